@@ -51,12 +51,14 @@ demo: setup
 	$(BIN)/tallystick demo
 
 # Two workers, a file to each in turn, in the order of their names. JOBS=0 runs everything in one process.
+# Tests start some hundred processes: each would compile the package again without its bytecode.
 JOBS ?= 2
+PYTEST = PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest
 test: setup
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
+	$(PYTEST) -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 test-all: setup
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --exhaustive
+	$(PYTEST) -n $(JOBS) --dist loadfile --no-loadscope-reorder --exhaustive
 
 # Every attack in sessions of 2, 3 and 5 parties, both seats; 32 and 64 parties (docs/proofs/sessions.md).
 matrix: setup

@@ -1,15 +1,16 @@
 """Two workers against torch's DistributedDataParallel: step, bytes on the wire, peak memory.
 
     python benchmarks/ddp.py [--layers 4] [--heads 4] [--width 128] [--batch 8] [--steps 20]
-        [--workers 2] [--json]
+        [--workers 2] [--memory-width 4096] [--vocabulary 400000] [--json]
 
 Both sides are in the same processes, which gloo connects, and step in turns: the recipe's GPT-2
 (AdamW, clipping, no dropout) with the same batch, one thread for each worker. A worker's half of
 the batch is one micro-batch. Beside a step's seconds stands the processor time of worker 0, which
 other work on the machine changes little. Bytes are those that the loopback interface sends during a
-side's steps. Peak memory is that of `tallystick train` with 1 and 4 workers, processes of their
-own, for a perceptron whose state is nearly all of its memory (`--memory-width`; 0 leaves it out). A
-row that cannot be had says why, and the others stand.
+side's steps; `--steps 0` leaves this out. Peak memory is that of `tallystick train` with some
+numbers of workers, processes of their own: for a perceptron whose state is nearly all of its memory
+(`--memory-width`), and for a GPT-2 that is nearly all one embedding (`--vocabulary`); 0 leaves one
+out. A row that cannot be had says why, and the others stand.
 """
 
 from __future__ import annotations
@@ -163,27 +164,36 @@ def available() -> int:
     return 1024 * int(said[0])
 
 
-def memory_need(width: int, workers: int) -> int:
-    """A bound on the bytes of all processes, by the plan: one worker has parameters, two moments,
-    an average, and three of gradients; one of four has parameters, gradients, and its shares."""
-    parameters = 16 * width * width
-    each = 7 if workers == 1 else 2 + 5 / workers
-    return int(workers * (parameters * each + (300 << 20)))
+def memory_need(args: argparse.Namespace, recipe: str, workers: int) -> int:
+    """About the bytes of all processes, in multiples of the parameters': what benchmarks/NOTES.md
+    has for one worker, and for each of some."""
+    if recipe == "mlp":
+        parameters, alone, each = 16 * args.memory_width**2, 7.0, 2 + 5 / workers
+    else:
+        parameters, alone, each = 4 * 256 * args.vocabulary, 10.2, 2.6 + 7.6 / workers
+    return int(workers * (parameters * (alone if workers == 1 else each) + (300 << 20)))
 
 
-def memory_row(args: argparse.Namespace, work: Path, workers: int) -> dict[str, Any]:
-    """Peak resident bytes of each process of a short run."""
-    path, need, room = work / "memory", memory_need(args.memory_width, workers), available()
+def memory_row(args: argparse.Namespace, work: Path, recipe: str, workers: int) -> dict[str, Any]:
+    """Peak resident bytes of each process of a short run of `recipe`: the perceptron, or a GPT-2
+    that is nearly all embedding, one slot."""
+    path, found = work / f"memory-{recipe}", {"model": recipe, "workers": workers}
+    need, room = memory_need(args, recipe, workers), available()
     if need > room:
         why = f"it needs about {need >> 20} MiB, and this machine has {room >> 20} MiB available"
-        return {"workers": workers, "why": why}
+        return {**found, "why": why}
     if not path.exists():
-        pairs = {"hidden": args.memory_width, "layers": 5, "batch_size": 8, "micro_batches": 4,
-                 "optimizer": "adamw", "ema": 0.9}  # fmt: skip
-        new_job("mlp", path, {k: str(v) for k, v in pairs.items()}, steps=2,
+        pairs: dict[str, Any] = {"batch_size": 8, "micro_batches": 4, "optimizer": "adamw",
+                                 "ema": 0.9}  # fmt: skip
+        if recipe == "mlp":
+            pairs |= {"hidden": args.memory_width, "layers": 5}
+        else:
+            pairs |= {"vocab_size": args.vocabulary, "n_embd": 256, "n_layer": 1, "block_size": 8,
+                      "validation": 0, "text_bytes": 10_000, "dropout": 0.0}  # fmt: skip
+        new_job(recipe, path, {k: str(v) for k, v in pairs.items()}, steps=2,
                 checkpoint_interval=2, evaluate_every=0)  # fmt: skip
     command = [sys.executable, "-m", "tallystick", "train", str(path), "--quiet", "--threads", "1"]
-    command += ["--out", str(work / f"memory-{workers}"), "--workers", str(workers), "--json"]
+    command += ["--out", str(work / f"run-{recipe}-{workers}"), "--workers", str(workers), "--json"]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     peak: dict[int, int] = {}
     while process.poll() is None:
@@ -197,14 +207,15 @@ def memory_row(args: argparse.Namespace, work: Path, workers: int) -> dict[str, 
                 continue
         time.sleep(0.05)
     if process.returncode:
-        return {"workers": workers, "why": f"train ended with {process.returncode}"}
-    return {"workers": workers, "peak_bytes": sorted(peak.values(), reverse=True)}
+        return {**found, "why": f"train ended with {process.returncode}"}
+    return {**found, "peak_bytes": sorted(peak.values(), reverse=True)}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     for name, default in (("layers", 4), ("heads", 4), ("width", 128), ("batch", 8), ("steps", 20),
-                          ("workers", 2), ("memory-width", 6144)):  # fmt: skip
+                          ("workers", 2), ("memory-width", 4096),
+                          ("vocabulary", 400_000)):  # fmt: skip
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
@@ -213,24 +224,30 @@ def main() -> None:
         be_worker(json.loads(args.worker))
     with tempfile.TemporaryDirectory() as scratch:
         work = Path(scratch)
-        step = step_row(args, work)
-        print(json.dumps(step), file=sys.stderr, flush=True)
-        memory = []
+        step = step_row(args, work) if args.steps else None
+        if step is not None:
+            print(json.dumps(step), file=sys.stderr, flush=True)
+        memory: list[dict[str, Any]] = []
         if args.memory_width:
-            memory = [memory_row(args, work, workers) for workers in (1, 4)]
+            memory += [memory_row(args, work, "mlp", workers) for workers in (1, 4)]
+        if args.vocabulary:
+            memory += [memory_row(args, work, "gpt2", workers) for workers in (1, 2, 4)]
     if args.json:
         print(json.dumps({"machine": machine(), "step": step, "memory": memory}))
         return
-    seconds, sent = step["seconds"], step["bytes"]
-    print(f"{step['parameters']:,} parameters, {step['workers']} workers")
-    for side in ("ours", "ddp"):
-        print(
-            f"{side:5} {1e3 * seconds[side]:.1f} ms a step, {sent[side] / 1e6:.2f} MB on the wire"
-        )
-    print(f"ratio {step['ratio']:.3f}, of processor time {step['processor_ratio']:.3f}")
+    if step is not None:
+        seconds, sent = step["seconds"], step["bytes"]
+        print(f"{step['parameters']:,} parameters, {step['workers']} workers")
+        for side in ("ours", "ddp"):
+            print(
+                f"{side:5} {1e3 * seconds[side]:.1f} ms a step, "
+                f"{sent[side] / 1e6:.2f} MB on the wire"
+            )
+        print(f"ratio {step['ratio']:.3f}, of processor time {step['processor_ratio']:.3f}")
     for row in memory:
         peaks = [p >> 20 for p in row.get("peak_bytes", ())]
-        print(f"{row['workers']} workers: {row.get('why') or f'peak {peaks} MiB'}")
+        what = row.get("why") or f"peak {peaks} MiB"
+        print(f"{row['model']}, {row['workers']} workers: {what}")
 
 
 if __name__ == "__main__":

@@ -3,11 +3,12 @@
     python benchmarks/lying_workers.py [--models mlp gpt2 resnet50] [--workers 2 3]
         [--contracts ordered/1 rounded/1] [--out docs/proofs/lying-workers.md] [--rows FILE ...]
 
-Each model is trained by one worker, by several who check all of each other's shares, and by several
-of whom one lies in one step (docs/adr/0024). The workers are threads of this process, connected in
-its memory; `tests/e2e/test_check_workers.py` has processes. Every evidence is judged in a process
-of its own where torch cannot be imported. Exit code 1 if a liar is not convicted, if anyone else
-is, or if honest workers give another run root. No times are taken.
+Each model is trained by one worker, by several who check all of each other's shares, by several of
+whom one lies in one step, and by several who go on without the liar (docs/adr/0024). The workers
+are threads of this process, connected in its memory; `tests/e2e/test_check_workers.py` has
+processes. Every evidence is judged in a process of its own where torch cannot be imported. Exit
+code 1 if a liar is not convicted, if anyone else is, or if honest workers, or those who go on, give
+another run root. No times are taken.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -28,7 +30,11 @@ from tallystick.job.recipes import new_job
 from tallystick.job.recipes.base import Sources
 from tallystick.kernels.context import ExecutionContext
 from tallystick.prover import lying_worker, shares
+from tallystick.run.cheats.workers import FalseBytes, FalseGradient
+from tallystick.run.distributed.checks import ShareChecks
 from tallystick.run.distributed.false_share import WorkerConvictedError
+from tallystick.run.distributed.going_on import GoingOn
+from tallystick.run.distributed.hand import Hand
 from tallystick.run.execute.trainer import Options, train_job
 from tallystick.run.store.version import tallystick_version
 from tallystick_bench.local_team import train_in_threads
@@ -93,7 +99,7 @@ def lie(job: Job, out: Path, workers: int, kind: str, step: int, part: int) -> R
     if kind != "false-check":
         what["part"] = part
     fraction = 1.0 if kind in CONVICTING else 1e-9
-    checking = lying_worker.checking_of(fraction, job.directory, out, workers, what)
+    checking = lying_worker.checking_of(fraction, job.directory, out, what)
     try:
         train_in_threads(
             job, out, workers, checking,
@@ -116,6 +122,49 @@ def lie(job: Job, out: Path, workers: int, kind: str, step: int, part: int) -> R
     return row
 
 
+@dataclass
+class FirstTeamAlone(FalseGradient):
+    """It lies in a team of `size` workers."""
+
+    size: int = 0
+
+    def before_claim(self, checks: ShareChecks) -> None:
+        if checks.transport.size == self.size:
+            super().before_claim(checks)
+
+
+def goes_on(job: Job, out: Path, workers: int, root: bytes, always: bool) -> Row:
+    """A run that goes on without whoever computes one micro-batch falsely in one step: in the first
+    team, or `always`, in each."""
+    kind, step, part = "false-bytes" if always else "false-gradient", STEPS - 1, PARTS // 2
+    sizes = range(workers, 1, -1) if always else [workers]
+    expected = [(owner(part, size), size, step) for size in sizes]
+    left = workers - len(expected)
+    row: Row = {"workers": workers, "lie": kind, "step": step, "part": part, "goes_on": left}
+    row["liar"] = ", then ".join(str(who) for who, _, _ in expected)
+
+    def hand(rank: int) -> Hand:
+        if rank == 0:
+            return Hand()
+        return FalseBytes(step, part) if always else FirstTeamAlone(step, part, size=workers)
+
+    checking = shares.checking_of(1.0, job.directory, out)
+    how = GoingOn(convictions=True)
+    try:
+        found = train_in_threads(job, out, workers, checking, hand, lying_worker.answer, how)
+    except TallystickError as error:
+        return row | {"message": str(error), "judge": None, "good": False}
+    row["good"] = (found.finished, found.run_root) == (True, root)
+    row["good"] &= [(c.worker, c.workers, c.step) for c in found.convicted] == expected
+    for convicted in found.convicted:
+        code, words = judged(convicted.evidence.parent)
+        row |= {"judge": code, "phase": words.get("phase"), "case": words.get("case")}
+        row["operator"] = words.get("operator")
+        signers = [c["signer"] for c in words.get("convicted", [])]
+        row["good"] &= (code, signers) == (1, [convicted.key])
+    return row
+
+
 def rows_of(model: str, contract: str, workers: list[int]) -> Iterator[Row]:
     """All runs of one job."""
     with tempfile.TemporaryDirectory() as place:
@@ -125,7 +174,7 @@ def rows_of(model: str, contract: str, workers: list[int]) -> Iterator[Row]:
         root = train_job(job, directory / "one", Options(ExecutionContext(1))).run_root
         for count in workers:
             out = directory / f"honest-{count}"
-            checking = shares.checking_of(1.0, job.directory, out, count)
+            checking = shares.checking_of(1.0, job.directory, out)
             found = train_in_threads(job, out, count, checking).run_root
             yield {**about, "workers": count, "lie": "none", "good": found == root}
             for number, (step, part) in enumerate(PLACES):
@@ -136,41 +185,47 @@ def rows_of(model: str, contract: str, workers: list[int]) -> Iterator[Row]:
                         continue  # which worker checks is drawn
                     out = directory / f"{kind}-{count}-{step}"
                     yield {**about, **lie(job, out, count, kind, step, part)}
+            for always in (False, True):
+                out = directory / f"goes-on-{count}-{always}"
+                yield {**about, **goes_on(job, out, count, root, always)}
 
 
 def page(rows: list[Row], command: str) -> str:
     """The record of the runs."""
     bad = [row for row in rows if not row["good"]]
     date = datetime.now(timezone.utc).strftime("%Y-%m-%d")
+    went_on = sum("goes_on" in row for row in rows)
     convicted = sum(row["lie"] in CONVICTING for row in rows)
     named, honest = (sum(row["lie"] == kind for row in rows) for kind in ("other-bytes", "none"))
     lines = [
         "# Workers that lie",
         "",
-        f"`{command}`, version {tallystick_version()}, {date}. "
+        f"`{command}`, version {tallystick_version()}, {date} (`--rows`: what calls with "
+        "`--models` of one model each have printed). "
         f"Jobs of {PARTS} micro-batches and {STEPS} steps; all shares are computed again. The "
         "workers are threads of one process over connections in its memory. "
         "`tests/e2e/test_check_workers.py` (with `--exhaustive`) plays the same lies between "
         "processes, over gloo.",
         "",
         f"{len(rows)} runs, {len(bad)} with another outcome than they should have: {convicted} "
-        f"with a false share, {named} with bytes that are not those signed, {honest} of honest "
-        "workers. "
+        f"with a false share, of which {went_on} went on by themselves, {named} with bytes that "
+        f"are not those signed, {honest} of honest workers. "
         "In every run with a false share its worker, and nobody else, was convicted before the "
         "update, and `judge` said the same in a process where torch cannot be imported. Bytes that "
         "are not signed name their sender and convict nobody. Honest workers gave the root of one "
-        "worker.",
+        "worker, and so did those who went on without each liar (`--on-conviction continue`), "
+        "through the false share of one team or of every team.",
         "",
         "| model | contract | workers | lie | step | micro-batch | liar | phase, case | operator "
-        "| as it should be |",
-        "|---|---|---|---|---|---|---|---|---|---|",
+        "| goes on with | as it should be |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:
         phase = f"{row['phase']}, {row['case'] or '—'}" if row.get("judge") == 1 else "—"
         cells = [
             row["model"], row["contract"], row["workers"], row["lie"], row.get("step", "—"),
             row.get("part", "—"), row.get("liar", "—"), phase, row.get("operator") or "—",
-            "yes" if row["good"] else "NO",
+            row.get("goes_on", "—"), "yes" if row["good"] else "NO",
         ]  # fmt: skip
         lines.append("| " + " | ".join(map(str, cells)) + " |")
     return "\n".join(lines) + "\n"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,7 +14,12 @@ from hypothesis import settings
 from tallystick import _core
 from tallystick.job.job import Job
 from tallystick.job.recipes import new_job
+from tallystick.kernels.rounded import thread_probe
 from tallystick.run.execute.trainer import Options, RunSummary, train_job
+
+# torch's threads wait for one another asleep: test processes share the processors, and a thread
+# that spins takes one from a thread with work. Read when torch is loaded; no bit changes.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 # A shared machine has bad minutes: a test may be slow, it may not be random.
 settings.register_profile("tallystick", deadline=None, derandomize=True)
@@ -37,6 +44,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(skipped)
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Each of several test processes takes its share of the processors.
+
+    Tests about threads set their number, and the processes that tests start have the usual one.
+    """
+    share = max(1, _core.threads() // int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")))
+    _core.set_threads(share)
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(share)
+
+
 @pytest.fixture(scope="session")
 def is_exhaustive(request: pytest.FixtureRequest) -> bool:
     """Whether a test runs every case that it has; else it runs a fixed sample of them."""
@@ -53,6 +71,15 @@ def restore_dispatch() -> Iterator[None]:
     yield
     _core.set_isa(isa)
     _core.set_threads(threads)
+
+
+@pytest.fixture
+def probed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The threads of numpy's BLAS are probed once for each engine and number, not once a step.
+
+    For long runs on several threads, into which no stranger comes (NUMERICS 1.7).
+    """
+    monkeypatch.setattr(thread_probe, "entries", lambda: 0)
 
 
 @pytest.fixture(scope="session")

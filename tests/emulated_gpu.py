@@ -24,6 +24,7 @@ import numpy as np
 
 from tallystick.kernels.cuda.device import Cuda
 from tallystick.kernels.cuda.driver import Grid, Traffic
+from tallystick.numerics.contracts import Contract
 
 ROOT = Path(__file__).resolve().parents[1]
 CUDA, EMULATION = ROOT / "native" / "cuda", ROOT / "tests" / "gpu" / "emulation"
@@ -145,6 +146,7 @@ class EmulatedDriver:
     def __init__(self, seed: int = 0, defines: tuple[str, ...] = ()) -> None:
         self.traffic = Traffic()
         self.launched: dict[str, int] = {}
+        self.defines = defines
         self._library = library(defines)
         self._seed = seed
         self._memory: dict[int, tuple[np.ndarray, int]] = {}
@@ -243,10 +245,25 @@ class EmulatedDriver:
             self._recording = None
 
 
+# The kernels that have passed a device's probe in this process, and the contract of each probe.
+_PASSED: set[tuple[tuple[str, ...], Contract]] = set()
+_planted: list[str] = []
+
+
 class _Guarded(Cuda):
     """A pattern lies behind each place of the scratch memory."""
 
     driver: EmulatedDriver
+
+    def prepare(self, contract: Contract) -> None:
+        """As `Cuda` has it. Devices of the same kernels are probed once in a process, and all of
+        them while a fault is planted."""
+        kernels = (self.driver.defines, contract)
+        if kernels in _PASSED and not _planted:
+            self._probed.add(contract)
+        super().prepare(contract)
+        if not _planted:
+            _PASSED.add(kernels)
 
     def scratch(self, nbytes: int) -> int:
         return self.places([nbytes])[0]
@@ -272,7 +289,9 @@ FAULTS = ("missing barrier", "race", "missing wait", "one bit")  # Fault, in nat
 def planted(fault: str) -> Iterator[None]:
     """Kernels of the emulation that know this fault have it meanwhile."""
     library(()).ts_emulation_plant(1 + FAULTS.index(fault))
+    _planted.append(fault)
     try:
         yield
     finally:
+        _planted.pop()
         library(()).ts_emulation_plant(0)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from queue import Empty, Queue
 
@@ -20,12 +21,14 @@ from tallystick.kernels.context import ExecutionContext
 from tallystick.kernels.environment import exact_environment
 from tallystick.run.distributed.checks import ShareChecks
 from tallystick.run.distributed.faults import PeerLostError
+from tallystick.run.distributed.going_on import GoingOn, train_on
 from tallystick.run.distributed.hand import Hand
 from tallystick.run.distributed.launch import Checking, lead
 from tallystick.run.distributed.team import Order, Team
 from tallystick.run.distributed.transport import Bytes, Pending, Transport
 from tallystick.run.distributed.worker import follow
-from tallystick.run.execute.trainer import Options, RunSummary
+from tallystick.run.execute.listener import Listener
+from tallystick.run.execute.trainer import Options, RunSummary, train_job
 
 _SECONDS = 120.0
 
@@ -103,12 +106,34 @@ def train_in_threads(
     checking: Checking | None = None,
     hand_of: Callable[[int], Hand] = lambda _: Hand(),
     answering: Callable[[ShareChecks], None] | None = None,
+    how: GoingOn | None = None,
+    listener: Listener | None = None,
 ) -> RunSummary:
     """Train `job` with so many workers. With `checking` they check each other; `hand_of` gives the
-    hand of a worker by its rank, and `answering` is what one does in a dispute.
+    hand of a worker by its rank, and `answering` is what one does in a dispute. `how` says whether
+    others go on.
 
     Raises as `lead`, and the error of a worker that ended by itself.
     """
+
+    def once(left: int, options: Options) -> RunSummary:
+        if left == 1:
+            return train_job(job, out, options, listener)
+        return _once(job, out, left, checking, hand_of, answering, options, listener)
+
+    return train_on(once, workers, Options(ExecutionContext(1)), how or GoingOn())
+
+
+def _once(
+    job: Job,
+    out: Path,
+    workers: int,
+    checking: Checking | None,
+    hand_of: Callable[[int], Hand],
+    answering: Callable[[ShareChecks], None] | None,
+    options: Options,
+    listener: Listener | None,
+) -> RunSummary:
     wires, errors = _Wires(), list[BaseException]()
 
     def team_of(rank: int) -> Team:
@@ -134,7 +159,7 @@ def train_in_threads(
     team: Team | None = None
     try:
         team = team_of(0)
-        return lead(team, out, Options(team.context), None, checking)
+        return lead(team, out, replace(options, context=team.context), listener, checking)
     except TallystickError:
         if errors:
             raise errors[0] from None

@@ -49,16 +49,24 @@ class Model:
     settings: Gpt2Settings
 
 
-def gpt2(layers: int, heads: int, width: int, vocabulary: int, dropout: float) -> Gpt2Settings:
-    """The settings of a GPT-2 of these sizes, batch 8 of 64 tokens."""
+def gpt2(
+    layers: int,
+    heads: int,
+    width: int,
+    vocabulary: int,
+    dropout: float,
+    batch: int = 8,
+    block: int = 64,
+) -> Gpt2Settings:
+    """The settings of a GPT-2 of these sizes, `batch` texts of `block` tokens a step."""
     return Gpt2Settings(
         n_layer=layers,
         n_head=heads,
         n_embd=width,
         vocab_size=vocabulary,
         dropout=dropout,
-        block_size=64,
-        batch_size=8,
+        block_size=block,
+        batch_size=batch,
         lr=6e-4,
         schedule="constant",
         warmup=0,
@@ -70,6 +78,8 @@ MODELS = {
     for model in (
         Model("gpt2-124m", gpt2(12, 12, 768, 50257, 0.1)),
         Model("gpt2-124m-no-dropout", gpt2(12, 12, 768, 50257, 0.0)),
+        # The context that GPT-2 was trained with: hashing weighs what it weighs in real training.
+        Model("gpt2-124m-context", gpt2(12, 12, 768, 50257, 0.1, 1, 1024)),
         Model("gpt2-small", gpt2(4, 4, 128, 256, 0.1)),
     )
 }

@@ -179,7 +179,7 @@ def time_rows(
                 "seconds": own,
                 "least_seconds": min(samples[isa])[0],
                 "processor_seconds": used,
-                "processor_ratios": {k: used / value for k, value in processor.items()},
+                "processor_ratios": {k: used / v for k, v in processor.items() if v},
                 **common,
             }
         )

@@ -30,14 +30,14 @@ def _counts(script: str, *words: str) -> dict[str, object]:
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="bounds memory by /proc")
 def test_changed_runs_and_jobs() -> None:
     """A typed error or the truth, from every reading command."""
-    found = _counts("fuzz_runs.py", "--reads", "120", "--seed", "3")
-    assert found["reads"] >= 120  # type: ignore[operator]
+    found = _counts("fuzz_runs.py", "--reads", "60", "--seed", "3")
+    assert found["reads"] >= 60  # type: ignore[operator]
     assert len(found["by_command"]) >= 9  # type: ignore[arg-type]
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="bounds memory by /proc")
 def test_changed_evidence() -> None:
     """PROTOCOL P2, 8.3: refused, or a verdict that does not convict the honest party."""
-    found = _counts("fuzz_evidence.py", "--files", "80", "--seed", "3", "--cases", "10")
+    found = _counts("fuzz_evidence.py", "--files", "40", "--seed", "3", "--cases", "10")
     assert found["honest_convicted"] == 0
     assert found["outcomes"]["convicted"] > 0  # type: ignore[index]

@@ -275,7 +275,7 @@ def test_the_progress_line_takes_no_markup(monkeypatch: pytest.MonkeyPatch) -> N
     reporter = Reporter("train")
     stream = io.StringIO()
     reporter._bar = Progress(console=Console(file=stream, force_terminal=True, width=200))
-    reporter._say("[red]a[/red] :smile: " + EVIL)
+    reporter.say("[red]a[/red] :smile: " + EVIL)
     said = stream.getvalue()
     assert "[red]a[/red] :smile: \\x1b[2J" in said
     assert not _RAW.search(said.replace("\n", ""))

@@ -8,14 +8,17 @@ from typing import Any
 import pytest
 from share_samples import make_share_job
 
-from tallystick.errors import MachineFaultError, StorageError
+from tallystick.errors import MachineFaultError, MismatchError, StorageError, UsageError
 from tallystick.job.job import Job
 from tallystick.prover import lying_worker, shares
 from tallystick.run.cheats.workers import FalseBytes, OtherBytes
 from tallystick.run.distributed.checks import ShareChecks
 from tallystick.run.distributed.draws import Draws
 from tallystick.run.distributed.false_share import WorkerConvictedError
+from tallystick.run.distributed.faults import WorkerError
+from tallystick.run.distributed.going_on import GoingOn, going_on
 from tallystick.run.distributed.hand import Hand
+from tallystick.run.execute.listener import Silent
 from tallystick.run.execute.trainer import RunSummary, train_job
 from tallystick.run.store.directory import RunStore
 from tallystick_bench.local_team import train_in_threads
@@ -32,7 +35,7 @@ def one(job: Job) -> RunSummary:
 
 
 def lied(job: Job, out: Path, workers: int, fraction: float = 1.0, **lie: Any) -> RunSummary:
-    checking = lying_worker.checking_of(fraction, job.directory, out, workers, lie)
+    checking = lying_worker.checking_of(fraction, job.directory, out, lie)
 
     def hand(rank: int) -> Hand:
         return lying_worker.hand_of({"rank": rank, "lie": lie})
@@ -46,7 +49,7 @@ LONG = pytest.mark.long
 @pytest.mark.parametrize("workers", [3, *(pytest.param(w, marks=LONG) for w in (2, 4, 6))])
 def test_checks_change_no_bit(job: Job, one: RunSummary, tmp_path: Path, workers: int) -> None:
     out = tmp_path / "run"
-    checking = shares.checking_of(1.0, job.directory, out, workers)
+    checking = shares.checking_of(1.0, job.directory, out)
     assert train_in_threads(job, out, workers, checking).run_root == one.run_root
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
@@ -126,7 +129,7 @@ def test_a_step_that_is_repeated_is_signed_as_before(
     if fraction == 1:
         monkeypatch.setattr(Draws, "checker", lambda *drawn: int(drawn[-1] != 1))
     out = tmp_path / "run"
-    checking = shares.checking_of(fraction, job.directory, out, 3)
+    checking = shares.checking_of(fraction, job.directory, out)
 
     def hand(rank: int) -> Hand:
         return kind() if rank == 1 else Hand()
@@ -144,7 +147,7 @@ class _NoMemory(Hand):
 
 def test_too_little_memory_convicts_nobody(job: Job, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    checking = shares.checking_of(1.0, job.directory, out, 2)
+    checking = shares.checking_of(1.0, job.directory, out)
     with pytest.raises(MachineFaultError, match="too little memory"):
         train_in_threads(job, out, 2, checking, lambda _: _NoMemory())
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
@@ -157,7 +160,7 @@ def test_a_party_whose_machine_fails_is_not_convicted(job: Job, tmp_path: Path) 
         raise MemoryError("no room")
 
     lie = {"rank": 1, "kind": "false-bytes", "step": 1, "part": 3}
-    checking = lying_worker.checking_of(1.0, job.directory, tmp_path / "run", 2, lie)
+    checking = lying_worker.checking_of(1.0, job.directory, tmp_path / "run", lie)
 
     def hand(rank: int) -> Hand:
         return lying_worker.hand_of({"rank": rank, "lie": lie})
@@ -167,3 +170,183 @@ def test_a_party_whose_machine_fails_is_not_convicted(job: Job, tmp_path: Path) 
             job, tmp_path / "run", 2, checking, hand, lambda checks: shares.answer(checks, broken)
         )
     assert not isinstance(why.value, WorkerConvictedError)
+
+
+# -- the run goes on -------------------------------------------------------------------------------
+class _Heard(Silent):
+    def __init__(self) -> None:
+        self.notices: list[str] = []
+
+    def notice(self, text: str) -> None:
+        self.notices.append(text)
+
+
+def checked_by_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every share is computed again, worker 1's by worker 0 and all others' by worker 1."""
+    monkeypatch.setattr(Draws, "checker", lambda *drawn: int(drawn[-1] != 1))
+
+
+def sessions_of(job: Job, out: Path) -> list[dict[str, Any]]:
+    return RunStore(out).journal(job).sessions
+
+
+def test_the_run_goes_on_without_the_convicted(
+    job: Job, one: RunSummary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two of three lie in one step, one in each team; the last worker trains alone to the root of
+    one. Each evidence stands, and the journal says who was left out."""
+    checked_by_all(monkeypatch)
+    out, told = tmp_path / "run", list[str]()
+    checking = shares.checking_of(1.0, job.directory, out)
+
+    def hand(rank: int) -> Hand:
+        return FalseBytes(3, 3) if rank == 1 else Hand()
+
+    how = GoingOn(convictions=True, tell=told.append)
+    found = train_in_threads(job, out, 3, checking, hand, how=how)
+    assert found.finished and found.run_root == one.run_root
+    assert [(c.worker, c.workers, c.step) for c in found.convicted] == [(1, 3, 3), (1, 2, 3)]
+    assert [s["workers"] for s in sessions_of(job, out)[:2]] == [3, 2]
+    assert [s.get("convicted_worker") for s in sessions_of(job, out)] == [1, 1, None]
+    for convicted, name in zip(found.convicted, ("step-3", "step-3-2"), strict=True):
+        assert convicted.evidence == tmp_path / f"run-false-share-{name}" / "evidence"
+        assert convicted.evidence.exists() and convicted.job.is_dir()
+    assert f"Worker 1 of 3 (key {found.convicted[0].key[:16]}) is convicted" in told[0]
+    assert str(found.convicted[0].evidence) in told[0]
+    assert told[1] == "The run goes on without it, with 2 workers."
+    assert told[3] == "The run goes on without it, with worker 0 alone, whom nobody checks."
+
+
+def test_a_conviction_of_worker_0_ends_the_run(
+    job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is the command itself: nobody could go on without it."""
+    checked_by_all(monkeypatch)
+    out = tmp_path / "run"
+    checking = shares.checking_of(1.0, job.directory, out)
+    how = GoingOn(convictions=True)
+    with pytest.raises(WorkerConvictedError, match="Convicted: worker 0 ") as why:
+        train_in_threads(
+            job, out, 2, checking, lambda r: Hand() if r else FalseBytes(1, 0), how=how
+        )
+    assert [c.worker for c in why.value.convicted] == [0]
+
+
+def test_a_step_that_is_repeated_is_told_and_recorded(
+    job: Job, one: RunSummary, tmp_path: Path
+) -> None:
+    out, heard = tmp_path / "run", _Heard()
+    checking = shares.checking_of(1e-12, job.directory, out)
+
+    def hand(rank: int) -> Hand:
+        return OtherBytes(2, 3, times=1) if rank == 1 else Hand()
+
+    found = train_in_threads(job, out, 3, checking, hand, listener=heard)
+    assert found.run_root == one.run_root
+    repeated = [text for text in heard.notices if text.startswith("Step 2 is executed once more:")]
+    assert len(repeated) == 1 and "The bytes that worker 1 sent in step 2" in repeated[0]
+    (session,) = sessions_of(job, out)
+    # Of the steps that a session takes up every share is drawn: of a new run, its first.
+    assert (session["repeated_steps"], session["checked_shares"]) == (1, 3)
+
+
+class _Ending(Hand):
+    """It lies in a step, and ends the run as soon as others take so long that it must be drawn."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def before_claim(self, checks: ShareChecks) -> None:
+        FalseBytes(self.step, 3).before_claim(checks)
+
+    def before_check(self, checks: ShareChecks, sums: object) -> None:
+        if checks.step == self.step:
+            raise StorageError("Of course.", "Wait.")
+
+
+def test_who_ends_the_run_when_it_is_drawn_is_named_and_gets_no_other_draw(
+    job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The step in which it did so is drawn as a whole when the run is taken up: there it must be
+    honest. Where it does so again in a later step, the message counts."""
+    out = tmp_path / "run"
+    checking = shares.checking_of(0.25, job.directory, out)
+    real, chance = Draws.checker, {1, 3}
+
+    def drawn(draws: Draws, step: int, number: int, owner: int) -> int | None:
+        if step > draws.whole:
+            return int(owner != 1) if step in chance else None
+        return real(draws, step, number, owner)
+
+    monkeypatch.setattr(Draws, "checker", drawn)
+
+    def lying(step: int) -> RunSummary:
+        return train_in_threads(
+            job, out, 3, checking, lambda r: _Ending(step) if r == 1 else Hand()
+        )
+
+    for step, times in ((1, 1), (3, 2)):
+        named = rf"in step {step} when its work was drawn .*: so it was {times} of the {times} time"
+        with pytest.raises(WorkerError, match=named + r".*probability 0\.25\.") as why:
+            lying(step)
+        assert why.value.rank == 1 and "Worker 1: Of course." in str(why.value)
+    assert [s["ended_by_worker"] for s in sessions_of(job, out)] == [1, 1]
+    chance.clear()
+    with pytest.raises(WorkerConvictedError, match="Convicted: worker 1 "):
+        train_in_threads(job, out, 3, checking, lambda r: FalseBytes(3, 3) if r == 1 else Hand())
+
+
+def test_retries_go_on_with_new_workers(job: Job, one: RunSummary, tmp_path: Path) -> None:
+    out, told = tmp_path / "run", list[str]()
+    hands = [_NoMemory(), _NoMemory(), Hand()]
+    checking = shares.checking_of(1.0, job.directory, out)
+    with pytest.raises(MachineFaultError, match="too little memory"):
+        train_in_threads(job, out, 2, checking, lambda _: _NoMemory(), how=GoingOn(retries=1))
+
+    def hand(rank: int) -> Hand:
+        return hands.pop(0) if rank else Hand()
+
+    how = GoingOn(retries=2, tell=told.append)
+    found = train_in_threads(job, out, 2, checking, hand, how=how)
+    assert (found.run_root, found.workers, found.convicted) == (one.run_root, 2, ())
+    assert [text.rpartition("; ")[2] for text in told] == [
+        "1 of 2 retries are left.",
+        "0 of 2 retries are left.",
+    ]
+
+
+def test_a_lie_from_before_the_conviction_is_no_fault_of_the_machine(
+    job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stands in the journal, so honest workers get other losses when they repeat its steps."""
+    out = tmp_path / "run"
+    monkeypatch.setattr(
+        Draws, "checker", lambda _, step, *n: int(n[-1] != 1) if step == 4 else None
+    )
+
+    class Twice(Hand):
+        def before_claim(self, checks: ShareChecks) -> None:
+            for step in (2, 4):
+                FalseBytes(step, 3).before_claim(checks)
+
+    checking = shares.checking_of(0.5, job.directory, out)
+    with pytest.raises(WorkerConvictedError, match="before that step which were not drawn may be"):
+        train_in_threads(job, out, 2, checking, lambda _: Twice())
+    RunStore(out).drop_state(4)
+    with pytest.raises(MismatchError, match="A worker of this run was convicted"):
+        train_in_threads(job, out, 2, checking)
+
+
+def test_what_cannot_go_on_is_refused() -> None:
+    for given, named in (
+        (("continue", 0, 2, False, False), "never convicted"),
+        (("continue", 0, 2, True, True), "torchrun ends and starts"),
+        (("stop", 1, 2, True, True), "torchrun ends and starts"),
+        (("stop", 1, 1, False, False), "no others"),
+        (("stop", -1, 2, False, False), "no number of retries"),
+        (("go", 0, 2, True, False), "after a conviction"),
+    ):
+        with pytest.raises(UsageError, match=named):
+            going_on(*given)
+    assert going_on("stop", 0, 1, True, True) == GoingOn()
+    assert going_on("continue", 2, 3, True, False) == GoingOn(True, 2)

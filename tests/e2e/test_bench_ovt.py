@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -33,14 +34,31 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def rows(out: Path) -> Rows:
+def models(is_exhaustive: bool) -> Iterator[tuple[str, ...]]:
+    """The models of quick mode; the first one alone by default."""
+    chosen = QUICK if is_exhaustive else QUICK[:1]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ovt, "QUICK", chosen)
+        yield chosen
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A short text: the recipe's own takes seconds to gather."""
+    path = tmp_path_factory.mktemp("text") / "text.txt"
+    path.write_text("A tally stick was split in two. " * 200)
+    return path
+
+
+@pytest.fixture(scope="module")
+def rows(out: Path, text: Path, models: tuple[str, ...]) -> Rows:
     """Every part, in quick mode, on one thread."""
-    return {row["name"]: row for row in ovt.rows(1, quick=True, out=out)}
+    return {row["name"]: row for row in ovt.rows(1, quick=True, out=out, text=text)}
 
 
-def test_divergence(rows: Rows) -> None:
+def test_divergence(rows: Rows, models: tuple[str, ...]) -> None:
     assert len(HARDWARE) >= 3
-    for model in QUICK:
+    for model in models:
         for arm in ("float32", "round", *EXACT_ARMS):
             start = f"ovt/{model}/divergence/{arm}/"
             found = [row for name, row in rows.items() if name.startswith(start)]
@@ -56,8 +74,8 @@ def test_divergence(rows: Rows) -> None:
     assert rows["ovt/gpt2-tiny/divergence/published/plain|split-k/max_l2"]["corrections"] > 0
 
 
-def test_storage(rows: Rows, out: Path) -> None:
-    for model in QUICK:
+def test_storage(rows: Rows, out: Path, models: tuple[str, ...]) -> None:
+    for model in models:
         size = {
             form: rows[f"ovt/{model}/log/{form}_bytes"]["value"]
             for form in ("naive", "packed", "bounded", "rounded", "weights")
@@ -90,15 +108,17 @@ def test_other_parts(rows: Rows, out: Path) -> None:
     assert {part for part, _ in read_all(out)} == set(PARTS)
 
 
-def test_results_are_taken_up_again(rows: Rows, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_are_taken_up_again(
+    rows: Rows, out: Path, text: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """All is there: no process is started, and the rows are the same."""
     monkeypatch.setattr(lockstep.subprocess, "Popen", None)
-    again = ovt.rows(1, parts=("divergence", "storage"), quick=True, out=out)
+    again = ovt.rows(1, parts=("divergence", "storage"), quick=True, out=out, text=text)
     assert {row["name"]: row for row in again} == {
         name: row for name, row in rows.items() if "/divergence/" in name or "/log/" in name
     }
     with pytest.raises(UsageError, match="other settings"):
-        ovt.rows(2, parts=("divergence",), quick=True, out=out)
+        ovt.rows(2, parts=("divergence",), quick=True, out=out, text=text)
 
 
 def test_the_page(rows: Rows, out: Path, tmp_path: Path) -> None:

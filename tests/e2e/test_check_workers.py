@@ -5,17 +5,21 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from share_samples import make_share_job
 
-from tallystick.errors import MachineFaultError, UsageError
+from tallystick.cli.output import ExitError
+from tallystick.cli.train import train
+from tallystick.errors import MachineFaultError, TallystickError, UsageError
 from tallystick.job.job import Job
 from tallystick.prover import lying_worker, shares
-from tallystick.run.distributed.false_share import WorkerConvictedError
-from tallystick.run.distributed.launch import train_by
+from tallystick.run.distributed.false_share import ConvictedWorker, WorkerConvictedError
+from tallystick.run.distributed.launch import Checking, train_by
 from tallystick.run.execute.trainer import Options, RunSummary, train_job
 from tallystick.run.store.directory import RunStore
 
@@ -44,7 +48,7 @@ def one(job: Job) -> RunSummary:
 
 
 def lied(job: Job, out: Path, workers: int, fraction: float = 1.0, **lie: Any) -> RunSummary:
-    checking = lying_worker.checking_of(fraction, job.directory, out, workers, lie)
+    checking = lying_worker.checking_of(fraction, job.directory, out, lie)
     return train_by(workers, job, out, Options(), None, checking=checking)
 
 
@@ -69,9 +73,79 @@ def test_a_stopped_run_goes_on(job: Job, one: RunSummary, tmp_path: Path) -> Non
     out = tmp_path / "run"
     with pytest.raises(WorkerConvictedError):
         lied(job, out, 2, rank=1, kind="false-bytes", step=3, part=4)
-    checking = shares.checking_of(0.5, job.directory, out, 2)
+    checking = shares.checking_of(0.5, job.directory, out)
     again = train_by(2, job, out, Options(), None, checking=checking)
     assert again.run_root == one.run_root
+
+
+LIE = {"rank": 2, "kind": "false-bytes", "step": 3, "part": 4}
+
+
+def trained(
+    job: Job, out: Path, lie: dict[str, Any], *more: str
+) -> tuple[int, dict[str, Any], str]:
+    """`train --json` by three processes of which one lies: exit code, what it says, its notes."""
+
+    def lying(fraction: float, job: Path, out: Path, called: str = "") -> Checking:
+        return lying_worker.checking_of(fraction, job, out, lie)
+
+    arguments = [str(job.directory), "--out", str(out), "--workers", "3", "--threads", "1"]
+    arguments += ["--check-workers", "1", "--quiet", "--json", *more]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tallystick.cli.train.checking_of", lying)
+        found = CliRunner().invoke(train, arguments)
+    if isinstance(found.exception, TallystickError):
+        return found.exception.exit_code, {}, str(found.exception)
+    assert isinstance(found.exception, ExitError), found.exception
+    return found.exception.code, json.loads(found.stdout), found.stderr
+
+
+@pytest.mark.long
+def test_the_run_goes_on_by_itself(job: Job, one: RunSummary, tmp_path: Path) -> None:
+    """To the root of one worker, with exit code 1, and the evidence that `judge` confirms."""
+    code, told, notes = trained(job, tmp_path / "run", LIE, "--on-conviction", "continue")
+    assert (code, told["run_root"], told["workers"]) == (1, one.run_root.hex(), 2)
+    (convicted,) = told["convicted"]
+    assert (convicted["worker"], convicted["workers"], convicted["step"]) == (2, 3, 3)
+    assert "Worker 2 of 3 (key" in notes and "goes on without it, with 2 workers" in notes
+    assert "The run is complete; 1 worker was convicted." in notes
+    judged = without_torch("judge", convicted["evidence"], "--job", convicted["job"], "--json")
+    assert judged.returncode == 1, judged.stderr
+    assert json.loads(judged.stdout)["convicted"][0]["signer"] == convicted["key_id"]
+    # Without the option the same command stops.
+    code, told, words = trained(job, tmp_path / "stopped", LIE)
+    assert code == 1 and not told and "Convicted: worker 2 " in words
+
+
+@pytest.mark.long
+def test_one_who_lies_in_every_team_leaves_one_worker(
+    job: Job, one: RunSummary, tmp_path: Path
+) -> None:
+    lie = LIE | {"rank": 1, "part": 3}
+    code, told, notes = trained(job, tmp_path / "run", lie, "--on-conviction", "continue")
+    assert (code, told["run_root"], told["workers"]) == (1, one.run_root.hex(), 1)
+    assert [c["workers"] for c in told["convicted"]] == [3, 2]
+    assert "with worker 0 alone, whom nobody checks" in notes
+
+
+def test_a_run_that_went_on_says_so(
+    job: Job, one: RunSummary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command's end, without the processes: exit code 1, and what may stand in the run."""
+    gone = ConvictedWorker(1, 2, "ab" * 32, 3, 2, "", tmp_path / "evidence", tmp_path / "job")
+
+    def went_on(*_: object) -> RunSummary:
+        return replace(one, convicted=(gone,))
+
+    monkeypatch.setattr("tallystick.cli.train.train_by", went_on)
+    given = [str(job.directory), "--out", str(tmp_path / "run"), "--workers", "2", "--json"]
+    given += ["--on-conviction", "continue"]
+    for fraction, words in (("1", "none of the false ones"), ("0.5", "tallystick audit")):
+        found = CliRunner().invoke(train, [*given, "--check-workers", fraction])
+        assert isinstance(found.exception, ExitError) and found.exception.code == 1
+        assert words in found.stderr
+        told = json.loads(found.stdout)
+        assert told["convicted"][0] | {"step": 3, "key_id": "ab" * 32} == told["convicted"][0]
 
 
 @pytest.mark.long
@@ -107,8 +181,8 @@ def test_bytes_that_are_not_signed_name_their_sender(
 def test_what_is_refused(job: Job, tmp_path: Path) -> None:
     for fraction in (0.0, -1.0, 1.5, float("nan")):
         with pytest.raises(UsageError, match="share of the work"):
-            shares.checking_of(fraction, job.directory, tmp_path / "run", 2)
-    checking = shares.checking_of(0.5, job.directory, tmp_path / "run", 1)
+            shares.checking_of(fraction, job.directory, tmp_path / "run")
+    checking = shares.checking_of(0.5, job.directory, tmp_path / "run")
     with pytest.raises(UsageError, match="One worker alone"):
         train_by(1, job, tmp_path / "run", Options(), None, checking=checking)
 

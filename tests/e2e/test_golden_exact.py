@@ -17,6 +17,8 @@ from tallystick.kernels.context import ExecutionContext
 from tallystick.kernels.exact.engines import ENGINES, using
 from tallystick.run.execute.trainer import Options, train_job
 
+pytestmark = pytest.mark.usefixtures("probed_once")
+
 
 def _configurations(name: str) -> list[tuple[str, int, str]]:
     """Every instruction set with an engine, on one to three threads; two for the slow net."""

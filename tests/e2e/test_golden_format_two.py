@@ -16,6 +16,8 @@ from tallystick import _core
 from tallystick.kernels.context import ExecutionContext
 from tallystick.run.execute.trainer import Options, train_job
 
+pytestmark = pytest.mark.usefixtures("probed_once")
+
 
 @pytest.mark.parametrize(("name", "contract"), cases(FORMAT_TWO))
 def test_run_roots_on_every_path(name: str, contract: str, tmp_path: Path) -> None:

@@ -21,6 +21,8 @@ from tallystick.kernels.rounded import ProductEngine, using
 from tallystick.kernels.rounded.engines import DEFAULT
 from tallystick.run.execute.trainer import Options, train_job
 
+pytestmark = pytest.mark.usefixtures("probed_once")
+
 
 def _configurations(name: str) -> list[tuple[str, int, ProductEngine]]:
     """Every instruction set, and every engine, on one to three threads; two of them for the

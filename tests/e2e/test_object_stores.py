@@ -10,9 +10,11 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,8 +24,14 @@ pytest.importorskip("moto", reason="moto is not installed: pip install 'moto[ser
 from e2e.moto_server import BUCKET, Server, serving
 
 from tallystick.cli.main import run as command
+from tallystick.disk.objects.opening import opened
+from tallystick.errors import StoreConflictError
 from tallystick.job.job import Job
 from tallystick.job.recipes import new_job
+from tallystick.run.execute import published as publishing
+from tallystick.run.execute.listener import Silent
+from tallystick.run.execute.trainer import Options, train_job
+from tallystick.run.store.directory import RunStore
 
 pytestmark = pytest.mark.long
 
@@ -122,6 +130,46 @@ def test_killed_taken_up_elsewhere_audited_and_disputed(
     print("\nkilled at states", last, "requests", dict(server.requests))
     objects = server.objects("team/a")
     print("objects", len(objects), "bytes", sum(objects.values()))
+
+
+def test_two_jobs_at_one_empty_url(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both trainers have found nothing there before one of them puts anything."""
+    small = {"features": "4", "classes": "3", "records": "40", "hidden": "6", "layers": "1"}
+    jobs = [
+        new_job("mlp", tmp_path / f"job-{lr}", {**small, "lr": lr}, steps=6, checkpoint_interval=3)
+        for lr in ("0.003", "0.004")
+    ]
+    url, both, join = f"s3://{BUCKET}/c", threading.Barrier(2), publishing.join
+    ends: dict[int, str] = {}
+
+    def joined(*words: Any) -> Any:
+        found = join(*words)
+        both.wait(60)
+        return found
+
+    def train(number: int) -> None:
+        job, work = jobs[number], tmp_path / f"work-{number}"
+        try:
+            with publishing.published(url, job, Silent(), work) as (directory, listener, _):
+                train_job(job, directory, Options(), listener)
+            ends[number] = ""
+        except StoreConflictError as error:
+            ends[number] = error.message
+
+    monkeypatch.setattr(publishing, "join", joined)
+    threads = [threading.Thread(target=train, args=(number,)) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(ends.values()) == ["", f"{url} holds the files of another job."], ends
+    assert command(["fsck", url]) == 0
+    assert command(["audit", url, "--quiet"]) == 0
+    with opened(url) as directory:
+        (first,) = [number for number, end in ends.items() if not end]
+        assert RunStore(directory).job().digest == jobs[first].digest
 
 
 def test_faults_of_the_server_are_repeated(server: Server, job: Job, tmp_path: Path) -> None:

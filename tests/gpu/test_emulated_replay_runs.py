@@ -85,7 +85,7 @@ def test_the_golden_run_there(tmp_path: Path) -> None:
 
 
 def test_a_gpt2_both_ways(tmp_path: Path) -> None:
-    job, gpu = golden_job("gpt2", tmp_path, "replay/1;b=30", 0, steps=6), emulated_gpu(seed=2)
+    job, gpu = golden_job("gpt2", tmp_path, "replay/1;b=30", 0, steps=3), emulated_gpu(seed=2)
     with using(Nudged(2)):
         here = train_job(job, tmp_path / "here")
     there = train_job(job, tmp_path / "there", on(gpu))

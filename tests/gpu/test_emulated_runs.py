@@ -16,7 +16,8 @@ from emulated_gpu import emulated_gpu
 from tallystick.kernels.context import ExecutionContext
 from tallystick.run.execute.trainer import Options, train_job
 
-_CASES = [pytest.param(n, marks=[pytest.mark.long] * (n == "resnet50")) for n in NAMES]
+_LONG = ("gpt2", "resnet50")  # of gpt2, the first steps are below
+_CASES = [pytest.param(n, marks=[pytest.mark.long] * (n in _LONG)) for n in NAMES]
 
 
 @pytest.mark.parametrize("name", _CASES)
@@ -27,6 +28,14 @@ def test_run_roots(name: str, tmp_path: Path) -> None:
     run = train_job(job, tmp_path / "run", Options(ExecutionContext(device=device)))
     assert entry(job, run) == json.loads(ROOTS.read_text())[name]
     device.driver.check()
+
+
+def test_the_first_steps_of_a_gpt2(tmp_path: Path) -> None:
+    job = golden_job("gpt2", tmp_path, steps=10)
+    here, gpu = train_job(job, tmp_path / "here"), emulated_gpu(seed=2)
+    there = train_job(job, tmp_path / "there", Options(ExecutionContext(device=gpu)))
+    assert (there.run_root, there.losses) == (here.run_root, here.losses)
+    gpu.driver.check()
 
 
 def test_two_threads_take_turns_on_one_device(tmp_path: Path) -> None:

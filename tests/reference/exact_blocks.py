@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ LENGTH = {8: 256, 15: 1024, 22: 2048}
 Segment = tuple[Sequence[float], Sequence[float], list[tuple[float, float]]]
 
 
+@lru_cache(maxsize=1 << 16)  # an element has a part in many sums
 def integer(x: float, mu: float, b: int) -> int:
     """m(x) in a group of largest magnitude mu, finite and not 0 (17.4)."""
     e = math.frexp(mu)[1]  # mu = f·2^e with 1/2 <= f < 1: the least e with mu < 2^e

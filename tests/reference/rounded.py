@@ -62,9 +62,10 @@ def record(terms: list[float], start: bytes | None = None) -> bytes:
         total, flags = int.from_bytes(start[:79], "little", signed=True), start[79]
     for t in terms:
         if isfinite(t):
-            units = Fraction(t) / UNIT
-            assert units.denominator == 1
-            total += units.numerator
+            numerator, denominator = t.as_integer_ratio()
+            units, rest = divmod(numerator * UNIT.denominator, denominator)
+            assert rest == 0
+            total += units
         else:
             flags |= 1 if isnan(t) else 2 if t > 0 else 4
     return total.to_bytes(79, "little", signed=True) + bytes([flags])

@@ -18,6 +18,8 @@ from tallystick.program.optimizers import Adam
 from tallystick_bench.step_blocks import Distil, Llama
 from tallystick_bench.step_models import Net
 
+OWN_LOGIT = 5.0
+
 
 @dataclass(frozen=True)
 class Piece:
@@ -44,6 +46,11 @@ class Piece:
         module: nn.Module = Llama(
             self.words, self.width, self.heads, self.shared, self.layers, self.inner
         )
+        if not self.layers:
+            # Tied, and with no layer between: a token's own logit is the weights' deviation times
+            # the width, 82 for Llama-8B. The others' gradients would be near e^-82, subnormal, and
+            # products of subnormals take many times as long on x86.
+            nn.init.normal_(module.get_parameter("embed.weight"), std=OWN_LOGIT / self.width)
         if self.adapters:
             _adapt(module)
         tokens = torch.randint(self.words, (rows, length + 1))

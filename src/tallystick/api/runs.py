@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +18,9 @@ from tallystick.errors import UsageError
 from tallystick.job.job import Job
 from tallystick.kernels.devices import context_on
 from tallystick.prover.shares import checking_of
+from tallystick.run.distributed.going_on import STOP, going_on
 from tallystick.run.distributed.launch import threads_each, train_by
+from tallystick.run.distributed.transport import launched
 from tallystick.run.execute.auditor import audit_run
 from tallystick.run.execute.listener import Listener, Silent
 from tallystick.run.execute.published import published
@@ -46,6 +50,8 @@ def train(
     overwrite: bool = False,
     workers: int = 1,
     check_workers: float | None = None,
+    on_conviction: str = STOP,
+    retries: int = 0,
     work: PathLike | None = None,
     listener: Listener | None = None,
     progress: bool = True,
@@ -67,10 +73,15 @@ def train(
     `followed` holds the findings about it. `device` is "cpu", "cuda" or "cuda:N"; it changes no
     bit. Nor does the number of `workers`: processes of this machine that share the micro-batches of
     a job, each with its share of the slots; `threads` are then those of each. With `check_workers`
-    this share of what each of them computes is computed again by another one (docs/adr/0024).
+    this share of what each of them computes is computed again by another one (docs/adr/0024). Where
+    a worker is convicted, WorkerConvictedError is raised; with `on_conviction="continue"` the run
+    goes on without it, and the result's `convicted` names it. So many times as `retries` says new
+    processes go on where a worker died or failed.
     Errors: see `run.execute.trainer.train_job` and `run.distributed.launch.train_with`.
     """
     made = given.job(job)
+    checked, by_torchrun = check_workers is not None, launched() is not None
+    how = going_on(on_conviction, retries, workers, checked, by_torchrun)
     if threads is None and workers > 1:
         threads = threads_each(workers)
     options = Options(
@@ -96,8 +107,11 @@ def train(
             checking = None
             if check_workers is not None:
                 where = made.directory, Path(directory)
-                checking = checking_of(check_workers, *where, workers, called=str(out))
-            result = train_by(workers, made, directory, options, told, device, checking=checking)
+                checking = checking_of(check_workers, *where, called=str(out))
+            how = replace(how, tell=told.notice)
+            result = train_by(
+                workers, made, directory, options, told, device, checking=checking, how=how
+            )
     finally:
         if reporter is not None:
             reporter.close()
@@ -150,7 +164,7 @@ def audit(
     progress: bool = True,
     workers: int | None = None,
     ray: str | None = None,
-    sample: float | str | Fraction | None = None,
+    sample: float | str | Fraction | numbers.Real | None = None,
     secret: str | bytes | None = None,
     state: PathLike | None = None,
 ) -> AuditReport:

@@ -130,9 +130,10 @@ def run(arguments: list[str]) -> int:
             return _fail(_as_usage_error(error), as_json)
         _say_usage_error(error)
         return WRONG_USAGE
-    except (click.Abort, KeyboardInterrupt):
+    except (click.Abort, KeyboardInterrupt) as error:
         note("tallystick: interrupted; no committed work is lost.")
-        note("  Run the same command again.")
+        # click raises its own for a KeyboardInterrupt, which may say more.
+        note(f"  {error.__cause__ or error}".rstrip() or "  Run the same command again.")
         return CANNOT_CHECK
     except BrokenPipeError:
         # The reader of our output is gone; keep the interpreter from complaining at exit.

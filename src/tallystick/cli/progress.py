@@ -76,13 +76,14 @@ class Reporter:
 
     def notice(self, text: str) -> None:
         if not self._quiet:
-            self._say(text)
+            self.say(text)
 
     def begin(self, job: Job, start: int) -> None:
         self._timetable = job.commitment.timetable
         self._total = min(self._last, job.steps) if self._last is not None else job.steps
         if self._quiet:
             return
+        self.close()  # a run that goes on with other workers begins again
         if start:
             note(f"{self._verb} from step {start} of {self._total}")
         console = Console(stderr=True)
@@ -137,7 +138,7 @@ class Reporter:
             self._seconds.append(seconds)
             if len(self._seconds) == _MEASURED_STEPS:
                 left = (self._total - step - 1) * self._seconds[-1]
-                self._say(
+                self.say(
                     f"time: about {human_seconds(left)} for {self._total - step - 1} more steps "
                     f"of {human_seconds(self._seconds[-1])}"
                 )
@@ -171,7 +172,8 @@ class Reporter:
         if not self._quiet and self._bar is None:
             note(f"step {step}: validation loss {loss:.4f}")
 
-    def _say(self, text: str) -> None:
+    def say(self, text: str) -> None:
+        """Print a sentence, progress or not."""
         if self._bar is not None:
             console = self._bar.console
             console.print(shown(text), markup=False, highlight=False, emoji=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -32,6 +33,7 @@ from tallystick.job.job import Job
 from tallystick.job.job_file import load_job
 from tallystick.kernels.devices import context_on
 from tallystick.prover.shares import checking_of
+from tallystick.run.distributed.going_on import CONTINUE, STOP, going_on
 from tallystick.run.distributed.launch import (
     DEFAULT_TIMEOUT,
     as_launched,
@@ -39,6 +41,7 @@ from tallystick.run.distributed.launch import (
     train_by,
     workers_of,
 )
+from tallystick.run.distributed.transport import launched
 from tallystick.run.execute.listener import Listener
 from tallystick.run.execute.published import published
 from tallystick.run.execute.trainer import Options, RunSummary
@@ -68,6 +71,11 @@ def summary_json(result: RunSummary) -> dict[str, object]:
         "isa": result.isa,
         "threads": result.threads,
         "workers": result.workers,
+        "convicted": [
+            {"worker": c.worker, "workers": c.workers, "key_id": c.key, "step": c.step}
+            | {"phase": c.phase, "case": c.case, "evidence": c.evidence, "job": c.job}
+            for c in result.convicted
+        ],
         "seconds": result.seconds,
     }
 
@@ -97,6 +105,21 @@ def summary_json(result: RunSummary) -> dict[str, object]:
     help="Of what each worker computes, the share that another one computes again (0 to 1), so "
     "that a worker that lies is convicted (docs/adr/0024).",
 )
+@click.option(
+    "--on-conviction",
+    type=click.Choice([STOP, CONTINUE]),
+    default=STOP,
+    show_default=True,
+    help="Where a worker is convicted: stop, or continue without it, from the last stored "
+    "checkpoint. The exit code is 1 either way.",
+)
+@click.option(
+    "--retries",
+    type=click.IntRange(0, 1_000_000),
+    default=0,
+    show_default=True,
+    help="With --workers: so many times go on with new processes where a worker died or failed.",
+)
 @click.option("--key", type=click.Path(), help="Private key that signs (see `keys new`).")
 @click.option(
     "--keep-checkpoints",
@@ -124,6 +147,8 @@ def train(
     workers: int | None,
     timeout: float,
     check_workers: float | None,
+    on_conviction: str,
+    retries: int,
     key: str | None,
     keep_checkpoints: int | None,
     replay: str | None,
@@ -143,9 +168,11 @@ def train(
     torchrun --nproc-per-node 4 -m tallystick train JOB --out RUN
     """
     count = workers_of(workers)
+    checked = check_workers is not None
+    how = going_on(on_conviction, retries, count, checked, launched() is not None)
     checking = None
     if check_workers is not None:
-        checking = checking_of(check_workers, Path(job), Path(out), count)
+        checking = checking_of(check_workers, Path(job), Path(out))
     answering = None if checking is None else checking.answering
     follower = as_launched(Path(job), threads, device, timeout, answering)
     if follower is not None:
@@ -175,9 +202,10 @@ def train(
         with _place(out, work, loaded, options, reporter) as (directory, listener):
             if check_workers is not None:
                 pair = loaded.directory, Path(directory)
-                checking = checking_of(check_workers, *pair, count, called=out)
+                checking = checking_of(check_workers, *pair, called=out)
+            how = replace(how, tell=reporter.say)
             result = train_by(
-                count, loaded, directory, options, listener, device, timeout, checking
+                count, loaded, directory, options, listener, device, timeout, checking, how
             )
     finally:
         reporter.close()
@@ -191,6 +219,9 @@ def train(
         finish(CANNOT_CHECK)
     if not as_json:
         _say_finished(result, key is None)
+    if result.convicted:
+        note(_after_convictions(result, check_workers, out))
+        finish(MISMATCH)
     if result.followed is not None and not result.followed.accepted:
         finish(MISMATCH)
 
@@ -231,6 +262,18 @@ def _say_finished(result: RunSummary, one_off_key: bool) -> None:
     say(
         f"computed    {result.isa}, {several}{result.threads} threads, "
         f"{human_seconds(result.seconds)}"
+    )
+
+
+def _after_convictions(result: RunSummary, fraction: float | None, out: str) -> str:
+    """What the user has to know of a run that is complete, and had workers that lied."""
+    count = len(result.convicted)
+    found = f"The run is complete; {count} worker{'s were' if count > 1 else ' was'} convicted. "
+    if fraction == 1:
+        return found + "Every share was computed again: none of the false ones is in the run."
+    return found + (
+        "Shares of theirs that were not drawn may be false, and stand in the run: "
+        f"`tallystick audit {out}` finds whether there are any."
     )
 
 

@@ -186,13 +186,14 @@ def first_non_canonical(array: Array) -> int | None:
     return None
 
 
-def check_canonical(array: Array, what: str) -> None:
-    """Raise CounterpartyError if `array` holds a value with non-canonical bits (3.3)."""
+def check_canonical(array: Array, what: str, first: int = 0) -> None:
+    """Raise CounterpartyError if `array` holds a value with non-canonical bits (3.3). Its elements
+    are those of `what` from number `first` on."""
     at = first_non_canonical(array)
     if at is not None:
         kind = "byte that is neither 0 nor 1" if array.dtype.kind == "b" else "non-canonical NaN"
         raise CounterpartyError(
-            f"The {what} holds a {kind} at element {at}.",
+            f"The {what} holds a {kind} at element {first + at}.",
             "No honest party produces it: refuse the data.",
         )
 

@@ -2,22 +2,57 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 _MEMINFO = Path("/proc/meminfo")
-_GROUP = Path("/sys/fs/cgroup")
+_OWN_GROUP = Path("/proc/self/cgroup")
+_GROUPS = Path("/sys/fs/cgroup")
+# The files of a limit and of what is used: of control groups version 2, and 1.
+_Files = tuple[tuple[str, str], ...]
+_FILES: _Files = (("memory.max", "memory.current"), ("memory.high", "memory.current"))
+_FILES_1: _Files = (("memory.limit_in_bytes", "memory.usage_in_bytes"),)
 
 
 def spare_memory() -> int:
-    """Bytes that may still be taken without pushing anything out; 0 where nobody says."""
+    """Bytes that may still be taken without pushing anything out; 0 where nobody says.
+
+    A control group bounds all groups below it, so this process's and all above it count."""
     found = 0
     with suppress(OSError, ValueError, IndexError):
         for line in _MEMINFO.read_text("ascii").splitlines():
             if line.startswith("MemAvailable:"):
                 found = int(line.split()[1]) << 10
-    with suppress(OSError, ValueError):  # no limit says "max"
-        most = int((_GROUP / "memory.max").read_text("ascii"))
-        used = int((_GROUP / "memory.current").read_text("ascii"))
-        found = min(found, max(0, most - used))
+    for directory, files in _groups():
+        for limit, usage in files:
+            with suppress(OSError, ValueError):  # no limit says "max"
+                most = int((directory / limit).read_text("ascii"))
+                used = int((directory / usage).read_text("ascii"))
+                found = min(found, max(0, most - used))
     return found
+
+
+def _groups() -> Iterator[tuple[Path, _Files]]:
+    """The directories of this process's control groups for memory, with the files to read there.
+
+    A container may see its own group as the root, under whatever name it has outside: directories
+    that are not there say nothing.
+    """
+    try:
+        lines = _OWN_GROUP.read_text("utf-8", "replace").splitlines()
+    except OSError:
+        lines = ["0::/"]
+    for line in lines:
+        _, _, rest = line.partition(":")
+        controllers, _, name = rest.partition(":")
+        if not controllers:
+            root, files = _GROUPS, _FILES
+        elif "memory" in controllers.split(","):
+            root, files = _GROUPS / "memory", _FILES_1
+        else:
+            continue
+        group = PurePosixPath("/" + name.lstrip("/"))
+        parts = [] if ".." in group.parts else group.parts[1:]  # outside of what is mounted here
+        for count in range(len(parts), -1, -1):
+            yield root.joinpath(*parts[:count]), files

@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,21 +84,27 @@ def write_tensors(
 def write_each(
     path: Path,
     types: FileTypes,
-    tensor: Callable[[str], Array],
+    pieces: Callable[[str], Iterable[Array]],
     metadata: Mapping[str, str] | None = None,
 ) -> None:
-    """As `write_tensors`, tensor by tensor: each is asked for once, in the file's order, and is
-    not kept. Raises StorageError, and what `tensor` raises; the old file then stays."""
+    """As `write_tensors`, piece by piece: the elements of each tensor are asked for once, in the
+    file's order and row-major, and are not kept. Raises StorageError, and what `pieces` raises; the
+    old file then stays."""
     header, ranges = header_bytes(types, metadata or {})
 
-    def chunks() -> Iterator[object]:
+    def chunks() -> Generator[object]:
         yield header
         for name in ranges:
-            array = canonical_array(tensor(name))
-            if array.size:
-                yield array.reshape(-1).view(np.uint8)
+            for piece in pieces(name):
+                array = canonical_array(piece)
+                if array.size:
+                    yield array.reshape(-1).view(np.uint8)
 
-    write_file(path, chunks())
+    made = chunks()
+    try:
+        write_file(path, made)
+    finally:
+        made.close()  # `pieces` may have to end something, before the caller goes on
 
 
 def tensor_chunks(
@@ -169,6 +175,12 @@ class TensorFile:
         dtype, shape = self.types[name]
         out = np.empty(_nbytes(dtype, shape), np.uint8)
         self._read(out.data, self.places[name])
+        return out
+
+    def elements(self, name: str, start: int, stop: int) -> Array:
+        """Elements [start, stop) of a tensor, row-major, 1-d. Raises as `raw`."""
+        out = np.empty(stop - start, DTYPES[self.types[name][0]])
+        self._read(out.view(np.uint8).data, self.places[name] + start * out.itemsize)
         return out
 
     def read_rows(self, name: str, start: int, stop: int, out: Array) -> Array:

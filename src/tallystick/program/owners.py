@@ -2,7 +2,8 @@
 
 The tail of a step falls into *groups*: nodes and slots that share tensors, such as a parameter with
 its gradient and moments. Groups meet in values of rank 0 only (norms, coefficients, powers), which
-are cheap to exchange. One worker owns a group whole, so every kernel sees whole tensors.
+are cheap to exchange. One worker owns a group whole, so every kernel sees whole tensors; but a
+large group that is elementwise is cut, and each worker owns a range of it (cutting.py).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from functools import cached_property
 from tallystick.errors import UsageError
 from tallystick.numerics.operators.fold import FOLD
 from tallystick.numerics.types import TensorType
+from tallystick.program.cutting import is_large, may_be_cut, range_type, ranges
 from tallystick.program.ir import COMMIT, Program, Value
 
 # What is joined to a group: ("slot", name), ("node", program, number), ("value", program, value).
@@ -40,10 +42,11 @@ class _Union:
 
 @dataclass(frozen=True)
 class Owners:
-    """The owner of every slot, and of every node of the tails, among `workers` workers.
+    """The owner of every slot, and of every node of the tails, among `workers` workers; the range
+    of each worker where they are cut, which nothing is without `cuts`.
 
     `programs` are a job's texts; those with a section are executed in parts, the others by every
-    worker by itself. A pure function of the three: every worker knows it without a message.
+    worker by itself. A pure function of the four: every worker knows it without a message.
     `extra` are slots that every worker holds for another reason, such as an evaluation.
 
     Raises UsageError for a program that cannot be executed so.
@@ -52,6 +55,7 @@ class Owners:
     programs: tuple[Program, ...]
     workers: int
     extra: frozenset[str] = frozenset()
+    cuts: bool = True
 
     def __post_init__(self) -> None:
         for number in range(len(self.programs)):
@@ -84,9 +88,81 @@ class Owners:
             found |= read_slots(program, range(len(nodes)))
         return frozenset(found & self.types.keys())
 
-    def held_by(self, rank: int) -> list[str]:
-        """The slots that worker `rank` holds, in the program's order."""
-        return [name for name in self.types if name in self.held or self.slots[name] == rank]
+    def held_by(self, rank: int) -> dict[str, TensorType]:
+        """The slots that worker `rank` holds, in the program's order, each with the type of what it
+        holds: the whole, or its range, which has rank 1."""
+        found = {}
+        for name, type_ in self.types.items():
+            if name in self.held:
+                found[name] = type_
+            elif name in self.cut_slots:
+                found[name] = self.range_type(type_, rank)
+            elif self.slots[name] == rank:
+                found[name] = type_
+        return found
+
+    def range_type(self, type_: TensorType, rank: int) -> TensorType:
+        """The type of worker `rank`'s range of a tensor that is cut."""
+        return TensorType(type_.dtype, (len(ranges(type_.numel, self.workers)[rank]),))
+
+    @cached_property
+    def _cut(self) -> Mapping[_Key, TensorType]:
+        """The groups that are cut, with the type of all their tensors."""
+        if not self.cuts or self.workers == 1:
+            return {}
+        types: dict[_Key, TensorType] = {}
+        whole: set[_Key] = set()
+
+        def see(key: _Key, type_: TensorType, fits: bool) -> None:
+            root = self._groups.find(key)
+            if not fits or types.setdefault(root, type_) != type_:
+                whole.add(root)
+
+        for name, type_ in self.types.items():
+            see(("slot", name), type_, name not in self.common)
+        for number, program in enumerate(self.programs):
+            if not program.section:
+                continue
+            shared = self.shared[number]
+            for index in range(program.section, len(program.nodes)):
+                node = program.nodes[index]
+                if index not in shared and node.op != COMMIT:
+                    fits = may_be_cut(program, index, shared)
+                    see(("node", number, index), range_type(program, node), fits)
+            for slot, value in program.next_state.items():
+                # What every worker makes is whole.
+                if value.node in shared or 0 <= value.node < program.section:
+                    whole.add(self._groups.find(("slot", slot)))
+        return {
+            root: type_
+            for root, type_ in types.items()
+            if root not in whole and is_large(type_, self.workers)
+        }
+
+    @cached_property
+    def cut_slots(self) -> frozenset[str]:
+        """The slots of groups that are cut."""
+        return frozenset(n for n in self.types if self._groups.find(("slot", n)) in self._cut)
+
+    def is_cut(self, number: int, index: int) -> bool:
+        """Whether node `index` of program `number`'s tail belongs to a group that is cut."""
+        return self._groups.find(("node", number, index)) in self._cut
+
+    def parts(self, name: str) -> Sequence[tuple[int, range]]:
+        """Who owns which elements, row-major, of a slot: (worker, elements)."""
+        numel = self.types[name].numel
+        if name in self.cut_slots:
+            return list(enumerate(ranges(numel, self.workers)))
+        return [(self.slots[name], range(numel))]
+
+    def fold_parts(self, number: int, index: int) -> Sequence[tuple[int, range]]:
+        """The same of a fold of program `number`'s tail that has an owner."""
+        numel = self.programs[number].nodes[index].out_types[0].numel
+        if self.is_cut(number, index):
+            return list(enumerate(ranges(numel, self.workers)))
+        owner = self.node(number, index)
+        assert owner is not None
+        return [(owner, range(numel))]
 
     @cached_property
     def shared(self) -> tuple[frozenset[int], ...]:
@@ -132,7 +208,8 @@ class Owners:
 
     @cached_property
     def _owner_of(self) -> dict[_Key, int]:
-        """The owner of each group, by its root: the largest first, to who has least so far."""
+        """The owner of each group that is not cut, by its root: the largest first, to who has least
+        so far."""
         size: dict[_Key, int] = {}
         first: dict[_Key, str] = {}
         for name in sorted(self.types):
@@ -147,7 +224,8 @@ class Owners:
                     size[root] = size.get(root, 0) + node.out_types[0].nbytes
                     first.setdefault(root, f"\x7f{number:04}.{index:08}")
         load, owner = [0] * self.workers, {}
-        for root in sorted(size, key=lambda root: (-size[root], first[root])):
+        uncut = [root for root in size if root not in self._cut]
+        for root in sorted(uncut, key=lambda root: (-size[root], first[root])):
             rank = min(range(self.workers), key=lambda r: (load[r], r))
             owner[root] = rank
             load[rank] += size[root]
@@ -155,16 +233,18 @@ class Owners:
 
     @cached_property
     def slots(self) -> Mapping[str, int]:
-        """The owner of each slot, who hashes and stores it; of common slots that is worker 0."""
+        """The owner of each slot that is not cut, who hashes and stores it; of common slots that is
+        worker 0."""
         return {
             name: 0 if name in self.common else self._owner_of[self._groups.find(("slot", name))]
             for name in self.types
+            if name not in self.cut_slots
         }
 
     def node(self, number: int, index: int) -> int | None:
         """The owner of node `index` of program `number`'s tail; None where every worker executes
-        it."""
-        if index in self.shared[number]:
+        it, on the whole or on its range."""
+        if index in self.shared[number] or self.is_cut(number, index):
             return None
         return self._owner_of.get(self._groups.find(("node", number, index)), 0)
 

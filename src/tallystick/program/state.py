@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NoReturn
 
@@ -78,6 +78,10 @@ class State:
             chain = self.loss_chain if name == LOSS_CHAIN_SLOT else self.log_chain
             return np.frombuffer(chain, dtype=np.uint8)
         return self.device.host(self.slots[name])
+
+    def pieces(self, name: str) -> Iterator[Array]:
+        """The elements of one of `tensors`, row-major, in one piece or more."""
+        yield self.tensor(name)
 
     def file_types(self) -> dict[str, tuple[str, tuple[int, ...]]]:
         """(dtype, shape) of each of `tensors`; found once, since a step changes none."""

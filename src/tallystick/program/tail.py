@@ -9,11 +9,13 @@ phase writes into the state.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tallystick.numerics.operators.fold import FOLD
+from tallystick.numerics.types import TensorType
+from tallystick.program.cutting import SUM_SQUARES
 from tallystick.program.expand import Numbering
-from tallystick.program.ir import COMMIT, Input, Program, Value
+from tallystick.program.ir import COMMIT, Input, Node, Program, Value
 from tallystick.program.owners import Owners
 from tallystick.program.pieces import given, piece, value_name
 
@@ -24,13 +26,15 @@ class Phase:
 
     `numbers` are the nodes' in the expanded program. `kept` are the outputs that the worker's
     later phases read. `exchanged` are the values of rank 0 that all workers need afterwards, of
-    all owners, with each one's owner.
+    all owners, with each one's owner. `squares` are those that all workers make together: a sum of
+    squares, and its operand, which is cut.
     """
 
     program: Program
     numbers: tuple[int, ...]
     kept: tuple[Value, ...]
     exchanged: tuple[tuple[Value, int], ...]
+    squares: tuple[tuple[Value, Value], ...]
 
 
 @dataclass
@@ -53,6 +57,7 @@ class Tail:
             for i in self._tail
             if i not in self.owners.shared[self.number]
         }
+        self._cut = {i for i in self._group if self.owners.is_cut(self.number, i)}
         self._readers: dict[Value, list[int]] = {}
         for i in self._tail:
             for value in program.nodes[i].inputs:
@@ -80,7 +85,12 @@ class Tail:
         """Whether `reader`, a node or None for the program's end, gets `value` by an exchange."""
         if value.node not in self._group:
             return False
+        if self._is_made_together(value.node):
+            return True
         return reader is None or self._group.get(reader) != self._group[value.node]
+
+    def _is_made_together(self, node: int) -> bool:
+        return node in self._cut and self.program.nodes[node].op == SUM_SQUARES
 
     def _end_crosses(self, name: str, value: Value) -> bool:
         """Whether the output `name` is a value of rank 0 that all workers get by an exchange."""
@@ -136,11 +146,12 @@ class Tail:
 
     def _phase(self, phase: int) -> Phase:
         program, is_last = self.program, phase == self._count - 1
-        own = [
-            v for v in self._made_in(phase) if self.owners.node(self.number, v.node) == self.rank
-        ]
-        exchanged = [v for v in self._made_in(phase) if self._is_exchanged(v)]
-        kept = [v for v in own if program.nodes[v.node].op != FOLD and self._is_kept(v, phase)]
+        made = list(self._made_in(phase))
+        squares = {v: self._operand(v) for v in made if self._is_made_together(v.node)}
+        own = [v for v in made if v not in squares and self._is_own(v.node)]
+        exchanged = [v for v in made if v not in squares and self._is_exchanged(v)]
+        read = [v for v in own if v in squares.values() or self._is_kept(v, phase)]
+        kept = [v for v in read if program.nodes[v.node].op != FOLD]
         outputs = [(value_name(v), v) for v in own if v in kept or v in exchanged]
         if is_last:
             outputs += [
@@ -151,23 +162,51 @@ class Tail:
 
         def place(value: Value) -> Value | Input:
             if value.is_input:
-                return program.inputs[value.out]
+                return self._input(program.inputs[value.out])
             if value.node in inside:
                 return Value(inside[value.node], value.out)
-            return given(value_name(value), program.type_of(value))
+            return given(value_name(value), self.type_of(value))
 
         state = [
-            spec
+            self._input(spec)
             for spec in program.inputs
             if spec.name in self.owners.types and any(spec.name == name for name, _ in outputs)
         ]
-        made = piece(program.contract, [program.nodes[i] for i in nodes], outputs, place, state)
+        text = piece(program.contract, [self._node(i) for i in nodes], outputs, place, state)
         return Phase(
-            made,
+            text,
             tuple(self.numbering.node(i, 0) for i in nodes),
             tuple(kept),
             tuple((v, self.owners.node(self.number, v.node) or 0) for v in exchanged),
+            tuple(squares.items()),
         )
+
+    def _is_own(self, node: int) -> bool:
+        """Whether this worker executes a node of a group, or its range of it."""
+        return node in self._cut or self.owners.node(self.number, node) == self.rank
+
+    def _operand(self, square: Value) -> Value:
+        (x,) = self.program.nodes[square.node].inputs
+        assert x is not None
+        return x
+
+    def type_of(self, value: Value) -> TensorType:
+        """The type of what this worker has of a value of a group's node: of a cut one its range."""
+        type_ = self.program.type_of(value)
+        if value.node in self._cut and type_.shape:
+            return self.owners.range_type(type_, self.rank)
+        return type_
+
+    def _input(self, spec: Input) -> Input:
+        if spec.name not in self.owners.cut_slots:
+            return spec
+        return replace(spec, type=self.owners.range_type(spec.type, self.rank))
+
+    def _node(self, index: int) -> Node:
+        """A node as this worker executes it."""
+        node = self.program.nodes[index]
+        types = (self.type_of(Value(index, out)) for out in range(len(node.out_types)))
+        return replace(node, out_types=tuple(types))
 
     def _ends_here(self, name: str, value: Value) -> bool:
         """Whether this worker's last phase has the output `name`."""
@@ -175,7 +214,10 @@ class Tail:
             return True
         if value == Value(-1, self.program.input_index[name]):
             return False  # passed through
-        return name in self.owners.common or self.owners.slots[name] == self.rank
+        owners = self.owners
+        if name in owners.common or name in owners.cut_slots:
+            return True
+        return owners.slots[name] == self.rank
 
     def _nodes(self, own: set[int], outputs: list[Value]) -> list[int]:
         """The nodes of a piece: `own` without folds, which are given, and the common nodes that

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from tallystick.commit.checkpoint import checkpoint_steps, run_root
 from tallystick.commit.signing import RunCommitment
-from tallystick.errors import CounterpartyError, DigestMismatchError, StorageError
+from tallystick.errors import CounterpartyError, DigestMismatchError, StorageError, StoreError
 from tallystick.job.job import Job
 from tallystick.prover.states import RunStates
 from tallystick.run.logs.shape import LogShape, keeps_log
@@ -34,9 +34,12 @@ def _gives(checkpoints: list[tuple[int, bytes]], job: Job, run: RunCommitment) -
 
 def usable_journal(store: RunStore, job: Job, run: RunCommitment, notice: Notice) -> JournalContent:
     """The journal of the run, without its checkpoints where they are not the signed ones. The
-    losses and log digests in it are hints."""
+    losses and log digests in it are hints. Raises StoreError: a store that is away is no reason to
+    execute the whole run again."""
     try:
         found = store.journal(job)
+    except StoreError:
+        raise
     except (CounterpartyError, StorageError) as error:
         notice(f"The journal is not used: {error.message}")
         return JournalContent(job.digest)
@@ -49,8 +52,8 @@ def usable_journal(store: RunStore, job: Job, run: RunCommitment, notice: Notice
 def make_good(states: RunStates, run: RunCommitment, notice: Notice) -> None:
     """Execute the run again where the journal does not serve, to the signed run root.
 
-    Raises DigestMismatchError where the repetition gives another run root. The prover then answers
-    nothing.
+    Raises DigestMismatchError where the repetition gives another run root, StoreError. The prover
+    then answers nothing.
     """
     journal, job, last = states.journal, states.job, run.final_step
     if journal.checkpoints and _logs_fit(states, last):
@@ -73,6 +76,8 @@ def _logs_fit(states: RunStates, last: int) -> bool:
         return True
     try:
         return states.logs_fit(last)
+    except StoreError:
+        raise
     except (CounterpartyError, StorageError):
         return False  # the end is not stored, and a log before it is not the journal's
 

@@ -14,6 +14,7 @@ from tallystick.errors import (
     CounterpartyError,
     MachineFaultError,
     StorageError,
+    StoreError,
     TallystickError,
     UsageError,
 )
@@ -118,13 +119,18 @@ def _asked(party: Party, query: bytes, on_fault: Callable[[str], None]) -> bytes
         except _FAULTS as error:
             last = error
             on_fault(f"attempt {attempt} of {ATTEMPTS}: {_words(error)}")
+    way = "Make room, or play it on a larger machine."
+    if isinstance(last, StoreError):
+        way = last.next_action
     raise CannotCheckError(
         f"The game could not be played to its end on this machine: {_words(last)}",
-        "No party is convicted by that. Make room, or play it on a larger machine.",
+        f"No party is convicted by that. {way}",
     ) from last
 
 
 def _words(error: BaseException | None) -> str:
+    if isinstance(error, StoreError):
+        return error.message
     return str(error) or type(error).__name__
 
 

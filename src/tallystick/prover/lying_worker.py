@@ -47,13 +47,11 @@ def prover_of(checks: ShareChecks, run: Path) -> Prover:
     return shares.honest_prover(checks, run)
 
 
-def checking_of(
-    fraction: float, job: Path, out: Path, workers: int, lie: Mapping[str, Any]
-) -> Checking:
+def checking_of(fraction: float, job: Path, out: Path, lie: Mapping[str, Any]) -> Checking:
     """`shares.checking_of` for a run in which worker `lie["rank"]`, not 0, lies as `lie` says: its
     `kind`, a key of LIES, and the fields of that class."""
     module = "tallystick.prover.lying_worker"
-    return shares.checking_of(fraction, job, out, workers, module=module, extra={"lie": dict(lie)})
+    return shares.checking_of(fraction, job, out, module=module, extra={"lie": dict(lie)})
 
 
 def answer(checks: ShareChecks) -> None:

@@ -5,9 +5,9 @@ remembers nothing of the other party or of the referee. It remembers earlier que
 work. Every answer is a fact about the job or the run. The prover gets it by executing the disputed
 segment again, so that equal queries have equal answers (PROTOCOL 1.3, 2.9). It takes from the
 directory only what the signed commitment covers. Any other file is a hint, which the prover
-checks, or does not belong there. Where this machine fails, there is no answer yet, and the prover
-signs nothing (PROTOCOL 2.8). The prover of a declared cheat (`prover.cheating`) replaces the small
-methods of this one.
+checks, or does not belong there. Where this machine fails, or an object store that has the run,
+there is no answer yet, and the prover signs nothing (PROTOCOL 2.8). The prover of a declared cheat
+(`prover.cheating`) replaces the small methods of this one.
 """
 
 from __future__ import annotations
@@ -74,8 +74,9 @@ class Prover:
     `key` is the signer's private key where the run does not keep it. The prover calls `notice`
     with a sentence for each file that it does not use.
 
-    Raises CannotCheckError for a run that is not finished, UsageError for a wrong key,
-    CounterpartyError for files whose damage no execution makes good.
+    Raises CannotCheckError for a run that is not finished, UsageError for a wrong key, StoreError
+    where the store of the run is away, CounterpartyError for files whose damage no execution makes
+    good.
     """
 
     def __init__(
@@ -158,9 +159,9 @@ class Prover:
         """The signed answer to an encoded query (PROTOCOL 2.5).
 
         Raises CorruptFileError for bytes that are no query, UsageError for a query that makes no
-        sense for the job: the prover answers neither. Raises CannotCheckError (MachineFaultError
-        where a later attempt may succeed) where this machine, and not the run, is at fault: the
-        prover then signs nothing.
+        sense for the job: the prover answers neither. Raises CannotCheckError (MachineFaultError or
+        StoreError where a later attempt may succeed) where this machine or a store, and not the
+        run, is at fault: the prover then signs nothing.
         """
         said = self._said.get(query)
         if said is None:

@@ -25,7 +25,11 @@ from tallystick.protocol.verdict import Verdict
 from tallystick.prover.local import Party, play
 from tallystick.prover.prover import Prover
 from tallystick.run.distributed.checks import ShareChecks
-from tallystick.run.distributed.false_share import FalseShareError, WorkerConvictedError
+from tallystick.run.distributed.false_share import (
+    ConvictedWorker,
+    FalseShareError,
+    WorkerConvictedError,
+)
 from tallystick.run.distributed.faults import PeerLostError
 from tallystick.run.distributed.launch import Checking
 from tallystick.run.distributed.messages import Round, as_bytes
@@ -182,8 +186,9 @@ def settle(checks: ShareChecks, directory: Path, prover_of: ProverOf = honest_pr
     return Settled(played.verdict, convicted, keys, evidence, directory / "job")
 
 
-def conviction(found: Settled, false: FalseShareError, go_on: str) -> TallystickError:
-    """The error that ends the run: who was convicted, by what, and how to go on."""
+def conviction(found: Settled, false: FalseShareError, workers: int, go_on: str) -> TallystickError:
+    """The error that ends the run of `workers` workers: who was convicted, by what, and how to go
+    on."""
     if not found.convicted:
         return CannotCheckError(f"{false.message} The dispute convicts neither.", go_on)
     who = " and ".join(
@@ -197,6 +202,19 @@ def conviction(found: Settled, false: FalseShareError, go_on: str) -> Tallystick
         f"{found.evidence}; anyone checks it with `tallystick judge {found.evidence} --job "
         f"{found.job}`.",
         go_on,
+        [
+            ConvictedWorker(
+                worker=rank,
+                workers=workers,
+                key=key,
+                step=false.step,
+                phase=verdict.phase,
+                case=verdict.case,
+                evidence=found.evidence,
+                job=found.job,
+            )
+            for rank, key in zip(found.convicted, found.keys, strict=True)
+        ],
     )
 
 
@@ -204,14 +222,13 @@ def checking_of(
     fraction: float,
     job: Path,
     out: Path,
-    workers: int,
     prover_of: ProverOf = honest_prover,
     module: str = "tallystick.prover.shares",
     extra: Mapping[str, Any] | None = None,
     called: str = "",
 ) -> Checking:
-    """What `train_by` needs to check `fraction` of the shares of `workers` workers who train the
-    job at `job` into `out`, which the user calls `called`. Evidence goes beside `out`.
+    """What `train_by` needs to check `fraction` of the shares of the workers who train the job at
+    `job` into `out`, which the user calls `called`. Evidence goes beside `out`.
 
     Raises UsageError for another fraction."""
 
@@ -221,7 +238,8 @@ def checking_of(
         base = f"{out.name}-false-share-step-{false.step}"
         place = next(p for p in _places(out.parent, base) if not present(p))
         found = settle(checks, place, prover_of)
-        less = workers - len(set(found.convicted)) if found.convicted else workers
+        workers = checks.transport.size
+        less = workers - len(set(found.convicted))
         rest = f" --workers {less} --check-workers {fraction}" if less > 1 else ""
         go_on = (
             "Nothing of that step was used. Go on without it: "
@@ -232,7 +250,7 @@ def checking_of(
                 " Shares of it before that step which were not drawn may be false, and stand in "
                 "the run: audit the run, or begin anew (--overwrite)."
             )
-        return conviction(found, false, go_on)
+        return conviction(found, false, workers, go_on)
 
     def answering(checks: ShareChecks) -> None:
         answer(checks, prover_of)

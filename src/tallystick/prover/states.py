@@ -7,7 +7,9 @@ narrower query of a search begins where the last one ended (PROTOCOL 4.6).
 
 The prover believes no file. A stored state counts only at a step whose root the signed commitment
 covers, and the prover hashes every state in its own memory after it has read it. It names a state
-that does not fit, and does not use it again. So damage costs re-execution, and nothing else.
+that does not fit, and does not use it again. So damage costs re-execution, and nothing else. An
+object store that fails is no damage: then there is no answer yet, since a later attempt may have
+the state without hours of execution.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ from tallystick.errors import (
     DigestMismatchError,
     MachineFaultError,
     StorageError,
+    StoreError,
 )
 from tallystick.job.job import Job
 from tallystick.kernels.context import ExecutionContext
@@ -120,7 +123,8 @@ class RunStates:
     # -- state[s] in memory --------------------------------------------------------------------
 
     def at(self, step: int) -> Engine:
-        """The engine, in state[step]. Raises NodeError where a step cannot be executed."""
+        """The engine, in state[step]. Raises NodeError where a step cannot be executed, StoreError
+        where a store does not give what is listed there."""
         engine = self._nearest(step)
         while engine.step < step:
             self._live = False
@@ -179,6 +183,12 @@ class RunStates:
                 return engine
             try:
                 return self._load(base)
+            except StoreError as error:
+                if base:
+                    error.next_action += (
+                        " A copy of the run without that file executes the steps again instead."
+                    )
+                raise
             except (CounterpartyError, StorageError) as error:
                 if not base:
                     raise

@@ -51,7 +51,12 @@ def test_the_openings_are_as_long_as_real_ones(
 
 
 @pytest.mark.parametrize(
-    "name", ["aten.mm dw, both operands strided", "aten.mm logits dx", "aten.bmm q k^T"]
+    "name",
+    [
+        "aten.mm dw, both operands strided",
+        pytest.param("aten.mm logits dx", marks=pytest.mark.long),
+        "aten.bmm q k^T",
+    ],
 )
 def test_the_aim_of_two_megabytes(bench: ModuleType, name: str) -> None:
     operators = {op.name: op for op in bench.gpt2_124m(8, 64)}

@@ -19,6 +19,8 @@ from tallystick.kernels.rounded import engines, pieces, products, sums, tiles, u
 from tallystick.kernels.rounded.engines import NumpyEngine
 from tallystick.kernels.rounded.probe import probe
 
+pytestmark = pytest.mark.usefixtures("probed_once")
+
 BITS = (32, 28, 20)
 ENGINES = (NumpyEngine(), Shuffled(1), Shuffled(2, 5))
 

@@ -16,8 +16,9 @@ pytest.importorskip("obstore", reason="obstore is not installed: pip install 'ta
 from unit.objects.stores import ADDRESS, filled, memory, names
 
 from tallystick.cli.main import run as command
+from tallystick.disk.objects.address import parse_address
 from tallystick.disk.objects.opening import opened_objects
-from tallystick.disk.objects.store import Objects
+from tallystick.disk.objects.store import Found, Objects
 from tallystick.errors import MismatchError, StoreConflictError, StoreError, UsageError
 from tallystick.job.job import Job
 from tallystick.job.recipes import new_job
@@ -420,6 +421,37 @@ def test_files_of_another_job_without_a_run_are_replaced(
     store.put(name, bytes(data))
     assert _train(mlp_job, tmp_path / "a").finished
     with opened_objects(store) as directory:
+        assert fsck(directory).clean
+
+
+@pytest.mark.parametrize("there", ["memory", "directory"])
+def test_two_trainers_of_two_jobs_at_an_empty_url(
+    mlp_job: Job,
+    logreg_job: Job,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    there: str,
+) -> None:
+    """Both find nothing there; the second one to write is refused, and has written nothing."""
+    place = parse_address((tmp_path / "there").as_uri())
+    found = Objects(ADDRESS, memory()) if there == "memory" else Objects(place, made=True)
+    monkeypatch.setattr(module, "Objects", lambda address, made=False: found)
+    found.put("job/job.json", (mlp_job.directory / "job.json").read_bytes())
+    with pytest.raises(StoreConflictError, match="holds the files of another job"):
+        _train(logreg_job, tmp_path / "b")  # it looks before it trains
+    before = found.listing()
+
+    def late(objects: Objects, store: RunStore, job: Job) -> tuple[dict[str, Found], None]:
+        store.create(job)
+        return {}, None  # it looked before the first one wrote
+
+    with monkeypatch.context() as patched:
+        patched.setattr(module, "join", late)
+        with pytest.raises(StoreConflictError, match="holds the files of another job"):
+            _train(logreg_job, tmp_path / "c")
+        assert found.listing() == before
+        assert _train(mlp_job, tmp_path / "d").finished
+    with opened_objects(found) as directory:
         assert fsck(directory).clean
 
 

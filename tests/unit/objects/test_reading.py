@@ -31,9 +31,7 @@ from tallystick.errors import (
     StoreError,
     UsageError,
 )
-from tallystick.job.job_file import load_job
 from tallystick.run.execute.auditor import audit_run
-from tallystick.run.parallel.audit import ParallelOptions, audit_in_parallel
 from tallystick.run.show.summary import RunSummary
 from tallystick.run.store.fsck import fsck
 
@@ -292,20 +290,6 @@ def test_a_refused_store_is_no_problem_of_the_run(run: Path) -> None:
         pytest.raises(StoreError),
     ):
         fsck(directory)
-
-
-@pytest.mark.parametrize("what", ["run", "job"])
-def test_a_cluster_is_not_given_a_mirror(run: Path, tmp_path: Path, what: str) -> None:
-    shutil.copytree(run / "job", tmp_path / "job")
-    with (
-        pytest.raises(UsageError, match=f"The {what} lies at s3://bucket/run, and the nodes"),
-        opened_objects(filled(run if what == "run" else run / "job")) as directory,
-    ):
-        audit_in_parallel(
-            directory if what == "run" else run,
-            load_job(tmp_path / "job" if what == "run" else directory),
-            options=ParallelOptions(ray="127.0.0.1:1"),
-        )
 
 
 # -- the files of a mirror -------------------------------------------------------------------------

@@ -94,7 +94,7 @@ def test_groups_meet_in_values_of_rank_0_only() -> None:
     owners = Owners((program,), 2)
     assert owners.slots["param.a"] == owners.slots["opt.a"] != owners.slots["param.b"]
     assert owners.held == {"param.a", "param.b"}  # micro-batches read them; moments are shared out
-    assert owners.held_by(owners.slots["opt.a"]) == ["opt.a", "param.a", "param.b"]
+    assert list(owners.held_by(owners.slots["opt.a"])) == ["opt.a", "param.a", "param.b"]
     for rank in (0, 1):
         phases = Tail(owners, 0, rank, numbering(program, 2)).phases
         assert [len(p.exchanged) for p in phases] == [2, 0]  # two sums of squares; then all else

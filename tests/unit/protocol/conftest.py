@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +16,8 @@ from tallystick.opening import quantity
 from tallystick.opening.arithmetic import dot_chunk
 from tallystick.opening.quantity import Local, Quantity, Site
 from tallystick.protocol.referee import Referee
+from tallystick.prover.prover import Prover
+from tallystick.run.execute.trainer import Options, train_job
 
 PAIRS = {"features": "700", "classes": "2", "records": "16", "batch_size": "2"}
 
@@ -77,3 +80,17 @@ def cheat(game_job: Job) -> Party:
 def game(game_job: Job, honest: Party, cheat: Party) -> Referee:
     """A game that has just begun: honest is party 0, cheat party 1."""
     return Referee(game_job.terms, (honest.commitment, cheat.commitment))
+
+
+@pytest.fixture(scope="session")
+def honest_run(game_job: Job, honest: Party, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run on disk that `honest` is in memory."""
+    out = tmp_path_factory.mktemp("prover") / "run"
+    train_job(game_job, out, Options(key=honest.key))
+    return out
+
+
+@pytest.fixture
+def prover(honest_run: Path, honest: Party) -> Iterator[Prover]:
+    with Prover(honest_run, honest.key) as made:
+        yield made

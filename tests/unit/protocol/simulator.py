@@ -77,6 +77,8 @@ class Party:
         self.bits: list[int] = []
         self.inputs: list[list[Sequence[Array | None]]] = []
         self.outputs: list[list[Sequence[Array]]] = []
+        # Of nodes that were asked about, the digests of operands and outputs: a run stays as it is.
+        self._known: dict[tuple[int, int], tuple[tuple[bytes, ...], tuple[bytes, ...]]] = {}
         self._execute()
         roots = [self.lie.root(s, state_root(d)) for s, d in enumerate(self.states)]
         self.roots = roots
@@ -175,10 +177,20 @@ class Party:
         """What an honest party answers about its log."""
         raise LookupError("the contract keeps no log")
 
+    def _digests(self, step: int, index: int) -> tuple[tuple[bytes, ...], tuple[bytes, ...]]:
+        if (step, index) not in self._known:
+            inputs = [a for a in self.inputs[step][index] if a is not None]
+            # The last node's output is the digests of a state, by slot.
+            outputs = [a for a in self.outputs[step][index] if not isinstance(a, dict)]
+            self._known[step, index] = (
+                tuple(map(tensor_digest, inputs)),
+                tuple(map(tensor_digest, outputs)),
+            )
+        return self._known[step, index]
+
     def _record(self, step: int, index: int) -> NodeBody:
         node = self.job.terms.program_at(step).nodes[index]
-        inputs = tuple(tensor_digest(a) for a in self.inputs[step][index] if a is not None)
-        outputs: tuple[bytes, ...]
+        inputs, outputs = self._digests(step, index)
         if node.op == COMMIT:
             made = self.outputs[step][index][0]
             assert isinstance(made, dict)
@@ -190,7 +202,6 @@ class Party:
             return self.tamper(
                 step, index, NodeBody(COMMIT_OPERATOR, attributes, inputs, outputs, ())
             )
-        outputs = tuple(tensor_digest(a) for a in self.outputs[step][index])
         attributes = attribute_text(node.attrs).encode("ascii")
         return self.tamper(step, index, NodeBody(node.op, attributes, inputs, outputs, ()))
 

@@ -45,7 +45,7 @@ def job(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     name = str(request.param)
     settings, sources = (MLP, Sources()) if name == "mlp" else (GPT2, Sources(text=home / "text"))
     return new_job(
-        name, home / "job", settings, sources, steps=STEPS, checkpoint_interval=4,
+        name, home / "job", settings, sources, steps=STEPS, checkpoint_interval=4, evaluate_every=0,
         contract="replay/1;form=published;tau=32768",
     )  # fmt: skip
 

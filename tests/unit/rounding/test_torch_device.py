@@ -34,7 +34,7 @@ from tallystick.program.ir import Node, Program
 from tallystick.rounding.sections import is_logged
 from tallystick.run.execute.engine import Engine
 
-STEPS = 20
+STEPS = 8
 CONTRACT = "replay/1;form=published"
 JOBS: dict[str, tuple[str, dict[str, str]]] = {
     "mlp": ("mlp", {"features": "16", "classes": "4", "records": "64", "hidden": "32",

@@ -101,7 +101,7 @@ def test_each_worker_holds_what_it_needs(jobs: Path) -> None:
         engine.run()
         state, owners = engine.state, owners_of(job, 2)
         assert isinstance(state, TeamState)
-        assert list(state.slots) == owners.held_by(0)
+        assert list(state.slots) == list(owners.held_by(0))
         moments = {n for n in owners.types if n.startswith(("opt.m", "opt.v", "ema"))}
         assert moments - owners.held and {owners.slots[n] for n in moments} == {0, 1}
         one = Engine(job, job.genesis(), context=ONE)
@@ -453,20 +453,41 @@ def workers_under(pid: int) -> list[int]:
     return sorted(found)
 
 
-@pytest.mark.long
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="reads /proc")
-@pytest.mark.parametrize("who", ["worker", "first"])
-def test_a_killed_worker_is_named_and_nothing_is_lost(jobs: Path, tmp_path: Path, who: str) -> None:
-    job = new_job("mlp", tmp_path / "job", MLP, steps=3000, checkpoint_interval=20)
+def begun(job: Job, out: Path, *more: str) -> tuple[subprocess.Popen[bytes], list[int]]:
+    """A run by three processes that has come some way, and two of them."""
     command = [sys.executable, "-m", "tallystick", "train", str(job.directory), "--quiet"]
-    command += ["--out", str(tmp_path / "run"), "--workers", "3", "--threads", "1"]
+    command += ["--out", str(out), "--workers", "3", "--threads", "1", *more]
     began = subprocess.Popen(command, stderr=subprocess.PIPE)
-    journal = tmp_path / "run" / "journal"
+    journal = out / "journal"
     while not (journal.exists() and journal.stat().st_size > 4000):
         assert began.poll() is None
         time.sleep(0.05)
     others = workers_under(began.pid)
     assert len(others) == 2
+    return began, others
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="reads /proc")
+def test_the_run_goes_on_where_a_worker_was_killed(tmp_path: Path) -> None:
+    job = new_job("mlp", tmp_path / "job", MLP, steps=1000, checkpoint_interval=20)
+    began, others = begun(job, tmp_path / "run", "--retries", "1")
+    os.kill(others[0], signal.SIGKILL)
+    _, said = began.communicate(timeout=300)
+    assert began.returncode == 0, said
+    assert b"was killed by SIGKILL" in said and b"0 of 1 retries are left" in said
+    sessions = RunStore(tmp_path / "run").journal(job).sessions
+    assert [(s["workers"], s.get("ended_by_worker")) for s in sessions] == [(3, 1), (3, None)]
+    found = train_job(job, tmp_path / "run")
+    assert found.run_root == train_job(job, tmp_path / "one", Options(ONE)).run_root
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="reads /proc")
+@pytest.mark.parametrize("who", ["worker", "first"])
+def test_a_killed_worker_is_named_and_nothing_is_lost(jobs: Path, tmp_path: Path, who: str) -> None:
+    job = new_job("mlp", tmp_path / "job", MLP, steps=3000, checkpoint_interval=20)
+    began, others = begun(job, tmp_path / "run")
     os.kill(others[1] if who == "worker" else began.pid, signal.SIGKILL)
     _, said = began.communicate(timeout=60)
     if who == "worker":

@@ -33,8 +33,10 @@ sums of the tensors that the owner has; the owner folds them in the job's order,
 the new tensors to all ([ADR 0020](adr/0020-many-machines.md)). Everything is float32.
 States are hashed every {interval} steps. The columns are 1B as people would
 train it; 70B with as many micro-batches as the format allows today;
-70B with V = 2,048, which it does not allow, as built; and the same *cut*: a tensor has several
-owners with equal shares of all, and each stores its own. The last one is not built.
+70B with V = 2,048, which it does not allow; and the same *cut*: a tensor has several owners with
+equal shares of all, and each stores its own. *As built*, on this page, is the state before
+[ADR 0025](adr/0025-cut-tensors.md): a tensor has one owner, and worker 0 stores. Since then large
+tensors with an elementwise update are cut; that each worker stores its own is not built.
 
 {table}
 Read it so:
@@ -49,10 +51,10 @@ Read it so:
   parameter take {steps} steps. Larger micro-batches need more memory for their activations.
 - **float32 is the price.** The contract's products are float32 products. Tensor cores do bfloat16
   some ten times as fast, and nothing here uses that.
-- **An owner has whole tensors.** As built the largest tensor, the embedding, has one owner, who
-  receives it from every worker and sends it to every worker. So its bytes grow with W.
-  Of 1B the embedding is a fifth of all parameters.
-- Worker 0 alone stores and loads states, as built.
+- **An owner has whole tensors,** but in the last column. The largest one, the embedding, has one
+  owner there, who receives it from every worker and sends it to every worker. So its bytes grow
+  with W. Of 1B the embedding is a fifth of all parameters. Where it is cut, they do not.
+- Worker 0 alone stores and loads states, but in the last column.
 - Contracts with rounding logs have one worker; the bytes assume that as many elements are doubtful
   as in GPT-2 124M, whose sums have at most 50,257 terms.
 - Bytes of a dispute grow with logarithms of nodes, leaves and checkpoints; the rounds are a bound,
@@ -100,8 +102,9 @@ In the order in which they come:
 
 {order}
 
-What would move them, and is not built: several owners of one tensor, cut at multiples of 512
-elements (the columns and plots called *cut* assume it); nodes of one micro-batch counted once
+What would move them: several owners of one tensor, cut at multiples of 512 elements, which is built
+(the columns and plots called *cut* assume it, and that each worker stores its own, which is not).
+Neither are these: nodes of one micro-batch counted once
 instead of V times; a model split over the devices of one worker; partial sums folded along the
 split of COMMITMENTS 2.3 in log₂ W exchanges, which keeps every bit where shares are aligned, and
 makes W messages few; messages hashed while they are sent, or on the device.
@@ -153,8 +156,9 @@ UNSEEN = """## What was not seen
   the others), and the time to notice them.
 - Liars that work together, and workers that refuse to answer. Owners that fold or update falsely:
   no check of a run sees them, an audit or a dispute does ([ADR 0024](adr/0024-lying-workers.md)).
-- The end of a run by a conviction: as built a person starts it again with fewer workers; the
-  simulation goes on by itself.
+- The end of a run by a conviction: as built it goes on by itself where its
+  workers are processes of one machine, and a person starts it again where torchrun has started
+  them; the simulation goes on by itself.
 - Dropped or late packets; a worker that is late for its disk.
 
 ## Repeat it

@@ -29,30 +29,32 @@ class Segment(NamedTuple):
 
 
 def bundles(
-    tensors: Iterable[tuple[Any, TensorType]], most: int = BUNDLE_BYTES
+    tensors: Iterable[tuple[Any, TensorType, range]], most: int = BUNDLE_BYTES
 ) -> list[list[Segment]]:
-    """The tensors in order, in bundles of at most `most` bytes each."""
+    """Elements of tensors, (key, type of the tensor, elements), in order, in bundles of at most
+    `most` bytes each."""
     found: list[list[Segment]] = []
     room = 0
-    for key, type_ in tensors:
-        size, start = DTYPES[type_.dtype].itemsize, 0
-        while start < type_.numel:
+    for key, type_, elements in tensors:
+        size, start = DTYPES[type_.dtype].itemsize, elements.start
+        while start < elements.stop:
             if room < size:
                 found.append([])
                 room = most
-            stop = min(type_.numel, start + room // size)
+            stop = min(elements.stop, start + room // size)
             found[-1].append(Segment(key, type_, start, stop))
             room -= found[-1][-1].nbytes
             start = stop
     return found
 
 
-def part_of(device: Device, tensor: Tensor, segment: Segment) -> Tensor:
-    """The segment of a C-contiguous tensor, as a view of rank 1."""
+def part_of(device: Device, tensor: Tensor, segment: Segment, first: int = 0) -> Tensor:
+    """The segment of a C-contiguous tensor, as a view of rank 1. `tensor` has the elements from
+    number `first` on."""
     dtype = segment.type.dtype
     size = DTYPES[dtype].itemsize
     shape = (segment.stop - segment.start,)
-    return device.view(tensor, segment.start * size, dtype, shape, (size,))
+    return device.view(tensor, (segment.start - first) * size, dtype, shape, (size,))
 
 
 def on_device(device: Device, data: np.ndarray, dtype: str) -> Tensor:

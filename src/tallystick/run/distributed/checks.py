@@ -9,7 +9,7 @@ two claims before any update. Receivers compare the bytes that they get with the
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -106,6 +106,8 @@ class ShareChecks:
     publics: list[PublicKey] = field(init=False)
     step: int = -1
     compared: int = 0  # shares computed again so far, as worker 0 knows
+    # The workers whose shares were drawn by chance and are not compared yet, as worker 0 knows.
+    open: frozenset[int] = frozenset()
     section: SectionShare | None = None  # of this step
     false: FalseShareError | None = None
 
@@ -135,13 +137,26 @@ class ShareChecks:
     def rank(self) -> int:
         return self.transport.rank
 
+    def taken_up(self, done: int) -> None:
+        """An earlier session has executed `done` steps, and may have ended in the one after them.
+
+        All shares of those are drawn that this session executes: who ended that one because it was
+        drawn may not try again until it is not.
+        """
+        if self._draws is not None:
+            self._draws = replace(self._draws, whole=done)
+
+    def chance(self, rank: int) -> float:
+        """The probability that a share of worker `rank` is drawn in this step."""
+        return 1.0 - (1.0 - self.fraction) ** len(self.own[rank])
+
     # -- a step ------------------------------------------------------------------------------------
 
     def begin(self, step: int) -> None:
         """The next step to be executed is `step`: a new one, or the same once more."""
         if step != self.step:
             self._first: dict[int, Claim] = {}  # of each share, what was signed first
-        self.step, self.section, self.false = step, None, None
+        self.step, self.section, self.false, self.open = step, None, None, frozenset()
         timetable = self.job.commitment.timetable
         entry = timetable.programs[timetable.at(step).program]
         size, parts = self.transport.size, entry.micro_batches
@@ -162,6 +177,8 @@ class ShareChecks:
                 found = self._draws.checker(self.step, drawn.number, drawn.owner)
                 if found is not None:
                     checkers[drawn.number] = found
+            if self.fraction < 1 and self.step > self._draws.whole:
+                self.open = frozenset(self.all[number].owner for number in checkers)
             for rank in range(1, size):
                 marks = [checkers.get(drawn.number) == rank for drawn in self.all]
                 exchange.send([np.array(marks, np.uint8)], [rank])
@@ -202,6 +219,7 @@ class ShareChecks:
         consent.agree()
         self.signed |= {(number, True): claim for number, claim in again.items()}
         self._settle(again, checkers, tasks, consent)
+        self.open = frozenset()
         self.hand.after_claim(self)
 
     # -- claims ------------------------------------------------------------------------------------
@@ -291,7 +309,7 @@ class ShareChecks:
                         f"step {self.step}, which was executed twice.",
                         f"Nothing was updated. Train without worker {drawn.owner}, or check its "
                         "machine.",
-                    )
+                    ).of(drawn.owner)
                 )
         return tasks
 
@@ -310,7 +328,9 @@ class ShareChecks:
             verify_run(claim.envelope(task, self.publics[rank]))
         except CounterpartyError as error:
             why = f"The claim of worker {rank} in step {self.step} is not signed: {error.message}"
-            consent.note(WorkerError(why, "Nothing was updated. Train without that worker."))
+            consent.note(
+                WorkerError(why, "Nothing was updated. Train without that worker.").of(rank)
+            )
             return False
         return True
 

@@ -30,6 +30,13 @@ class TeamEngine(Engine):
     """
 
     team: Team = field(kw_only=True)
+    repeated: int = field(default=0, init=False)  # steps that were executed once more
+
+    def session_end(self) -> Mapping[str, int]:
+        checks = self.team.checks
+        if checks is None:
+            return {}
+        return {"checked_shares": checks.compared, "repeated_steps": self.repeated}
 
     @property
     def hashes_beside(self) -> bool:
@@ -43,10 +50,12 @@ class TeamEngine(Engine):
             return self._once()
         except PeerLostError:
             raise
-        except WorkerError:
+        except WorkerError as error:
             # Bytes that are not those signed are asked for once more, before anyone is named.
             if self.team.rank or self.team.checks is None or not self._intact():
                 raise
+            self.repeated += 1
+            self.notice(f"Step {self.step} is executed once more: {error.message}")
             return self._once()
 
     def _once(self) -> tuple[int, Mapping[str, Array], NodeTrace | None]:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
 from tallystick.errors import MismatchError
 from tallystick.program.share import Tree, parts_of
 
@@ -23,5 +27,26 @@ class FalseShareError(MismatchError):
         self.owner, self.checker = owner, checker
 
 
+@dataclass(frozen=True)
+class ConvictedWorker:
+    """Worker number `worker` of `workers`, convicted by the claim that it signed in `step` with
+    `key` (its key id). `evidence` and the share job at `job` are what `judge` takes."""
+
+    worker: int
+    workers: int
+    key: str
+    step: int
+    phase: int
+    case: str
+    evidence: Path
+    job: Path
+
+
 class WorkerConvictedError(MismatchError):
-    """A worker was convicted by its own signed claim; the run stopped before the update."""
+    """Workers were convicted by their own signed claims; the run stopped before the update."""
+
+    def __init__(
+        self, message: str, next_action: str, convicted: Sequence[ConvictedWorker]
+    ) -> None:
+        super().__init__(message, next_action)
+        self.convicted = tuple(convicted)

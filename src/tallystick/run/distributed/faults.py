@@ -11,7 +11,16 @@ RESUME = (
 
 
 class WorkerError(MachineFaultError):
-    """A worker of the run ended, fell silent, or does not fit the others."""
+    """A worker of the run ended, fell silent, or does not fit the others.
+
+    `rank` is the worker that ended the session or says so; None where that is not known."""
+
+    rank: int | None = None
+
+    def of(self, rank: int) -> WorkerError:
+        """The same error, of worker `rank`."""
+        self.rank = rank
+        return self
 
 
 class PeerLostError(WorkerError):

@@ -1,5 +1,5 @@
 """The fold of values whose parts several workers have: each value at its owner, in the split's
-order (NUMERICS 10.12).
+order (NUMERICS 10.12). A value that is cut has an owner of each range: the fold is elementwise.
 
 Every worker sends its sums of subtrees to the owner, bundle by bundle; the owner folds them with
 the kernel that one worker would use. In a round every owner gets one bundle from every worker, so
@@ -31,12 +31,13 @@ Seen = Callable[[int, int, Value, Bytes], None]
 
 @dataclass(frozen=True)
 class Fold:
-    """A fold of the text with its attributes for V micro-batches, and the memory for its result
-    where this worker owns it."""
+    """A fold of the text with its attributes for V micro-batches, and the memory for the part of
+    its result that this worker owns, which may be all or nothing. `parts` are (worker, elements) of
+    all owners."""
 
     value: Value
     type: TensorType
-    owner: int
+    parts: Sequence[tuple[int, range]]
     attrs: Attrs
     result: Tensor | None
 
@@ -60,8 +61,13 @@ class Folding:
         ]
         self._rounds = []
         for rank in range(size):
-            own = {f.value: f.type for f in self.folds if f.owner == rank}
-            self._rounds.append(bundles(own.items()))
+            own = {
+                fold.value: (fold.value, fold.type, elements)
+                for fold in self.folds
+                for owner, elements in fold.parts
+                if owner == rank
+            }
+            self._rounds.append(bundles(own.values()))
 
     def nbytes(self, number: int, source: int, owner: int) -> int:
         """The bytes that worker `source` sends to `owner` in round `number`."""
@@ -143,7 +149,9 @@ class Folding:
             total = merge(given, self._add)
             for fold in self.folds:
                 if fold.value == segment.key and fold.result is not None:
-                    self.run(fold.attrs, [total], [part_of(self.device, fold.result, segment)])
+                    first = dict(fold.parts)[self.transport.rank].start
+                    place = part_of(self.device, fold.result, segment, first)
+                    self.run(fold.attrs, [total], [place])
 
     def _copied(self, tensor: Tensor, segment: Segment, number: int) -> Tensor:
         """A segment of this worker's own sum number `number`, which another folded value may lie in

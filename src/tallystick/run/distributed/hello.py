@@ -14,6 +14,7 @@ from tallystick.run.store.version import tallystick_version
 
 _GO = "go"
 _WAIT_SECONDS = 0.02
+_LONGEST = 1 << 16  # bytes of an introduction that are looked at
 
 
 def introduction(job: Job, checks: bool = False) -> dict[str, str]:
@@ -73,7 +74,7 @@ def welcome(
                 )
             time.sleep(_WAIT_SECONDS)
         try:
-            theirs = json.loads(meeting.get(f"hello/{rank}"))
+            theirs = json.loads(meeting.get(f"hello/{rank}")[:_LONGEST])
         except (ValueError, RecursionError):
             theirs = {}
         refusal = difference(ours, theirs if isinstance(theirs, dict) else {}, rank)

@@ -11,21 +11,24 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from tallystick.errors import TallystickError, UsageError
 from tallystick.job.job import Job
 from tallystick.run.distributed.checks import ShareChecks
-from tallystick.run.distributed.false_share import FalseShareError
+from tallystick.run.distributed.ends import name_who_ended, record_conviction
+from tallystick.run.distributed.false_share import FalseShareError, WorkerConvictedError
 from tallystick.run.distributed.faults import RESUME, PeerLostError, WorkerError
+from tallystick.run.distributed.going_on import GoingOn, train_on
 from tallystick.run.distributed.hello import welcome
 from tallystick.run.distributed.maker import TeamMaker
 from tallystick.run.distributed.team import Order, Team, owners_of
+from tallystick.run.distributed.torchrun import check_signalled, outliving_sigterm, say_ending
 from tallystick.run.distributed.transport import Meeting, launched
-from tallystick.run.distributed.worker import FAULT, LOST, Answering, work
+from tallystick.run.distributed.worker import FAULT, LAST_WORDS, LOST, Answering, work
 from tallystick.run.execute.listener import Listener
 from tallystick.run.execute.started import command_of
 from tallystick.run.execute.trainer import Options, RunSummary, train_job
@@ -68,17 +71,22 @@ def train_by(
     device: str = "cpu",
     timeout: float = DEFAULT_TIMEOUT,
     checking: Checking | None = None,
+    how: GoingOn | None = None,
 ) -> RunSummary:
-    """Train `job` with `workers` workers, one of them as `train_job` does. Raises as `train_with`
-    and `train_job`."""
-    if workers == 1:
-        if checking is not None:
-            raise UsageError(
-                "One worker alone has nobody to compute its shares again.",
-                "Use --workers 2 or more, or leave --check-workers out.",
-            )
-        return train_job(job, out, options, listener)
-    return train_with(job, out, options, listener, workers, device, timeout, checking)
+    """Train `job` with `workers` workers, one of them as `train_job` does, and go on with others as
+    `how` says. Raises as `train_on`, `train_with` and `train_job`."""
+    if workers == 1 and checking is not None:
+        raise UsageError(
+            "One worker alone has nobody to compute its shares again.",
+            "Use --workers 2 or more, or leave --check-workers out.",
+        )
+
+    def once(left: int, given: Options) -> RunSummary:
+        if left == 1:
+            return train_job(job, out, given, listener)
+        return train_with(job, out, given, listener, left, device, timeout, checking)
+
+    return train_on(once, workers, options, how or GoingOn())
 
 
 @dataclass(frozen=True)
@@ -131,28 +139,34 @@ class Others:
 
     def check(self) -> None:
         """Raise WorkerError where one of them is known to have ended."""
+        check_signalled()
         why = self._known()
         if why is not None:
-            raise WorkerError(why, RESUME)
+            raise why
 
-    def explain(self, error: PeerLostError) -> NoReturn:
-        """Raise the error for the worker that failed first, by what the processes and the others'
-        last words say; else `error` itself."""
+    def explained(self, error: PeerLostError) -> WorkerError:
+        """The error for the worker that failed first, by what the processes and the others' last
+        words say; else `error` itself."""
         end = time.monotonic() + _LAST_WORDS_SECONDS
         while time.monotonic() < end:
             why = self._known()
             if why is not None:
-                raise WorkerError(why, RESUME) from error
+                return why
             time.sleep(0.05)
-        raise error
+        return error
 
-    def _known(self) -> str | None:
-        """A sentence about a worker that is known to have failed by itself."""
+    def _known(self) -> WorkerError | None:
+        """The error for a worker that is known to have failed by itself."""
+        for rank, why in self._failed():
+            return WorkerError(f"Worker {rank} {why}", RESUME).of(rank)
+        return None
+
+    def _failed(self) -> Iterator[tuple[int, str]]:
         codes = {rank: process.poll() for rank, process in self.processes.items()}
         for rank, code in codes.items():
             if code is not None and code < 0:
                 pid = self.processes[rank].pid
-                return f"Worker {rank} (process {pid}) was killed by {_signal(-code)}."
+                yield rank, f"(process {pid}) was killed by {_signal(-code)}."
         for rank in range(1, self.meeting.size):
             fault = self._word(f"{FAULT}/{rank}")
             if fault:
@@ -160,17 +174,16 @@ class Others:
                     message = str(json.loads(fault)[0])
                 except (ValueError, LookupError, TypeError, RecursionError):
                     message = "it does not say why."
-                return f"Worker {rank} ended: {message}"
+                yield rank, f"ended: {message}"
         for rank, code in codes.items():
             if code is not None and not self._word(f"{LOST}/{rank}"):
                 pid = self.processes[rank].pid
-                return f"Worker {rank} (process {pid}) ended with exit code {code}."
-        return None
+                yield rank, f"(process {pid}) ended with exit code {code}."
 
     def _word(self, key: str) -> str:
         try:
             words = self.meeting.get(key) if self.meeting.has(key) else b""
-            return words.decode(errors="replace")
+            return words[:LAST_WORDS].decode(errors="replace")
         except (RuntimeError, PeerLostError):
             return ""
 
@@ -194,6 +207,7 @@ def _signal(number: int) -> str:
         return f"signal {number}"
 
 
+@outliving_sigterm
 def train_with(
     job: Job,
     out: Path,
@@ -228,10 +242,11 @@ def train_with(
         if checking is not None:
             checks = ShareChecks(job, transport, options.context, checking.fraction)
         team = Team(job, transport, options.context, checks)
-        return lead(team, out, options, listener, checking)
+        return lead(team, out, options, listener, checking, others.explained)
     except PeerLostError as error:
-        others.explain(error)
+        raise (error if team is not None else others.explained(error)) from error.__cause__
     finally:
+        say_ending(meeting)
         _dismiss(team)
         others.end()
 
@@ -242,9 +257,32 @@ def lead(
     options: Options,
     listener: Listener | None = None,
     checking: Checking | None = None,
+    explained: Callable[[PeerLostError], WorkerError] = lambda error: error,
 ) -> RunSummary:
-    """Train as worker 0 of `team`, whose other workers follow. Raises as `train_with`."""
-    options.maker = TeamMaker(team)
+    """Train as worker 0 of `team`, whose other workers follow. `explained` finds out whose end has
+    cut a connection. Raises as `train_with`."""
+    maker = TeamMaker(team)
+    try:
+        return _lead(team, out, replace(options, maker=maker), listener, checking)
+    except WorkerConvictedError as error:
+        record_conviction(error.convicted[0].worker, team, out)
+        raise
+    except WorkerError as error:
+        found = explained(error) if isinstance(error, PeerLostError) else error
+        if maker.begun:
+            name_who_ended(found, team, out)
+        if found is error:
+            raise
+        raise found from error
+
+
+def _lead(
+    team: Team,
+    out: Path,
+    options: Options,
+    listener: Listener | None,
+    checking: Checking | None,
+) -> RunSummary:
     try:
         return train_job(team.job, out, options, listener)
     except FalseShareError as error:
@@ -276,7 +314,8 @@ def as_launched(
     answering: Answering | None = None,
 ) -> Callable[[], int] | None:
     """What this process is to do if torchrun started it as a worker other than the first: be that
-    worker; the result is the exit code."""
+    worker; the result is the exit code. It raises PeerLostError where worker 0 is gone, and nobody
+    else says so."""
     found = launched()
     if found is None or found[0] == 0:
         return None

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +31,7 @@ class TeamMaker(Maker):
     """Makes the parts of a run for the workers of `team`. No worker has a whole state."""
 
     team: Team
+    begun: bool = False  # the journal has a record of this session
 
     def verified(self, job: Job) -> State | None:
         job.verify_but_state()
@@ -37,27 +39,23 @@ class TeamMaker(Maker):
 
     def first_state(self, job: Job, verified: State | None) -> State:
         with job.open_genesis() as file:
-            state = self.team.load(0, self._genesis(job, file), (CHAIN_START, CHAIN_START))
+            read = partial(self._genesis, job, file)
+            state = self.team.load(0, read, (CHAIN_START, CHAIN_START))
         if state.loaded_root() != job.commitment.genesis_root:
             altered(job.directory / STATE0)
         return state
 
-    def _genesis(self, job: Job, file: TensorFile) -> Iterator[tuple[str, Array]]:
-        for name in self.team.types:
-            yield name, job.filled(name) if name in job.fills else self._slot(file, name)
+    def _genesis(self, job: Job, file: TensorFile, name: str, start: int, stop: int) -> Array:
+        if name not in job.fills:
+            return file.elements(name, start, stop)
+        return np.full(stop - start, job.fills[name], DTYPES[self.team.types[name].dtype])
 
     def load_state(self, store: RunStore, job: Job, step: int, root: bytes) -> State:
         with store.open_state(job, step) as file:
             chains = tuple(file.raw(n).tobytes() for n in (LOSS_CHAIN_SLOT, LOG_CHAIN_SLOT))
-            slots = ((name, self._slot(file, name)) for name in self.team.types)
-            state = self.team.load(step, slots, (chains[0], chains[1]))
+            state = self.team.load(step, file.elements, (chains[0], chains[1]))
         store.check_root(step, state.loaded_root(), root)
         return state
-
-    def _slot(self, file: TensorFile, name: str) -> Array:
-        type_ = self.team.types[name]
-        found: np.ndarray = file.raw(name).view(DTYPES[type_.dtype])
-        return found.reshape(type_.shape)
 
     def logs(
         self, job: Job, store: RunStore, journal: Journal, replay: Path | None, compress: bool
@@ -75,7 +73,10 @@ class TeamMaker(Maker):
         logs: TrainerLogs | None,
         losses: Sequence[int],
     ) -> Engine:
+        if self.team.checks is not None:
+            self.team.checks.taken_up(len(losses))
         return TeamEngine(job, state, step, context, team=self.team)
 
     def session(self) -> dict[str, int]:
+        self.begun = True
         return {"workers": self.team.transport.size}

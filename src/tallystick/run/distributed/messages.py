@@ -276,4 +276,4 @@ def _from_bytes(data: bytes, rank: int) -> TallystickError:
         return NodeError(message, action, node, lost)
     if kind == "NodeFaultError":
         return NodeFaultError(f"Worker {rank}: {message}", action, node, lost)
-    return WorkerError(f"Worker {rank}: {message}", action)
+    return WorkerError(f"Worker {rank}: {message}", action).of(rank)

@@ -5,7 +5,7 @@ As in folding.py, tensors go in bundles, and one is under way while the one befo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -15,22 +15,29 @@ from tallystick.run.distributed.bundles import Segment, bundles, part_of
 from tallystick.run.distributed.messages import Consent, Round, as_bytes
 from tallystick.run.distributed.transport import Bytes
 
+Parts = Sequence[tuple[int, range]]  # who owns which elements of a slot: (worker, elements)
+
 
 @dataclass
 class Spreading:
-    """Sends the slots of `owners`, and receives them, each from its owner."""
+    """Sends the slots of `owners`, and receives them, each or each range from its owner."""
 
     consent: Consent
     device: Device
     types: Mapping[str, TensorType]
-    owners: Mapping[str, int]
+    owners: Mapping[str, Parts]
     _rounds: list[list[list[Segment]]] = field(init=False)  # by owner
 
     def __post_init__(self) -> None:
         self.rank, size = self.consent.transport.rank, self.consent.transport.size
         self._rounds = [
-            bundles((name, self.types[name]) for name, owner in self.owners.items() if owner == r)
-            for r in range(size)
+            bundles(
+                (name, self.types[name], elements)
+                for name, parts in self.owners.items()
+                for owner, elements in parts
+                if owner == rank
+            )
+            for rank in range(size)
         ]
 
     def execute(self, state: Mapping[str, Tensor]) -> None:

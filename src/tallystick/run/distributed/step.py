@@ -32,10 +32,12 @@ from tallystick.program.partial_sums import share
 from tallystick.program.pieces import value_name
 from tallystick.program.section_share import SectionShare
 from tallystick.program.tail import Phase, Tail
+from tallystick.run.distributed.bundles import Segment, on_device, part_of
 from tallystick.run.distributed.checks import ShareChecks
 from tallystick.run.distributed.folding import Fold, Folding, Seen, fold_small
 from tallystick.run.distributed.messages import Consent, as_bytes
-from tallystick.run.distributed.spreading import Spreading
+from tallystick.run.distributed.norms import Norms
+from tallystick.run.distributed.spreading import Parts, Spreading
 from tallystick.run.distributed.transport import Bytes
 
 
@@ -83,6 +85,9 @@ class DistributedStep:
                 slot: new_tensor(self._device, self.program.state_types[slot])
                 for slot, _ in self.program.carried
             }
+        self._results: dict[Value, Tensor | None] = {}
+        self._views: dict[str, tuple[Tensor, Tensor]] = {}
+        self._norms = Norms(self.program, transport.size, self.rank, self._device)
         self._run = self._device.kernels(self._phases[0].contract)[FOLD].run
         self._small, large = self._folds(number)
         self._small_values = sorted({small.value for small in self._small})
@@ -105,6 +110,7 @@ class DistributedStep:
 
     def _folds(self, number: int) -> tuple[list[_Small], list[Fold]]:
         small, large = [], []
+        squared = {x for phase in self.tail.phases for _, x in phase.squares}
         for index in self.tail.folds():
             node = self.program.nodes[index]
             (value,) = node.inputs
@@ -112,12 +118,17 @@ class DistributedStep:
             attrs: Attrs = {"mean": False}
             if node.attrs["mean"]:
                 attrs = {"count": self.micro_batches, "mean": True}
-            owner = self.owners.node(number, index)
-            if owner is None:
+            if index in self.owners.shared[number]:
                 small.append(_Small(value, index, attrs))
-            else:
-                place = self._place(value_name(Value(index, 0))) if owner == self.rank else None
-                large.append(Fold(value, node.out_types[0], owner, attrs, place))
+                continue
+            parts = self.owners.fold_parts(number, index)
+            made = Value(index, 0)
+            if self.rank in dict(parts):
+                self._results[made] = self._place(value_name(made))
+                if made in squared and self._results[made] is None:
+                    self._results[made] = new_tensor(self._device, self.tail.type_of(made))
+            place = self._results.get(made)
+            large.append(Fold(value, node.out_types[0], parts, attrs, place))
         return small, large
 
     def _place(self, name: str) -> Tensor | None:
@@ -132,12 +143,25 @@ class DistributedStep:
             executor.stage_in(name, found)
         return found
 
-    def _news(self) -> dict[str, int]:
-        """The owner of each slot that all workers hold and a step changes."""
+    def _news(self) -> dict[str, Parts]:
+        """The owners of each slot that all workers hold and a step changes."""
         index = self.program.input_index
         changed = {n for n, v in self.program.next_state.items() if v != Value(-1, index[n])}
         names = sorted((self.owners.held - self.owners.common) & changed)
-        return {name: self.owners.slots[name] for name in names}
+        return {name: self.owners.parts(name) for name in names}
+
+    def _in_phases(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The state as this worker's phases have it: of a slot that is cut, its range."""
+        found = dict(state)
+        for name in self.owners.cut_slots & self.owners.held:
+            whole, part = self._views.get(name, (None, None))
+            if whole is not state[name]:
+                elements = dict(self.owners.parts(name))[self.rank]
+                segment = Segment(name, self.owners.types[name], elements.start, elements.stop)
+                part = part_of(self._device, state[name], segment)
+                self._views[name] = state[name], part
+            found[name] = part
+        return found
 
     def _share_arena(self) -> None:
         """Micro-batches and phases share an arena: folded values have memory of their own. The
@@ -187,15 +211,16 @@ class DistributedStep:
             consent.attempt(lambda: self._fold_small(state, small, given))
             self.section.forget()
             result: list[StepResult] = []
+            slots = self._in_phases(state)
             for phase, executor in zip(self.tail.phases, self._phases, strict=True):
                 if executor is self._phases[-1]:
                     # Every digest of every message is right, at every worker, before any update.
                     consent.agree()
                     self.state_intact = False
                 result.clear()
-                work = partial(self._execute, executor, state, given, scalars, result)
+                work = partial(self._execute, executor, slots, given, scalars, result)
                 consent.attempt(work)
-                self._after(phase, result, given)
+                self._after(phase, result, given, slots)
             self._spreading.execute(state)
             self._end_spread()
         (last,) = result
@@ -307,30 +332,37 @@ class DistributedStep:
                     batch[value_name(value)] = data.reshape(type_.shape)
                 self._link.run_step(slots, batch)
 
-    def _after(self, phase: Phase, result: Sequence[StepResult], given: dict[str, Any]) -> None:
+    def _after(
+        self,
+        phase: Phase,
+        result: Sequence[StepResult],
+        given: dict[str, Any],
+        slots: Mapping[str, Tensor],
+    ) -> None:
         """Exchange what other owners need of a phase, and keep what this worker's next one does."""
         outputs = result[0].outputs if result else {}
         for value in phase.kept:
             if outputs:
                 given[value_name(value)] = outputs[value_name(value)]
-        if not phase.exchanged:
+        sizes = self._norms.sizes(phase)
+        if not any(sizes):
             return
-        size = self.transport.size
-        of: list[list[Value]] = [[v for v, r in phase.exchanged if r == k] for k in range(size)]
-        nbytes = [sum(self.program.type_of(v).nbytes for v in values) for values in of]
+        own: list[Bytes] = []
 
-        def own(other: int) -> list[Bytes]:
-            return [as_bytes(outputs[value_name(v)]) for v in of[self.rank]]
+        def operand(x: Value) -> Tensor:
+            if x.is_input:
+                return slots[self.program.inputs[x.out].name]
+            made = self._results.get(x)
+            if made is not None:
+                return made
+            return on_device(self._device, as_bytes(given[value_name(x)]), "f32")
 
-        found = self.consent.exchange("norms", own, [nbytes[self.rank]] * size, nbytes)
-        found[self.rank] = _joined(own(self.rank))
-        for rank, body in found.items():
-            at = 0
-            for value in of[rank]:
-                type_ = self.program.type_of(value)
-                data = body[at : at + type_.nbytes].copy().view(DTYPES[type_.dtype])
-                given[value_name(value)] = data.reshape(type_.shape)
-                at += type_.nbytes
+        self.consent.attempt(lambda: own.extend(self._norms.own(phase, outputs, operand)))
+        lengths = [sizes[self.rank]] * len(sizes)
+        found = self.consent.exchange("norms", lambda _: own, lengths, sizes)
+        found[self.rank] = _joined(own)
+        bodies = [found[r] for r in range(len(sizes))]
+        self.consent.attempt(lambda: self._norms.take(phase, bodies, given))
 
     def _end_spread(self) -> None:
         """A worker that has not got the others' new values says so at the next exchange, before

@@ -15,20 +15,18 @@ import numpy as np
 
 from tallystick.commit.encoding import HASH_BYTES
 from tallystick.commit.state import LOG_CHAIN_SLOT, LOSS_CHAIN_SLOT, chain_digest
-from tallystick.commit.tensor import Array, check_canonical, tensor_digest
+from tallystick.commit.tensor import Array
 from tallystick.errors import TallystickError, UsageError
 from tallystick.job.job import Job
 from tallystick.kernels.context import ExecutionContext
-from tallystick.kernels.device import Tensor
 from tallystick.numerics.contracts import parse_contract
 from tallystick.numerics.types import DTYPES, TensorType
-from tallystick.program.layout import new_tensor
 from tallystick.program.owners import Owners, read_slots
 from tallystick.program.state import State
-from tallystick.run.distributed.bundles import bundles, part_of
 from tallystick.run.distributed.checks import ShareChecks
 from tallystick.run.distributed.faults import RESUME, PeerLostError, WorkerError
-from tallystick.run.distributed.messages import Consent, Round, as_bytes
+from tallystick.run.distributed.messages import Consent, as_bytes
+from tallystick.run.distributed.slots import Read, SlotMoves
 from tallystick.run.distributed.transport import Pending, Transport
 
 
@@ -43,9 +41,9 @@ class Order(IntEnum):
     DISPUTE = 5  # answer about the share that two workers have signed differently
 
 
-def owners_of(job: Job, workers: int) -> Owners:
-    """Who owns what of the job's state. Raises UsageError, which says what to do, where so many
-    workers cannot execute the job."""
+def owners_of(job: Job, workers: int, cuts: bool = True) -> Owners:
+    """Who owns what of the job's state; with `cuts`, ranges of large slots too. Raises UsageError,
+    which says what to do, where so many workers cannot execute the job."""
     contract = job.commitment.contract
     if parse_contract(contract).keeps_log:
         raise UsageError(
@@ -65,7 +63,7 @@ def owners_of(job: Job, workers: int) -> Owners:
     evaluated: set[str] = set()
     if job.eval_program is not None:
         evaluated = read_slots(job.eval_program, range(len(job.eval_program.nodes)))
-    return Owners(job.texts, workers, frozenset(evaluated))
+    return Owners(job.texts, workers, frozenset(evaluated), cuts)
 
 
 @dataclass
@@ -77,13 +75,15 @@ class Team:
     context: ExecutionContext
     checks: ShareChecks | None = None
     owners: Owners = field(init=False)
+    moves: SlotMoves = field(init=False)
     consent: Consent = field(init=False)
     idle: bool = True  # all other workers wait for an order
     _orders: list[Pending] = field(default_factory=list, init=False)
 
     def __post_init__(self) -> None:
         self.consent = Consent(self.transport)
-        self.owners = owners_of(self.job, self.transport.size)
+        self.owners = owners_of(self.job, self.transport.size, cuts=self.checks is None)
+        self.moves = SlotMoves(self.owners, self.transport, self.context.device)
 
     @property
     def rank(self) -> int:
@@ -123,13 +123,13 @@ class Team:
     def load(
         self,
         step: int,
-        slots: Iterator[tuple[str, Array]] | None = None,
+        read: Read | None = None,
         chains: tuple[bytes, bytes] | None = None,
     ) -> TeamState:
-        """Distribute state[step]. Worker 0 gives `slots`, all of them in the program's order, and
-        the two chains; it holds one whole slot at a time. The others give nothing.
+        """Distribute state[step]. Worker 0 gives `read`, which is asked for all slots in the
+        program's order, piece by piece, and the two chains. The others give nothing.
 
-        Raises what `slots` raises, CounterpartyError for a value that is not canonical.
+        Raises what `read` raises, CounterpartyError for a value that is not canonical.
         """
         self.give(Order.LOAD, step)
         both = b"".join(chains) if chains is not None else bytes(2 * HASH_BYTES)
@@ -140,9 +140,12 @@ class Team:
         consent = self.consent
         consent.begin()
         with self.all_alike():
-            for name, type_ in self.types.items():
-                self._load_slot(name, type_, slots, state, consent)
-            consent.agree()
+            for name in self.types:
+                digest = self.moves.load(name, read, state.slots, consent)
+                # A file that cannot be read ends the loading everywhere, with its error.
+                consent.agree()
+                if self.rank == 0:
+                    state.loaded[name] = digest
         return state
 
     @contextmanager
@@ -158,111 +161,37 @@ class Team:
             raise
         self.idle = True
 
-    def _load_slot(
-        self,
-        name: str,
-        type_: TensorType,
-        slots: Iterator[tuple[str, Array]] | None,
-        state: TeamState,
-        consent: Consent,
-    ) -> None:
-        array: Array | None = None
-
-        def take() -> None:
-            nonlocal array
-            assert slots is not None
-            found, array = next(slots)
-            assert found == name
-            check_canonical(array, f"slot {name} of the stored state")
-            state.loaded[name] = tensor_digest(array)
-
-        if self.rank == 0:
-            consent.attempt(take)
-        # A file that cannot be read ends the loading everywhere, with this error.
-        consent.agree()
-        everyone = range(self.transport.size)
-        holders = list(everyone) if name in self.owners.held else [self.owners.slots[name]]
-        if self.rank in holders:
-            state.slots[name] = new_tensor(self.context.device, type_)
-        if self.rank == 0 and name in state.slots:
-            assert array is not None
-            self.context.device.write(array, state.slots[name])
-        others = [rank for rank in holders if rank]
-        data = as_bytes(array) if array is not None else None
-        self._move(name, type_, data, others, state.slots.get(name), consent)
-
-    def _move(
-        self,
-        name: str,
-        type_: TensorType,
-        data: Array | None,
-        to: list[int],
-        into: Tensor | None,
-        consent: Consent,
-    ) -> None:
-        """Send a tensor's bytes from worker 0 to others, bundle by bundle."""
-        if self.rank and self.rank not in to:
-            return
-        device, at = self.context.device, 0
-        for (segment,) in bundles([(name, type_)]):
-            exchange = Round(self.transport, f"bytes of slot {name}")
-            if self.rank == 0:
-                assert data is not None
-                exchange.send([data[at : at + segment.nbytes]], to)
-                at += segment.nbytes
-            else:
-                exchange.expect(segment.nbytes, 0)
-            for body in exchange.finish(consent.note).values():
-                device.write(body.view(DTYPES[type_.dtype]), part_of(device, into, segment))
-
     def digests(self, state: TeamState) -> dict[str, bytes]:
-        """The tensor digests of all slots, each by its owner, at every worker."""
+        """The tensor digests of all slots, at every worker."""
         self.give(Order.DIGESTS)
-        of: list[list[str]] = [[] for _ in range(self.transport.size)]
-        for name, owner in self.owners.slots.items():
-            of[owner].append(name)
-        own = self.context.device.digests([state.slots[name] for name in of[self.rank]])
-        longest = max(map(len, of)) * HASH_BYTES
-        data = np.frombuffer(b"".join(own).ljust(longest, b"\0"), np.uint8).copy()
-        found: dict[str, bytes] = {}
-        for names, body in zip(of, self.transport.gather(data), strict=True):
-            for number, name in enumerate(names):
-                found[name] = body[number * HASH_BYTES : (number + 1) * HASH_BYTES].tobytes()
+        found = self.moves.digests(state.slots)
         self.idle = True
-        return {name: found[name] for name in self.types}
+        return found
 
-    def fetch(self, state: TeamState, number: int) -> Array | None:
-        """Slot `number` of the program's order as a host array, at worker 0."""
-        name = list(self.types)[number]
-        owner, type_ = self.owners.slots[name], self.types[name]
-        host = self.context.device.host
-        if self.rank == 0 and name in state.slots:
-            return np.asarray(host(state.slots[name]))
-        self.give(Order.FETCH, number)
-        if self.rank not in (0, owner):
-            return None
-        consent = Consent(self.transport)
-        out = np.empty(type_.shape, DTYPES[type_.dtype]) if not self.rank else None
-        for (segment,) in bundles([(name, type_)]):
-            exchange = Round(self.transport, f"bytes of slot {name}")
-            if out is None:
-                part = part_of(self.context.device, state.slots[name], segment)
-                exchange.send([as_bytes(host(part))], [0])
-                exchange.finish(consent.note)
-                continue
-            exchange.expect(segment.nbytes, owner)
-            for body in exchange.finish(consent.note).values():
-                out.reshape(-1)[segment.start : segment.stop] = body.view(out.dtype)
-        if self.rank == 0:
-            self.idle = True
-            if consent.fault is not None:
-                raise consent.fault
-        return out
+    def fetch(self, state: TeamState, name: str) -> Iterator[Array]:
+        """The elements of a slot, row-major, in pieces, at worker 0; the others `send` theirs."""
+        if self.moves.has_all(name):
+            yield from self.moves.collect(name, state.slots)
+            return
+        self.give(Order.FETCH, list(self.types).index(name))
+        is_lost = False
+        try:
+            yield from self.moves.collect(name, state.slots)
+        except PeerLostError:
+            is_lost = True
+            raise
+        finally:
+            self.idle = not is_lost
+
+    def send(self, state: TeamState, number: int) -> None:
+        """Send worker 0 what this worker owns of slot `number` of the program's order."""
+        self.moves.give(list(self.types)[number], state.slots)
 
 
 @dataclass
 class TeamState(State):
-    """A state whose slots lie with several workers; `slots` are those that this one holds.
+    """A state whose slots lie with several workers; `slots` are those that this one holds, and
+    its ranges of those that are cut, of rank 1.
 
     At worker 0 it digests and gives all of them. `loaded` are the digests that the slots had there
     when they were distributed.
@@ -289,9 +218,15 @@ class TeamState(State):
     def tensor(self, name: str) -> Array:
         if name in (LOSS_CHAIN_SLOT, LOG_CHAIN_SLOT):
             return super().tensor(name)
-        found = self.team.fetch(self, list(self.team.types).index(name))
-        assert found is not None, "only worker 0 has all slots"
-        return found
+        type_ = self.team.types[name]
+        found: Array = np.concatenate([np.empty(0, DTYPES[type_.dtype]), *self.pieces(name)])
+        return found.reshape(type_.shape)
+
+    def pieces(self, name: str) -> Iterator[Array]:
+        """As State.pieces, at worker 0: of others' slots a bundle at a time."""
+        if name in (LOSS_CHAIN_SLOT, LOG_CHAIN_SLOT):
+            return super().pieces(name)
+        return self.team.fetch(self, name)
 
     def file_types(self) -> dict[str, tuple[str, tuple[int, ...]]]:
         types = {name: (t.dtype, t.shape) for name, t in self.team.types.items()}

@@ -64,6 +64,16 @@ def _listening() -> tuple[int, int]:
         return made.getsockname()[1], made.detach()
 
 
+def _of_this_attempt(torch: Any, store: Any) -> Any:
+    """The table without what workers left there before torchrun started them again
+    (--max-restarts). On several machines its counts may differ; a rendezvous that can restart there
+    makes a new table."""
+    count = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    if count == "0" or os.environ.get("GROUP_WORLD_SIZE") != "1":
+        return store
+    return torch.distributed.PrefixStore(f"attempt-{count}", store)
+
+
 class Meeting:
     """The table of keys at which workers meet before they are connected, and leave last words.
 
@@ -77,7 +87,7 @@ class Meeting:
         span = timedelta(seconds=timeout)
         if port is None and launched() is not None:
             made = next(torch.distributed.rendezvous("env://", rank, size, timeout=span))
-            self.store, self.port = made[0], 0
+            self.store, self.port = _of_this_attempt(torch, made[0]), 0
         else:
             if sys.platform in _LOOPBACK:
                 os.environ.setdefault("GLOO_SOCKET_IFNAME", _LOOPBACK[sys.platform])

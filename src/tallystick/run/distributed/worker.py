@@ -1,7 +1,8 @@
 """A worker other than the first: it follows worker 0's orders until the run ends.
 
 Worker 0 starts it as `python -m tallystick.run.distributed.worker`, or torchrun starts it as
-`tallystick train`. It writes no file and prints nothing: what it has to say goes to worker 0.
+`tallystick train`. It writes no file and prints nothing: what it has to say goes to worker 0, as
+long as there is one (torchrun.py).
 """
 
 from __future__ import annotations
@@ -26,9 +27,11 @@ from tallystick.run.distributed.faults import RESUME, PeerLostError, WorkerError
 from tallystick.run.distributed.hand import Hand
 from tallystick.run.distributed.hello import join
 from tallystick.run.distributed.team import Order, Team, TeamState
+from tallystick.run.distributed.torchrun import speaks
 from tallystick.run.distributed.transport import Meeting
 
 LOST, FAULT = "lost", "fault"
+LAST_WORDS = 8000  # bytes of them at most
 Answering = Callable[[ShareChecks], None]
 HandOf = Callable[[Mapping[str, Any]], Hand]
 
@@ -57,7 +60,7 @@ def follow(team: Team, answering: Answering | None = None) -> None:
             elif order == Order.DIGESTS:
                 team.digests(engine.state)
             elif order == Order.FETCH:
-                team.fetch(engine.state, argument)
+                team.send(engine.state, argument)
             elif order == Order.DISPUTE:
                 assert team.checks is not None and answering is not None
                 answering(team.checks)
@@ -104,6 +107,7 @@ def work(
 
     With `verify` the job's records are hashed: its directory is not worker 0's. With `answering`
     this worker signs its shares, and computes others' again (checks.py); `hand` is the worker's.
+    Raises PeerLostError where worker 0 is gone, and this worker is the one to say so.
     """
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # worker 0 decides where a run pauses
@@ -122,6 +126,8 @@ def work(
         return 0
     except PeerLostError as error:
         _say(meeting, LOST, str(error.rank))
+        if speaks(meeting, error):
+            raise
         return error.exit_code
     except TallystickError as error:
         _say(meeting, FAULT, json.dumps([error.message, error.next_action]))
@@ -134,7 +140,7 @@ def work(
 def _say(meeting: Meeting, key: str, text: str) -> None:
     """Leave last words for worker 0, if it is there to read them."""
     with suppress(RuntimeError):
-        meeting.put(f"{key}/{meeting.rank}", text.encode()[:8000])
+        meeting.put(f"{key}/{meeting.rank}", text.encode()[:LAST_WORDS])
 
 
 def _die_with_parent() -> None:

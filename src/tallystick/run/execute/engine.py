@@ -103,6 +103,8 @@ class Engine:
         # Called before a step changes the first byte of the state: until then a checkpoint's
         # thread may read it (checkpoints.py).
         self.before_write: Callable[[], None] = _nothing
+        # Gets one sentence for a person about what a step met and went on from.
+        self.notice: Callable[[str], None] = _unheard
         self.last_step = self.job.steps
 
     @property
@@ -271,6 +273,10 @@ class Engine:
         """The digest of the last step's log as it enters the log chain (COMMITMENTS 5.6)."""
         return self.last_log
 
+    def session_end(self) -> Mapping[str, int]:
+        """What the journal's record of a session's end says besides what the trainer knows."""
+        return {}
+
     def checkpoint_due(self, stopped: bool = False) -> bool:
         """True if the state after the last step is committed (COMMITMENTS 6.2)."""
         return self.step == self.last_step or stopped or self.step % self.job.interval == 0
@@ -285,6 +291,10 @@ class Engine:
 
 
 def _nothing() -> None:
+    return None
+
+
+def _unheard(text: str) -> None:
     return None
 
 

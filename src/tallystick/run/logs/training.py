@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tallystick.disk.files import remove
-from tallystick.errors import CounterpartyError, StorageError, UsageError
+from tallystick.errors import CounterpartyError, StorageError, StoreError, UsageError
 from tallystick.job.job import Job
 from tallystick.rounding.step import Sink, Step
 from tallystick.rounding.steps import LoggedSteps
@@ -117,6 +117,8 @@ class TrainerLogs(LoggedSteps):
             return None
         try:
             return self._shape.open(other.store, step, digest)
+        except StoreError:
+            raise  # a store that is away is no finding: the same command goes on later
         except (CounterpartyError, StorageError) as error:
             self._found = log_record(step, [damaged_log(step, error)])
             return None

@@ -7,7 +7,8 @@ for the machine's own figures.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -24,7 +25,15 @@ from tallystick.run.execute.outcome import Outcome
 from tallystick.run.parallel.driver import Driver, Result, Watcher
 from tallystick.run.parallel.executor import Executor
 from tallystick.run.parallel.processes import Processes
-from tallystick.run.parallel.sample import Size, confidence, count_of, draw, new_secret
+from tallystick.run.parallel.sample import (
+    Size,
+    confidence,
+    count_of,
+    draw,
+    new_secret,
+    same_draw,
+    size_of,
+)
 from tallystick.run.parallel.segments import Segment, binding, foretell, segments_of
 from tallystick.run.parallel.state import Kept, Plan, kept
 from tallystick.run.parallel.task import Task
@@ -66,28 +75,31 @@ def audit_in_parallel(
 
     A listener gets notices, and progress by a method `segments(steps, of_steps, segments,
     of_segments)` if it has one. Raises as `audit_run`; also MachineFaultError where workers fail
-    again and again or two repetitions differ, UsageError for options that do not fit.
+    again and again or two repetitions differ, UsageError for options that do not fit. Where a new
+    draw ends without a verdict, the error (and KeyboardInterrupt) says how to repeat it.
     """
     options = options or ParallelOptions()
+    if options.sample is not None:
+        options = replace(options, sample=size_of(options.sample))
     _check(options, steps)
     if options.ray is not None:
-        _check_shared(Path(directory), job)
+        _check_place(Path(directory))
     told = listener or Silent()
     began = time.monotonic()
     with exact_environment():
         checked = check_claim(Path(directory), job, trust)
     with kept(options.state, Path(directory)) as state:
         plan = _planned(checked, steps, options, state)
-        state.begin(plan)
-        executor = _executor(checked, job, options, plan)
-        telling = _Telling(told, state, plan)
-        driver = Driver(executor, plan.chosen, telling, state.done)
-        resumed = len(state.done)
-        told.notice(foretell(plan.chosen, executor.workers, step_seconds(checked)))
-        if resumed:
-            told.notice(f"{resumed} of {len(plan.chosen)} segments are done, by {options.state}.")
-        results = driver.run()
-        outcomes = _outcomes(results, plan)
+        with _keeping_the_draw(plan, options, told):
+            state.begin(plan)
+            executor = _executor(checked, job, options, plan)
+            driver = Driver(executor, plan.chosen, _Telling(told, state, plan), state.done)
+            resumed = len(state.done)
+            told.notice(foretell(plan.chosen, executor.workers, step_seconds(checked)))
+            if resumed:
+                done = f"{resumed} of {len(plan.chosen)} segments are done"
+                told.notice(f"{done}, by {options.state}.")
+            outcomes = _outcomes(driver.run(), plan)
         state.end()
     for notice in checked.notices:
         told.notice(notice)
@@ -135,15 +147,8 @@ def _check(options: ParallelOptions, steps: tuple[int, int] | None) -> None:
         )
 
 
-def _check_shared(run: Path, job: Job | None) -> None:
-    """Raise UsageError where a cluster is not to be given what the auditor has."""
-    for what, path in (("run", run), ("job", None if job is None else job.directory)):
-        if path is not None and (url := url_of(path)) is not None:
-            raise UsageError(
-                f"The {what} lies at {url}, and the nodes of a cluster must see it on a disk they "
-                "share.",
-                "Copy it there, or use --workers.",
-            )
+def _check_place(run: Path) -> None:
+    """Raise UsageError where Ray would let its workers import what the run's owner wrote."""
     if lies_in(Path.cwd(), run):
         raise UsageError(
             "You are in the run's directory, and Ray lets its workers import from there.",
@@ -166,12 +171,34 @@ def _planned(
     return replace(plan, chosen=drawn, secret=secret)
 
 
+@contextmanager
+def _keeping_the_draw(plan: Plan, options: ParallelOptions, told: Listener) -> Iterator[None]:
+    """An audit that ends without a verdict must not lose its draw: a new one would be another
+    chance for a cheat, and whoever withholds a file can bring about as many as he likes. What the
+    person gave, or the state keeps, is there already."""
+    try:
+        yield
+    except (Exception, KeyboardInterrupt) as error:
+        if plan.secret is None or options.secret is not None or options.state is not None:
+            raise
+        how = same_draw(plan.secret)
+        if isinstance(error, TallystickError):
+            error.next_action = f"{error.next_action} {how}".strip()
+        elif isinstance(error, KeyboardInterrupt):
+            raise KeyboardInterrupt(how) from error
+        else:
+            told.notice(how)
+        raise
+
+
 def _executor(checked: Checked, job: Job | None, options: ParallelOptions, plan: Plan) -> Executor:
     workers = options.workers or 1
     threads = options.threads or max(1, _core.threads() // workers)
+    run = checked.store.directory.absolute()
+    own = None if job is None else job.directory.absolute()
     task = Task(
-        run=str(checked.store.directory.absolute()),
-        job=None if job is None else str(job.directory.absolute()),
+        run=str(run),
+        job=None if own is None else str(own),
         binding=plan.binding.hex(),
         device=options.device,
         threads=threads,
@@ -182,7 +209,14 @@ def _executor(checked: Checked, job: Job | None, options: ParallelOptions, plan:
     # Imported late: Ray is an extra.
     from tallystick.run.parallel.cluster import cluster
 
-    return cluster(options.ray, replace(task, isa=None), options.workers, options.threads)
+    # A node opens a URL for itself; a process of this machine shares our mirror.
+    task = replace(
+        task,
+        run=url_of(run) or task.run,
+        job=task.job if own is None else url_of(own) or task.job,
+        isa=None,
+    )
+    return cluster(options.ray, task, options.workers, options.threads)
 
 
 def _outcomes(results: Sequence[Result], plan: Plan) -> list[Outcome]:

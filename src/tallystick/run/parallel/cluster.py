@@ -1,4 +1,5 @@
-"""Attempts as tasks of a Ray cluster: this auditor's own machines, which see the run at one path.
+"""Attempts as tasks of a Ray cluster: this auditor's own machines, which see the run at one path,
+or open its URL, each with the credentials and the cache of its own environment.
 
 Ray places the tasks and says when a worker or a node dies; our driver decides what is repeated, so
 Ray's own retries are off. A task sends progress and its answer as JSON.
@@ -6,7 +7,9 @@ Ray's own retries are off. A task sends progress and its answer as JSON.
 
 from __future__ import annotations
 
+import atexit
 import json
+import os
 import queue
 import socket
 import threading
@@ -15,6 +18,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from tallystick.disk.mounts import INHERITED
+from tallystick.disk.objects.address import is_url
 from tallystick.errors import CannotCheckError, MachineFaultError, UsageError
 from tallystick.run.parallel.executor import Died, Ended, Event, Progress
 from tallystick.run.parallel.segments import Segment
@@ -45,22 +50,40 @@ _repeaters: dict[str, Repeater] = {}
 def _repeater(task: str) -> Repeater:
     """One repeater in a process of Ray, which serves many tasks: it checks the job once."""
     if task not in _repeaters:
-        _repeaters.clear()
+        _let_go()
         _repeaters[task] = Repeater(Task(**json.loads(task)))
     return _repeaters[task]
 
 
-def look(task: str) -> str:
-    """What a node sees of the run: {"version", "error" or null}."""
-    from pathlib import Path
+@atexit.register
+def _let_go() -> None:
+    """Remove the mirrors of this process. A killed one leaves them to the node's next command."""
+    while _repeaters:
+        _repeaters.popitem()[1].close()
 
+
+def _stand_alone() -> None:
+    """A node opens URLs for itself, also where the auditor has started it and left word of a
+    mirror, which is gone or is not the node's to change."""
+    os.environ.pop(INHERITED, None)
+
+
+def look(task: str) -> str:
+    """What a node sees of the run, and of the job's other copy: {"version", "error" or null}."""
+    from tallystick.disk.objects.opening import opened
     from tallystick.errors import TallystickError
+    from tallystick.job.job_file import load_job
     from tallystick.run.store.directory import RunStore
 
+    _stand_alone()
     told = Task(**json.loads(task))
     error = None
     try:
-        RunStore(Path(told.run)).commitment_bytes()
+        with opened(told.run) as run:
+            RunStore(run).commitment_bytes()
+        if told.job is not None:
+            with opened(told.job) as job:
+                load_job(job)
     except TallystickError as found:
         error = error_json(found)
     return json.dumps({"version": tallystick_version(), "error": error})
@@ -68,6 +91,7 @@ def look(task: str) -> str:
 
 def attempt(task: str, first: int, last: int) -> Iterator[str]:
     """Repeat a segment: first the node's identity, progress as it goes, the answer at the end."""
+    _stand_alone()
     heard: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
     spoke = [time.monotonic()]
 
@@ -94,8 +118,9 @@ def cluster(address: str, task: Task, workers: int | None, threads: int | None) 
     """Connect to the Ray cluster at `address`, and check that every node sees the run.
 
     Without `threads` a task takes as many as the smallest node has; without `workers` there are
-    as many tasks at once as the cluster has room for. Raises CannotCheckError where Ray is missing
-    or the cluster is not reached, UsageError for a node that does not see the run.
+    as many tasks at once as the cluster has room for. Raises CannotCheckError where Ray is missing,
+    the cluster is not reached, or a node does not get the run's objects; UsageError for a node that
+    does not see the run on its disk.
     """
     ray = _ray()
     ours = not ray.is_initialized()
@@ -155,7 +180,8 @@ def _no_cluster(address: str, error: Exception) -> CannotCheckError:
 
 
 def _check_nodes(ray: Any, nodes: dict[str, Any], task: Task) -> None:
-    """Raise UsageError unless every node has this version and sees the run."""
+    """Raise UsageError unless every node has this version and sees the run; CannotCheckError where
+    its store does not give it."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     words = json.dumps(task.as_json())
@@ -178,6 +204,13 @@ def _check_nodes(ray: Any, nodes: dict[str, Any], task: Task) -> None:
                 f"The {name} has Tallystick {seen['version']}, and this one is "
                 f"{tallystick_version()}.",
                 "Install one version on every node.",
+            )
+        if seen["error"] is not None and is_url(task.run):
+            why = f"{seen['error']['message']} {seen['error']['next_action']}".strip()
+            raise CannotCheckError(
+                f"The {name} does not see the run at {task.run}: {why}",
+                "Each node reads the store itself: credentials and endpoint are those of the "
+                "environment in which `ray start` ran there, and it needs tallystick[objects].",
             )
         if seen["error"] is not None:
             raise UsageError(

@@ -8,6 +8,7 @@ false, k drawn ones miss all of them with probability C(n - f, k) / C(n, k).
 from __future__ import annotations
 
 import math
+import numbers
 import os
 import re
 from collections.abc import Sequence
@@ -63,14 +64,21 @@ def parse_size(text: str) -> Size:
     return check_size(size)
 
 
-def size_of(value: float | str | Fraction) -> Size:
-    """A size given in Python: an int is a count, a float or a Fraction a share. Raises
-    UsageError."""
+def size_of(value: object) -> Size:
+    """A size given in Python: an integer of any kind (numpy's too) is a count; a real number or a
+    Fraction is a share, by the digits that it is written with. Raises UsageError."""
     if isinstance(value, str):
         return parse_size(value)
-    if isinstance(value, bool) or (isinstance(value, float) and not math.isfinite(value)):
-        raise _wrong(value)
-    return check_size(Fraction(str(value)) if isinstance(value, float) else value)
+    if isinstance(value, numbers.Integral) and not isinstance(value, bool):
+        return check_size(int(value))
+    if isinstance(value, Fraction):
+        return check_size(value)
+    if isinstance(value, numbers.Real) and not isinstance(value, bool):
+        try:
+            return check_size(Fraction(str(value)))
+        except ValueError:  # not finite, or written in a way of its own
+            raise _wrong(value) from None
+    raise _wrong(repr(value))
 
 
 def check_size(size: Size) -> Size:
@@ -104,6 +112,15 @@ def count_of(size: Size, segments: int) -> int:
 def new_secret() -> bytes:
     """32 bytes that nobody can foretell."""
     return os.urandom(SECRET_BYTES)
+
+
+def same_draw(secret: bytes) -> str:
+    """What to say of a draw whose audit came to no verdict, and is kept nowhere."""
+    return (
+        f"Segments were drawn: with --secret {secret.hex()} the same command repeats that draw, "
+        "without it draws anew, which gives a cheat another chance. Tell nobody the secret before "
+        "the verdict. (--state DIR would have kept draw and results.)"
+    )
 
 
 def read_secret(text: str) -> bytes:

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
+from tallystick.disk.mounts import named
+from tallystick.disk.objects.opening import opened
 from tallystick.errors import CannotCheckError, MachineFaultError, TallystickError
 from tallystick.job.job_file import load_job
 from tallystick.kernels.context import ExecutionContext
@@ -30,9 +32,10 @@ Answer = dict[str, Any]
 
 @dataclass(frozen=True)
 class Task:
-    """The run to repeat, by a path that every worker sees; `binding` (hexadecimal) says which run
-    must be there (segments.binding). Without `job` its own copy of the job is used. `isa` is None
-    for the worker's own choice."""
+    """The run to repeat, by a path that every worker sees, or by a URL that each opens for itself;
+    `binding` (hexadecimal) says which run must be there (segments.binding). `job` is another copy
+    of the job, by path or URL; without it the run's own is used. `isa` is None for the worker's own
+    choice."""
 
     run: str
     job: str | None
@@ -46,16 +49,27 @@ class Task:
 
 
 class Repeater:
-    """Repeats segments of one run in this process."""
+    """Repeats segments of one run in this process; `close` removes what came from a store."""
 
     def __init__(self, task: Task) -> None:
         self.task = task
+        self._places = ExitStack()
         self._checked: Checked | None = None
         self._context: ExecutionContext | None = None
 
     def answer(self, segment: Segment, told: Told | None = None) -> Answer:
         """Repeat `segment`: {"outcome": …}, or {"error": …} where it could not be done, or
-        {"bug": traceback}."""
+        {"bug": traceback}. Of a run at a URL the sentences name the URL: a mirror is one worker's
+        own."""
+        found: Answer = _with_urls(self._answer(segment, told))
+        return found
+
+    def close(self) -> None:
+        """Forget the run, and let go of its mirrors."""
+        self._checked = None
+        self._places.close()
+
+    def _answer(self, segment: Segment, told: Told | None) -> Answer:
         try:
             return {"outcome": self._repeat(segment, told).as_json()}
         except TallystickError as error:
@@ -67,7 +81,11 @@ class Repeater:
 
     def _repeat(self, segment: Segment, told: Told | None) -> Any:
         if self._checked is None:
-            self._prepare()
+            try:
+                self._prepare()
+            except BaseException:
+                self.close()  # the next attempt opens the URLs anew
+                raise
         assert self._checked is not None and self._context is not None
         with self._context.entered():
             listener = Steady(_Counter(told)) if told is not None else Silent()
@@ -80,17 +98,18 @@ class Repeater:
         return found
 
     def _prepare(self) -> None:
-        task = self.task
-        job = load_job(Path(task.job)) if task.job is not None else None
+        task, enter = self.task, self._places.enter_context
+        job = load_job(enter(opened(task.job))) if task.job is not None else None
+        run = enter(opened(task.run))
 
         def contract() -> str:
-            return (job or RunStore(Path(task.run)).job()).commitment.contract
+            return (job or RunStore(run).job()).commitment.contract
 
         context = context_on(task.device, contract, task.threads)
         if task.isa is not None and task.device == "cpu":
             context = ExecutionContext(task.threads, task.isa)
         with context.entered():
-            checked = check_claim(Path(task.run), job)
+            checked = check_claim(run, job)
         if binding(checked.claim).hex() != task.binding:
             raise CannotCheckError(
                 f"A worker finds another run in {task.run}, or another version of Tallystick "
@@ -108,6 +127,15 @@ class _Counter(Silent):
     def step(self, step: int, loss: float, seconds: float) -> None:
         self._done += 1
         self._told(self._done)
+
+
+def _with_urls(value: Any) -> Any:
+    """A JSON value whose sentences have URLs in the place of mounted directories."""
+    if isinstance(value, str):
+        return named(value)
+    if isinstance(value, dict):
+        return {key: _with_urls(one) for key, one in value.items()}
+    return [_with_urls(one) for one in value] if isinstance(value, list) else value
 
 
 def no_memory(error: MemoryError) -> MachineFaultError:

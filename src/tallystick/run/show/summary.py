@@ -10,6 +10,7 @@ from typing import Any
 from tallystick import _core
 from tallystick.commit.checkpoint import run_root
 from tallystick.job.job import Job
+from tallystick.run.distributed.false_share import ConvictedWorker
 from tallystick.run.logs.report import FollowReport, follow_report
 from tallystick.run.show.series import series
 from tallystick.run.store.directory import RunStore
@@ -22,7 +23,7 @@ class RunSummary:
 
     `steps` counts all steps. `losses` are those of the training steps, and `validation` has pairs
     of a number of training steps and a loss. `losses_of` has the training losses of each program,
-    where several take turns.
+    where several take turns. `convicted` are the workers without whom the run went on.
     """
 
     directory: Path
@@ -44,6 +45,7 @@ class RunSummary:
     workers: int = 1
     followed: FollowReport | None = None
     losses_of: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    convicted: tuple[ConvictedWorker, ...] = ()
 
 
 def summary(job: Job, store: RunStore, journal: Journal, signer: str, seconds: float) -> RunSummary:

@@ -1,18 +1,4 @@
-"""The run directory.
-
-run.json       manifest: format, job digest, contract
-job/           a copy of the job
-journal        losses and checkpoint roots, append-only
-metrics.jsonl  losses, gradient norms and metrics for people (metrics.py); no digest covers them
-checkpoints/   some of the hashed states, as safetensors
-nodes/         node digests of traced steps
-logs/          one rounding log for each step, under a contract that keeps logs
-commitment.json  the signed run commitment, once the run is finished
-signer.pem     the signing key, mode 0600, where the user gave none (signer.py): keep it secret
-override.json  the declared cheat that made the run (declaration.py); an honest run has none
-scratch-*/     states of a dispute under way; removed at its end
-lock           empty; held by a running trainer
-"""
+"""The run directory: typed reads and writes of a run's files, which lie where places.py says."""
 
 from __future__ import annotations
 
@@ -68,100 +54,21 @@ from tallystick.job.job_file import copy_job, load_job
 from tallystick.limits import LIMITS
 from tallystick.numerics.contracts import parse_contract
 from tallystick.program.state import State, check_file_types
-from tallystick.run.logs.writer import log_path
 from tallystick.run.store.journal import JournalContent, journal_limit, read_journal
+from tallystick.run.store.places import LOG_NAME, STATE_NAME, TRACE_NAME, RunPaths, trace_name
+from tallystick.run.store.places import MANIFEST as MANIFEST
+from tallystick.run.store.places import SCRATCH_PREFIX as SCRATCH_PREFIX
+from tallystick.run.store.places import checkpoint_name as checkpoint_name
 from tallystick.run.store.state_file import StateFile, state_metadata
 from tallystick.run.store.trace import NodeTrace, load_trace
 from tallystick.run.store.version import tallystick_version
 
 FORMAT = "tallystick-run/1"
-MANIFEST = "run.json"
-_STEP = re.compile(r"step-([0-9]{8,13})\.safetensors", re.ASCII)
-_LOG = re.compile(r"([0-9]{10,13})\.log", re.ASCII)
-_TRACE = re.compile(r"step-([0-9]{8,13})\.bin", re.ASCII)
-SCRATCH_PREFIX = "scratch-"
-
-
-def checkpoint_name(step: int) -> str:
-    """File name of a stored state."""
-    return f"step-{step:08d}.safetensors"
-
-
-def trace_name(step: int) -> str:
-    """File name of a node trace."""
-    return f"step-{step:08d}.bin"
 
 
 @dataclass(frozen=True)
-class RunStore:
-    """The paths of a run, and typed reads and writes of its files. It knows no arithmetic."""
-
-    directory: Path
-
-    @property
-    def manifest_path(self) -> Path:
-        return self.directory / MANIFEST
-
-    @property
-    def job_path(self) -> Path:
-        return self.directory / "job"
-
-    @property
-    def journal_path(self) -> Path:
-        return self.directory / "journal"
-
-    @property
-    def metrics_path(self) -> Path:
-        return self.directory / "metrics.jsonl"
-
-    @property
-    def checkpoints_path(self) -> Path:
-        return self.directory / "checkpoints"
-
-    @property
-    def nodes_path(self) -> Path:
-        return self.directory / "nodes"
-
-    @property
-    def logs_path(self) -> Path:
-        return self.directory / "logs"
-
-    @property
-    def commitment_path(self) -> Path:
-        return self.directory / "commitment.json"
-
-    @property
-    def signer_path(self) -> Path:
-        return self.directory / "signer.pem"
-
-    @property
-    def override_path(self) -> Path:
-        return self.directory / "override.json"
-
-    @property
-    def lock_path(self) -> Path:
-        return self.directory / "lock"
-
-    @property
-    def own_names(self) -> set[str]:
-        """The names of files that a run's directory may hold, but for the scratch states of a
-        dispute."""
-        return {
-            path.name
-            for path in (
-                self.manifest_path,
-                self.job_path,
-                self.journal_path,
-                self.metrics_path,
-                self.checkpoints_path,
-                self.nodes_path,
-                self.logs_path,
-                self.commitment_path,
-                self.signer_path,
-                self.override_path,
-                self.lock_path,
-            )
-        }
+class RunStore(RunPaths):
+    """The files of a run, read and written. It knows no arithmetic."""
 
     @property
     def exists(self) -> bool:
@@ -230,7 +137,7 @@ class RunStore:
             return own in self.own_names or own.startswith(SCRATCH_PREFIX)
         if top == self.job_path.name:
             return JOB_DIRECTORY.is_own(inside)
-        patterns = (_STEP, _TRACE, _LOG)
+        patterns = (STATE_NAME, TRACE_NAME, LOG_NAME)
         return own.startswith(SCRATCH_PREFIX) or any(p.fullmatch(inside) for p in patterns)
 
     def _refuse_foreign_files(self) -> None:
@@ -311,18 +218,15 @@ class RunStore:
 
     def stored_steps(self) -> list[int]:
         """Steps with a checkpoint file, ascending."""
-        return self._steps(self.checkpoints_path, _STEP, checkpoint_name)
+        return self._steps(self.checkpoints_path, STATE_NAME, checkpoint_name)
 
     def traced_steps(self) -> list[int]:
         """Steps with a node trace, ascending."""
-        return self._steps(self.nodes_path, _TRACE, trace_name)
-
-    def log_path(self, step: int) -> Path:
-        return log_path(self.logs_path, step)
+        return self._steps(self.nodes_path, TRACE_NAME, trace_name)
 
     def logged_steps(self) -> list[int]:
         """Steps with a rounding log, ascending."""
-        return self._steps(self.logs_path, _LOG, self._log_name)
+        return self._steps(self.logs_path, LOG_NAME, self._log_name)
 
     def _log_name(self, step: int) -> str:
         return self.log_path(step).name
@@ -331,7 +235,7 @@ class RunStore:
         """Bytes of all rounding logs. Raises CorruptFileError where a log is no plain file."""
         total = 0
         for name, mode, size in entries(self.logs_path, self.directory):
-            if _LOG.fullmatch(name):
+            if LOG_NAME.fullmatch(name):
                 if not stat.S_ISREG(mode):
                     refuse_kind(self.logs_path / name, "rounding log", mode)
                 total += size
@@ -347,16 +251,10 @@ class RunStore:
             for entry in entries(path, self.directory)
         )
 
-    def checkpoint_path(self, step: int) -> Path:
-        return self.checkpoints_path / checkpoint_name(step)
-
-    def trace_path(self, step: int) -> Path:
-        return self.nodes_path / trace_name(step)
-
     def store_state(self, step: int, state: State) -> None:
         """Write state[step], either whole or not at all. Raises StorageError."""
         path, metadata = self.checkpoint_path(step), state_metadata(step)
-        write_each(path, state.file_types(), state.tensor, metadata)
+        write_each(path, state.file_types(), state.pieces, metadata)
 
     def state_file(self, step: int) -> StateFile:
         """The file of state[step], to be written while the run goes on."""

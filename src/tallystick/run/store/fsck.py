@@ -16,7 +16,7 @@ from tallystick.commit.state import (
     extend_loss_chain,
 )
 from tallystick.disk.regular import names, present
-from tallystick.errors import TallystickError
+from tallystick.errors import StoreError, TallystickError
 from tallystick.job.job import MANIFEST, STATE0, Job
 from tallystick.job.job_file import load_job
 from tallystick.kernels.environment import exact_environment
@@ -80,6 +80,8 @@ def fsck(directory: Path, trust: Sequence[PublicKey] | None = None) -> FsckRepor
 def _contract(store: RunStore) -> str:
     try:
         return str(store.manifest()["contract"])
+    except StoreError:
+        raise
     except TallystickError:
         return ""
 
@@ -109,6 +111,8 @@ def _check_job(checker: Checker, directory: Path) -> Job | None:
 def _usable(job: Job) -> bool:
     try:
         return bool(job.program.next_state)
+    except StoreError:
+        raise
     except TallystickError:
         return False
 
@@ -233,5 +237,7 @@ def _signer(store: RunStore) -> PublicKey | None:
     try:
         envelope = store.envelope()
         return None if envelope is None else verify_run(envelope)[0].signer
+    except StoreError:
+        raise
     except TallystickError:
         return None

@@ -15,9 +15,12 @@ from tallystick.disk.objects.opening import opened_objects
 from tallystick.disk.objects.store import Found, Objects
 from tallystick.disk.regular import present, read_file
 from tallystick.errors import CounterpartyError, MismatchError, StorageError, UsageError
+from tallystick.job.job import MANIFEST as JOB_MANIFEST
 from tallystick.job.job import Job
+from tallystick.limits import LIMITS
 from tallystick.run.store.directory import MANIFEST, RunStore
 from tallystick.run.store.journal import JournalContent, journal_limit
+from tallystick.run.store.publish import another_job
 
 
 def join(
@@ -26,8 +29,9 @@ def join(
     """Make `store` a directory of `job`'s run that has at least what `objects` has; the objects,
     and the journal among them.
 
-    Raises UsageError where a run of another job or other files are there, MismatchError where both
-    differ, CounterpartyError for altered objects, StoreError.
+    Raises UsageError where a run of another job or other files are there, StoreConflictError where
+    another job is, MismatchError where both differ, CounterpartyError for altered objects,
+    StoreError.
     """
     there = objects.listing()
     if MANIFEST not in there:
@@ -38,6 +42,12 @@ def join(
                 "Choose a new or empty prefix.",
             )
         store.create(job)
+        manifest = store.job_path / JOB_MANIFEST
+        found = there.get(name := f"job/{JOB_MANIFEST}")
+        if found is not None:
+            own = read_file(manifest, LIMITS.journal_bytes, "job manifest", store.directory)
+            if found.size != len(own) or objects.read(name, 0, found.size, found) != own:
+                raise another_job(objects)
         return there, None
     theirs = None
     with opened_objects(objects) as directory:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import io
 import os
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import NoneType
@@ -155,10 +156,15 @@ class JournalContent:
         return ""
 
 
+# What a session's record says of a worker that ended it (run/distributed/ends.py).
+CONVICTED, ENDED_BY, ENDED_WHEN_DRAWN = "convicted_worker", "ended_by_worker", "ended_when_drawn"
 # The members of a session record that this build reads, and their types.
 _SESSION: dict[str, type] = {
     "compiler": str,
+    CONVICTED: int,
     "end_step": int,
+    ENDED_BY: int,
+    ENDED_WHEN_DRAWN: bool,
     "isa": str,
     "keep_checkpoints": int,
     "milliseconds": int,
@@ -319,10 +325,20 @@ class Journal:
         versions."""
         self._append(SESSION, canonical_json(info))
 
-    def session_end(self, step: int, milliseconds: int) -> None:
-        """Append the step up to which the session has executed, and the time from its first step
-        on. They are for people: a session that is killed has no such record."""
-        self._append(SESSION, canonical_json({"end_step": step, "milliseconds": milliseconds}))
+    def session_end(
+        self, step: int, milliseconds: int, facts: Mapping[str, int] | None = None
+    ) -> None:
+        """Append the step up to which the session has executed, the time from its first step on,
+        and `facts` about it. They are for people: a session that is killed has no such record."""
+        told: dict[str, Any] = {**(facts or {}), "end_step": step, "milliseconds": milliseconds}
+        self._append(SESSION, canonical_json(told))
+
+    def session_broken(self, facts: Mapping[str, int]) -> None:
+        """Append how a session ended that ended early, after the last step in the journal. Without
+        a session there is nothing to say it of."""
+        if self.content.sessions and not self.content.finished:
+            told: dict[str, Any] = {**facts, "end_step": len(self.content.losses)}
+            self._append(SESSION, canonical_json(told))
 
     def loss(self, step: int, bits: int, log: bytes | None = None) -> None:
         """Append the loss of step `step`, as binary32 bits, and the digest of its log if it has

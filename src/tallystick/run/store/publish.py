@@ -11,8 +11,10 @@ the prefix is a run directory that resumes. (`signer.pem`, `lock` and scratch st
 A log's object may be there although no journal on the store names it: a trainer that was killed has
 put it, or another one is putting its own. The first is replaced, since another machine may round
 otherwise and fill as many bytes; the second stays, and stops this trainer. So the puts of logs and
-traces are conditional, as the journal's are. The job's files are only taken to be there once the
-run's manifest is, which is put after them.
+traces are conditional, as the journal's are. The job's manifest, which names all of its files by
+digest, is put where there is none: so the trainer of another job writes nothing here, even if both
+found the prefix empty. The other files are only taken to be there once the run's manifest is, which
+is put after them.
 
 No store can append, so the journal is put whole: when it has grown by a sixteenth, or when the last
 put is `_PACE` seconds a byte ago. Over a run the puts are therefore at most 17 journals, and
@@ -48,6 +50,15 @@ _RETRY_S = 5.0
 _GROWTH = 16
 _PACE = 1 / (64 << 10)
 _STATES = 2
+
+
+def another_job(objects: Objects) -> StoreConflictError:
+    """The error of a trainer that finds the files of another job, and no run yet."""
+    return StoreConflictError(
+        f"{objects.address.url} holds the files of another job.",
+        "Choose another prefix. If its trainer is gone for good, remove them with the store's own "
+        "tools.",
+    )
 
 
 class Publisher:
@@ -166,15 +177,22 @@ class Publisher:
 
     # -- what is put ------------------------------------------------------------------------------
     def _lay_out(self) -> None:
-        """The job, its manifest last, and the run's manifest, which the first trainer puts."""
-        files = [f"job/{name}" for name in self.job.files()]
-        begun = MANIFEST in self._there  # else what is there may be of another job
-        missing = [n for n in files if not (begun and self._same_size(n))]
-        self._each([n for n in missing if n != files[-1]], self._put_file)
-        if files[-1] in missing:
-            self._put_file(files[-1])
-        if not begun:
-            self._put_bytes(MANIFEST, self._read(MANIFEST), NEW)
+        """The job, and the run's manifest, which the first trainer puts."""
+        *files, manifest = [f"job/{name}" for name in self.job.files()]
+        if MANIFEST in self._there:
+            missing = [n for n in (*files, manifest) if not self._same_size(n)]
+            self._each(missing, self._put_file)
+            return
+        self._claim(manifest)
+        self._each(files, self._put_file)  # what is there may be of another job
+        self._put_bytes(MANIFEST, self._read(MANIFEST), NEW)
+
+    def _claim(self, manifest: str) -> None:
+        """Put the job's manifest unless another one is there."""
+        try:
+            self._put_bytes(manifest, self._read(manifest), NEW)
+        except StoreConflictError:
+            raise another_job(self.objects) from None
 
     def _put_journal(self) -> None:
         length, steps, logs = self._tail.length, self._tail.steps, self._tail.logs
