@@ -140,7 +140,7 @@ def test_a_run_that_went_on_says_so(
     monkeypatch.setattr("tallystick.cli.train.train_by", went_on)
     given = [str(job.directory), "--out", str(tmp_path / "run"), "--workers", "2", "--json"]
     given += ["--on-conviction", "continue"]
-    for fraction, words in (("1", "none of the false ones"), ("0.5", "tallystick audit")):
+    for fraction, words in (("1", "computed again by another worker"), ("0.5", "tallystick audit")):
         found = CliRunner().invoke(train, [*given, "--check-workers", fraction])
         assert isinstance(found.exception, ExitError) and found.exception.code == 1
         assert words in found.stderr
