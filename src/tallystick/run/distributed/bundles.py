@@ -11,8 +11,9 @@ from tallystick.kernels.device import Device, Tensor
 from tallystick.numerics.types import DTYPES, TensorType
 from tallystick.program.layout import new_tensor
 
-# Bytes of one tensor, or of many, in a bundle. A receiver has two for each other worker.
-BUNDLE_BYTES = 1 << 20
+# Bytes of one tensor, or of many, in a bundle. A receiver has two for each other worker. The first
+# goes with messages that are sent anyway, so a smaller bundle costs small models an exchange.
+BUNDLE_BYTES = 4 << 20
 
 
 class Segment(NamedTuple):
