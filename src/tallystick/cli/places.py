@@ -6,7 +6,7 @@ path a URL is refused by name: `Path` would silently make a file's name of it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,8 +15,9 @@ from tallystick.errors import UsageError
 
 if TYPE_CHECKING:
     _Type = click.ParamType[str]
+    _AnyType = click.ParamType[Any]
 else:
-    _Type = click.ParamType  # no generic class before click 8.4
+    _Type = _AnyType = click.ParamType  # no generic class before click 8.4
 
 
 class _Place(_Type):
@@ -42,29 +43,32 @@ class _Target(_Type):
         return value
 
 
-class _Local(_Type):
-    """A path of this machine."""
+class _Local(_AnyType):
+    """A path of this machine, of the type that the command has said."""
 
     name = "path"
 
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+    def __init__(self, said: click.Path) -> None:
+        self._said = said
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if is_url(value):
             what = param.get_error_hint(ctx) if param is not None and ctx is not None else "this"
             raise UsageError(
                 f"{what} takes a path of this machine, not the address {value}.",
                 "Copy it here first, or name a directory.",
             )
-        return value
+        return self._said.convert(value, param, ctx)
 
 
-PLACE, TARGET, LOCAL = _Place(), _Target(), _Local()
+PLACE, TARGET = _Place(), _Target()
 
 
 def refuse_addresses(command: click.Command) -> click.Command:
     """`command`, whose plain paths, and those of its subcommands, refuse a URL by name."""
     for param in command.params:
         if type(param.type) is click.Path:
-            param.type = LOCAL
+            param.type = _Local(param.type)
     for below in getattr(command, "commands", {}).values():
         refuse_addresses(below)
     return command
