@@ -248,8 +248,8 @@ def main() -> int:
     for file in args.joined:
         part = json.loads(file.read_text())
         found.rows += part.pop("rows")
-        commands += part["command"]
-        found.about = {**part, "command": commands}
+        commands += [f"{line}   # at {part['commit']}" for line in part["command"]]
+        found.about = {**part, "command": commands, "commit": "the commits named there"}
     with tempfile.TemporaryDirectory() as scratch:
         work = args.work or Path(scratch)
         for name in names:
