@@ -1,12 +1,11 @@
-"""Messages between workers: bytes, followed by their digest.
+"""Messages between workers: bytes, followed by their checksum.
 
-The receiver computes the digest again before anything is folded or updated, so a fault of memory or
-network is named with its sender, and not trained on.
+The receiver computes the checksum again before anything is folded or updated, so a fault of memory
+or network is named with its sender, and not trained on.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass, field
@@ -15,8 +14,6 @@ from typing import NoReturn
 
 import numpy as np
 
-from tallystick.commit.encoding import HASH_BYTES
-from tallystick.commit.tensor import tensor_digest
 from tallystick.errors import TallystickError
 from tallystick.program.faults import NodeError, NodeFaultError
 from tallystick.run.distributed.faults import PeerLostError, TransportFaultError, WorkerError
@@ -26,9 +23,9 @@ from tallystick.run.distributed.transport import Bytes, Pending, Transport
 _WORDS = 1000
 _FAULT_BYTES = 25 * _WORDS
 # Whether a worker could do its part: two words that no single fault of memory exchanges. They stand
-# behind the digest, so that a worker knows the others' verdicts also where the bytes are altered.
+# behind the checksum, so that a worker knows the others' verdicts also where the bytes are altered.
 _VERDICTS = {False: np.zeros(8, np.uint8), True: np.full(8, 255, np.uint8)}
-_FEW_BYTES = 1 << 17
+_CHECKSUM_BYTES = 16
 _NO_VERDICT, _VERDICT_BYTES = np.empty(0, np.uint8), 8
 
 
@@ -37,12 +34,12 @@ def as_bytes(array: np.ndarray) -> Bytes:
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
 
-def _digest(body: Bytes) -> bytes:
-    """The tensor digest (COMMITMENTS 3) of the bytes as u8; of few bytes SHA-256, which is as
-    strong, and begins at once."""
-    if body.nbytes < _FEW_BYTES:
-        return hashlib.sha256(body.data).digest()
-    return tensor_digest(body)
+def _checksum(body: Bytes) -> bytes:
+    """XXH3 of 128 bits, which is as fast as memory. It finds faults; a worker that lies would give
+    its false bytes the right one, with any function. Those are for checks.py."""
+    import xxhash  # of the extra `train`: transport.py says so where it is missing
+
+    return xxhash.xxh3_128_digest(body.data)
 
 
 class Rooms:
@@ -62,25 +59,24 @@ class Rooms:
 def sealed(
     parts: Sequence[Bytes], verdict: Bytes = _NO_VERDICT, into: Bytes | None = None
 ) -> Bytes:
-    """One message of `parts`, their digest, and a verdict; in the memory `into` where given."""
+    """One message of `parts`, their checksum, and a verdict; in the memory `into` where given."""
     size = sum(part.nbytes for part in parts)
     message = into
     if message is None:
-        message = np.empty(size + HASH_BYTES + verdict.nbytes, np.uint8)
+        message = np.empty(size + _CHECKSUM_BYTES + verdict.nbytes, np.uint8)
     at = 0
     for part in parts:
         message[at : at + part.nbytes] = part
         at += part.nbytes
-    message[size : size + HASH_BYTES] = np.frombuffer(_digest(message[:size]), np.uint8)
-    message[size + HASH_BYTES :] = verdict
+    message[size : size + _CHECKSUM_BYTES] = np.frombuffer(_checksum(message[:size]), np.uint8)
+    message[size + _CHECKSUM_BYTES :] = verdict
     return message
 
 
 def opened(message: Bytes, sender: int, what: str) -> Bytes:
-    """The bytes of a message. Raises TransportFaultError unless they have the digest behind
-    them."""
-    body = message[:-HASH_BYTES]
-    if _digest(body) != message[-HASH_BYTES:].tobytes():
+    """The bytes of a message. Raises TransportFaultError unless their checksum is behind them."""
+    body = message[:-_CHECKSUM_BYTES]
+    if _checksum(body) != message[-_CHECKSUM_BYTES:].tobytes():
         raise TransportFaultError(sender, what)
     return body
 
@@ -114,19 +110,19 @@ class Round:
         for rank in to:
             if message is None:
                 end = _VERDICTS[faulty] if self.verdict else _NO_VERDICT
-                size = sum(part.nbytes for part in parts) + HASH_BYTES + end.nbytes
+                size = sum(part.nbytes for part in parts) + _CHECKSUM_BYTES + end.nbytes
                 message = sealed(parts, end, self._room(size, "to", rank))
             self._sent.append(self.transport.send(message, rank))
 
     def expect(self, nbytes: int, source: int) -> None:
         """Receive a message of `nbytes` from worker `source`."""
         more = _VERDICT_BYTES if self.verdict else 0
-        into = self._room(nbytes + HASH_BYTES + more, "from", source)
+        into = self._room(nbytes + _CHECKSUM_BYTES + more, "from", source)
         self._expected.append((source, into, self.transport.receive(into, source)))
 
     def finish(self, note: Callable[[TallystickError], None]) -> dict[int, Bytes]:
-        """Wait for all; the bytes by sender. A message with another digest goes to `note`, so that
-        the exchange can go on and all workers learn of it together."""
+        """Wait for all; the bytes by sender. A message with another checksum goes to `note`, so
+        that the exchange can go on and all workers learn of it together."""
         found: dict[int, Bytes] = {}
         for source, into, pending in self._expected:
             pending.wait()
@@ -139,7 +135,7 @@ class Round:
                 found[source] = opened(message, source, self.what)
             except TransportFaultError as error:
                 note(error)
-                found[source] = message[:-HASH_BYTES]
+                found[source] = message[:-_CHECKSUM_BYTES]
         for pending in self._sent:
             pending.wait()
         return found
@@ -193,8 +189,8 @@ class Consent:
         """One message to each other worker and from each, with verdicts; the bytes by sender.
 
         The parts `own(r)`, `lengths[r]` bytes in all, go to worker r, and `expected[r]` bytes come
-        from it, which stay until the next exchange. Raises as `agree`. Bytes that do not have their
-        digest are noted, for the next verdict.
+        from it, which stay until the next exchange. Raises as `agree`. Bytes without their right
+        checksum are noted, for the next verdict.
         """
         each = [([r], partial(own, r), lengths[r]) for r in self._others]
         return self._exchange(what, each, expected)
@@ -203,7 +199,7 @@ class Consent:
         self, what: str, own: Callable[[], Sequence[Bytes]], lengths: Sequence[int]
     ) -> dict[int, Bytes]:
         """As `exchange`, where each worker sends the same to all others: worker r `lengths[r]`
-        bytes. They are hashed once."""
+        bytes. Their checksum is made once."""
         alike = self._others, own, lengths[self.transport.rank]
         return self._exchange(what, [alike], lengths)
 

@@ -44,10 +44,11 @@ def _torch() -> Any:
     try:
         import torch
         import torch.distributed
+        import xxhash  # noqa: F401  (messages.py)
     except ImportError as error:
         raise CannotCheckError(
-            f"Several workers need torch.distributed, which cannot be imported ({error}).",
-            "Install PyTorch (pip install 'tallystick[torch]'), or train with one worker.",
+            f"Several workers need torch.distributed and xxhash: cannot import one ({error}).",
+            "Run pip install 'tallystick[train]', or train with one worker.",
         ) from error
     if not (torch.distributed.is_available() and torch.distributed.is_gloo_available()):
         raise CannotCheckError(
