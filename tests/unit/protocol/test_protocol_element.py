@@ -6,6 +6,7 @@ Quantities here are invented; the rules of operators are tested in tests/unit/op
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -387,3 +388,40 @@ def test_a_value_on_which_two_liars_agree_needs_a_kernel_too(op: str) -> None:
     assert false.shown == ("entry 0", "entry 1")
     true = played(examine(q, (0, None), F32(0.5), source, True), q, source)
     assert true.convicted == (False, False)
+
+
+def cancelling(k: int = 256, left: float = 1e-13) -> tuple[Array, Array]:
+    """Factors f32[k] and f32[k] of terms of magnitude 1 whose exact sum is about `left`."""
+    first, second = np.random.default_rng(5).standard_normal((2, k)).astype(F32)
+    for at in range(k - 3, k):
+        pairs = zip(first[:at].tolist(), second[:at].tolist(), strict=True)
+        rest = sum((Fraction(a) * Fraction(b) for a, b in pairs), Fraction(0))
+        first[at], second[at] = F32(float(Fraction(left) - rest)), 1
+    return first, second
+
+
+def entry_of(x: float, value: F32) -> int:
+    """NUMERICS 14.9, with a threshold of 0."""
+    return 1 if x == value else 2 if x < value else 0
+
+
+def test_honest_parties_that_no_entry_brings_together_are_not_convicted() -> None:
+    """NUMERICS 14.9.2: terms cancel, so binary64 sums in two orders are many neighbours apart."""
+    first, second = cancelling()
+    terms = first.astype(np.float64) * second
+    sums = [float(np.cumsum(order)[-1]) for order in (terms, terms[::-1])]
+    values = F32(sums[0]), F32(sums[1])
+    apart = abs(int(values[0].view(np.int32)) - int(values[1].view(np.int32)))
+    assert apart > 10, sums
+    types = TensorType("f32", (1, len(terms))), TensorType("f32", (len(terms), 1))
+    contract = find_contract("replay/1;form=published").text
+    q = opening_rule(Site("aten.mm", {}, types, (TensorType("f32", (1, 1)),), 0, 0, contract))
+    assert isinstance(q, Logged)
+    source = WholeSource([first.reshape(1, -1), second.reshape(-1, 1)])
+    own = entry_of(sums[0], values[0]), entry_of(sums[1], values[1])
+    for entries in (own, (own[0], own[0]), (1, 1)):
+        found = played(resolve(q, values, source, (), entries, True), q, source)
+        assert found.convicted == (False, False), entries
+    lie = F32(values[0] * F32(1e3))
+    false = played(resolve(q, (values[0], lie), source, (), (own[0], own[0]), True), q, source)
+    assert false.convicted == (False, True)

@@ -118,6 +118,8 @@ class Series:
 
     `equal` counts the steps after which the whole states (weights, moments, buffers) had the same
     bits. `left` and `taken` are choices (NUMERICS 14.8) as far as the follower determined them.
+    `findings` are entries that do not fit the follower's values: an honest log has some after the
+    values have parted, which the published form allows where terms cancel (NUMERICS 14.9.2).
     """
 
     l2: list[float] = field(default_factory=list)
@@ -126,6 +128,7 @@ class Series:
     backward: list[int] = field(default_factory=list)
     left: int = 0
     taken: int = 0
+    findings: int = 0
 
     def add(self, mine: Mapping[str, Any], other: Mapping[str, Any]) -> None:
         """The step that both have just taken; `other` is the follower where there is a log."""
@@ -136,6 +139,7 @@ class Series:
             self.backward.append(other["backward"])
         self.left += other.get("left", 0)
         self.taken += other.get("taken", 0)
+        self.findings += other.get("findings", 0)
 
 
 def run_arm(

@@ -33,7 +33,8 @@ class Arm(Protocol):
     """A way to compute a step.
 
     `step` returns `loss`, and where they exist `log` (a path), `log_bytes`, `left` and `taken`
-    (choices), `forward` and `backward` (corrections).
+    (choices), `forward` and `backward` (corrections), `findings` (entries that do not fit a
+    follower's values).
     """
 
     def step(self, given: Given, log: Path | None) -> dict[str, Any]: ...

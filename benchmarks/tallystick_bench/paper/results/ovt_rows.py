@@ -184,7 +184,8 @@ def figure_5_divergence(parts: Parts) -> list[Row]:
                     size(part), str(steps),
                     hardware(part),
                     0.0 if exact else None, OVT_GPUS, exact,
-                    more={"pairs": len(pairs)},
+                    more={"pairs": len(pairs),
+                          "findings": sum(p.get("findings", 0) for p in pairs.values())},
                 )
             )  # fmt: skip
     return found

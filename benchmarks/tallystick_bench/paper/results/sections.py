@@ -79,7 +79,11 @@ SECTIONS: dict[str, Section] = {
         "and for rounding without a log, and is 0 with the method.",
         (
             "200 steps of smaller models of the same operators, not whole trainings: three kinds "
-            "of hardware are emulated on the same two cores. At full size see the runs.",
+            "of hardware are emulated on the same two cores. At full size two kinds take 2 steps.",
+            "Where a sum's terms cancel almost wholly, float64 sums in two orders are many float32 "
+            "neighbours apart, and an entry of the log moves a value by one. So at full size the "
+            "published method parts at such elements; the bounded form of `replay/1` and "
+            "`rounded/1` do not (NUMERICS 14.9.2).",
         ),
     ),
     "ovt-figure-5-bits": Section(

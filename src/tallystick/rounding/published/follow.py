@@ -25,7 +25,8 @@ from tallystick.rounding.step import Step
 Array = np.ndarray
 # The corrections of an output that two kernels may well need, beside one in a hundred.
 _PLAUSIBLE = 4
-_FORGED = "no published kernel's result rounds to the value it gives"
+# The auditor's operands may have parted from the trainer's without a lie (14.9.2).
+_FORGED = "from the auditor's operands no published kernel's result rounds to the value it gives"
 
 
 @dataclass
