@@ -78,8 +78,10 @@ MODELS = {
     for model in (
         Model("gpt2-124m", gpt2(12, 12, 768, 50257, 0.1)),
         Model("gpt2-124m-no-dropout", gpt2(12, 12, 768, 50257, 0.0)),
-        # The context that GPT-2 was trained with: hashing weighs what it weighs in real training.
+        # One text, and two, of the context that GPT-2 was trained with: hashing weighs what it
+        # weighs in real training.
         Model("gpt2-124m-context", gpt2(12, 12, 768, 50257, 0.1, 1, 1024)),
+        Model("gpt2-124m-contexts", gpt2(12, 12, 768, 50257, 0.1, 2, 1024)),
         Model("gpt2-small", gpt2(4, 4, 128, 256, 0.1)),
     )
 }
