@@ -1,7 +1,7 @@
 """The digest of a tensor whose ranges several workers have (COMMITMENTS 2.3, 3.4, 3.5).
 
-Who has some consecutive leaves hashes the largest subtrees of the tree that lie in them. From these
-hashes of all ranges anyone has the root, without a byte of the tensor.
+Each worker hashes the largest subtrees of the tree that lie in its consecutive leaves. The root
+follows from these hashes of all ranges, without a byte of the tensor.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The split of COMMITMENTS 2.3 among those who have consecutive parts of it: leaves of a tree, or
-micro-batches of a sum. Each has the largest subtrees that lie in its range, and these give the
+"""The split of COMMITMENTS 2.3 among workers with consecutive parts of it: leaves of a tree, or
+micro-batches of a sum. Each worker has the largest subtrees that lie in its range. These give the
 whole."""
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A sum of squares over ranges that several workers have (NUMERICS 3.1, 3.7).
 
-SUM cuts its operand into blocks of 256, and is SUM of the blocks' values. So whoever has whole
-blocks makes their values, and from the values of all blocks anyone makes the sum: the bits of the
-clause. Every contract has the operator from `ordered/1` (13.1, 17.1).
+SUM cuts its operand into blocks of 256, and is SUM of the blocks' values. So each worker makes the
+values of its blocks, and every worker makes the sum from the values of all: the bits of the clause.
+Every contract has the operator from `ordered/1` (13.1, 17.1).
 """
 
 from __future__ import annotations

@@ -3,8 +3,9 @@ order (NUMERICS 10.12). A value that is cut has an owner of each range: the fold
 
 Every worker sends its sums of subtrees to the owner, bundle by bundle; the owner folds them with
 the kernel that one worker would use. In a round every owner gets one bundle from every worker, so
-all links carry bytes at once. A round is under way while the owners fold the one before, so nobody
-has more than two bundles from each other worker. The first goes with the step's losses (step.py).
+all links carry bytes at once. A round is under way while the owners fold the one before, so a
+worker has at most two bundles from each other worker. The first goes with the step's losses
+(step.py).
 """
 
 from __future__ import annotations

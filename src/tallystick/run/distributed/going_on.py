@@ -50,15 +50,16 @@ def going_on(
     torchrun has started the workers, `checked` that they check each other."""
     if on_conviction not in (STOP, CONTINUE):
         raise UsageError(
-            f"There is no {on_conviction!r} after a conviction.", f"Say {STOP} or {CONTINUE}."
+            f"A run cannot {on_conviction!r} after a conviction.",
+            f"Say --on-conviction {STOP} or --on-conviction {CONTINUE}.",
         )
     if not 0 <= retries <= MOST_RETRIES:
-        raise UsageError(f"{retries} is no number of retries.", f"Give 0 to {MOST_RETRIES:,}.")
+        raise UsageError(f"--retries {retries} is out of range.", f"Give 0 to {MOST_RETRIES:,}.")
     found = GoingOn(on_conviction == CONTINUE, retries)
     if found.convictions and not checked:
         raise UsageError(
-            "Workers that nobody checks are never convicted.",
-            f"Add --check-workers, or leave --on-conviction {CONTINUE} out.",
+            "A worker can be convicted only where workers check each other.",
+            f"Add --check-workers 0.1, or leave --on-conviction {CONTINUE} out.",
         )
     if found.ever and launched:
         raise UsageError(

@@ -1,7 +1,7 @@
 """Slots between worker 0, which has the files, and the workers that hold them or ranges of them.
 
-Everything moves in pieces of a bundle's size (bundles.py): nobody needs memory for a whole slot of
-others.
+Everything moves in pieces of a bundle's size (bundles.py): no worker needs memory for a whole slot
+of others.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from tallystick.run.distributed.bundles import Segment, bundles, part_of
 from tallystick.run.distributed.messages import Consent, Round, as_bytes
 from tallystick.run.distributed.transport import Bytes
 
-Parts = Sequence[tuple[int, range]]  # who owns which elements of a slot: (worker, elements)
+Parts = Sequence[tuple[int, range]]  # the owner of each range of a slot: (worker, elements)
 
 
 @dataclass
