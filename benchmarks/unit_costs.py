@@ -2,9 +2,10 @@
 
     python benchmarks/unit_costs.py --json [--out benchmarks/results/scale/units.json] [--threads 2]
 
-SHA-256 tensor digests, folds, durable checkpoint writes and reads, signatures, journal records, two
-disputes of a small GPT-2 played to their ends, an audit beside the training that it repeats, and
-gloo between two processes. `--quick` is for the tests: its figures mean nothing.
+SHA-256 tensor digests, checksums of messages, folds, durable checkpoint writes and reads,
+signatures, journal records, two disputes of a small GPT-2 played to their ends, an audit beside the
+training that it repeats, and gloo between two processes. `--quick` is for the tests: its
+figures mean nothing.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ def measure(threads: int, quick: bool, directory: Path) -> dict[str, Any]:
     found: dict[str, Any] = {}
     calls: dict[str, Callable[[], dict[str, Any]]] = {
         "digests": lambda: local.digests(mib, repeats, threads),
+        "checksums": lambda: local.checksums(mib, repeats, threads),
         "folds": lambda: local.folds(mib, repeats, threads),
         "disk": lambda: local.disk(mib, repeats, directory),
         "records": lambda: local.records(20 if quick else 2000, repeats, directory),

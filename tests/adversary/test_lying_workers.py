@@ -221,7 +221,7 @@ def test_the_run_goes_on_without_the_convicted(
     assert f"Worker 1 of 3 (key {found.convicted[0].key[:16]}) is convicted" in told[0]
     assert str(found.convicted[0].evidence) in told[0]
     assert told[1] == "The run goes on without it, with 2 workers."
-    assert told[3] == "The run goes on without it, with worker 0 alone, whom nobody checks."
+    assert told[3] == "The run goes on without it, with worker 0 alone, and without checks."
 
 
 def test_a_conviction_of_worker_0_ends_the_run(
@@ -348,11 +348,11 @@ def test_a_lie_from_before_the_conviction_is_no_fault_of_the_machine(
 
 def test_what_cannot_go_on_is_refused() -> None:
     for given, named in (
-        (("continue", 0, 2, False, False), "never convicted"),
+        (("continue", 0, 2, False, False), "only where workers check"),
         (("continue", 0, 2, True, True), "torchrun ends and starts"),
         (("stop", 1, 2, True, True), "torchrun ends and starts"),
         (("stop", 1, 1, False, False), "no others"),
-        (("stop", -1, 2, False, False), "no number of retries"),
+        (("stop", -1, 2, False, False), "retries -1 is out of range"),
         (("stop", 1001, 2, False, False), "Give 0 to 1,000"),
         (("go", 0, 2, True, False), "after a conviction"),
     ):

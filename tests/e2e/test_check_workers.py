@@ -125,7 +125,7 @@ def test_one_who_lies_in_every_team_leaves_one_worker(
     code, told, notes = trained(job, tmp_path / "run", lie, "--on-conviction", "continue")
     assert (code, told["run_root"], told["workers"]) == (1, one.run_root.hex(), 1)
     assert [c["workers"] for c in told["convicted"]] == [3, 2]
-    assert "with worker 0 alone, whom nobody checks" in notes
+    assert "with worker 0 alone, and without checks" in notes
 
 
 def test_a_run_that_went_on_says_so(

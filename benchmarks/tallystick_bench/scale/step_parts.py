@@ -18,7 +18,7 @@ from tallystick_bench.scale.jobs import ScaleJob
 from tallystick_bench.scale.split import largest_share, most_subtrees
 from tallystick_bench.scale.units import Measured, Shape
 
-# Of one exchange: what a message carries at most, and its digest.
+# Of one exchange: what a message carries at most.
 BUNDLE_BYTES = 4 << 20
 # Exchanges of one small message of every worker with every other one in a step, and their bytes.
 AGREEMENTS, AGREEMENT_BYTES = 9, 8
@@ -125,13 +125,19 @@ class StepParts:
 
     @property
     def hash_s(self) -> float:
-        """Digests of messages: the largest owner hashes what it sends and what it receives. Where
-        shares are signed, also its claim, the parameters that it read, and the sums that arrive."""
+        """Where shares are signed: a worker hashes its claim, the parameters that it read, and the
+        sums that arrive."""
+        if not self.checked:
+            return 0.0
         own = self.partial_sums * self._gradient
-        hashed = own + self.gathered_bytes + self.owned + self._gradient
-        if self.checked:
-            hashed += own + self._gradient + self.gathered_bytes
-        return hashed / self.hash_rate
+        return (own + self._gradient + self.gathered_bytes) / self.hash_rate
+
+    @property
+    def checksum_s(self) -> float:
+        """Checksums of messages: of what the largest owner sends, and of what it receives."""
+        own = self.partial_sums * self._gradient
+        carried = own + self.gathered_bytes + self.owned + self._gradient
+        return carried / (self.cores * self.found.units.checksum_of_one)
 
     @property
     def claim_bytes(self) -> int:
@@ -201,6 +207,7 @@ class StepParts:
             "network": self.network_s,
             "messages": self.messages_s,
             "fold": self.fold_s,
+            "checksums": self.checksum_s,
             "digests": self.hash_s,
             "rank 0": self.rank0_s,
         }

@@ -18,6 +18,7 @@ class Units:
     """What `unit_costs.py` measured. Bytes a second, and seconds of one call."""
 
     digest_bytes_s: Mapping[str, float]
+    checksum_bytes_s: Mapping[str, float]
     fold_bytes_s: float
     fold_threads: int
     write_bytes_s: float
@@ -37,6 +38,12 @@ class Units:
         """Bytes a second that one core hashes, beside as many others as were measured."""
         threads = max(self.digest_bytes_s, key=int)
         return self.digest_bytes_s[threads] / int(threads)
+
+    @property
+    def checksum_of_one(self) -> float:
+        """Bytes a second whose checksum one core makes, beside as many others as were measured."""
+        threads = max(self.checksum_bytes_s, key=int)
+        return self.checksum_bytes_s[threads] / int(threads)
 
     @property
     def fold_of_one(self) -> float:

@@ -202,7 +202,7 @@ def _say(report: AuditReport) -> None:
             say(f"computed    {report.difference.computed}")
         _say_log(report)
         _say_sample(report)
-        say("Keep the run directory: it is the evidence.")
+        say("Keep the run directory: a dispute needs it.")
         return
     if report.sampled:
         assert report.segments is not None

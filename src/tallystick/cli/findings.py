@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tallystick.cli.output import say
+from tallystick.rounding.findings import UNFIT
 from tallystick.run.logs.report import Found, finding_sentence
 
 _SAID = 10  # findings that are printed; --json has more
@@ -17,3 +18,7 @@ def say_findings(findings: Sequence[Found], unnamed: int) -> None:
     more = len(findings[_SAID:]) + unnamed
     if more:
         say(f"            and {more} more")
+    if any(found["kind"] == UNFIT for found in findings):
+        say("note        An unfit entry proves no lie: the published form allows it where a sum's")
+        say("            terms cancel. `tallystick dispute` convicts a party, or ends undecided")
+        say("            (NUMERICS 14.9.2).")

@@ -296,4 +296,4 @@ def _say_followed(report: FollowReport) -> None:
         say(f"MISMATCH    the states differ in the checkpoint interval ({low}, {high}]{where}")
     say_findings(report.findings, report.unnamed)
     if not report.accepted:
-        say("This run has the right values; `tallystick dispute` decides between the two.")
+        say("`tallystick dispute` decides between this run and the one that it followed.")

@@ -92,7 +92,8 @@ def say_verdict(found: Judgement) -> None:
         say("            `tallystick train JOB --out RUN --replay TRAINER_RUN`, every log at hand,")
         say("            and dispute that run. `dispute --logs-a` or `--logs-b` gets logs that you")
         say("            lack. A run that could not follow a step checks nothing past that step")
-        say("            (PROTOCOL 6.12, 6.15).")
+        say("            (PROTOCOL 6.12, 6.15). Under form=published a run that followed every log")
+        say("            can still end here: then no new run decides it (NUMERICS 14.9.2).")
     if any(v.choices):
         say(f"choices     {v.choices[0]} left to the trainer by the log here, {v.choices[1]} taken")
     if v.case:

@@ -210,6 +210,7 @@ def _meaning(dispute: DisputeFacts) -> Safe:
         open_ = [
             "Which of the runs is to be accepted. The contract leaves the trainer the rounding of "
             "doubtful elements; an auditor that follows the trainer's log makes the same choices. "
+            "Under the published form it cannot where a sum's terms cancel (NUMERICS 14.9.2). "
             "An auditor that could not read that log must get it first: past the difference the "
             "game compared no values (PROTOCOL 6.12, 6.15).",
         ]

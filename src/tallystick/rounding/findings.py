@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-# "forged entry": NUMERICS 14.7, 14.10. "impossible entry": of an element that does not exist.
-# "malformed block": no block by COMMITMENTS 10.2. "log": missing, damaged, swapped; step-wide if
-# `node` is None.
-Kind = Literal["forged entry", "impossible entry", "malformed block", "log"]
+# "forged entry": NUMERICS 14.7. "unfit entry", of a published log: from the auditor's operands no
+# kernel rounds to its value (14.10), which is not always a lie (14.9.2). "impossible entry": of an
+# element that does not exist. "malformed block": no block by COMMITMENTS 10.2. "log": missing,
+# damaged, swapped; step-wide if `node` is None.
+Kind = Literal["forged entry", "unfit entry", "impossible entry", "malformed block", "log"]
+UNFIT: Kind = "unfit entry"
 
 # Findings kept in full; the others are counted, so that a hostile log cannot fill the memory.
 KEPT = 1000

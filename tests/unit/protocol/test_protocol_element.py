@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tallystick import _core
 from tallystick.numerics.contracts import find_contract
 from tallystick.numerics.grid import Doubt, Grid, doubt
 from tallystick.numerics.types import TensorType
@@ -412,15 +413,18 @@ def test_honest_parties_that_no_entry_brings_together_are_not_convicted() -> Non
     sums = [float(np.cumsum(order)[-1]) for order in (terms, terms[::-1])]
     values = F32(sums[0]), F32(sums[1])
     apart = abs(int(values[0].view(np.int32)) - int(values[1].view(np.int32)))
-    assert apart > 10, sums
+    assert values[0] * values[1] > 0 and apart > 10, sums
     types = TensorType("f32", (1, len(terms))), TensorType("f32", (len(terms), 1))
     contract = find_contract("replay/1;form=published").text
     q = opening_rule(Site("aten.mm", {}, types, (TensorType("f32", (1, 1)),), 0, 0, contract))
     assert isinstance(q, Logged)
     source = WholeSource([first.reshape(1, -1), second.reshape(-1, 1)])
     own = entry_of(sums[0], values[0]), entry_of(sums[1], values[1])
-    for entries in (own, (own[0], own[0]), (1, 1)):
-        found = played(resolve(q, values, source, (), entries, True), q, source)
+    followed = np.empty(1, F32)  # the second party's value by the first one's entry
+    _core.published_follow(np.array(sums[1:]), np.array([own[0]], np.uint8), 32, True, followed)
+    for second, entry in ((values[1], own[1]), (followed[0], own[0])):
+        claims, entries = (values[0], second), (own[0], entry)
+        found = played(resolve(q, claims, source, (), entries, True), q, source)
         assert found.convicted == (False, False), entries
     lie = F32(values[0] * F32(1e3))
     false = played(resolve(q, (values[0], lie), source, (), (own[0], own[0]), True), q, source)

@@ -26,7 +26,7 @@ from tallystick.kernels.rounded.engines import DEFAULT
 from tallystick.kernels.stock.emulated import Kind, kind_named, kinds
 from tallystick.kernels.stock.stock import Stock
 from tallystick.program.ir import Program, op_spec
-from tallystick.rounding.findings import KEPT
+from tallystick.rounding.findings import KEPT, UNFIT
 from tallystick.rounding.packed import pack, unpack
 from tallystick.rounding.published import kernels
 from tallystick.rounding.published.call import Call
@@ -192,7 +192,7 @@ def test_entries_that_no_admissible_kernel_explains_are_found(
     auditor.run(0, 1)
     found = follower.findings
     kinds_found = {f.kind for f in found.kept}
-    assert kinds_found == {"forged entry"} and found.count > section.elements // 3
+    assert kinds_found == {UNFIT} and found.count > section.elements // 3
     first = found.kept[0]
     assert (first.step, first.node, first.operator) == (0, section.node, operator)
     assert {f.direction for f in found.kept} <= {0, 2}
@@ -219,7 +219,7 @@ def test_forged_entries_of_other_operators_are_found(
     follower, auditor = followed(recorder, job, tmp_path / "forged", HERE[1])
     auditor.run(0, 1)
     assert 1 <= follower.findings.count <= 16
-    assert {(f.kind, f.node) for f in follower.findings.kept} == {("forged entry", section.node)}
+    assert {(f.kind, f.node) for f in follower.findings.kept} == {(UNFIT, section.node)}
     assert auditor.distance(honest) == 0
     assert (auditor.distance(trainer) > 0) == obeys
 

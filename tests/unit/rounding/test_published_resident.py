@@ -20,6 +20,7 @@ from tallystick.kernels.device import Tensor
 from tallystick.kernels.stock.device import TorchDevice
 from tallystick.kernels.stock.order import Order
 from tallystick.kernels.stock.stock import Stock
+from tallystick.rounding.findings import UNFIT
 from tallystick.rounding.packed import pack, unpack
 from tallystick.rounding.sections import LoggedProgram
 from tallystick.rounding.step import DigestOnly
@@ -145,7 +146,7 @@ def test_a_forged_entry_is_found_there_as_here(job: Job) -> None:
         roots = auditor.run(2)
         found.append((roots, auditor.steps.findings.kept, auditor.logs[1].sections))
     assert found[0] == found[1]
-    assert any(finding.kind == "forged entry" for finding in found[0][1])
+    assert any(finding.kind == UNFIT for finding in found[0][1])
 
 
 def test_a_missing_log_is_recorded_there_as_here(job: Job) -> None:

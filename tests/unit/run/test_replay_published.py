@@ -12,12 +12,15 @@ pytest.importorskip("torch", reason="torch is not installed")
 
 from replay_tools import replay_job
 
+from tallystick.cli.findings import say_findings
 from tallystick.errors import TallystickError
 from tallystick.job.job import Job
 from tallystick.kernels.stock.emulated import kind_named
+from tallystick.rounding.packed import pack, unpack
 from tallystick.rounding.published import kernels
 from tallystick.run.execute.auditor import audit_run
 from tallystick.run.execute.trainer import Options, RunSummary, train_job
+from tallystick.run.logs.writer import LogWriter
 from tallystick.run.store.directory import RunStore
 from tallystick.run.store.fsck import fsck
 
@@ -88,6 +91,32 @@ def test_a_damaged_log_is_named(job: Job, tmp_path: Path) -> None:
     assert (report.difference.kind, report.difference.step) == ("log", 6)
     assert report.difference.operator is not None
     assert [p.path for p in fsck(out).problems] == ["logs/0000000006.log"]
+
+
+def test_an_unfit_entry_is_not_called_a_lie(
+    job: Job, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """NUMERICS 14.9.2: an auditor's values can have parted from an honest trainer's, and then the
+    trainer's entries do not fit them. Here the entries change, and no value does."""
+    honest = LogWriter.published
+
+    def swapped(self: LogWriter, number: int, packed: bytes) -> None:
+        if (self.step, number) == (6, 0):
+            entries = unpack(packed, self.sections[number].elements)
+            packed = pack(2 - entries)
+        honest(self, number, packed)
+
+    with played("plain"), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LogWriter, "published", swapped)
+        made = train_job(job, tmp_path / "run")
+    with played("split-k"):
+        report = audit_run(made.directory)
+    assert not report.accepted and report.difference is not None
+    assert {found["kind"] for found in report.findings} == {"unfit entry"}
+    say_findings(report.findings, report.unnamed)
+    for words in (report.difference.sentence, capsys.readouterr().out):
+        assert "from the auditor's operands" in words and "14.9.2" in words
+        assert "forged" not in words and "an honest one" not in words
 
 
 def test_without_torch_it_is_refused_in_a_sentence(

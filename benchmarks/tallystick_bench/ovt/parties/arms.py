@@ -10,12 +10,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tallystick.errors import CannotCheckError
 from tallystick.job.job import Job
 from tallystick.kernels.context import ExecutionContext
 from tallystick.kernels.stock.emulated import Kind, kind_named
 from tallystick.numerics.contracts import find_contract
 from tallystick.program.executor import Executor
 from tallystick.program.ir import Program
+from tallystick.rounding.findings import UNFIT
 from tallystick.rounding.sections import LoggedProgram
 from tallystick.rounding.steps import LoggedSteps
 from tallystick.run.logs import codec
@@ -85,13 +87,20 @@ class Logged:
         return LogReader(self._followed, step, self._expected)
 
     def step(self, given: Given, log: Path | None) -> dict[str, Any]:
-        """Take the step; see `Arm`."""
+        """Take the step; see `Arm`.
+
+        Raises CannotCheckError for a finding against an honest log, which would be a fault of ours,
+        but for the published form's unfit entries (NUMERICS 14.9.2).
+        """
         self._followed, steps = log, self.steps
         left, taken = steps.choices.left, steps.choices.taken
         findings = steps.findings.count
         steps.begin(given.step)
         result = self.executor.run_step(given.state, given.batch, given.scalars, given.key)
         steps.finish()
+        for finding in steps.findings.kept:
+            if finding.kind != UNFIT:
+                raise CannotCheckError(f"A follower blamed an honest log: {finding}", "Report it.")
         path = log_path(self.files.path, given.step)
         found: dict[str, Any] = {
             "loss": float("nan" if result.loss is None else result.loss),

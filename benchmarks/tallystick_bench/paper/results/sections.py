@@ -63,6 +63,10 @@ SECTIONS: dict[str, Section] = {
             "Above OVT's figures forward: the emulated kinds differ in the order of every sum, and "
             "more operators are rounded. The count is bounded by how far two kinds' float64 sums "
             "are apart, and costs nothing: a correction is one comparison.",
+            "Where a sum's terms cancel almost wholly, float64 sums in two orders are many float32 "
+            "neighbours apart. An entry of the log moves a value by one. So states can differ with "
+            "the published method, which proves no lie (NUMERICS 14.9.2). They cannot with the "
+            "bounded form of `replay/1` or with `rounded/1`.",
         ),
     ),
     "ovt-table-4": Section(
@@ -80,10 +84,6 @@ SECTIONS: dict[str, Section] = {
         (
             "200 steps of smaller models of the same operators, not whole trainings: three kinds "
             "of hardware are emulated on the same two cores. At full size two kinds take 2 steps.",
-            "Where a sum's terms cancel almost wholly, float64 sums in two orders are many float32 "
-            "neighbours apart, and an entry of the log moves a value by one. So at full size the "
-            "published method parts at such elements; the bounded form of `replay/1` and "
-            "`rounded/1` do not (NUMERICS 14.9.2).",
         ),
     ),
     "ovt-figure-5-bits": Section(

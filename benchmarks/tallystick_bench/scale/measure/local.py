@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from tallystick.kernels.context import ExecutionContext
 from tallystick.kernels.cpu.device import CPU
 from tallystick.numerics.contracts import parse_contract, resolve_contract
 from tallystick.numerics.operators.fold import FOLD
+from tallystick.run.distributed.messages import checksum
 from tallystick.run.store.journal import Journal
 
 Found = dict[str, Any]
@@ -48,6 +50,17 @@ def digests(mib: int, repeats: int, threads: int) -> Found:
             seconds = least(partial(tensor_digest, array), repeats)
         found[str(count)] = array.nbytes / seconds
     return {"digest_bytes_s": found, "sha256": _core.sha256_implementation()}
+
+
+def checksums(mib: int, repeats: int, threads: int) -> Found:
+    """Bytes a second of a message's checksum (ADR 20), in 1 to `threads` threads at once."""
+    parts = np.random.default_rng(0).integers(0, 256, (threads, mib << 20), dtype=np.uint8)
+    found = {}
+    for count in range(1, threads + 1):
+        with ThreadPoolExecutor(count) as pool:
+            seconds = least(lambda: list(pool.map(checksum, parts[:count])), repeats)  # noqa: B023
+        found[str(count)] = count * parts.shape[1] / seconds
+    return {"checksum_bytes_s": found}
 
 
 def folds(mib: int, repeats: int, threads: int) -> Found:

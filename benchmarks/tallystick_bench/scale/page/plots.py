@@ -21,6 +21,7 @@ COLORS = {
     "network": "C0",
     "messages": "C9",
     "fold": "C2",
+    "checksums": "C7",
     "digests": "C3",
     "rank 0": "C4",
     "checkpoints": "C5",

@@ -27,6 +27,10 @@ def measured(found: Measured) -> str:
         for threads, rate in sorted(u.digest_bytes_s.items())
     ]
     rows += [
+        (f"checksum of a message (XXH3, {threads} thread{'s' * (threads != '1')})", rate, "B/s")
+        for threads, rate in sorted(u.checksum_bytes_s.items())
+    ]
+    rows += [
         (f"fold of 8 partial sums, bytes read ({u.fold_threads} threads)", u.fold_bytes_s, "B/s"),
         ("checkpoint written, fsync included", u.write_bytes_s, "B/s"),
         ("checkpoint read, not from the page cache", u.read_bytes_s, "B/s"),

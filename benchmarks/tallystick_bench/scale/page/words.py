@@ -63,7 +63,7 @@ Read it so:
 
 LIARS = """## Workers that lie
 
-Digests before each update catch what transport and fold do wrong. They say nothing about a
+Checksums before each update catch what transport and fold do wrong. They say nothing about a
 gradient that was computed wrongly on purpose. For that, each worker signs what it is about to
 send, share by share, and every share is drawn with probability q, by a secret that the others do
 not know before they have signed. Another worker computes it again before the update. Where the two
@@ -107,7 +107,7 @@ What would move them: several owners of one tensor, cut at multiples of 512 elem
 Neither are these: nodes of one micro-batch counted once
 instead of V times; a model split over the devices of one worker; partial sums folded along the
 split of COMMITMENTS 2.3 in log₂ W exchanges, which keeps every bit where shares are aligned, and
-makes W messages few; messages hashed while they are sent, or on the device.
+makes W messages few.
 """
 
 SIMULATION = """## The simulation
@@ -152,7 +152,7 @@ UNSEEN = """## What was not seen
   implementation that overlaps them is faster.
 - Correlated failures: a rack, a switch, a power supply. The source counts interruptions of the
   whole run, and we give each GPU its share.
-- Slow machines that stay slow, silent faults of memory (digests catch those of transport, audits
+- Slow machines that stay slow, silent faults of memory (checksums catch those of transport, audits
   the others), and the time to notice them.
 - Liars that work together, and workers that refuse to answer. Owners that fold or update falsely:
   no check of a run sees them, an audit or a dispute does ([ADR 0024](adr/0024-lying-workers.md)).

@@ -1,8 +1,9 @@
 """Following a published log (NUMERICS 14.9, Algorithm 3): rounding as its entries say.
 
-The follower's own log is the followed one, with its own entries in place of the forged ones
-(14.10). Where it cannot read the followed log, it records. So an honest log gives the same digest.
-If the log is found to be about other values after a forged entry, the follower records too.
+The follower's own log is the followed one, with its own entries in place of the unfit ones, those
+that give false values (14.10). Where it cannot read the followed log, it records. So an honest log
+gives the same digest, unless values part (14.9.2). If the log is found to be about other values
+after an unfit entry, the follower records too.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from tallystick import _core
 from tallystick.commit.log import ENTRIES_PER_BYTE
 from tallystick.program.expand import is_forward
 from tallystick.rounding.faults import LogCorruptError
+from tallystick.rounding.findings import UNFIT
 from tallystick.rounding.packed import FIVE_NO_CHANGE, LARGEST_BYTE, pack, unpack
 from tallystick.rounding.published.call import Call
 from tallystick.rounding.published.judge import entries_at, true_values
@@ -25,8 +27,7 @@ from tallystick.rounding.step import Step
 Array = np.ndarray
 # The corrections of an output that two kernels may well need, beside one in a hundred.
 _PLAUSIBLE = 4
-# The auditor's operands may have parted from the trainer's without a lie (14.9.2).
-_FORGED = "from the auditor's operands no published kernel's result rounds to the value it gives"
+_UNFIT = "from the auditor's operands no kernel's result rounds to the value it gives"
 
 
 @dataclass
@@ -75,20 +76,20 @@ class Follow:
 
     def settle(self, step: Step, call: Call, x: Array, out: Array, packed: Array) -> None:
         """Give `out` the value that x (f64) and its entries `packed` call for; entries that are
-        forged become this party's own."""
+        unfit become this party's own."""
         if self.records(call):
             self._record.settle(step, call, x, out, packed)
             return
         bits, plus = self._contract.bits, self._record.plus(call)
         changed = int(_core.published_follow(x, packed, bits, plus, out))
         if self._misled and changed > _PLAUSIBLE + x.size // 100:
-            # After a forged entry the log may be about other values than these, and following it
+            # After an unfit entry the log may be about other values than these, and following it
             # would spoil them. This party's own entries are valid too.
             self._lost = True
             self._record.settle(step, call, x, out, packed)
             return
         if changed:
-            changed -= self._without_forged(step, call, x, out, packed)
+            changed -= self._without_unfit(step, call, x, out, packed)
         self._count(step, call, changed)
 
     def records(self, call: Call) -> bool:
@@ -103,7 +104,7 @@ class Follow:
         section = step.logged.sections[call.number]
         self.corrections.add(self._is_forward(section.node), changed)
 
-    def _without_forged(self, step: Step, call: Call, x: Array, out: Array, packed: Array) -> int:
+    def _without_unfit(self, step: Step, call: Call, x: Array, out: Array, packed: Array) -> int:
         """Leave out entries that give an element a value to which no kernel rounds (14.10).
 
         There `out` and `packed` get this party's own values. Returns the number of such entries.
@@ -120,7 +121,7 @@ class Follow:
         self._misled = True
         forged = changed[false]
         places = forged + call.offset
-        step.found_entries("forged entry", call.number, places, theirs[false], _FORGED)
+        step.found_entries(UNFIT, call.number, places, theirs[false], _UNFIT)
         if len(true) < len(changed):  # enough of them: the rest was not looked at
             out[...] = own.reshape(out.shape)
             packed[:] = entries

@@ -115,7 +115,7 @@ class ShareChecks:
     def __post_init__(self) -> None:
         if self.transport.size < 2:
             raise UsageError(
-                "One worker alone has nobody to compute its shares again.",
+                "One worker alone has no other worker that computes its shares again.",
                 "Use --workers 2 or more, or leave --check-workers out.",
             )
         self.shares = Shares(self.job)

@@ -51,7 +51,7 @@ class TransportFaultError(WorkerError):
 
     def __init__(self, rank: int, what: str) -> None:
         super().__init__(
-            f"The {what} from worker {rank} do not have the digest that it sent with them: its "
+            f"The {what} from worker {rank} do not fit the checksum that it sent with them: its "
             "memory, its network or this machine's is faulty.",
             f"Check the machine of worker {rank} and its network. {RESUME}",
         )

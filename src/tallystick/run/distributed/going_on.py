@@ -144,7 +144,7 @@ def said(convicted: Sequence[ConvictedWorker]) -> str:
 
 
 def _by(workers: int) -> str:
-    return f"with {workers} workers" if workers > 1 else "with worker 0 alone, whom nobody checks"
+    return f"with {workers} workers" if workers > 1 else "with worker 0 alone, and without checks"
 
 
 def _convicted(one: ConvictedWorker) -> str:

@@ -77,7 +77,7 @@ def train_by(
     `how` says. Raises as `train_on`, `train_with` and `train_job`."""
     if workers == 1 and checking is not None:
         raise UsageError(
-            "One worker alone has nobody to compute its shares again.",
+            "One worker alone has no other worker that computes its shares again.",
             "Use --workers 2 or more, or leave --check-workers out.",
         )
 

@@ -34,9 +34,10 @@ def as_bytes(array: np.ndarray) -> Bytes:
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
 
-def _checksum(body: Bytes) -> bytes:
-    """XXH3 of 128 bits, which is as fast as memory. It finds faults; a worker that lies would give
-    its false bytes the right one, with any function. Those are for checks.py."""
+def checksum(body: Bytes) -> bytes:
+    """XXH3 of 128 bits, which is as fast as memory. It finds faults. It finds no lie: with any
+    function, a worker that lies sends the right checksum of its false bytes. checks.py finds
+    lies."""
     import xxhash  # of the extra `train`: transport.py says so where it is missing
 
     return xxhash.xxh3_128_digest(body.data)
@@ -68,7 +69,7 @@ def sealed(
     for part in parts:
         message[at : at + part.nbytes] = part
         at += part.nbytes
-    message[size : size + _CHECKSUM_BYTES] = np.frombuffer(_checksum(message[:size]), np.uint8)
+    message[size : size + _CHECKSUM_BYTES] = np.frombuffer(checksum(message[:size]), np.uint8)
     message[size + _CHECKSUM_BYTES :] = verdict
     return message
 
@@ -76,7 +77,7 @@ def sealed(
 def opened(message: Bytes, sender: int, what: str) -> Bytes:
     """The bytes of a message. Raises TransportFaultError unless their checksum is behind them."""
     body = message[:-_CHECKSUM_BYTES]
-    if _checksum(body) != message[-_CHECKSUM_BYTES:].tobytes():
+    if checksum(body) != message[-_CHECKSUM_BYTES:].tobytes():
         raise TransportFaultError(sender, what)
     return body
 
@@ -221,7 +222,7 @@ class Consent:
         parts: list[Sequence[Bytes]] = []
         self.attempt(lambda: parts.extend(make() for _, make, _ in own))
         faulty = self.fault is not None
-        if faulty:  # nobody will read them
+        if faulty:  # no worker reads them
             parts = [[np.zeros(nbytes, np.uint8)] for _, _, nbytes in own]
         for (to, _, _), given in zip(own, parts, strict=True):
             exchange.send(given, to, faulty)
@@ -288,7 +289,7 @@ def _to_bytes(error: TallystickError, lasts: bool = False) -> bytes:
 
 def _from_bytes(data: bytes, rank: int) -> TallystickError:
     """A worker's fault as its own error, or as one of this worker. One that it reports of another
-    is of nobody: it may be either's."""
+    names no worker: either of the two may have altered the bytes."""
     try:
         found = json.loads(data)
         kind, message, action = (str(found[k]) for k in ("kind", "message", "next_action"))

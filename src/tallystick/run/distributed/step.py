@@ -214,7 +214,7 @@ class DistributedStep:
             slots = self._in_phases(state)
             for phase, executor in zip(self.tail.phases, self._phases, strict=True):
                 if executor is self._phases[-1]:
-                    # Every digest of every message is right, at every worker, before any update.
+                    # Every checksum of every message is right, at every worker, before any update.
                     consent.agree()
                     self.state_intact = False
                 result.clear()

@@ -31,7 +31,7 @@ from tallystick.job.job import Job
 from tallystick.kernels.context import DEFAULT, ExecutionContext
 from tallystick.program.state import State
 from tallystick.rounding.faults import LogCorruptError
-from tallystick.rounding.findings import KEPT
+from tallystick.rounding.findings import KEPT, UNFIT
 from tallystick.run.execute.engine import Engine, check_environment
 from tallystick.run.execute.listener import Listener, Silent, Steady
 from tallystick.run.execute.outcome import Outcome
@@ -372,11 +372,19 @@ def _forged(claim: Claim, found: Found, began: int) -> Difference:
     """The report of a log with an entry to which no kernel can have led, although the states
     agree."""
     step = found["step"]
+    if found["kind"] == UNFIT:
+        said = (
+            f"The states agree, but the log does not fit the auditor's values: "
+            f"{finding_sentence(found)}. An honest log can have such an entry after a sum whose "
+            "terms cancel (NUMERICS 14.9.2)."
+        )
+    else:
+        said = f"The states agree, but the log is not an honest one: {finding_sentence(found)}."
     before = max((s for s in claim.roots if s <= step), default=began)
     return Difference(
         "log",
         (max(before, began), step + 1),
-        f"The states agree, but the log is not an honest one: {finding_sentence(found)}.",
+        said,
         step,
         found["node"],
         found["operator"],

@@ -139,15 +139,16 @@ def finding_sentence(found: Mapping[str, Any]) -> str:
         where += f", output {found['output']}"
     if found["element"] is not None:
         where += f", element {found['element']}"
-    return f"{found['kind']}: {where}"
+    detail = f": {found['detail']}" if found["detail"] else ""
+    return f"{found['kind']}: {where}{detail}"
 
 
 @dataclass(frozen=True)
 class FollowReport:
     """What a run that followed another's logs has found in it.
 
-    `left` and `taken` count choices (NUMERICS 14.8); `findings` name forged entries and logs that
-    are missing or damaged; `difference` is the first checkpoint whose state differs.
+    `left` and `taken` count choices (NUMERICS 14.8); `findings` name forged or unfit entries and
+    logs that are missing or damaged; `difference` is the first checkpoint whose state differs.
     """
 
     run_root: str
