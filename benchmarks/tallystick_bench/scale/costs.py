@@ -156,17 +156,17 @@ COSTS = (
     ),
     Cost(
         _HASH,
-        "messages of a step, at the largest owner",
+        "checksums of a step's messages, at the largest owner",
         "sent + received / (cores · rate)",
         "s",
-        lambda t: t.parts.hash_s,
+        lambda t: t.parts.checksum_s,
     ),
     Cost(
         _HASH,
         "the same, share of a step",
         "… / a step",
         "share",
-        lambda t: t.parts.hash_s / t.step_s,
+        lambda t: t.parts.checksum_s / t.step_s,
     ),
     Cost(
         _HASH,

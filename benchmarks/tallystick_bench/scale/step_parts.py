@@ -20,8 +20,9 @@ from tallystick_bench.scale.units import Measured, Shape
 
 # Of one exchange: what a message carries at most.
 BUNDLE_BYTES = 4 << 20
-# Exchanges of one small message of every worker with every other one in a step, and their bytes.
-AGREEMENTS, AGREEMENT_BYTES = 9, 8
+# Exchanges of one small message of every worker with every other one in a step, at most (ADR 20),
+# and their bytes.
+AGREEMENTS, AGREEMENT_BYTES = 5, 8
 # A signed claim about one share: job digest, signature, message digest, and one for each fold.
 CLAIM_BYTES, CLAIM_EACH = 32 + 64 + 32, 32
 
