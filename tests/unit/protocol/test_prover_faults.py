@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -118,20 +119,28 @@ def test_a_step_that_breaks_off_is_unable(game_job: Job, tmp_path: Path) -> None
         assert open_answer(asked(prover, q.Nodes(STEP - 1)), signer).status == 0
 
 
-def test_a_machine_that_breaks_off_once_signs_nothing(
-    honest: Party, honest_run: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """PROTOCOL 2.8.1: a flipped bit in an index is no step that cannot be executed."""
+def wrong_once(
+    monkeypatch: pytest.MonkeyPatch, column: str, change: Callable[[Array], Array]
+) -> set[int]:
+    """Steps whose batch the machine reads wrongly, once for all that the test puts in."""
     real, wrong = Engine.batch, set[int]()
 
     def batch(self: Engine, step: int) -> dict[str, Array]:
         found = real(self, step)
         if step in wrong:
             wrong.clear()
-            found["y"] = np.full_like(found["y"], 1 << 40)
+            found[column] = change(found[column])
         return found
 
     monkeypatch.setattr(Engine, "batch", batch)
+    return wrong
+
+
+def test_a_machine_that_breaks_off_once_signs_nothing(
+    honest: Party, honest_run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PROTOCOL 2.8.1: a flipped bit in an index is no step that cannot be executed."""
+    wrong = wrong_once(monkeypatch, "y", lambda y: np.full_like(y, 1 << 40))
     for asks in (q.Nodes(STEP), q.States((STEP + 1,))):
         expected = honest.answer(q.encode_query(asks))
         with Prover(honest_run, honest.key) as prover:
@@ -145,16 +154,7 @@ def test_an_operand_that_a_machine_made_otherwise_is_not_opened(
     honest: Party, honest_run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """PROTOCOL 2.8.1: a step is executed again for a node's operands; they are those stated."""
-    real, wrong = Engine.batch, set[int]()
-
-    def batch(self: Engine, step: int) -> dict[str, Array]:
-        found = real(self, step)
-        if step in wrong:
-            wrong.clear()
-            found["x"] = found["x"] + np.float32(1)
-        return found
-
-    monkeypatch.setattr(Engine, "batch", batch)
+    wrong = wrong_once(monkeypatch, "x", lambda x: x + np.float32(1))
     for asks in (
         q.Leaf(STEP, ADDMM, q.INPUT, 1, 0),
         q.Leaf(STEP, ADDMM, q.OUTPUT, 0, 0),
