@@ -177,7 +177,7 @@ def test_values_of_blocks_that_arrive_altered_are_named_before_any_update(
         before = engine.root()
         # Worker 0 sends the order first; then sums, then norms.
         seen.update(count=0, at=3 if sender == 0 else 2)
-        words = f"Worker 1: The norms from worker {sender} do not have"
+        words = f"Worker 1: The norms from worker {sender} do not fit"
         with pytest.raises(WorkerError, match=words):
             engine.run()
         assert engine.root() == before and engine.step == 0

@@ -238,7 +238,7 @@ def test_altered_bytes_are_named_with_their_sender(jobs: Path, message: int) -> 
         before = engine.root()
         seen["count"] = 0
         what = {1: "losses and partial sums", 2: "norms"}[message]
-        with pytest.raises(WorkerError, match=f"Worker 1: The {what} from worker 2 do not have"):
+        with pytest.raises(WorkerError, match=f"Worker 1: The {what} from worker 2 do not fit"):
             engine.run()
         assert engine.root() == before and engine.step == 0
         engine.run()
@@ -270,7 +270,7 @@ def test_new_tensors_that_arrive_altered_end_the_run(jobs: Path, receiver: int) 
 
     def step(engine: TeamEngine) -> None:
         seen["met"] = 0
-        words = "The new tensors from worker 2 do not have"
+        words = "The new tensors from worker 2 do not fit"
         if receiver == 0:
             with pytest.raises(WorkerError, match=words):
                 engine.run()
