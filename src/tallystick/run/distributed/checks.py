@@ -14,80 +14,31 @@ from typing import Any
 
 import numpy as np
 
-from tallystick.commit.data import batch_columns
-from tallystick.commit.encoding import HASH_BYTES
-from tallystick.commit.signing import (
-    RUN_COMMITMENT_TYPE,
-    Envelope,
-    PrivateKey,
-    PublicKey,
-    Signature,
-    verify_run,
-)
+from tallystick.commit.signing import PrivateKey, PublicKey, verify_run
 from tallystick.commit.split import subtrees
-from tallystick.commit.tensor import TensorHeader, check_canonical, tensor_digest
+from tallystick.commit.tensor import TensorHeader, tensor_digest
 from tallystick.commit.tensor_stream import TensorStream
 from tallystick.errors import CounterpartyError, TallystickError, UsageError
 from tallystick.job.job import Job
 from tallystick.job.share import Shares, ShareTask
 from tallystick.kernels.context import ExecutionContext
 from tallystick.kernels.device import Tensor
-from tallystick.numerics.contracts import parse_contract
-from tallystick.numerics.operators.fold import FOLD
 from tallystick.program.ir import Value
 from tallystick.program.layout import new_tensor
-from tallystick.program.partial_sums import PartialSums, share
-from tallystick.program.pieces import value_name
+from tallystick.program.partial_sums import share
 from tallystick.program.section_share import SectionShare
-from tallystick.program.share import Share, Tree, parts_of, statistic_slot, sum_slot
+from tallystick.program.share import Tree, parts_of, statistic_slot, sum_slot
+from tallystick.run.distributed.again import computed_again
+from tallystick.run.distributed.claims import Claim, Drawn, check_two
 from tallystick.run.distributed.draws import Draws
 from tallystick.run.distributed.false_share import FalseShareError
 from tallystick.run.distributed.faults import OtherBytesError, WorkerError
 from tallystick.run.distributed.hand import Hand
 from tallystick.run.distributed.messages import Consent, Round, as_bytes, opened, sealed
+from tallystick.run.distributed.records import records_of
 from tallystick.run.distributed.transport import Bytes, Transport
 
-_SIGNATURE = 64
 Note = Callable[[TallystickError], None]
-
-
-@dataclass(frozen=True)
-class Claim:
-    """What a worker has signed about a share: the digests of the slots that it makes."""
-
-    digest: bytes  # of the share job
-    made: Mapping[str, bytes]
-    signature: bytes
-
-    def to_bytes(self) -> Bytes:
-        data = self.digest + self.signature + b"".join(self.made.values())
-        return np.frombuffer(data, np.uint8)
-
-    @staticmethod
-    def from_bytes(data: bytes, share: Share) -> Claim:
-        """A claim of exactly `size_of(share)` bytes."""
-        at = HASH_BYTES + _SIGNATURE
-        names = {n: at + HASH_BYTES * k for k, n in enumerate(share.made)}
-        made = {name: data[start : start + HASH_BYTES] for name, start in names.items()}
-        return Claim(data[:HASH_BYTES], made, data[HASH_BYTES:at])
-
-    @staticmethod
-    def size_of(share: Share) -> int:
-        return HASH_BYTES + _SIGNATURE + HASH_BYTES * len(share.made)
-
-    def envelope(self, task: ShareTask, signer: PublicKey) -> Envelope:
-        """The signed run commitment of the share job of `task`, not yet verified."""
-        payload = task.statement(self.made, signer).payload()
-        return Envelope(RUN_COMMITMENT_TYPE, payload, (Signature(signer.key_id, self.signature),))
-
-
-@dataclass(frozen=True)
-class Drawn:
-    """Share number `number` of a step, which is worker `owner`'s."""
-
-    number: int
-    owner: int
-    tree: Tree
 
 
 @dataclass
@@ -113,11 +64,7 @@ class ShareChecks:
     false: FalseShareError | None = None
 
     def __post_init__(self) -> None:
-        if self.transport.size < 2:
-            raise UsageError(
-                "One worker alone has no other worker that computes its shares again.",
-                "Use --workers 2 or more, or leave --check-workers out.",
-            )
+        check_two(self.transport.size)
         self.shares = Shares(self.job)
         self._draws = None if self.rank else Draws(self.fraction, self.transport.size)
         own = np.frombuffer(self.key.public.raw, np.uint8).copy()
@@ -346,46 +293,15 @@ class ShareChecks:
     ) -> dict[int, Claim]:
         found = {}
         for drawn in self.mine:
-            sums, statistics = self._computed(drawn.tree, section, state, scalars, rng)
+            sums, statistics = computed_again(
+                drawn.tree, section, self.context.device, state, self._records, scalars, rng
+            )
             self.hand.before_check(self, sums)
             found[drawn.number] = self._claim(drawn.tree, sums, statistics)
         return found
 
-    def _computed(
-        self,
-        tree: Tree,
-        section: SectionShare,
-        state: Mapping[str, Tensor],
-        scalars: Mapping[str, float],
-        rng: Any,
-    ) -> tuple[dict[Value, Tensor], list[dict[Value, np.ndarray]]]:
-        """Sums and statistics of any share of the step, in memory of their own."""
-        device, program = self.context.device, section.program
-        run = device.kernels(parse_contract(program.contract))[FOLD].run
-        sums = {v: PartialSums(device, run, program.type_of(v), []) for v in section.values}
-        statistics = []
-        for part in parts_of(tree):
-            results = section.turn(part, state, self._records(part), scalars, rng)
-            statistics.append(
-                {v: np.array(device.host(results[value_name(v)])) for v in section.carrying.sent}
-            )
-            for value, partial in sums.items():
-                partial.add(part, results[value_name(value)])
-        return {value: partial.held[0][1] for value, partial in sums.items()}, statistics
-
     def _records(self, part: int) -> dict[str, np.ndarray]:
-        """The records of one micro-batch."""
-        timetable = self.job.commitment.timetable
-        occasion = timetable.at(self.step)
-        entry = timetable.programs[occasion.program]
-        if entry.data is None:
-            return {}
-        rows = entry.batch_size // entry.micro_batches
-        indices = timetable.indices(occasion)[part * rows : (part + 1) * rows]
-        columns = batch_columns(self.job.columns_of[entry.data], indices)
-        for name, array in columns.items():
-            check_canonical(array, f"batch tensor {name}")
-        return columns
+        return records_of(self.job, self.step, range(part, part + 1))
 
     def _copied(self, value: Value, tensor: Tensor) -> Tensor:
         assert self.section is not None

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tallystick.commit.data import batch_columns
-from tallystick.commit.tensor import Array, check_canonical
+from tallystick.commit.tensor import Array
 from tallystick.errors import TallystickError, UsageError
 from tallystick.program.executor import Executor, StepResult, Tap
 from tallystick.program.ir import COMMIT, Input, Program, Value
@@ -15,6 +14,7 @@ from tallystick.program.owners import Owners
 from tallystick.program.partial_sums import share
 from tallystick.program.pieces import piece
 from tallystick.run.distributed.faults import PeerLostError, WorkerError
+from tallystick.run.distributed.records import records_of
 from tallystick.run.distributed.step import DistributedStep
 from tallystick.run.distributed.team import Order, Team
 from tallystick.run.execute.engine import Engine, Inputs
@@ -113,12 +113,7 @@ class TeamEngine(Engine):
         if entry.data is None or not self.job.texts[occasion.program].section:
             return super().batch(step)
         parts = share(self.team.rank, self.team.transport.size, entry.micro_batches)
-        size = entry.batch_size // entry.micro_batches
-        indices = timetable.indices(occasion)[parts.start * size : parts.stop * size]
-        columns = batch_columns(self.job.columns_of[entry.data], indices)
-        for name, array in columns.items():
-            check_canonical(array, f"batch tensor {name}")
-        return columns
+        return records_of(self.job, step, parts)
 
 
 def held_part(owners: Owners, number: int) -> Program:

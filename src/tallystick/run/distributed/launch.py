@@ -19,6 +19,7 @@ from typing import Any
 from tallystick.errors import TallystickError, UsageError
 from tallystick.job.job import Job
 from tallystick.run.distributed.checks import ShareChecks
+from tallystick.run.distributed.claims import check_two
 from tallystick.run.distributed.ends import name_who_ended, record_convictions
 from tallystick.run.distributed.false_share import FalseShareError, WorkerConvictedError
 from tallystick.run.distributed.faults import RESUME, PeerLostError, WorkerError
@@ -75,11 +76,8 @@ def train_by(
 ) -> RunSummary:
     """Train `job` with `workers` workers, one of them as `train_job` does, and go on with others as
     `how` says. Raises as `train_on`, `train_with` and `train_job`."""
-    if workers == 1 and checking is not None:
-        raise UsageError(
-            "One worker alone has no other worker that computes its shares again.",
-            "Use --workers 2 or more, or leave --check-workers out.",
-        )
+    if checking is not None:
+        check_two(workers)
 
     def once(left: int, given: Options) -> RunSummary:
         if left == 1:
