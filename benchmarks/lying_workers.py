@@ -194,18 +194,21 @@ def page(rows: list[Row], command: str) -> str:
     """The record of the runs."""
     bad = [row for row in rows if not row["good"]]
     date = datetime.now(timezone.utc).strftime("%Y-%m-%d")
+    told = ["git", "rev-parse", "--short", "HEAD"]
+    commit = subprocess.run(told, capture_output=True, text=True).stdout.strip()
     went_on = sum("goes_on" in row for row in rows)
     convicted = sum(row["lie"] in CONVICTING for row in rows)
     named, honest = (sum(row["lie"] == kind for row in rows) for kind in ("other-bytes", "none"))
     lines = [
         "# Workers that lie",
         "",
-        f"`{command}`, version {tallystick_version()}, {date} (`--rows`: what calls with "
+        f"`{command}`, version {tallystick_version()}, {commit}, {date} (`--rows`: what calls with "
         "`--models` of one model each have printed). "
         f"Jobs of {PARTS} micro-batches and {STEPS} steps; all shares are computed again. The "
         "workers are threads of one process over connections in its memory. "
         "`tests/e2e/test_check_workers.py` (with `--exhaustive`) plays the same lies between "
-        "processes, over gloo.",
+        "processes, over gloo, and a run that cheats as a whole against one that two workers made: "
+        "phase 3 convicts it, in a process where torch cannot be imported.",
         "",
         f"{len(rows)} runs, {len(bad)} with another outcome than they should have: {convicted} "
         f"with a false share, of which {went_on} went on by themselves, {named} with bytes that "

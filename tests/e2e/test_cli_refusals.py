@@ -200,3 +200,26 @@ def test_pickled_data_is_never_loaded(tmp_path: Path, ts: Run) -> None:
     path = tmp_path / "data.npz"
     np.savez(path, x=np.array([{}], dtype=object), y=np.zeros(1, "i8"))
     assert ts("job", "new", "mlp", "--out", tmp_path / "j", "--data", path)[0] == 3
+
+
+def test_what_is_refused_leaves_no_run(ts: Run, mlp_job: Job, tmp_path: Path) -> None:
+    out = tmp_path / "refused"
+    for given, words in (
+        (["--zstd"], "has no rounding logs"),
+        (["--timeout", "5"], "One worker alone waits for no other."),
+        (["--workers", "1", "--timeout", "5"], "--workers 2 or more"),
+    ):
+        code, _, err = ts("train", str(mlp_job.directory), "--out", str(out), *given)
+        assert code == 3 and words in err, err
+        _one_sentence(err)
+        assert not out.exists()
+
+
+def test_an_estimate_for_several_workers_says_what_it_is(ts: Run, tmp_path: Path) -> None:
+    job = str(tmp_path / "job")
+    made = ["--steps", "4", "--set", "hidden=8", "--set", "micro_batches=2"]
+    assert ts("job", "new", "mlp", "--out", job, *made)[0] == 0
+    given = ["train", job, "--out", str(tmp_path / "run"), "--estimate"]
+    assert "one worker alone" not in ts(*given)[2]
+    code, _, err = ts(*given, "--workers", "2")
+    assert code == 0 and "of one worker alone; 2 workers were not estimated" in err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from fractions import Fraction
 from pathlib import Path
@@ -29,7 +30,7 @@ from tallystick.kernels.devices import context_on
 from tallystick.run.execute.auditor import audit_run
 from tallystick.run.parallel.audit import MOST_WORKERS, ParallelOptions, audit_in_parallel
 from tallystick.run.parallel.sample import digits, parse_size, read_secret
-from tallystick.run.show.audit_report import AuditReport
+from tallystick.run.show.audit_report import AuditReport, Chance
 from tallystick.run.show.estimate import human_seconds
 from tallystick.run.store.directory import RunStore
 
@@ -236,12 +237,17 @@ def _say_sample(report: AuditReport) -> None:
     more = len(found.repeated) - _NAMED
     say(f"repeated    steps {drawn}" + (f" and {more} more segments" if more > 0 else ""))
     say("otherwise   nothing was repeated: this is no audit of the whole run")
-    for chance in report.confidence:
+    for chance in _different(report.confidence):
         many = f"at least {chance.false_segments} of {found.total} segments false"
         if chance.share is not None:
             many += f" ({float(100 * Fraction(chance.share)):.3g} %, rounded up)"
         say(f"confidence  {many}: caught with probability {digits(Fraction(chance.exact))}")
     say(f"secret      {report.secret}")
+
+
+def _different(chances: Sequence[Chance]) -> list[Chance]:
+    """The first chance of each number of false segments: in a short run several shares are one."""
+    return list({chance.false_segments: chance for chance in reversed(chances)}.values())[::-1]
 
 
 def _say_log(report: AuditReport) -> None:

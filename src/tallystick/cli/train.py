@@ -38,6 +38,7 @@ from tallystick.run.distributed.launch import (
     DEFAULT_TIMEOUT,
     as_launched,
     threads_each,
+    timeout_of,
     train_by,
     workers_of,
 )
@@ -95,9 +96,7 @@ def summary_json(result: RunSummary) -> dict[str, object]:
 @click.option(
     "--timeout",
     type=click.FloatRange(1),
-    default=DEFAULT_TIMEOUT,
-    show_default=True,
-    help="Seconds after which a silent worker counts as dead.",
+    help=f"Seconds after which a silent worker counts as dead. [default: {DEFAULT_TIMEOUT:g}]",
 )
 @click.option(
     "--check-workers",
@@ -125,7 +124,8 @@ def summary_json(result: RunSummary) -> dict[str, object]:
 @click.option(
     "--keep-checkpoints",
     type=click.IntRange(1, 1_000_000),
-    help=f"Keep so many states on the disk, evenly over the run [default: up to {DEFAULT_KEEP}].",
+    help=f"Keep so many states on the disk, evenly over the run [default: up to "
+    f"{DEFAULT_KEEP}, as far as it takes little time].",
 )
 @click.option(
     "--replay",
@@ -146,7 +146,7 @@ def train(
     threads: int | None,
     device: str,
     workers: int | None,
-    timeout: float,
+    timeout: float | None,
     check_workers: float | None,
     on_conviction: str,
     retries: int,
@@ -171,11 +171,12 @@ def train(
     count = workers_of(workers)
     checked = check_workers is not None
     how = going_on(on_conviction, retries, count, checked, launched() is not None)
+    silence = timeout_of(timeout, count)
     checking = None
     if check_workers is not None:
         checking = checking_of(check_workers, Path(job), Path(out))
     answering = None if checking is None else checking.answering
-    follower = as_launched(Path(job), threads, device, timeout, answering)
+    follower = as_launched(Path(job), threads, device, silence, answering)
     if follower is not None:
         finish(0 if estimate else follower())
     loaded = load_job(Path(job))
@@ -197,6 +198,8 @@ def train(
             print_json(found.as_dict())
         else:
             say(found.sentence())
+        if count > 1:
+            note(f"The estimate is of one worker alone; {count} workers were not estimated.")
         return
     reporter = Reporter("train", quiet)
     try:
@@ -206,7 +209,7 @@ def train(
                 checking = checking_of(check_workers, *pair, called=out)
             how = replace(how, tell=reporter.say)
             result = train_by(
-                count, loaded, directory, options, listener, device, timeout, checking, how
+                count, loaded, directory, options, listener, device, silence, checking, how
             )
     finally:
         reporter.close()

@@ -17,7 +17,7 @@ from tallystick.errors import StorageError, TallystickError, UsageError
 from tallystick.job.recipes import new_job
 from tallystick.run.execute.trainer import Options, train_job
 from tallystick.run.parallel.audit import ParallelOptions, audit_in_parallel
-from tallystick.run.parallel.sample import size_of
+from tallystick.run.parallel.sample import parse_size, size_of
 from tallystick.run.parallel.segments import Segment
 from tallystick.run.parallel.task import Answer, Repeater, error_json
 
@@ -86,8 +86,11 @@ def test_sizes_of_other_kinds_of_numbers() -> None:
         found = size_of(value)
         assert found == size and type(found) is type(size)
     for wrong in (True, np.True_, np.nan, np.inf, Decimal("0.5"), 3j, None, [3], np.int64(0)):
-        with pytest.raises(UsageError, match="neither a share nor a number"):
+        with pytest.raises(UsageError, match="neither a share of the segments nor a number"):
             size_of(wrong)
+    for written in ("200%", "1.5", "0"):
+        with pytest.raises(UsageError, match=f"--sample {written} is neither"):
+            parse_size(written)
 
 
 @pytest.mark.usefixtures("inline")

@@ -63,6 +63,17 @@ def workers_of(asked: int | None) -> int:
     return found[1]
 
 
+def timeout_of(seconds: float | None, workers: int) -> float:
+    """The seconds after which a silent worker counts as dead: `seconds`, or the default. Raises
+    UsageError where `seconds` is given for one worker alone."""
+    if seconds is not None and workers == 1 and launched() is None:
+        raise UsageError(
+            "One worker alone waits for no other.",
+            "Use --workers 2 or more, or leave --timeout out.",
+        )
+    return DEFAULT_TIMEOUT if seconds is None else seconds
+
+
 def train_by(
     workers: int,
     job: Job,

@@ -19,7 +19,7 @@ from tallystick.run.execute.listener import Silent as Silent
 from tallystick.run.execute.listener import Steady
 from tallystick.run.execute.loop import Training
 from tallystick.run.execute.options import Options as Options
-from tallystick.run.logs.training import followed_run
+from tallystick.run.logs.training import check_logs_kept, followed_run
 from tallystick.run.show.estimate import check_disk
 from tallystick.run.show.summary import RunSummary as RunSummary
 from tallystick.run.show.summary import summary
@@ -52,6 +52,7 @@ def _train(job: Job, out: Path, options: Options, listener: Steady) -> RunSummar
             f"There are no steps {first}:{last} to trace in a job of {job.steps} steps.",
             f"Choose 0 <= A < B <= {job.steps}.",
         )
+    check_logs_kept(job, options.replay, options.compress)
     genesis = options.maker.verified(job)
     if options.overwrite:
         for used in (job.directory, options.replay):

@@ -169,13 +169,18 @@ MakeLogs = Callable[[Job, RunStore, Journal, FollowedRun | None, int], TrainerLo
 def followed_run(job: Job, replay: Path | None, compress: bool) -> FollowedRun | None:
     """The run whose logs are followed, if one is. It writes nothing. Raises UsageError where the
     job keeps no logs, and as FollowedRun.open."""
+    check_logs_kept(job, replay, compress)
+    return FollowedRun.open(replay, job) if replay is not None else None
+
+
+def check_logs_kept(job: Job, replay: Path | None, compress: bool) -> None:
+    """Raise UsageError for what is asked of logs, where the job keeps none."""
     if not keeps_log(job) and (replay is not None or compress):
         raise UsageError(
             f"A run under {job.commitment.contract} has no rounding logs.",
             f"Leave out {'--replay' if replay is not None else '--zstd'}, or make the job "
             "with --contract replay/1.",
         )
-    return FollowedRun.open(replay, job) if replay is not None else None
 
 
 def trainer_logs(

@@ -61,7 +61,7 @@ def parse_size(text: str) -> Size:
         size = Fraction(text[:-1]) / 100
     else:
         raise _wrong(text)
-    return check_size(size)
+    return check_size(size, text)
 
 
 def size_of(value: object) -> Size:
@@ -75,24 +75,24 @@ def size_of(value: object) -> Size:
         return check_size(value)
     if isinstance(value, numbers.Real) and not isinstance(value, bool):
         try:
-            return check_size(Fraction(str(value)))
+            return check_size(Fraction(str(value)), value)
         except ValueError:  # not finite, or written in a way of its own
             raise _wrong(value) from None
     raise _wrong(repr(value))
 
 
-def check_size(size: Size) -> Size:
-    """Raise UsageError for no segment, and for more than all."""
+def check_size(size: Size, written: object = None) -> Size:
+    """Raise UsageError for no segment, and for more than all. `written` is what the user gave."""
     if size <= 0 or (isinstance(size, Fraction) and size > 1):
-        raise _wrong(size)
+        raise _wrong(size if written is None else written)
     return size
 
 
 def _wrong(value: object) -> UsageError:
     return UsageError(
-        f"--sample {value} is neither a share nor a number of segments.",
+        f"--sample {value} is neither a share of the segments nor a number of them.",
         "Write a share with a point or a percent sign, as 0.05 or 5%, or a whole number of "
-        "segments, as 12.",
+        "segments, as 12. A share is above 0, and at most 1.",
     )
 
 
