@@ -1,7 +1,7 @@
 """Two workers against torch's DistributedDataParallel: step, bytes on the wire, peak memory.
 
     python benchmarks/ddp.py [--layers 4] [--heads 4] [--width 128] [--batch 8] [--steps 20]
-        [--workers 2] [--memory-width 4096] [--vocabulary 400000] [--json]
+        [--workers 2] [--memory-width 8192] [--vocabulary 400000] [--json]
 
 Both sides are in the same processes, which gloo connects, and step in turns: the recipe's GPT-2
 (AdamW, clipping, no dropout) with the same batch, one thread for each worker. A worker's half of
@@ -216,7 +216,7 @@ def memory_row(args: argparse.Namespace, work: Path, recipe: str, workers: int) 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     for name, default in (("layers", 4), ("heads", 4), ("width", 128), ("batch", 8), ("steps", 20),
-                          ("workers", 2), ("memory-width", 6144),
+                          ("workers", 2), ("memory-width", 8192),
                           ("vocabulary", 400_000)):  # fmt: skip
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--json", action="store_true")
