@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 NATIVE := CMakeLists.txt $(shell find native -type f -name '*.[ch]pp' 2>/dev/null)
 
-.PHONY: setup demo test test-all matrix fuzz lint types stub bench ptx-check ptx-table gpu-emulate gpu-check \
+.PHONY: setup demo test test-all matrix fuzz lint types stub bench ptx-check ptx-table gpu-emulate gpu-memcheck gpu-racecheck gpu-check \
   fault-check test-aarch64 exhaustive clean help
 
 help:
@@ -21,6 +21,8 @@ help:
 	@echo "make ptx-check     the device kernels' compiled code, read for three architectures"
 	@echo "make ptx-table     docs/proofs/ptxas.md, from the same"
 	@echo "make gpu-emulate   every golden vector on the device kernels' sources, run on the host"
+	@echo "make gpu-memcheck  the same, with a look at every address that a kernel reads or writes"
+	@echo "make gpu-racecheck the same, with a look for accesses that nothing orders"
 	@echo "make gpu-check     on a machine with a GPU: everything that needs one, in 8 minutes"
 	@echo "make fault-check   a planted one-bit fault in each instruction set must fail the vectors"
 	@echo "make test-aarch64  kernel vectors in an aarch64 build under qemu-user"
@@ -104,6 +106,10 @@ ptx-table: setup build/nvcc/.ready
 # The device kernels without a GPU: their sources run on the host.
 gpu-emulate: setup
 	PYTHONPATH=tests:tests/vectors $(BIN)/python tests/gpu/emulate.py
+
+gpu-memcheck gpu-racecheck: setup
+	$(BIN)/python -m pytest -q --exhaustive tests/gpu/test_watched.py -k $(@:gpu-%=%)
+	PYTHONPATH=tests:tests/vectors $(BIN)/python tests/gpu/emulate.py --seeds 1 --watch $(@:gpu-%=%)
 
 # On a machine with a GPU, by its own Python, which has torch; nothing is installed.
 gpu-check:

@@ -3,6 +3,10 @@
 The C++ compiler of this machine reads native/cuda/*.cu over the small emulation of
 tests/gpu/emulation. Memory of the device is memory of the host here, with a pattern around each
 allocation, and between the places of scratch memory, that finds writes out of bounds.
+
+`make gpu-memcheck` looks for reads out of bounds too, of shared memory as well, for addresses that
+are less aligned than the access, and for what C++ leaves undefined; `make gpu-racecheck` for races
+(tests/gpu/emulation/races.hpp).
 """
 
 from __future__ import annotations
@@ -35,6 +39,20 @@ FLAGS = (
     "-std=c++17 -O2 -fPIC -ffp-contract=off -fno-math-errno -fno-trapping-math "
     "-fno-strict-aliasing -fvisibility=hidden -DTS_ISA=emulated"
 ).split()
+# How closely the emulation looks (the two commands above). What the compiler is told for every
+# source, and for the kernels alone.
+WATCH = os.environ.get("TALLYSTICK_EMULATION", "")
+_ALL_FLAGS, _KERNEL_FLAGS = {
+    "": ("", ""),
+    # Fibers change stacks, which the address sanitizer's watch over a stack does not follow.
+    "memcheck": (
+        "-g1 -fsanitize=address,undefined,float-cast-overflow -fno-sanitize=vptr "
+        "-fno-sanitize-recover=all --param asan-stack=0",
+        "",
+    ),
+    "racecheck": ("-g1 -DTS_RACECHECK", "-fsanitize=thread"),
+}[WATCH]
+FLAGS += _ALL_FLAGS.split()
 _GUARD, _GUARD_BYTE = 256, 0x5C
 
 
@@ -56,9 +74,14 @@ def _headers() -> bytes:
     return found.digest()
 
 
+def _flags(source: Path) -> list[str]:
+    """What the compiler is told for a source."""
+    return [*FLAGS, *(_KERNEL_FLAGS.split() if source.suffix == ".cu" else ())]
+
+
 def _key(source: Path, defines: tuple[str, ...]) -> str:
     """A digest of everything that an object file is made of."""
-    how = repr((_compiler(), FLAGS, defines)).encode()
+    how = repr((_compiler(), _flags(source), defines)).encode()
     return hashlib.sha256(how + _headers() + source.read_bytes()).hexdigest()[:20]
 
 
@@ -71,7 +94,7 @@ def _object(source: Path, defines: tuple[str, ...]) -> Path:
     made = BUILD / f"{source.stem}-{_key(source, defines)}.o"
     if not made.exists():
         own = made.with_suffix(f".{os.getpid()}")
-        flags = [*FLAGS, *(f"-D{d}" for d in defines), *(f"-I{i}" for i in INCLUDES)]
+        flags = [*_flags(source), *(f"-D{d}" for d in defines), *(f"-I{i}" for i in INCLUDES)]
         _run(*flags, "-x", "c++", "-c", str(source), "-o", str(own))
         own.rename(made)
     return made
@@ -95,7 +118,8 @@ def built(defines: tuple[str, ...] = ()) -> Path:
             with ThreadPoolExecutor(os.cpu_count()) as pool:
                 objects = list(pool.map(lambda source: _object(source, defines), _sources()))
             own = made.with_suffix(f".{os.getpid()}")
-            _run("-shared", *map(str, objects), "-o", str(own))
+            sanitizers = [flag for flag in FLAGS if flag.startswith("-fsanitize=")]
+            _run("-shared", *sanitizers, *map(str, objects), "-o", str(own))
             own.rename(made)
     return made
 
@@ -120,6 +144,13 @@ def library(defines: tuple[str, ...] = ()) -> ctypes.CDLL:
         ctypes.c_uint64,
     ]
     return loaded
+
+
+def _closed(start: int, end: int, closed: bool = True) -> None:
+    """The sanitizer reports every access of a kernel to these bytes from now on, or no more."""
+    if WATCH == "memcheck" and end > start:
+        name = f"__asan_{'' if closed else 'un'}poison_memory_region"
+        getattr(library(()), name)(ctypes.c_void_p(start), ctypes.c_size_t(end - start))
 
 
 class EmulationError(AssertionError):
@@ -167,10 +198,14 @@ class EmulatedDriver:
         address = int(raw.ctypes.data + start)
         raw[start : start + nbytes] = 0xA7
         self._memory[address] = (raw, nbytes)
+        _closed(address - _GUARD, address)
+        _closed(address + nbytes, address + nbytes + _GUARD)
         return address
 
     def free(self, address: int) -> None:
         self._check(address)
+        nbytes = self._memory[address][1]
+        _closed(address - _GUARD, address + nbytes + _GUARD, False)
         del self._memory[address]
 
     def _check(self, address: int) -> None:
@@ -187,6 +222,7 @@ class EmulatedDriver:
 
     def _check_guarded(self) -> None:
         for start, end in self._guarded:
+            _closed(start, end, False)
             if set(ctypes.string_at(start, end - start)) != {_GUARD_BYTE}:
                 raise EmulationError("a kernel wrote outside of its scratch memory")
 
@@ -197,6 +233,7 @@ class EmulatedDriver:
         self._guarded = [] if self._recording is not None else places
         for start, end in self._guarded:
             ctypes.memset(start, _GUARD_BYTE, end - start)
+            _closed(start, end)
 
     def _do(self, work: Callable[[], None]) -> None:
         if self._recording is None:

@@ -71,6 +71,8 @@ TS_INLINE void atomic_add(uint64_t* at, uint64_t value) {
 }
 TS_INLINE void atomic_or(uint32_t* at, uint32_t value) { atomicOr(at, value); }
 TS_INLINE void atomic_and(uint32_t* at, uint32_t value) { atomicAnd(at, value); }
+// A word that other threads may be changing by the operations above.
+TS_INLINE uint32_t atomic_read(const uint32_t* at) { return *static_cast<const volatile uint32_t*>(at); }
 
 // Copies from global to shared memory that need no register and no waiting. The thread that started
 // them calls async_commit, which makes them one group, and later async_wait<n>, after which all of

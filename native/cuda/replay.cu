@@ -45,8 +45,10 @@ struct Marks {
 };
 enum Control { kRole, kLeft, kTaken, kTotal };
 enum Role { kRecord, kFollow, kCount };  // kCount: a follower sums every entry's element exactly
-TS_INLINE bool bit_at(const uint32_t* words, int64_t at) { return words[at >> 5] >> (at & 31) & 1; }
 // Other threads set and clear other bits of a word at the same time.
+TS_INLINE bool bit_at(const uint32_t* words, int64_t at) {
+  return atomic_read(words + (at >> 5)) >> (at & 31) & 1;
+}
 TS_INLINE void mark(const Marks& m, int64_t at, bool up) {
   const uint32_t bit = uint32_t(1) << (at & 31);
   atomic_or(m.entries + (at >> 5), bit);

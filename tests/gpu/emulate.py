@@ -1,13 +1,15 @@
 """`make gpu-emulate`: every golden vector of every contract that the GPU has, and calls of odd
 sizes, on the kernel sources.
 
-Run: PYTHONPATH=tests:tests/vectors python tests/gpu/emulate.py [--seeds N]
+Run: PYTHONPATH=tests:tests/vectors python tests/gpu/emulate.py [--seeds N] [--watch memcheck]
 The last line counts. Exit code 1 if anything is wrong or an operator has no kernel.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
+import subprocess
 import sys
 import time
 
@@ -22,6 +24,7 @@ from make_rounded_vectors import CONTRACTS as ROUNDED
 from make_rounded_vectors import ROOT as ROUNDED_ROOT
 from odd_shapes import Odd, check_odd_shapes
 from test_rounded_vectors import BOUNDED_LOGS
+from watched import WATCHES, environment
 
 from tallystick.kernels.cuda.exact_ways import FORCED, ways
 
@@ -30,7 +33,11 @@ def main() -> int:
     """The command."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=3, help="orders of threads (default 3)")
-    seeds = range(parser.parse_args().seeds)
+    parser.add_argument("--watch", choices=WATCHES, help="how closely to look (emulated_gpu.py)")
+    asked = parser.parse_args()
+    if asked.watch and os.environ.get("TALLYSTICK_EMULATION") != asked.watch:
+        return subprocess.run([sys.executable, *sys.argv], env=environment(asked.watch)).returncode
+    seeds = range(asked.seeds)
     vectors, odd, launched, logs = Checked(), Odd(), 0, 0
     for seed in seeds:
         for group in fmt.groups():
@@ -81,7 +88,7 @@ def main() -> int:
         print(f"{op} has no kernel")
     print(
         f"golden vectors: {vectors}; {odd}; {logs} rounding logs followed; {len(seeds)} seeds, "
-        f"{launched} launches"
+        f"{launched} launches{f', {asked.watch}' if asked.watch else ''}"
     )
     return 1 if vectors.wrong or odd.wrong or vectors.missing else 0
 

@@ -11,6 +11,13 @@
 #include <string>
 #include <vector>
 
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
+#else
+#define ASAN_POISON_MEMORY_REGION(at, bytes)
+#define ASAN_UNPOISON_MEMORY_REGION(at, bytes)
+#endif
+
 #define TS_ISA emulated
 #include "tallystick/ts_base.hpp"
 
@@ -20,6 +27,7 @@ enum class Fault : int;  // device.hpp
 }
 }  // namespace tallystick
 #include "emulation.hpp"
+#include "races.hpp"
 
 namespace emulation {
 int planted = 0;
@@ -38,7 +46,7 @@ std::map<std::string, Kernel>& kernels() {
 enum class State { ready, at_block_barrier, at_warp_barrier, ended };
 
 // Copies to shared memory that have been started and not waited for.
-struct Copy { void* to; const void* from; uint32_t bytes, inside; };
+struct Copy { void* to; const void* from; uint32_t bytes, inside; bool has_arrived; };
 
 // What a lane gives to its warp: one of two in turn, so that a lane that goes on does not overwrite
 // what others still read.
@@ -51,7 +59,9 @@ struct Fiber {
   jmp_buf at;
   bool started = false;
   State state;
+  Source waits_at;  // where it waits for others
   Where where;
+  races::Moment moment;
   std::vector<std::vector<Copy>> copies;  // by group; the last one is not committed yet
 };
 
@@ -62,6 +72,7 @@ struct Block {
   uint32_t threads = 0;
   std::vector<Shared> arrays;
   std::vector<uint64_t> dynamic;
+  size_t dynamic_bytes = 0;
   std::vector<uint64_t> lanes;  // values under way in a shuffle, one a thread
   Fiber* now = nullptr;
   jmp_buf engine;
@@ -114,10 +125,28 @@ bool can_go_on(uint32_t warp) {
   return all;
 }
 
+bool all_wait(uint32_t warp) {
+  for (uint32_t i = warp * kWarp; i < end_of(warp); ++i)
+    if (block.fibers[i].state != State::at_warp_barrier) return false;
+  return true;
+}
+
 bool all_are(State state) {
   for (uint32_t i = 0; i < block.threads; ++i)
     if (block.fibers[i].state != state) return false;
   return true;
+}
+
+// A GPU leaves it undefined what happens when threads that wait for each other do so at several places
+// of a kernel.
+void see_that_they_meet(uint32_t first, uint32_t end) {
+  const Source& one = block.fibers[first].waits_at;
+  for (uint32_t i = first + 1; i < end; ++i) {
+    const Source& other = block.fibers[i].waits_at;
+    if (one.line != other.line || std::strcmp(one.file, other.file) != 0)
+      fault = "threads wait for each other at line " + std::to_string(one.line) + " and at line " +
+              std::to_string(other.line) + " of " + other.file;
+  }
 }
 
 // Who runs next: the lanes of some warps that can go on. Mostly that is one warp, and mostly the one
@@ -137,6 +166,8 @@ class Turns {
     lanes_.clear();
     for (uint32_t warp : warps_) {
       if (!can_go_on(warp)) continue;
+      if (block.fibers[warp * kWarp].state == State::at_warp_barrier && all_wait(warp))
+        see_that_they_meet(warp * kWarp, end_of(warp));
       for (uint32_t i = warp * kWarp; i < end_of(warp); ++i) {
         State& state = block.fibers[i].state;
         if (state == State::at_warp_barrier) state = State::ready;
@@ -155,17 +186,33 @@ class Turns {
 
 // Runs one block to its end. False where some threads wait for others that never arrive.
 bool run_block() {
-  for (Shared& array : block.arrays) fill_pattern(array.data.get(), array.bytes);
-  fill_pattern(block.dynamic.data(), block.dynamic.size() * 8);
+  for (Shared& array : block.arrays) {
+    fill_pattern(array.data.get(), array.bytes);
+    races::forget(array.data.get(), array.bytes);
+  }
+  fill_pattern(block.dynamic.data(), block.dynamic_bytes);
+  races::forget(block.dynamic.data(), block.dynamic_bytes);
   for (;;) {
     Turns turns(block.threads);
     for (const auto* lanes = &turns.next(); !lanes->empty(); lanes = &turns.next())
       for (uint32_t i : *lanes) resume(block.fibers[i]);
     if (all_are(State::ended)) return true;
     if (!all_are(State::at_block_barrier)) return false;
-    for (uint32_t i = 0; i < block.threads; ++i) block.fibers[i].state = State::ready;
+    see_that_they_meet(0, block.threads);
+    for (uint32_t i = 0; i < block.threads; ++i) {
+      block.fibers[i].state = State::ready;
+      ++block.fibers[i].moment.of_block;
+    }
   }
 }
+
+void wait(State state, const Source& from) {
+  block.now->waits_at = from;
+  block.now->state = state;
+  to_engine();
+}
+// The lanes of a warp meet, which orders none of their accesses.
+void meet(const Source& from) { wait(State::at_warp_barrier, from); }
 
 }  // namespace
 
@@ -180,41 +227,42 @@ void* shared(const void* key, size_t bytes) {
   for (Shared& array : block.arrays)
     if (array.key == key) return array.data.get();
   const size_t words = (bytes + 7) / 8 + 2;
-  block.arrays.push_back({key, words * 8, std::make_unique<uint64_t[]>(words)});
-  fill_pattern(block.arrays.back().data.get(), words * 8);
-  return block.arrays.back().data.get();
+  block.arrays.push_back({key, bytes, std::make_unique<uint64_t[]>(words)});
+  char* at = reinterpret_cast<char*>(block.arrays.back().data.get());
+  fill_pattern(at, bytes);
+  ASAN_POISON_MEMORY_REGION(at + bytes, words * 8 - bytes);
+  return at;
 }
 
 void* dynamic_shared() { return block.dynamic.data(); }
 
-void block_barrier() {
-  block.now->state = State::at_block_barrier;
-  to_engine();
+void block_barrier(const Source& from) { wait(State::at_block_barrier, from); }
+void warp_barrier(const Source& from) {
+  meet(from);
+  ++block.now->moment.of_warp;
 }
-void warp_barrier() {
-  block.now->state = State::at_warp_barrier;
-  to_engine();
-}
-uint64_t exchange(uint64_t mine, uint32_t from) {
+uint64_t exchange(uint64_t mine, uint32_t lane, const Source& from) {
   const uint32_t thread = here().thread, first = thread / kWarp * kWarp;
   block.lanes[thread] = mine;
-  warp_barrier();
-  const uint64_t found = block.lanes[first + from];
-  warp_barrier();
+  meet(from);
+  const uint64_t found = block.lanes[first + lane];
+  meet(from);
   return found;
 }
-uint32_t ballot(bool mine) {
+uint32_t ballot(bool mine, const Source& from) {
   const uint32_t thread = here().thread, first = thread / kWarp * kWarp;
   block.lanes[thread] = mine;
-  warp_barrier();
+  meet(from);
   uint32_t found = 0;
   for (uint32_t i = 0; i < kWarp && first + i < block.threads; ++i)
     found |= static_cast<uint32_t>(block.lanes[first + i] != 0) << i;
-  warp_barrier();
+  meet(from);
   return found;
 }
 
-void run_copy(const Copy& copy) {
+void run_copy(Copy& copy) {
+  if (copy.has_arrived) return;
+  copy.has_arrived = true;
   std::memcpy(copy.to, copy.from, copy.inside);
   std::memset(static_cast<char*>(copy.to) + copy.inside, 0, copy.bytes - copy.inside);
 }
@@ -224,11 +272,12 @@ bool misaligned(const void* at, uint32_t bytes) {
 void async_copy(void* to, const void* from, uint32_t bytes, uint32_t inside) {
   // A GPU stops here too.
   if (misaligned(to, bytes) || misaligned(from, bytes)) fault = "an asynchronous copy is misaligned";
-  const Copy copy = {to, from, bytes, inside};
+  races::access(from, inside, races::Access::read);
+  races::access(to, bytes, races::Access::copy_begins);
   auto& groups = block.now->copies;
   if (groups.empty()) groups.emplace_back();
-  if (random_bits() % 2 != 0) run_copy(copy);
-  else groups.back().push_back(copy);
+  groups.back().push_back({to, from, bytes, inside, false});
+  if (random_bits() % 2 != 0) run_copy(groups.back().back());
 }
 void async_commit() {
   auto& groups = block.now->copies;
@@ -240,27 +289,49 @@ void async_wait(uint32_t newest) {
   const size_t committed = groups.empty() ? 0 : groups.size() - 1;
   if (committed <= newest) return;
   for (size_t i = 0; i < committed - newest; ++i)
-    for (const Copy& copy : groups[i]) run_copy(copy);
+    for (Copy& copy : groups[i]) {
+      run_copy(copy);
+      races::access(copy.to, copy.bytes, races::Access::copy_ends);
+    }
   groups.erase(groups.begin(), groups.begin() + static_cast<ptrdiff_t>(committed - newest));
+}
+
+template <class T>
+void changed(Atomic operation, T* at, T value) {
+  races::access(at, sizeof(T), races::Access::atomic);
+  switch (operation) {
+    case Atomic::min_of: *at = std::min(*at, value); return;
+    case Atomic::max_of: *at = std::max(*at, value); return;
+    case Atomic::add_of: *at += value; return;
+    case Atomic::or_of: *at |= value; return;
+    case Atomic::and_of: *at &= value; return;
+  }
+}
+void atomic(Atomic operation, uint32_t* at, uint32_t value) { changed(operation, at, value); }
+void atomic(Atomic operation, uint64_t* at, uint64_t value) { changed(operation, at, value); }
+uint32_t atomic_read(const uint32_t* at) {
+  races::access(at, sizeof(*at), races::Access::atomic);
+  return *at;
 }
 
 // Gives three words to the warp; in `use`, given(lane) are those of a lane.
 template <class Use>
-void together(uint64_t first, uint64_t second, uint64_t third, const Use& use) {
+void together(uint64_t first, uint64_t second, uint64_t third, const Source& from, const Use& use) {
   Gifts& own = block.now->gifts;
   const uint32_t turn = own.turn ^= 1;
   own.words[turn][0] = first, own.words[turn][1] = second, own.words[turn][2] = third;
-  warp_barrier();
+  meet(from);
   const uint32_t base = here().thread / kWarp * kWarp;
   use([&](uint32_t lane) { return block.fibers[base + lane].gifts.words[turn]; });
 }
-void matrix_load4(uint32_t* to, const void* row) {
+void matrix_load4(uint32_t* to, const void* row, const Source& from) {
   if (misaligned(row, 16)) fault = "a row of a matrix is misaligned";
   const uint32_t lane = here().thread % kWarp;
-  together(reinterpret_cast<uintptr_t>(row), 0, 0, [&](const auto& given) {
+  together(reinterpret_cast<uintptr_t>(row), 0, 0, from, [&](const auto& given) {
     for (uint32_t i = 0; i < 4; ++i) {
       const auto* at = reinterpret_cast<const char*>(given(8 * i + lane / 4)[0]);
       std::memcpy(to + i, at + 4 * (lane % 4), 4);
+      races::access(at + 4 * (lane % 4), 4, races::Access::read);
     }
   });
 }
@@ -272,11 +343,11 @@ int32_t product(const Line& a, const Line& b) {
   for (int k = 0; k < 32; ++k) sum += static_cast<int32_t>(a.of[k]) * b.of[k];
   return sum;
 }
-void matrix_multiply(int32_t* sum, const uint32_t* a, uint32_t b0, uint32_t b1) {
+void matrix_multiply(int32_t* sum, const uint32_t* a, uint32_t b0, uint32_t b1, const Source& from) {
   const auto two = [](uint32_t low, uint32_t high) { return static_cast<uint64_t>(high) << 32 | low; };
   const uint32_t lane = here().thread % kWarp, row = lane / 4, column = lane % 4 * 2;
   // Bytes 0 to 15 of a line are in the first words, 16 to 31 in the second ones.
-  together(two(a[0], a[2]), two(a[1], a[3]), two(b0, b1), [&](const auto& given) {
+  together(two(a[0], a[2]), two(a[1], a[3]), two(b0, b1), from, [&](const auto& given) {
     const auto line = [&](uint32_t number, int word) {
       Line found;
       for (uint32_t u = 0; u < 4; ++u) {
@@ -293,6 +364,15 @@ void matrix_multiply(int32_t* sum, const uint32_t* a, uint32_t b0, uint32_t b1) 
       sum[i] = static_cast<int32_t>(static_cast<uint32_t>(sum[i]) + more);
     }
   });
+}
+
+const races::Moment* races::now() { return block.now ? &block.now->moment : nullptr; }
+void races::found(const char* what, const Moment& here, uint32_t other_block,
+                  uint32_t other_thread) {
+  if (!fault.empty()) return;
+  fault = "a race: thread " + std::to_string(here.thread) + " of block " +
+          std::to_string(here.block) + " " + what + " by thread " + std::to_string(other_thread) +
+          " of block " + std::to_string(other_block) + ", and nothing orders the two";
 }
 
 }  // namespace emulation
@@ -320,11 +400,16 @@ TS_EXPORT int ts_emulation_launch(const char* name, const uint32_t* grid, uint32
     return fail("a grid that no device takes");
   random_bits.seed(seed);
   fault.clear();
+  races::new_launch();
   block.threads = threads;
   block.kernel = &kernel;
   block.params = params;
   block.arrays.clear();
+  ASAN_UNPOISON_MEMORY_REGION(block.dynamic.data(), block.dynamic.size() * 8);
   block.dynamic.assign((dynamic_bytes + 15) / 16 * 2 + 2, 0);
+  block.dynamic_bytes = dynamic_bytes;
+  ASAN_POISON_MEMORY_REGION(reinterpret_cast<char*>(block.dynamic.data()) + dynamic_bytes,
+                            block.dynamic.size() * 8 - dynamic_bytes);
   block.lanes.assign((threads + kWarp - 1) / kWarp * kWarp, 0);
   while (block.fibers.size() < threads) {
     block.fibers.emplace_back();
@@ -340,12 +425,16 @@ TS_EXPORT int ts_emulation_launch(const char* name, const uint32_t* grid, uint32
       fiber.state = State::ready;
       fiber.copies.clear();
       fiber.gifts.turn = 0;
+      fiber.moment = {static_cast<uint32_t>(b), i, 0, 0, fiber.stack.get(),
+                      fiber.stack.get() + kStack};
       fiber.where = {i, threads,
                      {static_cast<uint32_t>(b % grid[0]), static_cast<uint32_t>(b / grid[0] % grid[1]),
                       static_cast<uint32_t>(b / grid[0] / grid[1])},
                      {grid[0], grid[1], grid[2]}};
     }
-    if (!run_block()) {
+    const bool ended = run_block();
+    block.now = nullptr;
+    if (!ended) {
       block.fibers.clear();  // they stand in the middle of the body
       return fail("some threads of a block wait for threads that never arrive");
     }
