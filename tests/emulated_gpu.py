@@ -61,7 +61,7 @@ def _compiler() -> list[str]:
 
 
 def _sources() -> list[Path]:
-    return [*sorted(CUDA.glob("*.cu")), *sorted(EMULATION.glob("*.cpp"))]
+    return [*sorted(CUDA.glob("*.cu")), *sorted(EMULATION.glob("*.c*"))]
 
 
 @lru_cache

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from device_calls import call
 from dot_shapes import numbers
-from emulated_gpu import FAULTS, emulated_gpu, planted
+from emulated_gpu import FAULTS, EmulatedDriver, EmulationError, emulated_gpu, planted
 from kernel_format import same_bits
 
 from tallystick.kernels.cpu.device import CPU
+from tallystick.kernels.cuda.launch import whole
 from tallystick.kernels.cuda.tiles import FORCED, TILES
 
 SEEDS = range(2)
@@ -41,3 +42,18 @@ def test_a_fault_in_a_product_is_seen(tile: str, fault: str) -> None:
 @pytest.mark.parametrize("tile", TILES)
 def test_without_a_fault_nothing_is_seen(tile: str) -> None:
     assert wrong(tile) == 0
+
+
+@pytest.mark.parametrize(
+    ("kernel", "threads", "why"),
+    [
+        ("faulty_barriers", 64, "wait for each other at line"),
+        ("faulty_shuffles", 32, "wait for each other at line"),
+        ("faulty_deserters", 64, "wait for threads that never arrive"),
+    ],
+)
+def test_threads_that_do_not_meet_are_seen(kernel: str, threads: int, why: str) -> None:
+    """Kernels of emulation/faulty.cu. A GPU may hang there, or go on with what it likes."""
+    driver = EmulatedDriver()
+    with pytest.raises(EmulationError, match=why):
+        driver.launch(kernel, (1, 1, 1), threads, whole(driver.allocate(256)))

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -83,6 +84,28 @@ def test_racecheck_sees_a_fault_in_every_order_of_threads(fault: str, seed: int)
     )
     # The numbers are all 1: no result is wrong, and the race is seen all the same.
     assert _said("racecheck", body).startswith("0 seen 6 of 6")
+
+
+@pytest.mark.parametrize(
+    ("kernel", "threads", "seen"),
+    [
+        ("faulty_order", 32, "touches what was written"),
+        ("faulty_mixed", 64, "touches what was changed atomically|writes what was read"),
+        ("faulty_mended", 32, ""),
+    ],
+)
+def test_racecheck_knows_what_orders_two_accesses(kernel: str, threads: int, seen: str) -> None:
+    """Kernels of emulation/faulty.cu."""
+    body = (
+        "for _ in range(9):\n"
+        f"    try: d.launch('{kernel}', (1, 1, 1), {threads}, whole(d.allocate(256)))\n"
+        "    except EmulationError as error: print(error)\n"
+    )
+    said = _said("racecheck", body)
+    assert said.startswith("0 ")
+    lines = [line for line in said[2:].splitlines() if line]
+    assert len(lines) == (9 if seen else 0)
+    assert all(re.search(seen, line) for line in lines)
 
 
 def test_racecheck_sees_two_blocks_that_write_the_same_place() -> None:
