@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -32,6 +32,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="every case of the tests that take a sample by default (docs/proofs/README.md)",
     )
+    parser.addoption(
+        "--no-skips",
+        action="store_true",
+        help="a skipped test fails: for a machine that has what the tests want, such as a GPU",
+    )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.skipped and item.config.getoption("--no-skips"):
+        report.outcome = "failed"
+    return report
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 pytest.importorskip("torch", reason="the parts make jobs, which takes torch")
 
+import torch
 from check import bits
 from check import run as run_parts
 from check.jobs import JOBS, NOT_YET
@@ -106,3 +107,12 @@ def test_a_part_in_a_process_of_its_own() -> None:
     found = bounded(part, 240)
     assert found["ok"], found
     assert found["functions"] == 12
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="torch finds an NVIDIA GPU here")
+def test_a_part_whose_tests_are_all_skipped_has_shown_nothing() -> None:
+    """A driver that torch cannot use must not pass for a GPU whose bits are right."""
+    [part] = [p for p in parts("cuda") if p.name == "replay"]
+    found = bounded(part, 240)
+    assert not found["ok"]
+    assert "no NVIDIA GPU" in found["said"]

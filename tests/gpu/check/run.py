@@ -2,7 +2,7 @@
 
 It builds the core, then starts each part in a process of its own with a bound on its time, and
 writes benchmarks/results/GPU.json after every part: what ran, what came out, what did not fit. It
-needs no registry: the Python that runs it has numpy, torch, cuda-bindings, nanobind and cmake.
+needs no registry: the Python that runs it has what _NEEDED names, and cmake is there.
 
 Run: python3 tests/gpu/check/run.py [--seconds 480] [--only PART ...]
 Exit code 1 where a part failed or did not end, 3 where nothing could be built.
@@ -27,7 +27,10 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[3]
 RESULTS = ROOT / "benchmarks" / "results"
 ONE = Path(__file__).with_name("one.py")
-_NEEDED = ("numpy", "cryptography", "click", "rich", "torch", "cuda.bindings", "nanobind", "mpmath")
+_NEEDED = (
+    "numpy", "cryptography", "click", "rich", "torch", "cuda.bindings", "nanobind", "mpmath",
+    "pytest", "hypothesis",
+)  # fmt: skip
 _REPLAY = ("tests/gpu/test_resident_cuda.py", "tests/gpu/test_published_cuda.py")
 
 
@@ -59,7 +62,7 @@ def parts(device: str) -> list[Part]:
         one("bounded", 35),
         one("large", 15),
         Part("racecheck", 30, [*sanitizer, *one("products", 0).command]),
-        Part("replay", 25, [sys.executable, "-m", "pytest", "-q", "-x", *_REPLAY]),
+        Part("replay", 25, [sys.executable, "-m", "pytest", "-q", "-x", "--no-skips", *_REPLAY]),
         one("faults", 10),
         one("gemm", 15),
         one("exact", 20),
