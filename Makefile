@@ -6,8 +6,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 NATIVE := CMakeLists.txt $(shell find native -type f -name '*.[ch]pp' 2>/dev/null)
 
-.PHONY: setup demo test test-all matrix fuzz lint types stub bench ptx-check ptx-table gpu-emulate gpu-memcheck gpu-racecheck gpu-check \
-  fault-check test-aarch64 exhaustive clean help
+.PHONY: setup demo test test-all matrix fuzz lint types stub bench ptx-check ptx-table gpu-emulate \
+  gpu-memcheck gpu-racecheck gpu-check fault-check test-aarch64 exhaustive clean help
 
 help:
 	@echo "make demo          train, audit, catch two cheats (sets up .venv first)"
