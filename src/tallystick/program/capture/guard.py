@@ -28,6 +28,7 @@ from tallystick.program.capture.constants import (
 )
 from tallystick.program.capture.factories import STAY, on_trace
 from tallystick.program.capture.functions import Lowering
+from tallystick.program.capture.recorded import Use, is_recorded
 from tallystick.program.capture.source import here, model_line
 
 _WHOLE = (torch.int64, torch.int32)
@@ -54,6 +55,27 @@ def _refuse_default_dtype() -> UsageError:
 
 def _autocast_is_on() -> bool:
     return bool(torch._C._is_any_autocast_enabled())
+
+
+# Where a recorded number may be a tensor without another meaning: each rounds it to the tensor's
+# type first.
+_WITH_NUMBERS = frozenset({
+    *(
+        getattr(owner, name)
+        for owner in (torch, Tensor)
+        for name in ("mul", "multiply", "add", "sub", "subtract", "div", "divide", "true_divide",
+                     "pow", "eq", "ne", "lt", "le", "gt", "ge", "maximum", "minimum", "clamp")
+        if hasattr(owner, name)
+    ),
+    *(
+        getattr(Tensor, name)
+        for name in ("mul_", "add_", "sub_", "div_", "__radd__", "__rsub__", "__rmul__",
+                     "__rtruediv__", "__rdiv__", "__rpow__", "__pow__", "__truediv__", "__sub__",
+                     "__add__", "__mul__", "__iadd__", "__isub__", "__imul__", "__itruediv__")
+        if hasattr(Tensor, name)
+    ),
+    torch.tensor, torch.as_tensor, torch.scalar_tensor, torch.rsub,
+})  # fmt: skip
 
 
 # These make tensors from Python's numbers.
@@ -102,6 +124,9 @@ class GuardedLowering(Lowering):
     ) -> None:
         super().__init__(rng)
         self.count = count
+        # Gives the tensor of the trace that stands for a recorded number, or None: then the number
+        # goes in as it is.
+        self.place_number: Callable[[Use], Tensor | None] = lambda use: None
         self.lines: list[tuple[int, int, str]] = []
         self.constants = Constants(rng, stand_ins)
         for factory in _FROM_DATA:
@@ -111,6 +136,16 @@ class GuardedLowering(Lowering):
             self.table[sized] = functools.partial(self._sized, sized)
         for clamp in (torch.clamp, torch.clip, Tensor.clamp, Tensor.clip):
             self.table[clamp] = self._clamp
+
+    def _released(self, func: Any, value: Any) -> Any:
+        """A recorded number among a call's arguments as torch takes it."""
+        if not is_recorded(value):
+            return value
+        if func not in _WITH_NUMBERS:
+            return value.record.pin(value)
+        use = value.record.tensor(value)
+        placed = self.place_number(use)
+        return use.value if placed is None else placed
 
     def _new_tensor(self, like: Tensor, data: Any, **options: Any) -> Any:
         options.setdefault("dtype", like.dtype)
@@ -184,6 +219,10 @@ class GuardedLowering(Lowering):
             raise _refuse_autocast()
         if torch.get_default_dtype() is not torch.float32:
             raise _refuse_default_dtype()
+        if any(map(is_recorded, each((*args, *(kwargs or {}).values())))):
+            change = functools.partial(self._released, func)
+            args = tuple(replaced(a, change) for a in args)
+            kwargs = {k: replaced(v, change) for k, v in (kwargs or {}).items()}
         start = self.count() if self.count else 0
         if func in STAY and (args[0].is_meta or id(args[0]) in self.constants.stand_ins):
             return args[0]

@@ -17,9 +17,7 @@ import torch
 _PACKAGE = str(Path(__file__).resolve().parents[2]) + os.sep
 _TORCH = str(Path(torch.__file__).resolve().parent) + os.sep
 _PYTHON = sysconfig.get_paths()["stdlib"] + os.sep
-_INSTALLED = tuple(
-    str(Path(_PYTHON) / name) + os.sep for name in ("site-packages", "dist-packages")
-)
+_INSTALLED = tuple(f"{os.sep}{name}{os.sep}" for name in ("site-packages", "dist-packages"))
 
 
 @lru_cache(maxsize=4096)
@@ -27,7 +25,13 @@ def is_model(filename: str) -> bool:
     """Whether `filename` is neither ours, torch's nor Python's: a model, a loss, or a library."""
     if filename.startswith((_PACKAGE, _TORCH, "<frozen", "<string>", "<__array")):
         return False
-    return not filename.startswith(_PYTHON) or filename.startswith(_INSTALLED)
+    return not filename.startswith(_PYTHON) or is_installed(filename)
+
+
+@lru_cache(maxsize=4096)
+def is_installed(filename: str) -> bool:
+    """Whether `filename` is of an installed package, and not of the person's own code."""
+    return any(part in filename for part in _INSTALLED)
 
 
 @lru_cache(maxsize=4096)
