@@ -35,6 +35,7 @@ from tallystick.trainer.course import JOB, RUN, Course, Validation, carry_out, j
 from tallystick.trainer.listening import Calls
 from tallystick.trainer.loop import updates_of
 from tallystick.trainer.records import collated
+from tallystick.trainer.watching import Watch
 
 # A class of another package: mypy sees it where it is installed.
 _Base: Any = transformers.Trainer
@@ -298,8 +299,9 @@ class Trainer(_Base):  # type: ignore[misc]
         rule = self._rule()  # before the data are read
         own = self.optimizer is None, self.lr_scheduler is None
         course = self.course()
-        rates = rates_of(self.lr_scheduler, course.steps)[0]
-        calls = Calls(self, rates, course.record_count / course.batch_size, str(out / RUN))
+        rates = rates_of(self.lr_scheduler, course.steps)
+        epoch = self._updates(course.record_count)
+        calls = Calls(self, rates, epoch, str(out / RUN), Watch(self, self._beside_the_model()))
         handler = self.callback_handler
         handler.model, handler.optimizer = self.model, self.optimizer
         handler.lr_scheduler = self.lr_scheduler
@@ -308,7 +310,6 @@ class Trainer(_Base):  # type: ignore[misc]
         handler.callbacks = [c for c in every if not isinstance(c, EarlyStoppingCallback)]
         began = time.monotonic()
         try:
-            calls.tell("on_train_begin")
             self.run = carry_out(
                 course,
                 out,
@@ -325,6 +326,12 @@ class Trainer(_Base):  # type: ignore[misc]
         finally:
             handler.callbacks = every
             self._forget(*own)
+
+    def _beside_the_model(self) -> list[str]:
+        """The attributes that the loss may read beside the model: those of a subclass."""
+        known = set(_Base.__init__.__code__.co_names)
+        own = [name for name in vars(self) if name not in known and not name.startswith("_")]
+        return ["compute_loss", "compute_loss_func", *own]
 
     def _ended(self, calls: Calls, seconds: float) -> TrainOutput:
         assert self.run is not None
