@@ -13,13 +13,14 @@ from collections.abc import Sequence
 
 _CARD = b"GET /v1/party HTTP/1.1\r\nhost: x\r\n\r\n"
 _POST = b"POST /v1/turn HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\nx"
-# What a client sends before it waits.
+# What a client sends before it waits: the next where it was cut off, the same where it was not.
 KINDS = {
-    "half a head": b"GET /",
-    "silence": b"",
-    "idle": _CARD,  # a whole request, and then its connection is kept
-    "short body": _POST % 100,
-    "large body": _POST % 9_000_000,
+    "half a head": (b"GET /",),
+    "silence": (b"",),
+    "idle": (_CARD,),  # a whole request, and then its connection is kept
+    "short body": (_POST % 100,),
+    # Together they fill the room for bodies to the last kilobyte.
+    "large body": tuple(_POST % size for size in (9 << 20, 1 << 20, 100_000, 10_000, 1000, 500)),
 }
 
 
@@ -29,9 +30,16 @@ def addresses(count: int) -> list[str]:
 
 
 async def _client(
-    port: int, address: str, data: bytes, hold: float, pause: float, counts: Counter[str]
+    port: int,
+    address: str,
+    begun: Sequence[bytes],
+    hold: float,
+    pause: float,
+    counts: Counter[str],
 ) -> None:
+    turn = 0
     while True:
+        data = begun[turn % len(begun)]
         try:
             reader, writer = await asyncio.open_connection(
                 "127.0.0.1", port, local_addr=(address, 0)
@@ -46,10 +54,12 @@ async def _client(
             writer.write(data)
             await asyncio.wait_for(reader.read(), hold)  # until the server ends it
             counts["ended by the server"] += 1
+            turn += 1
         except asyncio.TimeoutError:
             counts["held to the end"] += 1
         except OSError:
             counts["ended by the server"] += 1
+            turn += 1
         finally:
             with contextlib.suppress(OSError):
                 writer.transport.abort()
@@ -70,7 +80,7 @@ async def flood(
     Each is held for `hold` seconds; a client waits `pause` seconds before it comes again. `counts`
     gets what happened.
     """
-    data = KINDS[kind]
+    begun = KINDS[kind]
     await asyncio.gather(
-        *(_client(port, at[n % len(at)], data, hold, pause, counts) for n in range(clients))
+        *(_client(port, at[n % len(at)], begun, hold, pause, counts) for n in range(clients))
     )
