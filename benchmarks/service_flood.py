@@ -25,8 +25,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from service_load import Served, make
-from tallystick_bench.http_flood import KINDS, addresses, flood
-
 from tallystick.commit.signing import PrivateKey
 from tallystick.delegation.rules import Rules
 from tallystick.delegation.words import RESULTS
@@ -35,6 +33,7 @@ from tallystick.job.job import Job
 from tallystick.run.store.version import tallystick_version
 from tallystick.service.client import PartyClient
 from tallystick.service.driver import Driver, wall_clock
+from tallystick_bench.http_flood import KINDS, addresses, flood
 
 SEALING, OPENING, BUDGET, EXTENSION = 20_000, 20_000, 60_000, 20_000
 PROBE_PAUSE = 0.25

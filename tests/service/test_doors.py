@@ -36,13 +36,17 @@ class House:
 
     def asks(self, peer: str, name: str = "", size: int = 0) -> Request | None:
         """A new connection of `peer` with a request whose body does not come."""
-        request = self.doors.begin(self.place(peer, name), self.now)
+        request = self.begins(self.place(peer, name))
         if request is not None:
             if not self.doors.set_aside(request, size, self.now):
                 self.doors.end(request)
                 return None
             self.doors.theirs(request, self.now)
         return request
+
+    def begins(self, place: Place) -> Request | None:
+        self.doors.heard(place)
+        return self.doors.begin(place, self.now)
 
     def know(self, peer: str) -> None:
         self.doors.welcome(peer)
@@ -81,7 +85,7 @@ def test_the_oldest_without_a_head_goes_first() -> None:
 def test_a_connection_whose_head_is_whole_does_not_go() -> None:
     house = House()
     first = house.place("a")
-    request = house.doors.begin(first, house.now)
+    request = house.begins(first)
     for name in "bcde":
         house.place(name)
     assert request is not None and house.cut == ["b"]
@@ -97,7 +101,7 @@ def test_a_connection_whose_head_is_whole_does_not_go() -> None:
 def test_none_gets_in_where_all_are_being_answered() -> None:
     house = House()
     places = [house.place(name) for name in "abcd"]
-    assert all(house.doors.begin(place, house.now) for place in places)
+    assert all(house.begins(place) for place in places)
     assert house.comes("e") is None and house.cut == []
     house.doors.leave(places[0])
     assert house.comes("e") is not None
@@ -146,11 +150,11 @@ def test_a_known_peer_keeps_a_place_and_no_more() -> None:
     house.place("b")
     house.place("c")  # strangers go before it
     assert house.cut == ["a"]
-    request = [house.doors.begin(house.place(name), house.now) for name in "de"]
+    request = [house.begins(house.place(name)) for name in "de"]
     assert all(request) and house.cut == ["a", "b", "c"]
     house.place("f")  # only the referee's are left in the line, and one of them it keeps
     assert house.cut[-1] == "kept"
-    assert house.doors.begin(house.place("g"), house.now) is not None
+    assert house.begins(house.place("g")) is not None
     assert house.cut[-1] == "f"
     assert house.comes("h") is None and "second" not in house.cut
 
@@ -169,7 +173,7 @@ def test_a_connection_without_a_head_costs_as_a_bad_request() -> None:
         while (place := house.comes("a")) is not None:
             came += 1
             if shows:
-                request = house.doors.begin(place, house.now)
+                request = house.begins(place)
                 assert request is not None
                 house.doors.end(request)
             house.doors.leave(place)

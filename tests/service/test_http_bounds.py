@@ -276,6 +276,16 @@ def test_a_fast_peer_is_told_to_wait(party: Registered) -> None:
             assert raw.ends()
 
 
+def test_a_request_that_comes_too_fast_takes_no_place(party: Registered) -> None:
+    bounds = replace(BOUNDS, rate=0.001, burst=2, requests=1)
+    with serving(party, bounds=bounds) as url, Raw(url, "127.0.0.9") as raw:
+        raw.send(GET)
+        assert raw.status() == 200
+        raw.send(GET)
+        assert raw.status() == 429
+        assert _status(url, GET) == 200
+
+
 def test_bad_requests_cost_more() -> None:
     rates = Rates(replace(BOUNDS, rate=1, burst=100, bad_cost=50, bad_bytes=1000))
     assert rates.take("a", 0.0)

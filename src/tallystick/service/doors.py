@@ -108,6 +108,11 @@ class Doors:
         """Whether the handshake of `place` is under way."""
         return place in self._handshakes
 
+    def heard(self, place: Place) -> None:
+        """A whole head has come."""
+        place.shown = True
+        self._headless.leave(place)
+
     def wait(self, place: Place, now: float) -> None:
         """The connection has no request under way now."""
         if not place.gone:
@@ -129,7 +134,7 @@ class Doors:
                 self.end(request)
 
     def _first_of(self, line: Line[Place]) -> Place | None:
-        return line.first(line.count, self.knows, lambda place: not self._keeps(place.peer))
+        return line.first(lambda place: not self._keeps(place.peer), self._known)
 
     def _keeps(self, peer: str) -> bool:
         """Whether no connection of `peer` makes room for others'."""
@@ -143,18 +148,15 @@ class Doors:
     # -- requests ----------------------------------------------------------------------------------
 
     def begin(self, place: Place, now: float) -> Request | None:
-        """A request whose head is whole; None if there are too many."""
-        place.shown = True
-        self._headless.leave(place)
+        """A request by a connection that was heard; None if there are too many."""
         peer, bounds = place.peer, self.bounds
         mine = self._peer_running[peer]
         if mine >= bounds.peer_requests and not self._give_way(self._slow.oldest(peer), now):
             return None
         if self._running >= bounds.requests:
             one = self._slow.first(
-                self._slow.count, self.knows, lambda r: self._may(r, peer, now,
-                self._slow.count(r.peer) > mine + 1),
-            )  # fmt: skip
+                lambda r: self._may(r, peer, now, self._slow.count(r.peer) > mine + 1), self._known
+            )
             kept = self.knows(peer) and mine < bounds.known_connections
             if one is not None:
                 self._cut(one.place)
@@ -174,8 +176,8 @@ class Doors:
         after = self._peer_held[peer] + size
         while self._held + size > bounds.bodies_bytes:
             one = self._slow.first(
-                lambda p: self._peer_held[p], self.knows,
                 lambda r: r.size > 0 and self._may(r, peer, now, self._peer_held[r.peer] > after),
+                self._known, self._peer_held,
             )  # fmt: skip
             if one is None:
                 return False

@@ -66,9 +66,10 @@ class Guard:
         now = _now()
         if place.gone:
             raise Refused(503, "too many connections", close=True)
-        request = self.doors.begin(place, now)
+        self.doors.heard(place)
         if not self.doors.rates.take(place.peer, now):
             raise Refused(429, "too many requests", close=True)
+        request = self.doors.begin(place, now)
         if request is None:
             raise Refused(503, "too many requests at one time", close=True)
         return request

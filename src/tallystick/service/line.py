@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Container
 from typing import Generic, Protocol, TypeVar
 
 
@@ -53,18 +54,20 @@ class Line(Generic[W]):
         return next(iter(self._peers.get(peer, ())), None)
 
     def first(
-        self, weight: Callable[[str], int], later: Callable[[str], bool], may: Callable[[W], bool]
+        self, may: Callable[[W], bool], later: Container[str], weights: Counter[str] | None = None
     ) -> W | None:
         """The one to go first, of the oldest of each peer that `may` go.
 
-        Peers that go `later` come after all others; then the peer of the most `weight` goes first,
-        then the oldest.
+        Peers in `later` come after all others. Then the peer of the most weight goes first, which
+        is the number that it has here where no `weights` are given, then the oldest.
         """
-        return min(
-            filter(may, self._heads()),
-            key=lambda one: (later(one.peer), -weight(one.peer), one.since),
-            default=None,
-        )
-
-    def _heads(self) -> Iterator[W]:
-        return (next(iter(mine)) for mine in self._peers.values())
+        best: W | None = None
+        least: tuple[bool, int] = (True, 1)
+        for peer, mine in self._peers.items():
+            rank = peer in later, -(len(mine) if weights is None else weights[peer])
+            if rank > least:
+                continue
+            one = next(iter(mine))
+            if (best is None or rank < least or one.since < best.since) and may(one):
+                best, least = one, rank
+        return best

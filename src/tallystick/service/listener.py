@@ -38,8 +38,8 @@ class Listener(socket.socket):
     """A listening socket, made of another one, which gives no longer any access to it."""
 
     def __init__(self, listening: socket.socket) -> None:
-        kind = listening.family, listening.type, listening.proto
-        super().__init__(*kind, fileno=listening.detach())
+        self._kind = listening.family, listening.type, listening.proto
+        super().__init__(*self._kind, fileno=listening.detach())
         self._doors: Doors | None = None
         self._handshake: float | None = None
         self._places: dict[int, Place] = {}
@@ -74,8 +74,7 @@ class Listener(socket.socket):
         raise BlockingIOError("enough for this turn")
 
     def _guarded(self, connection: socket.socket, address: Any, doors: Doors) -> _Accepted | None:
-        kind = connection.family, connection.type, connection.proto
-        accepted = _Accepted(*kind, fileno=connection.detach())
+        accepted = _Accepted(*self._kind, fileno=connection.detach())
         loop = asyncio.get_running_loop()
 
         def cut() -> None:
