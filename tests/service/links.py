@@ -22,7 +22,7 @@ from tallystick.prover.registered import Registered
 from tallystick.prover.replies import Reply
 from tallystick.service.bounds import BOUNDS, Bounds
 from tallystick.service.client import Card, UnreachableError
-from tallystick.service.driver import Driver, Link, wall_clock
+from tallystick.service.driver import Driver, Link, session_clock
 
 MEMORY, HTTP, HTTPS = "memory", "http", "https"
 
@@ -118,7 +118,7 @@ def rules(job: Job, players: Sequence[Player], **changed: object) -> Rules:
     """Rules with ample time, of these players alone."""
     allowed = tuple(sorted({p.key.public for p in players}, key=lambda key: key.raw))
     base = Rules(
-        job.digest, b"n" * 32, REFEREE.public, 4, max(2, len(allowed)), wall_clock() + 60_000,
+        job.digest, b"n" * 32, REFEREE.public, 4, max(2, len(allowed)), session_clock() + 60_000,
         60_000, 120_000, 0, 0, 30_000, allowed,
     )  # fmt: skip
     return changed_copy(base, **changed)  # type: ignore[arg-type]

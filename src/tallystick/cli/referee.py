@@ -205,7 +205,7 @@ class _Held:
         """Hold the session to its result."""
         from tallystick.cli.sessions import Show
         from tallystick.service.client import PartyClient
-        from tallystick.service.driver import Driver, wall_clock
+        from tallystick.service.driver import Driver, session_clock
 
         async with AsyncExitStack() as stack:
             sock = self._socket()  # an address that cannot be had begins no session
@@ -221,7 +221,7 @@ class _Held:
                 rules = self._rules
                 if rules.offer == NO_OFFER:
                     allowed = rules.allowed or await self._keys(links)
-                    rules = self._changed(allowed, wall_clock() + self._sealing)
+                    rules = self._changed(allowed, session_clock() + self._sealing)
             show = stack.enter_context(Show(self._quiet))
 
             def changed(driver: Driver) -> None:
@@ -229,7 +229,7 @@ class _Held:
                 show(driver)
 
             driver = Driver(
-                self._terms, self._key, self._log, links, rules, wall_clock, on_change=changed
+                self._terms, self._key, self._log, links, rules, session_clock, on_change=changed
             )
             publishing = self._publish(driver, sock)
             try:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tallystick.disk.objects.address import Address
+from tallystick.disk.objects.waiting import within
 from tallystick.errors import CannotCheckError, StoreChangedError, StoreConflictError, StoreError
 from tallystick.limits import LIMITS
 
@@ -28,6 +29,8 @@ PARTS = 8  # parts of one object in flight
 _RETRIES = {"max_retries": 8, "retry_timeout": timedelta(seconds=60)}
 _TIMEOUTS = {"timeout": timedelta(seconds=120), "connect_timeout": timedelta(seconds=10)}
 _AGAIN = 2
+LISTING_SECONDS = 300.0  # for a thousand objects of a listing
+_FAULTY = "Run the command again; a store that goes on so is faulty."
 _INSTALL = "pip install 'tallystick[objects]'."
 _Answer = TypeVar("_Answer")
 # The condition of a put on an object that must not be there yet.
@@ -77,9 +80,15 @@ class Objects:
 
     def _list(self) -> dict[str, Found]:
         found: dict[str, Found] = {}
-        for chunk in self._obs.list(self._store, chunk_size=1000):
+        chunks = iter(self._obs.list(self._store, chunk_size=1000))
+        # A store that answers with empty pages for ever keeps the library within one call.
+        while chunk := within(LISTING_SECONDS, lambda: next(chunks, None), self._silent):
             self._count("list")
             for item in chunk:
+                if item["path"] in found:
+                    raise StoreError(
+                        f"The store lists {self.address.key(item['path'])} twice.", _FAULTY
+                    )
                 found[item["path"]] = _found(item)
             if len(found) > LIMITS.directory_entries:
                 raise StoreError(
@@ -87,6 +96,12 @@ class Objects:
                     "Name the prefix of one run or job.",
                 )
         return found
+
+    def _silent(self) -> StoreError:
+        return StoreError(
+            f"The listing of {self.address.url} did not go on for {LISTING_SECONDS} seconds.",
+            _FAULTY,
+        )
 
     def _repeated(self, ask: Callable[[], _Answer]) -> _Answer:
         for _ in range(_AGAIN):
@@ -120,7 +135,7 @@ class Objects:
             except FileNotFoundError:
                 raise StoreError(
                     f"{self.address.key(name)} is listed, and the store does not give it.",
-                    "Run the command again; a store that goes on so is faulty.",
+                    _FAULTY,
                 ) from None
             except self._obs.exceptions.PreconditionError:
                 raise StoreChangedError(
@@ -130,7 +145,7 @@ class Objects:
         if data.nbytes != stop - start:
             raise StoreError(
                 f"{self.address.key(name)}: the store gave {data.nbytes} bytes of {stop - start}.",
-                "Run the command again; a store that goes on so is faulty.",
+                _FAULTY,
             )
         return data
 
@@ -144,7 +159,14 @@ class Objects:
                 "Run the command again when nobody writes there; a store that goes on so is "
                 "faulty.",
             )
-        return memoryview(answer.bytes())
+        wanted, pieces = options.get("range", (0, size)), []
+        left = wanted[1] - wanted[0]
+        for piece in answer.stream(min_chunk_size=PART_BYTES):
+            pieces.append(piece)
+            left -= len(piece)
+            if left < 0:  # however long its body is, no more of it is taken
+                raise StoreError(f"{self.address.key(name)}: the store gives too much.", _FAULTY)
+        return memoryview(pieces[0] if len(pieces) == 1 else b"".join(pieces))
 
     def put(self, name: str, data: bytes | Path, condition: str = "") -> str:
         """Put an object whole, in parts where it is large; its new tag.
