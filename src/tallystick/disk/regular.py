@@ -285,8 +285,10 @@ def _open_directory(directory: Path, inside: Path | None) -> int:
 
 
 def present(path: Path) -> bool:
-    """True if a file of any kind has this name, a dangling link included. Raises StorageError."""
-    if mounts.elsewhere(path) is not None or mounts.children(path):
+    """True if a file of any kind has this name, a dangling link included. Raises StorageError.
+
+    Of a mount also where something stands in the way: whoever opens the file is told what."""
+    if mounts.obstacle(path) or mounts.elsewhere(path) or mounts.children(path):
         return True
     with os_errors(path):
         try:
