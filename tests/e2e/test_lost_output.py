@@ -91,7 +91,7 @@ _COMMANDS: list[tuple[str, int]] = [
     ("train JOB --out OUT/run", 0),
     ("train JOB --out OUT/run --estimate", 0),
     ("keys new OUT/key", 0),
-    ("audit OUT/missing", 2),
+    ("judge OUT/missing --job JOB", 2),
     ("audit", 3),
     ("nothing", 3),
 ]
