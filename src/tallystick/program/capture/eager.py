@@ -9,11 +9,10 @@ commitment, capture the step.
 from __future__ import annotations
 
 import contextlib
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import torch
 import torch.utils._pytree as pytree
 from torch import Tensor
@@ -22,11 +21,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from tallystick.errors import TallystickError, UnsupportedOperatorError, UsageError
 from tallystick.kernels.environment import check_environment, exact_environment
 from tallystick.numerics.contracts import without_log
-from tallystick.program.capture.functions import Lowering
 from tallystick.program.capture.mutation import Functional, functional, is_storage_view
 from tallystick.program.capture.one_call import OneCall, meaning, on_meta, shape_of
 from tallystick.program.capture.schema import op_name
 from tallystick.program.capture.stock_optimizers import StockUpdates
+from tallystick.program.capture.streams import Streams
 from tallystick.program.capture.transformers_calls import eager_experts
 
 # Allocation and movement of storage: no bit of a value depends on the library that does it.
@@ -67,10 +66,10 @@ def is_storage(func: Any) -> bool:
 class _ContractDispatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Runs every computing ATen call of the block on the contract's kernels."""
 
-    def __init__(self, contract: str, operators: Counter[str]) -> None:
+    def __init__(self, contract: str, streams: Streams) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.contract = contract
-        self.operators = operators
+        self.streams = streams
         self.calls: OrderedDict[Any, OneCall] = OrderedDict()
 
     @exact_environment()
@@ -84,6 +83,10 @@ class _ContractDispatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         kwargs = kwargs or {}
         if func.namespace == "profiler":
             return func(*args, **kwargs)
+        random = self.streams.drawn_by(func)
+        if random is not None:
+            with self:
+                return random(*args, **kwargs)
         if is_storage(func):
             return self._store(func, args, kwargs)
         if op_name(func) == "aten.equal":
@@ -125,7 +128,7 @@ class _ContractDispatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.calls[key] = call
         if len(self.calls) > _READY:
             self.calls.popitem(last=False)
-        self.operators.update(call.operators)
+        self.streams.operators.update(call.operators)
         return call(tensors)
 
     def _mutate(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -205,31 +208,19 @@ def _torch_errors(func: Any) -> Iterator[None]:
         ) from error
 
 
-class _EagerLowering(Lowering):
-    """Capture's replacements, with the draws of one step after another.
-
-    `operators` counts the runs of the contract's kernels in the block, by the operator's name.
-    """
-
-    def __init__(self, rng: Tensor) -> None:
-        super().__init__(rng)
-        self.operators: Counter[str] = Counter()
-
-    def next_step(self) -> None:
-        """Begin the next training step: its dropout masks are drawn afresh (NUMERICS 8.2)."""
-        self.draws = 0
-        self.rng = torch.from_numpy(np.array([int(self.rng[0]), int(self.rng[1]) + 1]))
-
-
 @contextlib.contextmanager
-def reproducible(contract: str = "ordered/1", *, seed: int = 0) -> Iterator[_EagerLowering]:
+def reproducible(contract: str = "ordered/1", *, seed: int | None = None) -> Iterator[Streams]:
     """Within the block, eager CPU PyTorch computes with the bits of `contract`.
 
     Covers forward, backward and torch.optim, in place, with out= and by lists of tensors. Adam,
-    AdamW and SGD take the steps of `tallystick.Adam`, `AdamW` and `SGD` (NUMERICS 11). Dropout and
-    torch's other random calls draw from Philox keyed by (seed, step), as in a capture (PROGRAM
-    5.3); call `.next_step()` on the object that the block yields, after each step. Its `operators`
-    counts the kernels that ran. Uninitialised memory is zero in the block.
+    AdamW and SGD take the steps of `tallystick.Adam`, `AdamW` and `SGD` (NUMERICS 11). Memory
+    without content is zero in the block. `operators` of what it yields counts the kernels that ran.
+
+    Dropout and torch's other random calls draw from Philox (PROGRAM 5.19). Without `seed=` a block
+    goes on where the last one ended: each call takes a key from torch's default generator, so
+    `torch.manual_seed` begins anew and `torch.get_rng_state` and `set_rng_state` hold the position;
+    `generator=` gives one of the caller's. With `seed=` the numbers are those of a capture with
+    this seed, from step 0 on; call `.next_step()` on what the block yields, after each step.
 
     Raises UnsupportedVersionError for an unknown contract or one that keeps a log,
     UnsupportedOperatorError by name for an operator outside it, UsageError for tensors that are
@@ -237,16 +228,16 @@ def reproducible(contract: str = "ordered/1", *, seed: int = 0) -> Iterator[_Eag
     """
     meaning = without_log(contract).text
     check_environment()
-    lowering = _EagerLowering(torch.from_numpy(np.array([seed, 0], dtype=np.int64)))
+    streams = Streams(seed)
     fast = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
         with contextlib.ExitStack() as stack:
-            for patch in StockUpdates(meaning, lowering.operators).patches():
+            for patch in StockUpdates(meaning, streams.operators).patches():
                 stack.enter_context(patch)
             stack.enter_context(eager_experts())
-            stack.enter_context(lowering.installed())
-            stack.enter_context(_ContractDispatch(meaning, lowering.operators))
-            yield lowering
+            stack.enter_context(streams.installed())
+            stack.enter_context(_ContractDispatch(meaning, streams))
+            yield streams
     finally:
         torch.backends.mha.set_fastpath_enabled(fast)
