@@ -9,20 +9,31 @@ commitment, capture the step.
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Any
+from unittest import mock
 
 import torch
 import torch.utils._pytree as pytree
+import torch.utils.data._utils.worker as data_workers
 from torch import Tensor
+from torch._C import DispatchKey
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tallystick.errors import TallystickError, UnsupportedOperatorError, UsageError
 from tallystick.kernels.environment import check_environment, exact_environment
 from tallystick.numerics.contracts import without_log
+from tallystick.program.capture.exact_calls import (
+    answer,
+    as_float32,
+    by_positions,
+    is_exchange,
+)
 from tallystick.program.capture.mutation import Functional, functional, is_storage_view
 from tallystick.program.capture.one_call import OneCall, meaning, on_meta, shape_of
+from tallystick.program.capture.rules_qr import qr
 from tallystick.program.capture.schema import op_name
 from tallystick.program.capture.stock_optimizers import StockUpdates
 from tallystick.program.capture.streams import Streams
@@ -54,13 +65,25 @@ _UNINITIALISED = frozenset(
     name for name in STORAGE if name.startswith(("aten.empty", "aten.new_empty"))
 )
 
+# A program's nodes grow with the columns of these. Here one step runs after the other.
+_WRITTEN_OUT = {"aten.linalg_qr": qr}
+
 # Calls kept ready. A call whose Python numbers change in every step is never met again.
 _READY = 4096
+
+_LOOP = "_worker_loop"
+_worker_loop = getattr(data_workers, _LOOP)
 
 
 def is_storage(func: Any) -> bool:
     """Whether `func` only allocates, moves, views or checks storage, so that torch runs it."""
     return func.is_view or is_storage_view(func) or op_name(func) in STORAGE | _CHECKS
+
+
+@functools.cache
+def _is_composite(func: Any) -> bool:
+    """Whether autograd takes the operator apart. Below it, and in inference mode, nobody does."""
+    return bool(func.has_kernel_for_dispatch_key(DispatchKey.CompositeImplicitAutograd))
 
 
 class _ContractDispatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -81,12 +104,16 @@ class _ContractDispatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
-        if func.namespace == "profiler":
+        if func.namespace == "profiler" or is_exchange(func, args):
             return func(*args, **kwargs)
-        random = self.streams.drawn_by(func)
-        if random is not None:
+        written = self.streams.drawn_by(func) or _WRITTEN_OUT.get(op_name(func))
+        if written is not None:
             with self:
-                return random(*args, **kwargs)
+                return written(*args, **kwargs)
+        if _is_composite(func):
+            with self:
+                return func.decompose(*args, **kwargs)
+        args = by_positions(func, args)
         if is_storage(func):
             return self._store(func, args, kwargs)
         if op_name(func) == "aten.equal":
@@ -117,9 +144,13 @@ class _ContractDispatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return not self._compute(torch.ops.aten.ne.Tensor, (left, right), {}).numpy().any()
 
     def _compute(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        args = as_float32(args)
         leaves, tree = pytree.tree_flatten((args, kwargs))
         tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
         _check_tensors(func, tensors)
+        found = answer(func, args, kwargs, self._compute)
+        if found is not NotImplemented:
+            return found
         key = (func, tree, tuple(meaning(leaf) for leaf in leaves))
         call = self.calls.pop(key, None)
         if call is None:
@@ -208,6 +239,19 @@ def _torch_errors(func: Any) -> Iterator[None]:
         ) from error
 
 
+def _worker_in_block(contract: str, seed: int | None, *given: Any) -> None:
+    """The loop of a DataLoader's worker, in the block of the process that started it.
+
+    A forked worker is in it already. One that was started afresh enters its own.
+    """
+    modes = torch.utils._python_dispatch._get_current_dispatch_mode_stack()
+    if any(isinstance(mode, _ContractDispatch) for mode in modes):
+        _worker_loop(*given)
+        return
+    with reproducible(contract, seed=seed):
+        _worker_loop(*given)
+
+
 @contextlib.contextmanager
 def reproducible(contract: str = "ordered/1", *, seed: int | None = None) -> Iterator[Streams]:
     """Within the block, eager CPU PyTorch computes with the bits of `contract`.
@@ -238,6 +282,8 @@ def reproducible(contract: str = "ordered/1", *, seed: int | None = None) -> Ite
             stack.enter_context(eager_experts())
             stack.enter_context(streams.installed())
             stack.enter_context(_ContractDispatch(meaning, streams))
+            workers = functools.partial(_worker_in_block, contract, seed)
+            stack.enter_context(mock.patch.object(data_workers, _LOOP, workers))
             yield streams
     finally:
         torch.backends.mha.set_fastpath_enabled(fast)
