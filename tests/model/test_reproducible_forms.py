@@ -245,13 +245,13 @@ def test_fused_changes_no_bit_of_what_goes_operator_by_operator():
 def test_a_fused_operator_without_parts_is_refused():
     with pytest.raises(UnsupportedOperatorError, match=r"_fused_adagrad_"):
         trained(torch.optim.Adagrad, lr=1e-2, fused=True)
-    given = {"weight_decay": 0.0, "momentum": 0.9, "lr": 0.1, "dampening": 0.0, "nesterov": False}
-    x, y, z = ([torch.ones(2)] for _ in range(3))
+    given = {"lr": 0.1, "beta1": 0.9, "beta2": 0.9, "weight_decay": 0.0, "eps": 1e-8}
+    x, y, z, v, step = ([torch.ones(2)] for _ in range(5))
     with (
         tallystick.reproducible(),
-        pytest.raises(UnsupportedOperatorError, match=r"_fused_sgd.*fused=False"),
+        pytest.raises(UnsupportedOperatorError, match=r"_fused_adam.*fused=False"),
     ):
-        torch._fused_sgd_(x, y, z, **given, maximize=False, is_first_step=False)
+        torch._fused_adam_(x, y, z, v, [], step, **given, amsgrad=False, maximize=False)
 
 
 COMPOSITE = {
