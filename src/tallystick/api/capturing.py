@@ -282,14 +282,17 @@ def from_onnx(
     return module
 
 
-def reproducible(contract: str = "ordered/1", *, seed: int = 0) -> AbstractContextManager[Any]:
+def reproducible(
+    contract: str = "ordered/1", *, seed: int | None = None
+) -> AbstractContextManager[Any]:
     """Within the block, eager CPU PyTorch computes with the bits of `contract`.
 
-    Covers forward, backward and optimizers that use single-tensor ATen operators (torch.optim
-    with foreach=False, fused=False). Dropout and torch's other random calls draw from Philox keyed
-    by (seed, step), as in a capture (PROGRAM 5.3); call `.next_step()` on the object that the block
-    yields, after each step. torch.optim.Adam's own bias correction uses Python's `pow`; capture
-    does not.
+    Covers forward, backward, torch.optim and loaders of data. Dropout and torch's other random
+    calls draw from Philox (PROGRAM 5.19). Without `seed=` a block goes on where the last one ended:
+    each call takes a key from torch's default generator, so `torch.manual_seed` begins anew and
+    `torch.get_rng_state` and `set_rng_state` hold the position. With `seed=` the numbers are those
+    of a capture with this seed, from step 0 on; call `.next_step()` on the object that the block
+    yields, after each step.
 
     Raises, as the block begins, UnsupportedVersionError for an unknown contract or one that keeps a
     log; within it UnsupportedOperatorError by name for an operator outside of the contract and
