@@ -13,7 +13,7 @@ from pathlib import Path
 from tallystick.commit.data import DataSchema
 from tallystick.commit.job import JobCommitment2
 from tallystick.commit.records import is_long, records_root
-from tallystick.commit.stream import RUN_ON, SHUFFLED, DataSet, JobProgram, Stream
+from tallystick.commit.stream import SHUFFLED, DataSet, JobProgram, Stream
 from tallystick.commit.tensor import Array
 from tallystick.commit.timetable import Timetable, Turn
 from tallystick.data.frozen import Frozen
@@ -59,7 +59,7 @@ class Part:
         first: int = 0,
     ) -> Part:
         """A program with a stream of its own."""
-        stream = Stream(name, data, batch_size, by_pass, RUN_ON, first)
+        stream = Stream(name, data, batch_size, by_pass, None, first)
         return cls(name, program, stream, batch_size, micro_batches)
 
     @property
