@@ -140,8 +140,8 @@ GOOD: list[tuple[str, str, Change, Sequence[int]]] = [
      _turns(*_EPOCH, (2, 1), *_PASS), range(4)),
     ("an epoch that leaves records out", "7.7.4", put(D0 + "record_count", 1 << 40), range(4)),
     ("fewer records than a batch", "7.7.4",
-     _each(put(D0 + "record_count", 1), put(S0 + "epoch_records", 1), _turns((1, 3), (2, 2), (3, 1), (0, 1)),
-           put(C + "steps", 6)), range(4)),
+     _each(put(D0 + "record_count", 1), put(S0 + "epoch_records", 1),
+           _turns((1, 3), (2, 2), (3, 1), (0, 1)), put(C + "steps", 6)), range(4)),
 ]  # fmt: skip
 
 # (name, clause, change, digests that are left as they were)
@@ -206,7 +206,8 @@ REFUSED: list[tuple[str, str, Change, tuple[str, ...]]] = [
     ("a pass over more records than there are, in a turn that no run has", "7.7.4",
      _each(_turns(*_EPOCH, *_PASS, (0, 2), (1, 1), (2, 4)), put(C + "steps", 6)), ()),
     ("a pass of whole batches over more records than there are", "7.7.4",
-     _each(put(S1 + "epoch_records", None), put(P3 + "batch_size", 3), _turns(*_EPOCH, *_PASS)), ()),
+     _each(put(S1 + "epoch_records", None), put(P3 + "batch_size", 3),
+           _turns(*_EPOCH, *_PASS)), ()),
     # 7.6.9
     ("a field of another shape", "7.6.9", put("schemas/0/0/shape", [3]), ()),
     ("a text of the other size", "7.6.9",

@@ -59,8 +59,9 @@ def commitments(draw: st.DrawFn) -> Entry:
         programs = programs[:1]
     if draw(st.booleans()):
         number = len(programs)
+        taken = draw(st.sampled_from([None, 10, 10, 7]))
         streams.append({"name": "v", "data": 1, "batch_size": 3, "by_pass": True,
-                        "epoch_records": draw(st.sampled_from([None, 10, 10, 7])), "first": 0})  # fmt: skip
+                        "epoch_records": taken, "first": 0})  # fmt: skip
         programs += [_program("v", 1, 3), _program("w", 1, draw(st.sampled_from([1, 3, 3])))]
         beside = draw(st.sampled_from(["vw", "vvw", "vvvvvw", "wvw", "vwvwvw", "vwwv"]))
         turns += [[number + "vw".index(each), 1] for each in beside]
