@@ -18,11 +18,10 @@ from tallystick.run.show.series import decides, trained, trains
 class Calls:
     """A `Listener` that calls the callbacks of `trainer` as its own loop would.
 
-    `rates` has the learning rate of each training step; `epoch` the records of an epoch divided by
-    those of a batch.
+    `rates` has the learning rate of each training step; `epoch` is the number of updates of one.
     """
 
-    def __init__(self, trainer: Any, rates: Sequence[float], epoch: float, out: str) -> None:
+    def __init__(self, trainer: Any, rates: Sequence[float], epoch: int, out: str) -> None:
         self._trainer, self._rates, self._epoch, self._out = trainer, rates, epoch, out
         self._job: Job | None = None
         self._window: list[float] = []
