@@ -261,7 +261,7 @@ def test_every_argument_is_in_the_table() -> None:
         ("bf16", True), ("tf32", True), ("torch_compile", True), ("neftune_noise_alpha", 5.0),
         ("auto_find_batch_size", True), ("eval_delay", 2), ("fp16", True),
         ("ignore_data_skip", True),
-        ("train_sampling_strategy", "sequential"),
+        ("train_sampling_strategy", "group_by_length"),
         ("use_liger_kernel", True), ("deepspeed", {"a": 1}), ("fsdp", "full_shard"),
     ],
 )  # fmt: skip

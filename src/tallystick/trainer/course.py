@@ -13,6 +13,7 @@ from torch import nn
 
 from tallystick.api import PathLike, PrivateKey, train
 from tallystick.cli.output import note
+from tallystick.commit.stream import SEQUENTIAL, SHUFFLED
 from tallystick.commit.tensor import Array
 from tallystick.disk.anew import refuse_strangers
 from tallystick.disk.files import remove_tree
@@ -22,10 +23,11 @@ from tallystick.job.job import JOB_DIRECTORY, MANIFEST, Job
 from tallystick.job.job_file import load_job
 from tallystick.job.save import save_job
 from tallystick.numerics.contracts import ORDERED_1
-from tallystick.program.capture.api import capture, capture_eval
+from tallystick.program.capture.api import CapturedStep, capture_eval
 from tallystick.program.validation import StopRule
 from tallystick.run.execute.listener import Listener
 from tallystick.run.show.summary import RunSummary
+from tallystick.trainer.groups import captured_group
 from tallystick.trainer.weights import load_weights
 
 if TYPE_CHECKING:
@@ -44,13 +46,19 @@ class Validation:
     every: int
     rule: StopRule = field(default_factory=StopRule)
 
+    @property
+    def count(self) -> int:
+        return len(next(iter(self.records.values())))
+
 
 @dataclass(frozen=True)
 class Course:
     """A training: `steps` updates of `module` over batches of `batch_size` of the `records`.
 
     `loss(module, batch)` gets a dict of tensors, or with `loss_over="sum"` returns (sum, count), as
-    for `tallystick.capture`. `records` maps a name to an array (N, *shape of one record).
+    for `tallystick.capture`. `records` maps a name to an array (N, *shape of one record). An epoch
+    has the first `epoch_records` of its `order`; its last update may have fewer than a batch, and
+    fewer micro-batches (`trainer.groups`).
     """
 
     module: nn.Module
@@ -64,6 +72,9 @@ class Course:
     clip_value: float | None = None
     micro_batches: int = 1
     loss_over: str = "mean"
+    shrinks: bool = False
+    order: str = SHUFFLED
+    epoch_records: int | None = None
     validation: Validation | None = None
     seed: int = 0
     order_seed: int | None = None
@@ -73,28 +84,33 @@ class Course:
     def record_count(self) -> int:
         return len(next(iter(self.records.values())))
 
+    @property
+    def taken(self) -> int:
+        """The records of an epoch."""
+        return self.record_count if self.epoch_records is None else self.epoch_records
+
+    @property
+    def epoch_steps(self) -> int:
+        """The updates of an epoch."""
+        return -(-self.taken // self.batch_size)
+
     def save(
         self, directory: Path, compare_first_step: bool = True, overwrite: bool = False
     ) -> Job:
         """Write the job. Raises the errors of `capture` and `save_job`."""
-        accumulated: dict[str, Any] = {}
-        if self.micro_batches > 1:
-            accumulated = {"micro_batches": self.micro_batches, "loss_over": self.loss_over}
-        step = capture(
-            self.module,
-            self.loss,
-            _example(self.records, self.batch_size),
-            self.optimizer,
-            clip_norm=self.clip_norm,
-            clip_value=self.clip_value,
-            contract=self.contract,
-            **accumulated,
-        )
+        taken = self.taken
+        size, last = min(self.batch_size, taken), taken % self.batch_size
+        short = None
+        if taken > size and last and self.steps >= self.epoch_steps:
+            short = self._step(last)
         held = self.validation
         given: dict[str, Any] = {}
         if held is not None:
             example = _example(held.records, held.batch_size)
-            given = {
+            if left := held.count % held.batch_size:
+                of = _example(held.records, left)
+                given["eval_short"] = capture_eval(self.module, held.loss, of, self.contract)
+            given |= {
                 "validation": held.records,
                 "eval_program": capture_eval(
                     self.module, held.loss, example, self.contract, committed=True
@@ -103,16 +119,35 @@ class Course:
                 "stop_rule": held.rule,
             }
         return save_job(
-            step,
+            self._step(size),
             directory,
             self.records,
             steps=self.steps,
+            order=self.order,
+            epoch_end=taken,
+            short=short,
             seed=self.seed,
             order_seed=self.order_seed,
             schedules=self.schedules,
             compare_first_step=compare_first_step,
             overwrite=overwrite,
             **given,
+        )
+
+    def _step(self, size: int) -> CapturedStep:
+        """The step over `size` records."""
+        return captured_group(
+            self.module,
+            self.loss,
+            _example(self.records, size),
+            self.optimizer,
+            each=self.batch_size // self.micro_batches,
+            micro_batches=self.micro_batches,
+            loss_over=self.loss_over,
+            shrinks=self.shrinks,
+            clip_norm=self.clip_norm,
+            clip_value=self.clip_value,
+            contract=self.contract,
         )
 
 
@@ -125,12 +160,21 @@ def _example(records: Mapping[str, Array], size: int) -> dict[str, Any]:
 
 
 def order_sentence(course: Course) -> str:
-    """What a person who knows the loop must know of the job's order."""
-    n, size = course.record_count, course.batch_size
-    told = f"The order of the {n} records follows the job's seed, not a sampler"
-    if n % size:
-        told += f"; batches stay {size} long, so one at the end of an epoch goes on in the next"
-    return f"{told}: {course.steps} steps."
+    """How the job goes through the records, and for how many steps."""
+    n, taken, size = course.record_count, course.taken, course.batch_size
+    if course.order == SEQUENTIAL:
+        told = f"The {n} records are read in their own order"
+    else:
+        told = (
+            f"The {n} records are shuffled anew in each epoch, by the job's seed and not by "
+            "torch's generator"
+        )
+    told += f"; an epoch has {course.epoch_steps} steps"
+    if taken < n:
+        told += f" and leaves out {n - taken} records"
+    if taken > size and taken % size:
+        told += f"; its last batch has {taken % size} of {size} records"
+    return f"{told}. {course.steps} steps."
 
 
 def job_of(course: Course, out: Path, overwrite: bool = False) -> Job:

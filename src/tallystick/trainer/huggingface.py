@@ -22,6 +22,7 @@ from transformers.trainer_utils import TrainOutput
 
 from tallystick.api import PathLike, PrivateKey
 from tallystick.cli.output import note
+from tallystick.commit.stream import SEQUENTIAL, SHUFFLED
 from tallystick.commit.tensor import Array
 from tallystick.disk.regular import present, same_file
 from tallystick.errors import UsageError
@@ -206,8 +207,27 @@ class Trainer(_Base):  # type: ignore[misc]
     def _updates(self, records: int) -> int:
         """The updates of an epoch."""
         args = self.args
-        last = bool(args.dataloader_drop_last)
-        return updates_of(records, args.train_batch_size, args.gradient_accumulation_steps, last)
+        taken = self._taken(records)
+        return updates_of(taken, args.train_batch_size, args.gradient_accumulation_steps)
+
+    def _taken(self, records: int) -> int:
+        """The records of an epoch: all, or those that make whole batches."""
+        size = int(self.args.train_batch_size)
+        taken = records // size * size if self.args.dataloader_drop_last else records
+        if not taken:
+            raise UsageError(
+                f"TrainingArguments: dataloader_drop_last leaves none of {records} records in "
+                f"batches of {size}.",
+                "Leave it out, or make the batch smaller.",
+            )
+        return taken
+
+    @property
+    def _order(self) -> str:
+        """Shuffled, but where transformers itself would take the records in sequence."""
+        strategy = getattr(self.args, "train_sampling_strategy", None)
+        found = str(getattr(strategy, "value", strategy))
+        return SEQUENTIAL if found == "sequential" else SHUFFLED
 
     @property
     def _batch_size(self) -> int:
@@ -239,6 +259,8 @@ class Trainer(_Base):  # type: ignore[misc]
             clip_norm=args.max_grad_norm or None,
             micro_batches=args.gradient_accumulation_steps,
             loss_over="sum" if sums else "mean",
+            order=self._order,
+            epoch_records=self._taken(count),
             validation=None if held is None else self._validation(held, count),
             seed=args.seed,
             order_seed=args.data_seed,
@@ -248,8 +270,6 @@ class Trainer(_Base):  # type: ignore[misc]
     def _validation(self, held: dict[str, Array], count: int) -> Validation:
         records = len(next(iter(held.values())))
         size = min(self.args.eval_batch_size, records)
-        if left := records % size:
-            note(f"Validation takes whole batches of {size}: the last {left} records are left out.")
         by_epoch = getattr(self.args.eval_strategy, "value", self.args.eval_strategy) == "epoch"
         every = self._updates(count) if by_epoch else int(self.state.eval_steps)
         if self.compute_metrics is not None:
@@ -300,8 +320,8 @@ class Trainer(_Base):  # type: ignore[misc]
         own = self.optimizer is None, self.lr_scheduler is None
         course = self.course()
         rates = rates_of(self.lr_scheduler, course.steps)
-        epoch = self._updates(course.record_count)
-        calls = Calls(self, rates, epoch, str(out / RUN), Watch(self, self._beside_the_model()))
+        watch = Watch(self, self._beside_the_model())
+        calls = Calls(self, rates, course.epoch_steps, str(out / RUN), watch)
         handler = self.callback_handler
         handler.model, handler.optimizer = self.model, self.optimizer
         handler.lr_scheduler = self.lr_scheduler

@@ -39,7 +39,7 @@ class Calls:
     """
 
     def __init__(
-        self, trainer: Any, rates: Sequence[Sequence[float]], epoch: float, out: str, watch: Watch
+        self, trainer: Any, rates: Sequence[Sequence[float]], epoch: int, out: str, watch: Watch
     ) -> None:
         self._trainer, self._rates, self._epoch, self._out = trainer, rates, epoch, out
         self._watch = watch
