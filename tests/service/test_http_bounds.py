@@ -351,6 +351,15 @@ def test_a_peer_that_waits_and_goes_is_charged(party: Registered) -> None:
             assert _status(url, GET) == 200  # others pay nothing for it
 
 
+def test_garbage_is_charged_once(party: Registered) -> None:
+    with serving(party, bounds=replace(BOUNDS, rate=0.001, burst=50)) as url:
+        for _ in range(2):
+            with Raw(url, "127.0.0.9") as raw:
+                raw.send(b"\0\1\r\n\r\n")
+                assert raw.status() == 400 and raw.ends()
+        assert _status(url, GET, "127.0.0.9") == 200
+
+
 # A turn of a believed referee keeps a place for its peer; nothing else does.
 @pytest.mark.parametrize("shown", ["a turn", "another referee's", "a card"])
 def test_a_believed_referee_keeps_a_place(shown: str, party: Registered, small_job: Job) -> None:
