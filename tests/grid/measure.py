@@ -1,9 +1,10 @@
-"""A signed run of the grid beside its plain loop: from every committed state one step in plain torch.
+"""A signed run of the grid beside its plain loop: one plain step from every committed state.
 
 The plain loop runs in float64, in float32, and in float64 from parameters that are shaken by up to
-2⁻²² and 2⁻¹⁹ of each number (of Adam, an element whose gradient is nearly 0 goes anywhere). Before each step parameters, buffers and moments are those that the run
-committed to; the random numbers are the contract's. The next committed state may differ from
-float64's by 16 times the largest error of the others, and the small floors below (PROGRAM 5.9).
+2⁻²² and 2⁻¹⁹ of each number. (With Adam an element whose gradient is nearly 0 goes anywhere.)
+Before each step parameters, buffers and moments are those that the run committed to; the random
+numbers are the contract's. The next committed state may differ from float64's by 16 times the
+largest error of the others, and the small floors below (PROGRAM 5.9).
 """
 
 from __future__ import annotations
