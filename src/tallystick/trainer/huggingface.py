@@ -27,12 +27,11 @@ from tallystick.disk.regular import present, same_file
 from tallystick.errors import UsageError
 from tallystick.job.job import Job
 from tallystick.numerics.contracts import ORDERED_1
-from tallystick.program.capture.stock_schedules import rates_of
 from tallystick.program.validation import StopRule
 from tallystick.run.show.summary import RunSummary
 from tallystick.trainer.arguments import check_arguments, check_methods
 from tallystick.trainer.course import JOB, RUN, Course, Validation, carry_out, job_of
-from tallystick.trainer.listening import Calls
+from tallystick.trainer.listening import Calls, show_rates
 from tallystick.trainer.loop import updates_of
 from tallystick.trainer.records import collated
 
@@ -298,8 +297,9 @@ class Trainer(_Base):  # type: ignore[misc]
         rule = self._rule()  # before the data are read
         own = self.optimizer is None, self.lr_scheduler is None
         course = self.course()
-        rates = rates_of(self.lr_scheduler, course.steps)[0]
-        calls = Calls(self, rates, course.record_count / course.batch_size, str(out / RUN))
+        calls = Calls(self, course.record_count / course.batch_size, str(out / RUN))
+        # The caller's optimizer and scheduler get their own rates back: they are the next job's.
+        rates = [group["lr"] for group in self.optimizer.param_groups]
         handler = self.callback_handler
         handler.model, handler.optimizer = self.model, self.optimizer
         handler.lr_scheduler = self.lr_scheduler
@@ -324,6 +324,7 @@ class Trainer(_Base):  # type: ignore[misc]
             return self._ended(calls, time.monotonic() - began)
         finally:
             handler.callbacks = every
+            show_rates(self, rates)
             self._forget(*own)
 
     def _ended(self, calls: Calls, seconds: float) -> TrainOutput:

@@ -1,8 +1,9 @@
 """transformers' callbacks beside a run: what they see, and what they may ask for.
 
-They see the numbers of each step and each pass of validation. They do not see weights: `model` has
-the first ones until the run has ended. A callback that asks to stop is told no, by name: the job
-says when a run ends.
+They see the numbers of each step and each pass of validation, and the job's rates of each step, in
+the log, in the optimizer's groups and in the scheduler, none of which takes a step here. They do
+not see weights: `model` has the first ones until the run has ended. A callback that asks to stop
+is told no, by name: the job says when a run ends.
 """
 
 from __future__ import annotations
@@ -15,15 +16,31 @@ from tallystick.job.job import Job
 from tallystick.run.show.series import decides, trained, trains
 
 
+def rate_names(job: Job, groups: int) -> list[str]:
+    """The scalars of `job` that are the rates of an optimizer's groups, in their order."""
+    width = len(str(groups - 1))
+    names = ["lr"] if groups == 1 else [f"lr.{i:0{width}d}" for i in range(groups)]
+    return names if set(names) <= set(job.scalars) else []
+
+
+def show_rates(trainer: Any, rates: Sequence[float]) -> None:
+    """Let callbacks find the rates of the optimizer's groups where transformers has them."""
+    if rates:
+        for group, rate in zip(trainer.optimizer.param_groups, rates, strict=True):
+            group["lr"] = rate
+        trainer.lr_scheduler._last_lr = list(rates)
+
+
 class Calls:
     """A `Listener` that calls the callbacks of `trainer` as its own loop would.
 
-    `rates` has the learning rate of each training step; `epoch` the records of an epoch divided by
-    those of a batch.
+    `epoch` has the records of an epoch divided by those of a batch.
     """
 
-    def __init__(self, trainer: Any, rates: Sequence[float], epoch: float, out: str) -> None:
-        self._trainer, self._rates, self._epoch, self._out = trainer, rates, epoch, out
+    def __init__(self, trainer: Any, epoch: float, out: str) -> None:
+        self._trainer, self._epoch, self._out = trainer, epoch, out
+        self._rate_names: list[str] = []
+        self._rates: list[float] = []  # of the last step, for each group of the optimizer
         self._job: Job | None = None
         self._window: list[float] = []
         self._refused: set[str] = set()
@@ -35,13 +52,14 @@ class Calls:
 
     def begin(self, job: Job, start: int) -> None:
         self._job = job
+        self._rate_names = rate_names(job, len(self._trainer.optimizer.param_groups))
         self._trainer.state.global_step = trained(job.commitment.timetable, start)
 
     def step(self, step: int, loss: float, seconds: float) -> None:
         assert self._job is not None
         timetable = self._job.commitment.timetable
         if trains(timetable, step):
-            self._trained(loss)
+            self._trained(step, loss)
         elif decides(timetable, step):
             self._validated(loss)
 
@@ -49,8 +67,11 @@ class Calls:
         self._validated(loss)
 
     # -- what the callbacks hear -------------------------------------------------------------------
-    def _trained(self, loss: float) -> None:
+    def _trained(self, step: int, loss: float) -> None:
         trainer, state = self._trainer, self._trainer.state
+        assert self._job is not None
+        self._rates = [self._job.terms.scalar(name, step) for name in self._rate_names]
+        show_rates(trainer, self._rates)
         if not self._in_epoch:
             self.tell("on_epoch_begin")
             self._in_epoch = True
@@ -67,9 +88,10 @@ class Calls:
             self._log()
 
     def _log(self) -> None:
-        state, window = self._trainer.state, self._window
-        rate = self._rates[min(state.global_step, len(self._rates)) - 1]
-        self._trainer.log({"loss": sum(window) / len(window), "learning_rate": rate})
+        window, told = self._window, {}
+        if self._rates:  # whatever a callback has written into the optimizer's groups
+            told["learning_rate"] = self._rates[0]
+        self._trainer.log({"loss": sum(window) / len(window), **told})
         self._window = []
 
     def _validated(self, loss: float) -> None:
