@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from format_three import make_stream_job
 from unit.protocol.validated import CYCLE, make_validated_job
 
 from tallystick.commit.continuation import ContinuationProof
@@ -62,6 +63,24 @@ def test_it_is_as_if_the_run_had_never_stopped(run: Path, tmp_path: Path) -> Non
     assert slots_of(trained(again, tmp_path / "three")) == slots_of(whole)
     report = audit_run(tmp_path / "three")
     assert report.accepted and report.losses_compared == 35
+
+
+def test_a_run_of_whole_epochs_goes_on(tmp_path: Path) -> None:
+    """Batches, rates and random numbers are those of a run that never stopped (COMMITMENTS 7.7)."""
+    whole = make_stream_job(tmp_path / "whole", steps=9, interval=3)
+    job = make_stream_job(tmp_path / "job", steps=6, interval=3)
+    assert job.scalars["lr"] == whole.scalars["lr"][:6]  # type: ignore[index]
+    more = continue_run(
+        trained(job, tmp_path / "one"),
+        tmp_path / "more",
+        3,
+        {"lr": whole.scalars["lr"][6:]},  # type: ignore[index]
+    )
+    assert more.commitment.format_version == 3
+    assert more.commitment.timetable.streams[0].first == 6
+    two = trained(more, tmp_path / "two")
+    assert slots_of(two) == slots_of(trained(whole, tmp_path / "never"))
+    assert audit_run(two).accepted
 
 
 def test_the_job_names_the_run_that_it_continues(run: Path, tmp_path: Path) -> None:
