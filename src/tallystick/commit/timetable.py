@@ -227,24 +227,28 @@ class Timetable:
     def batches(self, stream: Stream, steps: int) -> int:
         """How many of the first `steps` steps execute a program of `stream`."""
         numbers = (n for n, program in enumerate(self.programs) if program.stream == stream)
-        return sum(self.count(number, steps) for number in numbers)
+        return self._executions(frozenset(numbers), steps)
 
     def count(self, program: int, steps: int) -> int:
         """How many of the first `steps` steps execute `program`."""
+        return self._executions(frozenset((program,)), steps)
+
+    def _executions(self, programs: frozenset[int], steps: int) -> int:
+        """How many of the first `steps` steps execute one of `programs`."""
         cycles, rest = divmod(steps, self.cycle)
-        found = cycles * self._per_cycle[program]
+        found = cycles * sum(self._per_cycle[number] for number in programs)
         for turn, end in zip(self.turns, self._ends, strict=True):
-            if turn.program == program:
+            if turn.program in programs:
                 found += min(max(rest - (end - turn.steps), 0), turn.steps)
         return found
 
     def trained(self, steps: int) -> int:
         """How many of the first `steps` steps are of training: of no program by pass."""
-        return sum(self.count(number, steps) for number in self._training)
+        return self._executions(self._training, steps)
 
     @cached_property
-    def _training(self) -> tuple[int, ...]:
-        return tuple(n for n, program in enumerate(self.programs) if not program.by_pass)
+    def _training(self) -> frozenset[int]:
+        return frozenset(n for n, program in enumerate(self.programs) if not program.by_pass)
 
     def steps_for(self, program: int, count: int) -> int:
         """The least number of steps of which `count` execute `program`.
@@ -252,7 +256,7 @@ class Timetable:
         Where these are whole cycles, the rest of the last cycle is counted too, so that a pass
         which follows the last of them belongs to the run.
         """
-        return self._steps_for((program,), count)
+        return self._steps_for(frozenset((program,)), count)
 
     def training_steps(self, count: int) -> int:
         """The same for `count` steps of training, whichever of its programs they execute; the pass
@@ -265,7 +269,7 @@ class Timetable:
             steps += self.turns[place].steps
         return steps
 
-    def _steps_for(self, programs: tuple[int, ...], count: int) -> int:
+    def _steps_for(self, programs: frozenset[int], count: int) -> int:
         cycles, rest = divmod(count, sum(self._per_cycle[number] for number in programs))
         steps = cycles * self.cycle
         for turn in self.turns:
