@@ -128,7 +128,7 @@ def make_micro_job(
 ) -> Job:
     """A job of V micro-batches of `rows` records each (PROGRAM 6)."""
     program = micro_step(resolve_contract(contract), rows, width)
-    part = Part("step", program, 0, rows * micro_batches, micro_batches)
+    part = Part.alone("step", program, 0, rows * micro_batches, micro_batches)
     rates = [rate / (1 + t) for t in range(steps)]
     return write_job(
         path,

@@ -102,7 +102,7 @@ def share_records() -> Records:
 
 def make_share_job(path: Path, parts: int, contract: str = "ordered/1", steps: int = 5) -> Job:
     """A job of `share_step` with so many micro-batches."""
-    part = Part("step", share_step(contract), 0, ROWS * parts, parts)
+    part = Part.alone("step", share_step(contract), 0, ROWS * parts, parts)
     rates = [0.05 / (1 + t) for t in range(steps)]
     made = Parts((part,), (share_records(),))
     return write_job(path, made, share_state(), {"lr": rates}, steps=steps, interval=2)

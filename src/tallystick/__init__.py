@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from tallystick.api import PublicKey as PublicKey
     from tallystick.api import RMSprop as RMSprop
     from tallystick.api import RunSummary as RunSummary
+    from tallystick.api import StepRecords as StepRecords
     from tallystick.api import StopRule as StopRule
     from tallystick.api import Terms as Terms
     from tallystick.api import TransformersAdafactor as TransformersAdafactor
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from tallystick.api import load_frozen as load_frozen
     from tallystick.api import load_job as load_job
     from tallystick.api import opened as opened
+    from tallystick.api import records_of as records_of
     from tallystick.api import reproducible as reproducible
     from tallystick.api import save_job as save_job
     from tallystick.api import train as train
@@ -95,6 +97,7 @@ __all__ = [
     "PublicKey",
     "RMSprop",
     "RunSummary",
+    "StepRecords",
     "StopRule",
     "Terms",
     "Trainer",
@@ -113,6 +116,7 @@ __all__ = [
     "load_frozen",
     "load_job",
     "opened",
+    "records_of",
     "reproducible",
     "save_job",
     "train",

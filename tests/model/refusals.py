@@ -175,7 +175,6 @@ EXPRESSIONS = (
     "h * torch.rand(6, generator=torch.Generator())",
     "F.dropout(h, 1.5)",
     "nn.utils.rnn.pack_padded_sequence(h[None], torch.tensor([4]), batch_first=True).data",
-    "F.embedding(i, model.weight, max_norm=1.0)",
     "F.embedding(i, h, max_norm=1.0)",
     "F.embedding_bag(i, model.weight, i[:1] * 0, sparse=True)",
     "torch.linalg.cholesky(torch.eye(65) * h.sum())",

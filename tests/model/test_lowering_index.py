@@ -149,7 +149,7 @@ def test_a_spread_index_adds_rows() -> None:
         (
             lambda w, i: F.embedding(i, w, max_norm=1.0),
             [(7, 3), integers(7, 4)],
-            "changes the parameter",
+            "changes its weights",
         ),
     ],
 )

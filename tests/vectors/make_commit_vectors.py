@@ -22,6 +22,7 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from make_job_2_vectors import job_2_vectors, record_vectors
+from make_job_3_vectors import job_3_vectors
 from make_log_vectors import log_vectors
 
 LEAF = 2048
@@ -537,6 +538,7 @@ VECTORS = {
     "signature": signature_vectors,
     "log": lambda: log_vectors(PRIMITIVES),
     "job-2": lambda: job_2_vectors(PRIMITIVES),
+    "job-3": lambda: job_3_vectors(PRIMITIVES),
     "records": lambda: record_vectors(PRIMITIVES),
 }
 

@@ -25,6 +25,11 @@ def job_digest_2(m: Any, c: Job) -> bytes:
         out += m.text(p["name"]) + bytes.fromhex(p["digest"])
         out += m.u64(0 if p["data"] is None else p["data"] + 1) + m.u64(p["batch_size"])
         out += m.u64(p["micro_batches"]) + m.u8(int(p["by_pass"])) + m.u64(p["first"])
+    return digest_from(m, out, c)
+
+
+def digest_from(m: Any, out: bytes, c: Job) -> bytes:
+    """The job digest, from the number of turns on."""
     out += m.u64(len(c["schedule"]))
     for t in c["schedule"]:
         out += m.u64(t["program"]) + m.u64(t["steps"])

@@ -16,6 +16,7 @@ from typing import Any
 import micro_texts as micro
 import program_texts as texts
 from job_2_texts import job_2_cases
+from job_3_texts import job_3_cases
 from job_texts import job_cases
 from reference.expansion import expanded
 
@@ -98,6 +99,7 @@ def build() -> str:
         "programs": program_cases(),
         "jobs": job_cases(texts.GOOD),
         "jobs_2": job_2_cases(),
+        "jobs_3": job_3_cases(),
         "expansions": expansion_cases(),
     }
     lines = []

@@ -237,11 +237,13 @@ def _commitment_2(members: dict[str, Any]) -> job.JobCommitment2:
     def fail(why: str) -> NoReturn:
         raise AssertionError(why)
 
-    return read_commitment(Members(members, fail), members["contract"])
+    version = members["format_version"]
+    return read_commitment(Members(members, fail), members["contract"], version)
 
 
-def test_job_2() -> None:  # COMMITMENTS 7.6
-    v = load("job-2")
+@pytest.mark.parametrize("name", ["job-2", "job-3"])
+def test_later_jobs(name: str) -> None:  # COMMITMENTS 7.6, 7.7
+    v = load(name)
     for case in v["jobs"]:
         commitment = _commitment_2(case["job"])
         assert commitment.digest().hex() == case["digest"]
@@ -249,8 +251,9 @@ def test_job_2() -> None:  # COMMITMENTS 7.6
     assert len({case["digest"] for case in v["jobs"]}) == len(v["jobs"]) > 20
 
 
-def test_timetables() -> None:  # COMMITMENTS 7.6.3 to 7.6.6
-    for case in load("job-2")["timetables"]:
+@pytest.mark.parametrize("name", ["job-2", "job-3"])
+def test_timetables(name: str) -> None:  # COMMITMENTS 7.6.3 to 7.6.6, 7.7.3 to 7.7.6
+    for case in load(name)["timetables"]:
         commitment = _commitment_2(case["job"])
         t = commitment.timetable
         numbers = range(len(t.programs))

@@ -17,11 +17,12 @@ def found(case: Case) -> str:
 
 
 def test_every_manifest_is_read_or_refused_as_stored() -> None:
-    cases = INDEX["jobs"] + INDEX["jobs_2"]
+    cases = INDEX["jobs"] + INDEX["jobs_2"] + INDEX["jobs_3"]
     wrong = [
         f"{case['name']} ({case['clause']}): {found(case)}"
         for case in cases
         if found(case) != ("refused" if case.get("refused") else case["digest"])
     ]
     assert len(INDEX["jobs"]) > 100 and len(INDEX["jobs_2"]) > 80
+    assert len(INDEX["jobs_3"]) > 60
     assert not wrong, "\n".join(wrong)

@@ -79,6 +79,8 @@ def test_jobs_of_format_2(tmp_path: Path) -> None:
 
     assert len(INDEX["jobs_2"]) > 80
     assert not wrong(INDEX["jobs_2"], read)
+    assert len(INDEX["jobs_3"]) > 60
+    assert not wrong(INDEX["jobs_3"], read)
 
 
 def test_a_case_that_comes_out_otherwise_is_seen() -> None:

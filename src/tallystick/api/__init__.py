@@ -8,6 +8,7 @@ from tallystick.api.capturing import Capture as Capture
 from tallystick.api.capturing import capture as capture
 from tallystick.api.capturing import freeze as freeze
 from tallystick.api.capturing import from_onnx as from_onnx
+from tallystick.api.capturing import records_of as records_of
 from tallystick.api.capturing import reproducible as reproducible
 from tallystick.api.capturing import save_job as save_job
 from tallystick.api.disputes import Dispute as Dispute
@@ -26,6 +27,7 @@ from tallystick.data.rules import Pad as Pad
 from tallystick.disk.objects.opening import opened as opened
 from tallystick.job.job import Job as Job
 from tallystick.job.job_file import load_job as load_job
+from tallystick.job.step_records import StepRecords as StepRecords
 from tallystick.kernels.evaluate import evaluate as evaluate
 from tallystick.program.ema import EMA as EMA
 from tallystick.program.ir import Program as Program

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tallystick.api import given
 from tallystick.api.given import PathLike
 from tallystick.data.freeze import Progress
 from tallystick.data.freeze import freeze as freeze_records
@@ -17,6 +18,7 @@ from tallystick.job.job import Job
 from tallystick.job.save import save_job as save_step
 from tallystick.job.scalars import Schedule
 from tallystick.job.several import Held, Schedules, save_several
+from tallystick.job.step_records import StepRecords, step_records
 from tallystick.kernels.environment import exact_environment
 from tallystick.program.ema import EMA
 from tallystick.program.ir import Program
@@ -237,6 +239,17 @@ def save_job(
         compare_first_step=compare_first_step,
         overwrite=overwrite,
     )
+
+
+def records_of(job: Job | PathLike, step: int) -> StepRecords:
+    """Which records step `step` of `job` reads: their numbers in order, and of which data set.
+
+    Steps count from 0, those of passes over held-out records with them. The numbers are rows of
+    the columns that the job was saved with. No record is read, and PyTorch is not needed. Raises
+    UsageError for a step that the job has not, and the errors of `load_job`.
+    """
+    c = given.job(job).commitment
+    return step_records(c.timetable, c.steps, step)
 
 
 def from_onnx(

@@ -7,23 +7,16 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from tallystick.commit.encoding import U64_MAX, Writer, check_hash, encode_name, tag
-from tallystick.commit.timetable import (
-    RNG_SEED_MAX,
-    DataSet,
-    JobProgram,
-    Timetable,
-    Turn,
-    check_range,
-    program_seed,
-)
+from tallystick.commit.stream import ENDS, ORDERS, DataSet, JobProgram, check_range
+from tallystick.commit.timetable import RNG_SEED_MAX, Timetable, Turn, program_seed
 from tallystick.errors import UnsupportedVersionError, UsageError
 from tallystick.limits import LIMITS
 
 JOB_TAG = tag("job/1")
-JOB2_TAG = tag("job/2")
+JOB2_TAG, JOB3_TAG = tag("job/2"), tag("job/3")
 SCALARS_TAG = tag("scalars/1")
 FORMAT_VERSION = 1
-FORMAT_VERSION_2 = 2
+FORMAT_VERSION_2, FORMAT_VERSION_3 = 2, 3
 # The slot that ends a run of format 2 where it is true, and the digest of a job that continues
 # none (COMMITMENTS 7.6.7, 7.6.8).
 STOP_SLOT = "control.stop"
@@ -119,7 +112,7 @@ class JobCommitment:
     @cached_property
     def timetable(self) -> Timetable:
         """Every step executes the one program (COMMITMENTS 7.6)."""
-        program = JobProgram("step", self.program_digest, 0, self.batch_size)
+        program = JobProgram.alone("step", self.program_digest, 0, self.batch_size)
         data = DataSet("train", self.data_root, self.record_count, self.order_seed)
         return Timetable((program,), (data,), (Turn(0, 1),))
 
@@ -144,7 +137,9 @@ class JobCommitment:
 
 @dataclass(frozen=True)
 class JobCommitment2:
-    """The fields of a job of format 2 that fix its run, and no others (COMMITMENTS 7.6).
+    """The fields of a job of format 2 or 3 that fix its run, and no others (COMMITMENTS 7.6, 7.7).
+
+    The format is 2 where that can say the timetable.
 
     `continues` is the digest of the run that the job continues, 32 zero bytes without one. Raises
     UsageError for a value that is out of range.
@@ -163,7 +158,7 @@ class JobCommitment2:
 
     @property
     def format_version(self) -> int:
-        return FORMAT_VERSION_2
+        return FORMAT_VERSION_2 if self.timetable.plain else FORMAT_VERSION_3
 
     def __post_init__(self) -> None:
         encode_name(self.contract)
@@ -177,8 +172,9 @@ class JobCommitment2:
             if data is not None:
                 check_range(f"record_count of {data.name}", data.record_count, 1, LIMITS.records)
             if not program.by_pass:
-                last = program.first + self.timetable.count(number, self.steps)
+                last = program.first + self.timetable.batches(program.stream, self.steps)
                 check_range(f"last batch of {program.name}", last, 0, LIMITS.steps)
+        self.timetable.check_sizes(self.steps)
         for name in ("stop_on_non_finite", "stop_on_slot"):
             if not isinstance(getattr(self, name), bool):
                 raise UsageError(f"{name} is neither true nor false.", "Choose one.")
@@ -202,16 +198,15 @@ class JobCommitment2:
         )
 
     def digest(self) -> bytes:
-        """The job digest, 32 bytes (COMMITMENTS 7.6.2)."""
-        out = Writer(JOB2_TAG).u32(FORMAT_VERSION_2).text(self.contract).hash(self.genesis_root)
-        out.u64(len(self.timetable.data))
+        """The job digest, 32 bytes (COMMITMENTS 7.6.2, 7.7.2)."""
+        two = self.timetable.plain
+        out = Writer(JOB2_TAG if two else JOB3_TAG).u32(self.format_version).text(self.contract)
+        out.hash(self.genesis_root).u64(len(self.timetable.data))
         for data in self.timetable.data:
             out.text(data.name).hash(data.root).u64(data.record_count).u64(data.order_seed)
-        out.u64(len(self.timetable.programs))
-        for program in self.timetable.programs:
-            reads = 0 if program.data is None else program.data + 1
-            out.text(program.name).hash(program.digest).u64(reads).u64(program.batch_size)
-            out.u64(program.micro_batches).u8(int(program.by_pass)).u64(program.first)
+            if not two:
+                out.u8(ORDERS.index(data.order))
+        self._put_programs(out) if two else self._put_streams(out)
         out.u64(len(self.timetable.turns))
         for turn in self.timetable.turns:
             out.u64(turn.program).u64(turn.steps)
@@ -219,6 +214,27 @@ class JobCommitment2:
         out.hash(self.scalars_digest)
         out.u8(int(self.stop_on_non_finite)).u8(int(self.stop_on_slot))
         return out.hash(self.continues).digest()
+
+    def _put_programs(self, out: Writer) -> None:
+        """The programs of format 2, each with what it reads."""
+        out.u64(len(self.timetable.programs))
+        for program in self.timetable.programs:
+            reads = 0 if program.data is None else program.data + 1
+            out.text(program.name).hash(program.digest).u64(reads).u64(program.batch_size)
+            out.u64(program.micro_batches).u8(int(program.by_pass)).u64(program.first)
+
+    def _put_streams(self, out: Writer) -> None:
+        """The streams of format 3, and the programs that share them."""
+        streams = self.timetable.streams
+        out.u64(len(streams))
+        for stream in streams:
+            reads = 0 if stream.data is None else stream.data + 1
+            out.text(stream.name).u64(reads).u64(stream.batch_size).u8(int(stream.by_pass))
+            out.u8(ENDS.index(stream.end)).u64(stream.first)
+        out.u64(len(self.timetable.programs))
+        for program in self.timetable.programs:
+            out.text(program.name).hash(program.digest).u64(streams.index(program.stream))
+            out.u64(program.batch_size).u64(program.micro_batches)
 
 
 Commitment = JobCommitment | JobCommitment2

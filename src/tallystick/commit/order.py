@@ -106,8 +106,6 @@ def batch_indices(seed: int, n_records: int, step: int, batch: int) -> I64:
     Position p = step * batch + i is record permute(seed, p // N, p % N). An epoch's end inside
     a batch is no special case. Raises UsageError for no records or numbers out of range.
     """
-    if not 1 <= n_records <= LIMITS.records:
-        raise UsageError(f"There are {n_records} records.", "A job with batches needs at least 1.")
     if not 1 <= batch <= LIMITS.batch_size or not 0 <= step <= LIMITS.steps:
         raise UsageError(
             f"Step {step} with batch {batch} is out of range.",
@@ -115,11 +113,25 @@ def batch_indices(seed: int, n_records: int, step: int, batch: int) -> I64:
         )
     if not 0 <= seed <= U64_MAX:
         raise UsageError("The order seed is out of range.", "Choose one from 0 to 2^64 - 1.")
-    out = np.empty(batch, dtype=np.int64)
-    first, done = step * batch, 0
-    while done < batch:
+    return records_at(seed, n_records, step * batch, batch)
+
+
+def records_at(seed: int | None, n_records: int, first: int, size: int) -> I64:
+    """The records at `size` places of the order from place `first` on: int64 of shape (size,)
+    (7.7.4).
+
+    Place p is record permute(seed, p // N, p % N); without a seed it is record p % N. Raises
+    UsageError for no records.
+    """
+    if not 1 <= n_records <= LIMITS.records:
+        raise UsageError(f"There are {n_records} records.", "A job with batches needs at least 1.")
+    if seed is None:
+        return np.arange(first, first + size, dtype=np.int64) % n_records
+    out = np.empty(size, dtype=np.int64)
+    done = 0
+    while done < size:
         epoch, start = divmod(first + done, n_records)
-        count = min(batch - done, n_records - start)
+        count = min(size - done, n_records - start)
         if n_records <= _TABLE_RECORDS:
             part = _epoch_table(seed, epoch, n_records)[start : start + count]
         else:

@@ -1,14 +1,13 @@
-"""What each step of a job executes: its programs, its data sets, its schedule (COMMITMENTS 7.6).
+"""What each step of a job executes: its programs, its data sets, its schedule (COMMITMENTS 7.6,
+7.7).
 
 A job of format 1 has one program and one data set, and so the simplest timetable.
 """
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_right
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
 from typing import NamedTuple
@@ -16,88 +15,27 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tallystick.commit.encoding import U64_MAX, Writer, check_hash, tag
-from tallystick.commit.order import batch_indices, permute
+from tallystick.commit.encoding import Writer, tag
+from tallystick.commit.order import permute, records_at
+from tallystick.commit.stream import (
+    DROP,
+    SEQUENTIAL,
+    SHORT,
+    SHUFFLED,
+    DataSet,
+    JobProgram,
+    Stream,
+    check_names,
+    check_range,
+)
 from tallystick.errors import UsageError
 from tallystick.limits import LIMITS
 
 SEED_TAG = tag("program-seed/1")
 MOST_PROGRAMS = MOST_DATA_SETS = 64
 MOST_TURNS = 1024
-MOST_MICRO_BATCHES = 1 << 16
 # The program reads the random seed as i64 (NUMERICS 8.3), although its layout is wider.
 RNG_SEED_MAX = (1 << 63) - 1
-
-# A name is part of a file's name.
-_NAME = re.compile(r"[a-z][a-z0-9-]{0,39}", re.ASCII)
-
-
-def check_range(what: str, value: object, low: int, high: int) -> None:
-    """Raise UsageError unless `value` is an integer of low to high."""
-    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise UsageError(
-            f"The job's {what} is {value!r}.", f"Choose an integer from {low} to {high}."
-        )
-
-
-def check_names(what: str, names: Sequence[str]) -> None:
-    """Raise UsageError unless the names are short, plain and different."""
-    for name in names:
-        if not _NAME.fullmatch(name):
-            raise UsageError(
-                f"{name[:80]!r} names no {what} of a job.",
-                "Use at most 40 of a-z, 0-9 and -, a letter first.",
-            )
-    if len(set(names)) != len(names):
-        raise UsageError(f"Two {what}s of the job have one name.", "Rename one.")
-
-
-@dataclass(frozen=True)
-class DataSet:
-    """Records that programs read: their root, their number, and the seed of their order."""
-
-    name: str
-    root: bytes
-    record_count: int
-    order_seed: int
-
-    def __post_init__(self) -> None:
-        check_hash(self.root, "data root")
-        check_range("record_count", self.record_count, 0, LIMITS.records)
-        check_range("order_seed", self.order_seed, 0, U64_MAX)
-
-
-@dataclass(frozen=True)
-class JobProgram:
-    """A program of a job, and what it reads.
-
-    `data` is the number of its data set, None for a program without a batch. `micro_batches` is V
-    of PROGRAM 6. A program `by_pass` begins anew with its first batch in each of its turns; another
-    one goes on through the whole run, from batch number `first`.
-    """
-
-    name: str
-    digest: bytes
-    data: int | None
-    batch_size: int
-    micro_batches: int = 1
-    by_pass: bool = False
-    first: int = 0
-
-    def __post_init__(self) -> None:
-        check_hash(self.digest, "program digest")
-        check_range("batch_size", self.batch_size, 1, LIMITS.batch_size)
-        check_range("number of micro-batches", self.micro_batches, 1, MOST_MICRO_BATCHES)
-        check_range("first batch", self.first, 0, LIMITS.steps)
-        if self.batch_size % self.micro_batches:
-            raise UsageError(
-                f"{self.micro_batches} micro-batches do not divide a batch of {self.batch_size}.",
-                "Choose a number that divides it.",
-            )
-        if self.by_pass and self.first:
-            raise UsageError(
-                f"The program {self.name} begins each pass with its first batch.", "Leave first 0."
-            )
 
 
 class Turn(NamedTuple):
@@ -121,7 +59,8 @@ class Occasion(NamedTuple):
 class Timetable:
     """The programs, data sets and turns of a job. The turns are repeated until the run ends.
 
-    Raises UsageError for parts that do not fit together.
+    Raises UsageError for parts that do not fit together. Whether every step has a program of its
+    batch's size depends on the run's length too: `check_sizes`.
     """
 
     programs: tuple[JobProgram, ...]
@@ -134,31 +73,110 @@ class Timetable:
         check_range("number of turns", len(self.turns), 1, MOST_TURNS)
         check_names("program", [p.name for p in self.programs])
         check_names("data set", [d.name for d in self.data])
+        check_names("stream", [s.name for s in self.streams])
         for program in self.programs:
-            if program.data is not None:
-                check_range(f"data set of {program.name}", program.data, 0, len(self.data) - 1)
+            self._check_stream(program)
         for turn in self.turns:
             check_range("turn's program", turn.program, 0, len(self.programs) - 1)
             check_range("turn's number of steps", turn.steps, 1, LIMITS.steps)
-            self._check_pass(turn)
         check_range("cycle of turns", self.cycle, 1, LIMITS.steps)
         if idle := set(range(len(self.programs))) - {t.program for t in self.turns}:
             raise UsageError(
                 f"The program {self.programs[min(idle)].name} has no turn.", "Remove it."
             )
+        self._check_passes()
 
-    def _check_pass(self, turn: Turn) -> None:
-        """A pass reads each record once at most."""
-        program = self.programs[turn.program]
-        if program.by_pass and program.data is not None:
-            records = self.data[program.data].record_count
-            if turn.steps * program.batch_size > records:
+    @cached_property
+    def streams(self) -> tuple[Stream, ...]:
+        """The streams, in the order of their first programs."""
+        return tuple(dict.fromkeys(program.stream for program in self.programs))
+
+    @cached_property
+    def plain(self) -> bool:
+        """True where format 2 can say the timetable (COMMITMENTS 7.7.1)."""
+        return (
+            all(data.order == SHUFFLED for data in self.data)
+            and all(program.is_alone for program in self.programs)
+            and len(self.streams) == len(self.programs)
+        )
+
+    def _check_stream(self, program: JobProgram) -> None:
+        stream, sizes = program.stream, {program.stream.batch_size}
+        if stream.data is not None:
+            check_range(f"data set of {program.name}", stream.data, 0, len(self.data) - 1)
+            records = self.data[stream.data].record_count
+            if stream.end == DROP:
+                check_range(f"batch of {stream.name}", stream.batch_size, 1, records)
+            sizes = stream.sizes(records)
+        if program.batch_size not in sizes:
+            raise UsageError(
+                f"The program {program.name} has batches of {program.batch_size}, its stream "
+                f"{stream.name} of {' and '.join(map(str, sorted(sizes)))}.",
+                "Give it a size of its stream.",
+            )
+
+    # -- sizes ---------------------------------------------------------------------------------
+    def _check_passes(self) -> None:
+        """A pass reads each record once at most, and each step has its batch's size (7.7.4)."""
+        for turn, number in zip(self.turns, self._before, strict=True):
+            stream = self.programs[turn.program].stream
+            if not stream.by_pass or stream.data is None:
+                continue
+            records = self.data[stream.data].record_count
+            if number + turn.steps > stream.epoch(records):
                 raise UsageError(
-                    f"A pass of {turn.steps} batches of {program.batch_size} has more than the "
-                    f"{records} records of its data set.",
+                    f"A pass of {number + turn.steps} batches of {stream.batch_size} has more than "
+                    f"the {records} records of its data set.",
                     "Make the pass shorter.",
                 )
+            self._check_turn(turn, number)
 
+    def check_sizes(self, steps: int) -> None:
+        """Raise UsageError unless each of `steps` steps executes a program of the size of its batch
+        (COMMITMENTS 7.7.5)."""
+        for stream in self.streams:
+            if stream.end != SHORT or stream.by_pass or stream.data is None:
+                continue
+            records = self.data[stream.data].record_count
+            epoch = stream.epoch(records)
+            if stream.last_size(records) == stream.batch_size:
+                continue
+            batches = self.batches(stream, self.cycle)
+            if steps > self.cycle and batches % epoch:
+                raise UsageError(
+                    f"The turns have {batches} batches of {stream.name}, which are no whole epochs "
+                    f"of {epoch}, and are repeated.",
+                    "Let them have whole epochs, or all steps of the run.",
+                )
+        left = min(steps, self.cycle)
+        for turn, before in zip(self.turns, self._before, strict=True):
+            executed = min(turn.steps, left)
+            left -= executed
+            stream = self.programs[turn.program].stream
+            if executed and not stream.by_pass:
+                self._check_turn(Turn(turn.program, executed), stream.first + before)
+
+    def _check_turn(self, turn: Turn, number: int) -> None:
+        """Raise UsageError unless the turn's batches, from `number` on, have its program's size."""
+        program = self.programs[turn.program]
+        data = self.data_of(turn.program)
+        if data is None or program.stream.end != SHORT:
+            return
+        epoch, last = (
+            of(data.record_count) for of in (program.stream.epoch, program.stream.last_size)
+        )
+        ends = (number + turn.steps) // epoch - number // epoch
+        if last != program.stream.batch_size and ends != (
+            turn.steps if program.batch_size == last else 0
+        ):
+            raise UsageError(
+                f"The program {program.name}, of batches of {program.batch_size}, has a turn with "
+                "a batch of another size.",
+                f"Every batch but the last one of an epoch has {program.stream.batch_size} "
+                f"records, and that one {last}.",
+            )
+
+    # -- steps ---------------------------------------------------------------------------------
     @cached_property
     def _ends(self) -> list[int]:
         return list(accumulate(turn.steps for turn in self.turns))
@@ -170,11 +188,17 @@ class Timetable:
 
     @cached_property
     def _before(self) -> list[int]:
-        """Of each turn, the steps of its program in earlier turns of the cycle."""
-        counts, before = [0] * len(self.programs), []
+        """Of each turn, the steps of its stream in earlier turns of the cycle, or of its pass."""
+        counts, before = dict.fromkeys(self.streams, 0), []
+        last: int | None = None
         for turn in self.turns:
-            before.append(counts[turn.program])
-            counts[turn.program] += turn.steps
+            stream = self.programs[turn.program].stream
+            goes_on = last not in (None, turn.program) and self.programs[last].stream == stream
+            if stream.by_pass and not goes_on:
+                counts[stream] = 0
+            before.append(counts[stream])
+            counts[stream] += turn.steps
+            last = turn.program
         return before
 
     @cached_property
@@ -185,21 +209,32 @@ class Timetable:
         return counts
 
     def at(self, step: int) -> Occasion:
-        """What step `step` executes (COMMITMENTS 7.6.3)."""
+        """What step `step` executes (COMMITMENTS 7.6.3, 7.7.3)."""
         cycles, rest = divmod(step, self.cycle)
         place = bisect_right(self._ends, rest)
         turn = self.turns[place]
-        inside = rest - (self._ends[place] - turn.steps)
-        if self.programs[turn.program].by_pass:
-            return Occasion(turn.program, inside)
-        earlier = cycles * self._per_cycle[turn.program] + self._before[place]
-        return Occasion(turn.program, self.programs[turn.program].first + earlier + inside)
+        number = self._before[place] + rest - (self._ends[place] - turn.steps)
+        stream = self.programs[turn.program].stream
+        if not stream.by_pass:
+            number += stream.first + cycles * self._stream_cycle[stream]
+        return Occasion(turn.program, number)
+
+    @cached_property
+    def _stream_cycle(self) -> dict[Stream, int]:
+        return {stream: self.batches(stream, self.cycle) for stream in self.streams}
 
     def rows(self, program: int, steps: int) -> int:
-        """The rows of a table that the program reads in a run of `steps` steps (7.6.5)."""
-        if self.programs[program].by_pass:
-            return max(turn.steps for turn in self.turns if turn.program == program)
-        return self.count(program, steps)
+        """The rows of a table that the program reads in a run of `steps` steps (7.6.5, 7.7.6)."""
+        stream = self.programs[program].stream
+        if not stream.by_pass:
+            return self.batches(stream, steps)
+        pairs = zip(self.turns, self._before, strict=True)
+        return max(b + t.steps for t, b in pairs if self.programs[t.program].stream == stream)
+
+    def batches(self, stream: Stream, steps: int) -> int:
+        """How many of the first `steps` steps execute a program of `stream`."""
+        numbers = (n for n, program in enumerate(self.programs) if program.stream == stream)
+        return sum(self.count(number, steps) for number in numbers)
 
     def count(self, program: int, steps: int) -> int:
         """How many of the first `steps` steps execute `program`."""
@@ -246,36 +281,49 @@ class Timetable:
         """The row of a table that is read on this occasion (7.6.5)."""
         return occasion.number - self.programs[occasion.program].first
 
+    # -- records -------------------------------------------------------------------------------
     def data_of(self, program: int) -> DataSet | None:
         """The data set that the program reads."""
         data = self.programs[program].data
         return None if data is None else self.data[data]
 
-    def indices(self, occasion: Occasion) -> npt.NDArray[np.int64]:
-        """The records of the batch, in order (COMMITMENTS 7.6.4)."""
-        program, data = self.programs[occasion.program], self.data_of(occasion.program)
+    def _place(self, occasion: Occasion) -> tuple[int, int, int | None, int]:
+        """Of the batch: where it begins in the order, and its size; of the order: its seed, None
+        for the records' own, and their number (7.7.4)."""
+        stream, data = self.programs[occasion.program].stream, self.data_of(occasion.program)
         assert data is not None
-        size = program.batch_size
-        if program.by_pass:
-            return np.arange(occasion.number * size, (occasion.number + 1) * size, dtype=np.int64)
-        return batch_indices(data.order_seed, data.record_count, occasion.number, size)
+        begin, size = stream.place(occasion.number, data.record_count)
+        own = stream.by_pass or data.order == SEQUENTIAL
+        return begin, size, None if own else data.order_seed, data.record_count
+
+    def indices(self, occasion: Occasion) -> npt.NDArray[np.int64]:
+        """The records of the batch, in order (COMMITMENTS 7.6.4, 7.7.4)."""
+        begin, size, seed, records = self._place(occasion)
+        return records_at(seed, records, begin, size)
 
     def record(self, occasion: Occasion, place: int) -> int:
-        """The record at `place` of the batch (COMMITMENTS 7.6.4)."""
-        program, data = self.programs[occasion.program], self.data_of(occasion.program)
-        assert data is not None
-        position = occasion.number * program.batch_size + place
-        if program.by_pass:
-            return position
-        epoch, position = divmod(position, data.record_count)
-        return permute(data.order_seed, epoch, position, data.record_count)
+        """The record at `place` of the batch (COMMITMENTS 7.6.4, 7.7.4)."""
+        begin, _, seed, records = self._place(occasion)
+        epoch, position = divmod(begin + place, records)
+        return position if seed is None else permute(seed, epoch, position, records)
+
+    # -- other timetables ----------------------------------------------------------------------
+    def after(self, steps: int) -> Timetable:
+        """The timetable of a run that goes on after `steps` steps, a whole number of cycles."""
+        later = {
+            s: s if s.by_pass else replace(s, first=s.first + self.batches(s, steps))
+            for s in self.streams
+        }
+        return replace(
+            self, programs=tuple(replace(p, stream=later[p.stream]) for p in self.programs)
+        )
 
 
 def program_seed(rng_seed: int, timetable: Timetable, program: int) -> int:
-    """The random seed that a program reads: the job's for program 0, one of its own for each other
-    (COMMITMENTS 7.6.6)."""
-    if not program:
+    """The random seed that a program reads: the job's in the first stream, one of its own in each
+    other (COMMITMENTS 7.6.6, 7.7.6)."""
+    stream = timetable.programs[program].stream
+    if stream == timetable.streams[0]:
         return rng_seed
-    name = timetable.programs[program].name
-    word = Writer(SEED_TAG).u64(rng_seed).text(name).digest()[:8]
+    word = Writer(SEED_TAG).u64(rng_seed).text(stream.name).digest()[:8]
     return int.from_bytes(word, "little") & RNG_SEED_MAX

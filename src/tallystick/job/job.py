@@ -7,8 +7,8 @@
     data/validation.safetensors     records for `evaluate`, not part of the run
     eval.txt, forward.txt           programs for `evaluate` and `sample`
 
-A job of format 2 (COMMITMENTS 7.6) has a text `program-NAME.txt` for each of its programs, and
-`data/NAME.safetensors` for each of its data sets.
+A job of format 2 or 3 (COMMITMENTS 7.6, 7.7) has a text `program-NAME.txt` for each of its
+programs, and `data/NAME.safetensors` for each of its data sets.
 
 Every byte is checked before it is used: programs, states and records against the digests in the
 manifest, the manifest against its own digest and the job digest it names.
@@ -51,6 +51,9 @@ from tallystick.program.text import parse_text, text_digest
 
 FORMAT = "tallystick-job/1"
 FORMAT_2 = "tallystick-job/2"
+FORMAT_3 = "tallystick-job/3"
+# By the format version of the commitment, from 1.
+FORMATS = (FORMAT, FORMAT_2, FORMAT_3)
 MANIFEST = "job.json"
 PROGRAM = "program.txt"
 STATE0 = "state0.safetensors"

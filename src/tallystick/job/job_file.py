@@ -22,7 +22,7 @@ from tallystick.errors import CorruptFileError, UsageError
 from tallystick.job.format2 import commitment_members, read_commitment
 from tallystick.job.job import (
     FORMAT,
-    FORMAT_2,
+    FORMATS,
     MANIFEST,
     Evaluation,
     Job,
@@ -46,7 +46,7 @@ def job_manifest(job: Job) -> Manifest:
         "commitment": _commitment_members(job.commitment),
         "evaluation": None,
         "fills": {name: float_hex(value) for name, value in job.fills.items()},
-        "format": FORMAT if first else FORMAT_2,
+        "format": FORMATS[job.commitment.format_version - 1],
         "forward": job.forward_digest.hex() if job.forward_digest else None,
         "job_digest": job.digest.hex(),
         "recipe": job.recipe,
@@ -108,7 +108,7 @@ def load_job(directory: Path) -> Job:
             f"{directory} is not a job: it has no {MANIFEST}.",
             "Make one with `tallystick job new`.",
         )
-    content = load_manifest(path, "job manifest", FORMAT, FORMAT_2)
+    content = load_manifest(path, "job manifest", *FORMATS)
     top = Members(content, partial(_malformed, path))
     first = content["format"] == FORMAT
     top.only(
@@ -119,7 +119,10 @@ def load_job(directory: Path) -> Job:
     contract = c.of("contract", str)
     parse_contract(contract)
     try:
-        commitment = _read_first(c, contract) if first else read_commitment(c, contract)
+        if first:
+            commitment: Commitment = _read_first(c, contract)
+        else:
+            commitment = read_commitment(c, contract, FORMATS.index(content["format"]) + 1)
         scalars = {
             name: _read_scalar(table, top) for name, table in top.child("scalars").value.items()
         }

@@ -13,8 +13,9 @@ from pathlib import Path
 from tallystick.commit.data import DataSchema
 from tallystick.commit.job import JobCommitment2
 from tallystick.commit.records import is_long, records_root
+from tallystick.commit.stream import RUN_ON, SHUFFLED, DataSet, JobProgram, Stream
 from tallystick.commit.tensor import Array
-from tallystick.commit.timetable import DataSet, JobProgram, Timetable, Turn
+from tallystick.commit.timetable import Timetable, Turn
 from tallystick.data.frozen import Frozen
 from tallystick.disk.files import share_or_copy
 from tallystick.disk.tensorfile import write_tensors
@@ -38,27 +39,37 @@ _LEAST_INTERVAL = 5
 
 @dataclass(frozen=True)
 class Part:
-    """A program, and what it reads (COMMITMENTS 7.6.1)."""
+    """A program, and what it reads (COMMITMENTS 7.6.1, 7.7.1)."""
 
     name: str
     program: Program
-    data: int | None
+    stream: Stream
     batch_size: int
     micro_batches: int = 1
-    by_pass: bool = False
-    first: int = 0
+
+    @classmethod
+    def alone(
+        cls,
+        name: str,
+        program: Program,
+        data: int | None,
+        batch_size: int,
+        micro_batches: int = 1,
+        by_pass: bool = False,
+        first: int = 0,
+    ) -> Part:
+        """A program with a stream of its own."""
+        stream = Stream(name, data, batch_size, by_pass, RUN_ON, first)
+        return cls(name, program, stream, batch_size, micro_batches)
+
+    @property
+    def data(self) -> int | None:
+        return self.stream.data
 
     def entry(self) -> JobProgram:
         """The program as the commitment names it."""
-        return JobProgram(
-            self.name,
-            self.program.digest(),
-            self.data,
-            self.batch_size,
-            self.micro_batches,
-            self.by_pass,
-            self.first,
-        )
+        digest = self.program.digest()
+        return JobProgram(self.name, digest, self.stream, self.batch_size, self.micro_batches)
 
 
 @dataclass(frozen=True)
@@ -73,6 +84,12 @@ class Records:
     columns: Mapping[str, Array]
     order_seed: int
     frozen: Frozen | None = None
+    order: str = SHUFFLED
+
+    @property
+    def count(self) -> int:
+        """The number of records."""
+        return len(next(iter(self.columns.values())))
 
     @property
     def root(self) -> bytes:
@@ -83,8 +100,7 @@ class Records:
 
     def entry(self) -> DataSet:
         """The data set as the commitment names it."""
-        count = len(next(iter(self.columns.values())))
-        return DataSet(self.name, self.root, count, self.order_seed)
+        return DataSet(self.name, self.root, self.count, self.order_seed, self.order)
 
     def write(self, path: Path) -> None:
         """Write the records' file. Raises StorageError."""
@@ -116,7 +132,12 @@ class Parts:
         if len(self.programs) != 1 or len(self.data) != 1 or self.slots:
             return False
         (first,), (records,) = self.programs, self.data
-        return not first.program.section and not first.first and not is_long(records.schema)
+        return (
+            not first.program.section
+            and not first.stream.first
+            and self.timetable().plain
+            and not is_long(records.schema)
+        )
 
 
 def interval_for(timetable: Timetable) -> int:
@@ -186,8 +207,8 @@ def with_validation(
     return Parts(
         (
             *trained,
-            Part(VALIDATE, passed, len(parts.data), batch_size, by_pass=True),
-            Part(DECIDE, decided, None, 1, by_pass=True),
+            Part.alone(VALIDATE, passed, len(parts.data), batch_size, by_pass=True),
+            Part.alone(DECIDE, decided, None, 1, by_pass=True),
         ),
         (*parts.data, held_out),
         (*rounds, Turn(len(steps), batches), Turn(len(steps) + 1, 1)),

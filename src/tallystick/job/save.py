@@ -124,7 +124,7 @@ def save_job(
     check_state(state, program.state_types)
     order_seed = seed if order_seed is None else order_seed
     records = Records(TRAIN, schema, columns, order_seed, kept)
-    parts = Parts((Part(STEP, program, 0, size, captured.micro_batches or 1),), (records,))
+    parts = Parts((Part.alone(STEP, program, 0, size, captured.micro_batches or 1),), (records,))
     evaluation, held = evaluation_of(schema, validation, eval_program, evaluate_every)
     if stop_rule is not None:
         if evaluation is None or eval_program is None or held is None:

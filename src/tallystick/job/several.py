@@ -100,7 +100,7 @@ def save_several(
     sets, reads = _data(steps, data, own_data or {}, seed)
     parts = Parts(
         tuple(
-            Part(
+            Part.alone(
                 name,
                 with_slots(step.program, _others(slots, step.program)),
                 reads[name],

@@ -111,13 +111,13 @@ class ShareTask:
         entry = c.timetable.programs[occasion.program]
         parts, program = self.share.parts, self.share.program
         if entry.data is None:
-            part = Part(NAME, program, None, 1, first=occasion.number)
+            part = Part.alone(NAME, program, None, 1, first=occasion.number)
             return Parts((part,), ())
-        rows = entry.batch_size // entry.micro_batches
+        rows = entry.rows
         indices = c.timetable.indices(occasion)[parts.start * rows : parts.stop * rows]
         batch = batch_columns(self.job.columns_of[entry.data], indices)
         count, seed = len(indices), c.timetable.data[entry.data].order_seed
-        part = Part(NAME, program, 0, count, first=occasion.number)
+        part = Part.alone(NAME, program, 0, count, first=occasion.number)
         schema = self.job.schemas[entry.data]
         places = _places(seed, count, occasion.number)
         columns = {name: _at(array, places) for name, array in batch.items()}

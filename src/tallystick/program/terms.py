@@ -105,7 +105,7 @@ class Terms:
             expand(program, entry.micro_batches)
         except UsageError as error:
             return error.message.rstrip(".")
-        size = entry.batch_size // entry.micro_batches
+        size = entry.rows
         schema = self.schema_of(number)
         fields = () if schema is None else schema.fields
         if program.batch_types != {f.name: TensorType(f.dtype, (size, *f.shape)) for f in fields}:

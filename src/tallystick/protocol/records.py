@@ -10,7 +10,7 @@ import numpy as np
 from tallystick.commit.data import DataSchema, Field
 from tallystick.commit.job import JobCommitment
 from tallystick.commit.records import PartProof, part_bytes, place_of
-from tallystick.commit.timetable import DataSet
+from tallystick.commit.stream import DataSet
 from tallystick.program.ir import split_batch
 from tallystick.protocol.bodies import Body, PartBody, RecordBody
 from tallystick.protocol.facts import Facts
@@ -48,7 +48,7 @@ def wanted_record(facts: Facts, step: int, name: str, element: int) -> Wanted:
     label, micro_batch = split_batch(name)
     field = next(f for f in schema.fields if f.name == label)
     place, inside = divmod(element, field.header.elements)
-    place += micro_batch * (program.batch_size // program.micro_batches)
+    place += micro_batch * program.rows
     index = timetable.record(occasion, place)
     return Wanted(program.data, data, schema, index, field, inside)
 

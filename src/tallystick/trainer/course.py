@@ -96,7 +96,9 @@ class Course:
             example = _example(held.records, held.batch_size)
             given = {
                 "validation": held.records,
-                "eval_program": capture_eval(self.module, held.loss, example, self.contract),
+                "eval_program": capture_eval(
+                    self.module, held.loss, example, self.contract, committed=True
+                ),
                 "evaluate_every": held.every,
                 "stop_rule": held.rule,
             }

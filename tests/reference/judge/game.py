@@ -292,7 +292,8 @@ class Referee:
         field, _, part = name.removeprefix("batch.").partition("#")
         terms = self.terms
         entry = terms.entries[terms.at(self.step)[0]]
-        records = terms.data[entry["data"]]
+        reads = terms.stream_of(terms.at(self.step)[0])["data"]
+        records = terms.data[reads]
         each = elements(dict(records.schema)[field])
         w = width(kind[0])
         row = element // each + int(part or 0) * (entry["batch_size"] // entry["micro_batches"])
@@ -303,7 +304,7 @@ class Referee:
             data, proof = found[0]
             inner: list[bytes] = []
         else:
-            found = yield from asked({0: ask.part(entry["data"], index, number, length)})
+            found = yield from asked({0: ask.part(reads, index, number, length)})
             data, inner, proof = found[0]
         leaf = leaf_hash(data)
         proved = True

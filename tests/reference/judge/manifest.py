@@ -1,4 +1,4 @@
-"""The manifest of a job (COMMITMENTS 7.1 to 7.5, 7.6.10)."""
+"""The manifest of a job (COMMITMENTS 7.1 to 7.5, 7.6.10, 7.7.7)."""
 
 from __future__ import annotations
 
@@ -21,12 +21,13 @@ from reference.judge.encoding import (
 )
 from reference.judge.json_members import contract_of, decimal, members, whole, word
 from reference.judge.manifest_2 import check_commitment_2, job_digest_2
+from reference.judge.manifest_3 import check_commitment_3, job_digest_3
 from reference.judge.merkle import Type, size
 
 TOP = (
     "format commitment job_digest scalars {} fills recipe evaluation forward about manifest_digest"
 )
-FORMATS = {"tallystick-job/1": "schema", "tallystick-job/2": "schemas"}
+FORMATS = {"tallystick-job/1": 1, "tallystick-job/2": 2, "tallystick-job/3": 3}
 DIGESTS = "program_digest genesis_root data_root scalars_digest".split()
 NUMBERS = {
     "format_version": (1, 1),
@@ -156,14 +157,13 @@ def read_manifest(data: bytes) -> dict[str, Any]:
     m = canonical_json(data)
     if not isinstance(m, dict) or not isinstance(m.get("format"), str):
         raise RefusedError("no format")
-    schema = FORMATS.get(m["format"])
-    if schema is None:
+    version = FORMATS.get(m["format"])
+    if version is None:
         raise RefusedError("another format")
-    members(m, TOP.format(schema).split(), "manifest")
-    first = schema == "schema"
-    c = check_commitment(m["commitment"]) if first else check_commitment_2(m["commitment"])
+    members(m, TOP.format("schema" if version == 1 else "schemas").split(), "manifest")
+    c = (check_commitment, check_commitment_2, check_commitment_3)[version - 1](m["commitment"])
     check_others(m)
-    if first:
+    if version == 1:
         schema_of(m["schema"])
     else:
         if not isinstance(m["schemas"], list) or len(m["schemas"]) != len(c["data"]):
@@ -172,7 +172,8 @@ def read_manifest(data: bytes) -> dict[str, Any]:
             schema_of(one, 2**30)
     if scalars_digest(m["scalars"]) != digest_of(c["scalars_digest"]):
         raise RefusedError("other scalars")
-    if (job_digest(c) if first else job_digest_2(c)) != digest_of(m["job_digest"]):
+    digest = (job_digest, job_digest_2, job_digest_3)[version - 1](c)
+    if digest != digest_of(m["job_digest"]):
         raise RefusedError("another job digest")
     rest = dumped({k: v for k, v in m.items() if k != "manifest_digest"}).encode()
     if sha(tag("manifest/1") + blob(rest)) != digest_of(m["manifest_digest"]):
@@ -181,25 +182,31 @@ def read_manifest(data: bytes) -> dict[str, Any]:
 
 
 def job_of(m: dict[str, Any]) -> dict[str, Any]:
-    """The commitment of a manifest that was read, as one of format 2, digests as bytes: a job of
-    format 1 has one program, which every step executes."""
+    """The commitment of a manifest that was read, as one of format 3, digests as bytes: a job of
+    format 1 has one program, which every step executes, and in format 2 each is a stream."""
     c = m["commitment"]
     seeds = {"rng_seed": int(c["rng_seed"]), "genesis_root": digest_of(c["genesis_root"])}
-    if c["format_version"] == 2:
+    if c["format_version"] > 1:
         data = [
             {**d, "root": digest_of(d["root"]), "order_seed": int(d["order_seed"])}
             for d in c["data"]
         ]
         programs = [{**p, "digest": digest_of(p["digest"])} for p in c["programs"]]
-        turns = [(t["program"], t["steps"]) for t in c["schedule"]]
+        streams = c.get("streams")
+        if streams is None:
+            streams = [{**p, "end": "run on"} for p in programs]
+            programs = [{**p, "stream": number} for number, p in enumerate(programs)]
         schemas = [schema_of(s, 2**30) for s in m["schemas"]]
-        return {**c, **seeds, "data": data, "programs": programs, "schedule": turns,
+        return {**c, **seeds, "data": data, "programs": programs, "streams": streams,
                 "schemas": schemas}  # fmt: skip
     root, seed = digest_of(c["data_root"]), int(c["order_seed"])
     records = {"root": root, "record_count": c["record_count"], "order_seed": seed}
     program = {
-        "digest": digest_of(c["program_digest"]), "data": 0, "batch_size": c["batch_size"],
-        "micro_batches": 1, "by_pass": False, "first": 0,
+        "digest": digest_of(c["program_digest"]), "stream": 0, "batch_size": c["batch_size"],
+        "micro_batches": 1,
     }  # fmt: skip
-    return {**c, **seeds, "data": [records], "programs": [program], "schedule": [(0, 1)],
-            "schemas": [schema_of(m["schema"])], "stop_on_slot": False}  # fmt: skip
+    stream = {"data": 0, "batch_size": c["batch_size"], "by_pass": False, "end": "run on",
+              "first": 0}  # fmt: skip
+    return {**c, **seeds, "data": [records], "programs": [program], "streams": [stream],
+            "schedule": [{"program": 0, "steps": 1}], "schemas": [schema_of(m["schema"])],
+            "stop_on_slot": False}  # fmt: skip

@@ -38,10 +38,9 @@ def truth(value: Any, what: str) -> bool:
     return value
 
 
-def check_commitment_2(value: Any) -> dict[str, Any]:
-    """7.6.1, 7.6.10."""
-    c = members(value, MEMBERS, "commitment")
-    whole(c["format_version"], 2, 2, "format version")
+def check_rest(c: dict[str, Any], version: int) -> None:
+    """The members that formats 2 and 3 have alike."""
+    whole(c["format_version"], version, version, "format version")
     contract_of(c["contract"])
     for n in ("genesis_root", "scalars_digest"):
         digest_of(c[n])
@@ -52,6 +51,12 @@ def check_commitment_2(value: Any) -> dict[str, Any]:
     whole(c["checkpoint_interval"], 1, U40, "checkpoint_interval")
     truth(c["stop_on_non_finite"], "a stop rule")
     truth(c["stop_on_slot"], "a stop rule")
+
+
+def check_commitment_2(value: Any) -> dict[str, Any]:
+    """7.6.1, 7.6.10."""
+    c = members(value, MEMBERS, "commitment")
+    check_rest(c, 2)
     data = [members(d, DATA, "data set") for d in listed(c["data"], 0, 64, "data sets")]
     for d in data:
         digest_of(d["root"])
@@ -115,6 +120,11 @@ def job_digest_2(c: dict[str, Any]) -> bytes:
         out += text(p["name"]) + digest_of(p["digest"])
         out += u64(0 if p["data"] is None else p["data"] + 1) + u64(p["batch_size"])
         out += u64(p["micro_batches"]) + u8(p["by_pass"]) + u64(p["first"])
+    return digest_from(out, c)
+
+
+def digest_from(out: bytes, c: dict[str, Any]) -> bytes:
+    """The job digest, from the number of turns on."""
     out += u64(len(c["schedule"]))
     for t in c["schedule"]:
         out += u64(t["program"]) + u64(t["steps"])

@@ -9,6 +9,7 @@ from typing import Any
 
 from reference.judge.encoding import RefusedError, sha, tag, text, u64
 from reference.judge.manifest import job_of, read_manifest
+from reference.judge.manifest_3 import batch_of, batches_before
 from reference.judge.merkle import Type, digest_of_bytes, header, size
 from reference.judge.programs import Node as Node
 from reference.judge.programs import Program as Program
@@ -28,6 +29,7 @@ class Records:
 
     def __init__(self, data: dict[str, Any], schema: list[tuple[str, Type]]) -> None:
         self.root, self.count, self.seed = data["root"], data["record_count"], data["order_seed"]
+        self.sequential = data.get("order") == "sequential"
         self.schema = schema
         self.size = sum(size(t) for _, t in schema)
         self.long = self.size > LONG
@@ -61,8 +63,10 @@ class Records:
         return sha(tag(kind) + self.schema_digest() + u64(self.count) + tree)
 
     def ordered(self, p: int) -> int:
-        """π(e, q) of place p of the order (8.4)."""
+        """π(e, q) of place p of the order (7.7.4, 8.4)."""
         epoch, x = p // self.count, p % self.count
+        if self.sequential:
+            return x
         key = sha(tag("order/1") + u64(self.seed))[:8]
         k = struct.unpack("<II", key)
         a = math.isqrt(self.count)
@@ -97,7 +101,9 @@ class Terms:
         self.slot_stops: bool = job["stop_on_slot"]
         self.format: int = job["format_version"]
         self.entries: list[dict[str, Any]] = job["programs"]
-        self.turns: list[tuple[int, int]] = job["schedule"]
+        self.streams: list[dict[str, Any]] = job["streams"]
+        self.turns = [(t["program"], t["steps"]) for t in job["schedule"]]
+        self.before = batches_before(job)
         self.scalars = manifest["scalars"]
         sets = zip(job["data"], job["schemas"], strict=True)
         self.data = [Records(data, schema) for data, schema in sets]
@@ -122,7 +128,8 @@ class Terms:
             raise RefusedError("another contract")
         if entry["micro_batches"] > 1 and not program.section:
             raise RefusedError("micro-batches without a section")
-        schema = [] if entry["data"] is None else self.data[entry["data"]].schema
+        reads = self.stream_of(number)["data"]
+        schema = [] if reads is None else self.data[reads].schema
         rows = entry["batch_size"] // entry["micro_batches"]
         batch = {f"batch.{n}": (dtype, (rows, *shape)) for n, (dtype, shape) in schema}
         if program.of_kind("batch") != batch:
@@ -145,20 +152,25 @@ class Terms:
         if self.slot_stops and stop != ("bool", ()):
             raise RefusedError("no slot that stops")
 
+    def stream_of(self, number: int) -> dict[str, Any]:
+        return self.streams[self.entries[number]["stream"]]
+
     def rows(self, number: int) -> int:
-        """The rows of a table that a program reads (7.6.5)."""
-        own = [steps for program, steps in self.turns if program == number]
-        if self.entries[number]["by_pass"]:
-            return max(own)
+        """The rows of a table that a program reads (7.6.5, 7.7.6)."""
+        stream = self.entries[number]["stream"]
+        own = [self.entries[program]["stream"] == stream for program, _ in self.turns]
+        turns = list(zip(own, self.before, (steps for _, steps in self.turns), strict=True))
+        if self.streams[stream]["by_pass"]:
+            return max(before + steps for mine, before, steps in turns if mine)
         cycle = sum(steps for _, steps in self.turns)
-        left, rows = self.steps % cycle, self.steps // cycle * sum(own)
-        for program, steps in self.turns:
-            rows += min(left, steps) if program == number else 0
+        left, rows = self.steps % cycle, 0
+        for mine, _, steps in turns:
+            rows += self.steps // cycle * steps + min(left, steps) if mine else 0
             left -= min(left, steps)
         return rows
 
     def at(self, step: int) -> tuple[int, int]:
-        """(program, batch number) of a step (7.6.3)."""
+        """(program, batch number) of a step (7.6.3, 7.7.3)."""
         cycle = sum(steps for _, steps in self.turns)
         whole, left = divmod(step, cycle)
         turn = 0
@@ -166,12 +178,12 @@ class Terms:
             left -= self.turns[turn][1]
             turn += 1
         number = self.turns[turn][0]
-        entry = self.entries[number]
-        if entry["by_pass"]:
-            return number, left
-        in_cycle = sum(steps for program, steps in self.turns if program == number)
-        earlier = sum(steps for program, steps in self.turns[:turn] if program == number)
-        return number, entry["first"] + whole * in_cycle + earlier + left
+        stream, own = self.stream_of(number), self.entries[number]["stream"]
+        j = self.before[turn] + left
+        if stream["by_pass"]:
+            return number, j
+        in_cycle = sum(n for program, n in self.turns if self.entries[program]["stream"] == own)
+        return number, stream["first"] + whole * in_cycle + j
 
     def program_at(self, step: int) -> Program:
         return self.programs[self.at(step)[0]]
@@ -185,17 +197,19 @@ class Terms:
         number, j = self.at(step)
         if name == "rng":
             seed = self.rng_seed
-            if number:
-                word = tag("program-seed/1") + u64(seed) + text(self.entries[number]["name"])
+            if self.entries[number]["stream"]:
+                name = self.stream_of(number)["name"]
+                word = tag("program-seed/1") + u64(seed) + text(name)
                 seed = struct.unpack("<Q", sha(word)[:8])[0] % 2**63
             return digest_of_bytes(("i64", (2,)), struct.pack("<qq", seed, j))
         value = self.scalars[name.removeprefix("scalar.")]
-        value = value[j - self.entries[number]["first"]] if isinstance(value, list) else value
+        value = value[j - self.stream_of(number)["first"]] if isinstance(value, list) else value
         return digest_of_bytes(("f64", ()), struct.pack("<d", _number(value)))
 
     def record_at(self, step: int, place: int) -> int:
-        """Which record the batch of a step has at a place (7.6.4)."""
+        """Which record the batch of a step has at a place (7.6.4, 7.7.4)."""
         number, j = self.at(step)
-        entry = self.entries[number]
-        p = j * entry["batch_size"] + place
-        return p if entry["by_pass"] else self.data[entry["data"]].ordered(p)
+        stream = self.stream_of(number)
+        records = self.data[stream["data"]]
+        p = batch_of(stream, records.count, j)[0] + place
+        return p if stream["by_pass"] else records.ordered(p)

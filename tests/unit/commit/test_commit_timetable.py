@@ -20,8 +20,9 @@ from tallystick.commit.records import (
     prove_part,
     records_root,
 )
+from tallystick.commit.stream import DataSet, JobProgram
 from tallystick.commit.tensor import DTYPES, Array
-from tallystick.commit.timetable import DataSet, JobProgram, Timetable, Turn, program_seed
+from tallystick.commit.timetable import Timetable, Turn, program_seed
 from tallystick.errors import CounterpartyError, UsageError
 from tallystick.limits import LIMITS
 
@@ -48,7 +49,7 @@ def timetables(draw: st.DrawFn) -> Timetable:
         if by_pass and data is not None:
             assume(longest * v * rows <= sets[data].record_count)
         first = 0 if by_pass else draw(st.sampled_from([0, 1, 17, 2**40]))
-        programs.append(JobProgram(f"p{number}", ZERO, data, v * rows, v, by_pass, first))
+        programs.append(JobProgram.alone(f"p{number}", ZERO, data, v * rows, v, by_pass, first))
     return Timetable(tuple(programs), sets, turns)
 
 
@@ -154,7 +155,7 @@ def test_programs_have_random_seeds_of_their_own(t: Timetable, seed: int) -> Non
 
 
 def test_a_timetable_that_does_not_fit_is_refused() -> None:
-    step, data = JobProgram("step", ZERO, 0, 2), DataSet("train", ZERO, 4, 0)
+    step, data = JobProgram.alone("step", ZERO, 0, 2), DataSet("train", ZERO, 4, 0)
     for programs, sets, turns in (
         ((), (data,), (Turn(0, 1),)),
         ((step,), (data,), ()),
@@ -164,8 +165,8 @@ def test_a_timetable_that_does_not_fit_is_refused() -> None:
         ((step,), (data,), (Turn(1, 1),)),
         ((step,), (data,), (Turn(0, 0),)),
         ((step,), (data,), (Turn(0, 1 << 40), Turn(0, 1))),
-        ((step, JobProgram("idle", ZERO, None, 1)), (data,), (Turn(0, 1),)),
-        ((JobProgram("step", ZERO, 0, 2, by_pass=True),), (data,), (Turn(0, 3),)),
+        ((step, JobProgram.alone("idle", ZERO, None, 1)), (data,), (Turn(0, 1),)),
+        ((JobProgram.alone("step", ZERO, 0, 2, by_pass=True),), (data,), (Turn(0, 3),)),
     ):
         with pytest.raises(UsageError):
             Timetable(programs, sets, turns)

@@ -262,7 +262,7 @@ def _programs_of(job: Job, built: Built) -> tuple[list[Program], dict[str, Array
         Records(data.name, schema, columns, data.order_seed)
         for data, schema, columns in zip(timetable.data, job.schemas, job.columns_of, strict=True)
     ]
-    parts = Parts((Part(STEP, step, 0, timetable.programs[0].batch_size),), (records[0],))
+    parts = Parts((Part.alone(STEP, step, 0, timetable.programs[0].batch_size),), (records[0],))
     every, size = timetable.turns[0].steps, timetable.programs[1].batch_size
     rule = rule_of(job.texts[-1])
     parts = with_validation(parts, built.eval_program, records[1], size, every, rule)

@@ -204,6 +204,7 @@ class Preparation:
     def step(self, request: Request, traced: Trace) -> CapturedStep:
         """The captured step of that trace. Raises as `capture`."""
         b = Builder(resolve_contract(self.contract))
+        request = replace(request, changed=traced.changed)
         with uncompiled(self.module):
             step = emit_step(
                 b, self.model, request, traced, self.rules, self.clip, self.micro, self.trains
@@ -287,7 +288,7 @@ def _captured(
         tuple(sorted(set(request.trained) - step.trained)),
         FirstStep(
             request,
-            lambda: _finish(b, outputs | step.gradients | step.updated, step.carried),
+            lambda: _finish(b, outputs | step.gradients | step.updated | step.before, step.carried),
             lambda: _probes(model, request, step.rules, program.contract, micro),
             {path: child.training for path, child in model.module.named_modules()},
             step.updates,
@@ -326,6 +327,7 @@ def _capture_without_step(
     batch: Mapping[str, Any],
     collect: Callable[[Any], dict[str, Tensor]],
     contract: str,
+    may_change: bool = True,
 ) -> Program:
     module = original(module)
     meta = meta_batch(batch)
@@ -333,10 +335,16 @@ def _capture_without_step(
         model = Model.of(module)
         with _evaluation_mode(module):
             traced = settled_trace(model.request(run, meta), collect)
+    if traced.changed and not may_change:
+        raise UsageError(
+            f"The validation loss changes the parameter {min(traced.changed)}, and a pass of "
+            "committed validation changes none.",
+            "Give a validation loss that only computes (validation_loss=...).",
+        )
     b = Builder(contract)
     state = declare(b, model, {}, meta)
     outputs = lower(b, traced, state)
-    kept = {name: v for name, v in outputs.items() if not name.startswith("buffer.")}
+    kept = {name: v for name, v in outputs.items() if not name.startswith(("buffer.", "param."))}
     return _finish(b, kept)
 
 
@@ -348,16 +356,21 @@ def capture_eval(
     *,
     has_updates: bool = False,
     loss_over: str = MEAN,
+    committed: bool = False,
 ) -> Program:
     """The loss of a batch in evaluation mode (no dropout), as a program without next state.
 
     It reads the `param.` and `buffer.` slots of the training state. `has_updates` says that `loss`
     is a step function: its updates do nothing here. With `loss_over` "sum" it returns (sum, count),
-    as for `capture` with micro-batches. Output: `loss`, the batch's own quotient then.
+    as for `capture` with micro-batches. Output: `loss`, the batch's own quotient then. What the
+    loss changes in place is changed for the batch alone; of a `committed` validation such a change
+    of a parameter is refused.
     """
     run: Any = without_updates(loss) if has_updates else loss  # type: ignore[arg-type]
     collect = mean_of_sums if loss_over == SUM else loss_and_metrics
-    return _capture_without_step(module, run, batch, collect, resolve_contract(contract))
+    return _capture_without_step(
+        module, run, batch, collect, resolve_contract(contract), not committed
+    )
 
 
 def capture_forward(

@@ -93,8 +93,10 @@ class FirstStep:
         except TallystickError as error:
             return f"the program's first step failed: {error.message}"
         updated = {k[8:]: v for k, v in step.outputs.items() if k.startswith("updated.")}
+        before = {k[7:]: v for k, v in step.outputs.items() if k.startswith("before.")}
         inputs = replace(inputs, updated=updated)
-        reason = compare_updates(self.updates, self._stepped(step, inputs), wide)
+        begun = dict(inputs.state) | {f"param.{name}": v for name, v in before.items()}
+        reason = compare_updates(self.updates, self._stepped(step, inputs, begun), wide)
         if reason is not None:
             return reason
         try:
@@ -106,7 +108,7 @@ class FirstStep:
             text = str(error).splitlines()
             return f"the module does not run in float64: {text[0] if text else type(error)}"
         assert step.loss is not None
-        kept = {k[7:]: v for k, v in step.state.items() if k.startswith("buffer.")}
+        kept = {k[7:]: v for k, v in step.state.items() if k.startswith("buffer.")} | before
         ours = Results(float(step.loss), self._gradients(step.outputs), kept)
         if not math.isfinite(exact.loss):
             return "the module's loss is not finite in float64"
@@ -155,8 +157,9 @@ class FirstStep:
             inputs.rng if program.uses_rng else None,
         )
 
-    def _stepped(self, step: StepResult, inputs: Inputs) -> Stepped:
-        """The program's step by update; of one update the new parameters are the next state's."""
+    def _stepped(self, step: StepResult, inputs: Inputs, begun: Mapping[str, Array]) -> Stepped:
+        """The program's step by update, from the slots `begun`; of one update the new parameters
+        are the next state's."""
         gradients: list[dict[str, Array]] = []
         updated: list[dict[str, Array]] = []
         for number, update in enumerate(self.updates):
@@ -166,7 +169,7 @@ class FirstStep:
                 n: step.outputs[f"updated.{at}{n}"] if at else step.state[f"param.{n}"]
                 for n in update.names
             })  # fmt: skip
-        return Stepped(inputs.state, step.state, gradients, updated, inputs.scalars)
+        return Stepped(begun, step.state, gradients, updated, inputs.scalars)
 
     def _torchs(self, dtype: torch.dtype, inputs: Inputs, shake: int | None = None) -> Results:
         if self.micro is None:

@@ -58,6 +58,7 @@ def _autocast_is_on() -> bool:
     return bool(torch._C._is_any_autocast_enabled())
 
 
+_SET_DATA = vars(torch._C.TensorBase)["data"].__set__
 # Where a recorded number may be a tensor without another meaning: each rounds it to the tensor's
 # type first.
 _WITH_NUMBERS = frozenset({
@@ -150,8 +151,20 @@ class GuardedLowering(Lowering):
         self.table[Tensor.new_tensor] = self._new_tensor
         for sized in (torch.arange, torch.full, torch.zeros, torch.ones, torch.empty):
             self.table[sized] = functools.partial(self._sized, sized)
+        self.table[_SET_DATA] = self._set_data
         for clamp in (torch.clamp, torch.clip, Tensor.clamp, Tensor.clip):
             self.table[clamp] = self._clamp
+
+    def _set_data(self, tensor: Tensor, value: Tensor) -> None:
+        """`tensor.data = value`: the content of a parameter or buffer is another one."""
+        if (tensor.shape, tensor.dtype) != (value.shape, value.dtype):
+            raise UsageError(
+                f"The model gives a tensor {tuple(tensor.shape)} the data of {tuple(value.shape)}"
+                f"{here()}.",
+                "Keep the shape and the type of parameters and buffers.",
+            )
+        with torch.no_grad():
+            tensor.detach().copy_(value)
 
     def _released(self, func: Any, floats: bool, value: Any) -> Any:
         """A recorded number among a call's arguments as torch takes it: a tensor of the trace, of
@@ -341,11 +354,25 @@ def carry_hooks(real: Mapping[str, Tensor], placed: Mapping[str, Tensor]) -> Non
             tensor.register_hook(hook)  # type: ignore[no-untyped-call]
 
 
-class Placed:
-    """The tensors in the parameters' places; the forward pass must leave them alone."""
+class ParametersChangedError(Exception):
+    """A trace whose forward pass changes the parameters `names` in place."""
 
-    def __init__(self, parameters: Mapping[str, Tensor]) -> None:
-        self.parameters = parameters
+    def __init__(self, names: frozenset[str]) -> None:
+        super().__init__(", ".join(sorted(names)))
+        self.names = names
+
+
+class Placed:
+    """The tensors in the parameters' places.
+
+    The forward pass may change those that are `expected` to change, in place: the trace has given
+    them memory of their own.
+    """
+
+    def __init__(
+        self, parameters: Mapping[str, Tensor], expected: frozenset[str] = frozenset()
+    ) -> None:
+        self.parameters, self.expected = parameters, expected
         self.before = {name: self._look(tensor) for name, tensor in parameters.items()}
 
     @staticmethod
@@ -353,7 +380,9 @@ class Placed:
         return tensor.untyped_storage()._cdata, tensor._version, tensor.requires_grad
 
     def check(self, found: Mapping[str, Tensor]) -> None:
-        """Raises UsageError where the forward pass changed a parameter, or put in another one."""
+        """Raises UsageError where the forward pass put in another parameter or froze one, and
+        ParametersChangedError where it changed one that was not expected to change."""
+        changed = set()
         for name in sorted(set(found) | set(self.parameters)):
             if found.get(name) is not self.parameters.get(name):
                 raise UsageError(
@@ -366,12 +395,15 @@ class Placed:
                     f"The model {'un' if needs else ''}freezes the parameter {name} while it runs.",
                     "Set requires_grad before capture.",
                 )
-            if (storage, version) != self.before[name][:2]:
+            if storage != self.before[name][0]:
                 raise UsageError(
-                    f"The model changes the parameter {name} while it runs.",
-                    "Only the optimizer changes parameters: make it a buffer, or compute with a "
-                    "changed copy.",
+                    f"The model puts another tensor into the parameter {name} while it runs.",
+                    "Change it in place, under torch.no_grad(): with copy_, mul_, clamp_.",
                 )
+            if version != self.before[name][1]:
+                changed.add(name)
+        if unexpected := changed - self.expected:
+            raise ParametersChangedError(frozenset(unexpected))
 
 
 def check_buffers(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> None:

@@ -88,7 +88,9 @@ def shape_of(traced: Trace) -> Shape:
     """What the trace is beside its numbers, and where these come from."""
     place: dict[fx.Node, int] = {}
     sources: list[Source] = []
-    told: list[str] = [repr((traced.inputs, traced.outputs, traced.updates))]
+    told: list[str] = [
+        repr((traced.inputs, traced.outputs, traced.updates, sorted(traced.changed)))
+    ]
 
     def noted(_: Any, source: Source) -> _Number:
         sources.append(source)

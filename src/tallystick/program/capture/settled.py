@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import random
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from tallystick.errors import TallystickError, UsageError
+from tallystick.program.capture.guard import ParametersChangedError
 from tallystick.program.capture.schema import op_name
 from tallystick.program.capture.source import Blame
 from tallystick.program.capture.trace import Request, Trace, trace
@@ -188,7 +190,21 @@ def settled_trace(request: Request, collect: Collect) -> Trace:
 
     The second trace begins with what the first left in the module. So a cache that is filled
     once may stay, where the program is the same with it. Then the module is put back.
+    The trace's `changed` are the parameters that the forward pass changes in place.
     """
+    while True:
+        try:
+            return _settled(request, collect)
+        except ParametersChangedError as error:
+            if request.groups is not None:
+                raise UsageError(
+                    f"The model changes the parameter {min(error.names)} while it runs.",
+                    "In a step with several optimizers only those change parameters.",
+                ) from None
+            request = replace(request, changed=request.changed | error.names)
+
+
+def _settled(request: Request, collect: Collect) -> Trace:
     state = PythonState(request.module)
     try:
         before = state.look()

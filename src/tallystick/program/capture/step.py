@@ -37,8 +37,9 @@ class Step:
     """A step in the builder: next state, other outputs, gradients, and the optimizers' needs.
 
     `updates` are the optimizers' steps in order. `updated` are the parameters after each of
-    several, which the comparison of the first step reads. `carried` are slots that each micro-batch
-    hands to the next.
+    several, and `before` those that the forward pass changed as the update gets them: the
+    comparison of the first step reads both. `carried` are slots that each micro-batch hands to the
+    next.
     """
 
     next_state: dict[str, Value]
@@ -49,6 +50,7 @@ class Step:
     trained: set[str]
     updates: tuple[Update, ...]
     updated: dict[str, Value] = field(default_factory=dict)
+    before: dict[str, Value] = field(default_factory=dict)
     carried: dict[str, Value] = field(default_factory=dict)
 
     def averaged(self, b: Builder, ema: EMA) -> Step:
@@ -84,13 +86,21 @@ def emit_step(
     outputs = lower(b, traced, state)
     gradients = {k: outputs.pop(f"grad.{k}") for k in trained}
     carried: dict[str, Value] = {}
+    changed_before = {f"param.{k}": outputs.pop(f"param.{k}") for k in sorted(request.changed)}
+    if micro is not None and changed_before:
+        raise UsageError(
+            f"The forward pass changes the parameter {min(request.changed)}: what it would be "
+            "after several micro-batches is not settled.",
+            "Change it once in a step: with one micro-batch, without accumulation.",
+        )
     if micro is not None:
         carried = carried_nodes(b, carried_buffers(model.module, state, outputs, micro))
         outputs, gradients = _folded(b, micro, outputs | carried, gradients)
     scalars = update_scalars(optimizer, trains)
     values = {name: b.scalar(name) for name in scalars}
-    changed, metrics = emit_update(b, optimizer, state, gradients, clip, values, trains)
-    next_state = {name: outputs.pop(name, value) for name, value in state.items()} | changed
+    begun = state | changed_before
+    changed, metrics = emit_update(b, optimizer, begun, gradients, clip, values, trains)
+    next_state = {name: outputs.pop(name, value) for name, value in begun.items()} | changed
     return Step(
         next_state,
         _with_metrics(outputs, {f"metric.{k}": v for k, v in metrics.items()}),
@@ -99,6 +109,7 @@ def emit_step(
         scalars,
         set(trained),
         (Update(trains, optimizer, tuple(trained), clip),),
+        before={name.replace("param.", "before.", 1): v for name, v in changed_before.items()},
         carried=carried,
     )
 

@@ -171,8 +171,8 @@ def gradient_name(number: int, parameter: str) -> str:
 
 @dataclass
 class Results:
-    """Of one run: the loss, gradients by parameter, the buffers after it, and outputs in order,
-    each with its module. `count` is what a summed loss is to be divided by."""
+    """Of one run: the loss, gradients by parameter, the buffers and changed parameters after it,
+    and outputs in order, each with its module. `count` is what a summed loss is divided by."""
 
     loss: float
     gradients: dict[str, Array]
@@ -252,6 +252,7 @@ def torch_step(
                 updates = _Updates(request.groups, parameters, updated)
             body = Body(module, request.of_batch(updates))
             returned, _, after = call_with(body, placed, given)
+            after |= {k: parameters[k] for k in request.changed}
             named = collect(returned)
             loss, count = named["loss"], named.get("count")
             if updates is not None:

@@ -29,6 +29,7 @@ from tallystick.program.capture.constants import has_content
 from tallystick.program.capture.explain import add_line, explained
 from tallystick.program.capture.guard import (
     GuardedLowering,
+    ParametersChangedError,
     Placed,
     carry_hooks,
     check_buffers,
@@ -62,6 +63,8 @@ class Trace:
     uses: list[Use] = field(default_factory=list)
     # The group of each update in the step, and the parameters that it changes.
     updates: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
+    # The parameters that the forward pass changes in place, without groups.
+    changed: frozenset[str] = frozenset()
     # The run itself, with its mutation, which a second one is compared with.
     run: Recorder | None = field(default=None, repr=False, compare=False)
 
@@ -186,6 +189,8 @@ class Request:
     probes: list[str] | None = None
     groups: Groups | None = None
     at: At | None = None
+    # The parameters that the forward pass changes in place: their next state begins with that.
+    changed: frozenset[str] = frozenset()
 
     def of_batch(self, update: Updates | None, numbers: Any = None) -> BatchLoss:
         """`run` of a module and a batch, with `update` and the step's numbers where it takes them.
@@ -220,7 +225,8 @@ def trace(
 
     `collect` turns the run's result into named tensors; with trained parameters one of them is
     `loss`. Outputs: those names, `grad.<name>`, and `buffer.<name>` for every buffer; with groups
-    `grad.<number of the update>.<name>`, and `param.<name>` for every parameter.
+    `grad.<number of the update>.<name>`, and `param.<name>` for every parameter. Without groups
+    `param.<name>` for each that the request says is changed.
     Raises UsageError when the model cannot be traced or draws randomness of its own.
     """
     refuse_around()
@@ -233,6 +239,7 @@ def trace(
     sources["rng"] = torch.empty(2, dtype=torch.int64, device=META)
     updates: list[tuple[str, tuple[str, ...]]] = []
     numbers, record = (None, Record()) if request.at is None else request.at.recorded()
+    storages: dict[int, str] = {}
     recorder = Recorder(before.run if before else None)
     real: dict[str, Tensor] = {f"module.{k}": v for k, v in request.module.named_parameters()}
     real |= {f"module.{k}": v for k, v in request.module.named_buffers()}
@@ -241,14 +248,15 @@ def trace(
         given = dict(zip(sources, flat, strict=True))
         parameters = {}
         for k in request.parameters:
-            # Updates change a clone, so that the input stays the old state.
-            own = given[f"param.{k}"].clone() if request.groups else given[f"param.{k}"]
+            # What changes is a clone, so that the input stays the old state.
+            changes = request.groups is not None or k in request.changed
+            own = given[f"param.{k}"].clone() if changes else given[f"param.{k}"]
             parameters[k] = own.detach().requires_grad_(k in request.trained)
         placed = {f"module.{k}": v for k, v in parameters.items()}
         # A clone, so that a mutated buffer is a new value and the input stays the old state.
         placed |= {f"module.{k}": given[f"buffer.{k}"].clone() for k in request.buffers}
         batch = Batch({k: given[f"batch.{k}"] for k in request.batch})
-        placed_parameters = Placed(parameters)
+        placed_parameters = Placed(parameters, request.changed)
         carry_hooks(dict(request.module.named_parameters()), parameters)
         stand_ins = {id(real[k]): v for k, v in placed.items() if k in real}
         # A second run is only compared: the first one's places are told.
@@ -290,6 +298,9 @@ def trace(
                     if g is not None
                 }
         outputs |= {f"buffer.{k}": buffers[k] for k in request.buffers}
+        if request.groups is None:
+            outputs |= {f"param.{k}": parameters[k] for k in sorted(request.changed)}
+            storages.update({t.untyped_storage()._cdata: k for k, t in parameters.items()})
         names[:] = list(outputs)
         return [value.detach() for value in outputs.values()]
 
@@ -305,6 +316,8 @@ def trace(
             if before and recorder.repeats and (names, updates) == (before.outputs, before.updates):
                 return before
             graph = recorder.graph
+            if unexpected := _written(graph, storages) - request.changed:
+                raise ParametersChangedError(unexpected)
             result = Trace(
                 graph,
                 list(sources),
@@ -313,13 +326,14 @@ def trace(
                 _origins(graph, lines),
                 record.uses,
                 updates,
+                request.changed,
                 recorder,
             )
             return _without_mutation(result, examples)
     except UsageError as error:
         add_line(error)
         raise
-    except TallystickError:
+    except (TallystickError, ParametersChangedError):
         raise
     except Exception as error:
         raise explained(error, request.batch) from error
@@ -330,6 +344,26 @@ def _mutates(graph: torch.fx.Graph) -> bool:
         isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
         for node in graph.nodes
     )
+
+
+def _written(graph: torch.fx.Graph, storages: Mapping[int, str]) -> frozenset[str]:
+    """The parameters, by their memory, that an operator of the graph changes in place.
+
+    `parameter.data` has the memory, and no version in common with the parameter.
+    """
+    found = set()
+    for node in graph.nodes:
+        target = node.target
+        if not isinstance(target, torch._ops.OpOverload) or not target._schema.is_mutable:
+            continue
+        for argument, value in zip(target._schema.arguments, node.args, strict=False):
+            if argument.alias_info is None or not argument.alias_info.is_write:
+                continue
+            for one in value if isinstance(value, (list, tuple)) else (value,):
+                made = one.meta.get("val") if isinstance(one, torch.fx.Node) else None
+                if isinstance(made, Tensor):
+                    found.add(storages.get(made.untyped_storage()._cdata, ""))
+    return frozenset(found - {""})
 
 
 def _shares_memory(target: torch._ops.OpOverload) -> bool:

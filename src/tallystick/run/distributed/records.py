@@ -17,7 +17,7 @@ def records_of(job: Job, step: int, parts: range) -> dict[str, np.ndarray]:
     entry = timetable.programs[occasion.program]
     if entry.data is None:
         return {}
-    rows = entry.batch_size // entry.micro_batches
+    rows = entry.rows
     indices = timetable.indices(occasion)[parts.start * rows : parts.stop * rows]
     columns = batch_columns(job.columns_of[entry.data], indices)
     for name, array in columns.items():

@@ -7,6 +7,8 @@ from typing import Any
 
 from tallystick.commit.checkpoint import run_root
 from tallystick.commit.signing import verify_run
+from tallystick.commit.stream import SEQUENTIAL, JobProgram
+from tallystick.commit.timetable import Timetable
 from tallystick.job.job import Job
 from tallystick.job.job_file import load_job
 from tallystick.kernels.environment import exact_environment
@@ -50,6 +52,7 @@ def inspect_job(directory: Path) -> dict[str, Any]:
                 "micro_batches": p.micro_batches,
                 "by_pass": p.by_pass,
                 "first": p.first,
+                **_beyond_two(timetable, p),
             }
             for p in timetable.programs
         ],
@@ -64,6 +67,18 @@ def inspect_job(directory: Path) -> dict[str, Any]:
         "nodes": len(job.program.nodes),
         "about": job.about,
     }
+
+
+def _beyond_two(timetable: Timetable, program: JobProgram) -> dict[str, Any]:
+    """What a job of format 3 says besides of a program: the stream that it reads, the end of that
+    stream's epochs, and the order of its records (COMMITMENTS 7.7)."""
+    if timetable.plain:
+        return {}
+    stream = program.stream
+    order = SEQUENTIAL if stream.by_pass else None
+    if stream.data is not None and order is None:
+        order = timetable.data[stream.data].order
+    return {"stream": stream.name, "end": stream.end, "order": order}
 
 
 def _continues(job: Job) -> dict[str, Any] | None:
@@ -123,7 +138,7 @@ def inspect_run(directory: Path) -> dict[str, Any]:
         "signer": signer,
         "signature": "valid" if envelope is not None else "absent",
         "loss": list(found.training),
-        "loss_of": {name: list(losses) for name, losses in found.by_program.items()},
+        "loss_of": {name: list(losses) for name, losses in found.by_stream.items()},
         "validation": [{"step": s, "loss": loss} for s, loss in found.validation],
         "log_bytes": store.log_bytes(),
         "followed": followed and followed.as_dict(),

@@ -16,12 +16,12 @@ from tallystick.job.job import Job
 @dataclass(frozen=True)
 class Series:
     """`training` has the loss of each training step; `validation` pairs of a number of training
-    steps and the loss of the pass after them. `by_program` has the training losses of each program
-    that trains."""
+    steps and the loss of the pass after them. `by_stream` has the training losses of each stream
+    whose programs train; in formats 1 and 2 that is each such program."""
 
     training: tuple[float, ...]
     validation: tuple[tuple[int, float], ...]
-    by_program: dict[str, tuple[float, ...]]
+    by_stream: dict[str, tuple[float, ...]]
 
 
 def series(job: Job, losses: Sequence[float], evaluations: Sequence[tuple[int, float]]) -> Series:
@@ -29,17 +29,17 @@ def series(job: Job, losses: Sequence[float], evaluations: Sequence[tuple[int, f
     losses beside the run, by step."""
     timetable = job.commitment.timetable
     training: list[float] = []
-    by_program: dict[str, list[float]] = {p.name: [] for p in timetable.programs if not p.by_pass}
+    by_stream: dict[str, list[float]] = {s.name: [] for s in timetable.streams if not s.by_pass}
     validation: list[tuple[int, float]] = []
     for step, loss in enumerate(losses):
         if trains(timetable, step):
             training.append(loss)
-            by_program[timetable.programs[timetable.at(step).program].name].append(loss)
+            by_stream[timetable.programs[timetable.at(step).program].stream.name].append(loss)
         elif decides(timetable, step):
             validation.append((len(training), loss))
     if not any(program.by_pass for program in timetable.programs):
         validation = list(evaluations)
-    named = {name: tuple(found) for name, found in by_program.items()}
+    named = {name: tuple(found) for name, found in by_stream.items()}
     return Series(tuple(training), tuple(validation), named)
 
 

@@ -75,7 +75,7 @@ def summary(job: Job, store: RunStore, journal: Journal, signer: str, seconds: f
         seconds=seconds,
         log_bytes=store.log_bytes(),
         followed=follow_report(content),
-        losses_of=found.by_program,
+        losses_of=found.by_stream,
         convicted_before=tuple(_convicted(content.sessions)),
     )
 

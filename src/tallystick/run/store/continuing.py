@@ -114,11 +114,7 @@ def _later(job: Job, done: int) -> Timetable:
             f"The run ended inside of a turn, after {done} of its steps.",
             "Only a run that ends after a whole cycle of training and validation is continued.",
         )
-    programs = tuple(
-        p if p.by_pass else replace(p, first=p.first + timetable.count(n, done))
-        for n, p in enumerate(timetable.programs)
-    )
-    return replace(timetable, programs=programs)
+    return timetable.after(done)
 
 
 def _scalars(

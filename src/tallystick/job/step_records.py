@@ -1,0 +1,42 @@
+"""Which records a step of a job reads (COMMITMENTS 7.6.4, 7.7.4)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from tallystick.commit.timetable import Timetable
+from tallystick.errors import UsageError
+
+
+@dataclass(frozen=True)
+class StepRecords:
+    """The batch of one step: the records `numbers`, in order (int64, shape (batch,)), of the job's
+    data set `data`. `program` is the program that the step executes.
+
+    For a step that reads no batch `data` is None, and there are no numbers.
+    """
+
+    program: str
+    data: str | None
+    numbers: npt.NDArray[np.int64]
+
+
+def step_records(timetable: Timetable, steps: int, step: int) -> StepRecords:
+    """The records of step `step`, from 0, of a run of `steps` steps.
+
+    Raises UsageError for a step that the run has not.
+    """
+    if isinstance(step, bool) or not isinstance(step, int) or not 0 <= step < steps:
+        raise UsageError(
+            f"The job has no step {step!r}.",
+            f"Its steps are 0 to {steps - 1}, those of its passes counted.",
+        )
+    at = timetable.at(step)
+    data = timetable.data_of(at.program)
+    name = timetable.programs[at.program].name
+    if data is None:
+        return StepRecords(name, None, np.empty(0, np.int64))
+    return StepRecords(name, data.name, timetable.indices(at))

@@ -1,0 +1,236 @@
+"""A signed run of the grid beside its plain loop: from every committed state one step in plain torch.
+
+The plain loop runs in float64, in float32, and in float64 from parameters that are shaken by up to
+2⁻²² of each number. Before each step parameters, buffers and moments are those that the run
+committed to; the random numbers are the contract's. The next committed state may differ from
+float64's by 16 times the largest error of the others, and the small floors below (PROGRAM 5.9).
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from grid.case import Case, Loop, Order
+from torch import Tensor
+
+from tallystick.errors import TallystickError
+from tallystick.job.job_file import load_job
+from tallystick.program.capture.plain import original
+from tallystick.program.capture.torch_step import _Eager, default_dtype
+from tallystick.run.execute.engine import Engine
+from tallystick.run.show.series import trains
+from tallystick.trainer.records import rebuilt
+
+TIMES, UPDATE, WHOLE, ITSELF = 16.0, 2.0**-13, 2.0**-18, 2.0**-21
+SHAKE, SHAKEN = 2.0**-22, 2
+_MOMENTS = {
+    "exp_avg": ("m",),
+    "exp_avg_sq": ("v",),
+    "momentum_buffer": ("buf",),
+    "square_avg": ("v",),
+    "grad_avg": ("avg",),
+    "sum": ("sum",),
+}
+
+
+@dataclass
+class Outcome:
+    """What became of a case: "as written", "different", "refused" or "error"."""
+
+    case: str
+    outcome: str
+    detail: str = ""
+    order: str = ""
+    worst: float = 0.0  # the largest distance, in units of what is allowed
+    steps: int = 0
+
+
+@dataclass
+class Step:
+    """A training step of the run: its inputs, and the committed states around it."""
+
+    batch: dict[str, np.ndarray]
+    key: tuple[int, int]
+    records: np.ndarray
+    before: dict[str, np.ndarray]
+    after: dict[str, np.ndarray] = field(default_factory=dict)
+
+
+def committed(run: Any) -> list[Step]:
+    """The training steps of a signed run, executed again from its job."""
+    job = load_job(Path(run.directory) / "job")
+    engine = Engine(job, job.verify())
+    timetable = job.commitment.timetable
+    steps: list[Step] = []
+    while engine.step < run.steps:
+        training = trains(timetable, engine.step)
+        if training:
+            batch, _, key = engine._inputs()
+            at = timetable.at(engine.step)
+            records = timetable.indices(at) if batch else np.zeros(0, np.int64)
+            steps.append(Step(copy.deepcopy(batch), key, records, _slots(engine)))
+        engine.run()
+        if training:
+            steps[-1].after = _slots(engine)
+    assert engine.root() == run.final_state_root
+    return steps
+
+
+def _slots(engine: Engine) -> dict[str, np.ndarray]:
+    return {name: np.array(array) for name, array in engine.state.slots.items()}
+
+
+class Side:
+    """The plain loop in one dtype; `shake` says by which seed its parameters are shaken."""
+
+    def __init__(self, loop: Loop, dtype: torch.dtype, shake: int | None) -> None:
+        self.loop, self.dtype = loop, dtype
+        self.drawn = None if shake is None else np.random.default_rng(shake)
+        self.module = copy.deepcopy(original(loop.model)).to(dtype)
+        self.queue: list[Any] = []
+        self.optimizers: list[torch.optim.Optimizer] = []
+        form = next(iter(loop.loader())) if loop.loader else None
+        self.form = form
+        with default_dtype(dtype):
+            self.running = loop.plain(self.module, self._batches())
+
+    def _batches(self) -> Iterator[Any]:
+        while True:
+            yield self.queue.pop(0)
+
+    def _tensor(self, array: np.ndarray) -> Tensor:
+        made = torch.from_numpy(np.array(array))
+        return made.to(self.dtype) if made.is_floating_point() else made
+
+    def give(self, step: Step) -> None:
+        """Put the step's micro-batches in the queue, in the form of the script's loader."""
+        size = self.loop.epochs_say.batch
+        count = len(step.records)
+        for start in range(0, count, size):
+            part = {k: self._tensor(v[start : start + size]) for k, v in step.batch.items()}
+            self.queue.append(part if self.form is None else rebuilt(self.form, part))
+
+    def force(self, state: dict[str, np.ndarray]) -> None:
+        """The committed parameters, buffers and moments in the places of the loop's."""
+        names = {}
+        with torch.no_grad():
+            for name, parameter in self.module.named_parameters():
+                names[id(parameter)] = name
+                value = self._tensor(state[f"param.{name}"])
+                if self.drawn is not None:
+                    noise = self.drawn.uniform(-1.0, 1.0, tuple(value.shape))
+                    value = value * (1.0 + SHAKE * torch.from_numpy(noise).to(self.dtype))
+                parameter.data.copy_(value)
+            for name, buffer in self.module.named_buffers():
+                if f"buffer.{name}" in state:
+                    buffer.data.copy_(self._tensor(state[f"buffer.{name}"]))
+            for optimizer in self.optimizers:
+                for parameter, held in optimizer.state.items():
+                    name = names.get(id(parameter))
+                    for key, kinds in _MOMENTS.items():
+                        for kind in kinds:
+                            found = state.get(f"opt.{kind}.{name}")
+                            if found is not None and isinstance(held.get(key), Tensor):
+                                held[key].copy_(self._tensor(found).reshape(held[key].shape))
+
+    def step(self, step: Step) -> dict[str, np.ndarray]:
+        """One step of the plain loop; parameters and buffers after it."""
+        self.force(step.before)
+        self.give(step)
+        eager = _Eager(step.key, self.dtype, {})
+        with default_dtype(self.dtype), torch.enable_grad(), eager.installed():
+            found = next(self.running)
+        self.optimizers = list(found) if isinstance(found, (tuple, list)) else [found]
+        self.queue.clear()
+        own = {f"param.{n}": p for n, p in self.module.named_parameters()}
+        own |= {f"buffer.{n}": b for n, b in self.module.named_buffers()}
+        return {n: t.detach().to(torch.float64).numpy().copy() for n, t in own.items()}
+
+
+def _distance(one: np.ndarray, other: np.ndarray) -> float:
+    return float(np.linalg.norm((one.astype(np.float64) - other).reshape(-1)))
+
+
+def worst_of(step: Step, exact: dict[str, np.ndarray], others: list[dict[str, np.ndarray]]) -> Any:
+    """The slot that lies farthest out, in units of what is allowed; and by how much."""
+    moved = {n: _distance(step.before[n], exact[n]) for n in exact if n in step.before}
+    whole = math.sqrt(sum(d * d for n, d in moved.items() if n.startswith("param.")))
+    most, where = 0.0, ""
+    for name, moving in moved.items():
+        own = max(_distance(other[name], exact[name]) for other in others)
+        size = float(np.linalg.norm(exact[name].reshape(-1)))
+        allowed = TIMES * own + UPDATE * moving + WHOLE * whole + ITSELF * size + 1e-30
+        found = _distance(step.after[name], exact[name])
+        if not found <= most * allowed:
+            most, where = found / allowed, name
+    return most, where
+
+
+def order_of(steps: list[Step], say: Order, updates: int) -> str:
+    """ "same", or how the records of the run differ from the script's order and ends of epochs."""
+    if len(steps) != updates:
+        return f"{len(steps)} updates, the script makes {updates}"
+    seen = [int(r) for step in steps for r in step.records]
+    per_epoch = say.records // say.batch * say.batch if say.drop_last else say.records
+    for start in range(0, len(seen), per_epoch):
+        epoch = seen[start : start + per_epoch]
+        if not say.shuffled and epoch != list(range(len(epoch))):
+            return f"records {epoch[:8]} where the script reads in sequence"
+        if len(set(epoch)) != len(epoch):
+            return "an epoch has a record twice"
+    ends = np.cumsum([len(step.records) for step in steps])
+    for epoch in range(1, len(seen) // per_epoch + 1):
+        if epoch * per_epoch not in ends:
+            return "an update runs across the end of an epoch"
+    return "same"
+
+
+def measured(case: Case, out: Path) -> Outcome:
+    """Run the case; what became of it."""
+    loop = case.make()
+    try:
+        run = loop.signed(out)
+    except TallystickError as error:
+        return Outcome(case.name, "refused", str(error))
+    except Exception as error:  # the point of the measurement
+        return Outcome(case.name, "error", f"{type(error).__name__}: {error}")
+    if case.face == "reproducible":
+        from grid.eager import measured_eager
+
+        return measured_eager(case, run)
+    return compared(case, run)
+
+
+def compared(case: Case, run: Any) -> Outcome:
+    """The run beside its plain loop."""
+    steps = committed(run)
+    loop = case.make()
+    order = order_of(steps, loop.epochs_say, loop.updates)
+    for name, tensor in original(loop.model).named_parameters():
+        if not np.array_equal(tensor.detach().numpy(), steps[0].before[f"param.{name}"]):
+            return Outcome(case.name, "different", f"state[0] has another {name}", order)
+    loops = [case.make() for _ in range(2 + SHAKEN)]
+    exact = Side(loops[0], torch.float64, None)
+    sides = [Side(loops[1], torch.float32, None)]
+    sides += [Side(loops[2 + i], torch.float64, i) for i in range(SHAKEN)]
+    most = 0.0
+    for number, step in enumerate(steps):
+        try:
+            true = exact.step(step)
+            others = [side.step(step) for side in sides]
+        except StopIteration:
+            return Outcome(case.name, "different", f"the script ends before step {number}", order)
+        found, where = worst_of(step, true, others)
+        most = max(most, found)
+        if not found <= 1.0:
+            text = f"step {number}: {where} is {found:.3g} times what is allowed away"
+            return Outcome(case.name, "different", text, order, found, number)
+    outcome = "as written" if order == "same" else "different"
+    return Outcome(case.name, outcome, "" if order == "same" else "order", order, most, len(steps))
