@@ -3,10 +3,10 @@ job, to a signed run, and back into the module."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
@@ -14,6 +14,7 @@ from torch import nn
 from tallystick.api import PathLike, PrivateKey, train
 from tallystick.cli.output import note
 from tallystick.commit.tensor import Array
+from tallystick.commit.timetable import MOST_PROGRAMS
 from tallystick.disk.anew import refuse_strangers
 from tallystick.disk.files import remove_tree
 from tallystick.disk.regular import present
@@ -22,23 +23,24 @@ from tallystick.job.job import JOB_DIRECTORY, MANIFEST, Job
 from tallystick.job.job_file import load_job
 from tallystick.job.save import save_job
 from tallystick.numerics.contracts import ORDERED_1
-from tallystick.program.capture.api import capture, capture_eval
+from tallystick.program.capture.api import Preparation, capture_eval, prepare
+from tallystick.program.capture.by_step import captured_by_step
+from tallystick.program.capture.known import Steps
+from tallystick.program.update import Clip
 from tallystick.program.validation import StopRule
 from tallystick.run.execute.listener import Listener
 from tallystick.run.show.summary import RunSummary
 from tallystick.trainer.weights import load_weights
 
-if TYPE_CHECKING:
-    from tallystick.program.capture.trace import BatchLoss
-
 JOB, RUN = "job", "run"
+_VALIDATES = "a pass of validation is no step of the training"
 
 
 @dataclass(frozen=True)
 class Validation:
     """Held-out records, their loss, and when it is taken: after each `every` training steps."""
 
-    loss: BatchLoss
+    loss: Callable[..., Any]
     records: Mapping[str, Array]
     batch_size: int
     every: int
@@ -50,11 +52,12 @@ class Course:
     """A training: `steps` updates of `module` over batches of `batch_size` of the `records`.
 
     `loss(module, batch)` gets a dict of tensors, or with `loss_over="sum"` returns (sum, count), as
-    for `tallystick.capture`. `records` maps a name to an array (N, *shape of one record).
+    for `tallystick.capture`. `records` maps a name to an array (N, *shape of one record). With
+    `numbers`, those that are known of each step, both losses get them as a last argument.
     """
 
     module: nn.Module
-    loss: BatchLoss
+    loss: Callable[..., Any]
     records: Mapping[str, Array]
     optimizer: Any
     batch_size: int
@@ -68,6 +71,7 @@ class Course:
     seed: int = 0
     order_seed: int | None = None
     contract: str = ORDERED_1
+    numbers: Steps | None = None
 
     @property
     def record_count(self) -> int:
@@ -77,27 +81,25 @@ class Course:
         self, directory: Path, compare_first_step: bool = True, overwrite: bool = False
     ) -> Job:
         """Write the job. Raises the errors of `capture` and `save_job`."""
-        accumulated: dict[str, Any] = {}
-        if self.micro_batches > 1:
-            accumulated = {"micro_batches": self.micro_batches, "loss_over": self.loss_over}
-        step = capture(
-            self.module,
-            self.loss,
-            _example(self.records, self.batch_size),
-            self.optimizer,
-            clip_norm=self.clip_norm,
-            clip_value=self.clip_value,
-            contract=self.contract,
-            **accumulated,
-        )
+        prepared = self._prepared()
         held = self.validation
+        if self.numbers is None:
+            request = prepared.request()
+            step = prepared.step(request, prepared.traced(request))
+        else:
+            step = captured_by_step([prepared], self.numbers, most=MOST_PROGRAMS).programs[0]
         given: dict[str, Any] = {}
         if held is not None:
             example = _example(held.records, held.batch_size)
             given = {
                 "validation": held.records,
                 "eval_program": capture_eval(
-                    self.module, held.loss, example, self.contract, committed=True
+                    self.module,
+                    held.loss,
+                    example,
+                    self.contract,
+                    committed=True,
+                    at=None if self.numbers is None else self.numbers.without(_VALIDATES),
                 ),
                 "evaluate_every": held.every,
                 "stop_rule": held.rule,
@@ -113,6 +115,20 @@ class Course:
             compare_first_step=compare_first_step,
             overwrite=overwrite,
             **given,
+        )
+
+    def _prepared(self) -> Preparation:
+        accumulated: dict[str, Any] = {}
+        if self.micro_batches > 1:
+            accumulated = {"micro_batches": self.micro_batches, "loss_over": self.loss_over}
+        return prepare(
+            self.module,
+            self.loss,
+            _example(self.records, self.batch_size),
+            self.optimizer,
+            clip=Clip(self.clip_norm, self.clip_value),
+            contract=self.contract,
+            **accumulated,
         )
 
 

@@ -328,13 +328,14 @@ def _capture_without_step(
     collect: Callable[[Any], dict[str, Tensor]],
     contract: str,
     may_change: bool = True,
+    at: At | None = None,
 ) -> Program:
     module = original(module)
     meta = meta_batch(batch)
     with uncompiled(module):
         model = Model.of(module)
         with _evaluation_mode(module):
-            traced = settled_trace(model.request(run, meta), collect)
+            traced = settled_trace(model.request(run, meta, at=at), collect)
     if traced.changed and not may_change:
         raise UsageError(
             f"The validation loss changes the parameter {min(traced.changed)}, and a pass of "
@@ -357,6 +358,7 @@ def capture_eval(
     has_updates: bool = False,
     loss_over: str = MEAN,
     committed: bool = False,
+    at: At | None = None,
 ) -> Program:
     """The loss of a batch in evaluation mode (no dropout), as a program without next state.
 
@@ -364,12 +366,12 @@ def capture_eval(
     is a step function: its updates do nothing here. With `loss_over` "sum" it returns (sum, count),
     as for `capture` with micro-batches. Output: `loss`, the batch's own quotient then. What the
     loss changes in place is changed for the batch alone; of a `committed` validation such a change
-    of a parameter is refused.
+    of a parameter is refused. With `at` the loss gets those numbers of a step as its last argument.
     """
     run: Any = without_updates(loss) if has_updates else loss  # type: ignore[arg-type]
     collect = mean_of_sums if loss_over == SUM else loss_and_metrics
     return _capture_without_step(
-        module, run, batch, collect, resolve_contract(contract), not committed
+        module, run, batch, collect, resolve_contract(contract), not committed, at
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -29,6 +29,10 @@ class Steps:
     def sources(self, step: int) -> dict[str, Number]:
         """The sources' numbers in training step `step`."""
         return {name: column[step] for name, column in self.columns.items()}
+
+    def without(self, why: str) -> At:
+        """For code that may not read them: refused at their use, because of `why`."""
+        return At(replace(self, refused=dict.fromkeys(self.columns, why)), 0, Names(), None)
 
     def each(self, expression: Expression, steps: Iterable[int]) -> list[Any]:
         """The expression's number in each of `steps`; a `Failed` where it raises."""
@@ -64,8 +68,8 @@ class _StepRecord(Record):
     def _check(self, number: Recorded) -> None:
         for name in sorted(number.expression.sources() & set(self.refused)):
             raise UsageError(
-                f"The loss reads {name}{here()}: {self.refused[name]}.",
-                "Leave it out, or compute with the number of the step or of the epoch.",
+                f"The loss reads the number of the {name}{here()}, and {self.refused[name]}.",
+                "Compute without it there.",
             )
 
     def truth(self, number: Recorded) -> bool:
@@ -129,7 +133,7 @@ class At:
     steps: Steps
     step: int
     names: Names
-    functions: Functions
+    functions: Functions | None
     fixed: bool = False  # a trace has the plain numbers
 
     def plain(self) -> SimpleNamespace:

@@ -203,6 +203,11 @@ class Request:
         return (lambda module, batch: self.run(module, batch, *more)) if more else self.run
 
 
+def _followed(request: Request) -> contextlib.AbstractContextManager[None]:
+    functions = None if request.at is None else request.at.functions
+    return contextlib.nullcontext() if functions is None else functions.followed()
+
+
 def _placed(at: At, rng: Tensor, use: Use) -> Tensor:
     """The tensor of the trace that stands for a number of the step."""
     with torch._C.DisableTorchFunction(), torch.no_grad():
@@ -309,7 +314,7 @@ def trace(
             _capture_settings(),
             torch.enable_grad(),
             traced_as_called(request.module),
-            request.at.functions.followed() if request.at else contextlib.nullcontext(),
+            _followed(request),
         ):
             examples = list(sources.values())
             recorder.run(step, examples)
