@@ -28,8 +28,22 @@ def good_manifest_3(texts: Sequence[str] = TEXTS) -> Manifest:
     c["data"] = [{**d, "order": order} for d, order in zip(
         c["data"], ("shuffled", "sequential"), strict=True)]  # fmt: skip
     c["streams"] = [
-        {"name": "step", "data": 0, "batch_size": 2, "by_pass": False, "end": "short", "first": 0},
-        {"name": "check", "data": 1, "batch_size": 3, "by_pass": True, "end": "short", "first": 0},
+        {
+            "name": "step",
+            "data": 0,
+            "batch_size": 2,
+            "by_pass": False,
+            "epoch_records": 5,
+            "first": 0,
+        },
+        {
+            "name": "check",
+            "data": 1,
+            "batch_size": 3,
+            "by_pass": True,
+            "epoch_records": 7,
+            "first": 0,
+        },
     ]
     names = [
         ("step", 0, 2, 2),
@@ -83,7 +97,7 @@ def _as_format_2(body: Manifest) -> None:
     c = body["commitment"]
     c["data"][1]["order"] = "shuffled"
     for s in c["streams"]:
-        s["end"] = "run on"
+        s["epoch_records"] = None
     c["programs"] = [c["programs"][0], {**c["programs"][2], "stream": 1}]
     c["schedule"] = [{"program": 0, "steps": 4}, {"program": 1, "steps": 2}]
 
@@ -92,7 +106,7 @@ def _alone(body: Manifest) -> None:
     """The step alone, sequential, its batches running on."""
     c = body["commitment"]
     c["data"] = [{**c["data"][0], "order": "sequential"}]
-    c["streams"] = [{**c["streams"][0], "end": "run on"}]
+    c["streams"] = [{**c["streams"][0], "epoch_records": None}]
     c["programs"], c["schedule"] = c["programs"][:1], [{"program": 0, "steps": 1}]
     body["schemas"] = body["schemas"][:1]
 
@@ -109,7 +123,7 @@ GOOD: list[tuple[str, str, Change, Sequence[int]]] = [
     ("a job", "7.7", lambda b: None, range(4)),
     ("a sequential data set", "7.7.1", put(D0 + "order", "sequential"), range(4)),
     ("a step alone whose order is its own", "7.7.1", _alone, [0]),
-    ("a step alone that drops", "7.7.4", _each(_alone, put(S0 + "end", "drop")), [0]),
+    ("a step alone that drops", "7.7.4", _each(_alone, put(S0 + "epoch_records", 4)), [0]),
     ("a stream of another name than its program", "7.7.1",
      _each(_alone, put(D0 + "order", "shuffled"), put(S0 + "name", "s")), [0]),
     ("a stream that begins inside an epoch", "7.7.5",
@@ -124,16 +138,17 @@ GOOD: list[tuple[str, str, Change, Sequence[int]]] = [
      _turns(*_EPOCH, *_PASS, (0, 2), (1, 1), (2, 1)), range(4)),
     ("a pass of one batch, and then one beside it", "7.7.3",
      _turns(*_EPOCH, (2, 1), *_PASS), range(4)),
+    ("an epoch that leaves records out", "7.7.4", put(D0 + "record_count", 1 << 40), range(4)),
     ("fewer records than a batch", "7.7.4",
-     _each(put(D0 + "record_count", 1), _turns((1, 3), (2, 2), (3, 1), (0, 1)),
-           put(C + "steps", 6)), range(4)),
+     _each(put(D0 + "record_count", 1), put(S0 + "epoch_records", 1),
+           _turns((1, 3), (2, 2), (3, 1), (0, 1)), put(C + "steps", 6)), range(4)),
 ]  # fmt: skip
 
 # (name, clause, change, digests that are left as they were)
 REFUSED: list[tuple[str, str, Change, tuple[str, ...]]] = [
     ("order changed under the job digest", "7.7.2", put(D0 + "order", "sequential"), ("job",)),
     ("end changed under the job digest", "7.7.2",
-     _each(_alone, put(S0 + "end", "drop")), ("job",)),
+     _each(_alone, put(S0 + "epoch_records", 4)), ("job",)),
     ("format version 2", "7.7.1", put(C + "format_version", 2), ()),
     ("format version 4", "7.7.1", put(C + "format_version", 4), ()),
     ("format 2 over this commitment", "7.7.7", put("format", "tallystick-job/2"), ()),
@@ -144,10 +159,10 @@ REFUSED: list[tuple[str, str, Change, tuple[str, ...]]] = [
     ("an order that is a number", "7.7.7", put(D0 + "order", 0), BOTH),
     ("no streams", "7.7.1", put(C + "streams", []), ()),
     ("streams missing", "7.7.7", _without(C, "streams"), BOTH),
-    ("a member of a stream missing", "7.7.7", _without(S0, "end"), BOTH),
+    ("a member of a stream missing", "7.7.7", _without(S0, "epoch_records"), BOTH),
     ("a member of a stream too many", "7.7.7", put(S0 + "order", "shuffled"), ()),
-    ("an end of another word", "7.7.7", put(S0 + "end", "run-on"), BOTH),
-    ("an end that is a number", "7.7.7", put(S0 + "end", 2), BOTH),
+    ("an epoch of true records", "7.7.7", put(S0 + "epoch_records", True), ()),
+    ("an epoch that is a word", "7.7.7", put(S0 + "epoch_records", "short"), BOTH),
     ("two streams of one name", "7.7.1", put(S1 + "name", "step"), ()),
     ("a stream's name in upper case", "7.7.1", put(S1 + "name", "Check"), ()),
     ("two streams alike", "7.7.1",
@@ -166,12 +181,12 @@ REFUSED: list[tuple[str, str, Change, tuple[str, ...]]] = [
     ("a stream's batch of none", "7.7.1", put(S0 + "batch_size", 0), ()),
     ("a stream's batch over 2^20", "7.7.1", put(S0 + "batch_size", (1 << 20) + 1), ()),
     ("a batch that its stream has not", "7.7.5", put(P0 + "batch_size", 4), ()),
-    ("a pass that drops", "7.7.1", put(S1 + "end", "drop"), ()),
     ("a pass that begins later", "7.7.1", put(S1 + "first", 1), ()),
     ("an end without records", "7.7.1",
-     _each(_alone, put(S0 + "data", None), put(S0 + "end", "drop")), ()),
-    ("a drop of every record", "7.7.1",
-     _each(_alone, put(S0 + "end", "drop"), put(D0 + "record_count", 1)), ()),
+     _each(_alone, put(S0 + "data", None), put(S0 + "epoch_records", 1)), ()),
+    ("an epoch of more records than there are", "7.7.1",
+     _each(_alone, put(S0 + "epoch_records", 6)), ()),
+    ("an epoch of no records", "7.7.1", put(S0 + "epoch_records", 0), ()),
     ("a set of no records", "7.7.1", put(D0 + "record_count", 0), ()),
     ("last batch over 2^40", "7.7.1", put(S0 + "first", 3 * ((1 << 40) // 3) - 6), ()),
     ("first batch over 2^40", "7.7.1", put(S0 + "first", (1 << 40) + 1), ()),
@@ -191,7 +206,8 @@ REFUSED: list[tuple[str, str, Change, tuple[str, ...]]] = [
     ("a pass over more records than there are, in a turn that no run has", "7.7.4",
      _each(_turns(*_EPOCH, *_PASS, (0, 2), (1, 1), (2, 4)), put(C + "steps", 6)), ()),
     ("a pass of whole batches over more records than there are", "7.7.4",
-     _each(put(S1 + "end", "run on"), put(P3 + "batch_size", 3), _turns(*_EPOCH, *_PASS)), ()),
+     _each(put(S1 + "epoch_records", None), put(P3 + "batch_size", 3),
+           _turns(*_EPOCH, *_PASS)), ()),
     # 7.6.9
     ("a field of another shape", "7.6.9", put("schemas/0/0/shape", [3]), ()),
     ("a text of the other size", "7.6.9",

@@ -13,7 +13,7 @@ from typing import Any
 
 from make_job_2_vectors import digest_from
 
-ORDERS, ENDS = ["shuffled", "sequential"], ["run on", "drop", "short"]
+ORDERS = ["shuffled", "sequential"]
 Job = dict[str, Any]
 
 
@@ -27,7 +27,7 @@ def job_digest_3(m: Any, c: Job) -> bytes:
     out += m.u64(len(c["streams"]))
     for s in c["streams"]:
         out += m.text(s["name"]) + m.u64(0 if s["data"] is None else s["data"] + 1)
-        out += m.u64(s["batch_size"]) + m.u8(int(s["by_pass"])) + m.u8(ENDS.index(s["end"]))
+        out += m.u64(s["batch_size"]) + m.u8(int(s["by_pass"])) + m.u64(s["epoch_records"] or 0)
         out += m.u64(s["first"])
     out += m.u64(len(c["programs"]))
     for p in c["programs"]:
@@ -42,13 +42,13 @@ def batches(m: Any, d: Job, s: Job) -> Iterator[list[int]]:
     own = s["by_pass"] or d["order"] == "sequential"
     left: list[int] = []
     for epoch in count():
-        left += [q if own else m.record_at(seed, epoch, q, n) for q in range(n)]
+        order = [q if own else m.record_at(seed, epoch, q, n) for q in range(n)]
+        left += order[: s["epoch_records"]]
         while len(left) >= b:
             yield left[:b]
             left = left[b:]
-        if s["end"] == "short" and left:
+        if s["epoch_records"] and left:
             yield left
-        if s["end"] != "run on":
             left = []
 
 
@@ -118,8 +118,8 @@ def _set(m: Any, name: str, number: int, seed: int, order: str = "shuffled") -> 
             "order": order}  # fmt: skip
 
 
-def _stream(name: str, data: int | None, size: int, end: str = "run on", **more: Any) -> Job:
-    stream = {"name": name, "data": data, "batch_size": size, "end": end}
+def _stream(name: str, data: int | None, size: int, epoch: int | None = None, **more: Any) -> Job:
+    stream = {"name": name, "data": data, "batch_size": size, "epoch_records": epoch}
     return {**stream, "by_pass": False, "first": 0, **more}
 
 
@@ -145,11 +145,11 @@ def job_3_vectors(m: Any) -> dict[str, Any]:
         "continues": None,
     }  # fmt: skip
     shuffled = {"data": [_set(m, "train", 10, 3)]}
-    dropped = {**shuffled, "streams": [_stream("step", 0, 4, "drop", first=5)]}
+    dropped = {**shuffled, "streams": [_stream("step", 0, 4, 8, first=5)]}
     # The last batch of an epoch of three has two records; first is inside an epoch.
     short: Job = {
         **one, **shuffled,
-        "streams": [_stream("step", 0, 4, "short", first=4)],
+        "streams": [_stream("step", 0, 4, 10, first=4)],
         "programs": [_program(m, "step", 0, 4, 2), _program(m, "step-short", 0, 2)],
         "schedule": _turns((0, 1), (1, 1), (0, 1)), "steps": 31,
     }  # fmt: skip
@@ -160,7 +160,7 @@ def job_3_vectors(m: Any) -> dict[str, Any]:
         **one,
         "data": [_set(m, "train", 11, 3), _set(m, "validation", 7, 0)],
         "streams": [
-            _stream("step", 0, 4, "short"), _stream("validate", 1, 3, "short", by_pass=True),
+            _stream("step", 0, 4, 11), _stream("validate", 1, 3, 7, by_pass=True),
             _stream("decide", None, 1, by_pass=True),
         ],
         "programs": [
@@ -178,7 +178,7 @@ def job_3_vectors(m: Any) -> dict[str, Any]:
         "data": [_set(m, "train", 13, 1), _set(m, "other", 9, 2**63, "sequential")],
         "streams": [
             _stream("critic", 0, 5), _stream("look", 1, 2, by_pass=True),
-            _stream("fill", 1, 4, "drop"),
+            _stream("fill", 1, 4, 8),
         ],
         "programs": [
             _program(m, "warm", 0, 5), _program(m, "look", 1, 2), _program(m, "cold", 0, 5, 5),
@@ -189,9 +189,15 @@ def job_3_vectors(m: Any) -> dict[str, Any]:
         ),
         "rng_seed": str(2**63 - 1), "steps": 30,
     }  # fmt: skip
+    # Of each epoch the first nine records of its order, in micro-batches of three.
+    left_out: Job = {
+        **one, **shuffled, "streams": [_stream("step", 0, 6, 9)],
+        "programs": [_program(m, "step", 0, 6, 2), _program(m, "step-short", 0, 3)],
+        "schedule": _turns((0, 1), (1, 1)),
+    }  # fmt: skip
     # Fewer records than a batch: each epoch is one short batch.
     few: Job = {
-        **one, "data": [_set(m, "train", 3, 8)], "streams": [_stream("step", 0, 5, "short")],
+        **one, "data": [_set(m, "train", 3, 8)], "streams": [_stream("step", 0, 5, 3)],
         "programs": [_program(m, "step", 0, 3, 3)],
     }  # fmt: skip
     changes: list[Job] = [
@@ -204,14 +210,21 @@ def job_3_vectors(m: Any) -> dict[str, Any]:
         {"data": [_set(m, "trained", 10, 2**64 - 1, "sequential")]},
         {"data": [*one["data"], _set(m, "unread", 0, 0)]},
         {"streams": [_stream("steps", 0, 4)]}, {"streams": [_stream("step", None, 4)]},
-        {"streams": [_stream("step", 0, 4, "drop")]}, {"streams": [_stream("step", 0, 4, first=1)]},
+        {"streams": [_stream("step", 0, 4, 8)]}, {"streams": [_stream("step", 0, 4, first=1)]},
         {"streams": [_stream("step", 0, 4, by_pass=True)]},
         {"streams": [_stream("step", 0, 5)], "programs": [_program(m, "step", 0, 5)]},
-        {"streams": [_stream("step", 0, 5, "short")], "programs": [_program(m, "step", 0, 5)]},
+        {"streams": [_stream("step", 0, 5, 10)], "programs": [_program(m, "step", 0, 5)]},
         {"programs": [_program(m, "stepped", 0, 4)]}, {"programs": [_program(m, "step", 0, 4, 2)]},
         {"schedule": _turns((0, 2))}, dropped,
     ]  # fmt: skip
-    jobs = [{**one, **change} for change in changes] + [short, once, validated, shared, few]
+    jobs = [{**one, **change} for change in changes] + [
+        short,
+        once,
+        validated,
+        shared,
+        left_out,
+        few,
+    ]
     return {
         "clause": "7.7",
         "jobs": [{"job": j, "digest": job_digest_3(m, j).hex()} for j in jobs],
@@ -219,7 +232,7 @@ def job_3_vectors(m: Any) -> dict[str, Any]:
             {"job": j, "table_rows": table_rows(j), "rows": rows_of(m, j, steps)}
             for j, steps in (
                 (one, 7), ({**one, **dropped}, 7), (short, 10), (once, 6), (validated, 21),
-                (shared, 37), (few, 4),
+                (shared, 37), (left_out, 8), (few, 4),
             )
         ],
     }  # fmt: skip

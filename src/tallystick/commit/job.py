@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from tallystick.commit.encoding import U64_MAX, Writer, check_hash, encode_name, tag
-from tallystick.commit.stream import ENDS, ORDERS, DataSet, JobProgram, check_range
+from tallystick.commit.stream import ORDERS, DataSet, JobProgram, check_range
 from tallystick.commit.timetable import RNG_SEED_MAX, Timetable, Turn, program_seed
 from tallystick.errors import UnsupportedVersionError, UsageError
 from tallystick.limits import LIMITS
@@ -230,7 +230,7 @@ class JobCommitment2:
         for stream in streams:
             reads = 0 if stream.data is None else stream.data + 1
             out.text(stream.name).u64(reads).u64(stream.batch_size).u8(int(stream.by_pass))
-            out.u8(ENDS.index(stream.end)).u64(stream.first)
+            out.u64(stream.epoch_records or 0).u64(stream.first)
         out.u64(len(self.timetable.programs))
         for program in self.timetable.programs:
             out.text(program.name).hash(program.digest).u64(streams.index(program.stream))

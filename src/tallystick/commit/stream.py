@@ -17,6 +17,8 @@ from tallystick.limits import LIMITS
 MOST_MICRO_BATCHES = 1 << 16
 # In the order of their numbers in the job digest.
 ORDERS = SHUFFLED, SEQUENTIAL = "shuffled", "sequential"
+# What people say of the end of an epoch: a batch goes on in the next one, records that make no
+# whole batch are left out, the last batch is short.
 ENDS = RUN_ON, DROP, SHORT = "run on", "drop", "short"
 
 # A name is part of a file's name.
@@ -75,50 +77,58 @@ class Stream:
 
     `data` is the number of the data set, None for a stream without batches. A stream `by_pass`
     begins anew in each pass, and reads its records in sequence; another one goes on through the
-    whole run, from batch number `first`. `end` says what becomes of an epoch's end.
+    whole run, from batch number `first`. An epoch reads the first `epoch_records` of its order, and
+    its last batch has what is left of them; with None a batch goes on in the next epoch.
     """
 
     name: str
     data: int | None
     batch_size: int
     by_pass: bool = False
-    end: str = RUN_ON
+    epoch_records: int | None = None
     first: int = 0
 
     def __post_init__(self) -> None:
         check_range("batch_size", self.batch_size, 1, LIMITS.batch_size)
         check_range("first batch", self.first, 0, LIMITS.steps)
-        check_choice(f"The end of an epoch of {self.name}", self.end, ENDS)
+        if self.epoch_records is not None:
+            most = 0 if self.data is None else LIMITS.records
+            check_range(
+                f"number of records in an epoch of {self.name}", self.epoch_records, 1, most
+            )
         if self.by_pass and self.first:
             raise UsageError(
                 f"{self.name} begins each pass with its first batch.", "Leave first 0."
             )
-        if (self.data is None and self.end != RUN_ON) or (self.by_pass and self.end == DROP):
-            raise UsageError(
-                f"{self.name} has no epochs that could end by {self.end!r}.", f"Say {RUN_ON!r}."
-            )
 
-    def epoch(self, records: int) -> int:
-        """The batches of an epoch of a stream whose epochs end with a batch (7.7.4)."""
-        return -(-records // self.batch_size) if self.end == SHORT else records // self.batch_size
+    @property
+    def epoch(self) -> int | None:
+        """The batches of an epoch, None where epochs end in the middle of batches (7.7.4)."""
+        return None if self.epoch_records is None else -(-self.epoch_records // self.batch_size)
 
-    def last_size(self, records: int) -> int:
-        """The records of the last batch of an epoch: fewer where its end is short (7.7.4)."""
-        if self.end != SHORT:
+    @property
+    def last_size(self) -> int:
+        """The records of the last batch of an epoch (7.7.4)."""
+        if self.epoch_records is None:
             return self.batch_size
-        return records - (self.epoch(records) - 1) * self.batch_size
+        return (self.epoch_records - 1) % self.batch_size + 1
 
-    def sizes(self, records: int) -> set[int]:
-        """The batch sizes that a program of the stream may have (7.7.5)."""
-        return {self.batch_size, self.last_size(records)}
+    @property
+    def is_uneven(self) -> bool:
+        """True where the last batch of an epoch has fewer records than the others."""
+        return self.last_size < self.batch_size
+
+    def most(self, records: int) -> int:
+        """The steps that a pass over `records` records may have (7.7.4)."""
+        return records // self.batch_size if self.epoch is None else self.epoch
 
     def place(self, number: int, records: int) -> tuple[int, int]:
         """The place in the order at which batch `number` begins, and its size (7.7.4)."""
-        if self.end == RUN_ON:
+        if self.epoch is None or self.epoch_records is None:
             return number * self.batch_size, self.batch_size
-        epoch, number = divmod(number, self.epoch(records))
+        epoch, number = divmod(number, self.epoch)
         begin = number * self.batch_size
-        return epoch * records + begin, min(self.batch_size, records - begin)
+        return epoch * records + begin, min(self.batch_size, self.epoch_records - begin)
 
 
 @dataclass(frozen=True)
@@ -156,13 +166,13 @@ class JobProgram:
         first: int = 0,
     ) -> JobProgram:
         """A program with a stream of its own, as every one of format 2 has (7.6.1)."""
-        stream = Stream(name, data, batch_size, by_pass, RUN_ON, first)
+        stream = Stream(name, data, batch_size, by_pass, None, first)
         return cls(name, digest, stream, batch_size, micro_batches)
 
     @property
     def is_alone(self) -> bool:
         """True where format 2 can say the program and its stream, if no other program reads it."""
-        return self.stream.name == self.name and self.stream.end == RUN_ON
+        return self.stream.name == self.name and self.stream.epoch is None
 
     @property
     def data(self) -> int | None:

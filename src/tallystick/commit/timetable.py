@@ -18,9 +18,7 @@ import numpy.typing as npt
 from tallystick.commit.encoding import Writer, tag
 from tallystick.commit.order import permute, records_at
 from tallystick.commit.stream import (
-    DROP,
     SEQUENTIAL,
-    SHORT,
     SHUFFLED,
     DataSet,
     JobProgram,
@@ -101,17 +99,21 @@ class Timetable:
         )
 
     def _check_stream(self, program: JobProgram) -> None:
-        stream, sizes = program.stream, {program.stream.batch_size}
+        stream = program.stream
         if stream.data is not None:
             check_range(f"data set of {program.name}", stream.data, 0, len(self.data) - 1)
             records = self.data[stream.data].record_count
-            if stream.end == DROP:
-                check_range(f"batch of {stream.name}", stream.batch_size, 1, records)
-            sizes = stream.sizes(records)
-        if program.batch_size not in sizes:
+            if stream.epoch_records is not None and stream.epoch_records > records:
+                raise UsageError(
+                    f"An epoch of {stream.name} has {stream.epoch_records} records, its data set "
+                    f"{records}.",
+                    "An epoch reads each record once at most.",
+                )
+        if program.batch_size not in (stream.batch_size, stream.last_size):
             raise UsageError(
                 f"The program {program.name} has batches of {program.batch_size}, its stream "
-                f"{stream.name} of {' and '.join(map(str, sorted(sizes)))}.",
+                f"{stream.name} of {stream.batch_size}"
+                + (f" and {stream.last_size}." if stream.is_uneven else "."),
                 "Give it a size of its stream.",
             )
 
@@ -123,7 +125,7 @@ class Timetable:
             if not stream.by_pass or stream.data is None:
                 continue
             records = self.data[stream.data].record_count
-            if number + turn.steps > stream.epoch(records):
+            if number + turn.steps > stream.most(records):
                 raise UsageError(
                     f"A pass of {number + turn.steps} batches of {stream.batch_size} has more than "
                     f"the {records} records of its data set.",
@@ -135,17 +137,13 @@ class Timetable:
         """Raise UsageError unless each of `steps` steps executes a program of the size of its batch
         (COMMITMENTS 7.7.5)."""
         for stream in self.streams:
-            if stream.end != SHORT or stream.by_pass or stream.data is None:
-                continue
-            records = self.data[stream.data].record_count
-            epoch = stream.epoch(records)
-            if stream.last_size(records) == stream.batch_size:
+            if stream.by_pass or not stream.is_uneven or stream.epoch is None:
                 continue
             batches = self.batches(stream, self.cycle)
-            if steps > self.cycle and batches % epoch:
+            if steps > self.cycle and batches % stream.epoch:
                 raise UsageError(
                     f"The turns have {batches} batches of {stream.name}, which are no whole epochs "
-                    f"of {epoch}, and are repeated.",
+                    f"of {stream.epoch}, and are repeated.",
                     "Let them have whole epochs, or all steps of the run.",
                 )
         left = min(steps, self.cycle)
@@ -159,21 +157,16 @@ class Timetable:
     def _check_turn(self, turn: Turn, number: int) -> None:
         """Raise UsageError unless the turn's batches, from `number` on, have its program's size."""
         program = self.programs[turn.program]
-        data = self.data_of(turn.program)
-        if data is None or program.stream.end != SHORT:
+        stream = program.stream
+        if stream.epoch is None or not stream.is_uneven:
             return
-        epoch, last = (
-            of(data.record_count) for of in (program.stream.epoch, program.stream.last_size)
-        )
-        ends = (number + turn.steps) // epoch - number // epoch
-        if last != program.stream.batch_size and ends != (
-            turn.steps if program.batch_size == last else 0
-        ):
+        short = (number + turn.steps) // stream.epoch - number // stream.epoch
+        if short != (turn.steps if program.batch_size == stream.last_size else 0):
             raise UsageError(
                 f"The program {program.name}, of batches of {program.batch_size}, has a turn with "
                 "a batch of another size.",
-                f"Every batch but the last one of an epoch has {program.stream.batch_size} "
-                f"records, and that one {last}.",
+                f"Every batch but the last one of an epoch has {stream.batch_size} records, and "
+                f"that one {stream.last_size}.",
             )
 
     # -- steps ---------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from tallystick.disk.manifest import Manifest
 _DATA = ("name", "order_seed", "record_count", "root")
 _PROGRAM = ("batch_size", "digest", "micro_batches", "name")
 _READS = ("by_pass", "data", "first")  # of a program in format 2, of a stream in format 3
-_STREAM = ("batch_size", "end", "name")
+_STREAM = ("batch_size", "epoch_records", "name")
 
 
 def commitment_members(c: JobCommitment2) -> Manifest:
@@ -55,8 +55,7 @@ def commitment_members(c: JobCommitment2) -> Manifest:
     }
     if not two:
         members["streams"] = [
-            {**_reads(s), "batch_size": s.batch_size, "end": s.end, "name": s.name}
-            for s in timetable.streams
+            {**_reads(s), **{name: getattr(s, name) for name in _STREAM}} for s in timetable.streams
         ]
     return members
 
@@ -116,7 +115,7 @@ def _program(entry: Members) -> JobProgram:
     return JobProgram.alone(
         entry.of("name", str),
         entry.hex("digest"),
-        _number(entry),
+        _number(entry, "data"),
         entry.of("batch_size", int),
         entry.of("micro_batches", int),
         entry.of("by_pass", bool),
@@ -124,8 +123,8 @@ def _program(entry: Members) -> JobProgram:
     )
 
 
-def _number(entry: Members) -> int | None:
-    return None if entry.value["data"] is None else entry.of("data", int)
+def _number(entry: Members, name: str) -> int | None:
+    return None if entry.value[name] is None else entry.of(name, int)
 
 
 def _with_streams(c: Members, entries: list[Members]) -> tuple[JobProgram, ...]:
@@ -157,10 +156,10 @@ def _stream(entry: Members) -> Stream:
     entry.only(*_STREAM, *_READS)
     return Stream(
         entry.of("name", str),
-        _number(entry),
+        _number(entry, "data"),
         entry.of("batch_size", int),
         entry.of("by_pass", bool),
-        entry.of("end", str),
+        _number(entry, "epoch_records"),
         entry.of("first", int),
     )
 

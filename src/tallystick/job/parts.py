@@ -13,7 +13,7 @@ from pathlib import Path
 from tallystick.commit.data import DataSchema
 from tallystick.commit.job import JobCommitment2
 from tallystick.commit.records import is_long, records_root
-from tallystick.commit.stream import RUN_ON, SHUFFLED, DataSet, JobProgram, Stream
+from tallystick.commit.stream import SHUFFLED, DataSet, JobProgram, Stream
 from tallystick.commit.tensor import Array
 from tallystick.commit.timetable import Timetable, Turn
 from tallystick.data.frozen import Frozen
@@ -21,6 +21,8 @@ from tallystick.disk.files import share_or_copy
 from tallystick.disk.tensorfile import write_tensors
 from tallystick.errors import UsageError
 from tallystick.job.job import DEFAULT_INTERVAL
+from tallystick.job.turns import pass_period, with_passes
+from tallystick.numerics.types import TensorType
 from tallystick.program.ir import Program
 from tallystick.program.validation import (
     StopRule,
@@ -32,6 +34,7 @@ from tallystick.program.validation import (
 )
 
 STEP, VALIDATE, DECIDE = "step", "validate", "decide"
+VALIDATE_SHORT = "validate-short"
 TRAIN, HELD_OUT = "train", "validation"
 # An interval between checkpoints below this many steps hashes too often.
 _LEAST_INTERVAL = 5
@@ -59,7 +62,7 @@ class Part:
         first: int = 0,
     ) -> Part:
         """A program with a stream of its own."""
-        stream = Stream(name, data, batch_size, by_pass, RUN_ON, first)
+        stream = Stream(name, data, batch_size, by_pass, None, first)
         return cls(name, program, stream, batch_size, micro_batches)
 
     @property
@@ -127,6 +130,11 @@ class Parts:
         return Timetable(programs, tuple(records.entry() for records in self.data), self.turns)
 
     @property
+    def training(self) -> int:
+        """The number of programs that train; they are the first ones."""
+        return sum(not part.stream.by_pass for part in self.programs)
+
+    @property
     def simple(self) -> bool:
         """True where a job of format 1 can say all this."""
         if len(self.programs) != 1 or len(self.data) != 1 or self.slots:
@@ -140,30 +148,43 @@ class Parts:
         )
 
 
+def batch_size_of(batch: Mapping[str, TensorType]) -> int:
+    """The records of a captured batch. Raises UsageError where its tensors differ."""
+    sizes = {t.shape[0] if t.shape else 0 for t in batch.values()}
+    if len(sizes) != 1 or 0 in sizes:
+        raise UsageError(
+            "The captured batch's tensors have different first axes.",
+            "Capture with tensors of shape (batch, ...), the same batch in all.",
+        )
+    return sizes.pop()
+
+
 def interval_for(timetable: Timetable) -> int:
     """A checkpoint interval for the turns, so that every pass ends on a checkpoint."""
-    cycle = timetable.cycle
     if not any(program.by_pass for program in timetable.programs):
         return DEFAULT_INTERVAL
-    divisors = [d for d in range(_LEAST_INTERVAL, DEFAULT_INTERVAL + 1) if cycle % d == 0]
-    return max(divisors, default=cycle)
+    period = pass_period(timetable)
+    divisors = [d for d in range(_LEAST_INTERVAL, DEFAULT_INTERVAL + 1) if period % d == 0]
+    return max(divisors, default=period)
 
 
-def validation_sentence(c: JobCommitment2, held_out: int) -> str:
+def validation_sentence(c: JobCommitment2) -> str:
     """What a person should know of committed validation: its pass, and what it leaves out."""
     timetable = c.timetable
-    every, batches, size = (
-        timetable.trained(timetable.cycle),
-        timetable.turns[-2].steps,
-        timetable.programs[-2].batch_size,
-    )
-    told = f"{batches} batches of {size} after every {every} steps"
-    if left := held_out - batches * size:
+    decide = len(timetable.programs) - 1
+    stream, data = timetable.programs[decide - 1].stream, timetable.data_of(decide - 1)
+    assert data is not None
+    every = timetable.trained(timetable.steps_for(decide, 1))
+    batches = timetable.rows(decide - 1, c.steps)
+    told = f"{batches} batches of {stream.batch_size} after every {every} steps"
+    if stream.is_uneven:
+        told += f", the last one of {stream.last_size}"
+    elif left := data.record_count - batches * stream.batch_size:
         told += f"; the last {left} held-out records are not used"
     if left := timetable.trained(c.steps) % every:
         told += f"; the last {left} steps are not followed by a pass"
     told += f"; a checkpoint every {c.checkpoint_interval} steps, passes counted"
-    if timetable.cycle % c.checkpoint_interval:
+    if pass_period(timetable) % c.checkpoint_interval:
         told += ", so that the best weights cannot be exported"
     return told
 
@@ -175,43 +196,50 @@ def with_validation(
     batch_size: int,
     every: int,
     rule: StopRule,
+    count: int,
+    short: Program | None = None,
 ) -> Parts:
-    """`parts` of step programs, with a pass over `held_out` after every `every` of their steps.
+    """`parts` of step programs, with a pass over `held_out` after every `every` of their `count`
+    steps.
 
-    The pass takes the whole batches of `batch_size` records, in their order. `every` is a whole
-    number of rounds of the turns. Raises UsageError.
+    The pass takes the batches of `batch_size` records, in their order. `short` is the evaluation of
+    a last batch that has fewer (PROGRAM 7.4); without it these records are left out. Raises
+    UsageError.
     """
     steps = parts.programs
-    a_round = sum(turn.steps for turn in parts.turns)
     if every < 1:
         raise UsageError(
             "Committed validation needs a number of steps between passes.",
             "Pass evaluate_every=N, on the command line --evaluate-every N.",
         )
-    if every % a_round:
-        raise UsageError(
-            f"{every} steps between passes are no whole number of rounds of {a_round} steps.",
-            f"Pass evaluate_every={max(1, every // a_round) * a_round}.",
-        )
     if steps[0].program.contract != evaluation.contract:
         raise UsageError("Step and evaluation are under two contracts.", "Capture both under one.")
-    batches = len(next(iter(held_out.columns.values()))) // batch_size
     metrics = metric_names(evaluation)
     slots = validation_slots(metrics)
     types = {name: type_ for name, (type_, _) in slots.items()}
     trained = [replace(step, program=with_slots(step.program, types)) for step in steps]
     state, contract = trained[0].program.state_types, trained[0].program.contract
-    passed = pass_program(evaluation, state)
-    decided = decision_program(contract, state, metrics, batches, rule)
-    rounds = (Turn(0, every),) if len(parts.turns) == 1 else parts.turns * (every // a_round)
+    data, first = len(parts.data), len(trained)
+    batches, last = divmod(held_out.count, batch_size)
+    if short is None:
+        passed = [Part.alone(VALIDATE, pass_program(evaluation, state), data, batch_size, 1, True)]
+        passes = [Turn(first, batches)]
+    else:
+        stream = Stream(VALIDATE, data, batch_size, True, held_out.count)
+        if metric_names(short) != metrics:
+            raise UsageError("The short evaluation has other metrics.", "Capture one loss twice.")
+        passed = [
+            Part(VALIDATE, pass_program(evaluation, state, batch_size), stream, batch_size),
+            Part(VALIDATE_SHORT, pass_program(short, state, last), stream, last),
+        ]
+        passes = [Turn(first, batches), Turn(first + 1, 1)]
+    means = batches if short is None else held_out.count
+    decided = decision_program(contract, state, metrics, means, rule)
+    programs = (*trained, *passed, Part.alone(DECIDE, decided, None, 1, by_pass=True))
     return Parts(
-        (
-            *trained,
-            Part.alone(VALIDATE, passed, len(parts.data), batch_size, by_pass=True),
-            Part.alone(DECIDE, decided, None, 1, by_pass=True),
-        ),
+        programs,
         (*parts.data, held_out),
-        (*rounds, Turn(len(steps), batches), Turn(len(steps) + 1, 1)),
-        {name: first for name, (_, first) in slots.items()},
+        with_passes(parts.turns, every, [*passes, Turn(len(programs) - 1, 1)], count),
+        {name: value for name, (_, value) in slots.items()},
         rule.patience is not None,
     )

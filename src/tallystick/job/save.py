@@ -8,34 +8,30 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tallystick.commit.data import batch_columns
-from tallystick.commit.job import (
-    JobCommitment2,
-)
+from tallystick.commit.job import JobCommitment2
+from tallystick.commit.stream import RUN_ON, SHUFFLED
 from tallystick.commit.tensor import Array
 from tallystick.disk.anew import refuse_taken
 from tallystick.errors import UsageError
 from tallystick.job.columns import Data, schema_for, taken
-from tallystick.job.job import (
-    JOB_DIRECTORY,
-    Job,
-)
+from tallystick.job.first_steps import first_step_reason
+from tallystick.job.job import JOB_DIRECTORY, Job
+from tallystick.job.one_stream import End, with_short
 from tallystick.job.parts import (
     STEP,
     TRAIN,
-    Part,
-    Parts,
     Records,
+    batch_size_of,
     validation_sentence,
     with_validation,
 )
 from tallystick.job.scalars import Schedule, derived_note, scalar_tables
 from tallystick.job.writing import (
-    batch_size_of,
     check_state,
     commitment_of,
     evaluation_of,
     fills_of,
+    short_evaluation,
     write_job,
 )
 from tallystick.kernels.environment import exact_environment
@@ -65,8 +61,12 @@ def save_job(
     checkpoint_interval: int | None = None,
     schedules: Mapping[str, Schedule] | Any | None = None,
     initial_state: Mapping[str, Array] | None = None,
+    order: str = SHUFFLED,
+    epoch_end: End = RUN_ON,
+    short: CapturedStep | None = None,
     validation: Data | None = None,
     eval_program: Program | None = None,
+    eval_short: Program | None = None,
     evaluate_every: int = 0,
     stop_rule: StopRule | None = None,
     forward_program: Program | None = None,
@@ -85,9 +85,14 @@ def save_job(
     `seed` keys the random numbers (dropout) and, unless `order_seed` is given, the data's
     order. `schedules` gives a table of `steps` numbers (or a function of the step, or a torch
     scheduler) for each that the optimizer names; or it is a scheduler over the captured torch
-    optimizer. With `validation` and `eval_program` (of `capture_eval`), the validation
+    optimizer.
+
+    `order` is "shuffled" or "sequential". `epoch_end` is "run on", "drop" or "short", or the number
+    of records that an epoch reads (COMMITMENTS 7.7); `short` is the captured step of a last batch
+    that has fewer records. With `validation` and `eval_program` (of `capture_eval`), the validation
     loss is printed every `evaluate_every` steps. With `stop_rule` it is part of the run, which
-    commits to it and may end by it (PROGRAM 7).
+    commits to it and may end by it (PROGRAM 7). `eval_short` is the evaluation
+    of a last batch of fewer records; then the pass reads every record (PROGRAM 7.4).
 
     The first step is compared with the module and torch's optimizer in float64 (PROGRAM 5.9), that
     of a recipe up to `RECIPE_COMPARED` parameters: its module is ours, and the same one whatever
@@ -123,8 +128,11 @@ def save_job(
         )
     check_state(state, program.state_types)
     order_seed = seed if order_seed is None else order_seed
-    records = Records(TRAIN, schema, columns, order_seed, kept)
-    parts = Parts((Part.alone(STEP, program, 0, size, captured.micro_batches or 1),), (records,))
+    records = Records(TRAIN, schema, columns, order_seed, kept, order)
+    if short is not None:
+        schema_for(short.batch, columns)
+        check_state(state, short.program.state_types)
+    parts = with_short(STEP, captured, short, records, epoch_end, steps)
     evaluation, held = evaluation_of(schema, validation, eval_program, evaluate_every)
     if stop_rule is not None:
         if evaluation is None or eval_program is None or held is None:
@@ -132,7 +140,8 @@ def save_job(
                 "Committed validation needs held-out records.", "Pass validation=... too."
             )
         of, every = evaluation.batch_size, evaluation.every
-        parts = with_validation(parts, eval_program, held, of, every, stop_rule)
+        last = None if eval_short is None else short_evaluation(eval_short, held, of)
+        parts = with_validation(parts, eval_program, held, of, every, stop_rule, steps, last)
         evaluation, held = None, None
     first_values = {**state, **parts.slots}
     types = parts.programs[0].program.state_types
@@ -143,22 +152,7 @@ def save_job(
     )
     notes = {**(about or {}), **captured.names.notes(), **derived_note(captured.scalars)}
     if stop_rule is not None and isinstance(commitment, JobCommitment2):
-        held_out = commitment.timetable.data[1].record_count
-        notes["validation"] = validation_sentence(commitment, held_out)
-    if captured.first_step is not None:
-        size_of_model = sum(a.size for n, a in slots.items() if n.startswith("param."))
-        not_compared: str | None = "switched off by the author"
-        if recipe and size_of_model > RECIPE_COMPARED:
-            not_compared = f"a recipe of more than {RECIPE_COMPARED} parameters"
-        elif compare_first_step:
-            indices = commitment.timetable.indices(commitment.timetable.at(0))
-            first = {n: t if isinstance(t, float) else t[0] for n, t in scalars.items()}
-            own = {name: slots[name] for name in program.state_types}
-            not_compared = captured.first_step.compare(
-                program.contract, own, batch_columns(columns, indices), first, (seed, 0)
-            )
-        if not_compared is not None:
-            notes["first step"] = f"not compared with the module: {not_compared}"
+        notes["validation"] = validation_sentence(commitment)
     job = Job(
         directory,
         commitment,
@@ -170,5 +164,17 @@ def save_job(
         forward_program.digest() if forward_program else None,
         notes,
     )
+    of_model = sum(a.size for n, a in slots.items() if n.startswith("param."))
+    for number, step in enumerate([captured, short][: parts.training]):
+        if step is None or step.first_step is None:
+            continue
+        reason: str | None = "switched off by the author"
+        if recipe and of_model > RECIPE_COMPARED:
+            reason = f"a recipe of more than {RECIPE_COMPARED} parameters"
+        elif compare_first_step:
+            reason = first_step_reason(job, parts, number, step, slots)
+        if reason is not None:
+            said = f"first step of {parts.programs[number].name}" if number else "first step"
+            notes[said] = f"not compared with the module: {reason}"
     beside = None if evaluation is None else (held, eval_program)
     return write_job(job, parts, slots, beside, forward_program, overwrite)

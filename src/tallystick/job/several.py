@@ -7,35 +7,38 @@ through what it does not change.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tallystick.commit.data import batch_columns
 from tallystick.commit.job import Commitment, JobCommitment2, ScalarTable
+from tallystick.commit.stream import RUN_ON, SHUFFLED, Stream
 from tallystick.commit.tensor import Array, dtype_name
-from tallystick.commit.timetable import Turn, program_seed
+from tallystick.commit.timetable import Turn
 from tallystick.disk.anew import refuse_taken
 from tallystick.errors import UsageError
 from tallystick.job.columns import Data, schema_for, taken
+from tallystick.job.first_steps import first_step_reason
 from tallystick.job.job import JOB_DIRECTORY, Job
+from tallystick.job.one_stream import End, by_step, epoch_records
 from tallystick.job.parts import (
     TRAIN,
     Part,
     Parts,
     Records,
+    batch_size_of,
     validation_sentence,
     with_validation,
 )
 from tallystick.job.scalars import DERIVED, Schedule, derived_note, scalar_tables
 from tallystick.job.writing import (
-    batch_size_of,
     check_state,
     commitment_of,
     evaluation_of,
     fills_of,
+    short_evaluation,
     write_job,
 )
 from tallystick.kernels.environment import exact_environment
@@ -49,17 +52,20 @@ from tallystick.program.validation import StopRule, with_slots
 if TYPE_CHECKING:
     from tallystick.program.capture.api import CapturedStep
 
-Schedules = Mapping[str, Mapping[str, Schedule] | Any]
+# By program; of programs in one stream those of one of them.
+Schedules = Mapping[str, Mapping[str, Schedule] | Any] | Any
 
 
 @dataclass(frozen=True)
 class Held:
-    """Held-out records, and the pass over them after every `every` training steps."""
+    """Held-out records, and the pass over them after every `every` training steps. `short` is the
+    evaluation of a last batch that has fewer records."""
 
     data: Data
     evaluation: Program
     every: int
     rule: StopRule
+    short: Program | None = None
 
 
 @exact_environment()
@@ -70,6 +76,9 @@ def save_several(
     *,
     schedule: Sequence[tuple[str, int]] | None,
     count: int,
+    programs_of_steps: Sequence[str] | None = None,
+    order: str = SHUFFLED,
+    epoch_end: End = RUN_ON,
     seed: int = 0,
     own_data: Mapping[str, Data] | None = None,
     checkpoint_interval: int | None = None,
@@ -81,7 +90,11 @@ def save_several(
     """Write the job whose programs `steps` take the turns of `schedule`; the manifest comes last.
 
     `schedule` has pairs of a program's name and a number of steps, repeated until `count` training
-    steps are made; None is one step of each in turn. `data` are the records of every program that
+    steps are made; None is one step of each in turn. With `programs_of_steps` in its place, the
+    name of the program of each step, the programs go through `data` together: one stream of
+    batches, of which each program has the size, and one optimizer and table of rates, so that
+    `schedules` are those of one program. `order` and `epoch_end` are those of `job.save.save_job`.
+    `data` are the records of every program that
     is not in `own_data`, which has other records by program; a program whose batch is empty reads
     none. `seed` keys every data set's order and every program's random numbers. `schedules` has,
     by program, what `job.save.save_job` takes for one; a table has a number for each step of its
@@ -97,23 +110,29 @@ def save_several(
     _check(steps, count)
     state = _state(steps)
     slots = {name: _type(array) for name, array in state.items()}
-    sets, reads = _data(steps, data, own_data or {}, seed)
-    parts = Parts(
-        tuple(
-            Part.alone(
-                name,
-                with_slots(step.program, _others(slots, step.program)),
-                reads[name],
-                batch_size_of(step.batch) if step.batch else 1,
-                step.micro_batches or 1,
+    wide = {
+        name: replace(step, program=with_slots(step.program, _others(slots, step.program)))
+        for name, step in steps.items()
+    }
+    if programs_of_steps is None:
+        parts = _by_turns(wide, data, own_data or {}, seed, schedule, order, epoch_end)
+        if held is not None:
+            _check_rounds(parts, held.every)
+    else:
+        if schedule is not None or own_data:
+            raise UsageError(
+                "Programs of one stream have no schedule and no data of their own.",
+                "Leave schedule and own_data out, or programs_of_steps.",
             )
-            for name, step in steps.items()
-        ),
-        sets,
-        _turns(list(steps), schedule),
-    )
+        if len(programs_of_steps) != count:
+            raise UsageError(
+                f"programs_of_steps has {len(programs_of_steps)} names for {count} steps.",
+                "Give one name for each training step.",
+            )
+        parts = by_step(wide, programs_of_steps, _shared(wide, data, seed, order), epoch_end)
+        schedules = dict.fromkeys(steps, schedules)
     if held is not None:
-        parts = _validated(parts, held)
+        parts = _validated(parts, held, count)
     types = parts.programs[0].program.state_types
     values = {**state, **parts.slots}
     ordered = {name: np.asarray(values[name], order="C") for name in types}
@@ -134,7 +153,9 @@ def save_several(
         notes,
     )
     for number, (name, step) in enumerate(steps.items()):
-        reason = _compare(job, parts, number, step, ordered) if compare_first_step else None
+        reason = (
+            first_step_reason(job, parts, number, step, ordered) if compare_first_step else None
+        )
         if not compare_first_step:
             reason = "switched off by the author"
         if reason is not None:
@@ -214,6 +235,7 @@ def _data(
     data: Data | None,
     own: Mapping[str, Data],
     seed: int,
+    order: str,
 ) -> tuple[tuple[Records, ...], dict[str, int | None]]:
     """The data sets, and the number of the one that each program reads."""
     if strange := sorted(set(own) - set(steps)):
@@ -239,10 +261,54 @@ def _data(
         reads[name] = len(sets)
         if name not in own:
             shared = len(sets)
-        sets.append(Records(TRAIN if name not in own else name, schema, columns, seed, kept))
+        known = TRAIN if name not in own else name
+        sets.append(Records(known, schema, columns, seed, kept, order))
     if data is not None and shared is None:
         raise UsageError("No program reads data.", "Leave data out, or a batch in.")
     return tuple(sets), reads
+
+
+def _by_turns(
+    steps: Mapping[str, CapturedStep],
+    data: Data | None,
+    own: Mapping[str, Data],
+    seed: int,
+    schedule: Sequence[tuple[str, int]] | None,
+    order: str,
+    end: End,
+) -> Parts:
+    """Programs that each have a stream of their own, and take the turns of `schedule`."""
+    sets, reads = _data(steps, data, own, seed, order)
+    programs = []
+    for name, step in steps.items():
+        size, number = batch_size_of(step.batch) if step.batch else 1, reads[name]
+        taken = None if number is None else epoch_records(sets[number].count, size, end)
+        stream = Stream(name, number, size, epoch_records=taken)
+        if stream.is_uneven:
+            raise UsageError(
+                f"An epoch of {name} ends with a batch of {stream.last_size} records.",
+                "Pass programs_of_steps with a program for it, or let epoch_end be 'drop'.",
+            )
+        programs.append(Part(name, step.program, stream, size, step.micro_batches or 1))
+    return Parts(tuple(programs), sets, _turns(list(steps), schedule))
+
+
+def _check_rounds(parts: Parts, every: int) -> None:
+    a_round = sum(turn.steps for turn in parts.turns)
+    if every % a_round:
+        raise UsageError(
+            f"{every} steps between passes are no whole number of rounds of {a_round} steps.",
+            f"Pass evaluate_every={max(1, every // a_round) * a_round}.",
+        )
+
+
+def _shared(steps: Mapping[str, CapturedStep], data: Data | None, seed: int, order: str) -> Records:
+    """The records of all programs."""
+    if data is None:
+        raise UsageError("Programs of one stream read one data set.", "Pass data.")
+    columns, kept = taken(data, "data")
+    schemas = [schema_for(step.batch, columns) for step in steps.values()]
+    return Records(TRAIN, schemas[0], columns, seed, kept, order)
 
 
 def _turns(names: Sequence[str], schedule: Sequence[tuple[str, int]] | None) -> tuple[Turn, ...]:
@@ -257,16 +323,20 @@ def _turns(names: Sequence[str], schedule: Sequence[tuple[str, int]] | None) -> 
     return tuple(turns)
 
 
-def _validated(parts: Parts, held: Held) -> Parts:
+def _validated(parts: Parts, held: Held, count: int) -> Parts:
     columns, _ = taken(held.data, "validation data")
     schema = schema_for(held.evaluation.batch_types, columns)
     about, records = evaluation_of(schema, held.data, held.evaluation, held.every)
     assert about is not None and records is not None
-    return with_validation(parts, held.evaluation, records, about.batch_size, held.every, held.rule)
+    size, short = about.batch_size, held.short
+    last = None if short is None else short_evaluation(short, records, size)
+    return with_validation(
+        parts, held.evaluation, records, size, held.every, held.rule, count, last
+    )
 
 
 def _scalars(
-    parts: Parts, steps: Mapping[str, CapturedStep], schedules: Schedules, count: int
+    parts: Parts, steps: Mapping[str, CapturedStep], schedules: Mapping[str, Any], count: int
 ) -> dict[str, ScalarTable]:
     """The scalars of all programs; a table has a number for each step of its program."""
     if strange := sorted(set(schedules) - set(steps)):
@@ -304,30 +374,5 @@ def _notes(steps: Mapping[str, CapturedStep], commitment: Commitment) -> dict[st
     if isinstance(commitment, JobCommitment2):
         *_, last = commitment.timetable.programs
         if last.by_pass:
-            held_out = commitment.timetable.data[-1].record_count
-            notes["validation"] = validation_sentence(commitment, held_out)
+            notes["validation"] = validation_sentence(commitment)
     return notes
-
-
-def _compare(
-    job: Job, parts: Parts, number: int, step: CapturedStep, slots: Mapping[str, Array]
-) -> str | None:
-    """The first step of a program beside its module, from state[0] (PROGRAM 5.9)."""
-    if step.first_step is None:
-        return None
-    c, timetable = job.commitment, job.commitment.timetable
-    part = parts.programs[number]
-    first = next(t for t in range(timetable.cycle) if timetable.at(t).program == number)
-    batch: dict[str, Array] = {}
-    if part.data is not None:
-        indices = timetable.indices(timetable.at(first))
-        batch = batch_columns(dict(parts.data[part.data].columns), indices)
-    names = step.program.scalar_names
-    tables = {n: job.scalars[n] for n in names}
-    return step.first_step.compare(
-        c.contract,
-        {name: slots[name] for name in step.program.state_types},
-        batch,
-        {n: t if isinstance(t, float) else t[0] for n, t in tables.items()},
-        (program_seed(c.rng_seed, timetable, number), 0),
-    )

@@ -33,21 +33,10 @@ from tallystick.job.job import (
     check_program_fits,
 )
 from tallystick.job.job_file import job_manifest, load_job
-from tallystick.job.parts import HELD_OUT, Parts, Records, interval_for
+from tallystick.job.parts import HELD_OUT, Parts, Records, batch_size_of, interval_for
 from tallystick.numerics.types import TensorType
 from tallystick.program.ir import Program
 from tallystick.program.state import check_slots
-
-
-def batch_size_of(batch: Mapping[str, TensorType]) -> int:
-    """The records of a captured batch. Raises UsageError where its tensors differ."""
-    sizes = {t.shape[0] if t.shape else 0 for t in batch.values()}
-    if len(sizes) != 1 or 0 in sizes:
-        raise UsageError(
-            "The captured batch's tensors have different first axes.",
-            "Capture with tensors of shape (batch, ...), the same batch in all.",
-        )
-    return sizes.pop()
 
 
 def check_state(state: Mapping[str, Array], types: Mapping[str, TensorType]) -> None:
@@ -173,6 +162,22 @@ def evaluation_of(
     if every < 0:
         raise UsageError(f"evaluate_every is {every}.", "Give a number of steps; 0 is never.")
     return Evaluation(every, program.digest(), held.root, count, size), held
+
+
+def short_evaluation(program: Program, held: Records, size: int) -> Program:
+    """`program`, if it evaluates the last batch of `held` in batches of `size`, where that has
+    fewer records. Raises UsageError."""
+    last = held.count % size
+    if schema_for(program.batch_types, held.columns) != held.schema:
+        raise UsageError("The short evaluation has other fields.", "Use the same fields.")
+    if batch_size_of(program.batch_types) != last:
+        raise UsageError(
+            f"The last batch of {held.count} held-out records in batches of {size} has "
+            f"{last or size} records, the short evaluation "
+            f"{batch_size_of(program.batch_types)}.",
+            f"Capture it with an example batch of {last}." if last else "Leave it out.",
+        )
+    return program
 
 
 def write_job(

@@ -146,9 +146,11 @@ def with_slots(step: Program, slots: Mapping[str, TensorType]) -> Program:
     return written.finish(outputs)
 
 
-def pass_program(evaluation: Program, state: Mapping[str, TensorType]) -> Program:
+def pass_program(
+    evaluation: Program, state: Mapping[str, TensorType], records: int | None = None
+) -> Program:
     """One batch of the pass (PROGRAM 7.2): `evaluation` over the whole state; the batch's loss and
-    metrics are added to the sums.
+    metrics are added to the sums. With `records`, those of the batch, each counts that often (7.4).
 
     Raises UsageError for an evaluation that reads a slot which the state does not have.
     """
@@ -163,8 +165,10 @@ def pass_program(evaluation: Program, state: Mapping[str, TensorType]) -> Progra
     for slot, name in sums.items():
         if b.type_of(outputs[name]) != LOSS:
             raise UsageError(f"The evaluation's {name} is no f32 number.", "Return a 0-d tensor.")
-        pair = [written.state[slot], outputs[name]]
-        written.next[slot] = b.one("aten.add.Tensor", pair, alpha=1.0)
+        value = outputs[name]
+        if records is not None:
+            value = b.one("aten.mul.Scalar", [value], other=float(records))
+        written.next[slot] = b.one("aten.add.Tensor", [written.state[slot], value], alpha=1.0)
     return written.finish({"loss": outputs["loss"]})
 
 
@@ -172,18 +176,19 @@ def decision_program(
     contract: str,
     state: Mapping[str, TensorType],
     metrics: list[str],
-    batches: int,
+    count: int,
     rule: StopRule,
 ) -> Program:
-    """The decision after a pass of `batches` batches (PROGRAM 7.3). Its loss is the pass's mean."""
+    """The decision after a pass of `count` batches (PROGRAM 7.3), or over `count` records that each
+    count alike (7.4). Its loss is the pass's mean."""
     written = _Written(contract, state)
     b, was, after = written.builder, written.state, written.next
     zero = b.one("aten.full", [], size=(), value=0.0, dtype="f32")
     for name in metrics:
         total = was[METRIC_SUM + name]
-        after[METRIC + name] = b.one("aten.div.Scalar", [total], other=float(batches))
+        after[METRIC + name] = b.one("aten.div.Scalar", [total], other=float(count))
         after[METRIC_SUM + name] = zero
-    mean = b.one("aten.div.Scalar", [was[SUM]], other=float(batches))
+    mean = b.one("aten.div.Scalar", [was[SUM]], other=float(count))
     limit = was[BEST]
     if rule.min_delta:
         limit = b.one("aten.sub.Scalar", [limit], other=float(rule.min_delta), alpha=1.0)

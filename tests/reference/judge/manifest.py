@@ -194,7 +194,7 @@ def job_of(m: dict[str, Any]) -> dict[str, Any]:
         programs = [{**p, "digest": digest_of(p["digest"])} for p in c["programs"]]
         streams = c.get("streams")
         if streams is None:
-            streams = [{**p, "end": "run on"} for p in programs]
+            streams = [{**p, "epoch_records": None} for p in programs]
             programs = [{**p, "stream": number} for number, p in enumerate(programs)]
         schemas = [schema_of(s, 2**30) for s in m["schemas"]]
         return {**c, **seeds, "data": data, "programs": programs, "streams": streams,
@@ -205,7 +205,7 @@ def job_of(m: dict[str, Any]) -> dict[str, Any]:
         "digest": digest_of(c["program_digest"]), "stream": 0, "batch_size": c["batch_size"],
         "micro_batches": 1,
     }  # fmt: skip
-    stream = {"data": 0, "batch_size": c["batch_size"], "by_pass": False, "end": "run on",
+    stream = {"data": 0, "batch_size": c["batch_size"], "by_pass": False, "epoch_records": None,
               "first": 0}  # fmt: skip
     return {**c, **seeds, "data": [records], "programs": [program], "streams": [stream],
             "schedule": [{"program": 0, "steps": 1}], "schemas": [schema_of(m["schema"])],

@@ -18,21 +18,18 @@ from reference.judge.manifest_2 import (
 )
 
 ORDERS = ["shuffled", "sequential"]
-ENDS = ["run on", "drop", "short"]
-STREAM = "name data batch_size by_pass end first".split()
+STREAM = "name data batch_size by_pass epoch_records first".split()
 PROGRAM = "name digest stream batch_size micro_batches".split()
 
 
 def batch_of(stream: dict[str, Any], n: int, j: int) -> tuple[int, int]:
     """(first place in the order, records) of batch j over n records (7.7.4)."""
-    b = stream["batch_size"]
-    if stream["end"] == "run on":
+    b, of_epoch = stream["batch_size"], stream["epoch_records"]
+    if of_epoch is None:
         return j * b, b
-    if stream["end"] == "drop":
-        return j // (n // b) * n + j % (n // b) * b, b
-    each = (n + b - 1) // b
+    each = (of_epoch + b - 1) // b
     k = j % each
-    return j // each * n + k * b, b if k + 1 < each else n - k * b
+    return j // each * n + k * b, b if k + 1 < each else of_epoch - k * b
 
 
 def batches_before(c: dict[str, Any]) -> list[int]:
@@ -82,7 +79,7 @@ def check_commitment_3(value: Any) -> dict[str, Any]:
         whole(p["micro_batches"], 1, 2**16, "micro-batches")
         if p["batch_size"] % p["micro_batches"]:
             raise RefusedError("micro-batches that do not divide the batch")
-        if p["batch_size"] not in {s["batch_size"], _last(s, data)}:
+        if p["batch_size"] not in {s["batch_size"], _last(s)}:
             raise RefusedError("a size that no batch has")
     named(programs, "program")
     order = [p["stream"] for p in programs]
@@ -101,7 +98,7 @@ def check_commitment_3(value: Any) -> dict[str, Any]:
     alone = len(set(order)) == len(order)
     if alone and all(d["order"] == "shuffled" for d in data):
         pairs = [(p, streams[p["stream"]]) for p in programs]
-        if all(s["name"] == p["name"] and s["end"] == "run on" for p, s in pairs):
+        if all(s["name"] == p["name"] and s["epoch_records"] is None for p, s in pairs):
             raise RefusedError("format 2 can say it")
     _check_steps(c)
     return c
@@ -110,26 +107,20 @@ def check_commitment_3(value: Any) -> dict[str, Any]:
 def _check_stream(s: dict[str, Any], data: list[dict[str, Any]]) -> None:
     whole(s["batch_size"], 1, 2**20, "batch size")
     first = whole(s["first"], 0, U40, "first batch")
-    if word(s["end"], "an end") not in ENDS:
-        raise RefusedError("no end")
-    by_pass = truth(s["by_pass"], "by_pass")
-    if by_pass and (first or s["end"] == "drop"):
-        raise RefusedError("a pass that begins later, or drops")
-    if s["data"] is None:
-        if s["end"] != "run on":
-            raise RefusedError("an end without records")
-        return
-    n = data[whole(s["data"], 0, len(data) - 1, "a data set's number")]["record_count"]
-    whole(n, 1, U40, "records that a stream reads")
-    if s["end"] == "drop" and s["batch_size"] > n:
-        raise RefusedError("no whole batch in an epoch")
+    if truth(s["by_pass"], "by_pass") and first:
+        raise RefusedError("a pass that begins later")
+    n = 0
+    if s["data"] is not None:
+        n = data[whole(s["data"], 0, len(data) - 1, "a data set's number")]["record_count"]
+        whole(n, 1, U40, "records that a stream reads")
+    if s["epoch_records"] is not None:
+        whole(s["epoch_records"], 1, n, "records of an epoch")
 
 
-def _last(s: dict[str, Any], data: list[dict[str, Any]]) -> int:
+def _last(s: dict[str, Any]) -> int:
     """The records of an epoch's last batch."""
-    if s["end"] != "short":
-        return int(s["batch_size"])
-    return (data[s["data"]]["record_count"] - 1) % int(s["batch_size"]) + 1
+    whole_ones = s["epoch_records"] or s["batch_size"]
+    return int(whole_ones - (whole_ones - 1) // s["batch_size"] * s["batch_size"])
 
 
 def _check_steps(c: dict[str, Any]) -> None:
@@ -146,8 +137,8 @@ def _check_steps(c: dict[str, Any]) -> None:
             left -= min(left, t["steps"])
         if not s["by_pass"]:
             whole(s["first"] + executed, 0, U40, "last batch")
-        short = s["end"] == "short" and _last(s, c["data"]) < s["batch_size"]
-        each = 0 if n is None else (n + s["batch_size"] - 1) // s["batch_size"]
+        short = _last(s) < s["batch_size"]
+        each = _each(s)
         if short and not s["by_pass"] and c["steps"] > cycle and in_cycle % each:
             raise RefusedError("a cycle of no whole epochs")
         end = 0
@@ -157,8 +148,7 @@ def _check_steps(c: dict[str, Any]) -> None:
                 continue
             steps = t["steps"]
             if s["by_pass"]:
-                most = each if s["end"] == "short" else n // s["batch_size"]
-                if before + steps > most:
+                if before + steps > (each or n // s["batch_size"]):
                     raise RefusedError("a pass over more records than there are")
             else:
                 steps = max(0, min(steps, c["steps"] - (end - steps)))
@@ -166,10 +156,15 @@ def _check_steps(c: dict[str, Any]) -> None:
                 _check_sizes(s, n, s["first"] + before, steps, programs[t["program"]])
 
 
+def _each(s: dict[str, Any]) -> int:
+    """The batches of an epoch, 0 where none ends with a batch."""
+    return -(-(s["epoch_records"] or 0) // int(s["batch_size"]))
+
+
 def _check_sizes(s: dict[str, Any], n: int, j: int, steps: int, p: dict[str, Any]) -> None:
     """The batches j, j + 1, … of a turn: only the last one of an epoch is short, so those before
     and at the first end are all kinds that there are."""
-    each = (n + s["batch_size"] - 1) // s["batch_size"]
+    each = _each(s)
     to_end = each - 1 - j % each
     looked_at = {j, j + min(steps - 1, to_end), j + min(steps - 1, to_end + 1)}
     if any(batch_of(s, n, k)[1] != p["batch_size"] for k in looked_at):
@@ -186,7 +181,9 @@ def job_digest_3(c: dict[str, Any]) -> bytes:
     out += u64(len(c["streams"]))
     for s in c["streams"]:
         out += text(s["name"]) + u64(0 if s["data"] is None else s["data"] + 1)
-        out += u64(s["batch_size"]) + u8(s["by_pass"]) + u8(ENDS.index(s["end"])) + u64(s["first"])
+        out += (
+            u64(s["batch_size"]) + u8(s["by_pass"]) + u64(s["epoch_records"] or 0) + u64(s["first"])
+        )
     out += u64(len(c["programs"]))
     for p in c["programs"]:
         out += text(p["name"]) + digest_of(p["digest"]) + u64(p["stream"])

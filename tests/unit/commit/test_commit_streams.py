@@ -17,7 +17,7 @@ from reference.judge.manifest_3 import check_commitment_3, job_digest_3
 from tallystick.commit.job import JobCommitment2
 from tallystick.commit.members import Members
 from tallystick.commit.order import permute
-from tallystick.commit.stream import ENDS, ORDERS
+from tallystick.commit.stream import ORDERS
 from tallystick.errors import CorruptFileError, UsageError
 from tallystick.job.format2 import commitment_members, read_commitment
 
@@ -31,18 +31,25 @@ def commitments(draw: st.DrawFn) -> Entry:
 
     Mostly turns that fit the epochs, moved by a draw here and there."""
     n, b = draw(st.integers(1, 12)), draw(st.integers(1, 5))
-    end = draw(st.sampled_from([*ENDS, "short"]))
-    epoch = -(-n // b) if end == "short" else max(1, n // b)
-    last = n - (epoch - 1) * b if end == "short" else b
+    taken = draw(st.none() | st.integers(1, n) | st.just(n) | st.just(n // b * b or 1))
+    epoch = -(-(taken or b) // b)
+    last = (taken or b) - (epoch - 1) * b
     first = draw(st.integers(0, 2 * epoch))
     streams: list[Entry] = [
-        {"name": "s", "data": 0, "batch_size": b, "by_pass": False, "end": end, "first": first}
+        {
+            "name": "s",
+            "data": 0,
+            "batch_size": b,
+            "by_pass": False,
+            "epoch_records": taken,
+            "first": first,
+        }
     ]
     programs = [_program("long", 0, b), _program("short", 0, last)]
     turns: list[list[int]] = []
     batches = epoch * draw(st.integers(1, 3)) + draw(st.sampled_from([0, 0, 1]))
     for j in range(first, first + batches):
-        short = end == "short" and j % epoch == epoch - 1 and last < b
+        short = last < b and j % epoch == epoch - 1
         program = 1 if short or draw(st.integers(0, 30)) == 30 else 0
         if turns and turns[-1][0] == program and draw(st.integers(0, 3)):
             turns[-1][1] += 1
@@ -52,9 +59,9 @@ def commitments(draw: st.DrawFn) -> Entry:
         programs = programs[:1]
     if draw(st.booleans()):
         number = len(programs)
-        held_end = draw(st.sampled_from(["run on", "short"]))
+        taken = draw(st.sampled_from([None, 10, 10, 7]))
         streams.append({"name": "v", "data": 1, "batch_size": 3, "by_pass": True,
-                        "end": held_end, "first": 0})  # fmt: skip
+                        "epoch_records": taken, "first": 0})  # fmt: skip
         programs += [_program("v", 1, 3), _program("w", 1, draw(st.sampled_from([1, 3, 3])))]
         beside = draw(st.sampled_from(["vw", "vvw", "vvvvvw", "wvw", "vwvwvw", "vwwv"]))
         turns += [[number + "vw".index(each), 1] for each in beside]
@@ -86,13 +93,14 @@ def epochs(entry: Entry, stream: Entry, count: int) -> list[list[int]]:
     left: list[int] = []
     epoch = 0
     while len(found) < count:
-        left += [q if own else permute(seed, epoch, q, n) for q in range(n)]
+        order = [q if own else permute(seed, epoch, q, n) for q in range(n)]
+        left += order[: stream["epoch_records"]]
         while len(left) >= b:
             found.append(left[:b])
             left = left[b:]
-        if stream["end"] == "short" and left:
+        if stream["epoch_records"] and left:
             found.append(left)
-        left = left if stream["end"] == "run on" else []
+            left = []
         epoch += 1
     return found[:count]
 
@@ -131,21 +139,20 @@ def plain(c: Entry, steps: int) -> list[tuple[int, int, list[int]]] | None:
 def fits(c: Entry) -> bool:
     """Whether the plain reference finds a program of its size for every batch (7.7.5)."""
     cycle = sum(t["steps"] for t in c["schedule"])
-    stream, n = c["streams"][0], c["data"][0]["record_count"]
-    if stream["end"] == "drop" and stream["batch_size"] > n:
-        return False
-    epoch = -(-n // stream["batch_size"])
+    stream = c["streams"][0]
+    taken = stream["epoch_records"]
+    epoch = -(-(taken or 1) // stream["batch_size"])
     own = sum(t["steps"] for t in c["schedule"] if c["programs"][t["program"]]["stream"] == 0)
-    uneven = stream["end"] == "short" and n % stream["batch_size"] > 0
+    uneven = taken is not None and taken % stream["batch_size"] > 0
     if uneven and c["steps"] > cycle and own % epoch:
         return False
-    if any(s["end"] == "run on" and any(
+    if any(s["epoch_records"] is None and any(
         p["stream"] == k and p["batch_size"] != s["batch_size"] for p in c["programs"]
     ) for k, s in enumerate(c["streams"])):  # fmt: skip
         return False
     used = {t["program"] for t in c["schedule"]}
     alone = len(c["streams"]) == len(c["programs"]) and c["data"][0]["order"] == "shuffled"
-    if alone and all(s["end"] == "run on" for s in c["streams"]):
+    if alone and all(s["epoch_records"] is None for s in c["streams"]):
         names = [p["name"] for p in c["programs"]] == [s["name"] for s in c["streams"]]
         if names:
             return False
@@ -174,7 +181,7 @@ def test_streams_against_lists_and_the_second_judge(c: Entry) -> None:
     assert (found is not None) == theirs
     # Turns behind a run's end may have any size, so the reference walks what is executed.
     assert theirs == (fits(c) if c["steps"] else theirs)
-    event(f"{c['streams'][0]['end']}: {'a job' if theirs else why}")
+    event(f"{c['streams'][0]['epoch_records'] is not None}: {'a job' if theirs else why}")
     if found is None:
         return
     assert commitment_members(found) == c

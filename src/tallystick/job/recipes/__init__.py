@@ -265,7 +265,7 @@ def _programs_of(job: Job, built: Built) -> tuple[list[Program], dict[str, Array
     parts = Parts((Part.alone(STEP, step, 0, timetable.programs[0].batch_size),), (records[0],))
     every, size = timetable.turns[0].steps, timetable.programs[1].batch_size
     rule = rule_of(job.texts[-1])
-    parts = with_validation(parts, built.eval_program, records[1], size, every, rule)
+    parts = with_validation(parts, built.eval_program, records[1], size, every, rule, every)
     return [part.program for part in parts.programs], dict(parts.slots)
 
 

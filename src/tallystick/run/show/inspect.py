@@ -7,7 +7,7 @@ from typing import Any
 
 from tallystick.commit.checkpoint import run_root
 from tallystick.commit.signing import verify_run
-from tallystick.commit.stream import SEQUENTIAL, JobProgram
+from tallystick.commit.stream import DROP, RUN_ON, SEQUENTIAL, SHORT, JobProgram
 from tallystick.commit.timetable import Timetable
 from tallystick.job.job import Job
 from tallystick.job.job_file import load_job
@@ -75,10 +75,14 @@ def _beyond_two(timetable: Timetable, program: JobProgram) -> dict[str, Any]:
     if timetable.plain:
         return {}
     stream = program.stream
-    order = SEQUENTIAL if stream.by_pass else None
-    if stream.data is not None and order is None:
-        order = timetable.data[stream.data].order
-    return {"stream": stream.name, "end": stream.end, "order": order}
+    order = end = None
+    if stream.data is not None:
+        data = timetable.data[stream.data]
+        order = SEQUENTIAL if stream.by_pass else data.order
+        end = SHORT if stream.epoch_records == data.record_count else DROP
+        end = RUN_ON if stream.epoch_records is None else end
+    said = {"stream": stream.name, "order": order, "end": end}
+    return {**said, "epoch_records": stream.epoch_records}
 
 
 def _continues(job: Job) -> dict[str, Any] | None:

@@ -14,6 +14,7 @@ from tallystick.disk.regular import is_directory
 from tallystick.disk.tensorfile import is_canonical, read_tensors, write_tensors
 from tallystick.errors import CorruptFileError, DigestMismatchError, StorageError, UsageError
 from tallystick.job.job import Job
+from tallystick.job.turns import pass_period
 from tallystick.program.ema import EMA_PREFIX
 from tallystick.program.module_names import names_of
 from tallystick.program.state import State
@@ -189,7 +190,7 @@ def _best_step(job: Job, claim: Claim, state: State) -> int:
     if found not in claim.roots:
         raise UsageError(
             f"The state after the best pass, of step {found}, is no checkpoint.",
-            f"Use a checkpoint interval that divides {job.commitment.timetable.cycle}.",
+            f"Use a checkpoint interval that divides {pass_period(job.commitment.timetable)}.",
         )
     return found
 
