@@ -53,6 +53,11 @@ class Served:
         self.url = self.process.stdout.readline().split()[1]
         self.port = int(self.url.rpartition(":")[2])
 
+    async def learn_key(self) -> None:
+        """Ask the server for its party's key."""
+        async with PartyClient(self.url) as link:
+            self.key = (await link.card()).key
+
     def memory(self, name: str) -> float:
         """MiB of the process: VmRSS now, VmHWM at most so far."""
         text = Path(f"/proc/{self.process.pid}/status").read_text()

@@ -55,6 +55,11 @@ class CannotCheckError(TallystickError):
     exit_code = 2
 
 
+class CallbackError(CannotCheckError):
+    """A callback has asked a training for what its job does not fix. The run ends there, unsigned;
+    it may go on from its last stored state."""
+
+
 class StorageError(CannotCheckError):
     """The disk is full, a directory is not writable, or a file cannot be read."""
 

@@ -160,7 +160,7 @@ def log_server(entries: list[bytes], faults: list[BaseException]) -> Any:
     @contextmanager
     def run() -> Any:
         app = log_app(entries.__getitem__, lambda: len(entries), bytes(32), WIDE, faults.append)
-        server = HttpServer(app, listening_socket("127.0.0.1:0"), None, WIDE)
+        server = HttpServer(app, listening_socket("127.0.0.1:0"))
         with running(server):
             yield server.port
 

@@ -40,7 +40,7 @@ from tallystick.prover.registered import Registered
 from tallystick.run.store.version import tallystick_version
 from tallystick.service.bounds import BOUNDS
 from tallystick.service.client import PartyClient
-from tallystick.service.driver import Driver, wall_clock
+from tallystick.service.driver import Driver, session_clock
 from tallystick.service.guard import Guard
 from tallystick.service.server import HttpServer, listening_socket
 from tallystick.service.wire import CARD_FORMAT
@@ -117,7 +117,7 @@ class Attacker:
     def _last(self, request: Any) -> int:
         """Milliseconds until shortly before the deadline of what is asked."""
         if isinstance(request, AskSeal):
-            return max(0, int(self.seat.provider.rules.sealing) - wall_clock() - MARGIN)
+            return max(0, int(self.seat.provider.rules.sealing) - session_clock() - MARGIN)
         if isinstance(request, AskOpening):
             return OPENING - MARGIN
         self._left = max(self._left, EXTENSION)
@@ -162,7 +162,7 @@ def play_over_http(small: Small, cell: Cell) -> Ended:
         seat.ends = (*seat.ends, "convicted", *more) if seat.ends else ()
     keys = tuple(sorted((seat.key for seat in seats), key=lambda key: key.raw))
     rules = make_rules(
-        small.job.digest, STEPS, max(2, cell.k), ARITY, sealing=wall_clock() + SEALING,
+        small.job.digest, STEPS, max(2, cell.k), ARITY, sealing=session_clock() + SEALING,
         opening=OPENING, budget=BUDGET, step=0, extension=EXTENSION, allowed=keys,
     )  # fmt: skip
     live = Live(small.job.terms, rules, seats, small.most)

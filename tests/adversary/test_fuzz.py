@@ -1,4 +1,4 @@
-"""A little of what fuzz_runs.py and fuzz_evidence.py do at length (docs/proofs/fuzz.md).
+"""A little of what the scripts fuzz_*.py do at length (docs/proofs/fuzz.md).
 
 Each in a process of its own: the bound on memory stays with the process that sets it.
 """
@@ -33,6 +33,14 @@ def test_changed_runs_and_jobs() -> None:
     found = _counts("fuzz_runs.py", "--reads", "60", "--seed", "3")
     assert found["reads"] >= 60  # type: ignore[operator]
     assert len(found["by_command"]) >= 9  # type: ignore[arg-type]
+
+
+def test_a_hostile_tree_behind_three_doors() -> None:
+    """Nothing hangs, nothing outside is read, and `file:///` says what the directory says."""
+    found = _counts("fuzz_doors.py", "--reads", "60", "--seed", "3")
+    doors: dict[str, int] = found["by_door"]  # type: ignore[assignment]
+    assert doors["file"] == doors["directory"] >= 20 and doors["publish"] >= 20
+    assert len(found["changes"]) >= 6  # type: ignore[arg-type]
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="bounds memory by /proc")

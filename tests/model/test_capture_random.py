@@ -49,7 +49,12 @@ DRAWS: dict[str, Draw] = {
     "randint low": lambda m, x: x * torch.randint(low=-3, high=9, size=(4,)),
     "randint index": lambda m, x: x[torch.randint(0, 3, (5,))],
     "randint_like": lambda m, x: x * torch.randint_like(x, 2, 5),
+    "randint of many": lambda m, x: x * torch.randint(-5, 1 << 40, (4,)),
     "random_": lambda m, x: x * torch.empty_like(x).random_(1, 4),
+    "random_ without bounds": lambda m, x: x * torch.empty_like(x).random_(),
+    "random_ of integers": lambda m, x: x * torch.empty(4, dtype=torch.int64).random_(),
+    "randperm": lambda m, x: x * torch.randperm(4),
+    "randperm index": lambda m, x: x[torch.randperm(3)[:2]] * torch.randperm(4, dtype=x.dtype),
     "multinomial": lambda m, x: x * torch.multinomial(_weights(x), 4, replacement=True),
     "multinomial one": lambda m, x: x * _weights(x).multinomial(1),
     "multinomial apart": lambda m, x: x * torch.multinomial(_weights(x), 4),
@@ -147,6 +152,40 @@ def test_random_integers_by_their_rule(low: int, high: int) -> None:
     assert found.min() >= low and found.max() < high
 
 
+def test_random_words_by_their_rule() -> None:
+    """Three parts of 21 bits; the numbers of a type are the top bits."""
+    parts = (uniform((3, 500)).astype(np.float64) * 2.0**21).astype(np.int64)
+    words = (parts[0] << 42) + (parts[1] << 21) + parts[2]
+    assert words.max() > 1 << 62
+
+    def found(dtype: torch.dtype) -> list[Any]:
+        return drawn(lambda: torch.empty(500, dtype=dtype).random_()).tolist()
+
+    assert found(torch.int64) == words.tolist()
+    assert found(torch.int32) == (words >> 32).tolist()
+    assert found(torch.uint8) == (words >> 55).tolist()
+    assert found(torch.bool) == (words >> 62).tolist()
+    assert found(torch.float32) == (words >> 39).tolist()
+    many = drawn(lambda: torch.randint(-7, (1 << 62) + 5, (500,)))
+    assert many.tolist() == (words % ((1 << 62) + 12) - 7).tolist()
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 7, 5000])
+def test_a_permutation_by_its_rule(n: int) -> None:
+    keys = uniform((2, n)) if n else np.zeros((2, 0))
+    found = drawn(lambda: torch.randperm(n))
+    assert found.dtype == np.int64
+    assert found.tolist() == np.lexsort((keys[1], keys[0])).tolist()
+
+
+def test_a_permutation_is_one_where_all_numbers_are_equal() -> None:
+    class Same(tallystick.program.capture.functions.Lowering):
+        def uniform(self, shape: Any, *rest: Any, **options: Any) -> Tensor:
+            return torch.zeros(list(shape))
+
+    assert Same(torch.zeros(2, dtype=torch.int64)).randperm(6).tolist() == [0, 1, 2, 3, 4, 5]
+
+
 def test_choices_by_their_rule() -> None:
     weights = torch.tensor([[0.0, 1.0, 0.0, 3.0, 0.0], [5.0, 0.0, 0.0, 0.0, 0.0]])
     found = drawn(lambda: torch.multinomial(weights, 2000, replacement=True))
@@ -162,7 +201,7 @@ def test_an_exponential_number_is_never_zero() -> None:
     """So gumbel_softmax has no NaN, whatever is drawn."""
 
     class Zero(tallystick.program.capture.functions.Lowering):
-        def uniform(self, shape: Any, low: float = 0.0, high: float = 1.0) -> Tensor:
+        def uniform(self, shape: Any, *rest: Any, **options: Any) -> Tensor:
             return torch.zeros(shape)
 
     draws = Zero(torch.zeros(2, dtype=torch.int64))
@@ -179,10 +218,9 @@ REFUSED: dict[str, tuple[Draw, str]] = {
         lambda m, x: x + torch.empty(4).normal_(generator=torch.Generator()),
         r"Tensor\.normal_ .*generator=",
     ),
-    "randperm": (lambda m, x: x[torch.randperm(3)], r"torch\.randperm"),
     "poisson": (lambda m, x: torch.poisson(x), r"torch\.poisson"),
-    "range": (lambda m, x: x * torch.randint(1 << 25, (4,)), r"2\^24"),
-    "all integers": (lambda m, x: x * torch.empty(4).random_(), r"random_ without bounds"),
+    "range": (lambda m, x: x * torch.randint(3, 3, (4,)), r"from 3 to 3"),
+    "all integers": (lambda m, x: x * torch.empty(4).random_(3, None), r"random_ from 3 without"),
     "too many": (lambda m, x: x * torch.multinomial(x.detach(), 9), "without replacement"),
     "gamma": (lambda m, x: torch.distributions.Gamma(x, x).rsample(), "gamma sampler"),
     "backward": (lambda m, x: _hooked(x), "backward pass"),

@@ -48,6 +48,11 @@ SYMMETRIC = {
         *torch.linalg.lu_factor(a), a.mT + 1.0, left=False
     ),
     "inv": lambda a: torch.linalg.inv(a),
+    "qr": lambda a: torch.linalg.qr(a),
+    "qr tall": lambda a: torch.linalg.qr(torch.cat([a, a.mT, a + 1.0], -2)),
+    "qr wide": lambda a: torch.linalg.qr(torch.cat([a, a.mT + 1.0], -1)),
+    "qr complete": lambda a: torch.linalg.qr(torch.cat([a, a.mT + 1.0], -2).detach(), "complete"),
+    "qr without q": lambda a: torch.linalg.qr(a.detach(), "r")[1],
     "det": lambda a: torch.linalg.det(a),
     "slogdet": lambda a: torch.linalg.slogdet(a),
     "det of a transpose": lambda a: torch.linalg.det(a.mT),

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from onnx_models import model, node, written
 import tallystick
 from tallystick.errors import UsageError
 from tallystick.limits import Limits
-from tallystick.program.capture.onnx import read
+from tallystick.program.capture.onnx import read, tensors
 
 X = ["x f 2,3"]
 Y = ["y f"]
@@ -46,7 +47,7 @@ def test_damaged_files_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_broken_graphs_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
     refused(path, model([node("Relu", "z", "y")], X, Y), "reads 'z'")
-    refused(path, model([node("Relu", "x", "x")], X, Y), "'x' is empty, long or there twice")
+    refused(path, model([node("Relu", "x", "x")], X, Y), "'x' is empty or there twice")
     refused(path, model([node("Relu", "x", "t")], X, Y), "output 'y'")
     refused(path, model([node("Relu", "x", "y")], X, Y, opset=999), "newer than onnx's")
     refused(path, model([node("Relu", "x", "y")], ["x d"], Y), "DOUBLE")
@@ -120,3 +121,103 @@ def test_external_sizes_are_checked(tmp_path: Path) -> None:
     refused(path, external(tmp_path, offset="9" * 30), "external data at")
     refused(path, external(tmp_path, length="8"), "has 8 bytes where its shape needs 12")
     refused(path, external(tmp_path, location="gone.bin"), "missing")
+
+
+# --- small files that cost much, and files that are no text --------------------------------------
+def _imports(version: int, domain: str = "") -> Any:
+    proto = model([node("Relu", "x", "y")], X, Y)
+    proto.opset_import[0].version, proto.opset_import[0].domain = version, domain
+    return proto
+
+
+def test_names_are_found_in_little_time(tmp_path: Path) -> None:
+    """It took 37 s for 16,000 nodes without a name, four times as long for twice as many."""
+    path = tmp_path / "m.onnx"
+    nodes = [helper.make_node("Relu", ["x"], [f"y{i}"]) for i in range(20_000)]
+    path.write_bytes(model(nodes, X, ["y0 f"]).SerializeToString())
+    began = time.process_time()
+    assert len(read.read_graph(path).nodes) == 20_000
+    assert time.process_time() - began < 20
+
+
+def test_long_names_are_refused(tmp_path: Path) -> None:
+    """A name of a megabyte before each of 500 nodes in a function took 500 megabytes and 45 s."""
+    path, name = tmp_path / "m.onnx", "n" * (1 << 20)
+    body = [helper.make_node("Relu", ["a"], ["b"])]
+    imports = [helper.make_opsetid("f", 1), helper.make_opsetid("", 18)]
+    function = helper.make_function("f", "F", ["a"], ["b"], body, imports[1:])
+    call = helper.make_node("F", ["x"], ["y"], domain="f", name=name)
+    proto = model([call], X, Y, functions=[function])
+    proto.opset_import.append(imports[0])
+    refused(path, proto, "is long")
+    refused(path, model([helper.make_node(name, ["x"], ["y"])], X, Y), "is long")
+    refused(path, model([helper.make_node("Relu", ["x"], ["y"], **{name: 1})], X, Y), "is long")
+    refused(path, model([node("Relu", "x", "y")], [f"{name} f 2,3"], Y), "is long")
+
+
+def test_calls_cannot_multiply_constants(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """200 calls of a function with a constant of 4 MiB took 800 MiB."""
+    path = tmp_path / "m.onnx"
+    constant = helper.make_node("Constant", [], ["c"], value_floats=[1.0])
+    constant.attribute[0].CopyFrom(
+        helper.make_attribute("value", helper.make_tensor("v", TensorProto.FLOAT, [64], [0.0] * 64))
+    )
+    body = [constant, helper.make_node("Relu", ["a"], ["b"])]
+    function = helper.make_function("f", "F", ["a"], ["b"], body, [helper.make_opsetid("", 18)])
+    calls = [helper.make_node("F", ["x"], [f"y{i}"], domain="f") for i in range(9)]
+    proto = model(calls, X, ["y0 f"], functions=[function])
+    proto.opset_import.append(helper.make_opsetid("f", 1))
+    path.write_bytes(proto.SerializeToString())
+    assert tallystick.from_onnx(path)(torch.ones(2, 3)).tolist() == [[1.0] * 3] * 2
+    monkeypatch.setattr(tensors, "LIMITS", Limits(onnx_file_bytes=8 * 256))
+    refused(path, proto, "more than 2048 bytes of constants")
+
+
+def test_a_data_file_is_read_once(tmp_path: Path) -> None:
+    """Every initializer named the same bytes: a file of a few kilobytes gave any number of them."""
+    proto = external(tmp_path)
+    for i in range(3):
+        tensor = proto.graph.initializer.add()
+        tensor.CopyFrom(proto.graph.initializer[0])
+        tensor.name = f"w{i}"
+    refused(tmp_path / "m.onnx", proto, "more bytes of w.bin than it has")
+
+
+def test_what_is_no_text_or_of_another_type(tmp_path: Path) -> None:
+    """These ended in TypeError, IndexError, ValueError and ZeroDivisionError."""
+    path = tmp_path / "m.onnx"
+    good = model([helper.make_node("Relu", ["x"], ["y"], name="abcd")], X, Y).SerializeToString()
+    for text in (b"abcd", b"Relu"):
+        refused(path, good.replace(text, b"\xff\xfe\xfd\xfc"), "no text")
+    external(tmp_path)
+    data = external(tmp_path, location="abcd").SerializeToString()
+    refused(path, data.replace(b"abcd", b"\xff\xfe\xfd\xfc"), "in no text")
+    for version in (-1, 1 << 31, 1 << 62, -(1 << 63)):
+        for domain in ("", "ai.onnx.ml", "other"):
+            refused(path, _imports(version, domain), f"imports opset {version}")
+    constant = helper.make_node("Constant", [], [], value_int=1)
+    refused(path, model([constant, node("Relu", "x", "y")], X, Y), "gives nothing")
+    constant = helper.make_node("Constant", [], ["c"], value_int=1)
+    constant.attribute[0].CopyFrom(helper.make_attribute("value_int", "one"))
+    refused(path, model([constant, node("Relu", "x", "y")], X, Y), "of another type")
+
+
+@pytest.mark.parametrize(
+    ("op", "inputs", "given", "match"),
+    [
+        ("SpaceToDepth", "x", {"blocksize": 0}, "ZeroDivisionError"),
+        ("GlobalLpPool", "x", {"p": 0}, "ZeroDivisionError"),
+        ("Unsqueeze", "w w", {}, "StopIteration"),
+        ("Split", "x", {"axis": 3, "num_outputs": 1 << 31}, "1 outputs, and num_outputs"),
+        ("LRN", "x", {"size": 1 << 31}, "over 2147483648 channels"),
+    ],
+)
+def test_attributes_that_make_no_sense(
+    tmp_path: Path, op: str, inputs: str, given: dict[str, Any], match: str
+) -> None:
+    """Found by drawing attributes: untyped errors, and two loops over 2^31 things."""
+    nodes, weights = [node(op, inputs, "y", **given)], {"w": np.ones((1, 1, 3, 3), np.float32)}
+    path = written(tmp_path / "m.onnx", nodes, ["x f 1,1,4,4"], Y, weights)
+    ours = tallystick.from_onnx(path)
+    with pytest.raises(UsageError, match=match):
+        ours(torch.ones(1, 1, 4, 4))

@@ -20,8 +20,9 @@ from tallystick.job.job import Job
 from tallystick.protocol.judge import Judgement, judge
 from tallystick.prover.registered import Registered
 from tallystick.prover.replies import Reply
+from tallystick.service.bounds import BOUNDS, Bounds
 from tallystick.service.client import Card, UnreachableError
-from tallystick.service.driver import Driver, Link, wall_clock
+from tallystick.service.driver import Driver, Link, session_clock
 
 MEMORY, HTTP, HTTPS = "memory", "http", "https"
 
@@ -52,6 +53,7 @@ class Host:
     make: Callable[[], Registered]
     kind: str
     certificates: Certificates | None = None
+    bounds: Bounds = BOUNDS
     party: Registered = field(init=False)
     direct: Direct = field(init=False)
     port: int = 0
@@ -67,7 +69,9 @@ class Host:
             return
         tls = self.certificates if self.kind == HTTPS else None
         listen = f"127.0.0.1:{self.port}"
-        self.url = self._stack.enter_context(serving(self.party, tls, listen=listen, faults=[]))
+        self.url = self._stack.enter_context(
+            serving(self.party, tls, self.bounds, listen=listen, faults=[])
+        )
         self.port = int(self.url.rpartition(":")[2])
 
     def stop(self) -> None:
@@ -85,7 +89,11 @@ class Host:
 
 @contextmanager
 def hosts(
-    kind: str, players: Sequence[Player], directory: Path, certificates: Certificates | None = None
+    kind: str,
+    players: Sequence[Player],
+    directory: Path,
+    certificates: Certificates | None = None,
+    bounds: Bounds = BOUNDS,
 ) -> Iterator[list[Host]]:
     """A host for each player; each keeps its sessions in a directory of its own."""
     found = []
@@ -96,7 +104,7 @@ def hosts(
             kept = directory / f"sessions-{number}"
             return Registered(player, player.key, terms, [REFEREE.public], kept)
 
-        found.append(Host(make, kind, certificates))
+        found.append(Host(make, kind, certificates, bounds))
     try:
         for host in found:
             host.start()
@@ -110,7 +118,7 @@ def rules(job: Job, players: Sequence[Player], **changed: object) -> Rules:
     """Rules with ample time, of these players alone."""
     allowed = tuple(sorted({p.key.public for p in players}, key=lambda key: key.raw))
     base = Rules(
-        job.digest, b"n" * 32, REFEREE.public, 4, max(2, len(allowed)), wall_clock() + 60_000,
+        job.digest, b"n" * 32, REFEREE.public, 4, max(2, len(allowed)), session_clock() + 60_000,
         60_000, 120_000, 0, 0, 30_000, allowed,
     )  # fmt: skip
     return changed_copy(base, **changed)  # type: ignore[arg-type]

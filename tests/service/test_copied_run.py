@@ -14,11 +14,15 @@ from service.transports import serving
 from unit.run.replay_tools import replay_job, trained
 
 from tallystick.cli.main import run as main
-from tallystick.commit.signing import PrivateKey
+from tallystick.commit.log import log_digest
+from tallystick.commit.signing import PrivateKey, sign_run
+from tallystick.commit.state import CHAIN_START, extend_log_chain
+from tallystick.errors import CounterpartyError
 from tallystick.job.job import Job
 from tallystick.protocol import queries as q
 from tallystick.protocol.answers import make_answer
 from tallystick.protocol.bodies import LossBody
+from tallystick.prover.copied import copy_run
 from tallystick.prover.local import Party
 from tallystick.prover.prover import Prover
 from tallystick.prover.registered import Registered
@@ -98,3 +102,38 @@ def test_a_false_loss_makes_no_run(
             assert main(["fetch-logs", url, *words]) == 0
     followed = trained(job, tmp_path / "followed", Shuffled(2), Options(replay=copy))
     assert followed.run_root == original.run_root
+
+
+class Endless:
+    """States `steps` steps, and answers each question about a log with a true log of another step
+    that follows from the one before: nothing is wrong until the last one."""
+
+    def __init__(self, prover: Prover, steps: int) -> None:
+        self.prover, self.asked = prover, 0
+        self.run = replace(prover.run, final_step=steps)
+        self.commitment = sign_run(KEY, self.run).to_bytes()
+        self.chain = CHAIN_START
+
+    def answer(self, query: bytes) -> bytes:
+        self.asked += 1
+        assert self.asked < 1000, "it is asked without an end"
+        body = self.prover._true(q.Log(1))
+        made = replace(body, chain=self.chain)
+        step = self.asked - 1
+        self.chain = extend_log_chain(self.chain, step, log_digest(step, body.sections))
+        run, asked = self.run, q.decode_query(query)
+        return make_answer(KEY, run.job_digest, run.run_root, asked, made)
+
+
+@pytest.mark.parametrize("steps", [0, 21, 1 << 40])
+def test_a_run_of_steps_that_the_job_has_not(
+    run: tuple[Job, RunSummary], tmp_path: Path, steps: int
+) -> None:
+    """A party that states 2^40 steps was asked for each of them."""
+    job, original = run
+    with Prover(original.directory, KEY) as prover:
+        liar = Endless(prover, steps)
+        with pytest.raises(CounterpartyError, match=f"states {steps} steps, and the job has 20"):
+            copy_run(liar, job, tmp_path / "copy")
+    assert liar.asked == 0
+    assert not (tmp_path / "copy" / "commitment.json").exists()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,7 +20,7 @@ from tallystick.delegation.session import LOST, Session
 from tallystick.delegation.turns import Play, Turn, sign_turn
 from tallystick.job.job import Job
 from tallystick.prover.replies import Needs, Reply
-from tallystick.service.driver import Driver, _Arrival
+from tallystick.service.driver import Driver, _Arrival, session_clock
 
 Pair = tuple[Player, Player]
 
@@ -147,3 +148,16 @@ def test_the_end_is_told_to_a_link_that_came_late(
 
         now(last())
     assert len(ends) == 2
+
+
+def test_a_clock_that_is_set_meanwhile_makes_nobody_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PROTOCOL 11.1, THREATS 2.3: the referee read the machine's time at each look, so a clock that
+    was set a day ahead made every party forfeit."""
+    before = session_clock()
+    assert abs(before - time.time() * 1000) < 60_000
+    day = 86_400_000_000_000
+    for jump in (day, -day):
+        real = time.time_ns() + jump
+        monkeypatch.setattr(time, "time_ns", lambda real=real: real)
+        monkeypatch.setattr(time, "time", lambda real=real: real / 1e9)
+        assert before <= session_clock() < before + 60_000

@@ -10,10 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from service.parties import REFEREE, Player
+from service.parties import OTHER_REFEREE, REFEREE, Player, Script
 from service.transports import Certificates, client, now, serving, until
 
 from tallystick.errors import UsageError
+from tallystick.job.job import Job
 from tallystick.prover.registered import Registered
 from tallystick.service.bounds import BOUNDS, Bounds
 from tallystick.service.client import UnreachableError
@@ -24,9 +25,10 @@ from tallystick.service.server import parse_listen
 class Raw:
     """One connection, byte by byte."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, address: str | None = None) -> None:
         host, _, port = url.partition("://")[2].partition(":")
-        self.socket = socket.create_connection((host, int(port)), timeout=30)
+        own = None if address is None else (address, 0)
+        self.socket = socket.create_connection((host, int(port)), timeout=30, source_address=own)
         self.file = self.socket.makefile("rb")
 
     def __enter__(self) -> Raw:
@@ -198,25 +200,42 @@ def test_connections_of_a_peer_are_bounded(party: Registered) -> None:
             raw.send(GET)
             assert raw.status() == 200
         with Raw(url) as more:
-            assert more.ends()
-        held[0].socket.shutdown(socket.SHUT_RDWR)
-
-        def admitted() -> bool:
-            with Raw(url) as raw:
-                try:
-                    raw.send(GET)
-                except ConnectionError:
-                    return False
-                return raw.status() == 200
-
-        until(admitted)
+            more.send(GET)
+            assert more.status() == 200
+            assert held[0].ends()  # the one that has waited longest
+            busy = [*held[1:], more]
+            for raw in busy:  # these have a whole head
+                raw.send(post(100)[:-2] + b"expect: 100-continue\r\n\r\n")
+                assert raw.status() == 100
+            assert _status(url, GET) == 0
+            for raw in busy:
+                raw.send(b"y" * 100)
+                assert raw.status() == 401
 
 
 def test_handshakes_are_bounded(party: Registered, tmp_path: Path) -> None:
     certificates = Certificates(tmp_path)
-    bounds = replace(BOUNDS, handshakes=2)
-    with serving(party, certificates, bounds) as url, Raw(url), Raw(url), Raw(url) as third:
-        assert third.ends()
+    bounds = replace(BOUNDS, handshakes=2, handshake_seconds=120)
+    with serving(party, certificates, bounds) as url, Raw(url) as first, Raw(url), Raw(url):
+        assert first.ends()
+        with _secure(url, certificates) as secure:  # it takes the place of the next one
+            secure.sendall(GET)
+            assert secure.recv(100).startswith(b"HTTP/1.1 200")
+
+
+def test_a_handshake_that_does_not_end_is_cut_off(party: Registered, tmp_path: Path) -> None:
+    certificates = Certificates(tmp_path)
+    bounds = replace(BOUNDS, handshake_seconds=0.2)
+    with serving(party, certificates, bounds) as url, _secure(url, certificates) as secure:
+        with Raw(url) as raw:
+            assert raw.ends()
+        secure.sendall(GET)  # one that has ended is no longer under its bound
+        assert secure.recv(100).startswith(b"HTTP/1.1 200")
+
+
+def _secure(url: str, certificates: Certificates) -> ssl.SSLSocket:
+    context = ssl.create_default_context(cafile=str(certificates.ca))
+    return context.wrap_socket(Raw(url).socket, server_hostname="localhost")
 
 
 def test_handshakes_that_ended_free_their_place(party: Registered, tmp_path: Path) -> None:
@@ -224,9 +243,7 @@ def test_handshakes_that_ended_free_their_place(party: Registered, tmp_path: Pat
     bounds = replace(BOUNDS, handshakes=1)
     with serving(party, certificates, bounds) as url:
         for _ in range(3):
-            with ssl.create_default_context(cafile=str(certificates.ca)).wrap_socket(
-                Raw(url).socket, server_hostname="localhost"
-            ) as secure:
+            with _secure(url, certificates) as secure:
                 secure.sendall(GET)
                 assert secure.recv(100).startswith(b"HTTP/1.1 200")
 
@@ -259,6 +276,16 @@ def test_a_fast_peer_is_told_to_wait(party: Registered) -> None:
             assert raw.ends()
 
 
+def test_a_request_that_comes_too_fast_takes_no_place(party: Registered) -> None:
+    bounds = replace(BOUNDS, rate=0.001, burst=2, requests=1)
+    with serving(party, bounds=bounds) as url, Raw(url, "127.0.0.9") as raw:
+        raw.send(GET)
+        assert raw.status() == 200
+        raw.send(GET)
+        assert raw.status() == 429
+        assert _status(url, GET) == 200
+
+
 def test_bad_requests_cost_more() -> None:
     rates = Rates(replace(BOUNDS, rate=1, burst=100, bad_cost=50, bad_bytes=1000))
     assert rates.take("a", 0.0)
@@ -285,6 +312,41 @@ def test_a_peer_that_sends_garbage_is_cut_off_soon(party: Registered, bad: bytes
         assert statuses[-1] == 0
 
 
+def test_a_peer_that_waits_and_goes_is_charged(party: Registered) -> None:
+    """Four connections without a whole head use up a peer; as many with one do not."""
+    bounds = replace(BOUNDS, rate=0.001, burst=82)
+    for head, last in ((b"GET /", 0), (GET, 200)):
+        with serving(party, bounds=bounds) as url:
+            for _ in range(4):
+                with Raw(url, "127.0.0.9") as raw:
+                    raw.send(head)
+                    raw.socket.shutdown(socket.SHUT_WR)
+                    raw.file.read()
+            assert _status(url, GET, "127.0.0.9") == last
+            assert _status(url, GET) == 200  # others pay nothing for it
+
+
+# A turn of a believed referee keeps a place for its peer; nothing else does.
+@pytest.mark.parametrize("shown", ["a turn", "another referee's", "a card"])
+def test_a_believed_referee_keeps_a_place(shown: str, party: Registered, small_job: Job) -> None:
+    referee = OTHER_REFEREE if shown == "another referee's" else REFEREE
+    turn = GET
+    if shown != "a card":
+        body = Script(small_job, referee).begin()
+        turn = post(len(body)) + body
+    bounds = replace(BOUNDS, connections=3, known_connections=1)
+    with serving(party, bounds=bounds) as url, Raw(url) as known, ExitStack() as stack:
+        known.send(turn)
+        assert known.status() == (401 if shown == "another referee's" else 200)
+        strangers = [stack.enter_context(Raw(url, f"127.0.0.{n}")) for n in (2, 3, 4)]
+        if shown == "a turn":
+            assert strangers[0].ends()
+            known.send(GET)
+            assert known.status() == 200
+        else:
+            assert known.ends()
+
+
 @pytest.mark.parametrize("bounds", [{"bodies_bytes": 150}, {"peer_bodies_bytes": 150}])
 def test_room_for_bodies_is_shared(party: Registered, bounds: dict[str, int]) -> None:
     with serving(party, bounds=replace(BOUNDS, **bounds)) as url, Raw(url) as first:
@@ -295,10 +357,14 @@ def test_room_for_bodies_is_shared(party: Registered, bounds: dict[str, int]) ->
         assert _status(url, post(100) + b"y" * 100) == 401
 
 
-def _status(url: str, request: bytes) -> int:
-    with Raw(url) as raw:
-        raw.send(request)
-        return raw.status()
+def _status(url: str, request: bytes, address: str | None = None) -> int:
+    """The status of one request by a new connection; 0 where that is cut off."""
+    try:
+        with Raw(url, address) as raw:
+            raw.send(request)
+            return raw.status()
+    except ConnectionError:
+        return 0
 
 
 def test_requests_at_one_time_are_bounded(party: Registered) -> None:

@@ -88,6 +88,8 @@ def test_an_offer_with_one_provider(
     assert done.returncode == 2, done
     found = json.loads(done.stdout)
     assert (found["outcome"], found["rounds"]) == ("one party alone", 0)
+    assert found["accepted"] is None and "compared with nothing" in found["why"]
+    assert json.loads((tmp_path / "out" / "result.json").read_text())["accepted"] is None
     # Without an offer, a second party may come, and needs an address.
     assert main([str(word) for word in stage.referee(tmp_path / "none", party.url)]) == 3
     assert "2 to 64 parties" in capsys.readouterr().err

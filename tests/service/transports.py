@@ -77,9 +77,7 @@ def serving(
     """A server of the party in a thread; its address."""
     told: list[BaseException] = [] if faults is None else faults
     tls = tls_context(certificates.cert, certificates.key) if certificates else None
-    server = HttpServer(
-        party_app(registered, bounds, told.append), listening_socket(listen), tls, bounds
-    )
+    server = HttpServer(party_app(registered, bounds, told.append), listening_socket(listen), tls)
     try:
         with running(server):
             yield f"{'http' if tls is None else 'https'}://localhost:{server.port}"

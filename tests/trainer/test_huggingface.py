@@ -145,7 +145,6 @@ class Heard(hf.TrainerCallback):  # type: ignore[misc]
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self.events.append(f"step {state.global_step}")
-        control.should_training_stop = state.global_step == 2
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
         self.events.append("log")
@@ -160,9 +159,7 @@ class Heard(hf.TrainerCallback):  # type: ignore[misc]
         self.events.append("end")
 
 
-def test_callbacks_hear_a_run_and_do_not_end_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_callbacks_hear_a_run(tmp_path: Path) -> None:
     heard = Heard()
     trainer = tallystick.Trainer(
         gpt2(),
@@ -177,8 +174,6 @@ def test_callbacks_hear_a_run_and_do_not_end_it(
     two = ["step 3", "log", "step 4", "log", "log", "evaluated True"]
     assert heard.events == ["begin", *one, *two, "log", "save", "end"]
     assert done.global_step == 4 and len(trainer.run.validation) == 2
-    told = " ".join(capsys.readouterr().err.split())
-    assert "Heard asks to stop at step 2" in told and "seed, not a sampler" in told
 
 
 def test_early_stopping_is_a_rule_of_the_job(tmp_path: Path) -> None:
@@ -266,7 +261,7 @@ def test_every_argument_is_in_the_table() -> None:
         ("bf16", True), ("tf32", True), ("torch_compile", True), ("neftune_noise_alpha", 5.0),
         ("auto_find_batch_size", True), ("eval_delay", 2), ("fp16", True),
         ("ignore_data_skip", True),
-        ("train_sampling_strategy", "sequential"),
+        ("train_sampling_strategy", "group_by_length"),
         ("use_liger_kernel", True), ("deepspeed", {"a": 1}), ("fsdp", "full_shard"),
     ],
 )  # fmt: skip

@@ -16,6 +16,7 @@ LEVELS = {
     "errors": 0,
     "limits": 0,
     "checkout": 0,
+    "started": 0,
     "_core": 0,
     "commit": 1,
     "disk": 2,

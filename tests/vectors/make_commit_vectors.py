@@ -21,6 +21,7 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from ed25519_cases import ed25519_vectors
 from make_job_2_vectors import job_2_vectors, record_vectors
 from make_job_3_vectors import job_3_vectors
 from make_log_vectors import log_vectors
@@ -536,6 +537,7 @@ VECTORS = {
     "job": job_vectors,
     "data": data_vectors,
     "signature": signature_vectors,
+    "ed25519": ed25519_vectors,
     "log": lambda: log_vectors(PRIMITIVES),
     "job-2": lambda: job_2_vectors(PRIMITIVES),
     "job-3": lambda: job_3_vectors(PRIMITIVES),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tallystick.api import given
 from tallystick.api.given import PathLike
+from tallystick.commit.stream import RUN_ON, SHUFFLED
 from tallystick.data.freeze import Progress
 from tallystick.data.freeze import freeze as freeze_records
 from tallystick.data.frozen import Frozen
@@ -58,9 +59,13 @@ class Capture:
         seed: int = 0,
         checkpoint_interval: int | None = None,
         schedules: Mapping[str, Schedule] | Any | None = None,
+        order: str = SHUFFLED,
+        epoch_end: str = RUN_ON,
+        short: Capture | None = None,
         validation: Data | None = None,
         evaluate_every: int = 0,
         stop_rule: StopRule | None = None,
+        validation_short: Capture | None = None,
         compare_first_step: bool = True,
         overwrite: bool = False,
     ) -> Job:
@@ -76,6 +81,12 @@ class Capture:
         to these losses: `StopRule(patience=3)` ends it after three that are no better than the
         best one, `StopRule()` commits and never stops.
 
+        `order` is "shuffled" by the seed, anew in each epoch, or "sequential". `epoch_end` says
+        what becomes of records that make no whole batch: "run on" (the batch takes more of the next
+        epoch), "drop", or "short": the last batch of an epoch has fewer records, and `short` is the
+        same step captured with a batch of so many. `validation_short` is a capture with a batch of
+        what is left of the held-out records; with `stop_rule` a pass then reads all of them.
+
         The first step is compared with the module in float64, which takes the memory and the time
         of such a step; without `compare_first_step` the job's `about` says that it was not. Raises
         UsageError for data that does not fit the program, and for a first step that differs beyond
@@ -90,6 +101,10 @@ class Capture:
             seed=seed,
             checkpoint_interval=checkpoint_interval,
             schedules=schedules,
+            order=order,
+            epoch_end=epoch_end,
+            short=None if short is None else short.step,
+            eval_short=None if validation_short is None else validation_short.evaluation,
             validation=validation,
             eval_program=self.evaluation if validation is not None else None,
             evaluate_every=evaluate_every if validation is not None else 0,
@@ -190,15 +205,19 @@ def save_job(
     *,
     programs: Mapping[str, Capture],
     schedule: Sequence[tuple[str, int]] | None = None,
+    programs_of_steps: Sequence[str] | None = None,
     steps: int,
     seed: int = 0,
     own_data: Mapping[str, Data] | None = None,
     checkpoint_interval: int | None = None,
     schedules: Schedules | None = None,
+    order: str = SHUFFLED,
+    epoch_end: str = RUN_ON,
     validation: Data | None = None,
     evaluate: str | None = None,
     evaluate_every: int = 0,
     stop_rule: StopRule | None = None,
+    validation_short: Capture | None = None,
     compare_first_step: bool = True,
     overwrite: bool = False,
 ) -> Job:
@@ -213,6 +232,12 @@ def save_job(
     `evaluate` (the first one, if None) in evaluation mode, after every `evaluate_every` steps;
     `stop_rule` may end it by them.
 
+    With `programs_of_steps`, the name of each step's program, in the place of `schedule`, the
+    programs are forms of one step: they go through `data` together, with one count of batches, one
+    row of a table and one random key for each step, and `schedules` are those of one program. A job
+    has at most 64 programs, and at most 1024 turns from one to another before they repeat.
+    `order`, `epoch_end` and `validation_short` are those of `Capture.save_job`.
+
     A program's name is at most 40 of a-z, 0-9 and -. A job that is there
     already is refused, or with `overwrite` replaced. Errors: see `job.several.save_several`.
     """
@@ -222,7 +247,8 @@ def save_job(
         if chosen not in programs:
             raise UsageError(f"evaluate={chosen!r} is no program.", "Name one of programs.")
         of = programs[chosen].evaluation
-        held = Held(validation, of, evaluate_every, stop_rule or StopRule())
+        short = None if validation_short is None else validation_short.evaluation
+        held = Held(validation, of, evaluate_every, stop_rule or StopRule(), short)
     elif stop_rule is not None or evaluate is not None or evaluate_every:
         raise UsageError("Committed validation needs held-out records.", "Pass validation=... too.")
     return save_several(
@@ -230,6 +256,9 @@ def save_job(
         {name: captured.step for name, captured in programs.items()},
         data,
         schedule=schedule,
+        programs_of_steps=programs_of_steps,
+        order=order,
+        epoch_end=epoch_end,
         count=steps,
         seed=seed,
         own_data=own_data,
@@ -282,14 +311,17 @@ def from_onnx(
     return module
 
 
-def reproducible(contract: str = "ordered/1", *, seed: int = 0) -> AbstractContextManager[Any]:
+def reproducible(
+    contract: str = "ordered/1", *, seed: int | None = None
+) -> AbstractContextManager[Any]:
     """Within the block, eager CPU PyTorch computes with the bits of `contract`.
 
-    Covers forward, backward and optimizers that use single-tensor ATen operators (torch.optim
-    with foreach=False, fused=False). Dropout and torch's other random calls draw from Philox keyed
-    by (seed, step), as in a capture (PROGRAM 5.3); call `.next_step()` on the object that the block
-    yields, after each step. torch.optim.Adam's own bias correction uses Python's `pow`; capture
-    does not.
+    Covers forward, backward, torch.optim and loaders of data. Dropout and torch's other random
+    calls draw from Philox (PROGRAM 5.19). Without `seed=` a block goes on where the last one ended:
+    each call takes a key from torch's default generator, so `torch.manual_seed` begins anew and
+    `torch.get_rng_state` and `set_rng_state` hold the position. With `seed=` the numbers are those
+    of a capture with this seed, from step 0 on; call `.next_step()` on the object that the block
+    yields, after each step.
 
     Raises, as the block begins, UnsupportedVersionError for an unknown contract or one that keeps a
     log; within it UnsupportedOperatorError by name for an operator outside of the contract and

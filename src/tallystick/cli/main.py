@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import os
 import sys
 import traceback
 from typing import Any
@@ -16,6 +15,7 @@ import click
 
 from tallystick.cli.output import CANNOT_CHECK, WRONG_USAGE, ExitError, note, print_json
 from tallystick.cli.places import refuse_addresses
+from tallystick.cli.streams import fault, guard, is_unread
 from tallystick.errors import MachineFaultError, TallystickError, UsageError
 from tallystick.kernels.environment import exact_environment
 from tallystick.run.store.version import tallystick_version
@@ -135,10 +135,6 @@ def run(arguments: list[str]) -> int:
         # click raises its own for a KeyboardInterrupt, which may say more.
         note(f"  {error.__cause__ or error}".rstrip() or "  Run the same command again.")
         return CANNOT_CHECK
-    except BrokenPipeError:
-        # The reader of our output is gone; keep the interpreter from complaining at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return CANNOT_CHECK
     except MemoryError as error:
         why = str(error) or "There is not enough memory."
         fault = MachineFaultError(why, "Use a smaller model, a smaller batch or another machine.")
@@ -151,6 +147,20 @@ def run(arguments: list[str]) -> int:
         return CANNOT_CHECK
 
 
+def _delivered(code: int, as_json: bool) -> int:
+    """The exit code of a command that has written its output, or could not: a verdict stays what it
+    is without its text, but a JSON object that is not there was to be delivered."""
+    lost = fault(sys.stdout)
+    if lost is None or (is_unread(lost) and not as_json):
+        return code
+    note(f"tallystick: Standard output could not be written: {lost.strerror}.")
+    if not as_json:
+        return code
+    note("  The JSON object is not there. Run the same command again with room for it.")
+    return CANNOT_CHECK
+
+
 def main() -> None:
     """Entry point of the console script."""
-    sys.exit(run(sys.argv[1:]))
+    guard()
+    sys.exit(_delivered(run(sys.argv[1:]), "--json" in sys.argv[1:]))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import socket
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -43,6 +42,7 @@ from tallystick.service.packages import require_packages
 if TYPE_CHECKING:
     from tallystick.service.client import PartyClient
     from tallystick.service.driver import Driver
+    from tallystick.service.listener import Listener
 
 _UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "": 1000}
 _DURATION = re.compile(r"([0-9]{1,15}(?:\.[0-9]+)?)\s*(ms|s|m|h|d|)")
@@ -205,7 +205,7 @@ class _Held:
         """Hold the session to its result."""
         from tallystick.cli.sessions import Show
         from tallystick.service.client import PartyClient
-        from tallystick.service.driver import Driver, wall_clock
+        from tallystick.service.driver import Driver, session_clock
 
         async with AsyncExitStack() as stack:
             sock = self._socket()  # an address that cannot be had begins no session
@@ -221,7 +221,7 @@ class _Held:
                 rules = self._rules
                 if rules.offer == NO_OFFER:
                     allowed = rules.allowed or await self._keys(links)
-                    rules = self._changed(allowed, wall_clock() + self._sealing)
+                    rules = self._changed(allowed, session_clock() + self._sealing)
             show = stack.enter_context(Show(self._quiet))
 
             def changed(driver: Driver) -> None:
@@ -229,7 +229,7 @@ class _Held:
                 show(driver)
 
             driver = Driver(
-                self._terms, self._key, self._log, links, rules, wall_clock, on_change=changed
+                self._terms, self._key, self._log, links, rules, session_clock, on_change=changed
             )
             publishing = self._publish(driver, sock)
             try:
@@ -287,7 +287,7 @@ class _Held:
             )
         return tuple(sorted(keys, key=lambda key: key.raw))
 
-    def _socket(self) -> socket.socket | None:
+    def _socket(self) -> Listener | None:
         if self._listen is None:
             return None
         from tallystick.service.server import listening_socket
@@ -295,7 +295,7 @@ class _Held:
         return listening_socket(self._listen)
 
     def _publish(
-        self, driver: Driver, sock: socket.socket | None
+        self, driver: Driver, sock: Listener | None
     ) -> tuple[Any, asyncio.Task[None]] | None:
         if sock is None:
             return None

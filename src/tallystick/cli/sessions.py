@@ -13,7 +13,7 @@ from rich.table import Table
 from tallystick.cli.output import CANNOT_CHECK, MISMATCH, note, say, shown
 from tallystick.cli.verdicts import say_verdict
 from tallystick.commit.signing import PublicKey
-from tallystick.delegation.entries import NO_RESULT, UNCONTESTED
+from tallystick.delegation.entries import UNCONTESTED
 from tallystick.delegation.match import Match
 from tallystick.delegation.session import EXCLUDED, LOST, Session
 from tallystick.delegation.words import RESULTS, VERDICTS
@@ -61,14 +61,16 @@ def session_json(session: Session, seats: list[Seat]) -> dict[str, Any]:
     """The documented keys of `referee --json` that follow from the log."""
     result, sides = session.result, session.sides
     assert result is not None
-    claim = sides[0][0].run if len(sides) == 1 and result.outcome != NO_RESULT else None
+    words = RESULTS[result.outcome]
+    claim = sides[0][0].run if words.accepts else None
     urls = {seat.key: seat.link.url for seat in seats if seat.key is not None}
     return {
         "session": session.session,
         "job_digest": session.terms.digest,
-        "outcome": RESULTS[result.outcome].name,
+        "outcome": words.name,
         "accepted": claim.run_root if claim else None,
         "final_state_root": claim.final_state_root if claim else None,
+        "why": None if words.accepts else words.sentence,
         "convicted": [key.key_id for key in convicted_keys(session)],
         "parties": [_party_json(session, key, urls.get(key)) for key in _keys(session, seats)],
         "games": [_game_json(match) for match in session.matches],
@@ -132,7 +134,7 @@ def say_session(session: Session, seats: list[Seat], out: Path) -> None:
     assert result is not None
     words = RESULTS[result.outcome]
     say(f"RESULT      {words.name}: {words.sentence}")
-    if len(sides) == 1 and result.outcome != NO_RESULT:
+    if words.accepts:
         say(f"ACCEPTED    run root {sides[0][0].run.run_root.hex()}")
     say(f"log         {out / 'log'} ({session.length} entries)")
 

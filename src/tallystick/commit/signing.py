@@ -12,6 +12,7 @@ import hashlib
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import NoReturn
 
 from cryptography.exceptions import InternalError, InvalidSignature, UnsupportedAlgorithm
@@ -32,7 +33,7 @@ from tallystick.commit.encoding import (
     parse_canonical_json,
 )
 from tallystick.commit.members import Members
-from tallystick.commit.points import ORDER, unfit_point
+from tallystick.commit.points import ORDER, unfit_key, unfit_point
 from tallystick.errors import (
     CannotCheckError,
     CorruptFileError,
@@ -55,11 +56,27 @@ _KNOWN_SIGNATURE = bytes.fromhex(
     "e5564300c360ac729086e2cc806e828a84877f1eb8e5d974d873e06522490155"
     "5fb8821590a33bacc61e39701cf9b46bd25bf5f0595bbe24655141438e7a100b"
 )
+# Made with the secret of that key and an R outside of the subgroup of prime order, for the same
+# message: it satisfies only the equation with the cofactor.
+_COFACTOR_ONLY = bytes.fromhex(
+    "5b61c2e3b93e6c06450f327ea72cdfeb8cde6aa020d2dd827ab3f86e708c8393"
+    "6ea4df5eb500bab859372e25d500777a161e66d01eb15656b39ded90af91ee0f"
+)
+
+
+@cache
+def _check_the_equation() -> None:
+    """Raises MachineFaultError where the library multiplies by the cofactor (9.1.2)."""
+    if PublicKey(_KNOWN_KEY)._verified(_COFACTOR_ONLY, b""):
+        raise MachineFaultError(
+            "The Ed25519 of this machine's `cryptography` takes another equation than OpenSSL's.",
+            "Install a build of `cryptography` with OpenSSL.",
+        )
 
 
 @dataclass(frozen=True)
 class PublicKey:
-    """An Ed25519 public key: 32 raw bytes, canonical and not of small order (COMMITMENTS 9.1.1).
+    """An Ed25519 public key: 32 raw bytes, a point of the prime-order subgroup (COMMITMENTS 9.1.1).
 
     Raises UsageError for any others. A parser of another party's bytes converts that error.
     """
@@ -69,7 +86,7 @@ class PublicKey:
     def __post_init__(self) -> None:
         if not isinstance(self.raw, bytes) or len(self.raw) != 32:
             raise UsageError("An Ed25519 public key has 32 bytes.", "Load it from its file.")
-        why = unfit_point(self.raw)
+        why = unfit_key(self.raw)
         if why:
             raise UsageError(f"This Ed25519 public key is refused: {why}.", "Make another key.")
 
@@ -79,7 +96,10 @@ class PublicKey:
         return hashlib.sha256(self.raw).hexdigest()
 
     def verifies(self, signature: bytes, message: bytes) -> bool:
-        """True if `signature` is this key's over `message`, in its one form (9.1.1).
+        """True if `signature` is this key's over `message` (9.1.2).
+
+        The library decides [S]B = R + [k]A, without the cofactor. As A is in the subgroup of prime
+        order, an R that satisfies it is there too, so R needs no multiplication of its own.
 
         Raises MachineFaultError where the library cannot decide. OpenSSL answers "invalid" also
         when it finds no memory, and that must not invalidate an honest party's signature.
@@ -90,6 +110,7 @@ class PublicKey:
             return False
         for _ in range(_REFUSALS):
             if self._verified(signature, message):
+                _check_the_equation()
                 return True
             if not PublicKey(_KNOWN_KEY)._verified(_KNOWN_SIGNATURE, b""):
                 raise MachineFaultError(

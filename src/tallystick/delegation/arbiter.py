@@ -27,7 +27,7 @@ from tallystick.delegation.entries import (
     sign_entry,
 )
 from tallystick.delegation.match import Match
-from tallystick.delegation.rules import Rules
+from tallystick.delegation.rules import LATEST, Rules
 from tallystick.delegation.seals import OPENING_TAG, SEAL_TAG
 from tallystick.delegation.session import (
     ENDED,
@@ -129,7 +129,7 @@ class Arbiter:
         """Write all entries that are due now; the next deadline, or None without one.
 
         Raises StorageError where the log cannot be written, CannotCheckError after any error of a
-        write: go on with a new arbiter on the log then.
+        write and for a clock out of range (11.1): go on with a new arbiter on the log then.
         """
         return self._write_due(self._time())
 
@@ -194,7 +194,13 @@ class Arbiter:
         return replace(event, message=sign_forfeit(self._key, word))
 
     def _time(self) -> int:
-        return max(self._now(), self.session.time)
+        now = max(self._now(), self.session.time)
+        if now > LATEST:  # an entry with this time is none, and would end the log for everyone
+            raise CannotCheckError(
+                f"This machine's clock is at {now} milliseconds, a time that no log has.",
+                "Set it right, and start the referee again. It goes on from its log.",
+            )
+        return now
 
     def _write(self, event: Event, now: int | None = None) -> None:
         if self._stopped:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 
 _MEMINFO = Path("/proc/meminfo")
+_OWN_PAGES = Path("/proc/self/statm")
 _OWN_GROUP = Path("/proc/self/cgroup")
 _GROUPS = Path("/sys/fs/cgroup")
 # The files of a limit and of what is used: of control groups version 2, and 1.
@@ -31,6 +33,13 @@ def spare_memory() -> int:
                 used = int((directory / usage).read_text("ascii"))
                 found = min(found, max(0, most - used))
     return found
+
+
+def own_addresses() -> int:
+    """The bytes of addresses that this process has; 0 where the system does not tell."""
+    with suppress(OSError, ValueError, IndexError):
+        return int(_OWN_PAGES.read_text("ascii").split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    return 0
 
 
 def _groups() -> Iterator[tuple[Path, _Files]]:

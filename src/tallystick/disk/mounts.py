@@ -9,11 +9,23 @@ above need not know. It holds no credentials, and changes no byte that a caller 
 from __future__ import annotations
 
 import os
+import stat
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
+
+PLAIN = stat.S_IFREG | 0o644  # the mode of a file that lies elsewhere
+FOLDER = stat.S_IFDIR | 0o755
+
+
+class Seen(NamedTuple):
+    """One name that lies elsewhere: its `st_mode`, and its size in bytes (0 unless it is PLAIN).
+    A store has plain files alone; a directory of another machine may have links and FIFOs."""
+
+    mode: int
+    size: int
 
 
 class Mount(Protocol):
@@ -29,11 +41,11 @@ class Mount(Protocol):
         """Within the context the file is there, if there is one; more than `limit` bytes are
         refused. Raises StorageError, CorruptFileError."""
 
-    def size(self, name: str) -> int | None:
-        """The size of a file that lies elsewhere; None where there is none."""
+    def seen(self, name: str) -> Seen | None:
+        """What lies elsewhere under this name; None for nothing, and for a directory."""
 
-    def children(self, name: str) -> dict[str, int | None]:
-        """The names in a directory that lie elsewhere, with their sizes; None is a directory's."""
+    def children(self, name: str) -> dict[str, Seen]:
+        """The names in a directory that lie elsewhere."""
 
     def beginning(self, name: str, count: int) -> tuple[bytes, int] | None:
         """The first `count` bytes and the size of a file that lies elsewhere and is not here yet;
@@ -43,7 +55,8 @@ class Mount(Protocol):
 # Set while something is mounted: JSON, a list of [directory, URL]. A process that we start finds
 # there what its paths mean.
 INHERITED = "TALLYSTICK_MOUNTS"
-_lock = threading.Lock()
+_lock = threading.RLock()
+_inheriting = False
 _mounts: dict[str, Mount] = {}
 _names: dict[str, str] = {}  # also of mounts that are gone: an error may name them still
 
@@ -77,15 +90,21 @@ def mount_of(path: Path) -> tuple[Mount, str] | None:
 
 def _inherit() -> bool:
     """Mount what the process that started this one had mounted; True if there is something."""
+    global _inheriting
     if INHERITED not in os.environ:
         return False
     with _lock:
-        if not _mounts:
-            from tallystick.disk.objects.opening import inherited
+        if _mounts or _inheriting:  # a mirror of a directory asks the door while it is made
+            return bool(_mounts)
+        from tallystick.disk.objects.opening import inherited
 
+        _inheriting = True
+        try:
             for mount in inherited(os.environ[INHERITED]):
                 _mounts[str(mount.directory)] = mount
                 _names[str(mount.directory)] = mount.url
+        finally:
+            _inheriting = False
     return bool(_mounts)
 
 
@@ -109,14 +128,30 @@ def held(path: Path, what: str, limit: int | None = None) -> AbstractContextMana
     return nullcontext() if found is None else found[0].held(found[1], what, limit)
 
 
-def size_elsewhere(path: Path) -> int | None:
-    """The size of the mount's file at `path`; None where there is none."""
+def elsewhere(path: Path) -> Seen | None:
+    """What the mount has at `path`; None for nothing, and for a directory."""
     found = mount_of(path)
-    return None if found is None else found[0].size(found[1])
+    return None if found is None else found[0].seen(found[1])
 
 
-def children(directory: Path) -> dict[str, int | None]:
-    """The mount's names in `directory`, with sizes; None is a directory's."""
+def obstacle(path: Path) -> tuple[Path, int] | None:
+    """The first component of `path`, itself included, that lies elsewhere and is neither a plain
+    file nor a directory, with its `st_mode`; None where there is none."""
+    found = mount_of(path)
+    if found is None:
+        return None
+    mount, name = found
+    parts = name.split("/")
+    for count in range(1, len(parts) + 1):
+        at = "/".join(parts[:count])
+        seen = mount.seen(at)
+        if seen is not None and not stat.S_ISREG(seen.mode):
+            return mount.directory / at, seen.mode
+    return None
+
+
+def children(directory: Path) -> dict[str, Seen]:
+    """The mount's names in `directory`."""
     found = mount_of(directory)
     return {} if found is None else found[0].children(found[1])
 

@@ -96,11 +96,22 @@ def _require_real_directory(path: Path, mode: int) -> None:
         )
 
 
+def _require_passable(path: Path, what: str = "") -> None:
+    """Raise CorruptFileError where a mount has neither a file nor a directory at `path` or on the
+    way to it. `what` names the file that `path` should be; without it a directory is wanted."""
+    found = mounts.obstacle(path)
+    if found is not None and what and found[0] == path:
+        refuse_kind(path, what, found[1])
+    if found is not None:
+        _require_real_directory(*found)
+
+
 def check_directory(path: Path, inside: Path) -> None:
     """Raise CorruptFileError unless `path` is missing or a directory without a link on the way.
 
     The way starts at `inside`, which may itself be a link. Raises StorageError.
     """
+    _require_passable(path)
     mounts.children(path)
     with os_errors(path), suppress(FileNotFoundError):
         os.close(_open_directory(path, inside))
@@ -119,6 +130,7 @@ def open_regular(
     Raises CorruptFileError, which names the kind, for any other file and for a link inside
     `inside`; StorageError where it is missing or cannot be opened.
     """
+    _require_passable(path, what)
     with os_errors(path):
         for chance in range(_CHANCES):
             try:
@@ -127,7 +139,7 @@ def open_regular(
                 break
             except FileNotFoundError:
                 # Another process of the same mirror has just let it go.
-                if chance + 1 == _CHANCES or mounts.size_elsewhere(path) is None:
+                if chance + 1 == _CHANCES or mounts.elsewhere(path) is None:
                     why = f"The {what} {path} is missing."
                     raise StorageError(why, "Check the path.") from None
         mode = os.fstat(descriptor).st_mode
@@ -215,21 +227,25 @@ def entries(directory: Path, inside: Path | None = None) -> list[Entry]:
     """As `names`, with the kind of each one. Raises the same errors."""
     return [
         Entry(name, found.st_mode, found.st_size if stat.S_ISREG(found.st_mode) else 0)
-        for name, found in _listed(directory, inside, LIMITS.directory_entries, looked=True)
+        for name, found in statuses(directory, inside)
     ]
 
 
-_PLAIN = stat.S_IFREG | 0o644
+def statuses(directory: Path, inside: Path | None = None) -> list[tuple[str, os.stat_result]]:
+    """As `names`, with what `lstat` says of each one. Raises the same errors."""
+    return _listed(directory, inside, LIMITS.directory_entries, looked=True)
+
+
 _UNSEEN = os.stat_result((0,) * 10)
 
 
 def _elsewhere(directory: Path) -> dict[str, os.stat_result]:
     """What lies elsewhere of a directory, as if it were here."""
-    found: dict[str, os.stat_result] = {}
-    for name, size in mounts.children(directory).items():
-        mode = _PLAIN if size is not None else stat.S_IFDIR | 0o755
-        found[name] = os.stat_result((mode, 0, 0, 0, 0, 0, size or 0, 0, 0, 0))
-    return found
+    _require_passable(directory)
+    return {
+        name: os.stat_result((seen.mode, 0, 0, 0, 0, 0, seen.size, 0, 0, 0))
+        for name, seen in mounts.children(directory).items()
+    }
 
 
 def _listed(
@@ -269,8 +285,10 @@ def _open_directory(directory: Path, inside: Path | None) -> int:
 
 
 def present(path: Path) -> bool:
-    """True if a file of any kind has this name, a dangling link included. Raises StorageError."""
-    if mounts.size_elsewhere(path) is not None or mounts.children(path):
+    """True if a file of any kind has this name, a dangling link included. Raises StorageError.
+
+    Of a mount also where something stands in the way: whoever opens the file is told what."""
+    if mounts.obstacle(path) or mounts.elsewhere(path) or mounts.children(path):
         return True
     with os_errors(path):
         try:
@@ -284,8 +302,9 @@ def present(path: Path) -> bool:
 
 def mode_of(path: Path) -> int:
     """`st_mode` of the target of `path`, named by a person; 0 without one. Raises StorageError."""
-    if mounts.size_elsewhere(path) is not None:
-        return _PLAIN
+    seen = mounts.elsewhere(path)
+    if seen is not None:
+        return seen.mode
     mounts.children(path)
     with os_errors(path):
         try:
@@ -303,18 +322,27 @@ def is_directory(path: Path) -> bool:
 
 def size_of(path: Path, what: str, inside: Path | None = None) -> int:
     """The size in bytes of the regular file `path`; does not open it. Raises as open_regular."""
-    elsewhere = mounts.size_elsewhere(path)
-    if elsewhere is not None:
-        return elsewhere
-    with os_errors(path):
-        try:
-            with _within(path, inside) as (at, name):
-                found = os.stat(name, dir_fd=at, follow_symlinks=inside is None)
-        except FileNotFoundError:
-            raise StorageError(f"The {what} {path} is missing.", "Check the path.") from None
+    _require_passable(path, what)
+    seen = mounts.elsewhere(path)
+    if seen is not None:
+        return seen.size
+    found = look(path, inside)
+    if found is None:
+        raise StorageError(f"The {what} {path} is missing.", "Check the path.")
     if not stat.S_ISREG(found.st_mode):
         refuse_kind(path, what, found.st_mode)
     return found.st_size
+
+
+def look(path: Path, inside: Path | None) -> os.stat_result | None:
+    """What is at `path`, a link itself with `inside`; None where nothing is. Raises
+    CorruptFileError where a component on the way from `inside` is no directory, StorageError."""
+    with os_errors(path):
+        try:
+            with _within(path, inside) as (at, name):
+                return os.stat(name, dir_fd=at, follow_symlinks=inside is None)
+        except FileNotFoundError:
+            return None
 
 
 def lies_in(path: Path, directory: Path) -> bool:

@@ -142,8 +142,9 @@ class Job:
 
     @property
     def program(self) -> Program:
-        """The program of the first step: the only one of a job of format 1."""
-        return self.loose_terms.program
+        """The program of the first step: the only one of a job of format 1. Raises as `terms`: a
+        manifest whose schema is not the program's names fields that no record has."""
+        return self.terms.program
 
     @cached_property
     def loose_terms(self) -> Terms:

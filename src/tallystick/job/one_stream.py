@@ -9,13 +9,13 @@ from tallystick.commit.stream import ENDS, RUN_ON, SHORT, Stream, check_choice
 from tallystick.errors import UsageError
 from tallystick.job.parts import Part, Parts, Records, batch_size_of
 from tallystick.job.turns import turns_of
+from tallystick.numerics.contracts import find_contract
 
 if TYPE_CHECKING:
     from tallystick.program.capture.api import CapturedStep
 
 # What becomes of an epoch's end, in a word; or the number of records that an epoch reads.
 End = str | int
-SHORT_STEP = "step-short"
 
 
 def epoch_records(records: int, size: int, end: End) -> int | None:
@@ -60,7 +60,7 @@ def with_short(
             f"Capture the step with an example batch of {last}.",
         )
     if steps < epoch:  # the run ends before the short batch
-        return one_stream(stream, {name: step}, records, [0])
+        return one_stream(stream, {name: step}, records, [0] * steps)
     if short is None or batch_size_of(short.batch) != last:
         raise UsageError(
             f"The last batch of an epoch has {last} records, and "
@@ -71,6 +71,12 @@ def with_short(
     if short.scalars != step.scalars:
         raise UsageError(
             "The short step has other rates than the step.", "Capture both with one optimizer."
+        )
+    if find_contract(step.program.contract).keeps_log:
+        raise UsageError(
+            f"Under {step.program.contract}, which keeps logs, a job has one program, and a short "
+            "batch is one of its own.",
+            "Drop the last batch (drop_last=True), or choose a batch that divides the records.",
         )
     return one_stream(
         stream, {name: step, f"{name}-short": short}, records, [0] * (epoch - 1) + [1]

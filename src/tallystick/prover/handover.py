@@ -63,6 +63,11 @@ def hand_over(
         raise UsageError("This job's contract keeps no rounding logs.", "There is none to get.")
     if run.job_digest != terms.digest:
         raise CounterpartyError("This run is of another job.", "Ask for a run of this one.")
+    if not 0 < run.final_step <= terms.commitment.steps:  # else its owner is asked without an end
+        raise CounterpartyError(
+            f"This run states {run.final_step} steps, and the job has {terms.commitment.steps}.",
+            "Do not accept the run.",
+        )
     if not 0 <= first < run.final_step:
         raise UsageError(f"The run has no step {first}.", f"Ask for 0 to {run.final_step - 1}.")
     source = _Source(party, facts, run)

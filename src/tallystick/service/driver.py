@@ -77,9 +77,13 @@ def _words(error: Exception) -> str:
     return error.message if isinstance(error, TallystickError) else type(error).__name__
 
 
-def wall_clock() -> int:
-    """Milliseconds since 1970 (PROTOCOL 11.1)."""
-    return time.time_ns() // 1_000_000
+_STARTED_NS = time.time_ns() - time.monotonic_ns()
+
+
+def session_clock() -> int:
+    """Milliseconds since 1970 (PROTOCOL 11.1): the machine's time when this process began, and what
+    has passed since. A clock that is set meanwhile makes no party late."""
+    return (_STARTED_NS + time.monotonic_ns()) // 1_000_000
 
 
 @dataclass
@@ -120,7 +124,7 @@ class Driver:
         log: Log,
         links: Sequence[Link],
         rules: Rules | None = None,
-        now: Callable[[], int] = wall_clock,
+        now: Callable[[], int] = session_clock,
         on_change: Callable[[Driver], None] = lambda _: None,
         farewell: float = 5.0,
     ) -> None:

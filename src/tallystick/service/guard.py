@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections import Counter
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 from tallystick.service.bounds import Bounds
-from tallystick.service.rates import Rates
+from tallystick.service.doors import Doors, Place, Request
 
 Scope = MutableMapping[str, Any]
 Event = MutableMapping[str, Any]
@@ -25,6 +24,9 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 # Statuses of requests that no party's referee makes.
 _BAD = frozenset({400, 401, 404, 405, 408, 411, 413})
+
+
+PLACE = "place"  # its name in the state of a request's scope, where the connection puts it
 
 
 class Refused(Exception):  # noqa: N818  a response, not a fault
@@ -40,38 +42,39 @@ class Guard:
     fault of ours; the peer learns nothing of it."""
 
     def __init__(self, app: App, bounds: Bounds, tell: Callable[[BaseException], None]) -> None:
-        self._app, self._bounds, self._tell = app, bounds, tell
-        self.rates = Rates(bounds)
-        self._running, self._held = 0, 0
-        self._peer_running: Counter[str] = Counter()
-        self._peer_held: Counter[str] = Counter()
+        self._app, self._tell = app, tell
+        self.doors = Doors(bounds)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         if scope["type"] != "http":
             raise RuntimeError(f"no {scope['type']} here")
-        peer = scope["client"][0] if scope.get("client") else ""
+        place = place_of(scope)
         try:
-            self._admit(peer)
+            request = self._admit(place)
         except Refused as refused:
             await _respond(send, refused)
             return
-        self._running += 1
-        self._peer_running[peer] += 1
         try:
-            await self._run(scope, receive, send, peer)
+            await self._run(scope, receive, send, request)
         finally:
-            self._running -= 1
-            _less(self._peer_running, peer, 1)
+            self.doors.end(request)
+            if place.believed:
+                self.doors.welcome(place.peer)
 
-    def _admit(self, peer: str) -> None:
-        bounds = self._bounds
-        if not self.rates.take(peer, asyncio.get_running_loop().time()):
+    def _admit(self, place: Place) -> Request:
+        now = _now()
+        if place.gone:
+            raise Refused(503, "too many connections", close=True)
+        self.doors.heard(place)
+        if not self.doors.rates.take(place.peer, now):
             raise Refused(429, "too many requests", close=True)
-        if self._running >= bounds.requests or self._peer_running[peer] >= bounds.peer_requests:
+        request = self.doors.begin(place, now)
+        if request is None:
             raise Refused(503, "too many requests at one time", close=True)
+        return request
 
-    async def _run(self, scope: Scope, receive: Receive, send: Send, peer: str) -> None:
+    async def _run(self, scope: Scope, receive: Receive, send: Send, request: Request) -> None:
         started = bad = False
 
         async def noting(event: Event) -> None:
@@ -79,12 +82,12 @@ class Guard:
             if not started:
                 bad = event["status"] in _BAD
             started = True
+            self.doors.theirs(request, _now())  # it has to read the response
             await send(event)
 
-        size = 0
         try:
-            size = self._reserve(scope, peer)
-            body = await self._body(receive, size)
+            size = self._reserve(scope, request)
+            body = await self._body(receive, size, request)
             await self._app(scope, _whole(body, receive), noting)
         except Refused as refused:
             bad = refused.status in _BAD
@@ -96,14 +99,11 @@ class Guard:
             if not started:
                 await _respond(send, Refused(500, "a fault of this server"))
         finally:
-            self._held -= size
-            _less(self._peer_held, peer, size)
             if bad:
-                self.rates.bad(peer, size)
+                self.doors.rates.bad(request.peer, request.size)
 
-    def _reserve(self, scope: Scope, peer: str) -> int:
+    def _reserve(self, scope: Scope, request: Request) -> int:
         """The length of the body, with room for it set aside. Raises Refused."""
-        bounds = self._bounds
         headers = scope["headers"]
         lengths = [value for name, value in headers if name == b"content-length"]
         if any(name == b"transfer-encoding" for name, _ in headers):
@@ -117,25 +117,41 @@ class Guard:
             raise Refused(400, "the length of the body is no number", close=True)
         if size and scope["method"] != "POST":
             raise Refused(413, "this request has no body", close=True)
-        if size > bounds.body_bytes:
-            raise Refused(413, f"a body has at most {bounds.body_bytes} bytes", close=True)
-        if (
-            self._held + size > bounds.bodies_bytes
-            or self._peer_held[peer] + size > bounds.peer_bodies_bytes
-        ):
+        most = self.doors.bounds.body_bytes
+        if size > most:
+            raise Refused(413, f"a body has at most {most} bytes", close=True)
+        if not self.doors.set_aside(request, size, _now()):
             raise Refused(503, "too many large requests at one time", close=True)
-        self._held += size
-        self._peer_held[peer] += size
         return size
 
-    async def _body(self, receive: Receive, size: int) -> bytes:
+    async def _body(self, receive: Receive, size: int, request: Request) -> bytes:
         """The whole body of `size` bytes. Raises Refused, ConnectionAbortedError."""
         if not size:
             return b""
+        self.doors.theirs(request, _now())
+        seconds = self.doors.bounds.body_seconds
         try:
-            return await asyncio.wait_for(_read(receive, size), self._bounds.body_seconds)
+            body = await asyncio.wait_for(_read(receive, size), seconds)
         except asyncio.TimeoutError:
             raise Refused(408, "the body came too slowly", close=True) from None
+        self.doors.ours(request)
+        return body
+
+
+def place_of(scope: Scope) -> Place:
+    """The place of the connection that a request has come by."""
+    place = scope["state"][PLACE]
+    assert isinstance(place, Place)
+    return place
+
+
+def believed(scope: Scope) -> None:
+    """Note that a request has shown a turn of a believed referee."""
+    place_of(scope).believed = True
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
 
 
 async def _read(receive: Receive, size: int) -> bytes:
@@ -167,12 +183,6 @@ def _whole(body: bytes, receive: Receive) -> Receive:
         return {"type": "http.request", "body": body, "more_body": False}
 
     return again
-
-
-def _less(count: Counter[str], peer: str, number: int) -> None:
-    count[peer] -= number
-    if count[peer] <= 0:
-        del count[peer]
 
 
 async def _respond(send: Send, refused: Refused) -> None:

@@ -18,7 +18,7 @@ from starlette.routing import Route
 from tallystick.prover.registered import Registered
 from tallystick.prover.replies import MALFORMED, Refusal, Reply
 from tallystick.service.bounds import BOUNDS, Bounds
-from tallystick.service.guard import Guard
+from tallystick.service.guard import Guard, believed
 from tallystick.service.wire import (
     CARD_FORMAT,
     COMMITMENT,
@@ -42,7 +42,8 @@ def party_app(
     """
     # Replies verify signatures and play games along: that is work for threads. A thread that waits
     # for an answer does nothing, so there is one for each request.
-    threads = ThreadPoolExecutor(bounds.requests, "tallystick-request")
+    most = bounds.requests + bounds.known_peers * bounds.known_connections
+    threads = ThreadPoolExecutor(most, "tallystick-request")
     card = {
         "format": CARD_FORMAT,
         "protocol": 1,
@@ -51,14 +52,18 @@ def party_app(
         "hands_over_logs": registered.hands_over_logs,
     }
 
+    async def reply_of(make: Callable[[], Reply]) -> Reply:
+        return await asyncio.get_running_loop().run_in_executor(threads, make)
+
     async def replied(make: Callable[[], Reply]) -> Response:
-        reply = await asyncio.get_running_loop().run_in_executor(threads, make)
-        status, kind, body = encode_reply(reply)
-        return Response(body, status, media_type=kind)
+        return _response(await reply_of(make))
 
     async def turn(request: Request) -> Response:
         body = await request.body()  # whole already, and within its bound (service.guard)
-        return await replied(partial(registered.reply, body, bounds.patience_seconds))
+        reply = await reply_of(partial(registered.reply, body, bounds.patience_seconds))
+        if not isinstance(reply, Refusal):
+            believed(request.scope)
+        return _response(reply)
 
     async def party(_: Request) -> Response:
         return JSONResponse(card)
@@ -84,6 +89,11 @@ def party_app(
     app = Starlette(routes=routes)
     app.router.redirect_slashes = False
     return Guard(app, bounds, tell)
+
+
+def _response(reply: Reply) -> Response:
+    status, kind, body = encode_reply(reply)
+    return Response(body, status, media_type=kind)
 
 
 def _query(text: str) -> bytes | None:

@@ -14,11 +14,11 @@ from pathlib import Path
 import uvicorn
 
 from tallystick.errors import CannotCheckError, UsageError
-from tallystick.service.bounds import BOUNDS, Bounds
 from tallystick.service.connection import connection_class
 from tallystick.service.guard import Guard
+from tallystick.service.listener import Listener
 
-_BACKLOG = 256
+_BACKLOG = 1024
 
 
 def parse_listen(text: str) -> tuple[str, int]:
@@ -33,14 +33,14 @@ def parse_listen(text: str) -> tuple[str, int]:
     return host, int(port)
 
 
-def listening_socket(listen: str) -> socket.socket:
+def listening_socket(listen: str) -> Listener:
     """A socket that listens at `HOST:PORT`. Raises UsageError, CannotCheckError."""
     host, port = parse_listen(listen)
     try:
         family, *_, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
-        return socket.create_server(address[:2], family=family, backlog=_BACKLOG)
+        return Listener(socket.create_server(address[:2], family=family, backlog=_BACKLOG))
     except OSError as error:
         raise CannotCheckError(
             f"This machine cannot listen at {listen}: {error.strerror or error}.",
@@ -76,18 +76,18 @@ class HttpServer:
     def __init__(
         self,
         app: Guard,
-        sock: socket.socket,
+        sock: Listener,
         tls: ssl.SSLContext | None = None,
-        bounds: Bounds = BOUNDS,
     ) -> None:
-        self._socket = sock
+        self._socket, bounds = sock, app.doors.bounds
+        sock.guard_by(app.doors, handshake=tls is not None)
         self.port: int = sock.getsockname()[1]
         # The guard tells of faults. uvicorn's own lines are about malformed requests of strangers.
         logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL + 1)
         config = uvicorn.Config(
             app,
-            loop="asyncio",
-            http=connection_class(bounds, app.rates),
+            loop="asyncio",  # it accepts by the listener's own method
+            http=connection_class(app.doors, sock),
             ws="none",
             lifespan="off",
             log_config=None,

@@ -100,14 +100,17 @@ def _result(account: Account) -> dict[str, Any] | None:
     if result is None:
         return None
     words = RESULTS.get(result.outcome)
+    accepts = words is not None and words.accepts
     accepted = next(
-        (p for p in account.parties.values() if sha256(p.commitment) == result.accepted),
+        (p for p in account.parties.values()
+         if accepts and sha256(p.commitment) == result.accepted),
         None,
-    )
+    )  # fmt: skip
     return {
         "outcome": words.name if words else "unknown",
         "run_root": accepted.run.run_root if accepted and accepted.run else None,
         "signer": accepted.seal.key.key_id if accepted and accepted.run else None,
+        "why": words.sentence if words and not accepts else None,
     }
 
 
@@ -129,9 +132,10 @@ def session_lines(found: dict[str, Any]) -> Iterator[str]:
         yield _game_line(game)
     result = found["result"]
     if result is not None:
-        root = result["run_root"]
-        yield f"RESULT      {result['outcome']}"
-        yield f"ACCEPTED    run root {root.hex()}" if root else "ACCEPTED    no claim"
+        why = result["why"]
+        yield f"RESULT      {result['outcome']}" + (f": {why}" if why else "")
+        if result["run_root"]:
+            yield f"ACCEPTED    run root {result['run_root'].hex()}"
 
 
 def _game_line(game: dict[str, Any]) -> str:

@@ -125,7 +125,10 @@ REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
     "restore_callback_states_from_checkpoint": ((False,), "A run keeps no states of callbacks."),
     "ignore_data_skip": ((False,), "A run goes on with the very next batch: leave it out."),
     "parallelism_config": ((None,), _ONE),
-    "train_sampling_strategy": (("random",), "The job's seed orders its records."),
+    "train_sampling_strategy": (
+        ("random", "sequential"),
+        "A job's records are shuffled or in sequence.",
+    ),
     "group_by_length": ((False,), "The job's seed orders its records."),
     "split_batches": ((None, False), _ONE),
     "dispatch_batches": ((None, False), _ONE),

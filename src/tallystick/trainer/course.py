@@ -13,6 +13,7 @@ from torch import nn
 
 from tallystick.api import PathLike, PrivateKey, train
 from tallystick.cli.output import note
+from tallystick.commit.stream import SEQUENTIAL, SHUFFLED
 from tallystick.commit.tensor import Array
 from tallystick.commit.timetable import MOST_PROGRAMS
 from tallystick.disk.anew import refuse_strangers
@@ -21,15 +22,19 @@ from tallystick.disk.regular import present
 from tallystick.errors import UsageError
 from tallystick.job.job import JOB_DIRECTORY, MANIFEST, Job
 from tallystick.job.job_file import load_job
+from tallystick.job.parts import STEP
 from tallystick.job.save import save_job
+from tallystick.job.several import Held, save_several
 from tallystick.numerics.contracts import ORDERED_1
-from tallystick.program.capture.api import Preparation, capture_eval, prepare
-from tallystick.program.capture.by_step import captured_by_step
+from tallystick.program.capture.api import CapturedStep, Preparation, capture_eval
+from tallystick.program.capture.by_step import StepPrograms, captured_by_step
 from tallystick.program.capture.known import Steps
+from tallystick.program.ir import Program
 from tallystick.program.update import Clip
 from tallystick.program.validation import StopRule
 from tallystick.run.execute.listener import Listener
 from tallystick.run.show.summary import RunSummary
+from tallystick.trainer.groups import prepared_group
 from tallystick.trainer.weights import load_weights
 
 JOB, RUN = "job", "run"
@@ -46,14 +51,20 @@ class Validation:
     every: int
     rule: StopRule = field(default_factory=StopRule)
 
+    @property
+    def count(self) -> int:
+        return len(next(iter(self.records.values())))
+
 
 @dataclass(frozen=True)
 class Course:
     """A training: `steps` updates of `module` over batches of `batch_size` of the `records`.
 
     `loss(module, batch)` gets a dict of tensors, or with `loss_over="sum"` returns (sum, count), as
-    for `tallystick.capture`. `records` maps a name to an array (N, *shape of one record). With
-    `numbers`, those that are known of each step, both losses get them as a last argument.
+    for `tallystick.capture`. `records` maps a name to an array (N, *shape of one record). An epoch
+    has the first `epoch_records` of its `order`; its last update may have fewer than a batch, and
+    fewer micro-batches (`trainer.groups`). Both losses get as their last argument the `numbers`
+    that are known of each step (PROGRAM 5.21).
     """
 
     module: nn.Module
@@ -67,6 +78,9 @@ class Course:
     clip_value: float | None = None
     micro_batches: int = 1
     loss_over: str = "mean"
+    shrinks: bool = False
+    order: str = SHUFFLED
+    epoch_records: int | None = None
     validation: Validation | None = None
     seed: int = 0
     order_seed: int | None = None
@@ -77,58 +91,112 @@ class Course:
     def record_count(self) -> int:
         return len(next(iter(self.records.values())))
 
+    @property
+    def taken(self) -> int:
+        """The records of an epoch."""
+        return self.record_count if self.epoch_records is None else self.epoch_records
+
+    @property
+    def epoch_steps(self) -> int:
+        """The updates of an epoch."""
+        return -(-self.taken // self.batch_size)
+
     def save(
         self, directory: Path, compare_first_step: bool = True, overwrite: bool = False
     ) -> Job:
-        """Write the job. Raises the errors of `capture` and `save_job`."""
-        prepared = self._prepared()
-        held = self.validation
-        if self.numbers is None:
-            request = prepared.request()
-            step = prepared.step(request, prepared.traced(request))
-        else:
-            step = captured_by_step([prepared], self.numbers, most=MOST_PROGRAMS).programs[0]
-        given: dict[str, Any] = {}
-        if held is not None:
-            example = _example(held.records, held.batch_size)
-            given = {
-                "validation": held.records,
-                "eval_program": capture_eval(
-                    self.module,
-                    held.loss,
-                    example,
-                    self.contract,
-                    committed=True,
-                    at=None if self.numbers is None else self.numbers.without(_VALIDATES),
-                ),
-                "evaluate_every": held.every,
-                "stop_rule": held.rule,
-            }
-        return save_job(
-            step,
+        """Write the job. Raises the errors of `capture`, `save_job` and `save_several`."""
+        found = self._programs()
+        given: dict[str, Any] = {
+            "seed": self.seed,
+            "order_seed": self.order_seed,
+            "order": self.order,
+            "epoch_end": self.taken,
+            "schedules": self.schedules,
+            "compare_first_step": compare_first_step,
+            "overwrite": overwrite,
+        }
+        step, *others = found.programs
+        by_size = found.of_steps == tuple(map(self._form_of, range(self.steps)))
+        if by_size and all(other.scalars == step.scalars for other in others):
+            return self._save_one(step, directory, others[0] if others else None, given)
+        names = [STEP, *(f"{STEP}-{n + 2}" for n in range(len(others)))]
+        return save_several(
             directory,
+            dict(zip(names, found.programs, strict=True)),
             self.records,
-            steps=self.steps,
-            seed=self.seed,
-            order_seed=self.order_seed,
-            schedules=self.schedules,
-            compare_first_step=compare_first_step,
-            overwrite=overwrite,
+            schedule=None,
+            count=self.steps,
+            programs_of_steps=[names[n] for n in found.of_steps],
+            held=self._held(),
             **given,
         )
 
-    def _prepared(self) -> Preparation:
-        accumulated: dict[str, Any] = {}
-        if self.micro_batches > 1:
-            accumulated = {"micro_batches": self.micro_batches, "loss_over": self.loss_over}
-        return prepare(
+    def _save_one(
+        self, step: CapturedStep, directory: Path, short: CapturedStep | None, given: dict[str, Any]
+    ) -> Job:
+        """The job of one step, whose epochs may end with a short one."""
+        held = self._held()
+        if held is not None:
+            given |= {
+                "validation": held.data,
+                "eval_program": held.evaluation,
+                "eval_short": held.short,
+                "evaluate_every": held.every,
+                "stop_rule": held.rule,
+            }
+        return save_job(step, directory, self.records, steps=self.steps, short=short, **given)
+
+    def _sizes(self) -> list[int]:
+        """The records of an update, and of an epoch's last one where the run reaches one that has
+        fewer."""
+        size, last = min(self.batch_size, self.taken), self.taken % self.batch_size
+        short = self.taken > size and last and self.steps >= self.epoch_steps
+        return [size, last] if short else [size]
+
+    def _form_of(self, step: int) -> int:
+        """The number in `_sizes` of that of a step."""
+        ends = (step + 1) % self.epoch_steps == 0
+        return 1 if ends and len(self._sizes()) > 1 else 0
+
+    def _programs(self) -> StepPrograms:
+        held, numbers = self.validation, self.numbers or Steps(self.steps, {})
+        passes = 0 if held is None else 3 if held.count % held.batch_size else 2
+        return captured_by_step(
+            [self._prepared(size) for size in self._sizes()],
+            numbers,
+            form_of=self._form_of,
+            most=MOST_PROGRAMS - passes,
+        )
+
+    def _held(self) -> Held | None:
+        held, numbers = self.validation, self.numbers or Steps(self.steps, {})
+        if held is None:
+            return None
+
+        def captured(size: int) -> Program:
+            example = _example(held.records, size)
+            at = numbers.without(_VALIDATES)
+            return capture_eval(
+                self.module, held.loss, example, self.contract, committed=True, at=at
+            )
+
+        left = held.count % held.batch_size
+        short = captured(left) if left else None
+        return Held(held.records, captured(held.batch_size), held.every, held.rule, short)
+
+    def _prepared(self, size: int) -> Preparation:
+        """The step over `size` records."""
+        return prepared_group(
             self.module,
             self.loss,
-            _example(self.records, self.batch_size),
+            _example(self.records, size),
             self.optimizer,
+            each=self.batch_size // self.micro_batches,
+            micro_batches=self.micro_batches,
+            loss_over=self.loss_over,
+            shrinks=self.shrinks,
             clip=Clip(self.clip_norm, self.clip_value),
             contract=self.contract,
-            **accumulated,
         )
 
 
@@ -141,12 +209,21 @@ def _example(records: Mapping[str, Array], size: int) -> dict[str, Any]:
 
 
 def order_sentence(course: Course) -> str:
-    """What a person who knows the loop must know of the job's order."""
-    n, size = course.record_count, course.batch_size
-    told = f"The order of the {n} records follows the job's seed, not a sampler"
-    if n % size:
-        told += f"; batches stay {size} long, so one at the end of an epoch goes on in the next"
-    return f"{told}: {course.steps} steps."
+    """How the job goes through the records, and for how many steps."""
+    n, taken, size = course.record_count, course.taken, course.batch_size
+    if course.order == SEQUENTIAL:
+        told = f"The {n} records are read in their own order"
+    else:
+        told = (
+            f"The {n} records are shuffled anew in each epoch, by the job's seed and not by "
+            "torch's generator"
+        )
+    told += f"; an epoch has {course.epoch_steps} steps"
+    if taken < n:
+        told += f" and leaves out {n - taken} records"
+    if taken > size and taken % size:
+        told += f"; its last batch has {taken % size} of {size} records"
+    return f"{told}. {course.steps} steps."
 
 
 def job_of(course: Course, out: Path, overwrite: bool = False) -> Job:

@@ -24,6 +24,7 @@ from transformers.trainer_utils import TrainOutput
 
 from tallystick.api import PathLike, PrivateKey
 from tallystick.cli.output import note
+from tallystick.commit.stream import SEQUENTIAL, SHUFFLED
 from tallystick.commit.tensor import Array
 from tallystick.disk.regular import present, same_file
 from tallystick.errors import UsageError
@@ -38,6 +39,7 @@ from tallystick.trainer.listening import Calls
 from tallystick.trainer.loop import updates_of
 from tallystick.trainer.numbers import Epochs
 from tallystick.trainer.records import collated
+from tallystick.trainer.watching import Watch
 
 # A class of another package: mypy sees it where it is installed.
 _Base: Any = transformers.Trainer
@@ -223,8 +225,27 @@ class Trainer(_Base):  # type: ignore[misc]
     def _updates(self, records: int) -> int:
         """The updates of an epoch."""
         args = self.args
-        last = bool(args.dataloader_drop_last)
-        return updates_of(records, args.train_batch_size, args.gradient_accumulation_steps, last)
+        taken = self._taken(records)
+        return updates_of(taken, args.train_batch_size, args.gradient_accumulation_steps)
+
+    def _taken(self, records: int) -> int:
+        """The records of an epoch: all, or those that make whole batches."""
+        size = int(self.args.train_batch_size)
+        taken = records // size * size if self.args.dataloader_drop_last else records
+        if not taken:
+            raise UsageError(
+                f"TrainingArguments: dataloader_drop_last leaves none of {records} records in "
+                f"batches of {size}.",
+                "Leave it out, or make the batch smaller.",
+            )
+        return taken
+
+    @property
+    def _order(self) -> str:
+        """Shuffled, but where transformers itself would take the records in sequence."""
+        strategy = getattr(self.args, "train_sampling_strategy", None)
+        found = str(getattr(strategy, "value", strategy))
+        return SEQUENTIAL if found == "sequential" else SHUFFLED
 
     @property
     def _batch_size(self) -> int:
@@ -256,25 +277,22 @@ class Trainer(_Base):  # type: ignore[misc]
             clip_norm=args.max_grad_norm or None,
             micro_batches=args.gradient_accumulation_steps,
             loss_over="sum" if sums else "mean",
+            order=self._order,
+            epoch_records=self._taken(count),
             validation=None if held is None else self._validation(held, count),
             seed=args.seed,
             order_seed=args.data_seed,
             contract=self._contract,
             numbers=Epochs(
-                steps, self._batches(count), args.gradient_accumulation_steps
+                steps,
+                math.ceil(self._taken(count) / args.train_batch_size),
+                args.gradient_accumulation_steps,
             ).fractions(),
         )
-
-    def _batches(self, records: int) -> int:
-        """The batches of an epoch."""
-        size = int(self.args.train_batch_size)
-        return records // size if self.args.dataloader_drop_last else -(-records // size)
 
     def _validation(self, held: dict[str, Array], count: int) -> Validation:
         records = len(next(iter(held.values())))
         size = min(self.args.eval_batch_size, records)
-        if left := records % size:
-            note(f"Validation takes whole batches of {size}: the last {left} records are left out.")
         by_epoch = getattr(self.args.eval_strategy, "value", self.args.eval_strategy) == "epoch"
         every = self._updates(count) if by_epoch else int(self.state.eval_steps)
         if self.compute_metrics is not None:
@@ -324,8 +342,9 @@ class Trainer(_Base):  # type: ignore[misc]
         rule = self._rule()  # before the data are read
         own = self.optimizer is None, self.lr_scheduler is None
         course = self.course()
-        rates = rates_of(self.lr_scheduler, course.steps)[0]
-        calls = Calls(self, rates, course.record_count / course.batch_size, str(out / RUN))
+        rates = rates_of(self.lr_scheduler, course.steps)
+        watch = Watch(self, self._beside_the_model())
+        calls = Calls(self, rates, course.epoch_steps, str(out / RUN), watch)
         handler = self.callback_handler
         handler.model, handler.optimizer = self.model, self.optimizer
         handler.lr_scheduler = self.lr_scheduler
@@ -334,7 +353,6 @@ class Trainer(_Base):  # type: ignore[misc]
         handler.callbacks = [c for c in every if not isinstance(c, EarlyStoppingCallback)]
         began = time.monotonic()
         try:
-            calls.tell("on_train_begin")
             self.run = carry_out(
                 course,
                 out,
@@ -351,6 +369,12 @@ class Trainer(_Base):  # type: ignore[misc]
         finally:
             handler.callbacks = every
             self._forget(*own)
+
+    def _beside_the_model(self) -> list[str]:
+        """The attributes that the loss may read beside the model: those of a subclass."""
+        known = set(_Base.__init__.__code__.co_names)
+        own = [name for name in vars(self) if name not in known and not name.startswith("_")]
+        return ["compute_loss", "compute_loss_func", *own]
 
     def _ended(self, calls: Calls, seconds: float) -> TrainOutput:
         assert self.run is not None

@@ -240,8 +240,10 @@ def fit_lightning(
     trainer's `max_epochs`, `max_steps`, `num_training_batches` and `estimated_stepping_batches`.
     Validation takes the loss that `validation_step` returns or logs as `monitor`, after
     each epoch or each `val_check_interval` steps; `stop` is EarlyStopping's rule, and `best` loads
-    the weights of the best pass. The other arguments are those of `tallystick.fit`, and so are the
-    errors: UsageError, by name, for what no job can honour.
+    the weights of the best pass. As Lightning does it, each loss is divided by
+    `accumulate_grad_batches`, also where an epoch has fewer batches left. The other arguments are
+    those of `tallystick.fit`, and so are the errors: UsageError, by name, for what no job can
+    honour.
     """
     _check(module)
     if datamodule is not None:
@@ -286,6 +288,7 @@ def fit_lightning(
         scheduler=scheduler,
         scheduler_every=interval,
         accumulate=accumulate_grad_batches,
+        shrink_last=True,
         clip_norm=clip if gradient_clip_algorithm == "norm" else None,
         clip_value=clip if gradient_clip_algorithm == "value" else None,
         validation=val_dataloaders,

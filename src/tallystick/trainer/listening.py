@@ -1,32 +1,51 @@
-"""transformers' callbacks beside a run: what they see, and what they may ask for.
+"""transformers' callbacks beside a run: what they hear, and what they may not do.
 
-They see the numbers of each step and each pass of validation. They do not see weights: `model` has
-the first ones until the run has ended. A callback that asks to stop is told no, by name: the job
-says when a run ends.
+They hear the numbers of each step and each pass of validation, after the step. Before an event the
+optimizer's groups have the job's own rates, as transformers' loop would show them. `model` has the
+first weights until the run has ended. A change of what decides numbers ends the run, by name.
+
+After a resume they hear `on_train_begin` with `global_step` and `epoch` of the state from which the
+run goes on, then the steps from there; steps that the journal knows already are heard again. The
+history of the log begins anew.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+from transformers.trainer_callback import TrainerCallback
 
 from tallystick.cli.output import note
 from tallystick.job.job import Job
 from tallystick.run.show.series import decides, trained, trains
+from tallystick.trainer.watching import Watch, changes, is_own, refusal, stop
+
+
+class _Catches(TrainerCallback):
+    """Keeps what a trainer logs."""
+
+    def __init__(self) -> None:
+        self.logs: list[Any] = []
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
+        self.logs.append(logs)
 
 
 class Calls:
     """A `Listener` that calls the callbacks of `trainer` as its own loop would.
 
-    `rates` has the learning rate of each training step; `epoch` the records of an epoch divided by
-    those of a batch.
+    `rates` has the learning rates of each training step, by group; `epoch` the updates of an epoch.
     """
 
-    def __init__(self, trainer: Any, rates: Sequence[float], epoch: float, out: str) -> None:
+    def __init__(
+        self, trainer: Any, rates: Sequence[Sequence[float]], epoch: int, out: str, watch: Watch
+    ) -> None:
         self._trainer, self._rates, self._epoch, self._out = trainer, rates, epoch, out
+        self._watch = watch
         self._job: Job | None = None
         self._window: list[float] = []
-        self._refused: set[str] = set()
+        self._told: set[tuple[str, str]] = set()
         self._in_epoch = False
 
     # -- what the run says -------------------------------------------------------------------------
@@ -35,7 +54,11 @@ class Calls:
 
     def begin(self, job: Job, start: int) -> None:
         self._job = job
-        self._trainer.state.global_step = trained(job.commitment.timetable, start)
+        state = self._trainer.state
+        state.global_step = trained(job.commitment.timetable, start)
+        state.epoch = state.global_step / self._epoch
+        self._show_rates()
+        self.tell("on_train_begin")
 
     def step(self, step: int, loss: float, seconds: float) -> None:
         assert self._job is not None
@@ -59,6 +82,7 @@ class Calls:
         before = int((state.global_step - 1) / self._epoch)
         state.epoch = state.global_step / self._epoch
         self._window.append(loss)
+        self._show_rates()
         self.tell("on_step_end")
         if int(state.epoch) > before:
             self.tell("on_epoch_end")
@@ -66,46 +90,86 @@ class Calls:
         if trainer.control.should_log:
             self._log()
 
+    def _show_rates(self) -> None:
+        """The rates of the step that comes next, in the groups of the optimizer."""
+        for group, rates in zip(self._trainer.optimizer.param_groups, self._rates, strict=True):
+            group["lr"] = rates[min(self._trainer.state.global_step, len(rates) - 1)]
+
     def _log(self) -> None:
         state, window = self._trainer.state, self._window
-        rate = self._rates[min(state.global_step, len(self._rates)) - 1]
-        self._trainer.log({"loss": sum(window) / len(window), "learning_rate": rate})
+        rates = self._rates[0]
+        rate = rates[min(state.global_step, len(rates)) - 1]
+        self._logged({"loss": sum(window) / len(window), "learning_rate": rate})
         self._window = []
 
+    def _logged(self, logs: dict[str, float]) -> None:
+        """`log` of the trainer, whose callbacks hear of it one by one."""
+        trainer = self._trainer
+        handler, heard = trainer.callback_handler, _Catches()
+        every, handler.callbacks = handler.callbacks, [heard]
+        try:
+            trainer.log(logs)
+        finally:
+            handler.callbacks = every
+        for given in heard.logs:
+            self.tell("on_log", given)
+
     def _validated(self, loss: float) -> None:
-        trainer, state = self._trainer, self._trainer.state
+        state = self._trainer.state
         if state.best_metric is None or loss < state.best_metric:
             state.best_metric, state.best_model_checkpoint = loss, self._out
             state.best_global_step = state.global_step
         metrics = {"eval_loss": loss}
-        trainer.log(metrics)
+        self._logged(metrics)
         self.tell("on_evaluate", metrics)
 
     def tell(self, event: str, *given: Any) -> None:
-        """Call `event` of each callback. A wish to stop is taken back, and announced once."""
+        """Call `event` of each callback. Raises CallbackError, naming the callback, where one of
+        them changes what the job fixes, or asks to stop."""
         trainer = self._trainer
         handler = trainer.callback_handler
         every = handler.callbacks
         try:
             for callback in every:
                 handler.callbacks = [callback]
+                own = is_own(callback)
+                before = self._watch.look() if own else {}
                 heard = getattr(handler, event)(
                     trainer.args, trainer.state, trainer.control, *given
                 )
                 trainer.control = heard
-                self._take_back(type(callback).__name__)
+                if own:
+                    self._check(callback, event, before)
+                elif not self._ends():
+                    trainer.control.should_training_stop = False
         finally:
             handler.callbacks = every
 
-    def _take_back(self, name: str) -> None:
-        trainer = self._trainer
-        if not trainer.control.should_training_stop:
-            return
-        trainer.control.should_training_stop = False
-        ended = trainer.state.global_step >= trainer.state.max_steps
-        if not ended and name not in self._refused:
-            self._refused.add(name)
-            note(
-                f"{name} asks to stop at step {trainer.state.global_step}. The run goes on: the "
-                "job alone says when it ends. EarlyStoppingCallback and max_steps are part of it."
-            )
+    def _ends(self) -> bool:
+        return bool(self._trainer.state.global_step >= self._trainer.state.max_steps)
+
+    def _check(self, callback: Any, event: str, before: Mapping[str, Any]) -> None:
+        state, control = self._trainer.state, self._trainer.control
+        changed = changes(before, self._watch.look())
+        flags = [c for c in changed if c.startswith("control.")]
+        if others := [c for c in changed if c not in flags]:
+            raise refusal(callback, event, state.global_step, others)
+        at_end = self._ends() or event in ("on_train_end", "on_save")
+        if control.should_training_stop and not at_end:
+            raise stop(callback, event, state.global_step)
+        if control.should_epoch_stop and state.epoch != int(state.epoch or 0):
+            raise refusal(callback, event, state.global_step, ["control.should_epoch_stop"])
+        self._announce(callback, before)
+
+    def _announce(self, callback: Any, before: Mapping[str, Any]) -> None:
+        """Say once that a callback's wish for validation or a stored state changes nothing."""
+        state, control = self._trainer.state, self._trainer.control
+        for flag, what in (("should_evaluate", "validation"), ("should_save", "a stored state")):
+            known = (type(callback).__name__, flag)
+            asked = getattr(control, flag) and not before[f"control.{flag}"]
+            if asked and known not in self._told:
+                self._told.add(known)
+                note(
+                    f"{known[0]} asks for {what} at step {state.global_step}: that comes by the "
+                    "job's schedule alone, and changes no number."
+                )

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, IterableDataset, default_collate
 
 from tallystick.api import PathLike, PrivateKey
+from tallystick.commit.stream import SEQUENTIAL, SHUFFLED
 from tallystick.commit.tensor import Array
 from tallystick.errors import UsageError
 from tallystick.numerics.contracts import ORDERED_1
@@ -50,8 +51,11 @@ class Source:
         self.batch_size: int = batch_size
         self.drop_last = isinstance(data, DataLoader) and data.drop_last
         self.dataset: Any = data
+        self.order = SHUFFLED
         if isinstance(data, DataLoader):
             self.dataset = data.dataset
+            if type(data.sampler).__name__ == "SequentialSampler":
+                self.order = SEQUENTIAL
         self._collate = data.collate_fn if isinstance(data, DataLoader) else default_collate
         self._form = self._collate([self.dataset[0]]) if len(self.dataset) else None
 
@@ -68,17 +72,26 @@ class Source:
         sets = _Both(self.dataset, more.dataset) if more else self.dataset
         return collated(sets, self._collate, self.what, seed=seed, frozen=frozen)
 
+    @property
+    def epoch_records(self) -> int:
+        """The records of an epoch: all, or those that make whole batches. Raises UsageError for
+        none."""
+        count = len(self.dataset)
+        taken = count // self.batch_size * self.batch_size if self.drop_last else count
+        if not taken:
+            raise UsageError(
+                f"The {self.what}'s {count} records make no whole batch of {self.batch_size}, and "
+                "drop_last drops any other.",
+                "Leave drop_last out, or make the batch smaller.",
+            )
+        return taken
+
     def seen_by(self, loss: Loss) -> Callable[[nn.Module, Mapping[str, Tensor], Any], Tensor]:
         """`loss` over the tensors of a job's batch, in the form of the loader's, with the numbers
         of the step where it takes them."""
         if takes_numbers(loss):
             return lambda module, batch, at: loss(module, rebuilt(self._form, batch), at)
         return lambda module, batch, at: loss(module, rebuilt(self._form, batch))
-
-    def batches(self, records: int) -> int:
-        """The batches of an epoch of so many records."""
-        whole = records // self.batch_size
-        return whole if self.drop_last else -(-records // self.batch_size)
 
     @property
     def fields(self) -> set[str]:
@@ -139,11 +152,9 @@ def _check_loader(loader: DataLoader[Any], what: str) -> None:
         )
 
 
-def updates_of(records: int, batch_size: int, accumulate: int, drop_last: bool) -> int:
-    """The updates of a loop's epoch, which ends with a batch, whole or not; or with `drop_last`
-    without one that is not whole. One at least."""
-    batches = records // batch_size if drop_last else math.ceil(records / batch_size)
-    return max(1, math.ceil(batches / accumulate))
+def updates_of(records: int, batch_size: int, accumulate: int) -> int:
+    """The updates of a loop's epoch of `records` records, of which the last batch may be short."""
+    return math.ceil(math.ceil(records / batch_size) / accumulate)
 
 
 def steps_of(epochs: float | None, steps: int | None, epoch: int) -> int:
@@ -169,6 +180,7 @@ def fit(
     scheduler: Any = None,
     scheduler_every: str = "step",
     accumulate: int = 1,
+    shrink_last: bool = False,
     clip_norm: float | None = None,
     clip_value: float | None = None,
     validation: Any = None,
@@ -198,18 +210,24 @@ def fit(
     after each step or, with `scheduler_every="epoch"`, after each epoch. With `accumulate` V an
     update takes V batches, and the mean of their losses. Validation (of `validation_loss`, by
     default `loss`, with the module in evaluation mode) is taken after each
-    `evaluate_every` steps (by default after each epoch), and is committed; `stop` may end the run
-    by it, and with `best` the module gets the weights of the best pass, else the last ones. With
-    `overwrite` a job and a run that are in `out` are replaced.
+    `evaluate_every` steps (by default after each epoch), over every record, each of which counts
+    alike, and is committed; `stop` may end the run by it, and with `best` the module gets the
+    weights of the best pass, else the last ones. With `overwrite` a job and a run that are in `out`
+    are replaced.
 
-    The order of the records follows `seed`, as dropout does, and batches are always whole. Raises
+    A DataLoader without `shuffle` is read in its order. One with `shuffle`, a Dataset and a list
+    are shuffled anew in each epoch; the order follows `seed`, as dropout does, and not torch's
+    generator (`tallystick.records_of` says which records a step reads). An epoch ends as the
+    loader's: its last batch may be short, or with `drop_last` is left out. An update never reaches
+    into the next epoch: where V batches are not left, it takes the mean of those that are. With
+    `shrink_last` it takes their sum divided by V, as Lightning and accelerate do. Raises
     UsageError for what no job can honour, by name, the errors of `tallystick.capture` and
     `tallystick.train`, and KeyboardInterrupt when interrupted: the same call goes on.
     """
     source = Source(data, batch_size, "data set")
     count = len(source.dataset)
     size = source.batch_size * accumulate
-    epoch = updates_of(count, source.batch_size, accumulate, source.drop_last)
+    epoch = updates_of(source.epoch_records, source.batch_size, accumulate)
     total = steps_of(epochs, steps, epoch)
     if scheduler_every not in ("step", "epoch"):
         raise UsageError(f"scheduler_every is {scheduler_every!r}.", "Say 'step' or 'epoch'.")
@@ -236,6 +254,9 @@ def fit(
         clip_norm=clip_norm,
         clip_value=clip_value,
         micro_batches=accumulate,
+        shrinks=shrink_last,
+        order=source.order,
+        epoch_records=source.epoch_records,
         validation=None
         if held is None
         else Validation(
@@ -247,7 +268,9 @@ def fit(
         ),
         seed=seed,
         contract=contract,
-        numbers=Epochs(total, source.batches(count), accumulate).whole(),
+        numbers=Epochs(
+            total, math.ceil(source.epoch_records / source.batch_size), accumulate
+        ).whole(),
     )
     return carry_out(
         course,

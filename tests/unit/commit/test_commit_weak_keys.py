@@ -1,5 +1,7 @@
 """Ed25519 keys and signatures that say nothing: small orders, second encodings. COMMITMENTS 9.1.1.
 
+Keys of mixed order are in vectors/commit/ed25519.json (tests/vectors/test_ed25519_vectors.py).
+
 The points are computed here from the curve's equation, -x^2 + y^2 = 1 + d x^2 y^2 modulo p, in
 plain Python. Their encodings are the fourteen of the published tables ("Taming the many EdDSAs",
 Chalkias, Garillot, Nikolaenko, 2020).
@@ -188,6 +190,21 @@ def test_a_weak_key_file_is_refused(tmp_path: Path) -> None:
     path.write_bytes(pem.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
     with pytest.raises(UsageError, match="Ed25519"):
         load_public_key(path)
+
+
+def test_a_key_is_a_point_of_the_subgroup() -> None:
+    """The sum of a key and a point of order 2, 4 or 8 is none; nor is what is no point."""
+    x, y = lifted(int.from_bytes(KEY.public.raw, "little") % (1 << 255)) or NEUTRAL
+    if x & 1 != KEY.public.raw[31] >> 7:
+        x = P - x
+    for small in SMALL - {NEUTRAL}:
+        both = add((x, y), small)
+        raw = (both[1] | (both[0] & 1) << 255).to_bytes(32, "little")
+        with pytest.raises(UsageError, match="subgroup"):
+            PublicKey(raw)
+    off = next(y for y in range(2, 99) if lifted(y) is None)
+    with pytest.raises(UsageError, match="no point"):
+        PublicKey(off.to_bytes(32, "little"))
 
 
 def test_sound_keys_are_taken() -> None:

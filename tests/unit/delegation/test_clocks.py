@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 from unit.delegation.players import REFEREE, Player, Time, play, playing, rules
 from unit.protocol.simulator import Party
@@ -9,9 +11,12 @@ from unit.protocol.simulator import Party
 from tallystick.commit.encoding import sha256
 from tallystick.delegation import session as s
 from tallystick.delegation.arbiter import Arbiter
+from tallystick.delegation.entries import open_entry
 from tallystick.delegation.seals import sign_seal
-from tallystick.errors import CounterpartyError
+from tallystick.delegation.watch import replayed
+from tallystick.errors import CannotCheckError, CounterpartyError
 from tallystick.job.job import Job
+from tallystick.protocol.judge import judge
 
 
 def test_a_last_moment_answer_gains_the_extension_and_no_more(
@@ -83,3 +88,63 @@ def test_the_referees_absence_is_on_no_partys_clock(
     play(again, players, time)
     assert again.session.result is not None
     assert again.session.result.accepted == sha256(players[0].party.commitment)
+
+
+class Jumping(Time):
+    """A clock that somebody sets back by up to an hour, every other time that it is looked at."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self._rng, self._looks = Random(seed), 0
+
+    def __call__(self) -> int:
+        self._looks += 1
+        return max(0, self.now - (self._looks % 2) * self._rng.randrange(3_600_000))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_clock_that_is_set_back_costs_nobody(
+    seed: int, game_job: Job, honest: Party, lies: list[Party]
+) -> None:
+    """12.4, 12.5: times in the log never run backwards, and the honest claim wins."""
+    players = [Player(honest, 11), Player(lies[0], 12), Player(lies[1], 13)]
+    time, log = Jumping(seed), list[bytes]()
+    arbiter = playing(game_job, players, time, log)
+    play(arbiter, players, time)
+    session = arbiter.session
+    assert session.result is not None
+    assert session.result.accepted == sha256(players[0].party.commitment)
+    assert players[0].key.public not in session.removed
+    times = [open_entry(entry, REFEREE.public).time for entry in log]
+    assert times == sorted(times)
+    assert replayed(game_job.terms, log).result == session.result
+
+
+@pytest.mark.parametrize("jump", [1 << 20, (1 << 53) - 1 - 10_000, 1 << 60])
+def test_a_clock_that_jumps_ahead_convicts_nobody(
+    jump: int, game_job: Job, honest: Party, lies: list[Party]
+) -> None:
+    """THREATS 2.3: it makes parties silent, by the referee's word alone.
+
+    A time that no log has (11.1) stops the referee, which goes on from its log when the clock is
+    right again. It wrote such an entry, which nobody could read."""
+    players = [Player(honest, 11), Player(lies[0], 12)]
+    time, log = Time(), list[bytes]()
+    arbiter = playing(game_job, players, time, log)
+    time.now += jump
+    if jump > 1 << 53:
+        with pytest.raises(CannotCheckError, match="a time that no log has"):
+            arbiter.tick()
+        replayed(game_job.terms, log)
+        time.now -= jump
+        arbiter = Arbiter(game_job.terms, REFEREE, log, time)
+        play(arbiter, players, time)
+        assert arbiter.session.result is not None
+        assert arbiter.session.result.accepted == sha256(players[0].party.commitment)
+        return
+    arbiter.tick()
+    (match,) = arbiter.session.matches
+    assert match.ending is not None and match.forfeits
+    with pytest.raises(CannotCheckError, match="the word of referee"):
+        judge(game_job.terms, match.evidence().to_bytes())
+    assert replayed(game_job.terms, log).removed == arbiter.session.removed

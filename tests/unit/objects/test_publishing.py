@@ -17,7 +17,7 @@ from unit.objects.stores import ADDRESS, filled, memory, names
 
 from tallystick.cli.main import run as command
 from tallystick.disk.objects.address import parse_address
-from tallystick.disk.objects.opening import opened_objects
+from tallystick.disk.objects.opening import objects_at, opened_objects
 from tallystick.disk.objects.store import Found, Objects
 from tallystick.errors import MismatchError, StoreConflictError, StoreError, UsageError
 from tallystick.job.job import Job
@@ -59,7 +59,7 @@ class Recorded(Objects):
 def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorded]:
     """The store that every URL of the test names."""
     found = Recorded(ADDRESS, memory())
-    monkeypatch.setattr(module, "Objects", lambda address, made=False: found)
+    monkeypatch.setattr(module, "objects_at", lambda address, made=False: found)
     yield found
 
 
@@ -434,8 +434,8 @@ def test_two_trainers_of_two_jobs_at_an_empty_url(
 ) -> None:
     """Both find nothing there; the second one to write is refused, and has written nothing."""
     place = parse_address((tmp_path / "there").as_uri())
-    found = Objects(ADDRESS, memory()) if there == "memory" else Objects(place, made=True)
-    monkeypatch.setattr(module, "Objects", lambda address, made=False: found)
+    found = Objects(ADDRESS, memory()) if there == "memory" else objects_at(place, made=True)
+    monkeypatch.setattr(module, "objects_at", lambda address, made=False: found)
     found.put("job/job.json", (mlp_job.directory / "job.json").read_bytes())
     with pytest.raises(StoreConflictError, match="holds the files of another job"):
         _train(logreg_job, tmp_path / "b")  # it looks before it trains

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tallystick.run.execute.started import command_of
+from tallystick.started import command_of
 
 _FOREIGN = "import os; os._exit(7)\n"
 

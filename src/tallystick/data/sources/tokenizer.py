@@ -1,18 +1,29 @@
-"""A `tokenizers` JSON file: text to tokens and back. Needs the package tokenizers."""
+"""A `tokenizers` JSON file: text to tokens and back. Needs the package tokenizers.
+
+The file's rules are executed in another process (tokenizer_process.py).
+"""
 
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 
 from tallystick.commit.encoding import sha256
 from tallystick.commit.tensor import Array
 from tallystick.data.sources.base import missing
+from tallystick.data.sources.tokenizer_process import (
+    COUNT,
+    DECODE,
+    ENCODE,
+    TOKEN,
+    TokenizerProcess,
+)
 from tallystick.disk.regular import os_errors, read_file
 from tallystick.errors import UsageError
 
@@ -25,35 +36,34 @@ _TOKENIZER_LIMIT = 256 << 20
 class TokenizerFile:
     """A tokenizer, its file's name and SHA-256 in hexadecimal, and the version of the package."""
 
-    tokenizer: Any
+    process: TokenizerProcess
     name: str
     digest: str
     version: str
 
     @property
     def count(self) -> int:
-        """One more than the greatest token."""
-        return 1 + max(self.tokenizer.get_vocab(with_added_tokens=True).values(), default=-1)
+        """One more than the greatest token. Raises UsageError."""
+        return int(self.process.ask(COUNT))
 
     def token(self, text: str) -> int | None:
-        """The token whose text is `text`, if there is one."""
-        found: int | None = self.tokenizer.token_to_id(text)
+        """The token whose text is `text`, if there is one. Raises UsageError."""
+        found: int | None = json.loads(self.process.ask(TOKEN, text.encode("utf-8")))
         return found
 
     def encode(self, piece: bytes, name: str) -> Array:
         """The tokens of a text, i64[n], without special ones. Raises UsageError."""
         try:
-            text = piece.decode("utf-8")
+            piece.decode("utf-8")
         except UnicodeDecodeError:
             raise UsageError(f"{name} is not UTF-8.", "Convert it first.") from None
         try:
-            found = self.tokenizer.encode(text, add_special_tokens=False)
-        except Exception as error:  # the package raises plain Exception
+            found = self.process.ask(ENCODE, piece)
+        except UsageError as error:
             raise UsageError(
-                f"{self.name} has no tokens for {name}: {str(error)[:120].rstrip('.')}.",
-                "Give the tokenizer.json of the model.",
+                f"{self.name} has no tokens for {name}: {error.message}.", error.next_action
             ) from None
-        return np.array(found.ids, dtype=np.int64)
+        return np.frombuffer(found, "<i8").astype(np.int64)
 
     def encode_pieces(self, text: bytes, name: str) -> Array:
         """The tokens of a whole text, encoded piece by piece as a frozen text is. Raises
@@ -62,9 +72,14 @@ class TokenizerFile:
         return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """The text of tokens, special ones included."""
-        found: str = self.tokenizer.decode(list(tokens), skip_special_tokens=False)
-        return found
+        """The text of tokens, special ones included. Raises UsageError."""
+        try:
+            return self.process.ask(DECODE, np.array(tokens, "<i8").tobytes()).decode("utf-8")
+        except UsageError as error:
+            raise UsageError(
+                f"{self.name} has no text for {len(tokens)} tokens: {error.message}.",
+                error.next_action,
+            ) from None
 
 
 def load_tokenizer(path: Path) -> TokenizerFile:
@@ -76,15 +91,12 @@ def load_tokenizer(path: Path) -> TokenizerFile:
         raise missing("tokenizers", "A tokenizer file") from None
     data = read_file(path, _TOKENIZER_LIMIT, "tokenizer file")
     try:
-        made = tokenizers.Tokenizer.from_str(data.decode("utf-8"))
-    except Exception as error:  # the package raises plain Exception
+        process = TokenizerProcess(data)
+    except UsageError as error:
         raise UsageError(
-            f"{path} is no tokenizers file: {str(error)[:120].rstrip('.')}.",
-            "Give the tokenizer.json of the model.",
+            f"{path} is no tokenizers file: {error.message}.", error.next_action
         ) from None
-    made.no_truncation()
-    made.no_padding()
-    return TokenizerFile(made, path.name, sha256(data).hex(), tokenizers.__version__)
+    return TokenizerFile(process, path.name, sha256(data).hex(), tokenizers.__version__)
 
 
 def pieces(file: BinaryIO, path: Path) -> Iterator[bytes]:

@@ -12,8 +12,9 @@ the next ones there.
 
 What came is as little trusted as any file: the callers check it against the digests they know. The
 listing is not trusted either: an object that it hides is missing, one that it invents cannot be
-fetched, a name that is no path is shown and never written. Files that a process makes below the
-mirror (a dispute's scratch states) are ordinary ones.
+fetched, a name that is no path is shown and never written. A directory's links, FIFOs and devices
+are shown as what they are, and never fetched; the door refuses them by name. Files that a process
+makes below the mirror (a dispute's scratch states) are ordinary ones.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
 
+from tallystick.disk.mounts import FOLDER, Seen
 from tallystick.disk.objects.store import PART_BYTES, PARTS, Found, Objects
 from tallystick.errors import (
     CorruptFileError,
@@ -57,7 +59,7 @@ class Mirror:
         self.objects, self._place, self._beside, self._budget = objects, directory, beside, budget
         self._first = directory.with_name(FIRST)
         self._listing: dict[str, Found] = {}
-        self._tree: dict[str, dict[str, int | None]] = {"": {}}
+        self._tree: dict[str, dict[str, Seen]] = {"": {}}
         for name, found in sorted(objects.listing().items()):
             self._add(name, found)
         self._sorted: dict[str, list[str]] = {}
@@ -87,14 +89,16 @@ class Mirror:
         if not _is_plain(name) or self._is_below_a_file(
             name
         ):  # shown as a stranger; no path leads to it
-            self._tree[""][name.replace("/", "%2F").replace("\0", "%00")] = found.size
+            shown = name.replace("/", "%2F").replace("\0", "%00")
+            self._tree[""][shown] = Seen(found.mode, found.size)
             return
-        self._listing[name] = found
+        if found.is_object:
+            self._listing[name] = found
         at, _, last = name.rpartition("/")
-        self._tree.setdefault(at, {})[last] = found.size
+        self._tree.setdefault(at, {})[last] = Seen(found.mode, found.size)
         while at:
             above, _, last = at.rpartition("/")
-            self._tree.setdefault(above, {}).setdefault(last, None)
+            self._tree.setdefault(above, {}).setdefault(last, Seen(FOLDER, 0))
             at = above
 
     def _is_below_a_file(self, name: str) -> bool:
@@ -102,11 +106,12 @@ class Mirror:
         return any("/".join(parts[:n]) in self._listing for n in range(1, len(parts)))
 
     # -- the mount --------------------------------------------------------------------------------
-    def size(self, name: str) -> int | None:
-        found = self._listing.get(name)
-        return None if found is None else found.size
+    def seen(self, name: str) -> Seen | None:
+        at, _, last = name.rpartition("/")
+        found = self._tree.get(at, {}).get(last)
+        return None if found is None or found.mode == FOLDER else found
 
-    def children(self, name: str) -> dict[str, int | None]:
+    def children(self, name: str) -> dict[str, Seen]:
         found = self._tree.get(name, {})
         if found and name:
             self._make_directory(name)
@@ -163,9 +168,15 @@ class Mirror:
         return found
 
     def _find(self, name: str) -> Found | None:
-        """The object of this name: as listed, or put there since; None for a file of ours."""
+        """The object of this name: as listed, or put there since; None for a file of ours, and for
+        what is no object."""
         found = self._listing.get(name)
-        if found is None and _is_plain(name) and not os.path.lexists(self._place / name):
+        if (
+            found is None
+            and self.seen(name) is None
+            and _is_plain(name)
+            and not os.path.lexists(self._place / name)
+        ):
             found = self.objects.head(name)
             if found is not None:
                 with self._lock:

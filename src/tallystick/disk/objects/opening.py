@@ -10,11 +10,21 @@ from pathlib import Path
 
 from tallystick.disk.files import make_directory, new_directory
 from tallystick.disk.mounts import INHERITED, mounted, named
-from tallystick.disk.objects.address import is_url, parse_address, refuse_flat
+from tallystick.disk.objects.address import Address, is_url, parse_address, refuse_flat
 from tallystick.disk.objects.cache import cache_bytes, mirror_directory
+from tallystick.disk.objects.directory import Directory
 from tallystick.disk.objects.mirror import FIRST, Mirror
 from tallystick.disk.objects.store import Objects
 from tallystick.errors import TallystickError
+
+
+def objects_at(address: Address, made: bool = False) -> Objects:
+    """The objects under an address, whose directory (`file:///`) is `made` if need be.
+
+    Raises CannotCheckError without the package obstore, which a directory does not need;
+    StoreError.
+    """
+    return Directory(address, made) if address.scheme == "file" else Objects(address)
 
 
 @contextmanager
@@ -32,7 +42,7 @@ def opened(place: str | Path) -> Iterator[Path]:
         refuse_flat(str(place))
         yield Path(place)
         return
-    with opened_objects(Objects(parse_address(str(place)))) as directory, _announced(directory):
+    with opened_objects(objects_at(parse_address(str(place)))) as directory, _announced(directory):
         yield directory
 
 
@@ -57,7 +67,7 @@ def inherited(text: str) -> list[Mirror]:
     found = []
     for directory, url in json.loads(text):
         coming = new_directory("coming-", Path(directory).parent)
-        found.append(Mirror(Objects(parse_address(url)), Path(directory), coming, cache_bytes()))
+        found.append(Mirror(objects_at(parse_address(url)), Path(directory), coming, cache_bytes()))
     return found
 
 

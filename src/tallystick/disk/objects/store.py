@@ -1,6 +1,7 @@
 """One prefix of an object store: list, read a range, put, delete, with our errors.
 
-Everything of `obstore` is in this file, and it is imported when the first store is opened. The
+Everything of `obstore` is in this file, and it is imported when the first store is opened. A
+directory (`file:///`) is no store of the library: it goes through the door (`directory.py`). The
 library repeats what failed for a passing reason (`_RETRIES`), and we repeat where an answer ended
 too early, which it does not always do. What then still fails is a StoreError: it says nothing about
 the run. No text of an error has the query of a URL, where Azure has its token.
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -19,7 +21,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
 
+from tallystick.disk.mounts import PLAIN
 from tallystick.disk.objects.address import Address
+from tallystick.disk.objects.waiting import within
 from tallystick.errors import CannotCheckError, StoreChangedError, StoreConflictError, StoreError
 from tallystick.limits import LIMITS
 
@@ -28,6 +32,8 @@ PARTS = 8  # parts of one object in flight
 _RETRIES = {"max_retries": 8, "retry_timeout": timedelta(seconds=60)}
 _TIMEOUTS = {"timeout": timedelta(seconds=120), "connect_timeout": timedelta(seconds=10)}
 _AGAIN = 2
+LISTING_SECONDS = 300.0  # for a thousand objects of a listing
+_FAULTY = "Run the command again; a store that goes on so is faulty."
 _INSTALL = "pip install 'tallystick[objects]'."
 _Answer = TypeVar("_Answer")
 # The condition of a put on an object that must not be there yet.
@@ -36,10 +42,16 @@ NEW = "new"
 
 @dataclass(frozen=True)
 class Found:
-    """The size of an object in bytes, and the tag of its present version ("" without one)."""
+    """The size of an object in bytes, and the tag of its present version ("" without one). `mode`
+    is that of a plain file, but where a directory has something else under an object's name."""
 
     size: int
     tag: str
+    mode: int = PLAIN
+
+    @property
+    def is_object(self) -> bool:
+        return stat.S_ISREG(self.mode)
 
 
 @dataclass
@@ -55,12 +67,14 @@ class Counts:
 class Objects:
     """The objects under an address. Safe for threads. Every method raises StoreError."""
 
-    def __init__(self, address: Address, store: Any = None, made: bool = False) -> None:
-        """`store` is an obstore store rooted at the prefix; by default the one of the address,
-        whose directory is `made` if need be."""
-        self.address = address
+    def __init__(self, address: Address, store: Any = None) -> None:
+        """`store` is an obstore store rooted at the prefix; by default the one of the address."""
         self._obs = library()
-        self._store = _opened(address, made) if store is None else store
+        self._store = _opened(address) if store is None else store
+        self._begin(address)
+
+    def _begin(self, address: Address) -> None:
+        self.address = address
         self.counts = Counts()
         self._lock = threading.Lock()
 
@@ -68,7 +82,7 @@ class Objects:
         """Every object below the prefix, by name."""
         with self._errors("list", ""):
             try:
-                return self._repeated(self._list)
+                return self._list()
             except FileNotFoundError:
                 raise StoreError(
                     f"{self.address.url}: there is no such bucket or directory.",
@@ -76,17 +90,35 @@ class Objects:
                 ) from None
 
     def _list(self) -> dict[str, Found]:
+        return self._repeated(self._list_once)
+
+    def _list_once(self) -> dict[str, Found]:
         found: dict[str, Found] = {}
-        for chunk in self._obs.list(self._store, chunk_size=1000):
+        chunks = iter(self._obs.list(self._store, chunk_size=1000))
+        # A store that answers with empty pages for ever keeps the library within one call.
+        while chunk := within(LISTING_SECONDS, lambda: next(chunks, None), self._silent):
             self._count("list")
             for item in chunk:
+                if item["path"] in found:
+                    raise StoreError(
+                        f"The store lists {self.address.key(item['path'])} twice.", _FAULTY
+                    )
                 found[item["path"]] = _found(item)
-            if len(found) > LIMITS.directory_entries:
-                raise StoreError(
-                    f"{self.address.url} has more than {LIMITS.directory_entries} objects.",
-                    "Name the prefix of one run or job.",
-                )
+            self._require_few(found)
         return found
+
+    def _silent(self) -> StoreError:
+        return StoreError(
+            f"The listing of {self.address.url} did not go on for {LISTING_SECONDS} seconds.",
+            _FAULTY,
+        )
+
+    def _require_few(self, found: dict[str, Found]) -> None:
+        if len(found) > LIMITS.directory_entries:
+            raise StoreError(
+                f"{self.address.url} has more than {LIMITS.directory_entries} objects.",
+                "Name the prefix of one run or job.",
+            )
 
     def _repeated(self, ask: Callable[[], _Answer]) -> _Answer:
         for _ in range(_AGAIN):
@@ -101,42 +133,63 @@ class Objects:
         """An object's size and tag; None where there is no such object."""
         with self._errors("look at", name):
             self._count("head")
-            try:
-                return _found(self._obs.head(self._store, name))
-            except FileNotFoundError:
-                return None
+            return self._head(name)
+
+    def _head(self, name: str) -> Found | None:
+        try:
+            return _found(self._obs.head(self._store, name))
+        except FileNotFoundError:
+            return None
 
     def read(self, name: str, start: int, stop: int, expected: Found) -> memoryview:
         """Bytes [start, stop) of an object that has `expected`'s size and tag.
 
         Raises StoreError also where the object went, changed, or came short."""
-        options: dict[str, Any] = {"range": (start, stop)} if stop > start else {}
-        if expected.tag:
-            options["if_match"] = expected.tag
         with self._errors("read", name):
             self._count("get", read=stop - start)
             try:
-                data = self._repeated(lambda: self._get(name, options, expected))
+                data = self._get(name, start, stop, expected)
             except FileNotFoundError:
                 raise StoreError(
                     f"{self.address.key(name)} is listed, and the store does not give it.",
-                    "Run the command again; a store that goes on so is faulty.",
-                ) from None
-            except self._obs.exceptions.PreconditionError:
-                raise StoreChangedError(
-                    f"{self.address.key(name)} changed while it was read.",
-                    "Run the command again when nobody writes there.",
+                    _FAULTY,
                 ) from None
         if data.nbytes != stop - start:
             raise StoreError(
                 f"{self.address.key(name)}: the store gave {data.nbytes} bytes of {stop - start}.",
-                "Run the command again; a store that goes on so is faulty.",
+                _FAULTY,
             )
         return data
 
-    def _get(self, name: str, options: dict[str, Any], expected: Found) -> memoryview:
+    def _get(self, name: str, start: int, stop: int, expected: Found) -> memoryview:
+        options: dict[str, Any] = {"range": (start, stop)} if stop > start else {}
+        if expected.tag:
+            options["if_match"] = expected.tag
+        try:
+            return self._repeated(lambda: self._get_once(name, options, expected))
+        except self._obs.exceptions.PreconditionError:
+            raise self.changed(name) from None
+
+    def changed(self, name: str) -> StoreChangedError:
+        """The error of a reader whose object has another version now."""
+        return StoreChangedError(
+            f"{self.address.key(name)} changed while it was read.",
+            "Run the command again when nobody writes there.",
+        )
+
+    def _get_once(self, name: str, options: dict[str, Any], expected: Found) -> memoryview:
         answer = self._obs.get(self._store, name, options=options)
-        size = int(answer.meta["size"])
+        self._require_size(name, int(answer.meta["size"]), expected)
+        wanted, pieces = options.get("range", (0, expected.size)), []
+        left = wanted[1] - wanted[0]
+        for piece in answer.stream(min_chunk_size=PART_BYTES):
+            pieces.append(piece)
+            left -= len(piece)
+            if left < 0:  # however long its body is, no more of it is taken
+                raise StoreError(f"{self.address.key(name)}: the store gives too much.", _FAULTY)
+        return memoryview(pieces[0] if len(pieces) == 1 else b"".join(pieces))
+
+    def _require_size(self, name: str, size: int, expected: Found) -> None:
         if size != expected.size:
             raise StoreError(
                 f"{self.address.key(name)} has {size} bytes, and the store's listing says "
@@ -144,7 +197,6 @@ class Objects:
                 "Run the command again when nobody writes there; a store that goes on so is "
                 "faulty.",
             )
-        return memoryview(answer.bytes())
 
     def put(self, name: str, data: bytes | Path, condition: str = "") -> str:
         """Put an object whole, in parts where it is large; its new tag.
@@ -152,23 +204,18 @@ class Objects:
         `condition` is NEW, or the tag of the version to replace. Raises StoreConflictError where
         it does not hold, FileNotFoundError where the file `data` went."""
         size = data.stat().st_size if isinstance(data, Path) else len(data)
+        with self._errors("write", name):
+            self._count("put", written=size)
+            return self._put(name, data, condition)
+
+    def _put(self, name: str, data: bytes | Path, condition: str) -> str:
         options: dict[str, Any] = {"chunk_size": PART_BYTES, "max_concurrency": PARTS}
         if condition:
             options["mode"] = "create" if condition == NEW else {"e_tag": condition}
-        with self._errors("write", name):
-            self._count("put", written=size)
-            return str(self._put(name, data, condition, options)["e_tag"] or "")
-
-    def _put(self, name: str, data: bytes | Path, tag: str, options: dict[str, Any]) -> Any:
+        known = self._obs.exceptions
         try:
-            return self._obs.put(self._store, name, data, **options)
-        except NotImplementedError:  # a directory knows no conditions but `create`
-            now = self.head(name)
-            if now is None or now.tag != tag:
-                raise self.conflict(name) from None
-            del options["mode"]
-            return self._obs.put(self._store, name, data, **options)
-        except (self._obs.exceptions.PreconditionError, self._obs.exceptions.AlreadyExistsError):
+            return str(self._obs.put(self._store, name, data, **options)["e_tag"] or "")
+        except (known.PreconditionError, known.AlreadyExistsError):
             raise self.conflict(name) from None
 
     def conflict(self, name: str) -> StoreConflictError:
@@ -183,8 +230,11 @@ class Objects:
         for name in names:
             with self._errors("remove", name):
                 self._count("delete")
-                with suppress(FileNotFoundError):
-                    self._obs.delete(self._store, name)
+                self._remove(name)
+
+    def _remove(self, name: str) -> None:
+        with suppress(FileNotFoundError):
+            self._obs.delete(self._store, name)
 
     def _count(self, kind: str, read: int = 0, written: int = 0) -> None:
         with self._lock:
@@ -231,11 +281,9 @@ def library() -> Any:
     return obs
 
 
-def _opened(address: Address, made: bool) -> Any:
+def _opened(address: Address) -> Any:
     kinds = library().store
     try:
-        if address.scheme == "file":
-            return kinds.LocalStore("/" + address.prefix, mkdir=made)
         options: dict[str, Any] = dict(_TIMEOUTS)
         if os.environ.get("AWS_ALLOW_HTTP", "").lower() in ("1", "true"):
             options["allow_http"] = True

@@ -9,14 +9,15 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tallystick.errors import UsageError
-from tallystick.program.capture.randomness import Draws, Table
+from tallystick.program.capture.choices import Choices
+from tallystick.program.capture.randomness import Table
 
 # The negative of the value at which SELU saturates, as torch's alpha_dropout has it.
 _ALPHA = -1.7580993408473766
 
 
-class Dropouts(Draws):
-    """Draws, and what is made of a mask of kept elements."""
+class Dropouts(Choices):
+    """Choices, and what is made of a mask of kept elements."""
 
     def _masked(
         self,

@@ -9,24 +9,34 @@ commitment, capture the step.
 from __future__ import annotations
 
 import contextlib
-from collections import Counter, OrderedDict
+import functools
+from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Any
+from unittest import mock
 
-import numpy as np
 import torch
 import torch.utils._pytree as pytree
+import torch.utils.data._utils.worker as data_workers
 from torch import Tensor
+from torch._C import DispatchKey
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tallystick.errors import TallystickError, UnsupportedOperatorError, UsageError
 from tallystick.kernels.environment import check_environment, exact_environment
 from tallystick.numerics.contracts import without_log
-from tallystick.program.capture.functions import Lowering
+from tallystick.program.capture.exact_calls import (
+    answer,
+    as_float32,
+    by_positions,
+    is_exchange,
+)
 from tallystick.program.capture.mutation import Functional, functional, is_storage_view
 from tallystick.program.capture.one_call import OneCall, meaning, on_meta, shape_of
+from tallystick.program.capture.rules_qr import qr
 from tallystick.program.capture.schema import op_name
 from tallystick.program.capture.stock_optimizers import StockUpdates
+from tallystick.program.capture.streams import Streams
 from tallystick.program.capture.transformers_calls import eager_experts
 
 # Allocation and movement of storage: no bit of a value depends on the library that does it.
@@ -55,8 +65,14 @@ _UNINITIALISED = frozenset(
     name for name in STORAGE if name.startswith(("aten.empty", "aten.new_empty"))
 )
 
+# A program's nodes grow with the columns of these. Here one step runs after the other.
+_WRITTEN_OUT = {"aten.linalg_qr": qr}
+
 # Calls kept ready. A call whose Python numbers change in every step is never met again.
 _READY = 4096
+
+_LOOP = "_worker_loop"
+_worker_loop = getattr(data_workers, _LOOP)
 
 
 def is_storage(func: Any) -> bool:
@@ -64,13 +80,19 @@ def is_storage(func: Any) -> bool:
     return func.is_view or is_storage_view(func) or op_name(func) in STORAGE | _CHECKS
 
 
+@functools.cache
+def _is_composite(func: Any) -> bool:
+    """Whether autograd takes the operator apart. Below it, and in inference mode, nobody does."""
+    return bool(func.has_kernel_for_dispatch_key(DispatchKey.CompositeImplicitAutograd))
+
+
 class _ContractDispatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Runs every computing ATen call of the block on the contract's kernels."""
 
-    def __init__(self, contract: str, operators: Counter[str]) -> None:
+    def __init__(self, contract: str, streams: Streams) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.contract = contract
-        self.operators = operators
+        self.streams = streams
         self.calls: OrderedDict[Any, OneCall] = OrderedDict()
 
     @exact_environment()
@@ -82,8 +104,16 @@ class _ContractDispatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
-        if func.namespace == "profiler":
+        if func.namespace == "profiler" or is_exchange(func, args):
             return func(*args, **kwargs)
+        written = self.streams.drawn_by(func) or _WRITTEN_OUT.get(op_name(func))
+        if written is not None:
+            with self:
+                return written(*args, **kwargs)
+        if _is_composite(func):
+            with self:
+                return func.decompose(*args, **kwargs)
+        args = by_positions(func, args)
         if is_storage(func):
             return self._store(func, args, kwargs)
         if op_name(func) == "aten.equal":
@@ -114,9 +144,13 @@ class _ContractDispatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return not self._compute(torch.ops.aten.ne.Tensor, (left, right), {}).numpy().any()
 
     def _compute(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        args = as_float32(args)
         leaves, tree = pytree.tree_flatten((args, kwargs))
         tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
         _check_tensors(func, tensors)
+        found = answer(func, args, kwargs, self._compute)
+        if found is not NotImplemented:
+            return found
         key = (func, tree, tuple(meaning(leaf) for leaf in leaves))
         call = self.calls.pop(key, None)
         if call is None:
@@ -125,7 +159,7 @@ class _ContractDispatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.calls[key] = call
         if len(self.calls) > _READY:
             self.calls.popitem(last=False)
-        self.operators.update(call.operators)
+        self.streams.operators.update(call.operators)
         return call(tensors)
 
     def _mutate(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -205,31 +239,32 @@ def _torch_errors(func: Any) -> Iterator[None]:
         ) from error
 
 
-class _EagerLowering(Lowering):
-    """Capture's replacements, with the draws of one step after another.
+def _worker_in_block(contract: str, seed: int | None, *given: Any) -> None:
+    """The loop of a DataLoader's worker, in the block of the process that started it.
 
-    `operators` counts the runs of the contract's kernels in the block, by the operator's name.
+    A forked worker is in it already. One that was started afresh enters its own.
     """
-
-    def __init__(self, rng: Tensor) -> None:
-        super().__init__(rng)
-        self.operators: Counter[str] = Counter()
-
-    def next_step(self) -> None:
-        """Begin the next training step: its dropout masks are drawn afresh (NUMERICS 8.2)."""
-        self.draws = 0
-        self.rng = torch.from_numpy(np.array([int(self.rng[0]), int(self.rng[1]) + 1]))
+    modes = torch.utils._python_dispatch._get_current_dispatch_mode_stack()
+    if any(isinstance(mode, _ContractDispatch) for mode in modes):
+        _worker_loop(*given)
+        return
+    with reproducible(contract, seed=seed):
+        _worker_loop(*given)
 
 
 @contextlib.contextmanager
-def reproducible(contract: str = "ordered/1", *, seed: int = 0) -> Iterator[_EagerLowering]:
+def reproducible(contract: str = "ordered/1", *, seed: int | None = None) -> Iterator[Streams]:
     """Within the block, eager CPU PyTorch computes with the bits of `contract`.
 
     Covers forward, backward and torch.optim, in place, with out= and by lists of tensors. Adam,
-    AdamW and SGD take the steps of `tallystick.Adam`, `AdamW` and `SGD` (NUMERICS 11). Dropout and
-    torch's other random calls draw from Philox keyed by (seed, step), as in a capture (PROGRAM
-    5.3); call `.next_step()` on the object that the block yields, after each step. Its `operators`
-    counts the kernels that ran. Uninitialised memory is zero in the block.
+    AdamW and SGD take the steps of `tallystick.Adam`, `AdamW` and `SGD` (NUMERICS 11). Memory
+    without content is zero in the block. `operators` of what it yields counts the kernels that ran.
+
+    Dropout and torch's other random calls draw from Philox (PROGRAM 5.19). Without `seed=` a block
+    goes on where the last one ended: each call takes a key from torch's default generator, so
+    `torch.manual_seed` begins anew and `torch.get_rng_state` and `set_rng_state` hold the position;
+    `generator=` gives one of the caller's. With `seed=` the numbers are those of a capture with
+    this seed, from step 0 on; call `.next_step()` on what the block yields, after each step.
 
     Raises UnsupportedVersionError for an unknown contract or one that keeps a log,
     UnsupportedOperatorError by name for an operator outside it, UsageError for tensors that are
@@ -237,16 +272,18 @@ def reproducible(contract: str = "ordered/1", *, seed: int = 0) -> Iterator[_Eag
     """
     meaning = without_log(contract).text
     check_environment()
-    lowering = _EagerLowering(torch.from_numpy(np.array([seed, 0], dtype=np.int64)))
+    streams = Streams(seed)
     fast = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
         with contextlib.ExitStack() as stack:
-            for patch in StockUpdates(meaning, lowering.operators).patches():
+            for patch in StockUpdates(meaning, streams.operators).patches():
                 stack.enter_context(patch)
             stack.enter_context(eager_experts())
-            stack.enter_context(lowering.installed())
-            stack.enter_context(_ContractDispatch(meaning, lowering.operators))
-            yield lowering
+            stack.enter_context(streams.installed())
+            stack.enter_context(_ContractDispatch(meaning, streams))
+            workers = functools.partial(_worker_in_block, contract, seed)
+            stack.enter_context(mock.patch.object(data_workers, _LOOP, workers))
+            yield streams
     finally:
         torch.backends.mha.set_fastpath_enabled(fast)

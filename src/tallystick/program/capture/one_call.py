@@ -10,11 +10,12 @@ import torch
 import torch.utils._pytree as pytree
 from torch import Tensor, fx
 
+from tallystick.errors import UnsupportedOperatorError
 from tallystick.kernels.views import view
 from tallystick.program.build import Builder
 from tallystick.program.canonical import canonicalize
 from tallystick.program.capture.lower import Lowerer
-from tallystick.program.capture.schema import type_of_tensor
+from tallystick.program.capture.schema import op_name, type_of_tensor
 from tallystick.program.executor import Executor
 from tallystick.program.ir import Value
 
@@ -46,6 +47,11 @@ class OneCall:
         call.meta["val"] = shapes = func(*meta_args, **on_meta(func, meta_kwargs))
         results, self.results_tree = pytree.tree_flatten(shapes)
         wanted = [call] if isinstance(shapes, Tensor) else self._items(graph, call, shapes)
+        if len(wanted) != sum(isinstance(result, Tensor) for result in results):
+            raise UnsupportedOperatorError(
+                f"{op_name(func)} gives several lists of tensors.",
+                "Use the operators that it is made of (optimizers with fused=False).",
+            )
         graph.output(tuple(wanted))
         values = Lowerer(builder).run(graph, inputs)
         named = {f"output.{i:03d}": value for i, value in enumerate(values)}

@@ -20,15 +20,12 @@ from tallystick.program.capture import custom_ops
 
 Table = dict[Any, Callable[..., Any]]
 
-_UNIT = 1 << 24
 _LEAST = 2.0**-25
-_MOST_SAMPLES = 256
 
 # What no rule covers, by name. A library's own generator would make other numbers at each run.
 _REFUSED: dict[Any, str] = {
     F.fractional_max_pool2d: "fractional_max_pool2d",
     F.fractional_max_pool3d: "fractional_max_pool3d",
-    torch.randperm: "torch.randperm",
     torch.poisson: "torch.poisson",
     torch.binomial: "torch.binomial",
     torch._standard_gamma: "torch's gamma sampler",
@@ -51,15 +48,7 @@ def _refuse(name: str) -> Callable[..., Any]:
     return refused
 
 
-def _no_generator(name: str, generator: Any) -> None:
-    if generator is not None:
-        raise UsageError(
-            f"{name} has generator=, a generator of torch's own.",
-            "Leave it out: the contract's generator is keyed by the job's seed and the step.",
-        )
-
-
-def _sizes(name: str, size: tuple[Any, ...], given: Any) -> list[int]:
+def sizes(name: str, size: tuple[Any, ...], given: Any) -> list[int]:
     if given is not None:
         size = (given,)
     if len(size) == 1 and isinstance(size[0], (list, tuple, torch.Size)):
@@ -78,35 +67,45 @@ class Draws:
         self.draws = 0
         self.in_backward = False
 
-    def next_draw(self) -> int:
-        """The next draw id. Raises UsageError in the backward pass."""
+    def check_generator(self, name: str, generator: Any) -> None:
+        """Raises UsageError where the call `name` has a generator that it cannot draw from."""
+        if generator is not None:
+            raise UsageError(
+                f"{name} has generator=, a generator of torch's own.",
+                "Leave it out: the contract's generator is keyed by the job's seed and the step.",
+            )
+
+    def place(self, generator: Any = None) -> tuple[Tensor, int]:
+        """Key and draw id of the next random call. Raises UsageError in the backward pass."""
         if self.in_backward:
             raise UsageError(
                 "A random operator runs in the backward pass.",
                 "Draw in the forward pass and keep the numbers (ctx.save_for_backward).",
             )
         draw, self.draws = self.draws, self.draws + 1
-        return draw
+        return self.rng, draw
 
     # -- the three that draw; first_step computes them at once -------------------------------------
 
     def keep(self, p: float, shape: Sequence[int]) -> Tensor:
         """bool; an element is True with the probability 1 - p (NUMERICS 8.4)."""
-        mask: Tensor = custom_ops.dropout_mask(self.rng, self.next_draw(), float(p), list(shape))
+        mask: Tensor = custom_ops.dropout_mask(*self.place(), float(p), list(shape))
         return mask
 
-    def uniform(self, shape: Sequence[int], low: float = 0.0, high: float = 1.0) -> Tensor:
+    def uniform(
+        self, shape: Sequence[int], low: float = 0.0, high: float = 1.0, generator: Any = None
+    ) -> Tensor:
         """f32 multiples of 2^-24 in [0, 1), scaled to [low, high) (NUMERICS 8.6)."""
-        drawn: Tensor = custom_ops.uniform(
-            self.rng, self.next_draw(), list(shape), float(low), float(high)
-        )
+        place = self.place(generator)
+        drawn: Tensor = custom_ops.uniform(*place, list(shape), float(low), float(high))
         return drawn
 
-    def normal(self, shape: Sequence[int], mean: float = 0.0, std: float = 1.0) -> Tensor:
+    def normal(
+        self, shape: Sequence[int], mean: float = 0.0, std: float = 1.0, generator: Any = None
+    ) -> Tensor:
         """f32 (NUMERICS 8.7)."""
-        drawn: Tensor = custom_ops.normal(
-            self.rng, self.next_draw(), list(shape), float(mean), float(std)
-        )
+        place = self.place(generator)
+        drawn: Tensor = custom_ops.normal(*place, list(shape), float(mean), float(std))
         return drawn
 
     def scaled(self, x: Tensor, mask: Tensor, scale: float) -> Tensor:
@@ -116,7 +115,7 @@ class Draws:
 
     # -- tensors of numbers ------------------------------------------------------------------------
 
-    def _made(self, name: str, drawn: Tensor, options: dict[str, Any]) -> Tensor:
+    def made(self, name: str, drawn: Tensor, options: dict[str, Any]) -> Tensor:
         """`drawn` as a factory's options want it; devices and layouts name no value."""
         out, dtype = options.pop("out", None), options.pop("dtype", None)
         grad = options.pop("requires_grad", False)
@@ -133,66 +132,26 @@ class Draws:
         return drawn.requires_grad_() if grad else drawn
 
     def rand(self, *size: Any, generator: Any = None, **options: Any) -> Tensor:
-        _no_generator("torch.rand", generator)
-        shape = _sizes("torch.rand", size, options.pop("size", None))
-        return self._made("torch.rand", self.uniform(shape), options)
+        self.check_generator("torch.rand", generator)
+        shape = sizes("torch.rand", size, options.pop("size", None))
+        return self.made("torch.rand", self.uniform(shape, generator=generator), options)
 
     def randn(self, *size: Any, generator: Any = None, **options: Any) -> Tensor:
-        _no_generator("torch.randn", generator)
-        shape = _sizes("torch.randn", size, options.pop("size", None))
-        return self._made("torch.randn", self.normal(shape), options)
+        self.check_generator("torch.randn", generator)
+        shape = sizes("torch.randn", size, options.pop("size", None))
+        return self.made("torch.randn", self.normal(shape, generator=generator), options)
 
     def rand_like(self, input: Tensor, *, generator: Any = None, **options: Any) -> Tensor:
-        _no_generator("torch.rand_like", generator)
+        self.check_generator("torch.rand_like", generator)
         options.setdefault("dtype", input.dtype)
-        return self._made("torch.rand_like", self.uniform(input.shape), options)
+        drawn = self.uniform(input.shape, generator=generator)
+        return self.made("torch.rand_like", drawn, options)
 
     def randn_like(self, input: Tensor, *, generator: Any = None, **options: Any) -> Tensor:
-        _no_generator("torch.randn_like", generator)
+        self.check_generator("torch.randn_like", generator)
         options.setdefault("dtype", input.dtype)
-        return self._made("torch.randn_like", self.normal(input.shape), options)
-
-    def integers(self, low: int, high: int, shape: Sequence[int]) -> Tensor:
-        """i64: low + floor(k·n / 2²⁴), n = high − low, where k·2⁻²⁴ is the uniform number.
-
-        The product in f32 may round up to the next integer; the exact product in i64 says where.
-        """
-        n = int(high) - int(low)
-        if not 0 < n <= _UNIT:
-            raise UnsupportedOperatorError(
-                f"Random integers from {low} to {high} (exclusive) are not defined.",
-                "Choose a range of 1 to 2^24 integers.",
-            )
-        u = self.uniform(shape)
-        k = (u * float(_UNIT)).to(torch.int64)
-        q = (u * float(n)).to(torch.int64)
-        over = (q * _UNIT > k * n).to(torch.int64)
-        return q - over + int(low)
-
-    def randint(self, *args: Any, generator: Any = None, **options: Any) -> Tensor:
-        """`randint(high, size)` or `randint(low, high, size)`."""
-        _no_generator("torch.randint", generator)
-        given = list(args)
-        shape = options.pop("size", None)
-        if shape is None:
-            shape = given.pop()
-        low = options.pop("low", None)
-        high = options.pop("high", None)
-        high = given.pop() if high is None else high
-        low = (given.pop() if given else 0) if low is None else low
-        options.setdefault("dtype", torch.int64)
-        return self._made("torch.randint", self.integers(low, high, shape), options)
-
-    def randint_like(
-        self, input: Tensor, *args: Any, generator: Any = None, **options: Any
-    ) -> Tensor:
-        _no_generator("torch.randint_like", generator)
-        given = list(args)
-        high = options.pop("high", None)
-        high = given.pop() if high is None else high
-        low = options.pop("low", given.pop() if given else 0)
-        options.setdefault("dtype", input.dtype)
-        return self._made("torch.randint_like", self.integers(low, high, input.shape), options)
+        drawn = self.normal(input.shape, generator=generator)
+        return self.made("torch.randn_like", drawn, options)
 
     def normal_of(
         self,
@@ -204,19 +163,19 @@ class Draws:
         **options: Any,
     ) -> Tensor:
         """`torch.normal`: numbers go into the operator; tensors give mean + std·z."""
-        _no_generator("torch.normal", generator)
+        self.check_generator("torch.normal", generator)
         tensors = [t for t in (mean, std) if isinstance(t, Tensor)]
         if not tensors:
-            drawn = self.normal(_sizes("torch.normal", (size,), None), mean, std)
+            drawn = self.normal(sizes("torch.normal", (size,), None), mean, std, generator)
         else:
             with torch.no_grad():
                 shape = (mean + std).shape
-                drawn = mean + std * self.normal(shape)
+                drawn = mean + std * self.normal(shape, generator=generator)
                 never = torch.zeros(shape, dtype=torch.bool, device=self.rng.device)
             for t in tensors:
                 if t.requires_grad and torch.is_grad_enabled():
                     drawn = torch.where(never, t, drawn)  # torch's gradient is zero
-        return self._made("torch.normal", drawn, options)
+        return self.made("torch.normal", drawn, options)
 
     def bernoulli(
         self,
@@ -227,9 +186,9 @@ class Draws:
         out: Tensor | None = None,
     ) -> Tensor:
         """1 where a uniform number is below the probability, else 0."""
-        _no_generator("torch.bernoulli", generator)
+        self.check_generator("torch.bernoulli", generator)
         chance: Any = input.detach() if p is None else float(p)
-        drawn = (self.uniform(input.shape) < chance).to(input.dtype)
+        drawn = (self.uniform(input.shape, generator=generator) < chance).to(input.dtype)
         if p is None and input.requires_grad and torch.is_grad_enabled():
             drawn = drawn + input * 0  # torch's gradient by a probability is zero
         return drawn if out is None else out.copy_(drawn)
@@ -237,106 +196,40 @@ class Draws:
     # -- in place ----------------------------------------------------------------------------------
 
     def bernoulli_(self, input: Tensor, p: Any = 0.5, *, generator: Any = None) -> Tensor:
-        _no_generator("Tensor.bernoulli_", generator)
+        self.check_generator("Tensor.bernoulli_", generator)
         chance = p.detach() if isinstance(p, Tensor) else float(p)
-        return input.copy_((self.uniform(input.shape) < chance).to(input.dtype))
+        drawn = self.uniform(input.shape, generator=generator) < chance
+        return input.copy_(drawn.to(input.dtype))
 
     def normal_(
         self, input: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Any = None
     ) -> Tensor:
-        _no_generator("Tensor.normal_", generator)
-        return input.copy_(self.normal(input.shape, mean, std))
+        self.check_generator("Tensor.normal_", generator)
+        return input.copy_(self.normal(input.shape, mean, std, generator))
 
     def log_normal_(
         self, input: Tensor, mean: float = 1.0, std: float = 2.0, *, generator: Any = None
     ) -> Tensor:
-        _no_generator("Tensor.log_normal_", generator)
-        return input.copy_(self.normal(input.shape, mean, std).exp())
+        self.check_generator("Tensor.log_normal_", generator)
+        return input.copy_(self.normal(input.shape, mean, std, generator).exp())
 
     def uniform_(self, input: Tensor, *bounds: Any, generator: Any = None, **named: Any) -> Tensor:
         """`uniform_(from=0, to=1)`; Python keeps the first name for itself."""
-        _no_generator("Tensor.uniform_", generator)
+        self.check_generator("Tensor.uniform_", generator)
         low = bounds[0] if bounds else named.get("from", 0.0)
         high = bounds[1] if len(bounds) > 1 else named.get("to", 1.0)
-        return input.copy_(self.uniform(input.shape, low, high))
+        return input.copy_(self.uniform(input.shape, low, high, generator))
 
-    def random_(self, input: Tensor, *bounds: Any, generator: Any = None, **named: Any) -> Tensor:
-        _no_generator("Tensor.random_", generator)
-        if not bounds and "to" not in named:
-            raise UnsupportedOperatorError(
-                "Tensor.random_ without bounds is not defined.", "Use torch.randint."
-            )
-        high: int = bounds[-1] if bounds else named["to"]
-        low: int = bounds[0] if len(bounds) == 2 else named.get("from", 0)
-        return input.copy_(self.integers(low, high, input.shape))
-
-    def exponential(self, shape: Sequence[int], lambd: float = 1.0) -> Tensor:
+    def exponential(
+        self, shape: Sequence[int], lambd: float = 1.0, generator: Any = None
+    ) -> Tensor:
         """max(−log(1 − u), 2⁻²⁵)/λ. It is never 0, so that its logarithm is finite."""
-        drawn = (1.0 - self.uniform(shape)).log().neg().clamp_min(_LEAST)
+        drawn = (1.0 - self.uniform(shape, generator=generator)).log().neg().clamp_min(_LEAST)
         return drawn if lambd == 1.0 else drawn / float(lambd)
 
     def exponential_(self, input: Tensor, lambd: float = 1.0, *, generator: Any = None) -> Tensor:
-        _no_generator("Tensor.exponential_", generator)
-        return input.copy_(self.exponential(input.shape, lambd))
-
-    # -- choices -----------------------------------------------------------------------------------
-
-    def multinomial(
-        self,
-        input: Tensor,
-        num_samples: int,
-        replacement: bool = False,
-        *,
-        generator: Any = None,
-        out: Tensor | None = None,
-    ) -> Tensor:
-        """The first index whose cumulative sum exceeds u·(sum of the row).
-
-        Without replacement the weights of what was taken become 0, one sample after the other.
-        """
-        _no_generator("torch.multinomial", generator)
-        weights, count = input.detach(), int(num_samples)
-        if not replacement and not 0 < count <= min(input.shape[-1], _MOST_SAMPLES):
-            raise UnsupportedOperatorError(
-                f"torch.multinomial of {count} samples without replacement is not defined.",
-                f"Take at most {_MOST_SAMPLES}, and at most one per category.",
-            )
-        u = self.uniform([*weights.shape[:-1], count])
-        if replacement or count == 1:
-            chosen = self._chosen(weights, u)
-        else:
-            places = torch.arange(weights.shape[-1], device=weights.device)
-            samples = []
-            for i in range(count):
-                samples.append(self._chosen(weights, u[..., i : i + 1]))
-                weights = weights.masked_fill(places == samples[-1], 0.0)
-            chosen = torch.cat(samples, -1)
-        return chosen if out is None else out.copy_(chosen)
-
-    @staticmethod
-    def _chosen(weights: Tensor, u: Tensor) -> Tensor:
-        """i64 of u's shape. The last sum is not compared: u is below 1, so an index always is."""
-        sums = weights.cumsum(-1)
-        at = u * sums[..., -1:]
-        return (sums[..., None, :-1] <= at[..., None]).sum(-1)
-
-    def gumbel_softmax(
-        self,
-        logits: Tensor,
-        tau: float = 1,
-        hard: bool = False,
-        eps: float = 1e-10,
-        dim: int = -1,
-    ) -> Tensor:
-        """softmax((logits − log E)/τ), E exponential; hard: one-hot, with the soft gradient."""
-        noise = self.exponential(logits.shape).log().neg()
-        soft = torch.softmax((logits + noise) / tau, dim)
-        if not hard:
-            return soft
-        places = torch.arange(soft.shape[dim], device=soft.device)
-        places = places.reshape([-1 if d == dim % soft.dim() else 1 for d in range(soft.dim())])
-        one_hot = (places == soft.argmax(dim, keepdim=True)).to(soft.dtype)
-        return one_hot - soft.detach() + soft
+        self.check_generator("Tensor.exponential_", generator)
+        return input.copy_(self.exponential(input.shape, lambd, generator))
 
     def table_of_draws(self) -> Table:
         """torch's random callables, each with its replacement."""
@@ -346,22 +239,16 @@ class Draws:
             torch.randn: self.randn,
             torch.rand_like: self.rand_like,
             torch.randn_like: self.randn_like,
-            torch.randint: self.randint,
-            torch.randint_like: self.randint_like,
             torch.normal: self.normal_of,
             torch.bernoulli: self.bernoulli,
             Tensor.bernoulli: self.bernoulli,
-            torch.multinomial: self.multinomial,
-            Tensor.multinomial: self.multinomial,
             Tensor.bernoulli_: self.bernoulli_,
             Tensor.normal_: self.normal_,
             Tensor.log_normal_: self.log_normal_,
             Tensor.uniform_: self.uniform_,
-            Tensor.random_: self.random_,
             Tensor.exponential_: self.exponential_,
-            F.gumbel_softmax: self.gumbel_softmax,
         }
 
     def nested_draws(self) -> Table:
         """Those of torch.nn.functional by name, since functionals call each other by name."""
-        return {"gumbel_softmax": self.gumbel_softmax}
+        return {}

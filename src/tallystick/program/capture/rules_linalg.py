@@ -20,7 +20,7 @@ from tallystick.program.capture.decompose import composition
 _LARGEST = 64
 
 
-def _checked(size: int) -> int:
+def checked(size: int) -> int:
     if size > _LARGEST:
         raise UnsupportedOperatorError(
             f"Linear algebra is written out for at most {_LARGEST} rows; this matrix has {size}.",
@@ -41,7 +41,7 @@ def _as_i32(x: Tensor, largest: int) -> Tensor:
 
 def _substitute(a: Tensor, b: Tensor, upper: bool, unit: bool) -> Tensor:
     """The solution of a x = b, a triangular: row by row, each from all rows before it."""
-    n = _checked(a.shape[-1])
+    n = checked(a.shape[-1])
     batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])  # type: ignore[no-untyped-call]
     a, b = a.expand(*batch, n, n), b.expand(*batch, *b.shape[-2:])
     rows: list[Tensor] = []
@@ -78,7 +78,7 @@ def _triangular_solve(
 
 def _factor(a: Tensor) -> Tensor:
     """The lower factor of a symmetric matrix, column by column; reads the lower triangle."""
-    n = _checked(a.shape[-1])
+    n = checked(a.shape[-1])
     columns: list[Tensor] = []
     for j in range(n):
         column = a[..., j:, j : j + 1]
@@ -140,7 +140,7 @@ def _swapped(x: Tensor, j: int, p: Tensor) -> Tensor:
 def _lu(a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """L below the diagonal and U on and above it; the pivots, counted from 1; and info."""
     rows, columns = a.shape[-2:]
-    count = _checked(min(rows, columns))
+    count = checked(min(rows, columns))
     pivots: list[Tensor] = []
     for j in range(count):
         pivot = a[..., j:, j].abs().argmax(-1) + j

@@ -239,6 +239,21 @@ def _isfinite(x: Tensor) -> Tensor:
     return x.abs() < math.inf if x.is_floating_point() else torch.ones_like(x, dtype=torch.bool)
 
 
+@composition("aten.isclose")
+def _isclose(
+    x: Tensor, y: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
+) -> Tensor:
+    """Equal, or a finite difference of at most atol + |rtol·y|."""
+    near = x == y
+    if x.is_floating_point():
+        distance = (x - y).abs()
+        near = near | (torch.isfinite(distance) & (distance <= (y * rtol).abs() + atol))
+        if equal_nan:
+            near = near | (torch.isnan(x) & torch.isnan(y))
+        return near
+    return near | ((x - y).abs().float() <= (y.float() * rtol).abs() + atol)
+
+
 @composition("aten.isposinf")
 def _isposinf(x: Tensor) -> Tensor:
     return x == math.inf if x.is_floating_point() else torch.zeros_like(x, dtype=torch.bool)

@@ -68,10 +68,10 @@ class StockUpdates:
     def adam(self, torchs: Callable[..., None], *lists: Any, **options: Any) -> None:
         """`torch.optim.adam.adam`: both Adam and AdamW."""
         beta1, beta2, lr = options["beta1"], options["beta2"], options["lr"]
-        others = ("amsgrad", "capturable", "differentiable", "fused", "has_complex")
+        others = ("amsgrad", "capturable", "differentiable", "has_complex")
         scaled = any(options.get(name) is not None for name in ("grad_scale", "found_inf"))
         if scaled or any(options.get(k) for k in others) or not _plain_numbers(beta1, beta2, lr):
-            torchs(*lists, **options)
+            torchs(*lists, **(options | {"fused": False}))
             return
         op = (
             "tallystick.adamw_step" if options["decoupled_weight_decay"] else "tallystick.adam_step"
@@ -92,8 +92,8 @@ class StockUpdates:
         momentum, lr = options["momentum"], options["lr"]
         scaled = any(options.get(name) is not None for name in ("grad_scale", "found_inf"))
         dampened = momentum != 0 and options["dampening"] != 0
-        if scaled or dampened or options.get("fused") or not _plain_numbers(lr, momentum):
-            torchs(*lists, **options)
+        if scaled or dampened or not _plain_numbers(lr, momentum):
+            torchs(*lists, **(options | {"fused": False}))
             return
         attrs = {k: float(options[k]) for k in ("momentum", "dampening", "weight_decay")}
         attrs["nesterov"] = options["nesterov"]

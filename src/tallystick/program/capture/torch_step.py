@@ -98,10 +98,9 @@ class _Eager(Lowering):
             return args[0].to(self.dtype)
         return super().__torch_function__(func, types, args, named)
 
-    def _drawn(self, op: str, shape: Sequence[int], **attrs: Any) -> Tensor:
-        found = evaluate(
-            f"tallystick.{op}", self.rng.numpy(), draw=self.next_draw(), shape=tuple(shape), **attrs
-        )
+    def _drawn(self, op: str, shape: Sequence[int], generator: Any = None, **attrs: Any) -> Tensor:
+        rng, draw = self.place(generator)
+        found = evaluate(f"tallystick.{op}", rng.numpy(), draw=draw, shape=tuple(shape), **attrs)
         assert isinstance(found, np.ndarray)
         made = torch.from_numpy(found)
         return made.to(self.dtype) if made.is_floating_point() else made
@@ -109,11 +108,15 @@ class _Eager(Lowering):
     def keep(self, p: float, shape: Sequence[int]) -> Tensor:
         return self._drawn("dropout_mask", shape, p=float(p))
 
-    def uniform(self, shape: Sequence[int], low: float = 0.0, high: float = 1.0) -> Tensor:
-        return self._drawn("uniform", shape, low=float(low), high=float(high))
+    def uniform(
+        self, shape: Sequence[int], low: float = 0.0, high: float = 1.0, generator: Any = None
+    ) -> Tensor:
+        return self._drawn("uniform", shape, generator, low=float(low), high=float(high))
 
-    def normal(self, shape: Sequence[int], mean: float = 0.0, std: float = 1.0) -> Tensor:
-        return self._drawn("normal", shape, mean=float(mean), std=float(std))
+    def normal(
+        self, shape: Sequence[int], mean: float = 0.0, std: float = 1.0, generator: Any = None
+    ) -> Tensor:
+        return self._drawn("normal", shape, generator, mean=float(mean), std=float(std))
 
     def scaled(self, x: Tensor, mask: Tensor, scale: float) -> Tensor:
         return torch.where(mask, x * scale, 0.0)

@@ -31,8 +31,8 @@ from tallystick.run.distributed.torchrun import check_signalled, outliving_sigte
 from tallystick.run.distributed.transport import Meeting, Transport, launched
 from tallystick.run.distributed.worker import FAULT, LAST_WORDS, LOST, Answering, work
 from tallystick.run.execute.listener import Listener
-from tallystick.run.execute.started import command_of
 from tallystick.run.execute.trainer import Options, RunSummary, train_job
+from tallystick.started import command_of
 
 DEFAULT_TIMEOUT = 1800.0
 _MODULE = "tallystick.run.distributed.worker"

@@ -9,7 +9,8 @@ from pathlib import Path
 from tallystick.disk.files import locked, make_directory
 from tallystick.disk.objects.address import parse_address
 from tallystick.disk.objects.cache import working_directory
-from tallystick.disk.objects.store import Counts, Objects
+from tallystick.disk.objects.opening import objects_at
+from tallystick.disk.objects.store import Counts
 from tallystick.errors import UsageError
 from tallystick.job.job import Job
 from tallystick.kernels.environment import exact_environment
@@ -62,7 +63,7 @@ def published(
             f"--overwrite is for directories; {url} stays as it is.",
             "Choose another prefix, or remove the objects with the store's own tools.",
         )
-    objects = Objects(parse_address(url), made=True)
+    objects = objects_at(parse_address(url), made=True)
     directory = working_directory(objects.address.url, job.digest) if work is None else work
     make_directory(directory.parent)
     with locked(directory.with_name(directory.name + ".lock")):

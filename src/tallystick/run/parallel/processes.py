@@ -18,10 +18,10 @@ from contextlib import suppress
 from typing import IO, Any
 
 from tallystick.errors import MachineFaultError
-from tallystick.run.execute.started import command_of
 from tallystick.run.parallel.executor import Died, Ended, Event, Progress
 from tallystick.run.parallel.segments import Segment
 from tallystick.run.parallel.task import Task
+from tallystick.started import command_of
 
 # An answer holds at most 1000 findings of a few hundred bytes.
 _LINE_BYTES = 16 << 20

@@ -9,7 +9,7 @@ from tallystick.commit.checkpoint import run_root
 from tallystick.commit.signing import verify_run
 from tallystick.commit.stream import DROP, RUN_ON, SEQUENTIAL, SHORT, JobProgram
 from tallystick.commit.timetable import Timetable
-from tallystick.job.job import Job
+from tallystick.job.job import Job, check_program_fits
 from tallystick.job.job_file import load_job
 from tallystick.kernels.environment import exact_environment
 from tallystick.run.logs.report import follow_report
@@ -107,8 +107,8 @@ def inspect_run(directory: Path) -> dict[str, Any]:
     says why the journal of a signed run is not whole, and is None if it is whole.
     """
     store = RunStore(directory)
-    manifest = store.manifest()
     job = store.job()
+    check_program_fits(job)
     journal = store.journal(job)
     declared = read_declaration(store.override_path)
     envelope = store.envelope()
@@ -126,7 +126,7 @@ def inspect_run(directory: Path) -> dict[str, Any]:
     return {
         "kind": "run",
         "job_digest": job.digest,
-        "contract": manifest["contract"],
+        "contract": job.commitment.contract,
         "steps": len(journal.losses),
         "job_steps": job.steps,
         "checkpoint_interval": job.interval,

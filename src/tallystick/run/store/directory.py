@@ -175,11 +175,16 @@ class RunStore(RunPaths):
                 f"The run's copy of the job is missing: {self.job_path} has no {JOB_MANIFEST}.",
                 "Restore it, or pass your own copy with --job.",
             )
-        job = load_job(self.job_path)
-        if job.digest != self.job_digest():
+        job, manifest = load_job(self.job_path), Members(self.manifest(), self._malformed)
+        if job.digest != manifest.hex("job_digest"):
             raise DigestMismatchError(
                 f"The job in {self.job_path} is not the one this run is of.",
                 "Pass the right one with --job.",
+            )
+        if manifest.of("contract", str) != job.commitment.contract:
+            raise CorruptFileError(
+                f"The run manifest {self.manifest_path} names another contract than the job.",
+                "Restore it from an intact copy.",
             )
         return job
 

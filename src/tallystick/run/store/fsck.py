@@ -62,9 +62,6 @@ def fsck(directory: Path, trust: Sequence[PublicKey] | None = None) -> FsckRepor
     checker.guard(store.manifest_path, store.manifest)
     if job is not None:
         checker.guard(store.manifest_path, store.job)
-        manifest_contract = _contract(store)
-        if manifest_contract not in ("", job.commitment.contract):
-            checker.add(store.manifest_path, "It names another contract than the job.")
     journal = _check_journal(checker, store, job)
     if journal is not None and job is not None:
         _check_states(checker, store, job, journal)
@@ -75,15 +72,6 @@ def fsck(directory: Path, trust: Sequence[PublicKey] | None = None) -> FsckRepor
     check_strangers(checker, store, journal)
     finished = journal is not None and journal.finished
     return FsckReport(directory, tuple(checker.problems), tuple(checker.checked), finished)
-
-
-def _contract(store: RunStore) -> str:
-    try:
-        return str(store.manifest()["contract"])
-    except StoreError:
-        raise
-    except TallystickError:
-        return ""
 
 
 def _check_job(checker: Checker, directory: Path) -> Job | None:

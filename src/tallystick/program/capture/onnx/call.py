@@ -137,12 +137,19 @@ def run(rule: Rule, call: Call) -> tuple[Any, ...]:
         raise
     except NotImplementedError as error:
         raise call.refuse(f"torch: {_line(error)}") from error
-    except (RuntimeError, ValueError, TypeError, LookupError, AttributeError) as error:
+    except _OF_THE_FILE as error:
         raise UsageError(
             f"{call.node}: {type(error).__name__}: {_line(error)}", "Check the inputs' shapes."
         ) from error
     call.check_read()
     return tuple(found) if isinstance(found, (tuple, list)) else (found,)
+
+
+# What torch and the rules raise where a file's shapes or attributes do not fit.
+_OF_THE_FILE = (
+    RuntimeError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError,
+    AssertionError, StopIteration, MemoryError,
+)  # fmt: skip
 
 
 def _line(error: Exception) -> str:

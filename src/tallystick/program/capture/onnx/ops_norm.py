@@ -9,6 +9,8 @@ from torch import Tensor
 from tallystick.program.capture.onnx.call import Call
 from tallystick.program.capture.onnx.table import rule
 
+_WIDEST = 4096  # channels that LRN sums, one after the other
+
 
 def _channels(x: Tensor, weights: Tensor) -> Tensor:
     return weights.reshape([1, -1] + [1] * (x.dim() - 2))
@@ -100,6 +102,8 @@ def _mean_variance(c: Call) -> Tensor:
 def _local_response(c: Call) -> Tensor:
     """x / (bias + alpha/size · Σ x²)^beta, the sum over neighbouring channels."""
     x, size, alpha = c.tensor(0), c.attr("size"), c.attr("alpha")
+    if not 0 < size <= _WIDEST:
+        raise c.refuse(f"a sum over {size} channels is not covered.")
     before = (size - 1) // 2
     widths = [0, 0] * (x.dim() - 2) + [before, size - 1 - before]
     squares = F.pad(x * x, widths)

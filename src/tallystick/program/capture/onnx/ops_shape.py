@@ -147,9 +147,11 @@ def _split(c: Call) -> tuple[Tensor, ...]:
     axis = _axis(axis, x.dim())
     sizes = c.attr("split") if c.version < 13 else (c.ints(1) if c.has(1) else None)
     number, size = c.attr("num_outputs"), x.shape[axis]
+    if number not in (None, count):
+        raise c.refuse(f"it has {count} outputs, and num_outputs is {number}.")
     if sizes is None:
-        part = -(-size // (number or count))
-        sizes = [max(min(part, size - i * part), 0) for i in range(number or count)]
+        part = -(-size // count)
+        sizes = [max(min(part, size - i * part), 0) for i in range(count)]
     return torch.split(x, list(sizes), dim=axis)
 
 

@@ -19,7 +19,7 @@ from tallystick.limits import LIMITS
 from tallystick.program.capture.onnx.graph import CONTRACT_DTYPES, Graph, Node, Port
 from tallystick.program.capture.onnx.library import onnx_package
 from tallystick.program.capture.onnx.table import rules
-from tallystick.program.capture.onnx.tensors import array_of, dtype_name
+from tallystick.program.capture.onnx.tensors import Tensors, dtype_name
 
 _STANDARD = ("", "ai.onnx")
 _DEPTH = 16
@@ -29,6 +29,14 @@ Key = tuple[str, str, str]
 
 def _domain(name: str) -> str:
     return "" if name in _STANDARD else name
+
+
+def _check_names(*names: Any) -> None:
+    """Refuse long names, which go into every name behind them and into messages, and what protobuf
+    gives as bytes because it is not UTF-8. Raises UsageError."""
+    for name in names:
+        if not isinstance(name, str) or len(name) > LIMITS.name_bytes:
+            raise UsageError(f"The file's name {name[:80]!r} is long, or no text.", _BROKEN)
 
 
 @dataclass
@@ -50,17 +58,18 @@ class Reader:
 
     def __init__(self, model: Any, directory: Path | None) -> None:
         self.onnx = onnx_package()
-        self.model, self.directory = model, directory
+        self.model, self.tensors = model, Tensors(directory)
         self.initializers: dict[str, np.ndarray] = {}
         self.constants: dict[str, np.ndarray] = {}
         self.nodes: list[Node] = []
         self.defined: set[str] = set()
-        self.names: set[str] = set()
+        self.names: dict[str, int] = {}  # of each name, the next number to try
         self.missing: dict[str, str] = {}
         self.expanded = 0
-        self.functions: dict[Key, Any] = {
-            (_domain(f.domain), f.name, getattr(f, "overload", "")): f for f in model.functions
-        }
+        self.functions: dict[Key, Any] = {}
+        for f in model.functions:
+            _check_names(f.domain, f.name, *f.input, *f.output, *f.attribute)
+            self.functions[_domain(f.domain), f.name, getattr(f, "overload", "")] = f
 
     def graph(self) -> Graph:
         model, graph = self.model, self.model.graph
@@ -69,13 +78,13 @@ class Reader:
         if graph.sparse_initializer:
             raise UsageError("The file has sparse initializers.", "Export them as dense tensors.")
         for proto in graph.initializer:
-            array = array_of(proto, f"Initializer {proto.name!r}", self.directory)
+            self._define(proto.name)
+            array = self.tensors.array(proto, f"Initializer {proto.name!r}")
             if proto.data_type not in CONTRACT_DTYPES:
                 raise UsageError(
                     f"Initializer {proto.name!r} has the ONNX dtype {dtype_name(proto.data_type)}.",
                     "Export the model in float32.",
                 )
-            self._define(proto.name)
             self.initializers[proto.name] = array
         inputs = tuple(self._port(v) for v in graph.input if v.name not in self.initializers)
         for port in inputs:
@@ -91,24 +100,31 @@ class Reader:
 
     @staticmethod
     def _opsets(imports: Any) -> dict[str, int]:
-        return {_domain(entry.domain): entry.version for entry in imports}
+        found: dict[str, int] = {}
+        for entry in imports:
+            _check_names(entry.domain)
+            if not 0 <= entry.version < 1 << 31:
+                raise UsageError(f"The file imports opset {entry.version}.", _BROKEN)
+            found[_domain(entry.domain)] = entry.version
+        return found
 
     def _unique(self, name: str) -> str:
         """The node's name, with a number where the file has it twice or leaves it out."""
-        made, number = name, 1
+        made, number = name, self.names.get(name, 1)
         while made in self.names:
             made, number = f"{name}_{number}", number + 1
-        self.names.add(made)
+        self.names[name] = number
+        self.names.setdefault(made, 1)
         return made
 
     def _define(self, name: str) -> None:
-        if name in self.defined or not name or len(name) > LIMITS.name_bytes:
-            raise UsageError(
-                f"The file's name {name[:80]!r} is empty, long or there twice.", _BROKEN
-            )
+        _check_names(name)
+        if name in self.defined or not name:
+            raise UsageError(f"The file's name {name!r} is empty or there twice.", _BROKEN)
         self.defined.add(name)
 
     def _port(self, value: Any) -> Port:
+        _check_names(value.name)
         what, kind = f"The graph's value {value.name!r}", value.type.WhichOneof("value")
         if kind != "tensor_type":
             raise UsageError(f"{what} is a {kind}.", "A program has tensors only.")
@@ -131,6 +147,8 @@ class Reader:
             self.expanded += 1
             if self.expanded > LIMITS.nodes:
                 raise UsageError(f"The file has more than {LIMITS.nodes} nodes.", "Use less.")
+            _check_names(proto.name, proto.op_type, proto.domain, *proto.input, *proto.output)
+            _check_names(scope.prefix + proto.name, *(a.name for a in proto.attribute))
             name = self._unique(scope.prefix + (proto.name or proto.op_type))
             inputs = tuple(scope.value(n) for n in proto.input)
             for value in inputs:
@@ -144,6 +162,8 @@ class Reader:
 
     def _node(self, proto: Any, name: str, inputs: tuple[str, ...], scope: _Scope) -> None:
         outputs = tuple(scope.value(n) for n in proto.output)
+        if not any(outputs):
+            raise UsageError(f"ONNX node {name!r} ({proto.op_type}) gives nothing.", _BROKEN)
         domain = _domain(proto.domain)
         own = self.functions.get((domain, proto.op_type, getattr(proto, "overload", "")))
         if own is not None:
@@ -201,6 +221,9 @@ class Reader:
         for key in given:
             if key not in schema.attributes:
                 raise UnsupportedOperatorError(f"{what} of version {version}) has {key!r}.")
+        for a in proto.attribute:
+            if a.name in given and a.type != int(schema.attributes[a.name].type.value):
+                raise UsageError(f"{what}) has {a.name!r} of another type.", _BROKEN)
         rule = rules.get(op) if not domain else None
         if rule is not None and rule.covers(version):
             return version, defaults, None
@@ -252,7 +275,7 @@ class Reader:
         kinds = self.onnx.AttributeProto
         where = f"Attribute {proto.name!r} of ONNX node {name!r}"
         if proto.type == kinds.TENSOR:
-            return array_of(proto.t, where, None if scope.depth else self.directory)
+            return self.tensors.array(proto.t, where, in_body=scope.depth > 0)
         if proto.type == kinds.FLOAT:
             return float(proto.f)
         if proto.type == kinds.INT:

@@ -1,12 +1,15 @@
 """Tensors of an ONNX file, sizes checked before anything is allocated.
 
 External data lie in files below the model's directory. No link is followed there, and no path
-leaves it.
+leaves it. A file cannot make more bytes of tensors than it has: its data files are read once, and
+a tensor in a function's body counts at each call.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -45,60 +48,84 @@ def _count(proto: Any, what: str) -> int:
     return math.prod(shape)
 
 
-def array_of(proto: Any, what: str, directory: Path | None) -> np.ndarray:
-    """The array of a TensorProto; `directory` is the model's. Raises UsageError."""
-    dtype = dtype_of(proto.data_type, what)
-    count = _count(proto, what)
-    if proto.HasField("segment"):
-        raise UsageError(f"{what} is stored in segments, which ONNX never used.", _SCARY)
-    if proto.data_location == _EXTERNAL:
-        return _external(proto, what, directory, dtype, count)
-    if proto.HasField("raw_data"):
-        if len(proto.raw_data) != count * dtype.itemsize:
-            raise _size(what, len(proto.raw_data), count * dtype.itemsize)
-        made = np.frombuffer(proto.raw_data, dtype.newbyteorder("<"))
-    else:
-        fields = {"f": proto.float_data, "i": proto.int32_data, "d": proto.double_data}
-        given = {"float32": "f", "float64": "d", "int64": "l"}.get(dtype.name, "i")
-        values = proto.int64_data if given == "l" else fields[given]
-        if len(values) != count:
-            raise _size(what, len(values) * dtype.itemsize, count * dtype.itemsize)
-        made = np.array(values, dtype)
-    if dtype == np.bool_ and proto.HasField("raw_data"):
-        made = np.frombuffer(proto.raw_data, np.uint8) != 0
-    return made.astype(dtype, copy=True).reshape(tuple(proto.dims))
+@dataclass
+class Tensors:
+    """Makes the arrays of one file whose directory is `directory`; without one it has no external
+    data."""
+
+    directory: Path | None
+    _copied: int = 0  # bytes of tensors in bodies of functions
+    _given: Counter[Path] = field(default_factory=Counter)  # bytes read of each data file
+
+    def array(self, proto: Any, what: str, in_body: bool = False) -> np.ndarray:
+        """The array of a TensorProto, which may stand in a function's body. Raises UsageError."""
+        dtype = dtype_of(proto.data_type, what)
+        count = _count(proto, what)
+        if proto.HasField("segment"):
+            raise UsageError(f"{what} is stored in segments, which ONNX never used.", _SCARY)
+        if proto.data_location == _EXTERNAL:
+            return self._external(proto, what, None if in_body else self.directory, dtype, count)
+        if in_body:
+            self._copied += count * dtype.itemsize
+            if self._copied > LIMITS.onnx_file_bytes:
+                raise UsageError(
+                    "The functions of the file make more than "
+                    f"{LIMITS.onnx_file_bytes} bytes of constants.",
+                    "Make large constants initializers of the graph.",
+                )
+        if proto.HasField("raw_data"):
+            if len(proto.raw_data) != count * dtype.itemsize:
+                raise _size(what, len(proto.raw_data), count * dtype.itemsize)
+            made = np.frombuffer(proto.raw_data, dtype.newbyteorder("<"))
+        else:
+            fields = {"f": proto.float_data, "i": proto.int32_data, "d": proto.double_data}
+            given = {"float32": "f", "float64": "d", "int64": "l"}.get(dtype.name, "i")
+            values = proto.int64_data if given == "l" else fields[given]
+            if len(values) != count:
+                raise _size(what, len(values) * dtype.itemsize, count * dtype.itemsize)
+            made = np.array(values, dtype)
+        if dtype == np.bool_ and proto.HasField("raw_data"):
+            made = np.frombuffer(proto.raw_data, np.uint8) != 0
+        return made.astype(dtype, copy=True).reshape(tuple(proto.dims))
+
+    def _external(
+        self, proto: Any, what: str, directory: Path | None, dtype: np.dtype[Any], count: int
+    ) -> np.ndarray:
+        stated = {entry.key: entry.value for entry in proto.external_data}
+        if not all(isinstance(text, str) for text in stated.values()):  # not UTF-8
+            raise UsageError(f"{what} has external data in no text.", _SCARY)
+        path = _inside(stated.get("location", ""), what, directory)
+        needed = count * dtype.itemsize
+        offset = _number(stated.get("offset", "0"), what)
+        if _number(stated.get("length", str(needed)), what) != needed:
+            raise _size(what, _number(stated["length"], what), needed)
+        try:
+            file, size = open_file(path, "ONNX data file", directory)
+            with os_errors(path), file:
+                if offset + needed > size:
+                    raise UsageError(
+                        f"{what} needs bytes {offset} to {offset + needed} of {path.name}, which "
+                        f"has {size}.",
+                        _SCARY,
+                    )
+                self._given[path] += needed
+                if self._given[path] > size:
+                    raise UsageError(
+                        f"The file's tensors take more bytes of {path.name} than it has.",
+                        "Save the model again, with data of its own for each tensor.",
+                    )
+                file.seek(offset)
+                data = file.read(needed)
+        except (CorruptFileError, StorageError) as error:
+            raise UsageError(f"{what}: {error.message}", error.next_action) from error
+        if len(data) != needed:
+            raise _size(what, len(data), needed)
+        made = np.frombuffer(data, np.uint8 if dtype == np.bool_ else dtype.newbyteorder("<"))
+        return made.astype(dtype, copy=True).reshape(tuple(proto.dims))
 
 
 def _size(what: str, found: int, needed: int) -> UsageError:
     return UsageError(f"{what} has {found} bytes where its shape needs {needed}.", _SCARY)
-
-
-def _external(
-    proto: Any, what: str, directory: Path | None, dtype: np.dtype[Any], count: int
-) -> np.ndarray:
-    stated = {entry.key: entry.value for entry in proto.external_data}
-    path = _inside(stated.get("location", ""), what, directory)
-    needed = count * dtype.itemsize
-    offset = _number(stated.get("offset", "0"), what)
-    if _number(stated.get("length", str(needed)), what) != needed:
-        raise _size(what, _number(stated["length"], what), needed)
-    try:
-        file, size = open_file(path, "ONNX data file", directory)
-        with os_errors(path), file:
-            if offset + needed > size:
-                raise UsageError(
-                    f"{what} needs bytes {offset} to {offset + needed} of {path.name}, which has "
-                    f"{size}.",
-                    _SCARY,
-                )
-            file.seek(offset)
-            data = file.read(needed)
-    except (CorruptFileError, StorageError) as error:
-        raise UsageError(f"{what}: {error.message}", error.next_action) from error
-    if len(data) != needed:
-        raise _size(what, len(data), needed)
-    made = np.frombuffer(data, np.uint8 if dtype == np.bool_ else dtype.newbyteorder("<"))
-    return made.astype(dtype, copy=True).reshape(tuple(proto.dims))
 
 
 def _number(text: str, what: str) -> int:

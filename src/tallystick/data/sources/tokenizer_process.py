@@ -1,0 +1,162 @@
+"""A process in which the rules of a tokenizer file are executed.
+
+Such a file is a program of its own: replacements that feed one another, regular expressions, tables
+of any size. A few hundred bytes of it can ask for 10^18 bytes of memory, and the library then ends
+the process that it is in. So it is never this one. The other process has a limit of memory, and a
+time in which each answer comes.
+
+Requests and answers: u8 kind, u64 length, so many bytes. The first request is the file.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import struct
+import subprocess
+import sys
+import threading
+import weakref
+from typing import IO, Any
+
+from tallystick.disk.memory import own_addresses
+from tallystick.errors import UsageError
+from tallystick.started import command_of
+
+ENCODE, DECODE, TOKEN, COUNT = range(4)
+_DONE, _REFUSED = range(2)
+_HEAD = struct.Struct("<BQ")
+# Of the other process, and more for each byte of a request: an honest tokenizer needs a part of it.
+MEMORY_BYTES, MEMORY_EACH = 4 << 30, 1 << 10
+SECONDS, SECONDS_EACH = 120.0, 1e-3
+_MODULE = "tallystick.data.sources.tokenizer_process"
+
+
+class TokenizerProcess:
+    """The tokenizer of a file of these bytes, in a process that ends with this object.
+
+    Safe for threads. Every method raises UsageError, whose message begins with what was wrong: the
+    caller names the file."""
+
+    def __init__(self, data: bytes) -> None:
+        self._lock = threading.Lock()
+        self._process = subprocess.Popen(
+            command_of(_MODULE), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        weakref.finalize(self, _end, self._process)
+        self._asked(0, data)
+
+    def ask(self, kind: int, data: bytes = b"") -> bytes:
+        """The answer to a request: tokens as i64 for ENCODE, which has a text, and a text for
+        DECODE, which has tokens; a JSON number or null for TOKEN, which has a token's text, and
+        for COUNT."""
+        with self._lock:
+            return self._asked(kind, data)
+
+    def _asked(self, kind: int, data: bytes) -> bytes:
+        patience = SECONDS + SECONDS_EACH * len(data)
+        late = threading.Timer(patience, self._process.kill)
+        late.start()
+        try:
+            status, answer = self._exchanged(kind, data)
+        except (OSError, EOFError):
+            late.cancel()
+            self._process.kill()
+            self._process.wait()
+            raise UsageError(
+                f"its rules do not end within {patience:.0f} seconds and "
+                f"{_memory(len(data)) >> 20} MiB of memory",
+                "Give the tokenizer.json of the model, from its author.",
+            ) from None
+        finally:
+            late.cancel()
+        if status == _REFUSED:
+            why = answer.decode("utf-8", "replace")
+            raise UsageError(why, "Give the tokenizer.json of the model.")
+        return answer
+
+    def _exchanged(self, kind: int, data: bytes) -> tuple[int, bytes]:
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.write(_HEAD.pack(kind, len(data)) + data)
+        self._process.stdin.flush()
+        return _read(self._process.stdout)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.wait()
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            try:
+                pipe.close()
+            except OSError:  # what was not written to a process that has ended
+                continue
+
+
+def _memory(size: int) -> int:
+    return MEMORY_BYTES + MEMORY_EACH * size
+
+
+def _read(file: IO[bytes]) -> tuple[int, bytes]:
+    """One message. Raises EOFError."""
+    head = file.read(_HEAD.size)
+    if len(head) < _HEAD.size:
+        raise EOFError
+    kind, size = _HEAD.unpack(head)
+    data = file.read(size)
+    if len(data) < size:
+        raise EOFError
+    return kind, data
+
+
+def _answer(tokenizer: Any, kind: int, data: bytes) -> bytes:
+    if kind == ENCODE:
+        found = tokenizer.encode(data.decode("utf-8"), add_special_tokens=False)
+        return struct.pack(f"<{len(found.ids)}q", *found.ids)
+    if kind == DECODE:
+        tokens = list(struct.unpack(f"<{len(data) // 8}q", data))
+        return str(tokenizer.decode(tokens, skip_special_tokens=False)).encode("utf-8")
+    if kind == TOKEN:
+        return json.dumps(tokenizer.token_to_id(data.decode("utf-8"))).encode()
+    vocabulary = tokenizer.get_vocab(with_added_tokens=True)
+    return json.dumps(1 + max(vocabulary.values(), default=-1)).encode()
+
+
+def _limit_memory(most: int) -> None:
+    hard = resource.getrlimit(resource.RLIMIT_AS)[1]
+    resource.setrlimit(
+        resource.RLIMIT_AS, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard)
+    )
+
+
+def main() -> None:
+    """Answer requests until the standard input ends."""
+    import tokenizers
+
+    tokenizer: Any = None
+    own = own_addresses()
+    while True:
+        try:
+            kind, data = _read(sys.stdin.buffer)
+        except EOFError:
+            return
+        try:
+            _limit_memory(own + _memory(len(data)))
+            if tokenizer is None:
+                tokenizer = tokenizers.Tokenizer.from_str(data.decode("utf-8"))
+                tokenizer.no_truncation()
+                tokenizer.no_padding()
+                answer = b""
+            else:
+                answer = _answer(tokenizer, kind, data)
+            status = _DONE
+        # The package raises plain Exception, and where it panics a BaseException of its own.
+        except BaseException as error:
+            status, answer = _REFUSED, str(error)[:120].rstrip(".").encode("utf-8", "replace")
+        sys.stdout.buffer.write(_HEAD.pack(status, len(answer)) + answer)
+        sys.stdout.buffer.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,170 @@
+"""Callbacks that change what a job fixes end the run, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+pytest.importorskip("transformers", reason="transformers is not installed (extra `hf`)")
+pytest.importorskip("accelerate", reason="accelerate is not installed (extra `hf`)")
+
+import transformers as hf
+from trainer_parts import arguments, gpt2, padded, sentences
+
+import tallystick
+from tallystick.errors import CallbackError
+
+Act = Callable[[Any, Any, Any], None]  # of the arguments, the control and what a callback is given
+
+
+def callback(name: str, event: str, act: Act, step: int = 2) -> Any:
+    """A callback of class `name` that acts at an event of one step."""
+
+    def heard(self: Any, args: Any, state: Any, control: Any, **given: Any) -> None:
+        if state.global_step == step:
+            act(args, control, given)
+
+    return type(name, (hf.TrainerCallback,), {event: heard})()
+
+
+def trainer(out: Path, *callbacks: Any, kind: type = tallystick.Trainer, **given: Any) -> Any:
+    return kind(
+        gpt2(), arguments(out, max_steps=4, **given), train_dataset=sentences(),
+        data_collator=padded, callbacks=list(callbacks),
+    )  # fmt: skip
+
+
+def rate(args: Any, control: Any, given: Any) -> None:
+    given["optimizer"].param_groups[0]["lr"] = 1e-5
+
+
+def decay(args: Any, control: Any, given: Any) -> None:
+    given["optimizer"].param_groups[1]["weight_decay"] = 0.5
+
+
+def frozen(args: Any, control: Any, given: Any) -> None:
+    given["model"].transformer.wte.weight.requires_grad_(False)
+
+
+def clamped(args: Any, control: Any, given: Any) -> None:
+    given["model"].transformer.wte.weight.data.clamp_(-1e-3, 1e-3)
+
+
+def clipping(args: Any, control: Any, given: Any) -> None:
+    args.max_grad_norm = 0.1
+
+
+def new_group(args: Any, control: Any, given: Any) -> None:
+    given["optimizer"].param_groups[0]["params"].pop()
+
+
+@pytest.mark.parametrize(
+    ("act", "words"),
+    [
+        (rate, r"param_groups\[0\]\['lr'\] \(0\.005 → 1e-05\)"),
+        (decay, r"param_groups\[1\]\['weight_decay'\] \(0\.0 → 0\.5\)"),
+        (frozen, r"requires_grad of transformer\.wte\.weight \(True → False\)"),
+        (clamped, r"the parameter transformer\.wte\.weight"),
+        (clipping, r"args\.max_grad_norm \(1\.0 → 0\.1\)"),
+        (new_group, r"param_groups\[0\]\['params'\]"),
+    ],
+)
+def test_a_change_ends_the_run_by_name(act: Act, words: str, tmp_path: Path) -> None:
+    event = "on_log" if act is clipping else "on_step_begin" if act is frozen else "on_step_end"
+    one = trainer(tmp_path, callback("Meddles", event, act))
+    with pytest.raises(CallbackError, match=rf"Meddles\.{event} changes .*{words}.*at step 2"):
+        one.train()
+    assert not (tmp_path / "run" / "commitment.json").exists()
+
+
+def test_a_stop_leaves_an_unsigned_run_that_goes_on(tmp_path: Path) -> None:
+    def asks(args: Any, control: Any, given: Any) -> None:
+        control.should_training_stop = True
+
+    whole = trainer(tmp_path / "whole")
+    whole.train()
+    with pytest.raises(CallbackError, match=r"Stops\.on_step_end asks to stop at step 2"):
+        trainer(tmp_path / "run", callback("Stops", "on_step_end", asks)).train()
+    assert not (tmp_path / "run" / "run" / "commitment.json").exists()
+    again = trainer(tmp_path / "run")
+    again.train()
+    assert again.run.run_root == whole.run.run_root
+
+
+def test_a_stop_at_the_last_step_is_the_end(tmp_path: Path) -> None:
+    def asks(args: Any, control: Any, given: Any) -> None:
+        control.should_training_stop = True
+
+    one = trainer(tmp_path, callback("Stops", "on_step_end", asks, step=4))
+    one.train()
+    assert one.run.finished
+
+
+class Leans(tallystick.Trainer):
+    """A loss that reads a tensor beside the model."""
+
+    teacher: Any = None
+
+    def compute_loss(self, model: Any, inputs: Any, *given: Any, **named: Any) -> Any:
+        return super().compute_loss(model, inputs, *given, **named) * self.teacher.sum()
+
+
+def test_a_tensor_that_the_loss_reads_may_not_change(tmp_path: Path) -> None:
+    held = torch.ones(2)
+
+    def act(args: Any, control: Any, given: Any) -> None:
+        held.numpy()[0] = 2.0
+
+    one = trainer(tmp_path, callback("Teaches", "on_step_end", act), kind=Leans)
+    one.teacher = held
+    with pytest.raises(CallbackError, match=r"Teaches\.on_step_end changes the tensor teacher"):
+        one.train()
+
+
+def test_wishes_that_change_no_number_are_announced_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def asks(args: Any, control: Any, given: Any) -> None:
+        control.should_evaluate = control.should_save = True
+
+    one = trainer(tmp_path, callback("Asks", "on_step_end", asks))
+    one.train()
+    told = " ".join(capsys.readouterr().err.split())
+    assert told.count("Asks asks for validation at step 2") == 1
+    assert told.count("Asks asks for a stored state at step 2") == 1
+
+
+class Hears(hf.TrainerCallback):  # type: ignore[misc]
+    """Notes what it hears, and breaks off once."""
+
+    def __init__(self, breaks: int | None = None) -> None:
+        self.events: list[Any] = []
+        self.breaks = breaks
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+        self.events.append(("begin", state.global_step, round(state.epoch, 3)))
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+        rates = [group["lr"] for group in given["optimizer"].param_groups]
+        self.events.append((state.global_step, round(state.epoch, 3), rates[0]))
+        if state.global_step == self.breaks:
+            raise RuntimeError("the power goes out")
+
+
+def test_what_callbacks_hear_after_a_resume(tmp_path: Path) -> None:
+    whole = Hears()
+    trainer(tmp_path / "whole", whole).train()
+    assert whole.events[0] == ("begin", 0, 0.0)
+    assert [event[0] for event in whole.events[1:]] == [1, 2, 3, 4]
+    first, second = Hears(breaks=3), Hears()
+    with pytest.raises(RuntimeError):
+        trainer(tmp_path / "run", first).train()
+    trainer(tmp_path / "run", second).train()
+    begun = second.events[0][1]
+    assert second.events[0] == ("begin", begun, round(begun / 6, 3))
+    # From the state on from which the run goes on, they hear what an unbroken run would tell them.
+    assert second.events[1:] == whole.events[1 + begun :]
