@@ -32,7 +32,7 @@ from tallystick.errors import TallystickError
 from tallystick.job.job import Job
 from tallystick.run.store.version import tallystick_version
 from tallystick.service.client import PartyClient
-from tallystick.service.driver import Driver, wall_clock
+from tallystick.service.driver import Driver, session_clock
 from tallystick_bench.http_flood import KINDS, addresses, flood
 
 SEALING, OPENING, BUDGET, EXTENSION = 20_000, 20_000, 60_000, 20_000
@@ -53,7 +53,7 @@ async def session(job: Job, key: PrivateKey, honest: Served, cheat: Served) -> H
     """One session of an honest party and a cheating one; the keys are known beforehand."""
     allowed = tuple(sorted((honest.key, cheat.key), key=lambda k: k.raw))
     rules = Rules(
-        job.digest, os.urandom(32), key.public, 20, 2, wall_clock() + SEALING, OPENING, BUDGET,
+        job.digest, os.urandom(32), key.public, 20, 2, session_clock() + SEALING, OPENING, BUDGET,
         0, 0, EXTENSION, allowed,
     )  # fmt: skip
     began = time.monotonic()

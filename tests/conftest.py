@@ -162,6 +162,14 @@ def logreg_run(jobs: Path, logreg_job: Job) -> RunSummary:
     return train_job(logreg_job, jobs / "logreg-run", Options(trace=(3, 4)))
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _own_caches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """No test writes into the caches of the person who runs it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("caches")))
+        yield
+
+
 @pytest.fixture
 def copied(tmp_path: Path) -> Callable[[Path], Path]:
     """Copy a run or a job to a place of the test's own."""

@@ -1,19 +1,27 @@
-"""Jobs of format 3 written from parts: a stream whose last batch of an epoch may be short."""
+"""Jobs of format 3 written from parts: a stream whose last batch of an epoch may be short, and
+passes that read every held-out record."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
 
-from format_two import WIDTH, micro_records, micro_state, micro_step, write_job
+from format_two import WIDTH, f32, micro_records, micro_state, micro_step, write_job
 
 from tallystick.commit.stream import SHUFFLED, Stream
 from tallystick.commit.timetable import Turn
 from tallystick.job.job import Job
-from tallystick.job.parts import Part, Parts
+from tallystick.job.parts import Part, Parts, with_validation
 from tallystick.numerics.contracts import resolve_contract
+from tallystick.program.build import Builder
+from tallystick.program.canonical import canonicalize
+from tallystick.program.ir import Program
+from tallystick.program.validation import StopRule
 
 BATCH, PARTS, COUNT = 4, 2, 11
+HELD, HELD_BATCH, EVERY = 7, 3, 3
+# With validation a cycle is an epoch, a pass and a decision.
+SHORT, PASS, SHORT_PASS, DECISION, CYCLE = 2, 3, 5, 6, 7
 
 
 def make_stream_job(
@@ -24,9 +32,14 @@ def make_stream_job(
     *,
     steps: int = 9,
     interval: int = 3,
-    count: int = COUNT,
+    validates: bool = False,
+    patience: int | None = None,
+    rate: float = 0.05,
 ) -> Job:
-    """Batches of 4 records in two micro-batches; a short one in one, by a text of its own."""
+    """Batches of 4 records in two micro-batches; a short one in one, by a text of its own.
+
+    With `validates` there is a pass after each three steps, over seven records in batches of three.
+    """
     name = resolve_contract(contract)
     stream = Stream("step", 0, BATCH, epoch_records=epoch)
     programs = [Part("step", micro_step(name, BATCH // PARTS), stream, BATCH, PARTS)]
@@ -35,13 +48,30 @@ def make_stream_job(
         last = stream.last_size
         programs.append(Part("step-short", micro_step(name, last), stream, last))
         turns = [Turn(0, stream.epoch - 1), Turn(1, 1)]
-    records = replace(micro_records(count=count), order=order)
-    rates = [0.05 / (1 + t) for t in range(steps)]
+    records = replace(micro_records(count=COUNT), order=order)
+    parts = Parts(tuple(programs), (records,), tuple(turns))
+    rates = [rate / (1 + t) for t in range(steps)]
+    if validates:
+        whole, last_one = (evaluation(name, n) for n in (HELD_BATCH, HELD % HELD_BATCH))
+        held, rule = micro_records("validation", HELD), StopRule(patience, 1.0)
+        parts = with_validation(parts, whole, held, HELD_BATCH, EVERY, rule, steps, last_one)
     return write_job(
         path,
-        Parts(tuple(programs), (records,), tuple(turns)),
+        parts,
         micro_state(WIDTH),
         {"lr": rates},
-        steps=steps,
+        steps=parts.timetable().training_steps(steps),
         interval=interval,
     )
+
+
+def evaluation(contract: str, rows: int) -> Program:
+    """The mean squared error of `rows` held-out records."""
+    b = Builder(contract)
+    w, x, y = (
+        b.state("param.w", f32(WIDTH, 1)),
+        b.batch("x", f32(rows, WIDTH)),
+        b.batch("y", f32(rows, 1)),
+    )
+    error = b.one("aten.sub.Tensor", [b.one("aten.mm", [x, w]), y], alpha=1.0)
+    return canonicalize(b.finish({"loss": b.one("aten.mean", [b.one("aten.square", [error])])}, {}))

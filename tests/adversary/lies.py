@@ -50,15 +50,17 @@ class Ground:
         """The tensors of a step's whole batch."""
         return sorted({part_of_name(name)[0] for name in self.program(step).batch_types})
 
-    def other_step(self, step: int) -> int:
-        """Another step of the same program, which reads another batch."""
+    def other_step(self, step: int) -> int | None:
+        """Another step of the same program, which reads another batch; None where each of its
+        steps reads the same, as those of a pass's last batch do."""
         timetable = self.job.commitment.timetable
         program, number = timetable.at(step)
-        return next(
+        others = (
             other
             for other in range(self.job.steps)
             if timetable.at(other).program == program and timetable.at(other).number != number
         )
+        return next(others, None)
 
 
 @dataclass
@@ -260,8 +262,8 @@ def lived(ground: Ground) -> Iterator[Told]:
         for name in ground.fields(step):
             batch = at(step, lambda b, name=name: changed(b[name], -1))
             yield Told(f"{name} of step {step}", {("5.6.3", "2c")}, {"batch": batch})
-        if program.batch_types:
-            other = ground.other_step(step)
+        other = ground.other_step(step) if program.batch_types else None
+        if other is not None:
             swapped = {"data_step": lambda s, step=step, o=other: o if s == step else s}
             yield Told(f"batch of step {other} in step {step}", {("5.6.3", "2c")}, swapped)
         for name in program.scalar_names:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from format_three import CYCLE, make_stream_job
 from format_two import make_micro_job
 from unit.protocol.validated import make_validated_job
 
@@ -177,15 +178,21 @@ NOTHING_TO_DO = {
         "false-stop", "false-validation", "ignored-stop", "lie-partial", "no-augmentation",
         "other-held-out",
     },
+    "streams": {"lie-partial", "no-augmentation"},
 }  # fmt: skip
 
 
 @pytest.fixture(scope="module", params=sorted(NOTHING_TO_DO))
 def world_2(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> World:
-    """Jobs of format 2: committed validation that stops a run early; micro-batches."""
+    """Jobs of format 2: committed validation that stops a run early; micro-batches. One of format
+    3: short batches, in the training and in the pass."""
     directory = tmp_path_factory.mktemp(request.param)
     if request.param == "micro":
         job = make_micro_job(directory / "job", steps=12, interval=INTERVAL)
+    elif request.param == "streams":
+        job = make_stream_job(
+            directory / "job", steps=12, interval=CYCLE, validates=True, patience=1
+        )
     else:
         # At a lower rate than elsewhere: saturated gradients would swallow a false number.
         job = make_validated_job(directory / "job", rate=0.1, min_delta=1)
@@ -194,8 +201,10 @@ def world_2(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 
 @pytest.mark.parametrize("name", sorted(set(EXPECTED) - set(OF_LOGS)))
-def test_the_cheat_is_convicted_about_a_job_of_format_2(world_2: World, name: str) -> None:
-    which = "validated" if world_2.job.commitment.stop_on_slot else "micro"
+def test_the_cheat_is_convicted_about_a_job_of_a_later_format(world_2: World, name: str) -> None:
+    c = world_2.job.commitment
+    which = "validated" if c.stop_on_slot else "micro"
+    which = which if c.timetable.plain else "streams"
     if name in NOTHING_TO_DO[which]:
         with pytest.raises(UsageError, match=r"nothing to do|no node"):
             world_2.cheat(name)

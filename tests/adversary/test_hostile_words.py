@@ -17,12 +17,16 @@ from tallystick.cli.main import run
 from tallystick.cli.output import shown
 from tallystick.disk.manifest import DIGEST_KEY, manifest_bytes
 from tallystick.job.job import Job
+from tallystick.report.html import text as html_text
 from tallystick.run.execute.trainer import RunSummary
 
-# Clear the screen, name the window, write over the line, turn the text around, break the line.
-EVIL = "\x1b[2J\x1b]0;t\x07\r\x08\x7f\x9b31m\u202e\u2066\u200f\u2028[red]\nMATCH"
+# Clear the screen, name the window, write over the line, turn the text around, break the line, and
+# draw nothing: zero widths, a soft hyphen, a variation selector, a Hangul filler, a tag.
+UNSEEN = "\u200b\u00ad\ufe0f\u3164\U000e0041\U000e0100"
+EVIL = f"\x1b[2J\x1b]0;t\x07\r\x08\x7f\x9b31m\u202e\u2066\u200f\u2028{UNSEEN}[red]\nMATCH"
 _RAW = re.compile(
-    "[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+    "[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
+    f"{UNSEEN}]"
 )
 Mutate = Callable[[dict[str, Any]], None]
 
@@ -178,6 +182,7 @@ def test_no_command_prints_raw_words(
         "member of the run",
         "declared cheat",
         "schema",
+        "contract of the run",
         "program",
         "commitment",
     ):
@@ -238,6 +243,22 @@ def test_what_is_shown() -> None:
     assert shown("\x1b\x07\n\t\x7f\x85") == "\\x1b\\x07\\x0a\\x09\\x7f\\x85"
     assert shown("\u202e\u2069\u200e\u2028\udcff") == "\\u202e\\u2069\\u200e\\u2028\\udcff"
     assert shown("a\n\tb\x1b", "\n\t") == "a\n\tb\\x1b"
+    assert shown("a\u200bb\ufe0f\U000e0041") == "a\\u200bb\\ufe0f\\U000e0041"
+
+
+def test_no_character_that_draws_nothing_is_shown() -> None:
+    """The default-ignorable characters of Unicode (DerivedCoreProperties.txt), and other blanks."""
+    ignorable = [0xAD, 0x34F, 0x61C, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x3164, 0xFEFF, 0xFFA0]
+    for first, last in ((0x180B, 0x180F), (0x200B, 0x200F), (0x202A, 0x202E), (0x2060, 0x206F),
+                        (0xFE00, 0xFE0F), (0xFFF0, 0xFFF8), (0x1BCA0, 0x1BCA3),
+                        (0x1D173, 0x1D17A), (0xE0000, 0xE0FFF)):  # fmt: skip
+        ignorable += range(first, last + 1)
+    for code in (*ignorable, 0x2800, 0x1D159, 0x16FE4, 0xE000, 0x0378):
+        for text in (shown(chr(code)), html_text(chr(code))):
+            assert text.startswith("\\") and text.isascii(), hex(code)
+            assert int(text[2:], 16) == code
+    for text in ("naïve", "日本語\u3000", "한국어", "שלום", "हिन्दी", "🙂", "x\u0301", "1\u00a0000"):
+        assert shown(text) == html_text(text) == text
 
 
 def test_json_has_no_control_character(capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,7 +15,7 @@ import torch.nn.functional as F  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
 
 import tallystick  # noqa: E402
-from tallystick.errors import UnsupportedOperatorError  # noqa: E402
+from tallystick.errors import TallystickError, UnsupportedOperatorError  # noqa: E402
 from tallystick.kernels.evaluate import evaluate  # noqa: E402
 
 N = 64
@@ -184,11 +184,16 @@ def test_another_thread_is_not_in_the_block():
     """PROGRAM 5.19 (d): the block is of the thread that entered it, with its backward passes."""
     found: list[object] = []
 
+    def enter():
+        with tallystick.reproducible("ordered/1"):
+            pass
+
     def other():
-        try:
-            found.append(torch.poisson(torch.ones(3)).shape)
-        except UnsupportedOperatorError as error:
-            found.append(error)
+        for call in (lambda: torch.poisson(torch.ones(3)).shape, mask, enter):
+            try:
+                found.append(call())
+            except TallystickError as error:
+                found.append(error)
 
     def run():
         thread = threading.Thread(target=other)
@@ -197,8 +202,17 @@ def test_another_thread_is_not_in_the_block():
         other()
 
     in_a_block(run)
-    assert found[0] == (3,)
-    assert isinstance(found[1], UnsupportedOperatorError)
+    shape, dropped, entered, refused, own, again = found
+    assert shape == (3,)
+    assert "in the thread of a block" in str(dropped)
+    assert "open in another thread" in str(entered)
+    assert isinstance(refused, UnsupportedOperatorError)
+    assert isinstance(own, list)
+    assert again is None, "a block in a block of the same thread"
+    thread = threading.Thread(target=lambda: found.append(in_a_block()))
+    thread.start()
+    thread.join()
+    assert isinstance(found[-1], list), "when the block has ended another thread may have one"
 
 
 def test_numpys_and_pythons_numbers_are_not_touched():

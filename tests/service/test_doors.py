@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import MutableMapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from tallystick.service.bounds import BOUNDS
 from tallystick.service.doors import Doors, Place, Request
+from tallystick.service.guard import PLACE, Guard
 from tallystick.service.peers import peer_of
 
 
@@ -224,6 +228,36 @@ def test_room_for_bodies_goes_to_who_has_less() -> None:
     house.know("e")
     assert house.asks("e", size=60)
     assert house.cut == ["a", "c"]
+
+
+def test_a_response_that_is_not_read_makes_room() -> None:
+    async def app(_: object, __: object, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+
+    async def receive() -> MutableMapping[str, Any]:
+        return {"type": "http.disconnect"}
+
+    async def both() -> list[int]:
+        guard = Guard(app, replace(BOUNDS, requests=1, slow_seconds=0), lambda _: None)
+        cut, found = asyncio.Event(), []
+
+        async def unread(_: object) -> None:
+            await cut.wait()
+
+        async def read(event: Any) -> None:
+            found.append(event["status"])
+
+        def asked(peer: str) -> dict[str, Any]:
+            place = guard.doors.admit(peer, 0.0, cut.set)
+            return {"type": "http", "method": "GET", "headers": [], "state": {PLACE: place}}
+
+        slow = asyncio.create_task(guard(asked("a"), receive, unread))
+        await asyncio.sleep(0)
+        await guard(asked("b"), receive, read)
+        await asyncio.wait_for(slow, 5)
+        return found
+
+    assert asyncio.run(both()) == [200]
 
 
 def test_nothing_is_counted_twice() -> None:

@@ -5,21 +5,24 @@ from __future__ import annotations
 import json
 import socket
 import ssl
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
+from time import sleep
+from typing import Any
 
 import pytest
 from service.parties import OTHER_REFEREE, REFEREE, Player, Script
-from service.transports import Certificates, client, now, serving, until
+from service.transports import Certificates, client, now, running, serving, until
 
 from tallystick.errors import UsageError
 from tallystick.job.job import Job
 from tallystick.prover.registered import Registered
 from tallystick.service.bounds import BOUNDS, Bounds
 from tallystick.service.client import UnreachableError
+from tallystick.service.guard import Guard
 from tallystick.service.rates import Rates
-from tallystick.service.server import parse_listen
+from tallystick.service.server import HttpServer, listening_socket, parse_listen
 
 
 class Raw:
@@ -67,6 +70,8 @@ def post(size: int, path: str = "/v1/turn") -> bytes:
     return f"POST {path} HTTP/1.1\r\nhost: x\r\ncontent-length: {size}\r\n\r\n".encode()
 
 
+# Nothing ends by its time within a test: what ends has made room.
+PATIENT = replace(BOUNDS, head_seconds=300, idle_seconds=300, handshake_seconds=300)
 GET = b"GET /v1/party HTTP/1.1\r\nhost: x\r\n\r\n"
 
 
@@ -192,8 +197,28 @@ def test_an_idle_connection_ends(party: Registered) -> None:
         assert raw.ends()
 
 
+def test_an_idle_connection_that_reads_nothing_is_cut_off() -> None:
+    """Its last response would keep it open for ever."""
+    size = 64 << 20
+
+    async def app(_: object, __: object, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": bytes(size)})
+
+    bounds = replace(BOUNDS, idle_seconds=1, closing_seconds=0.1)
+    server = HttpServer(Guard(app, bounds, lambda _: None), listening_socket("127.0.0.1:0"))
+    with running(server), Raw(f"http://localhost:{server.port}") as raw:
+        raw.send(GET)
+        sleep(2)
+        found = 0
+        with suppress(ConnectionError):
+            while part := raw.file.read1(1 << 20):
+                found += len(part)
+        assert 0 < found < size
+
+
 def test_connections_of_a_peer_are_bounded(party: Registered) -> None:
-    bounds = replace(BOUNDS, peer_connections=3)
+    bounds = replace(PATIENT, peer_connections=3)
     with serving(party, bounds=bounds) as url, ExitStack() as stack:
         held = [stack.enter_context(Raw(url)) for _ in range(3)]
         for raw in held:
@@ -215,7 +240,7 @@ def test_connections_of_a_peer_are_bounded(party: Registered) -> None:
 
 def test_handshakes_are_bounded(party: Registered, tmp_path: Path) -> None:
     certificates = Certificates(tmp_path)
-    bounds = replace(BOUNDS, handshakes=2, handshake_seconds=120)
+    bounds = replace(PATIENT, handshakes=2)
     with serving(party, certificates, bounds) as url, Raw(url) as first, Raw(url), Raw(url):
         assert first.ends()
         with _secure(url, certificates) as secure:  # it takes the place of the next one
@@ -326,6 +351,15 @@ def test_a_peer_that_waits_and_goes_is_charged(party: Registered) -> None:
             assert _status(url, GET) == 200  # others pay nothing for it
 
 
+def test_garbage_is_charged_once(party: Registered) -> None:
+    with serving(party, bounds=replace(BOUNDS, rate=0.001, burst=50)) as url:
+        for _ in range(2):
+            with Raw(url, "127.0.0.9") as raw:
+                raw.send(b"\0\1\r\n\r\n")
+                assert raw.status() == 400 and raw.ends()
+        assert _status(url, GET, "127.0.0.9") == 200
+
+
 # A turn of a believed referee keeps a place for its peer; nothing else does.
 @pytest.mark.parametrize("shown", ["a turn", "another referee's", "a card"])
 def test_a_believed_referee_keeps_a_place(shown: str, party: Registered, small_job: Job) -> None:
@@ -334,7 +368,7 @@ def test_a_believed_referee_keeps_a_place(shown: str, party: Registered, small_j
     if shown != "a card":
         body = Script(small_job, referee).begin()
         turn = post(len(body)) + body
-    bounds = replace(BOUNDS, connections=3, known_connections=1)
+    bounds = replace(PATIENT, connections=3, known_connections=1)
     with serving(party, bounds=bounds) as url, Raw(url) as known, ExitStack() as stack:
         known.send(turn)
         assert known.status() == (401 if shown == "another referee's" else 200)

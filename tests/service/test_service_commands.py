@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
+import urllib.request
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -17,7 +19,7 @@ from tallystick.cli.main import run as main
 from tallystick.commit.signing import PrivateKey
 from tallystick.delegation.watch import replayed
 from tallystick.disk.entry_log import EntryLog
-from tallystick.disk.keys import save_private_key
+from tallystick.disk.keys import load_private_key, save_private_key
 from tallystick.job.job import Job
 from tallystick.job.recipes import new_job
 from tallystick.run.execute.trainer import Options, train_job
@@ -151,6 +153,33 @@ def test_wrong_usage(stage: Stage, tmp_path: Path, capsys: pytest.CaptureFixture
     ):  # fmt: skip
         assert main([str(a) for a in arguments]) == code, arguments
         assert "Traceback" not in capsys.readouterr().err
+
+
+def test_a_missing_run_gets_advice_that_serve_can_follow(
+    stage: Stage, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--listen", "127.0.0.1:0", "--referee", str(stage.path / "referee.pub")]
+    assert main(["serve", str(tmp_path / "none"), *words]) == 3
+    said = capsys.readouterr().err
+    assert "is not a run" in said and "--job" not in said
+    (tmp_path / "half").mkdir()
+    shutil.copy(stage.path / "honest" / "run.json", tmp_path / "half")
+    assert main(["serve", str(tmp_path / "half"), *words]) == 2
+    assert "`tallystick audit` and `dispute` take your own copy" in capsys.readouterr().err
+
+
+def test_serve_prints_the_key_that_its_card_has(stage: Stage) -> None:
+    server = stage.serve("honest")
+    try:
+        with urllib.request.urlopen(f"{server.url}/v1/party") as answer:
+            card = json.load(answer)
+        assert server.process.stdout is not None
+        said = dict(server.process.stdout.readline().rsplit(maxsplit=1) for _ in range(2))
+    finally:
+        server.stop()
+    key = load_private_key(stage.path / "honest.key").public
+    assert said == {"public key": card["key"], "key id": key.key_id}
+    assert card["key"] == key.raw.hex()
 
 
 def test_a_helpful_error_names_the_extra(

@@ -17,6 +17,7 @@ LEVELS = {
     "limits": 0,
     "checkout": 0,
     "started": 0,
+    "visible": 0,
     "_core": 0,
     "commit": 1,
     "disk": 2,

@@ -107,7 +107,7 @@ def _train(envs: Any, inputs: int, actions: int, continuous: bool) -> tuple[nn.M
                 worse = torch.max((value - b_returns) ** 2, (near - b_returns) ** 2)
                 loss = policy - ENTROPY * entropy.mean() + VALUE * 0.5 * worse.mean()
                 optimizer.zero_grad()
-                loss.backward()
+                loss.backward()  # type: ignore[no-untyped-call]
                 nn.utils.clip_grad_norm_(agent.parameters(), MAX_NORM)
                 optimizer.step()
                 losses.append(loss.item())

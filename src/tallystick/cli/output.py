@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ from tallystick.commit.signing import PublicKey
 from tallystick.disk.keys import load_public_key
 from tallystick.disk.mounts import named
 from tallystick.errors import UsageError
+from tallystick.visible import visible
 
 ACCEPTED, MISMATCH, CANNOT_CHECK, WRONG_USAGE = 0, 1, 2, 3
 
@@ -61,28 +61,13 @@ def print_json(value: Any) -> None:
     sys.stdout.flush()
 
 
-# A terminal acts on these characters, or they change how a person reads the text around them: C0,
-# DEL, C1, marks and controls of the writing direction, separators of lines and paragraphs, halves
-# of surrogate pairs.
-_ACTING = re.compile(
-    "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
-)
-
-
 def shown(text: str, keep: str = "") -> str:
-    """`text` for a terminal: characters that it would act on are written \\xNN or \\uNNNN.
+    """`text` for a terminal, with URLs in the place of mounts; characters of `keep` stay.
 
-    Those of `keep` stay. Every text that a command prints goes through here, because other parties
-    choose names, notes in a journal and settings of a job.
+    Every text that a command prints goes through here, because other parties choose names, notes in
+    a journal and settings of a job.
     """
-
-    def escaped(match: re.Match[str]) -> str:
-        if match[0] in keep:
-            return match[0]
-        code = ord(match[0])
-        return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
-
-    return _ACTING.sub(escaped, named(text))
+    return visible(named(text), keep)
 
 
 def _echo(text: str, err: bool = False, end: str = "\n") -> None:

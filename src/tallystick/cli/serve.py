@@ -110,6 +110,7 @@ def serve(
     believed, own = load_keys(referees), load_private_key(Path(key)) if key else None
     path = Path(run).absolute()
     store = RunStore(path)
+    store.require()
     if not as_attack and store.exists and present(store.override_path):
         note(f"{store.override_path} is not honoured. To play its cheat, pass --as-attack.")
     context = context_on(device, lambda: store.job().commitment.contract, threads)
@@ -126,6 +127,8 @@ def serve(
         host = sock.getsockname()[0]
         scheme = "http" if tls is None else "https"
         say(f"serving     {scheme}://{f'[{host}]' if ':' in host else host}:{server.port}")
+        # Both are 64 hexadecimal digits: `/v1/party` has the first one.
+        say(f"public key  {registered.key.raw.hex()}")
         say(f"key id      {registered.key.key_id}")
         try:
             server.run()

@@ -24,7 +24,7 @@ from tallystick.data.sources.items import (
     is_loader,
 )
 from tallystick.data.sources.shards import ColumnFilesSource, TarSource
-from tallystick.data.sources.text import TextSource
+from tallystick.data.sources.text import TextSource, refuse_json
 from tallystick.disk.regular import entries, is_directory
 from tallystick.errors import UsageError
 
@@ -99,6 +99,7 @@ def _of_files(paths: Sequence[Path], options: Options) -> Source:
     if len(paths) == 1 and is_directory(paths[0]):
         listed = entries(paths[0])
         files = sorted(e.name for e in listed if stat.S_ISREG(e.mode))
+        _refuse_json(files, kind)
         kinds = {kind} if kind else {k for k in map(_kind_of, files) if k}
         if not kinds and any(stat.S_ISDIR(e.mode) for e in listed):
             kinds = {"images"}
@@ -111,6 +112,7 @@ def _of_files(paths: Sequence[Path], options: Options) -> Source:
             _refuse_unused({"fields": options.fields}, kind)
             return ImageFolderSource(paths[0], options.size)
         paths = [paths[0] / name for name in files if _kind_of(name) == kind]
+    _refuse_json([path.name for path in paths], kind)
     if kind is None:
         known = [_kind_of(path.name) for path in paths]
         kinds = {k for k in known if k}
@@ -136,6 +138,13 @@ def _of_files(paths: Sequence[Path], options: Options) -> Source:
     if kind == "tar":
         return TarSource(paths, options.fields)
     return ColumnFilesSource(paths, options.fields)
+
+
+def _refuse_json(names: Sequence[str], kind: str | None) -> None:
+    """Raise UsageError for JSON that nobody has called text; another kind may have some beside."""
+    for name in names if kind is None else ():
+        if _kind_of(name) == "text":
+            refuse_json(Path(name), "pass kind='text' (--kind text)")
 
 
 def _kind_of(name: str) -> str | None:

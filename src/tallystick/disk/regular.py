@@ -104,6 +104,8 @@ def _require_passable(path: Path, what: str = "") -> None:
         refuse_kind(path, what, found[1])
     if found is not None:
         _require_real_directory(*found)
+    if what and mounts.children(path):
+        refuse_kind(path, what, mounts.FOLDER)
 
 
 def check_directory(path: Path, inside: Path) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import html
-import unicodedata
+
+from tallystick.visible import visible
 
 MAX_TEXT = 2000  # characters of one outside text on a page
 _SEPARATORS = "\n\t"
@@ -16,7 +17,7 @@ class Safe(str):
 def text(value: object, limit: int | None = MAX_TEXT) -> Safe:
     """`value` as text of a page.
 
-    Texts longer than `limit` are cut. Control and formatting characters (among them those that
+    Texts longer than `limit` are cut. Characters that draw nothing or act (among them those that
     turn the writing direction, and lone surrogates, which no encoding takes) are spelled out.
     """
     if isinstance(value, Safe):
@@ -24,11 +25,7 @@ def text(value: object, limit: int | None = MAX_TEXT) -> Safe:
     raw = str(value)
     if limit is not None and len(raw) > limit:
         raw = raw[:limit] + "…"
-    shown = "".join(
-        f"\\u{ord(c):04x}" if unicodedata.category(c)[0] == "C" and c not in _SEPARATORS else c
-        for c in raw
-    )
-    return Safe(html.escape(shown, quote=True))
+    return Safe(html.escape(visible(raw, _SEPARATORS), quote=True))
 
 
 def el(name: str, *children: object, **attributes: object) -> Safe:

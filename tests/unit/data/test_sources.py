@@ -25,6 +25,7 @@ from tallystick.data.rules import Pad
 from tallystick.data.sources import tokenizer as text_source
 from tallystick.disk.tensorfile import write_tensors
 from tallystick.errors import CorruptFileError, StorageError, UsageError
+from tallystick.job.recipes import Sources, new_job
 
 X = np.arange(60, dtype=np.float32).reshape(20, 3)
 Y = np.arange(20) % 4
@@ -339,6 +340,29 @@ def test_text_by_a_tokenizer_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     (tmp_path / "c.txt").write_bytes(b"\xff\xfe")
     with pytest.raises(UsageError, match="is not UTF-8"):
         freeze(tmp_path / "c.txt", tmp_path / "i", tokenizer=tmp_path / "tokenizer.json", block=4)
+
+
+@pytest.mark.parametrize("name", ["chat.jsonl", "CHAT.JSONL"])
+def test_json_lines_are_text_only_by_name(tmp_path: Path, name: str) -> None:
+    """A chat's braces are tokens to nobody who did not say so."""
+    path, line = tmp_path / name, b'{"messages": [{"role": "user", "content": "hello"}]}\n'
+    path.write_bytes(line * 4)
+    for source in (path, tmp_path):
+        with pytest.raises(UsageError, match="braces and quotes included") as refused:
+            freeze(source, tmp_path / "out", block=4)
+        assert path.name in str(refused.value) and "--kind text" in str(refused.value)
+    found = freeze(path, tmp_path / "out", block=4, kind="text")
+    assert bytes(found.columns["tokens"][0].astype(np.uint8)) == line[:5]
+
+
+@pytest.mark.parametrize("name", ["chat.jsonl", "all.json", "a.ndjson"])
+def test_a_recipes_text_is_no_json(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(b'{"text": "hello"}\n' * 200)
+    with pytest.raises(UsageError, match=f"{name} is JSON by its name") as refused:
+        new_job("gpt2", tmp_path / "job", {}, Sources(text=path))
+    assert ".txt" in str(refused.value) and "--data" in str(refused.value)
+    assert not (tmp_path / "job").exists()
 
 
 def test_paths_of_no_known_kind(tmp_path: Path) -> None:

@@ -20,6 +20,21 @@ from tallystick.data.sources.tokenizer import PIECE_BYTES, load_tokenizer, piece
 from tallystick.disk.regular import open_file
 from tallystick.errors import UsageError
 
+_JSON = (".jsonl", ".ndjson", ".json")
+
+
+def refuse_json(path: Path, otherwise: str) -> None:
+    """Raise UsageError for a file whose name says JSON: as text its braces, names and escapes are
+    tokens like any others, and a chat has no turns. `otherwise` says how to take it so."""
+    if path.name.lower().endswith(_JSON):
+        raise UsageError(
+            f"{path.name} is JSON by its name, and as text each of its bytes would be trained on, "
+            "braces and quotes included.",
+            "Write the texts alone into a .txt file, or encode them (a chat by its model's "
+            "template) and pass the tokens to tallystick.freeze; --data takes what that makes. "
+            f"To train on the JSON itself, {otherwise}.",
+        )
+
 
 class TextSource:
     """Records `field` i64[block + 1]: windows of tokens, which overlap by one.

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from tallystick.commit.tensor import Array
+from tallystick.data.sources.text import refuse_json
 from tallystick.disk.regular import read_file
 from tallystick.errors import CannotCheckError, UsageError
 
@@ -52,7 +53,9 @@ def stdlib_docstrings(limit: int = DEFAULT_BYTES) -> str:
 
 
 def read_text(path: Path) -> bytes:
-    """The bytes of a text file of any encoding. Raises StorageError, CorruptFileError."""
+    """The bytes of a text file of any encoding. Raises StorageError, CorruptFileError, and
+    UsageError for an empty file and for one that is JSON by its name."""
+    refuse_json(path, "name a copy of it .txt")
     data = read_file(path, TEXT_LIMIT, "text")
     if not data:
         raise UsageError(f"{path} is empty.", "Give a text with some content.")

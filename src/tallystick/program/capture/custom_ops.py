@@ -17,8 +17,9 @@ from tallystick.errors import UsageError
 
 def _no_eager(name: str) -> UsageError:
     return UsageError(
-        f"tallystick::{name} exists in captured programs only.",
-        "Use tallystick.capture, or tallystick.evaluate for one operator.",
+        f"tallystick::{name} exists in captured programs, and in the thread of a block of "
+        "reproducible().",
+        "Compute in the thread that entered the block, or use tallystick.evaluate.",
     )
 
 

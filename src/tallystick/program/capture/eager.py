@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import threading
 from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Any
@@ -71,6 +72,7 @@ _WRITTEN_OUT = {"aten.linalg_qr": qr}
 # Calls kept ready. A call whose Python numbers change in every step is never met again.
 _READY = 4096
 
+_one_thread = threading.RLock()
 _LOOP = "_worker_loop"
 _worker_loop = getattr(data_workers, _LOOP)
 
@@ -268,10 +270,15 @@ def reproducible(contract: str = "ordered/1", *, seed: int | None = None) -> Ite
 
     Raises UnsupportedVersionError for an unknown contract or one that keeps a log,
     UnsupportedOperatorError by name for an operator outside it, UsageError for tensors that are
-    not on the CPU.
+    not on the CPU, and where another thread has a block open.
     """
     meaning = without_log(contract).text
     check_environment()
+    if not _one_thread.acquire(blocking=False):
+        raise UsageError(
+            "A block of reproducible() is open in another thread.",
+            "End it there first: functions of torch are replaced in the whole process.",
+        )
     streams = Streams(seed)
     fast = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
@@ -287,3 +294,4 @@ def reproducible(contract: str = "ordered/1", *, seed: int | None = None) -> Ite
             yield streams
     finally:
         torch.backends.mha.set_fastpath_enabled(fast)
+        _one_thread.release()

@@ -150,7 +150,7 @@ def by_positions(func: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
     for index in args[1]:
         mask = isinstance(index, Tensor) and index.dtype in (torch.bool, torch.uint8)
         here = args[0].shape[len(indices) : len(indices) + (index.dim() if mask else 0)]
-        if mask and index.shape == here:
+        if mask and index.dim() and index.shape == here:
             indices.extend(torch.nonzero(index).unbind(1))
         else:
             indices.append(index)

@@ -34,8 +34,8 @@ _REFUSED: dict[Any, str] = {
     Tensor.geometric_: "Tensor.geometric_",
 }
 _HINT = (
-    "Use a random call that the contract defines (dropout, rand, randn, randint, bernoulli, "
-    "multinomial; spec/PROGRAM.md 5.3), or draw the numbers beforehand into the batch."
+    "Use a random call that the contract defines (dropout, rand, randn, randint, randperm, "
+    "bernoulli, multinomial; spec/PROGRAM.md 5.3), or draw the numbers beforehand into the batch."
 )
 
 

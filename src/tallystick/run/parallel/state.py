@@ -5,9 +5,10 @@
     lock                    held by the auditor
 
 The directory is the auditor's own: whoever may write it writes the verdict. So it may not lie in
-the run, and nobody else may write it. Only segments that agreed are kept. One that did not is
-repeated when the audit is taken up, since the reason may be a file that was mended meanwhile. A
-verdict ends the state: its files are removed, and the next audit repeats everything.
+the run, nobody else may write it, and its files have the auditor's signature (own.py). Only
+segments that agreed are kept. One that did not is repeated when the audit is taken up, since the
+reason may be a file that was mended meanwhile. A verdict ends the state: its files are removed, and
+the next audit repeats everything.
 """
 
 from __future__ import annotations
@@ -20,12 +21,14 @@ from pathlib import Path
 from typing import Any
 
 from tallystick.commit.encoding import JsonValue
+from tallystick.commit.signing import PrivateKey
 from tallystick.disk.files import locked, remove_file, remove_temporaries, sync_path, write_file
-from tallystick.disk.manifest import load_manifest, manifest_bytes
+from tallystick.disk.manifest import load_manifest
 from tallystick.disk.private import private_directory, require_own
 from tallystick.disk.regular import lies_in, names, present
 from tallystick.errors import CorruptFileError, UsageError
 from tallystick.run.execute.outcome import Outcome, outcome_of
+from tallystick.run.parallel.own import own_key, require_signed, signed_manifest
 from tallystick.run.parallel.segments import Segment
 
 FORMAT = "tallystick-audit/1"
@@ -60,6 +63,7 @@ class Kept:
     """The state directory of one audit, open. Without a directory nothing is kept."""
 
     directory: Path | None
+    key: PrivateKey | None = None  # signs what is kept
     done: dict[Segment, Outcome] = field(default_factory=dict)
 
     def secret(self, plan: Plan) -> bytes | None:
@@ -74,6 +78,7 @@ class Kept:
         self._require_same(found, plan, ("binding", "segments"))
         if found["secret"] is None:
             raise self._foreign("no sample")
+        self._require_own(MANIFEST, found)
         return bytes.fromhex(str(found["secret"]))
 
     def begin(self, plan: Plan) -> None:
@@ -83,10 +88,12 @@ class Kept:
         found = self._manifest()
         if found is None:
             self._clear()
-            data = manifest_bytes(plan.as_json())
+            assert self.key is not None
+            data = signed_manifest(self.key, plan.as_json())
             write_file(self.directory / MANIFEST, [data], 0o600)
             return
         self._require_same(found, plan, tuple(plan.as_json()))
+        self._require_own(MANIFEST, found)
         for name in sorted(names(self.directory)):
             if _SEGMENT.fullmatch(name):
                 self._take_up(name, plan)
@@ -101,7 +108,8 @@ class Kept:
             "outcome": outcome.as_json(),
         }
         name = f"segment-{segment.first}-{segment.last}.json"
-        write_file(self.directory / name, [manifest_bytes(body)], 0o600)
+        assert self.key is not None
+        write_file(self.directory / name, [signed_manifest(self.key, body)], 0o600)
 
     def end(self) -> None:
         """A verdict stands: keep nothing. Raises StorageError."""
@@ -126,6 +134,10 @@ class Kept:
         path = self.directory / name
         require_own(path)
         return load_manifest(path, "state of an audit", form)
+
+    def _require_own(self, name: str, found: dict[str, JsonValue]) -> None:
+        assert self.directory is not None and self.key is not None
+        require_signed(self.key, self.directory / name, found)
 
     def _require_same(
         self, found: dict[str, JsonValue], plan: Plan, members: Sequence[str]
@@ -167,6 +179,7 @@ class Kept:
             ) from None
         if segment not in plan.chosen:
             raise CorruptFileError(f"{path} is of no segment of this audit.", _REMOVE)
+        self._require_own(name, body)
         self.done[segment] = outcome
 
 
@@ -198,4 +211,4 @@ def kept(directory: Path | None, run: Path) -> Iterator[Kept]:
         )
     with locked(directory / LOCK, "auditor"):
         remove_temporaries(directory, directory)
-        yield Kept(directory)
+        yield Kept(directory, own_key())

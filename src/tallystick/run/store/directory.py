@@ -64,6 +64,7 @@ from tallystick.run.store.trace import NodeTrace, load_trace
 from tallystick.run.store.version import tallystick_version
 
 FORMAT = "tallystick-run/1"
+_OWN_COPY = "`tallystick audit` and `dispute` take your own copy with --job."
 
 
 @dataclass(frozen=True)
@@ -173,13 +174,13 @@ class RunStore(RunPaths):
         if not present(self.job_path / JOB_MANIFEST):
             raise StorageError(
                 f"The run's copy of the job is missing: {self.job_path} has no {JOB_MANIFEST}.",
-                "Restore it, or pass your own copy with --job.",
+                f"Restore it. {_OWN_COPY}",
             )
         job, manifest = load_job(self.job_path), Members(self.manifest(), self._malformed)
         if job.digest != manifest.hex("job_digest"):
             raise DigestMismatchError(
                 f"The job in {self.job_path} is not the one this run is of.",
-                "Pass the right one with --job.",
+                f"Restore the right one. {_OWN_COPY}",
             )
         if manifest.of("contract", str) != job.commitment.contract:
             raise CorruptFileError(
