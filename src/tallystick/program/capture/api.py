@@ -22,6 +22,7 @@ from tallystick.numerics.types import DTYPES, TensorType
 from tallystick.program.build import Builder
 from tallystick.program.canonical import canonicalize
 from tallystick.program.capture.batch import meta_batch
+from tallystick.program.capture.carried import Carried
 from tallystick.program.capture.first_step import FirstStep
 from tallystick.program.capture.guard import check_loss, check_mode
 from tallystick.program.capture.micro import (
@@ -57,7 +58,7 @@ class CapturedStep:
     passes them through unchanged. `first_step` compares a job's first step with the module.
     `names` are those of its state_dict where they are not those of the slots. `batch` has a whole
     step's types. `micro_batches` says how many the step was captured for, None where its program is
-    a text 1.
+    a text 1. `outside` has the tensors outside of the module that are slots (PROGRAM 5.20).
     """
 
     program: Program
@@ -69,6 +70,7 @@ class CapturedStep:
     first_step: FirstStep | None = field(default=None, repr=False, compare=False)
     names: ModuleNames = field(default_factory=ModuleNames)
     micro_batches: int | None = None
+    outside: Carried = field(default_factory=Carried.nothing, repr=False, compare=False)
 
     def state_for(self, weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """The initial state around `weights`: every `param.` and `buffer.` slot by name."""
@@ -183,7 +185,9 @@ def capture(
             groups = Groups.of(rules, trainable, clip)
         given = meta_batch(batch) if micro is None else micro.share(meta_batch(batch))
         request = model.request(loss, given, trainable, groups)
-        traced = settled_trace(request, loss_and_metrics if micro is None else micro.collect)
+        collect = loss_and_metrics if micro is None else micro.collect
+        request, traced = settled_trace(request, collect)
+        model = model.carrying(request.outside)
         b = Builder(resolve_contract(contract))
         step = emit_step(b, model, request, traced, rules, clip, micro, trains or "")
         if ema is not None:
@@ -221,6 +225,7 @@ def _captured(
         ),
         model.names(),
         None if micro is None else micro.parts,
+        request.outside,
     )
     weights = model.weights()
     if weights is None:
@@ -251,13 +256,15 @@ def _capture_without_step(
     batch: Mapping[str, Any],
     collect: Callable[[Any], dict[str, Tensor]],
     contract: str,
+    known: Carried | None = None,
 ) -> Program:
     module = original(module)
     meta = meta_batch(batch)
     with uncompiled(module):
         model = Model.of(module)
         with _evaluation_mode(module):
-            traced = settled_trace(model.request(run, meta), collect)
+            request, traced = settled_trace(model.request(run, meta), collect, known)
+            model = model.carrying(request.outside)
     b = Builder(contract)
     state = declare(b, model, {}, meta)
     outputs = lower(b, traced, state)
@@ -273,16 +280,19 @@ def capture_eval(
     *,
     has_updates: bool = False,
     loss_over: str = MEAN,
+    step: CapturedStep | None = None,
 ) -> Program:
     """The loss of a batch in evaluation mode (no dropout), as a program without next state.
 
     It reads the `param.` and `buffer.` slots of the training state. `has_updates` says that `loss`
     is a step function: its updates do nothing here. With `loss_over` "sum" it returns (sum, count),
-    as for `capture` with micro-batches. Output: `loss`, the batch's own quotient then.
+    as for `capture` with micro-batches. Output: `loss`, the batch's own quotient then. `step` is
+    the training step: its tensors outside of the module (PROGRAM 5.20) are read, and not written.
     """
     run: Any = without_updates(loss) if has_updates else loss  # type: ignore[arg-type]
     collect = mean_of_sums if loss_over == SUM else loss_and_metrics
-    return _capture_without_step(module, run, batch, collect, resolve_contract(contract))
+    known = None if step is None else step.outside
+    return _capture_without_step(module, run, batch, collect, resolve_contract(contract), known)
 
 
 def capture_forward(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 from unittest import mock
 
@@ -19,6 +19,7 @@ from torch._functorch import vmap
 from torch.amp.autocast_mode import autocast
 
 from tallystick.errors import UsageError
+from tallystick.program.capture import apart
 from tallystick.program.capture.constants import (
     INDEXES,
     Constants,
@@ -30,6 +31,7 @@ from tallystick.program.capture.factories import STAY, on_trace
 from tallystick.program.capture.functions import Lowering
 from tallystick.program.capture.recorded import Use, is_recorded
 from tallystick.program.capture.source import here, model_line
+from tallystick.program.capture.stand_ins import StandIns
 
 _WHOLE = (torch.int64, torch.int32)
 _ADD_BATCH_DIM = "_add_batch_dim"
@@ -119,9 +121,7 @@ class GuardedLowering(Lowering):
     `lines` collects (first node, end node, file:line), where `count` gives the number of nodes.
     """
 
-    def __init__(
-        self, rng: Tensor, stand_ins: Mapping[int, Tensor], count: Callable[[], int] | None
-    ) -> None:
+    def __init__(self, rng: Tensor, stand_ins: StandIns, count: Callable[[], int] | None) -> None:
         super().__init__(rng)
         self.count = count
         # Gives the tensor of the trace that stands for a recorded number, or None: then the number
@@ -129,6 +129,7 @@ class GuardedLowering(Lowering):
         self.place_number: Callable[[Use], Tensor | None] = lambda use: None
         self.lines: list[tuple[int, int, str]] = []
         self.constants = Constants(rng, stand_ins)
+        self.apart: list[Tensor] = []  # every `x.data` of the model
         for factory in _FROM_DATA:
             self.table[factory] = self._from_data(factory)
         self.table[Tensor.new_tensor] = self._new_tensor
@@ -224,8 +225,12 @@ class GuardedLowering(Lowering):
             args = tuple(replaced(a, change) for a in args)
             kwargs = {k: replaced(v, change) for k, v in (kwargs or {}).items()}
         start = self.count() if self.count else 0
-        if func in STAY and (args[0].is_meta or id(args[0]) in self.constants.stand_ins):
+        if func in STAY and (args[0].is_meta or self.constants.stand_ins.of(args[0]) is not None):
             return args[0]
+        if func == apart.GET and args[0].is_meta:
+            return self._data(args[0])
+        if func == apart.SET:
+            return self._set_data(*args)
         if func in INDEXES and args[0].is_meta:
             args = (args[0], self._index(args[1]), *args[2:])
         run = self.table.get(func, func)
@@ -237,9 +242,34 @@ class GuardedLowering(Lowering):
                 self.lines.append((start, self.count(), line))
         return result
 
+    def _data(self, x: Tensor) -> Tensor:
+        if torch._C._functorch.is_functorch_wrapped_tensor(x):
+            return x.data
+        self.apart.append(apart.apart(x))
+        return self.apart[-1]
+
+    def _set_data(self, x: Tensor, value: Tensor) -> None:
+        """`x.data = value`: a copy, for the trace knows a tensor by its object."""
+        if x.shape != value.shape or x.dtype != value.dtype:
+            raise UsageError(
+                f"`x.data = y` gives a tensor another shape or type{here()}.",
+                "Assign the new tensor to its variable or attribute.",
+            )
+        if self.constants.stand_ins.is_memory_of(value):
+            raise UsageError(
+                f"`x.data = y` makes x the memory of a tensor of the state{here()}: it would "
+                "change with that.",
+                "Copy the values: x.data.copy_(y).",
+            )
+        made = x
+        if not x.is_meta:
+            made = self.constants.place(x)
+            self.constants.write(x)
+        self._data(made).copy_(self.constants.place(value) if has_content(value) else value)
+
     def _add_batch_dim(self, tensor: Tensor, dim: int, level: int) -> Tensor:
         """vmap over a tensor with content goes over its constant."""
-        if has_content(tensor) or id(tensor) in self.constants.stand_ins:
+        if has_content(tensor) or self.constants.stand_ins.of(tensor) is not None:
             tensor = self.constants.place(tensor)
         return _add_batch_dim(tensor, dim, level)
 
@@ -293,8 +323,9 @@ def carry_hooks(real: Mapping[str, Tensor], placed: Mapping[str, Tensor]) -> Non
 class Placed:
     """The tensors in the parameters' places; the forward pass must leave them alone."""
 
-    def __init__(self, parameters: Mapping[str, Tensor]) -> None:
+    def __init__(self, parameters: Mapping[str, Tensor], parts: Sequence[Tensor] = ()) -> None:
         self.parameters = parameters
+        self.parts, self.given = parts, len(parts)  # every `x.data`; those before were looked at
         self.before = {name: self._look(tensor) for name, tensor in parameters.items()}
 
     @staticmethod
@@ -315,7 +346,11 @@ class Placed:
                     f"The model {'un' if needs else ''}freezes the parameter {name} while it runs.",
                     "Set requires_grad before capture.",
                 )
-            if (storage, version) != self.before[name][:2]:
+            through_data = any(
+                p._version > 0 and p.untyped_storage()._cdata == storage
+                for p in self.parts[self.given :]
+            )
+            if (storage, version) != self.before[name][:2] or through_data:
                 raise UsageError(
                     f"The model changes the parameter {name} while it runs.",
                     "Only the optimizer changes parameters: make it a buffer, or compute with a "

@@ -23,7 +23,8 @@ from torch.nn.utils.stateless import _reparametrize_module
 
 from tallystick.errors import TallystickError, UsageError
 from tallystick.program.capture.batch import Batch
-from tallystick.program.capture.constants import has_content
+from tallystick.program.capture.carried import Carried
+from tallystick.program.capture.constants import Constants, has_content
 from tallystick.program.capture.explain import add_line, explained
 from tallystick.program.capture.guard import (
     GuardedLowering,
@@ -32,9 +33,12 @@ from tallystick.program.capture.guard import (
     check_buffers,
     refuse_around,
 )
+from tallystick.program.capture.kept_after import kept_after
 from tallystick.program.capture.questions import value_questions
 from tallystick.program.capture.recorder import Recorder
+from tallystick.program.capture.stand_ins import StandIns
 from tallystick.program.capture.transformers_calls import traced_as_called
+from tallystick.program.capture.untrained import refuse_untrained
 from tallystick.program.capture.updates import Groups, TracedUpdates, Updates
 
 META = torch.device("meta")
@@ -179,6 +183,7 @@ class Request:
     # Gets the path of every module call; their tensors then are the outputs, and no others.
     probes: list[str] | None = None
     groups: Groups | None = None
+    outside: Carried = field(default_factory=Carried.nothing)
 
     def with_update(self, update: Updates | None) -> BatchLoss:
         """`run` of a module and a batch, with `update` where it takes one."""
@@ -201,7 +206,8 @@ def trace(
     """Trace `request` on meta tensors; the result is `before` where nothing differs from that.
 
     `collect` turns the run's result into named tensors; with trained parameters one of them is
-    `loss`. Outputs: those names, `grad.<name>`, and `buffer.<name>` for every buffer; with groups
+    `loss`. Outputs: those names, `grad.<name>`, and `buffer.<name>` for every buffer and tensor
+    that the code keeps outside of the module; with groups
     `grad.<number of the update>.<name>`, and `param.<name>` for every parameter.
     Raises UsageError when the model cannot be traced or draws randomness of its own.
     """
@@ -211,6 +217,7 @@ def trace(
     lines: list[tuple[int, int, str]] = []
     sources: dict[str, Tensor] = {f"param.{k}": v for k, v in request.parameters.items()}
     sources |= {f"buffer.{k}": v for k, v in request.buffers.items()}
+    sources |= {f"buffer.{k}": meta_like(v) for k, v in request.outside.tensors().items()}
     sources |= {f"batch.{k}": v for k, v in request.batch.items()}
     sources["rng"] = torch.empty(2, dtype=torch.int64, device=META)
     updates: list[tuple[str, tuple[str, ...]]] = []
@@ -229,19 +236,25 @@ def trace(
         # A clone, so that a mutated buffer is a new value and the input stays the old state.
         placed |= {f"module.{k}": given[f"buffer.{k}"].clone() for k in request.buffers}
         batch = Batch({k: given[f"batch.{k}"] for k in request.batch})
-        placed_parameters = Placed(parameters)
         carry_hooks(dict(request.module.named_parameters()), parameters)
-        stand_ins = {id(real[k]): v for k, v in placed.items() if k in real}
+        stand_ins = StandIns(real, placed)
+        kept, leaves = _kept_outside(request.outside, given)
+        request.outside.stand_in(stand_ins, kept)
         # A second run is only compared: the first one's places are told.
         lowering = GuardedLowering(given["rng"], stand_ins, None if before else recorder.count)
         lowering.table.update(value_questions())
+        lowering.constants.left = request.outside.outside.left
+        watch.append(lowering.constants)
+        placed_parameters = Placed(parameters, lowering.apart)
         results: list[tuple[str, Tensor]] = []
         updating = None
         if request.groups is not None:
             updating = TracedUpdates(request.groups, parameters, placed_parameters, lowering)
+            updating.untrained = leaves
         body = Body(request.module, request.with_update(updating))
         noted = _module_spans(request.module, results, recorder.count)
-        with lowering.installed(), noted as found:
+        around = request.outside.placed(kept)
+        with lowering.installed(), noted as found, around as placing:
             returned, present, buffers = call_with(body, placed, batch)
             (updating.placed if updating else placed_parameters).check(present)
             check_buffers(buffers, request.buffers)
@@ -261,6 +274,7 @@ def trace(
                     outputs |= updating.results()
             elif request.trained:
                 _check_loss(outputs["loss"])
+                refuse_untrained(outputs["loss"], leaves)
                 wanted = [parameters[k] for k in request.trained]
                 gradients = torch.autograd.grad(outputs["loss"], wanted, allow_unused=True)
                 outputs |= {
@@ -268,10 +282,14 @@ def trace(
                     for k, g in zip(request.trained, gradients, strict=True)
                     if g is not None
                 }
+            state = dict(buffers) | dict(updating.parameters if updating else parameters)
+            after = kept_after(placing, state, lowering)
+        outputs |= {f"buffer.{k}": v for k, v in after.items()}
         outputs |= {f"buffer.{k}": buffers[k] for k in request.buffers}
         names[:] = list(outputs)
         return [value.detach() for value in outputs.values()]
 
+    watch: list[Constants] = []
     try:
         with _capture_settings(), torch.enable_grad(), traced_as_called(request.module):
             examples = list(sources.values())
@@ -296,6 +314,25 @@ def trace(
         raise
     except Exception as error:
         raise explained(error, request.batch) from error
+    finally:
+        for constants in watch:
+            request.outside.outside.written |= constants.written
+            request.outside.outside.stale = constants.stale
+
+
+def _kept_outside(
+    outside: Carried, given: Mapping[str, Tensor]
+) -> tuple[dict[str, Tensor], list[Tensor]]:
+    """The tensors in the places of those outside, and of these the leaves with a gradient."""
+    made: dict[str, Tensor] = {}
+    leaves: list[Tensor] = []
+    for slot in outside.slots:
+        own = given[f"buffer.{slot.name}"].clone()
+        kept = slot.members[0]
+        if kept.graph or kept.tensor.requires_grad:
+            leaves.append(own := own.detach().requires_grad_())
+        made[slot.name] = own.clone() if kept.graph else own
+    return made, leaves
 
 
 def _mutates(graph: torch.fx.Graph) -> bool:

@@ -1,0 +1,125 @@
+"""Lists, dicts, deques and attributes around the traced code, put back where tensors came in.
+
+A trace leaves tensors of its own behind: a loss in a list of losses, features that a hook notes. No
+program knows them, and after the trace they would have no content.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+
+from tallystick.program.capture.places import Walked
+
+_MANY = 1024
+
+
+@dataclass(frozen=True, eq=False)
+class _Container:
+    said: str
+    value: Any  # a list, deque, dict or set
+    content: Any
+
+    def now(self) -> dict[Any, Any]:
+        return _items(self.value)
+
+    def news(self) -> list[Any]:
+        """What is there and was not, with tensors of a trace in it."""
+        before = {id(v) for v in _items(self.content).values()}
+        return [v for v in self.now().values() if id(v) not in before and list(left_in(v))]
+
+    def put_back(self) -> None:
+        if not self.news():
+            return
+        if isinstance(self.value, list):
+            self.value[:] = self.content
+            return
+        self.value.clear()
+        if isinstance(self.value, deque):
+            self.value.extend(self.content)
+        else:
+            self.value.update(self.content)
+
+
+def _items(value: Any) -> dict[Any, Any]:
+    return dict(value) if isinstance(value, dict) else dict(enumerate(value))
+
+
+def left_in(value: Any, depth: int = 3) -> list[Tensor]:
+    """The tensors without storage in `value`: a trace has left them."""
+    if isinstance(value, Tensor):
+        return [value] if value.is_meta else []
+    if depth and isinstance(value, (list, tuple, deque, set)):
+        return [t for part in value for t in left_in(part, depth - 1)]
+    if depth and isinstance(value, dict):
+        return [t for part in value.values() for t in left_in(part, depth - 1)]
+    return []
+
+
+class Containers:
+    """The containers that a walk has entered, as they were."""
+
+    def __init__(self, found: Walked) -> None:
+        names = {id(value): place.name for place, value in found.places}
+        self.held = [
+            _Container(names.get(id(value), type(value).__name__), value, value.copy())
+            for value in found.objects
+            if type(value) in (list, dict, set, deque)
+        ]
+        for value in found.objects:
+            attributes = getattr(value, "__dict__", None)
+            if type(attributes) is dict and not isinstance(value, type):
+                name = names.get(id(value), type(value).__name__)
+                self.held.append(_Container(name, attributes, attributes.copy()))
+            if isinstance(value, nn.Module):
+                for tensors in (value._parameters, value._buffers):
+                    self.held.append(_Container(type(value).__name__, tensors, tensors.copy()))
+        self.places = [(p, v) for p, v in found.places if p.kind in ("cell", "class", "slot")]
+        self.places += [(p, v) for p, v in found.places if p.kind == "item"]
+
+    def put_back(self) -> None:
+        for container in self.held:
+            container.put_back()
+        for place, value in self.places:
+            try:
+                now = place.get()
+            except (LookupError, AttributeError, ValueError):
+                continue
+            if now is not value and left_in(now):
+                place.set(value)
+
+    def left(self) -> dict[int, tuple[Tensor, str]]:
+        """The tensors that a trace has left in places, by identity, with their places' names."""
+        found: dict[int, tuple[Tensor, str]] = {}
+        for container in self.held:
+            for key, value in container.now().items():
+                for tensor in left_in(value):
+                    found[id(tensor)] = tensor, f"{container.said}[{key!r}]"
+        for place, _ in self.places:
+            try:
+                now = place.get()
+            except (LookupError, AttributeError, ValueError):
+                continue
+            for tensor in left_in(now):
+                found[id(tensor)] = tensor, place.name
+        return found
+
+    def grown(self) -> list[tuple[str, Any, Any]]:
+        """Lists and deques to which a trace has added tensors: name, list, the last of them."""
+        return [
+            (c.said, c.value, news[-1])
+            for c in self.held
+            if isinstance(c.value, (list, deque))
+            and len(c.value) > len(c.content)
+            and (news := c.news())
+        ]
+
+    def grow(self) -> list[str]:
+        """Let the lists that grow be as long as after many calls; their names."""
+        found = self.grown()
+        for _, value, last in found:
+            value.extend([last] * _MANY)
+        return [name for name, _, _ in found]

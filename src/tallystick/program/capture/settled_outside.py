@@ -1,0 +1,110 @@
+"""Which tensors outside of the module are slots: those that traces change (PROGRAM 5.20)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+
+from tallystick.errors import TallystickError, UsageError
+from tallystick.program.capture.carried import Carried
+from tallystick.program.capture.outside import Kept, Outside, storage_of
+from tallystick.program.capture.trace import Request, Trace, trace
+
+_TRACES = 6
+_SAME = frozenset({torch.ops.aten.clone.default, torch.ops.aten.detach.default})
+
+
+def settled_outside(
+    request: Request,
+    collect: Callable[[Any], dict[str, Tensor]],
+    outside: Outside,
+    restore: Callable[[], None],
+    known: Carried | None,
+) -> tuple[Request, Trace]:
+    """The request with its slots, and the first trace of it that changes no other tensor.
+
+    Tensors are constants in the beginning, but those that no constant can be. `restore` puts the
+    module back. With `known` these are the slots, and no others.
+    """
+    carried = outside.from_the_start()
+    if known is not None:
+        carried = outside.take_over(known.kept)
+    unused: list[Kept] = []
+    for _ in range(_TRACES):
+        request = replace(request, outside=Carried(outside).with_(carried))
+        outside.written.clear()
+        graphs = [kept.graph for kept in carried]
+        error: TallystickError | None = None
+        try:
+            traced = trace(request, collect)
+        except TallystickError as found:
+            error = found
+        more = outside.changes(carried)
+        if known is not None and more:
+            raise more[0].refuse(
+                "changes in the evaluation, and not in the training",
+                "Keep numbers about the evaluation outside of its loss.",
+            )
+        if error is None and not more:
+            if graphs != [kept.graph for kept in carried]:
+                continue
+            _refuse_unknown(outside)
+            unused = [] if known else [k for k in carried if not _is_used(request, traced, k)]
+            if not unused:
+                request.outside.refuse_changed()
+                return request, traced
+        elif error is not None and not more:
+            raise error
+        carried = [k for k in (*carried, *more) if k not in unused]
+        for kept in carried:
+            kept.put_back()
+        outside.containers.put_back()
+        restore()
+    assert carried
+    raise carried[-1].refuse(
+        "and others change one another at every call", "Keep fewer of them, in fewer places."
+    )
+
+
+def _refuse_unknown(outside: Outside) -> None:
+    known = {storage_of(k.tensor) for k in outside.kept} | set(outside.own)
+    for storage, where in outside.written.items():
+        if storage not in known:
+            raise UsageError(
+                f"The code changes a tensor in place that capture finds nowhere{where}: it would "
+                "have its first value at every step.",
+                "Keep it in a variable, an attribute, a list or a dict that the loss names.",
+            )
+
+
+def _is_used(request: Request, traced: Trace, kept: Kept) -> bool:
+    """Whether the step reads or changes the slot of `kept`."""
+    slot = next(s for s in request.outside.slots if kept in s.members)
+    name = f"buffer.{slot.name}"
+    nodes = list(traced.graph.nodes)
+    node = nodes[traced.inputs.index(name)]
+    results: Any = nodes[-1].args[0]
+    final = results[traced.outputs.index(name)]
+    same: set[fx.Node] = {node}
+    for other in nodes:
+        if other.op == "call_function" and set(other.all_input_nodes) & same:
+            if other.target not in _SAME:
+                return True
+            same.add(other)
+    return final not in same
+
+
+def refuse_stale(outside: Outside, error: TallystickError | None = None) -> None:
+    """Raises UsageError where a call reads what an earlier one left in a place that is no slot."""
+    if outside.stale is None:
+        return
+    place, where = outside.stale
+    raise UsageError(
+        f"{place} holds no tensor before the training, and a later call reads the one that an "
+        f"earlier call has left there{where}.",
+        "Make it before the training, of the shape and type that it stays (torch.zeros for none).",
+    ) from error
