@@ -134,6 +134,8 @@ class Constants:
         self.written: dict[int, str] = {}
         self.left: Mapping[int, tuple[Tensor, str]] = {}
         self.stale: tuple[str, str] | None = None
+        # What can be no constant, as a large one: the memory of it.
+        self.beyond: set[int] = set()
         # Made while tracing: a change in place of these is the model's own affair.
         self.fresh: dict[int, Tensor] = {}
 
@@ -151,6 +153,7 @@ class Constants:
             return known
         refuse_computed(tensor)
         if tensor.requires_grad:
+            self.beyond.add(tensor.untyped_storage()._cdata)
             raise UsageError(
                 f"The model uses a tensor {tuple(tensor.shape)} that requires a gradient and is "
                 f"no registered parameter{here()}. A program would not train it.",
@@ -159,6 +162,7 @@ class Constants:
         key = id(tensor), 0 if tensor.is_inference() else tensor._version
         if key not in self.placed:
             if tensor.numel() > MOST_ELEMENTS:
+                self.beyond.add(tensor.untyped_storage()._cdata)
                 raise UsageError(
                     f"The model uses a tensor of {tensor.numel()} elements that is no buffer"
                     f"{here()}. A program has constants of at most {MOST_ELEMENTS}.",
@@ -305,4 +309,7 @@ class Constants:
             )
         with untraced():
             made = func(*args, **kwargs)
+        shares = func is not torch.tensor and any(isinstance(v, np.ndarray) for v in args)
+        if not inside and not shares:
+            self.fresh[made.untyped_storage()._cdata] = made
         return self.place(made).requires_grad_() if grad else made

@@ -22,6 +22,10 @@ class _Container:
     said: str
     value: Any  # a list, deque, dict or set
     content: Any
+    attributes: bool = False
+
+    def place(self, key: Any) -> str:
+        return f"{self.said}.{key}" if self.attributes else f"{self.said}[{key!r}]"
 
     def now(self) -> dict[Any, Any]:
         return _items(self.value)
@@ -63,20 +67,18 @@ class Containers:
     """The containers that a walk has entered, as they were."""
 
     def __init__(self, found: Walked) -> None:
-        names = {id(value): place.name for place, value in found.places}
         self.held = [
-            _Container(names.get(id(value), type(value).__name__), value, value.copy())
-            for value in found.objects
+            _Container(name, value, value.copy())
+            for name, value in found.objects
             if type(value) in (list, dict, set, deque)
         ]
-        for value in found.objects:
+        for name, value in found.objects:
             attributes = getattr(value, "__dict__", None)
             if type(attributes) is dict and not isinstance(value, type):
-                name = names.get(id(value), type(value).__name__)
-                self.held.append(_Container(name, attributes, attributes.copy()))
+                self.held.append(_Container(name, attributes, attributes.copy(), True))
             if isinstance(value, nn.Module):
                 for tensors in (value._parameters, value._buffers):
-                    self.held.append(_Container(type(value).__name__, tensors, tensors.copy()))
+                    self.held.append(_Container(name, tensors, tensors.copy(), True))
         self.places = [(p, v) for p, v in found.places if p.kind in ("cell", "class", "slot")]
         self.places += [(p, v) for p, v in found.places if p.kind == "item"]
 
@@ -97,7 +99,7 @@ class Containers:
         for container in self.held:
             for key, value in container.now().items():
                 for tensor in left_in(value):
-                    found[id(tensor)] = tensor, f"{container.said}[{key!r}]"
+                    found[id(tensor)] = tensor, container.place(key)
         for place, _ in self.places:
             try:
                 now = place.get()

@@ -29,6 +29,7 @@ from tallystick.program.capture.constants import (
 )
 from tallystick.program.capture.factories import STAY, on_trace
 from tallystick.program.capture.functions import Lowering
+from tallystick.program.capture.moving_slices import MovingSlice, moving_slice
 from tallystick.program.capture.recorded import Use, is_recorded
 from tallystick.program.capture.source import here, model_line
 from tallystick.program.capture.stand_ins import StandIns
@@ -231,7 +232,10 @@ class GuardedLowering(Lowering):
             return self._data(args[0])
         if func == apart.SET:
             return self._set_data(*args)
-        if func in INDEXES and args[0].is_meta:
+        moving = moving_slice(args[1]) if func in INDEXES else None
+        if moving is not None:
+            func, args = self._at_moving_slice(moving, func, args)
+        elif func in INDEXES and args[0].is_meta:
             args = (args[0], self._index(args[1]), *args[2:])
         run = self.table.get(func, func)
         args, kwargs = on_trace(func, args, kwargs or {}, self.rng.device)
@@ -241,6 +245,15 @@ class GuardedLowering(Lowering):
             if line:
                 self.lines.append((start, self.count(), line))
         return result
+
+    def _at_moving_slice(self, moving: MovingSlice, func: Any, args: tuple[Any, ...]) -> Any:
+        reads = func is Tensor.__getitem__
+        whole = args[0]
+        if has_content(whole):
+            whole = self.constants.place(whole)
+            if not reads:
+                self.constants.write(args[0])
+        return MovingSlice.get if reads else MovingSlice.set, (moving, whole, *args[2:])
 
     def _data(self, x: Tensor) -> Tensor:
         if torch._C._functorch.is_functorch_wrapped_tensor(x):

@@ -153,7 +153,9 @@ class Outside:
     written: dict[int, str] = field(default_factory=dict)
     # What the last trace has left in places that are no slots, with their names.
     left: dict[int, tuple[Tensor, str]] = field(default_factory=dict)
-    # Which of these a later trace has read: the place's name, and the line.
+    # The memory of what the last trace refused as a constant.
+    beyond: set[int] = field(default_factory=set)
+    # Which of those a later trace has read: the place's name, and the line.
     stale: tuple[str, str] | None = None
 
     @classmethod
@@ -174,13 +176,13 @@ class Outside:
             made.kept.append(_kept(held[key], spots, taken))
         return made
 
-    def from_the_start(self) -> list[Kept]:
-        """Those that no constant can be: too large, or with a gradient of their own."""
-        return [
-            k
-            for k in self.kept
-            if k.name and (k.tensor.numel() > MOST_ELEMENTS or k.tensor.requires_grad)
-        ]
+    def no_constants(self, carried: list[Kept]) -> list[Kept]:
+        """Where a trace met one: all beyond `carried` that are too large for a constant, or have a
+        gradient."""
+        if not any(storage_of(k.tensor) in self.beyond for k in self.kept if k not in carried):
+            return []
+        large = [k for k in self.kept if k.tensor.numel() > MOST_ELEMENTS or k.tensor.requires_grad]
+        return [k for k in large if k.name and k not in carried]
 
     def changes(self, carried: list[Kept]) -> list[Kept]:
         """What the last trace has changed beyond `carried`, each with the places of one slot."""

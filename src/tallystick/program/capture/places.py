@@ -126,7 +126,8 @@ class _At:
 class _Walk:
     def __init__(self) -> None:
         self.seen: set[int] = set()
-        self.kept: list[Any] = []  # no other object gets the identity of one that was seen
+        # With their names; no other object gets the identity of one that was seen.
+        self.kept: list[tuple[str, Any]] = []
         self.queue: deque[tuple[Place, int]] = deque()
 
     def from_(self, roots: Mapping[str, Any]) -> Iterator[tuple[Place, Any]]:
@@ -153,7 +154,7 @@ class _Walk:
     def _part(self, at: _At, part: Any) -> None:
         if not isinstance(part, _LEAVES) and id(part) not in self.seen:
             self.seen.add(id(part))
-            self.kept.append(part)
+            self.kept.append((at.name, part))
             self._enter(at, part)
 
     def _enter(self, at: _At, value: Any) -> None:
@@ -211,7 +212,7 @@ class _Walk:
                 self._add(at.attribute(slot), value, slot, "slot")
         if _is_own(kind.__module__) and id(kind) not in self.seen:
             self.seen.add(id(kind))
-            self.kept.append(kind)
+            self.kept.append((kind.__name__, kind))
             self._class(kind, at.depth)
 
     def _hooks(self, at: _At, module: nn.Module) -> None:
@@ -291,10 +292,10 @@ class _Walk:
 
 @dataclass(frozen=True)
 class Walked:
-    """What a walk found: the places with what is there, and every object that it entered."""
+    """What a walk found: places with what is there, and every object that it entered, by name."""
 
     places: list[tuple[Place, Any]]
-    objects: list[Any]
+    objects: list[tuple[str, Any]]
 
 
 def walked(roots: Mapping[str, Any]) -> Walked:

@@ -13,6 +13,7 @@ from tallystick.errors import TallystickError, UsageError
 from tallystick.program.capture.carried import Carried
 from tallystick.program.capture.outside import Kept, Outside, storage_of
 from tallystick.program.capture.trace import Request, Trace, trace
+from tallystick.program.capture.untrained import UntrainedError
 
 _TRACES = 6
 _SAME = frozenset({torch.ops.aten.clone.default, torch.ops.aten.detach.default})
@@ -30,10 +31,9 @@ def settled_outside(
     Tensors are constants in the beginning, but those that no constant can be. `restore` puts the
     module back. With `known` these are the slots, and no others.
     """
-    carried = outside.from_the_start()
-    if known is not None:
-        carried = outside.take_over(known.kept)
+    carried = [] if known is None else outside.take_over(known.kept)
     unused: list[Kept] = []
+    as_constants: TallystickError | None = None
     for _ in range(_TRACES):
         request = replace(request, outside=Carried(outside).with_(carried))
         outside.written.clear()
@@ -41,10 +41,16 @@ def settled_outside(
         error: TallystickError | None = None
         try:
             traced = trace(request, collect)
+        except UntrainedError as found:
+            error = as_constants or found  # which names the line where it is read
         except TallystickError as found:
             error = found
         more = outside.changes(carried)
-        if known is not None and more:
+        changed = bool(more)
+        if error is not None:
+            more += [k for k in outside.no_constants(carried) if k not in more]
+            as_constants = error
+        if known is not None and changed:
             raise more[0].refuse(
                 "changes in the evaluation, and not in the training",
                 "Keep numbers about the evaluation outside of its loss.",

@@ -318,6 +318,7 @@ def trace(
         for constants in watch:
             request.outside.outside.written |= constants.written
             request.outside.outside.stale = constants.stale
+            request.outside.outside.beyond = constants.beyond
 
 
 def _kept_outside(
