@@ -1,4 +1,6 @@
-"""Tensors that code keeps outside of the module train as written: slots of the state (PROGRAM 5.20).
+"""Tensors that code keeps outside of the module train as written: slots of the state.
+
+PROGRAM 5.20.
 
 Every case of `outside_models.py` was once captured with its first value for ever, or refused.
 """

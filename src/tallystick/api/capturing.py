@@ -174,11 +174,11 @@ def capture(
         trains=trains,
     )
     evaluation = captures.capture_eval(
-        module, loss, batch, contract, has_updates=several, loss_over=loss_over
+        module, loss, batch, contract, has_updates=several, loss_over=loss_over, step=step
     )
     inference = None
     if forward is not None:
-        inference = captures.capture_forward(module, batch, forward, contract)
+        inference = captures.capture_forward(module, batch, forward, contract, step=step)
     return Capture(step, evaluation, inference)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,7 @@ from tallystick.job.job import JOB_DIRECTORY, MANIFEST, Job
 from tallystick.job.job_file import load_job
 from tallystick.job.save import save_job
 from tallystick.numerics.contracts import ORDERED_1
-from tallystick.program.capture.api import capture, capture_eval
+from tallystick.program.capture.api import CapturedStep, capture, capture_eval
 from tallystick.program.validation import StopRule
 from tallystick.run.execute.listener import Listener
 from tallystick.run.show.summary import RunSummary
@@ -73,14 +74,13 @@ class Course:
     def record_count(self) -> int:
         return len(next(iter(self.records.values())))
 
-    def save(
-        self, directory: Path, compare_first_step: bool = True, overwrite: bool = False
-    ) -> Job:
-        """Write the job. Raises the errors of `capture` and `save_job`."""
+    @cached_property
+    def step(self) -> CapturedStep:
+        """The training step. Raises the errors of `capture`."""
         accumulated: dict[str, Any] = {}
         if self.micro_batches > 1:
             accumulated = {"micro_batches": self.micro_batches, "loss_over": self.loss_over}
-        step = capture(
+        return capture(
             self.module,
             self.loss,
             _example(self.records, self.batch_size),
@@ -90,18 +90,24 @@ class Course:
             contract=self.contract,
             **accumulated,
         )
+
+    def save(
+        self, directory: Path, compare_first_step: bool = True, overwrite: bool = False
+    ) -> Job:
+        """Write the job. Raises the errors of `capture` and `save_job`."""
         held = self.validation
         given: dict[str, Any] = {}
         if held is not None:
             example = _example(held.records, held.batch_size)
+            program = capture_eval(self.module, held.loss, example, self.contract, step=self.step)
             given = {
                 "validation": held.records,
-                "eval_program": capture_eval(self.module, held.loss, example, self.contract),
+                "eval_program": program,
                 "evaluate_every": held.every,
                 "stop_rule": held.rule,
             }
         return save_job(
-            step,
+            self.step,
             directory,
             self.records,
             steps=self.steps,
@@ -172,7 +178,8 @@ def carry_out(
     overwrite: bool = False,
 ) -> RunSummary:
     """Train the course in `out`: its job in `job`, its signed run in `run`; or go on with the run
-    there. Afterwards the module has the final weights, with `best` those of the best pass. With
+    there. Afterwards the module has the final weights, with `best` those of the best pass, and
+    tensors that the loss keeps outside of it have their values of then (PROGRAM 5.20). With
     `overwrite` job and run are made anew.
 
     Raises KeyboardInterrupt when interrupted (the same call goes on), the errors of `capture`,
@@ -194,5 +201,5 @@ def carry_out(
     if best and not any(loss < float("inf") for _, loss in result.validation):
         note("No pass of validation came to a number: the module gets the last weights.")
         best = False
-    load_weights(course.module, out / RUN, best=best)
+    load_weights(course.module, out / RUN, best=best, outside=course.step.outside)
     return result

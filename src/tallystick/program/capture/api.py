@@ -256,13 +256,14 @@ def _capture_without_step(
     batch: Mapping[str, Any],
     collect: Callable[[Any], dict[str, Tensor]],
     contract: str,
-    known: Carried | None = None,
+    step: CapturedStep | None = None,
 ) -> Program:
     module = original(module)
     meta = meta_batch(batch)
     with uncompiled(module):
         model = Model.of(module)
         with _evaluation_mode(module):
+            known = None if step is None else step.outside
             request, traced = settled_trace(model.request(run, meta), collect, known)
             model = model.carrying(request.outside)
     b = Builder(contract)
@@ -291,8 +292,7 @@ def capture_eval(
     """
     run: Any = without_updates(loss) if has_updates else loss  # type: ignore[arg-type]
     collect = mean_of_sums if loss_over == SUM else loss_and_metrics
-    known = None if step is None else step.outside
-    return _capture_without_step(module, run, batch, collect, resolve_contract(contract), known)
+    return _capture_without_step(module, run, batch, collect, resolve_contract(contract), step)
 
 
 def capture_forward(
@@ -300,11 +300,14 @@ def capture_forward(
     batch: Mapping[str, Any],
     forward: BatchLoss | None = None,
     contract: str = ORDERED_1,
+    *,
+    step: CapturedStep | None = None,
 ) -> Program:
     """The module's output in evaluation mode, as a program without next state.
 
     `forward(module, batch)` defaults to calling the module with the batch as keyword
-    arguments. A single tensor becomes output `logits`; a dict becomes `output.<name>`.
+    arguments. A single tensor becomes output `logits`; a dict becomes `output.<name>`. `step` as
+    for `capture_eval`.
     """
 
     def collect(returned: Any) -> dict[str, Tensor]:
@@ -318,4 +321,4 @@ def capture_forward(
         )
 
     run = forward or (lambda m, b: m(**b))
-    return _capture_without_step(module, run, batch, collect, resolve_contract(contract))
+    return _capture_without_step(module, run, batch, collect, resolve_contract(contract), step)

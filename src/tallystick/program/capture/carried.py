@@ -4,13 +4,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
-from tallystick.program.capture.constants import MOST_ELEMENTS
 from tallystick.program.capture.containers import Containers
 from tallystick.program.capture.outside import Kept, Outside, check_slot, storage_of
 from tallystick.program.capture.places import Walked
@@ -141,6 +140,7 @@ class Carried:
             yield placing
         finally:
             for kept in self.kept:
+                kept.elsewhere = kept.changed()
                 kept.put_back()
 
     def stand_in(self, stand_ins: StandIns, made: Mapping[str, Tensor]) -> None:
@@ -148,18 +148,37 @@ class Carried:
         or can be no constant."""
         for slot in self.slots:
             for kept in slot.members:
-                large = kept.tensor.numel() > MOST_ELEMENTS or kept.tensor.requires_grad
-                if kept.in_place or large:
+                if kept.by_object:
                     stand_ins.add(slot.tensor, made[slot.name])
 
-    def refuse_changed(self) -> None:
+    def refuse_changed(self, where: Callable[[Kept], str] = lambda kept: "") -> None:
         """Raises UsageError where a call has changed the content of what is no slot."""
-        kept = self.outside.content_changed()
+        kept = next((k for k in self.outside.kept if k.changed() or k.elsewhere), None)
         if kept is not None:
             raise kept.refuse(
                 "is changed by something that no program sees (a view of numpy, a kernel)",
                 "Change it by torch's operators, or take the change out of the loss.",
+                where(kept),
             )
+
+    def check_beside(self, name: str, other: Carried, others_name: str) -> None:
+        """Raises UsageError where another program of one job takes a slot of this one for a
+        constant, or has another name for it."""
+        theirs = {storage_of(k.tensor): slot.name for slot in other.slots for k in slot.members}
+        for slot in self.slots:
+            for kept in slot.members:
+                memory = storage_of(kept.tensor)
+                if theirs.get(memory, slot.name) != slot.name:
+                    raise kept.refuse(
+                        f"is {slot.name} in the program {name} and {theirs[memory]} in "
+                        f"{others_name}",
+                        "Keep it under one name that both losses use.",
+                    )
+                if memory not in theirs and memory in other.outside.constants:
+                    raise kept.refuse(
+                        f"changes in the program {name}, and {others_name} reads its first value",
+                        "Make it a buffer of the module (register_buffer).",
+                    )
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
         """The values of a state where the code keeps them."""

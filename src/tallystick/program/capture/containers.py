@@ -1,11 +1,12 @@
 """Lists, dicts, deques and attributes around the traced code, put back where tensors came in.
 
-A trace leaves tensors of its own behind: a loss in a list of losses, features that a hook notes. No
-program knows them, and after the trace they would have no content.
+A call leaves tensors behind: a loss in a list of losses, features that a hook notes. Those of a
+trace would have no content afterwards.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +18,7 @@ from tallystick.program.capture.places import Walked
 _MANY = 1024
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class _Container:
     said: str
     value: Any  # a list, deque, dict or set
@@ -31,9 +32,9 @@ class _Container:
         return _items(self.value)
 
     def news(self) -> list[Any]:
-        """What is there and was not, with tensors of a trace in it."""
+        """What is there and was not, with tensors in it."""
         before = {id(v) for v in _items(self.content).values()}
-        return [v for v in self.now().values() if id(v) not in before and list(left_in(v))]
+        return [v for v in self.now().values() if id(v) not in before and tensors_in(v)]
 
     def put_back(self) -> None:
         if not self.news():
@@ -52,15 +53,20 @@ def _items(value: Any) -> dict[Any, Any]:
     return dict(value) if isinstance(value, dict) else dict(enumerate(value))
 
 
-def left_in(value: Any, depth: int = 3) -> list[Tensor]:
-    """The tensors without storage in `value`: a trace has left them."""
+def tensors_in(value: Any, depth: int = 3) -> list[Tensor]:
+    """The tensors in a value, its containers, and their containers."""
     if isinstance(value, Tensor):
-        return [value] if value.is_meta else []
+        return [value]
     if depth and isinstance(value, (list, tuple, deque, set)):
-        return [t for part in value for t in left_in(part, depth - 1)]
-    if depth and isinstance(value, dict):
-        return [t for part in value.values() for t in left_in(part, depth - 1)]
+        return [t for part in value for t in tensors_in(part, depth - 1)]
+    if depth and isinstance(value, dict):  # a library's own `values` may load what it names
+        return [t for part in dict.values(value) for t in tensors_in(part, depth - 1)]
     return []
+
+
+def left_in(value: Any) -> list[Tensor]:
+    """The tensors without storage in `value`: a trace has left them."""
+    return [t for t in tensors_in(value) if t.is_meta]
 
 
 class Containers:
@@ -82,6 +88,14 @@ class Containers:
         self.places = [(p, v) for p, v in found.places if p.kind in ("cell", "class", "slot")]
         self.places += [(p, v) for p, v in found.places if p.kind == "item"]
 
+    def look(self) -> None:
+        """What is there now is what the next call begins with."""
+        for container in self.held:
+            container.content = container.value.copy()
+        for i, (place, _) in enumerate(self.places):
+            with contextlib.suppress(LookupError, AttributeError, ValueError):
+                self.places[i] = place, place.get()
+
     def put_back(self) -> None:
         for container in self.held:
             container.put_back()
@@ -90,7 +104,7 @@ class Containers:
                 now = place.get()
             except (LookupError, AttributeError, ValueError):
                 continue
-            if now is not value and left_in(now):
+            if now is not value and tensors_in(now):
                 place.set(value)
 
     def left(self) -> dict[int, tuple[Tensor, str]]:

@@ -25,10 +25,10 @@ OUTSIDE = "outside."
 _GONE = object()
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Spot:
     """Where a tensor is: a place, and the positions in tuples there. `first` is what the place held
-    before any trace."""
+    before a call."""
 
     place: Place
     path: tuple[int, ...]
@@ -53,6 +53,11 @@ class Spot:
         except (LookupError, AttributeError, ValueError, TypeError):
             return _GONE
         return value
+
+    def look(self) -> None:
+        """What is there now is what the next call begins with."""
+        with contextlib.suppress(LookupError, AttributeError, ValueError):
+            self.first = self.place.get()
 
     def set(self, tensor: Tensor) -> None:
         """Put `tensor` there, in a tuple of the same form."""
@@ -106,10 +111,17 @@ class Kept:
     content: Tensor | None
     in_place: bool = False
     graph: bool = False
+    elsewhere: bool = False  # its content changed although a slot stood in its places
 
     @property
     def slot(self) -> str:
         return OUTSIDE + self.name
+
+    @property
+    def by_object(self) -> bool:
+        """Whether every reference to the object means the slot, in whatever place."""
+        large = self.tensor.numel() > MOST_ELEMENTS or self.tensor.requires_grad
+        return self.in_place or large
 
     def changed(self) -> bool:
         """Whether its content is another one than at first."""
@@ -117,6 +129,12 @@ class Kept:
             return False
         with untraced(), torch.no_grad():
             return not torch.equal(_bits(self.tensor), _bits(self.content))
+
+    def look(self) -> None:
+        """What is kept now is what the next call begins with."""
+        for spot in self.spots:
+            spot.look()
+        self.content = _copy(self.tensor)
 
     def put_back(self) -> None:
         """The places and the content as they were."""
@@ -153,6 +171,8 @@ class Outside:
     written: dict[int, str] = field(default_factory=dict)
     # What the last trace has left in places that are no slots, with their names.
     left: dict[int, tuple[Tensor, str]] = field(default_factory=dict)
+    # The memory of what the last trace had as constants.
+    constants: set[int] = field(default_factory=set)
     # The memory of what the last trace refused as a constant.
     beyond: set[int] = field(default_factory=set)
     # Which of those a later trace has read: the place's name, and the line.
@@ -181,8 +201,7 @@ class Outside:
         gradient."""
         if not any(storage_of(k.tensor) in self.beyond for k in self.kept if k not in carried):
             return []
-        large = [k for k in self.kept if k.tensor.numel() > MOST_ELEMENTS or k.tensor.requires_grad]
-        return [k for k in large if k.name and k not in carried]
+        return [k for k in self.kept if k.by_object and k.name and k not in carried]
 
     def changes(self, carried: list[Kept]) -> list[Kept]:
         """What the last trace has changed beyond `carried`, each with the places of one slot."""
@@ -222,8 +241,9 @@ class Outside:
         """The slots of another walk, with the places of the same tensors here."""
         mine = {id(k.tensor): k for k in self.kept}
         for kept in known:
+            kept.look()
             here = mine.get(id(kept.tensor))
-            if here is not None and here is not kept:
+            if here is not None and here is not kept and kept.by_object:
                 places = {(id(s.place.holder), str(s.place.key), s.path) for s in kept.spots}
                 kept.spots += [
                     s
@@ -234,6 +254,12 @@ class Outside:
         self.kept += [k for k in known if k not in self.kept]
         return list(known)
 
+    def look(self) -> None:
+        """What is there now is what the next call begins with."""
+        for kept in self.kept:
+            kept.look()
+        self.containers.look()
+
     def put_back(self) -> None:
         """Every place, container and content as before the first trace."""
         for kept in self.kept:
@@ -241,10 +267,6 @@ class Outside:
         self.containers.put_back()
         self.written.clear()
         self.left = {}
-
-    def content_changed(self) -> Kept | None:
-        """A tensor whose content is another one than before the first trace."""
-        return next((kept for kept in self.kept if kept.changed()), None)
 
 
 def _is_plain(tensor: Tensor) -> bool:
@@ -258,11 +280,14 @@ def _kept(tensor: Tensor, spots: list[Spot], taken: set[str]) -> Kept:
     while name and name in taken:
         name, number = f"{first}.{number}", number + 1
     taken.add(name)
-    content = None
-    if tensor.device.type == "cpu":
-        with torch.no_grad():
-            content = tensor.detach().clone()
-    return Kept(name, spots[0].place.name, tensor, spots, content)
+    return Kept(name, spots[0].place.name, tensor, spots, _copy(tensor))
+
+
+def _copy(tensor: Tensor) -> Tensor | None:
+    if tensor.device.type != "cpu":
+        return None
+    with torch.no_grad():
+        return tensor.detach().clone()
 
 
 def check_slot(kept: Kept) -> None:

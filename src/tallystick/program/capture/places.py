@@ -79,6 +79,14 @@ def _is_own(name: str) -> bool:
     return bool(file) and is_model(str(file))
 
 
+@functools.lru_cache(maxsize=4096)
+def _may_load(kind: type) -> bool:
+    """Whether reading an item runs a library's code, which may import what the item names."""
+    module = sys.modules.get(kind.__module__)
+    file = str(getattr(module, "__file__", None) or "")
+    return is_installed(file) and getattr(kind, "__getitem__", None) is not dict.__getitem__
+
+
 def _names(code: types.CodeType) -> set[str]:
     """The names of globals and attributes in a function's code, and in functions inside of it."""
     found = set(code.co_names)
@@ -168,6 +176,8 @@ class _Walk:
             self._part(at, value.args)
             for key in value.keywords:
                 self._add(at.item(key), value.keywords, key, "item")
+        elif isinstance(value, Mapping) and _may_load(type(value)):
+            return
         elif isinstance(value, Mapping) and hasattr(value, "__setitem__"):
             for number, key in enumerate(list(value)):
                 self._add(at.item(key, number), value, key, "item")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -12,6 +14,7 @@ from torch import Tensor, fx
 from tallystick.errors import TallystickError, UsageError
 from tallystick.program.capture.carried import Carried
 from tallystick.program.capture.outside import Kept, Outside, storage_of
+from tallystick.program.capture.source import Blame
 from tallystick.program.capture.trace import Request, Trace, trace
 from tallystick.program.capture.untrained import UntrainedError
 
@@ -33,6 +36,7 @@ def settled_outside(
     """
     carried = [] if known is None else outside.take_over(known.kept)
     unused: list[Kept] = []
+    unread: list[Kept] = []  # an evaluation changes these, and computes nothing from them
     as_constants: TallystickError | None = None
     for _ in range(_TRACES):
         request = replace(request, outside=Carried(outside).with_(carried))
@@ -45,35 +49,76 @@ def settled_outside(
             error = as_constants or found  # which names the line where it is read
         except TallystickError as found:
             error = found
-        more = outside.changes(carried)
-        changed = bool(more)
+        more = [kept for kept in outside.changes(carried) if kept not in unread]
+        if known is not None and more:
+            unread += more
+            _back(outside, carried, restore)
+            _refuse_read(request, collect, carried, more)
+            _back(outside, [*carried, *unread], restore)
+            continue
         if error is not None:
             more += [k for k in outside.no_constants(carried) if k not in more]
             as_constants = error
-        if known is not None and changed:
-            raise more[0].refuse(
-                "changes in the evaluation, and not in the training",
-                "Keep numbers about the evaluation outside of its loss.",
-            )
         if error is None and not more:
             if graphs != [kept.graph for kept in carried]:
+                _back(outside, carried, restore)
                 continue
             _refuse_unknown(outside)
             unused = [] if known else [k for k in carried if not _is_used(request, traced, k)]
             if not unused:
-                request.outside.refuse_changed()
+                for kept in unread:
+                    kept.put_back()
+                request.outside.refuse_changed(functools.partial(_line, request, collect))
                 return request, traced
         elif error is not None and not more:
+            _refuse_unknown(outside)
             raise error
         carried = [k for k in (*carried, *more) if k not in unused]
-        for kept in carried:
-            kept.put_back()
-        outside.containers.put_back()
-        restore()
+        _back(outside, carried, restore)
     assert carried
     raise carried[-1].refuse(
         "and others change one another at every call", "Keep fewer of them, in fewer places."
     )
+
+
+def _line(request: Request, collect: Callable[[Any], dict[str, Tensor]], kept: Kept) -> str:
+    """Where its content changes, found by a trace line by line: ` (file:line)`, or nothing."""
+    blame = Blame(kept.changed)
+    with contextlib.suppress(TallystickError), blame.watching():
+        trace(request, collect)
+    return f" ({blame.line})" if blame.line else ""
+
+
+def _back(outside: Outside, carried: list[Kept], restore: Callable[[], None]) -> None:
+    """Everything as before the trace."""
+    for kept in carried:
+        kept.put_back()
+    outside.containers.put_back()
+    restore()
+
+
+def _refuse_read(
+    request: Request,
+    collect: Callable[[Any], dict[str, Tensor]],
+    carried: list[Kept],
+    more: list[Kept],
+) -> None:
+    """Raises UsageError where an evaluation computes from `more`, which only it changes."""
+    request = replace(request, outside=request.outside.with_([*carried, *more]))
+    traced = trace(request, collect)
+    results: Any = list(traced.graph.nodes)[-1].args[0]
+    wanted = [r for n, r in zip(traced.outputs, results, strict=True) if n[:7] != "buffer."]
+    needed = {r for r in wanted if isinstance(r, fx.Node)}
+    for node in reversed(list(traced.graph.nodes)):
+        if node in needed:
+            needed.update(node.all_input_nodes)
+    read = {n for n, p in zip(traced.inputs, traced.graph.nodes, strict=False) if p in needed}
+    for slot in request.outside.slots:
+        if f"buffer.{slot.name}" in read and slot.members[0] in more:
+            raise slot.members[0].refuse(
+                "changes in the evaluation, and not in the training",
+                "Keep numbers about the evaluation out of its loss.",
+            )
 
 
 def _refuse_unknown(outside: Outside) -> None:

@@ -233,6 +233,7 @@ def torch_step(
             outputs.append((path, found.detach()))
 
     python = PythonState(module)
+    request.outside.outside.look()
     real = dict(module.named_parameters()) | dict(module.named_buffers())
     stand_ins = StandIns(real, parameters | buffers)
     request.outside.stand_in(stand_ins, kept)

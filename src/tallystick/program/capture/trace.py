@@ -34,6 +34,7 @@ from tallystick.program.capture.guard import (
     refuse_around,
 )
 from tallystick.program.capture.kept_after import kept_after
+from tallystick.program.capture.outside import storage_of
 from tallystick.program.capture.questions import value_questions
 from tallystick.program.capture.recorder import Recorder
 from tallystick.program.capture.stand_ins import StandIns
@@ -319,6 +320,9 @@ def trace(
             request.outside.outside.written |= constants.written
             request.outside.outside.stale = constants.stale
             request.outside.outside.beyond = constants.beyond
+            request.outside.outside.constants = {
+                storage_of(tensor) for tensor, _ in constants.placed.values()
+            }
 
 
 def _kept_outside(
