@@ -51,8 +51,8 @@ class Place:
             return self.holder.cell_contents
         if self.kind == "item":
             return self.holder[self.key]
-        if self.kind == "attribute":
-            return vars(self.holder)[self.key]
+        if self.kind in ("attribute", "class"):
+            return vars(self.holder)[self.key]  # runs no code, as a descriptor would
         return getattr(self.holder, self.key)
 
     def set(self, value: Any) -> None:
