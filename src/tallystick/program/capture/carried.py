@@ -47,22 +47,22 @@ class Slot:
             values = list(found.values()) or [seen]
             if len(self.members) > 1:
                 if values != [seen]:
-                    raise kept.refuse("sees the memory of another one, and is replaced", CLONE)
+                    raise kept.refusal("sees the memory of another one, and is replaced", CLONE)
                 continue
             if len(values) > 1:
-                raise kept.refuse(
+                raise kept.refusal(
                     "stands in several places, of which some get another tensor", CLONE
                 )
             value = values[0]
             if not isinstance(value, Tensor):
-                raise kept.refuse(
+                raise kept.refusal(
                     f"is a {type(value).__name__} after the call",
                     "Keep a tensor of one shape and type there (torch.zeros for none).",
                 )
             if (value.shape, value.dtype.is_floating_point) != (
                 made.shape, made.dtype.is_floating_point
             ):  # fmt: skip
-                raise kept.refuse(
+                raise kept.refusal(
                     f"changes its type from {_type(made)} to {_type(value)}",
                     "Make it before the training as large, and of the type, as it stays.",
                 )
@@ -85,7 +85,7 @@ def _slots(kept: Sequence[Kept]) -> Iterator[Slot]:
             yield Slot(whole[0] if whole else members[0].tensor, tuple(members))
             continue
         if len({k.tensor.dtype for k in members}) > 1:
-            raise members[0].refuse("shares memory with one of another type", CLONE)
+            raise members[0].refusal("shares memory with one of another type", CLONE)
         flat = torch.empty(0, dtype=members[0].tensor.dtype)
         flat.set_(members[0].tensor.untyped_storage())
         yield Slot(flat, tuple(members))
@@ -155,7 +155,7 @@ class Carried:
         """Raises UsageError where a call has changed the content of what is no slot."""
         kept = next((k for k in self.outside.kept if k.changed() or k.elsewhere), None)
         if kept is not None:
-            raise kept.refuse(
+            raise kept.refusal(
                 "is changed by something that no program sees (a view of numpy, a kernel)",
                 "Change it by torch's operators, or take the change out of the loss.",
                 where(kept),
@@ -169,13 +169,13 @@ class Carried:
             for kept in slot.members:
                 memory = storage_of(kept.tensor)
                 if theirs.get(memory, slot.name) != slot.name:
-                    raise kept.refuse(
+                    raise kept.refusal(
                         f"is {slot.name} in the program {name} and {theirs[memory]} in "
                         f"{others_name}",
                         "Keep it under one name that both losses use.",
                     )
                 if memory not in theirs and memory in other.outside.constants:
-                    raise kept.refuse(
+                    raise kept.refusal(
                         f"changes in the program {name}, and {others_name} reads its first value",
                         "Make it a buffer of the module (register_buffer).",
                     )

@@ -34,7 +34,7 @@ def kept_after(
         kept.graph = kept.graph or (value.requires_grad and not kept.tensor.requires_grad)
         value = lowering.constants.place(value) if has_content(value) else value
         if value.dtype != made.dtype:
-            raise kept.refuse(
+            raise kept.refusal(
                 f"changes its type from {str(made.dtype)[6:]} to {str(value.dtype)[6:]}",
                 "Make it before the training of the type that it stays.",
             )
@@ -45,7 +45,7 @@ def kept_after(
 
 def _check_known(value: Tensor, kept: Kept) -> None:
     if not has_content(value) and node_of(value) is None:
-        raise kept.refuse(
+        raise kept.refusal(
             "is made anew in a way that the trace does not see, as by torch.nn.Parameter(...)",
             "Copy the new values into it (copy_), or keep a plain tensor.",
         )
@@ -62,7 +62,7 @@ def _refuse_shared(
     for slot in placing.slots:
         owner = own.get(storage_of(after[slot.name]))
         if owner is not None:
-            raise slot.members[0].refuse(
+            raise slot.members[0].refusal(
                 f"becomes the memory of the module's {owner}, and would change with it", CLONE
             )
         for tensor in (after[slot.name], placing.made[slot.name]):
@@ -71,6 +71,6 @@ def _refuse_shared(
         changing = [n for n in names if is_written(placing.made[n], lowering.apart)]
         if len(names) > 1 and changing:
             one = next(s for s in placing.slots if s.name in names)
-            raise one.members[0].refuse(
+            raise one.members[0].refusal(
                 "shares memory with another kept tensor, and one of them changes in place", CLONE
             )

@@ -156,7 +156,7 @@ class Kept:
         for spot in self.spots:
             spot.set(content)
 
-    def refuse(self, what: str, action: str, where: str = "") -> UsageError:
+    def refusal(self, what: str, action: str, where: str = "") -> UsageError:
         return UsageError(f"{self.said}, a tensor outside of the module, {what}{where}.", action)
 
 
@@ -215,7 +215,7 @@ class Outside:
                 continue
             if len(values) > 1:
                 if kept.in_place:
-                    raise kept.refuse(
+                    raise kept.refusal(
                         "is changed in place, and one of the places that hold it gets another "
                         "tensor",
                         "Keep it in one place, or give each a tensor of its own (clone()).",
@@ -293,12 +293,12 @@ def _copy(tensor: Tensor) -> Tensor | None:
 def check_slot(kept: Kept) -> None:
     """Raises UsageError unless the tensor can be a slot of the state."""
     if not kept.name:
-        raise kept.refuse(
+        raise kept.refusal(
             "changes from call to call, and is reached through a set or by a key without a name",
             "Keep it in an attribute, a list or a dict whose keys are strings.",
         )
     if kept.tensor.device.type != "cpu":
-        raise kept.refuse(
+        raise kept.refusal(
             f"changes from call to call, and is on {kept.tensor.device}",
             "Capture on the CPU: move it there (.cpu()), with the module.",
         )

@@ -76,7 +76,7 @@ def settled_outside(
         carried = [k for k in (*carried, *more) if k not in unused]
         _back(outside, carried, restore)
     assert carried
-    raise carried[-1].refuse(
+    raise carried[-1].refusal(
         "and others change one another at every call", "Keep fewer of them, in fewer places."
     )
 
@@ -115,7 +115,7 @@ def _refuse_read(
     read = {n for n, p in zip(traced.inputs, traced.graph.nodes, strict=False) if p in needed}
     for slot in request.outside.slots:
         if f"buffer.{slot.name}" in read and slot.members[0] in more:
-            raise slot.members[0].refuse(
+            raise slot.members[0].refusal(
                 "changes in the evaluation, and not in the training",
                 "Keep numbers about the evaluation out of its loss.",
             )
