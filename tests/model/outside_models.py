@@ -8,9 +8,11 @@ are written by hand, so that a test does not ask capture where they are.
 from __future__ import annotations
 
 import copy
+import functools
+from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -27,7 +29,7 @@ class Outside:
     loss: Callable[[nn.Module, Batch], Tensor]
     read: Callable[[], dict[str, Tensor]]
     write: Callable[[Mapping[str, Tensor]], None]
-    moving: tuple[str, ...] = field(default=())  # slots that change; all of `read` where empty
+    frozen: tuple[str, ...] = ()  # of `read`, but no slots
 
 
 def case(make: Callable[[], Outside]) -> Callable[[], Outside]:
@@ -341,3 +343,132 @@ def attribute_of_the_module() -> Outside:
         lambda: {"module.mean": module.mean},
         write,
     )
+
+
+class Agent:
+    """The loss is a method, and what it keeps is in its object."""
+
+    def __init__(self) -> None:
+        self.mean, self.square = torch.zeros(()), torch.ones(())
+
+    def loss(self, module: nn.Module, batch: Batch) -> Tensor:
+        reward = batch["x"][:, 0]
+        gain = (reward - self.mean) / (self.square - self.mean.square() + 0.1).sqrt()
+        self.mean = self.mean + 0.2 * (reward.mean() - self.mean)
+        self.square.mul_(0.8).add_(0.2 * reward.square().mean())
+        return -(gain * _log_chosen(module, batch)).mean()
+
+
+@case
+def method_of_an_object() -> Outside:
+    agent = Agent()
+
+    def write(tensors: Mapping[str, Tensor]) -> None:
+        agent.mean, agent.square = tensors["self.mean"], tensors["self.square"]
+
+    return Outside(
+        net(), agent.loss, lambda: {"self.mean": agent.mean, "self.square": agent.square}, write
+    )
+
+
+@case
+def in_a_deque() -> Outside:
+    last = deque([torch.zeros(3), torch.ones(3)], maxlen=2)
+
+    def loss(module: nn.Module, batch: Batch) -> Tensor:
+        scores = module(batch["x"])
+        value = F.cross_entropy(scores + last[0] - last[1], batch["y"])
+        last.append(scores.detach().mean(0))
+        return value
+
+    def write(tensors: Mapping[str, Tensor]) -> None:
+        last.extend(tensors[f"last.{i}"] for i in range(2))
+
+    return Outside(net(), loss, lambda: {f"last.{i}": v for i, v in enumerate(last)}, write)
+
+
+class Memory(NamedTuple):
+    mean: Tensor
+    rest: tuple[Tensor, int]
+
+
+@case
+def named_tuple() -> Outside:
+    memory = Memory(torch.zeros(3), (torch.ones(3), 7))
+
+    def loss(module: nn.Module, batch: Batch) -> Tensor:
+        nonlocal memory
+        scores = module(batch["x"])
+        value = F.cross_entropy((scores - memory.mean) / memory.rest[0], batch["y"])
+        spread = scores.detach().std(0) + 0.5
+        memory = Memory(0.5 * (memory.mean + scores.detach().mean(0)), (spread, 7))
+        return value
+
+    def write(tensors: Mapping[str, Tensor]) -> None:
+        nonlocal memory
+        memory = Memory(tensors["memory.0"], (tensors["memory.1.0"], 7))
+
+    return Outside(
+        net(), loss, lambda: {"memory.0": memory.mean, "memory.1.0": memory.rest[0]}, write
+    )
+
+
+@case
+def teacher_with_statistics() -> Outside:
+    """A mean teacher in training mode: its own statistics and weights change, and a buffer."""
+    torch.manual_seed(11)
+    student = nn.Sequential(nn.Linear(5, 6), nn.Tanh(), nn.Linear(6, 4))
+    mean = nn.Sequential(nn.BatchNorm1d(5), copy.deepcopy(student)).requires_grad_(False)
+
+    def loss(module: nn.Module, batch: Batch) -> Tensor:
+        with torch.no_grad():
+            aim = mean(batch["x"])
+            fast = dict(module.named_parameters())
+            for name, slow in mean[1].named_parameters():
+                slow.lerp_(fast[name], 0.2)
+        return F.mse_loss(module(batch["x"]), aim)
+
+    read, write = _module_slots("mean", mean)
+    return Outside(student, loss, read, write, ("mean.0.weight", "mean.0.bias"))
+
+
+@case
+def partial_arguments() -> Outside:
+    """The tensor is bound before: a keyword of functools.partial."""
+
+    def keeps(module: nn.Module, batch: Batch, scale: Tensor) -> Tensor:
+        value = F.cross_entropy(module(batch["x"]) * scale.clone(), batch["y"])
+        scale[1:] *= 0.9
+        scale[:1] += 0.1
+        return value
+
+    loss = functools.partial(keeps, scale=torch.ones(3))
+
+    def write(tensors: Mapping[str, Tensor]) -> None:
+        loss.keywords["scale"] = tensors["loss.scale"]
+
+    return Outside(net(), loss, lambda: {"loss.scale": loss.keywords["scale"]}, write)
+
+
+@case
+def two_views_of_one_memory() -> Outside:
+    """No tensor here is the whole memory, which is the slot."""
+    whole = torch.zeros(8)
+    low, high = whole[:3], whole[4:7]
+    del whole
+
+    def loss(module: nn.Module, batch: Batch) -> Tensor:
+        scores = module(batch["x"])
+        value = F.cross_entropy(scores - low + high, batch["y"])
+        low.mul_(0.5).add_(scores.detach().mean(0))
+        high.copy_(low.flip(0))
+        return value
+
+    def write(tensors: Mapping[str, Tensor]) -> None:
+        nonlocal low, high
+        low, high = tensors["high"][:3], tensors["high"][4:7]
+
+    def read() -> dict[str, Tensor]:
+        return {"high": torch.as_strided(high, (8,), (1,), 0)}
+
+    return Outside(net(), loss, read, write)

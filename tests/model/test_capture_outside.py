@@ -57,8 +57,12 @@ def by_hand(made: Outside, batch: Mapping[str, Tensor]) -> dict[str, np.ndarray]
         for parameter in made.module.parameters():
             parameter -= RATE * parameter.grad
     found = {f"param.{k}": v for k, v in made.module.named_parameters()}
-    found |= {f"buffer.outside.{k}": v for k, v in made.read().items()}
+    found |= {f"buffer.outside.{k}": v for k, v in kept_by(made).items()}
     return {k: v.detach().numpy().copy() for k, v in found.items()}
+
+
+def kept_by(made: Outside) -> dict[str, Tensor]:
+    return {k: v for k, v in made.read().items() if k not in made.frozen}
 
 
 def put(made: Outside, state: Arrays) -> None:
@@ -71,7 +75,8 @@ def put(made: Outside, state: Arrays) -> None:
     with torch.no_grad():
         for name, parameter in made.module.named_parameters():
             parameter.copy_(wide(state[f"param.{name}"]))
-    made.write({k: wide(state[f"buffer.outside.{k}"]) for k in made.read()})
+    frozen = {k: v.double() for k, v in made.read().items() if k in made.frozen}
+    made.write(frozen | {k: wide(state[f"buffer.outside.{k}"]) for k in kept_by(made)})
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -82,7 +87,7 @@ def test_it_trains_as_the_plain_loop_does(name: str, tmp_path: Path) -> None:
     found = list(states(job, tmp_path / "run"))
     assert len(found) == STEPS + 1
     plain = CASES[name]()
-    kept = {f"buffer.outside.{k}" for k in plain.read()}
+    kept = {f"buffer.outside.{k}" for k in kept_by(plain)}
     assert kept == {k for k in found[0] if "outside" in k}
     plain.module.double()
     data = data_of(name)
