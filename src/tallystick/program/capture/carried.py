@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from tallystick.program.capture.containers import Containers
-from tallystick.program.capture.outside import Kept, Outside, check_slot, storage_of
+from tallystick.program.capture.outside import GONE, Kept, Outside, check_slot, storage_of
 from tallystick.program.capture.places import Walked
 from tallystick.program.capture.stand_ins import StandIns, is_whole, seen_as
 
@@ -37,6 +37,7 @@ class Slot:
             seen = made if kept.tensor is self.tensor else seen_as(made, kept.tensor)
             for spot in kept.spots:
                 spot.set(seen)
+            kept.seen = seen
             placed.append((kept, seen))
         return placed
 
@@ -56,7 +57,9 @@ class Slot:
             value = values[0]
             if not isinstance(value, Tensor):
                 raise kept.refusal(
-                    f"is a {type(value).__name__} after the call",
+                    "is gone after the call"
+                    if value is GONE
+                    else f"is a {type(value).__name__} after the call",
                     "Keep a tensor of one shape and type there (torch.zeros for none).",
                 )
             if (value.shape, value.dtype.is_floating_point) != (
@@ -140,7 +143,7 @@ class Carried:
             yield placing
         finally:
             for kept in self.kept:
-                kept.elsewhere = kept.changed()
+                kept.elsewhere, kept.seen = kept.changed(), None
                 kept.put_back()
 
     def stand_in(self, stand_ins: StandIns, made: Mapping[str, Tensor]) -> None:

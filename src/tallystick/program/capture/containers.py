@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from tallystick.program.capture.places import Walked
+from tallystick.program.capture.places import Walked, within
 
 _MANY = 1024
 
@@ -26,7 +26,7 @@ class _Container:
     attributes: bool = False
 
     def place(self, key: Any) -> str:
-        return f"{self.said}.{key}" if self.attributes else f"{self.said}[{key!r}]"
+        return within(self.said, f".{key}" if self.attributes else f"[{key!r}]")
 
     def now(self) -> dict[Any, Any]:
         return _items(self.value)
@@ -36,8 +36,13 @@ class _Container:
         before = {id(v) for v in _items(self.content).values()}
         return [v for v in self.now().values() if id(v) not in before and tensors_in(v)]
 
+    def _lost(self) -> bool:
+        """Whether something with tensors in it is no more there."""
+        now = {id(v) for v in self.now().values()}
+        return any(id(v) not in now and tensors_in(v) for v in _items(self.content).values())
+
     def put_back(self) -> None:
-        if not self.news():
+        if not self.news() and not self._lost():
             return
         if isinstance(self.value, list):
             self.value[:] = self.content

@@ -22,7 +22,13 @@ from tallystick.program.capture.places import Place, walked
 from tallystick.program.capture.schema import type_of_tensor
 
 OUTSIDE = "outside."
-_GONE = object()
+GONE = object()
+
+
+class KeptError(UsageError):
+    """A refusal of what is kept outside."""
+
+    kept: Kept
 
 
 @dataclass(eq=False)
@@ -45,13 +51,13 @@ class Spot:
         return ".".join([self.place.path, *parts]) if self.place.path else ""
 
     def now(self) -> Any:
-        """What is there; `_GONE` where the place or its tuple is no more what it was."""
+        """What is there; `GONE` where the place or its tuple is no more what it was."""
         try:
             value = self.place.get()
             for i in self.path:
                 value = value[i]
         except (LookupError, AttributeError, ValueError, TypeError):
-            return _GONE
+            return GONE
         return value
 
     def look(self) -> None:
@@ -65,9 +71,8 @@ class Spot:
 
     def put_back(self) -> None:
         with contextlib.suppress(LookupError, AttributeError, ValueError):
-            if self.place.get() is self.first:
-                return
-        self.place.set(self.first)
+            if self.place.get() is not self.first:
+                self.place.set(self.first)
 
 
 def _replaced(held: Any, path: tuple[int, ...], tensor: Tensor) -> Any:
@@ -112,6 +117,7 @@ class Kept:
     in_place: bool = False
     graph: bool = False
     elsewhere: bool = False  # its content changed although a slot stood in its places
+    seen: Tensor | None = None  # what stands in its places during a call
 
     @property
     def slot(self) -> str:
@@ -156,8 +162,14 @@ class Kept:
         for spot in self.spots:
             spot.set(content)
 
+    def replaced(self) -> list[bool]:
+        """Of each place, whether a call has put something else there."""
+        return [self.seen is not None and spot.now() is not self.seen for spot in self.spots]
+
     def refusal(self, what: str, action: str, where: str = "") -> UsageError:
-        return UsageError(f"{self.said}, a tensor outside of the module, {what}{where}.", action)
+        error = KeptError(f"{self.said}, a tensor outside of the module, {what}{where}.", action)
+        error.kept = self
+        return error
 
 
 @dataclass
@@ -267,6 +279,16 @@ class Outside:
         self.containers.put_back()
         self.written.clear()
         self.left = {}
+
+
+@contextlib.contextmanager
+def left_as_it_was(module: nn.Module, run: Callable[..., Any]) -> Iterator[None]:
+    """What `run` keeps outside of the module is put back after the block, which calls it."""
+    outside = Outside.of(module, run)
+    try:
+        yield
+    finally:
+        outside.put_back()
 
 
 def _is_plain(tensor: Tensor) -> bool:

@@ -103,6 +103,12 @@ def _joined(path: str, key: Any) -> str:
     return f"{path}.{_NOT_OF_A_NAME.sub('_', str(key)) or '_'}"
 
 
+def within(name: str, part: str) -> str:
+    """The name of a part: `it[0] in the closure of loss (train.py:12)`."""
+    variable, closure, function = name.partition(" in the closure of ")
+    return variable + part + closure + function
+
+
 @dataclass(frozen=True)
 class _At:
     """Where the walk is: a place's name, its path, and how deep it lies."""
@@ -114,10 +120,11 @@ class _At:
     def item(self, key: Any, number: int | None = None) -> _At:
         """An item of a container; a key that has no name of its own counts by its number."""
         named = key if isinstance(key, (str, int)) else number
-        return _At(f"{self.name}[{key!r}]"[:120], _joined(self.path, named), self.depth)
+        part = f"[{key!r}]"[:80]
+        return _At(within(self.name, part), _joined(self.path, named), self.depth)
 
     def attribute(self, key: str) -> _At:
-        return _At(f"{self.name}.{key}", _joined(self.path, key), self.depth)
+        return _At(within(self.name, f".{key}"), _joined(self.path, key), self.depth)
 
     def owner(self) -> _At:
         """The object whose method this is."""

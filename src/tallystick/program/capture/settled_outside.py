@@ -13,7 +13,7 @@ from torch import Tensor, fx
 
 from tallystick.errors import TallystickError, UsageError
 from tallystick.program.capture.carried import Carried
-from tallystick.program.capture.outside import Kept, Outside, storage_of
+from tallystick.program.capture.outside import Kept, KeptError, Outside, storage_of
 from tallystick.program.capture.source import Blame
 from tallystick.program.capture.trace import Request, Trace, trace
 from tallystick.program.capture.untrained import UntrainedError
@@ -47,6 +47,10 @@ def settled_outside(
             traced = trace(request, collect)
         except UntrainedError as found:
             error = as_constants or found  # which names the line where it is read
+        except KeptError as found:
+            _back(outside, carried, restore)
+            where = _line(request, collect, found.kept.replaced)
+            error = UsageError(found.message.removesuffix(".") + f"{where}.", found.next_action)
         except TallystickError as found:
             error = found
         more = [kept for kept in outside.changes(carried) if kept not in unread]
@@ -68,7 +72,7 @@ def settled_outside(
             if not unused:
                 for kept in unread:
                     kept.put_back()
-                request.outside.refuse_changed(functools.partial(_line, request, collect))
+                request.outside.refuse_changed(functools.partial(_changing_line, request, collect))
                 return request, traced
         elif error is not None and not more:
             _refuse_unknown(outside)
@@ -81,9 +85,17 @@ def settled_outside(
     )
 
 
-def _line(request: Request, collect: Callable[[Any], dict[str, Tensor]], kept: Kept) -> str:
-    """Where its content changes, found by a trace line by line: ` (file:line)`, or nothing."""
-    blame = Blame(kept.changed)
+def _changing_line(
+    request: Request, collect: Callable[[Any], dict[str, Tensor]], kept: Kept
+) -> str:
+    return _line(request, collect, kept.changed)
+
+
+def _line(
+    request: Request, collect: Callable[[Any], dict[str, Tensor]], look: Callable[[], Any]
+) -> str:
+    """Where a kept tensor changes, found by a trace line by line: ` (file:line)`, or nothing."""
+    blame = Blame(look)
     with contextlib.suppress(TallystickError), blame.watching():
         trace(request, collect)
     return f" ({blame.line})" if blame.line else ""
