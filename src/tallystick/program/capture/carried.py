@@ -12,7 +12,7 @@ from torch import Tensor
 
 from tallystick.program.capture.containers import Containers
 from tallystick.program.capture.outside import GONE, Kept, Outside, check_slot, storage_of
-from tallystick.program.capture.places import Walked
+from tallystick.program.capture.places import Reached
 from tallystick.program.capture.stand_ins import StandIns, is_whole, seen_as
 
 CLONE = "Keep a copy: clone() it."
@@ -123,7 +123,7 @@ class Carried:
     @classmethod
     def nothing(cls) -> Carried:
         """For a request that was never settled."""
-        return cls(Outside([], {}, Containers(Walked([], []))))
+        return cls(Outside([], {}, Containers(Reached([], [], [], []))))
 
     @property
     def kept(self) -> list[Kept]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from tallystick.program.capture.places import Walked, within
+from tallystick.program.capture.places import Reached, within
 
 _MANY = 1024
 
@@ -77,13 +77,13 @@ def left_in(value: Any) -> list[Tensor]:
 class Containers:
     """The containers that a walk has entered, as they were."""
 
-    def __init__(self, found: Walked) -> None:
+    def __init__(self, found: Reached) -> None:
         self.held = [
             _Container(name, value, value.copy())
-            for name, value in found.objects
+            for name, value in zip(found.names, found.objects, strict=True)
             if type(value) in (list, dict, set, deque)
         ]
-        for name, value in found.objects:
+        for name, value in zip(found.names, found.objects, strict=True):
             attributes = getattr(value, "__dict__", None)
             if type(attributes) is dict and not isinstance(value, type):
                 self.held.append(_Container(name, attributes, attributes.copy(), True))

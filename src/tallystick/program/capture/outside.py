@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from tallystick.errors import UsageError
 from tallystick.program.capture.constants import MOST_ELEMENTS, has_content, untraced
 from tallystick.program.capture.containers import Containers
-from tallystick.program.capture.places import Place, walked
+from tallystick.program.capture.places import Place, reached_from
 from tallystick.program.capture.schema import type_of_tensor
 
 OUTSIDE = "outside."
@@ -192,7 +192,7 @@ class Outside:
 
     @classmethod
     def of(cls, module: nn.Module, run: Callable[..., Any]) -> Outside:
-        found = walked({"loss": run, "module": module})
+        found = reached_from({"loss": run, "module": module})
         own = dict(module.named_parameters()) | dict(module.named_buffers())
         mine = {id(t) for t in own.values()}
         by_tensor: dict[int, list[Spot]] = {}

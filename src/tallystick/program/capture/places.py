@@ -9,6 +9,7 @@ not entered.
 from __future__ import annotations
 
 import functools
+import logging
 import re
 import sys
 import types
@@ -87,12 +88,12 @@ def _may_load(kind: type) -> bool:
     return is_installed(file) and getattr(kind, "__getitem__", None) is not dict.__getitem__
 
 
-def _names(code: types.CodeType) -> set[str]:
+def names_in(code: types.CodeType) -> set[str]:
     """The names of globals and attributes in a function's code, and in functions inside of it."""
     found = set(code.co_names)
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
-            found |= _names(constant)
+            found |= names_in(constant)
     return found
 
 
@@ -141,9 +142,10 @@ class _At:
 class _Walk:
     def __init__(self) -> None:
         self.seen: set[int] = set()
-        # With their names; no other object gets the identity of one that was seen.
-        self.kept: list[tuple[str, Any]] = []
+        self.kept: list[Any] = []  # no other object gets the identity of one that was seen
+        self.names: list[str] = []  # theirs
         self.queue: deque[tuple[Place, int]] = deque()
+        self.left: list[str] = []  # what the limits have cut off
 
     def from_(self, roots: Mapping[str, Any]) -> Iterator[tuple[Place, Any]]:
         holder = dict(roots)
@@ -159,9 +161,14 @@ class _Walk:
             if place.holder is not holder:
                 found += 1
                 yield place, value
-            if isinstance(value, _LEAVES) or id(value) in self.seen or depth >= DEPTH:
+            if isinstance(value, _LEAVES) or id(value) in self.seen:
+                continue
+            if depth >= DEPTH:
+                self.left.append(place.name)
                 continue
             self._part(_At(place.name, place.path, depth + 1), value)
+
+        self.left.extend(place.name for place, _ in self.queue)
 
     def _add(self, at: _At, holder: Any, key: Any, kind: str) -> None:
         self.queue.append((Place(at.name, holder, key, kind, at.path), at.depth))
@@ -169,7 +176,8 @@ class _Walk:
     def _part(self, at: _At, part: Any) -> None:
         if not isinstance(part, _LEAVES) and id(part) not in self.seen:
             self.seen.add(id(part))
-            self.kept.append((at.name, part))
+            self.kept.append(part)
+            self.names.append(at.name)
             self._enter(at, part)
 
     def _enter(self, at: _At, value: Any) -> None:
@@ -202,7 +210,7 @@ class _Walk:
         elif isinstance(value, type):
             if _is_own(value.__module__):
                 self._class(value, at.depth)
-        elif isinstance(value, (types.ModuleType, Dataset, DataLoader)):
+        elif isinstance(value, (types.ModuleType, logging.Manager, Dataset, DataLoader)):
             return  # a module by the names of the code that uses it: `_function`
         else:
             self._attributes(at, value)
@@ -229,7 +237,8 @@ class _Walk:
                 self._add(at.attribute(slot), value, slot, "slot")
         if _is_own(kind.__module__) and id(kind) not in self.seen:
             self.seen.add(id(kind))
-            self.kept.append((kind.__name__, kind))
+            self.kept.append(kind)
+            self.names.append(kind.__name__)
             self._class(kind, at.depth)
 
     def _hooks(self, at: _At, module: nn.Module) -> None:
@@ -291,7 +300,7 @@ class _Walk:
         self._globals(function, here)
 
     def _globals(self, function: types.FunctionType, here: _At) -> None:
-        names = _names(function.__code__)
+        names = names_in(function.__code__)
         library = is_installed(function.__code__.co_filename)
         for key in sorted(names & set(function.__globals__)):
             part = function.__globals__[key]
@@ -308,22 +317,26 @@ class _Walk:
 
 
 @dataclass(frozen=True)
-class Walked:
-    """What a walk found: places with what is there, and every object that it entered, by name."""
+class Reached:
+    """What is reached from some roots: places with what is there, objects with their names, and
+    what was left out.
+
+    `left` names the places beyond `MOST_PLACES` and those at `DEPTH`, whose insides are not known.
+    """
 
     places: list[tuple[Place, Any]]
-    objects: list[tuple[str, Any]]
+    objects: list[Any]
+    left: list[str]
+    names: list[str]
 
 
-def walked(roots: Mapping[str, Any]) -> Walked:
-    """Every place that is reached from `roots` (an object by its name), and the objects around.
-
-    At most `MOST_PLACES`, from the nearest outwards, and none deeper than `DEPTH`.
-    """
+def reached_from(roots: Mapping[str, Any]) -> Reached:
+    """Everything that is reached from `roots` (an object by its name), the nearest first."""
     walk = _Walk()
-    return Walked(list(walk.from_(roots)), walk.kept)
+    places = list(walk.from_(roots))
+    return Reached(places, walk.kept, walk.left, walk.names)
 
 
 def places_of(roots: Mapping[str, Any]) -> list[tuple[Place, Any]]:
-    """The places of `walked`."""
-    return walked(roots).places
+    """The places of `reached_from`: at most `MOST_PLACES`, none deeper than `DEPTH`."""
+    return reached_from(roots).places
