@@ -1,4 +1,4 @@
-"""What `reproducible` computes without a contract's kernel: nothing in it rounds (PROGRAM 5.20)."""
+"""What `reproducible` computes without a contract's kernel: nothing in it rounds (PROGRAM 5.24)."""
 
 from __future__ import annotations
 

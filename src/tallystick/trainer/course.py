@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +106,7 @@ class Course:
         self, directory: Path, compare_first_step: bool = True, overwrite: bool = False
     ) -> Job:
         """Write the job. Raises the errors of `capture`, `save_job` and `save_several`."""
-        found = self._programs()
+        found = self.programs
         given: dict[str, Any] = {
             "seed": self.seed,
             "order_seed": self.order_seed,
@@ -158,7 +159,9 @@ class Course:
         ends = (step + 1) % self.epoch_steps == 0
         return 1 if ends and len(self._sizes()) > 1 else 0
 
-    def _programs(self) -> StepPrograms:
+    @cached_property
+    def programs(self) -> StepPrograms:
+        """The programs of the training steps. Raises the errors of `capture`."""
         held, numbers = self.validation, self.numbers or Steps(self.steps, {})
         passes = 0 if held is None else 3 if held.count % held.batch_size else 2
         return captured_by_step(
@@ -177,8 +180,9 @@ class Course:
             example = _example(held.records, size)
             at = numbers.without(_VALIDATES)
             return capture_eval(
-                self.module, held.loss, example, self.contract, committed=True, at=at
-            )
+                self.module, held.loss, example, self.contract, committed=True, at=at,
+                step=self.programs.programs[0],
+            )  # fmt: skip
 
         left = held.count % held.batch_size
         short = captured(left) if left else None
@@ -267,7 +271,8 @@ def carry_out(
     overwrite: bool = False,
 ) -> RunSummary:
     """Train the course in `out`: its job in `job`, its signed run in `run`; or go on with the run
-    there. Afterwards the module has the final weights, with `best` those of the best pass. With
+    there. Afterwards the module has the final weights, with `best` those of the best pass, and
+    tensors that the loss keeps outside of it have their values of then (PROGRAM 5.20). With
     `overwrite` job and run are made anew.
 
     Raises KeyboardInterrupt when interrupted (the same call goes on), the errors of `capture`,
@@ -289,5 +294,5 @@ def carry_out(
     if best and not any(loss < float("inf") for _, loss in result.validation):
         note("No pass of validation came to a number: the module gets the last weights.")
         best = False
-    load_weights(course.module, out / RUN, best=best)
+    load_weights(course.module, out / RUN, best=best, outside=course.programs.programs[0].outside)
     return result

@@ -30,6 +30,7 @@ from tallystick.disk.regular import present, same_file
 from tallystick.errors import UsageError
 from tallystick.job.job import Job
 from tallystick.numerics.contracts import ORDERED_1
+from tallystick.program.capture.outside import left_as_it_was
 from tallystick.program.validation import StopRule
 from tallystick.run.show.summary import RunSummary
 from tallystick.trainer.arguments import check_arguments, check_methods
@@ -173,7 +174,7 @@ class Trainer(_Base):  # type: ignore[misc]
         if own is False or items is None:
             return False
         module = self.model
-        with torch.no_grad():
+        with torch.no_grad(), left_as_it_was(module, self._loss):
             module.eval()
             one, two = (
                 float(self.compute_loss(module, _inputs(batch), num_items_in_batch=items * n))

@@ -22,6 +22,7 @@ from tallystick.numerics.types import DTYPES, TensorType
 from tallystick.program.build import Builder
 from tallystick.program.canonical import canonicalize
 from tallystick.program.capture.batch import meta_batch
+from tallystick.program.capture.carried import Carried
 from tallystick.program.capture.first_step import FirstStep
 from tallystick.program.capture.guard import check_loss, check_mode
 from tallystick.program.capture.known import At
@@ -58,7 +59,7 @@ class CapturedStep:
     passes them through unchanged. `first_step` compares a job's first step with the module.
     `names` are those of its state_dict where they are not those of the slots. `batch` has a whole
     step's types. `micro_batches` says how many the step was captured for, None where its program is
-    a text 1.
+    a text 1. `outside` has the tensors outside of the module that are slots (PROGRAM 5.20).
     """
 
     program: Program
@@ -70,6 +71,7 @@ class CapturedStep:
     first_step: FirstStep | None = field(default=None, repr=False, compare=False)
     names: ModuleNames = field(default_factory=ModuleNames)
     micro_batches: int | None = None
+    outside: Carried = field(default_factory=Carried.nothing, repr=False, compare=False)
 
     def state_for(self, weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """The initial state around `weights`: every `param.` and `buffer.` slot by name."""
@@ -166,8 +168,7 @@ def capture(
         loss_over=loss_over,
         trains=trains,
     )
-    request = prepared.request()
-    return prepared.step(request, prepared.traced(request))
+    return prepared.step(*prepared.traced(prepared.request()))
 
 
 @dataclass(frozen=True)
@@ -195,8 +196,9 @@ class Preparation:
         """To trace the step; `at` a training step of which the loss gets the numbers."""
         return self.model.request(self.loss, self.batch, self.trainable, self.groups, at)
 
-    def traced(self, request: Request) -> Trace:
-        """Two traces that are equal. Raises as `capture`."""
+    def traced(self, request: Request) -> tuple[Request, Trace]:
+        """Two traces that are equal, and the request with what the code keeps outside of the
+        module. Raises as `capture`."""
         collect = loss_and_metrics if self.micro is None else self.micro.collect
         with uncompiled(self.module):
             return settled_trace(request, collect)
@@ -205,13 +207,14 @@ class Preparation:
         """The captured step of that trace. Raises as `capture`."""
         b = Builder(resolve_contract(self.contract))
         request = replace(request, changed=traced.changed)
+        model = self.model.carrying(request.outside)
         with uncompiled(self.module):
             step = emit_step(
-                b, self.model, request, traced, self.rules, self.clip, self.micro, self.trains
+                b, model, request, traced, self.rules, self.clip, self.micro, self.trains
             )
             if self.ema is not None:
                 step = step.averaged(b, self.ema)
-            return _captured(b, self.model, request, step, self.outputs_grads, self.micro)
+            return _captured(b, model, request, step, self.outputs_grads, self.micro)
 
 
 def prepare(
@@ -296,6 +299,7 @@ def _captured(
         ),
         model.names(),
         None if micro is None else micro.parts,
+        request.outside,
     )
     weights = model.weights()
     if weights is None:
@@ -329,13 +333,16 @@ def _capture_without_step(
     contract: str,
     may_change: bool = True,
     at: At | None = None,
+    step: CapturedStep | None = None,
 ) -> Program:
     module = original(module)
     meta = meta_batch(batch)
     with uncompiled(module):
         model = Model.of(module)
         with _evaluation_mode(module):
-            traced = settled_trace(model.request(run, meta, at=at), collect)
+            known = None if step is None else step.outside
+            request, traced = settled_trace(model.request(run, meta, at=at), collect, known)
+            model = model.carrying(request.outside)
     if traced.changed and not may_change:
         raise UsageError(
             f"The validation loss changes the parameter {min(traced.changed)}, and a pass of "
@@ -359,6 +366,7 @@ def capture_eval(
     loss_over: str = MEAN,
     committed: bool = False,
     at: At | None = None,
+    step: CapturedStep | None = None,
 ) -> Program:
     """The loss of a batch in evaluation mode (no dropout), as a program without next state.
 
@@ -367,11 +375,13 @@ def capture_eval(
     as for `capture` with micro-batches. Output: `loss`, the batch's own quotient then. What the
     loss changes in place is changed for the batch alone; of a `committed` validation such a change
     of a parameter is refused. With `at` the loss gets those numbers of a step as its last argument.
+    `step` is the training step: its tensors outside of the module (PROGRAM 5.20) are read, and not
+    written.
     """
     run: Any = without_updates(loss) if has_updates else loss  # type: ignore[arg-type]
     collect = mean_of_sums if loss_over == SUM else loss_and_metrics
     return _capture_without_step(
-        module, run, batch, collect, resolve_contract(contract), not committed, at
+        module, run, batch, collect, resolve_contract(contract), not committed, at, step
     )
 
 
@@ -380,11 +390,14 @@ def capture_forward(
     batch: Mapping[str, Any],
     forward: BatchLoss | None = None,
     contract: str = ORDERED_1,
+    *,
+    step: CapturedStep | None = None,
 ) -> Program:
     """The module's output in evaluation mode, as a program without next state.
 
     `forward(module, batch)` defaults to calling the module with the batch as keyword
-    arguments. A single tensor becomes output `logits`; a dict becomes `output.<name>`.
+    arguments. A single tensor becomes output `logits`; a dict becomes `output.<name>`. `step` as
+    for `capture_eval`.
     """
 
     def collect(returned: Any) -> dict[str, Tensor]:
@@ -398,4 +411,4 @@ def capture_forward(
         )
 
     run = forward or (lambda m, b: m(**b))
-    return _capture_without_step(module, run, batch, collect, resolve_contract(contract))
+    return _capture_without_step(module, run, batch, collect, resolve_contract(contract), step=step)

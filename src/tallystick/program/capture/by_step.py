@@ -115,7 +115,7 @@ class _Exploration:
         form = self.form_of(step)
         at = At(self.steps, step, self.names, self.functions[form])
         request = self.forms[form].request(at)
-        traced = self.forms[form].traced(request)
+        request, traced = self.forms[form].traced(request)
         return _Path(form, step, request, traced, shape_of(traced))
 
     def _of(self, path: _Path, left: Sequence[int]) -> list[int]:

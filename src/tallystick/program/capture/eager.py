@@ -262,7 +262,7 @@ def reproducible(contract: str = "ordered/1", *, seed: int | None = None) -> Ite
     AdamW and SGD take the steps of `tallystick.Adam`, `AdamW` and `SGD` (NUMERICS 11). Memory
     without content is zero in the block. `operators` of what it yields counts the kernels that ran.
 
-    Dropout and torch's other random calls draw from Philox (PROGRAM 5.19). Without `seed=` a block
+    Dropout and torch's other random calls draw from Philox (PROGRAM 5.23). Without `seed=` a block
     goes on where the last one ended: each call takes a key from torch's default generator, so
     `torch.manual_seed` begins anew and `torch.get_rng_state` and `set_rng_state` hold the position;
     `generator=` gives one of the caller's. With `seed=` the numbers are those of a capture with

@@ -1,4 +1,4 @@
-"""Calls of `reproducible()` that are exact but for one conversion (PROGRAM 5.20).
+"""Calls of `reproducible()` that are exact but for one conversion (PROGRAM 5.24).
 
 A program has fixed shapes and few types. Eager code counts, selects by masks, and gets numbers of
 other types from numpy. Their results are exact, so it does not matter who computes them.
@@ -100,7 +100,7 @@ def _leaves(args: tuple[Any, ...]) -> list[Any]:
 
 
 def _is_ours(source: torch.dtype, target: torch.dtype) -> bool:
-    """Whether the conversion is of 5.20: one of the types is carried only."""
+    """Whether the conversion is of 5.24: one of the types is carried only."""
     known = source in _NUMPY and target in _NUMPY
     return known and (source in _CARRIED or target in _CARRIED)
 

@@ -17,8 +17,11 @@ import torch
 from torch import Tensor, fx, nn
 
 from tallystick.errors import TallystickError, UsageError
+from tallystick.program.capture.carried import Carried
 from tallystick.program.capture.guard import ParametersChangedError
+from tallystick.program.capture.outside import Outside
 from tallystick.program.capture.schema import op_name
+from tallystick.program.capture.settled_outside import refuse_stale, settled_outside
 from tallystick.program.capture.source import Blame
 from tallystick.program.capture.trace import Request, Trace, trace
 
@@ -185,16 +188,20 @@ def _call(node: fx.Node) -> str:
     return f"{name}({', '.join(numbers)})" if numbers else name
 
 
-def settled_trace(request: Request, collect: Collect) -> Trace:
-    """`trace`, twice. Raises UsageError where the two differ, or the module goes on changing.
+def settled_trace(
+    request: Request, collect: Collect, known: Carried | None = None
+) -> tuple[Request, Trace]:
+    """`trace`, twice, and the request with the slots for what the code keeps outside (5.20).
 
-    The second trace begins with what the first left in the module. So a cache that is filled
-    once may stay, where the program is the same with it. Then the module is put back.
+    Raises UsageError where the two differ, or the module goes on changing. The second trace begins
+    with what the first left in the module. So a cache that is filled once may stay, where the
+    program is the same with it. Then everything is put back. With `known`, the slots of the step
+    that this is the evaluation of, no other tensor may be a slot.
     The trace's `changed` are the parameters that the forward pass changes in place.
     """
     while True:
         try:
-            return _settled(request, collect)
+            return _settled(request, collect, known)
         except ParametersChangedError as error:
             if request.groups is not None:
                 raise UsageError(
@@ -204,15 +211,18 @@ def settled_trace(request: Request, collect: Collect) -> Trace:
             request = replace(request, changed=request.changed | error.names)
 
 
-def _settled(request: Request, collect: Collect) -> Trace:
+def _settled(request: Request, collect: Collect, known: Carried | None) -> tuple[Request, Trace]:
     state = PythonState(request.module)
+    outside = Outside.of(request.module, request.run)
     try:
         before = state.look()
-        first = trace(request, collect)
+        request, first = settled_outside(request, collect, outside, state.restore, known)
         between = state.look()
+        outside.left = outside.containers.left()
         try:
             second = trace(request, collect, first)
         except TallystickError as error:
+            refuse_stale(outside, error)
             _refuse_changes(request, collect, state, _changed(before, between), error)
             raise
         after = state.look()
@@ -221,6 +231,7 @@ def _settled(request: Request, collect: Collect) -> Trace:
             _refuse_moving(request, collect, state, moving, between, after)
         pair = None if second is first else _difference(first, second)
         if pair is not None:
+            refuse_stale(outside)
             _refuse_changes(request, collect, state, _changed(before, between), None)
             _refuse_difference(first, *pair)
         if first.outputs != second.outputs:
@@ -228,9 +239,31 @@ def _settled(request: Request, collect: Collect) -> Trace:
                 "Two traces of the model have different results.",
                 "Return the same metrics, and use the same parameters, at every step.",
             )
-        return first
+        _refuse_growing(request, collect, outside, first)
+        return request, first
     finally:
         state.restore()
+        outside.put_back()
+
+
+def _refuse_growing(request: Request, collect: Collect, outside: Outside, first: Trace) -> None:
+    """Raises UsageError where a list gets longer at each call, and the step depends on it."""
+    grown = outside.containers.grow()
+    if not grown:
+        return
+    error: TallystickError | None = None
+    try:
+        later = trace(request, collect, first)
+    except TallystickError as found:
+        error = found
+    if error is None and (later is first or _difference(first, later) is None):
+        return
+    raise UsageError(
+        f"{grown[0]} gets another tensor at every call, and the step depends on how many there "
+        "are.",
+        "Keep a tensor of fixed size (a ring, as torch.zeros(size, ...) with a position), made "
+        "before the training.",
+    ) from error
 
 
 def _line(request: Request, collect: Collect, state: PythonState, name: str) -> str:

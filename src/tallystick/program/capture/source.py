@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-_PACKAGE = str(Path(__file__).resolve().parents[2]) + os.sep
+PACKAGE = str(Path(__file__).resolve().parents[2]) + os.sep
 _TORCH = str(Path(torch.__file__).resolve().parent) + os.sep
 _PYTHON = sysconfig.get_paths()["stdlib"] + os.sep
 _INSTALLED = tuple(f"{os.sep}{name}{os.sep}" for name in ("site-packages", "dist-packages"))
@@ -23,7 +23,7 @@ _INSTALLED = tuple(f"{os.sep}{name}{os.sep}" for name in ("site-packages", "dist
 @lru_cache(maxsize=4096)
 def is_model(filename: str) -> bool:
     """Whether `filename` is neither ours, torch's nor Python's: a model, a loss, or a library."""
-    if filename.startswith((_PACKAGE, _TORCH, "<frozen", "<string>", "<__array")):
+    if filename.startswith((PACKAGE, _TORCH, "<frozen", "<string>", "<__array")):
         return False
     return not filename.startswith(_PYTHON) or is_installed(filename)
 
