@@ -266,6 +266,8 @@ def torch_step(
                     found = dict(zip(request.trained, all_of_them, strict=True))
                 after |= placing.after()
             request.outside.refuse_changed()
+            if dtype == torch.float32:  # in float64 a `.to(x.dtype)` makes another one
+                request.outside.refuse_replaced()
     finally:
         request.outside.outside.put_back()
         for handle in handles:
