@@ -472,3 +472,42 @@ def two_views_of_one_memory() -> Outside:
         return {"high": torch.as_strided(high, (8,), (1,), 0)}
 
     return Outside(net(), loss, read, write)
+
+
+@case
+def bank_along_columns() -> Outside:
+    """As facebookresearch/moco lays it out: keys are columns, the pointer has one axis."""
+    torch.manual_seed(6)
+    queue, ptr = F.normalize(torch.randn(4, 12), dim=0), torch.zeros(1, dtype=torch.int64)
+
+    def loss(module: nn.Module, batch: Batch) -> Tensor:
+        z = F.normalize(module(batch["x"]), dim=1)
+        value = torch.logsumexp(z @ queue.clone().detach(), dim=1).mean() - z[:, 0].mean()
+        with torch.no_grad():
+            queue[:, ptr : ptr + SIZE] = z.T
+            ptr[0] = (ptr + SIZE) % 12
+        return value
+
+    def write(tensors: Mapping[str, Tensor]) -> None:
+        nonlocal queue, ptr
+        queue, ptr = tensors["queue"], tensors["ptr"]
+
+    return Outside(net(4), loss, lambda: {"queue": queue, "ptr": ptr}, write)
+
+
+@case
+def transposed_memory() -> Outside:
+    """No tensor is the memory row by row: the slot has one axis."""
+    kept = torch.zeros(3, SIZE).t()
+
+    def loss(module: nn.Module, batch: Batch) -> Tensor:
+        scores = module(batch["x"])
+        value = F.cross_entropy(scores - kept.clone(), batch["y"])
+        kept.mul_(0.9).add_(0.3 * scores.detach())
+        return value
+
+    def write(tensors: Mapping[str, Tensor]) -> None:
+        nonlocal kept
+        kept = tensors["kept"].view(3, SIZE).t()
+
+    return Outside(net(), loss, lambda: {"kept": kept.t().reshape(-1)}, write)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -270,6 +271,70 @@ def test_a_report_that_grows_is_no_matter() -> None:
 
     assert captured(loss).program.text() == captured(usual).program.text()
     assert history == []
+
+
+def replaced_on_real_values() -> Loss:
+    state = {"bias": torch.zeros(3)}
+
+    def loss(module: nn.Module, given: Mapping[str, Tensor]) -> Tensor:
+        scores = module(given["x"])
+        if not scores.is_meta:
+            state["bias"] = state["bias"] + 1
+        return F.cross_entropy(scores + state["bias"], given["y"])
+
+    return loss
+
+
+def changed_on_real_values() -> Loss:
+    bias = torch.zeros(3)
+
+    def loss(module: nn.Module, given: Mapping[str, Tensor]) -> Tensor:
+        scores = module(given["x"])
+        if not scores.is_meta:
+            bias.add_(1)
+        return F.cross_entropy(scores + 0 * bias, given["y"])
+
+    return loss
+
+
+@pytest.mark.parametrize("make", [replaced_on_real_values, changed_on_real_values])
+def test_a_change_that_only_real_values_bring_is_seen(
+    make: Callable[[], Loss], tmp_path: Path
+) -> None:
+    """PROGRAM 5.9: the comparison of the first step runs the loss in torch."""
+    data = {k: v.numpy() for k, v in batch(8).items()}
+    with pytest.raises(UsageError, match=r"in a call on real values|that no program sees"):
+        captured(make()).save_job(tmp_path / "job", data, steps=2)
+
+
+def test_a_step_with_several_optimizers_keeps_an_average(tmp_path: Path) -> None:
+    """The average reads the parameters after the first update, as the loop does."""
+    module = Two()
+    mean = copy.deepcopy(module.one)
+
+    def step(m: nn.Module, given: Mapping[str, Tensor], update: Any) -> Tensor:
+        first = usual(m.one, given)
+        update("one", first)
+        with torch.no_grad():
+            for slow, fast in zip(mean.parameters(), m.one.parameters(), strict=True):
+                slow.mul_(0.5).add_(fast, alpha=0.5)
+        second = F.mse_loss(m.two(given["x"]), mean(given["x"]).detach())
+        update("two", second)
+        return first + second
+
+    optimizers = {"one": tallystick.SGD(0.1), "two": tallystick.SGD(0.1)}
+    taken = tallystick.capture(module, step, batch(), optimizers)
+    data = {k: v.numpy() for k, v in batch().items()}
+    job = taken.save_job(tmp_path / "job", data, steps=1)
+    assert "first step" not in job.about
+    tallystick.train(job, tmp_path / "run", progress=False)
+    store = RunStore(tmp_path / "run")
+    found = store.load_state(job, 1, read_claim(store, job, None).roots[1]).slots
+    for name, before in mean.named_parameters():
+        after = 0.5 * before.detach().numpy() + 0.5 * found[f"param.one.{name}"]
+        own = found[f"buffer.outside.mean.{name}"]
+        np.testing.assert_allclose(own, after, rtol=1e-5, atol=1e-7, err_msg=name)
+        assert own.tobytes() != before.detach().numpy().tobytes()
 
 
 # -- what stays a constant, and what is one slot ---------------------------------------------------

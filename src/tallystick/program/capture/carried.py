@@ -46,9 +46,11 @@ class Slot:
         for kept, seen in placed:
             found = {id(now): now for now in (spot.now() for spot in kept.spots)}
             values = list(found.values()) or [seen]
-            if len(self.members) > 1:
+            if len(self.members) > 1 or kept.tensor is not self.tensor:
                 if values != [seen]:
-                    raise kept.refusal("sees the memory of another one, and is replaced", CLONE)
+                    raise kept.refusal(
+                        "is part of a memory that changes in place, and is replaced", CLONE
+                    )
                 continue
             if len(values) > 1:
                 raise kept.refusal(
@@ -182,6 +184,16 @@ class Carried:
                         f"changes in the program {name}, and {others_name} reads its first value",
                         "Make it a buffer of the module (register_buffer).",
                     )
+
+    def refuse_replaced(self) -> None:
+        """Raises UsageError where a call on real values has put another tensor in the place of one
+        that is no slot."""
+        for kept in self.outside.kept:
+            if kept not in self.kept and any(s.now() is not kept.tensor for s in kept.spots):
+                raise kept.refusal(
+                    "is replaced in a call on real values, and in no trace",
+                    "Replace it at every call, by torch's operators, or at none.",
+                )
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
         """The values of a state where the code keeps them."""

@@ -213,8 +213,7 @@ class Constants:
         known: list[Any],
     ) -> Any:
         if func in INDEXES:
-            index = (replaced(a, self._position) for a in args[1:2])
-            args = (args[0], *index, *args[2:])
+            args = (args[0], *(self._positions(a) for a in args[1:2]), *args[2:])
         tensors = sum(isinstance(v, Tensor) for v in leaves)
         if len(real) == tensors and not known and not any(t.requires_grad for t in real):
             done, result = self._at_once(func, run, args, kwargs, real)
@@ -262,13 +261,22 @@ class Constants:
 
         return [change(v) for v in leaves], tuple(replaced(a, change) for a in args)
 
-    @staticmethod
-    def _position(value: Any) -> Any:
-        """A 0-d integer of an index as Python's: torch would read it too."""
-        if has_content(value) and value.dim() == 0 and value.dtype in _EXACT[1:]:
+    def _positions(self, index: Any) -> Any:
+        """An index with Python's integers for 0-d ones, and for those that bound its slices: torch
+        would read them too. Those of the state stay."""
+
+        def number(value: Any, axes: int = 0) -> Any:
+            whole = has_content(value) and value.dtype in _EXACT[1:] and value.dim() <= axes
+            if not whole or value.numel() != 1 or self.stand_ins.of(value) is not None:
+                return value
             with untraced():
                 return int(value)
-        return value
+
+        if isinstance(index, tuple) and not isinstance(index, torch.Size):
+            return tuple(self._positions(part) for part in index)
+        if isinstance(index, slice):
+            return slice(*(number(v, 8) for v in (index.start, index.stop, index.step)))
+        return replaced(index, number)
 
     def _at_once(
         self, func: Any, run: Callable[..., Any], args: Any, kwargs: Any, real: list[Tensor]

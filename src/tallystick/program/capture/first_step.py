@@ -30,6 +30,7 @@ from tallystick.numerics.contracts import Contract, find_contract
 from tallystick.program.capture.first_update import Stepped, Update, compare_updates
 from tallystick.program.capture.micro import MicroBatches, cut
 from tallystick.program.capture.micro_torch import torch_micro_steps
+from tallystick.program.capture.outside import KeptError
 from tallystick.program.capture.plain import uncompiled
 from tallystick.program.capture.torch_step import Inputs, Results, gradient_name, torch_step
 from tallystick.program.capture.trace import Request
@@ -102,6 +103,8 @@ class FirstStep:
         try:
             exact = self._torchs(torch.float64, inputs)
             single = self._torchs(torch.float32, inputs)
+        except KeptError:
+            raise
         except TallystickError as error:
             return f"the module does not run in float64: {error.message}"
         except (RuntimeError, TypeError, ValueError, LookupError, AttributeError) as error:

@@ -19,9 +19,11 @@ def seen_as(made: Tensor, view: Tensor) -> Tensor:
     flat = made.detach().reshape(-1)
     if view.numel() == flat.numel() and view.is_contiguous():
         return flat.view(view.shape)
-    if view.is_contiguous():
+    order = sorted(range(view.dim()), key=lambda axis: -view.stride()[axis])
+    if view.permute(order).is_contiguous():  # a run of elements, with its axes in some order
         start = view.storage_offset()
-        return flat[start : start + view.numel()].view(view.shape)
+        run = flat[start : start + view.numel()].view(view.permute(order).shape)
+        return run.permute([order.index(axis) for axis in range(view.dim())])
     return flat.as_strided(view.shape, view.stride(), view.storage_offset())
 
 

@@ -270,6 +270,8 @@ def torch_step(
                 after |= {k: parameters[k] for k in request.changed}
                 after |= placing.after()
             request.outside.refuse_changed()
+            if dtype == torch.float32:  # in float64 a `.to(x.dtype)` makes another one
+                request.outside.refuse_replaced()
     finally:
         request.outside.outside.put_back()
         for handle in handles:
