@@ -160,6 +160,18 @@ def test_validation_does_not_read_the_step_but_a_loss_may_know_its_mode(tmp_path
         signed(annealed, tmp_path / "b")
 
 
+def test_a_job_that_decides_by_the_step_goes_on_to_no_other_steps(tmp_path: Path) -> None:
+    """Its turns would begin anew, and its table has no later number."""
+    for loss, match in ((late, "decides by the number of the step"), (annealed, "numbers of at.0")):
+        module, out = Net().train(), tmp_path / match[:5]
+        tallystick.fit(
+            module, loss, loader(), torch.optim.SGD(module.parameters(), lr=RATE),
+            out=out, steps=18, progress=False,
+        )  # fmt: skip
+        with pytest.raises(UsageError, match=match):
+            tallystick.continue_run(out / "run", out / "more", 6)
+
+
 # -- Lightning -------------------------------------------------------------------------------------
 class Counted:
     """A training step that reads all of Lightning's numbers."""

@@ -24,6 +24,7 @@ from tallystick.job.job import JOB_DIRECTORY, MANIFEST, Job
 from tallystick.job.job_file import load_job
 from tallystick.job.parts import STEP
 from tallystick.job.save import save_job
+from tallystick.job.scalars import BY_STEP
 from tallystick.job.several import Held, save_several
 from tallystick.numerics.contracts import ORDERED_1
 from tallystick.program.capture.api import CapturedStep, Preparation, capture_eval
@@ -38,6 +39,7 @@ from tallystick.trainer.groups import prepared_group
 from tallystick.trainer.weights import load_weights
 
 JOB, RUN = "job", "run"
+_BY_STEP = "as the loss decides by the number of the step, for the {} steps of this job"
 _VALIDATES = "a pass of validation is no step of the training"
 
 
@@ -112,6 +114,7 @@ class Course:
             "order": self.order,
             "epoch_end": self.taken,
             "schedules": self.schedules,
+            "about": {BY_STEP: _BY_STEP.format(self.steps)} if found.decides else None,
             "compare_first_step": compare_first_step,
             "overwrite": overwrite,
         }

@@ -31,11 +31,13 @@ _MOST_WHOLE = 1 << 24  # integers go through binary32
 class StepPrograms:
     """The captured steps, in the order of their first training steps, and which step is whose.
 
-    The comparison of each with its module (PROGRAM 5.9) is of its first training step.
+    The comparison of each with its module (PROGRAM 5.9) is of its first training step. `decides`
+    says that the loss asked for a number of the step: then a later step may have another program.
     """
 
     programs: tuple[CapturedStep, ...]
     of_steps: tuple[int, ...]
+    decides: bool
 
     def first(self, program: int) -> int:
         """The first training step of a program."""
@@ -183,7 +185,8 @@ class _Exploration:
             step = form.step(group.paths[0].request, traced)
             read = {n: tables[n] for n in step.program.scalar_names if n in tables}
             captured.append(replace(step, scalars=step.scalars | read))
-        found = StepPrograms(tuple(captured), tuple(of_steps))
+        decides = any(_conditions(p.traced) for group in self.groups for p in group.paths)
+        found = StepPrograms(tuple(captured), tuple(of_steps), decides)
         _check_trained(found)
         return found
 
