@@ -40,17 +40,18 @@ from tallystick.trainer.weights import load_weights
 
 JOB, RUN = "job", "run"
 _BY_STEP = "as the loss decides by the number of the step, for the {} steps of this job"
-_VALIDATES = "a pass of validation is no step of the training"
 
 
 @dataclass(frozen=True)
 class Validation:
-    """Held-out records, their loss, and when it is taken: after each `every` training steps."""
+    """Held-out records, their loss, and when it is taken: after each `every` training steps. The
+    loss gets the `numbers` of the pass, and is the same in all of them."""
 
     loss: Callable[..., Any]
     records: Mapping[str, Array]
     batch_size: int
     every: int
+    numbers: Steps
     rule: StopRule = field(default_factory=StopRule)
 
     @property
@@ -75,6 +76,7 @@ class Course:
     optimizer: Any
     batch_size: int
     steps: int
+    numbers: Steps
     schedules: Any = None
     clip_norm: float | None = None
     clip_value: float | None = None
@@ -87,7 +89,6 @@ class Course:
     seed: int = 0
     order_seed: int | None = None
     contract: str = ORDERED_1
-    numbers: Steps | None = None
 
     @property
     def record_count(self) -> int:
@@ -162,25 +163,24 @@ class Course:
         return 1 if ends and len(self._sizes()) > 1 else 0
 
     def _programs(self) -> StepPrograms:
-        held, numbers = self.validation, self.numbers or Steps(self.steps, {})
+        held = self.validation
         passes = 0 if held is None else 3 if held.count % held.batch_size else 2
         return captured_by_step(
             [self._prepared(size) for size in self._sizes()],
-            numbers,
+            self.numbers,
             form_of=self._form_of,
             most=MOST_PROGRAMS - passes,
         )
 
     def _held(self) -> Held | None:
-        held, numbers = self.validation, self.numbers or Steps(self.steps, {})
+        held = self.validation
         if held is None:
             return None
 
         def captured(size: int) -> Program:
             example = _example(held.records, size)
-            at = numbers.without(_VALIDATES)
             return capture_eval(
-                self.module, held.loss, example, self.contract, committed=True, at=at
+                self.module, held.loss, example, self.contract, committed=True, passes=held.numbers
             )
 
         left = held.count % held.batch_size
