@@ -1,4 +1,4 @@
-"""A validation loss that reads the number of the step: one program for all passes (PROGRAM 5.21)."""
+"""One program of a validation loss for all passes, whose numbers differ (PROGRAM 5.21)."""
 
 from __future__ import annotations
 
