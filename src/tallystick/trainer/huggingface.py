@@ -30,12 +30,11 @@ from tallystick.disk.regular import present, same_file
 from tallystick.errors import UsageError
 from tallystick.job.job import Job
 from tallystick.numerics.contracts import ORDERED_1
-from tallystick.program.capture.stock_schedules import rates_of
 from tallystick.program.validation import StopRule
 from tallystick.run.show.summary import RunSummary
 from tallystick.trainer.arguments import check_arguments, check_methods
 from tallystick.trainer.course import JOB, RUN, Course, Validation, carry_out, job_of
-from tallystick.trainer.listening import Calls
+from tallystick.trainer.listening import Calls, show_rates
 from tallystick.trainer.loop import updates_of
 from tallystick.trainer.numbers import Epochs
 from tallystick.trainer.records import collated
@@ -344,9 +343,10 @@ class Trainer(_Base):  # type: ignore[misc]
         rule = self._rule()  # before the data are read
         own = self.optimizer is None, self.lr_scheduler is None
         course = self.course()
-        rates = rates_of(self.lr_scheduler, course.steps)
         watch = Watch(self, self._beside_the_model())
-        calls = Calls(self, rates, course.epoch_steps, str(out / RUN), watch)
+        calls = Calls(self, course.epoch_steps, str(out / RUN), watch)
+        # The caller's optimizer and scheduler get their own rates back: they are the next job's.
+        rates = [group["lr"] for group in self.optimizer.param_groups]
         handler = self.callback_handler
         handler.model, handler.optimizer = self.model, self.optimizer
         handler.lr_scheduler = self.lr_scheduler
@@ -355,6 +355,7 @@ class Trainer(_Base):  # type: ignore[misc]
         handler.callbacks = [c for c in every if not isinstance(c, EarlyStoppingCallback)]
         began = time.monotonic()
         try:
+            calls.tell("on_train_begin")
             self.run = carry_out(
                 course,
                 out,
@@ -370,6 +371,7 @@ class Trainer(_Base):  # type: ignore[misc]
             return self._ended(calls, time.monotonic() - began)
         finally:
             handler.callbacks = every
+            show_rates(self, rates)
             self._forget(*own)
 
     def _beside_the_model(self) -> list[str]:

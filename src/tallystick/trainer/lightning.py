@@ -18,6 +18,7 @@ from tallystick.api import PathLike, PrivateKey
 from tallystick.cli.output import note
 from tallystick.errors import UsageError
 from tallystick.numerics.contracts import ORDERED_1
+from tallystick.program.capture.plain import original
 from tallystick.program.capture.source import here
 from tallystick.program.validation import StopRule
 from tallystick.run.execute.listener import Listener
@@ -245,6 +246,7 @@ def fit_lightning(
     those of `tallystick.fit`, and so are the errors: UsageError, by name, for what no job can
     honour.
     """
+    module = original(module)  # hooks are read from its class, and `self.log` is its own
     _check(module)
     if datamodule is not None:
         if train_dataloaders is not None or val_dataloaders is not None:

@@ -1,12 +1,13 @@
 """transformers' callbacks beside a run: what they hear, and what they may not do.
 
-They hear the numbers of each step and each pass of validation, after the step. Before an event the
-optimizer's groups have the job's own rates, as transformers' loop would show them. `model` has the
-first weights until the run has ended. A change of what decides numbers ends the run, by name.
+They hear the numbers of each step and each pass of validation, after the step, and see the job's
+rates of that step, in the log, in the optimizer's groups and in the scheduler, none of which takes
+a step here. They do not see weights: `model` has the first ones until the run has ended. A change
+of what decides numbers ends the run, by name.
 
-After a resume they hear `on_train_begin` with `global_step` and `epoch` of the state from which the
-run goes on, then the steps from there; steps that the journal knows already are heard again. The
-history of the log begins anew.
+`on_train_begin` comes before the job is made, which takes over what it changes. After a resume they
+hear it again, at step 0, and then the steps after the state from which the run goes on: also those
+that the journal knows already. The history of the log begins anew.
 """
 
 from __future__ import annotations
@@ -32,17 +33,32 @@ class _Catches(TrainerCallback):
         self.logs.append(logs)
 
 
+def rate_names(job: Job, groups: int) -> list[str]:
+    """The scalars of `job` that are the rates of an optimizer's groups, in their order."""
+    width = len(str(groups - 1))
+    names = ["lr"] if groups == 1 else [f"lr.{i:0{width}d}" for i in range(groups)]
+    return names if set(names) <= set(job.scalars) else []
+
+
+def show_rates(trainer: Any, rates: Sequence[float]) -> None:
+    """Let callbacks find the rates of the optimizer's groups where transformers has them."""
+    if rates:
+        for group, rate in zip(trainer.optimizer.param_groups, rates, strict=True):
+            group["lr"] = rate
+        trainer.lr_scheduler._last_lr = list(rates)
+
+
 class Calls:
     """A `Listener` that calls the callbacks of `trainer` as its own loop would.
 
-    `rates` has the learning rates of each training step, by group; `epoch` the updates of an epoch.
+    `epoch` is the number of updates of one.
     """
 
-    def __init__(
-        self, trainer: Any, rates: Sequence[Sequence[float]], epoch: int, out: str, watch: Watch
-    ) -> None:
-        self._trainer, self._rates, self._epoch, self._out = trainer, rates, epoch, out
+    def __init__(self, trainer: Any, epoch: int, out: str, watch: Watch) -> None:
+        self._trainer, self._epoch, self._out = trainer, epoch, out
         self._watch = watch
+        self._rate_names: list[str] = []
+        self._rates: list[float] = []  # of the last step, for each group of the optimizer
         self._job: Job | None = None
         self._window: list[float] = []
         self._told: set[tuple[str, str]] = set()
@@ -54,17 +70,16 @@ class Calls:
 
     def begin(self, job: Job, start: int) -> None:
         self._job = job
+        self._rate_names = rate_names(job, len(self._trainer.optimizer.param_groups))
         state = self._trainer.state
         state.global_step = trained(job.commitment.timetable, start)
         state.epoch = state.global_step / self._epoch
-        self._show_rates()
-        self.tell("on_train_begin")
 
     def step(self, step: int, loss: float, seconds: float) -> None:
         assert self._job is not None
         timetable = self._job.commitment.timetable
         if trains(timetable, step):
-            self._trained(loss)
+            self._trained(step, loss)
         elif decides(timetable, step):
             self._validated(loss)
 
@@ -72,8 +87,11 @@ class Calls:
         self._validated(loss)
 
     # -- what the callbacks hear -------------------------------------------------------------------
-    def _trained(self, loss: float) -> None:
+    def _trained(self, step: int, loss: float) -> None:
         trainer, state = self._trainer, self._trainer.state
+        assert self._job is not None
+        self._rates = [self._job.terms.scalar(name, step) for name in self._rate_names]
+        show_rates(trainer, self._rates)
         if not self._in_epoch:
             self.tell("on_epoch_begin")
             self._in_epoch = True
@@ -82,7 +100,6 @@ class Calls:
         before = int((state.global_step - 1) / self._epoch)
         state.epoch = state.global_step / self._epoch
         self._window.append(loss)
-        self._show_rates()
         self.tell("on_step_end")
         if int(state.epoch) > before:
             self.tell("on_epoch_end")
@@ -90,16 +107,11 @@ class Calls:
         if trainer.control.should_log:
             self._log()
 
-    def _show_rates(self) -> None:
-        """The rates of the step that comes next, in the groups of the optimizer."""
-        for group, rates in zip(self._trainer.optimizer.param_groups, self._rates, strict=True):
-            group["lr"] = rates[min(self._trainer.state.global_step, len(rates) - 1)]
-
     def _log(self) -> None:
-        state, window = self._trainer.state, self._window
-        rates = self._rates[0]
-        rate = rates[min(state.global_step, len(rates)) - 1]
-        self._logged({"loss": sum(window) / len(window), "learning_rate": rate})
+        window, told = self._window, {}
+        if self._rates:  # whatever a callback has written into the optimizer's groups
+            told["learning_rate"] = self._rates[0]
+        self._logged({"loss": sum(window) / len(window), **told})
         self._window = []
 
     def _logged(self, logs: dict[str, float]) -> None:
@@ -132,7 +144,7 @@ class Calls:
         try:
             for callback in every:
                 handler.callbacks = [callback]
-                own = is_own(callback)
+                own = is_own(callback) and self._job is not None
                 before = self._watch.look() if own else {}
                 heard = getattr(handler, event)(
                     trainer.args, trainer.state, trainer.control, *given

@@ -86,7 +86,7 @@ def continue_run(
             "Train a job of all the steps from the beginning.",
         )
     stopped = STOP_SLOT in state.slots and bool(state.slots[STOP_SLOT])
-    timetable = _later(job, claim.last_step)
+    timetable = c.timetable.after(claim.last_step)
     scalars = _scalars(job, timetable, timetable.training_steps(steps), schedules or {})
     proof = prove_continuation(state.digests(), state.loss_chain, state.log_chain)
     commitment = JobCommitment2(
@@ -110,17 +110,6 @@ def continue_run(
         made = replace(made, recipe=None)  # the recipe gives neither this state nor these tables
         _write(job, made, state, proved)
     return load_job(directory)
-
-
-def _later(job: Job, done: int) -> Timetable:
-    """The timetable whose programs go on where the run ended."""
-    timetable = job.commitment.timetable
-    if done % timetable.cycle:
-        raise UsageError(
-            f"The run ended inside of a turn, after {done} of its steps.",
-            "Only a run that ends after a whole cycle of training and validation is continued.",
-        )
-    return timetable.after(done)
 
 
 def _scalars(
