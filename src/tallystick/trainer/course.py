@@ -25,6 +25,7 @@ from tallystick.job.job import JOB_DIRECTORY, MANIFEST, Job
 from tallystick.job.job_file import load_job
 from tallystick.job.parts import STEP
 from tallystick.job.save import save_job
+from tallystick.job.scalars import BY_STEP
 from tallystick.job.several import Held, save_several
 from tallystick.numerics.contracts import ORDERED_1
 from tallystick.program.capture.api import CapturedStep, Preparation, capture_eval
@@ -39,17 +40,19 @@ from tallystick.trainer.groups import prepared_group
 from tallystick.trainer.weights import load_weights
 
 JOB, RUN = "job", "run"
-_VALIDATES = "a pass of validation is no step of the training"
+_BY_STEP = "as the loss decides by the number of the step, for the {} steps of this job"
 
 
 @dataclass(frozen=True)
 class Validation:
-    """Held-out records, their loss, and when it is taken: after each `every` training steps."""
+    """Held-out records, their loss, and when it is taken: after each `every` training steps. The
+    loss gets the `numbers` of the pass, and is the same in all of them."""
 
     loss: Callable[..., Any]
     records: Mapping[str, Array]
     batch_size: int
     every: int
+    numbers: Steps
     rule: StopRule = field(default_factory=StopRule)
 
     @property
@@ -74,6 +77,7 @@ class Course:
     optimizer: Any
     batch_size: int
     steps: int
+    numbers: Steps
     schedules: Any = None
     clip_norm: float | None = None
     clip_value: float | None = None
@@ -86,7 +90,6 @@ class Course:
     seed: int = 0
     order_seed: int | None = None
     contract: str = ORDERED_1
-    numbers: Steps | None = None
 
     @property
     def record_count(self) -> int:
@@ -113,6 +116,7 @@ class Course:
             "order": self.order,
             "epoch_end": self.taken,
             "schedules": self.schedules,
+            "about": {BY_STEP: _BY_STEP.format(self.steps)} if found.decides else None,
             "compare_first_step": compare_first_step,
             "overwrite": overwrite,
         }
@@ -162,26 +166,25 @@ class Course:
     @cached_property
     def programs(self) -> StepPrograms:
         """The programs of the training steps. Raises the errors of `capture`."""
-        held, numbers = self.validation, self.numbers or Steps(self.steps, {})
+        held = self.validation
         passes = 0 if held is None else 3 if held.count % held.batch_size else 2
         return captured_by_step(
             [self._prepared(size) for size in self._sizes()],
-            numbers,
+            self.numbers,
             form_of=self._form_of,
             most=MOST_PROGRAMS - passes,
         )
 
     def _held(self) -> Held | None:
-        held, numbers = self.validation, self.numbers or Steps(self.steps, {})
+        held = self.validation
         if held is None:
             return None
 
         def captured(size: int) -> Program:
             example = _example(held.records, size)
-            at = numbers.without(_VALIDATES)
             return capture_eval(
-                self.module, held.loss, example, self.contract, committed=True, at=at,
-                step=self.programs.programs[0],
+                self.module, held.loss, example, self.contract, committed=True,
+                passes=held.numbers, step=self.programs.programs[0],
             )  # fmt: skip
 
         left = held.count % held.batch_size

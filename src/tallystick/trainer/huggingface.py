@@ -273,6 +273,7 @@ class Trainer(_Base):  # type: ignore[misc]
             self.optimizer,
             self._batch_size,
             steps,
+            self._counts(steps, count).fractions(),
             schedules=self.lr_scheduler,
             clip_norm=args.max_grad_norm or None,
             micro_batches=args.gradient_accumulation_steps,
@@ -283,12 +284,12 @@ class Trainer(_Base):  # type: ignore[misc]
             seed=args.seed,
             order_seed=args.data_seed,
             contract=self._contract,
-            numbers=Epochs(
-                steps,
-                math.ceil(self._taken(count) / args.train_batch_size),
-                args.gradient_accumulation_steps,
-            ).fractions(),
         )
+
+    def _counts(self, steps: int, records: int) -> Epochs:
+        args = self.args
+        batches = math.ceil(self._taken(records) / args.train_batch_size)
+        return Epochs(steps, batches, args.gradient_accumulation_steps)
 
     def _validation(self, held: dict[str, Array], count: int) -> Validation:
         records = len(next(iter(held.values())))
@@ -297,7 +298,8 @@ class Trainer(_Base):  # type: ignore[misc]
         every = self._updates(count) if by_epoch else int(self.state.eval_steps)
         if self.compute_metrics is not None:
             note("compute_metrics is for evaluate(); validation during training takes the loss.")
-        return Validation(self._loss, held, size, every, self._rule())
+        numbers = self._counts(self.state.max_steps, count).fractions_in_passes(every)
+        return Validation(self._loss, held, size, every, numbers, self._rule())
 
     def _start_state(self, steps: int, records: int) -> None:
         """The state that callbacks see, as transformers' own loop begins it."""

@@ -278,6 +278,12 @@ def fit_lightning(
     def attach(at: Any) -> _AsTrainer:
         return _AsTrainer(at, max_epochs, max_steps)
 
+    def validating(at: Any) -> _AsTrainer:
+        found = _AsTrainer(at, max_epochs, max_steps)
+        # A pass is of the epoch whose update was the last one.
+        found.current_epoch = (at.step - 1) // -(-at.batches // accumulate_grad_batches)
+        return found
+
     clip = gradient_clip_val or None
     return fit(
         module,
@@ -294,7 +300,7 @@ def fit_lightning(
         clip_norm=clip if gradient_clip_algorithm == "norm" else None,
         clip_value=clip if gradient_clip_algorithm == "value" else None,
         validation=val_dataloaders,
-        validation_loss=_step(module, "validation_step", monitor, attach),
+        validation_loss=_step(module, "validation_step", monitor, validating),
         evaluate_every=val_check_interval,
         stop=stop,
         best=best,

@@ -243,6 +243,7 @@ def fit(
         raise UsageError("stop and best need validation.", "Pass validation=...")
     records = source.records(seed, frozen_collator, held)
     seen = source.seen_by(loss)
+    counts = Epochs(total, math.ceil(source.epoch_records / source.batch_size), accumulate)
     course = Course(
         module,
         seen,
@@ -250,6 +251,7 @@ def fit(
         optimizer,
         size,
         total,
+        counts.whole(),
         schedules=schedules,
         clip_norm=clip_norm,
         clip_value=clip_value,
@@ -264,13 +266,11 @@ def fit(
             {name: a[count:] for name, a in records.items()},
             min(held.batch_size, len(held.dataset)),
             evaluate_every or epoch,
+            counts.passes(evaluate_every or epoch),
             stop or StopRule(),
         ),
         seed=seed,
         contract=contract,
-        numbers=Epochs(
-            total, math.ceil(source.epoch_records / source.batch_size), accumulate
-        ).whole(),
     )
     return carry_out(
         course,

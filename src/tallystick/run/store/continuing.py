@@ -28,7 +28,7 @@ from tallystick.job.job import (
     Job,
 )
 from tallystick.job.job_file import job_manifest, load_job
-from tallystick.job.scalars import DERIVED
+from tallystick.job.scalars import BY_STEP, DERIVED
 from tallystick.kernels.environment import exact_environment
 from tallystick.numerics.contracts import parse_contract
 from tallystick.program.state import State
@@ -78,6 +78,12 @@ def continue_run(
         raise UsageError(
             "The run ended with a loss that is not finite, and its next one would be so too.",
             "Train again from an earlier state, or with other settings.",
+        )
+    if BY_STEP in job.about:
+        raise UsageError(
+            "The job's loss decides by the number of the step (PROGRAM 5.21), and the job knows "
+            "its own steps only.",
+            "Train a job of all the steps from the beginning.",
         )
     stopped = STOP_SLOT in state.slots and bool(state.slots[STOP_SLOT])
     timetable = c.timetable.after(claim.last_step)
