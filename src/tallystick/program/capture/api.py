@@ -364,7 +364,6 @@ def _capture_without_step(
         evaluated = _Evaluated(Model.of(module), run, meta_batch(batch), collect, known)
     at = None if passes is None else at_every_pass(evaluated, passes)
     request, traced = evaluated.traced(evaluated.request(at))
-    model = evaluated.model.carrying(request.outside)
     if traced.changed and not may_change:
         raise UsageError(
             f"The validation loss changes the parameter {min(traced.changed)}, and a pass of "
@@ -372,7 +371,8 @@ def _capture_without_step(
             "Give a validation loss that only computes (validation_loss=...).",
         )
     b = Builder(contract)
-    state = declare(b, evaluated.model, {}, evaluated.batch)
+    model = evaluated.model.carrying(request.outside)
+    state = declare(b, model, {}, evaluated.batch)
     outputs = lower(b, traced, state)
     kept = {name: v for name, v in outputs.items() if not name.startswith(("buffer.", "param."))}
     return _finish(b, kept)
