@@ -52,7 +52,7 @@ def _guarded(stream: TextIO | None, descriptor: int) -> TextIO:
     outlet = _Outlet(descriptor, OSError(errno.EBADF, "it is closed") if stream is None else None)
     direct = isinstance(stream, io.TextIOWrapper) and stream.write_through
     return io.TextIOWrapper(
-        outlet if direct else io.BufferedWriter(outlet),  # type: ignore[arg-type]
+        outlet if direct else io.BufferedWriter(outlet),
         encoding="utf-8" if stream is None else stream.encoding,
         errors="backslashreplace" if stream is None else stream.errors,
         line_buffering=descriptor == 2 or (stream is not None and stream.isatty()),
