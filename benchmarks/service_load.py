@@ -33,7 +33,7 @@ from tallystick.job.job import Job
 from tallystick.job.recipes import new_job
 from tallystick.run.execute.trainer import Options, train_job
 from tallystick.service.client import PartyClient
-from tallystick.service.driver import Driver, wall_clock
+from tallystick.service.driver import Driver, session_clock
 
 FLOOD_ADDRESS = "127.0.0.2"
 FLOOD_WORKERS = 48
@@ -90,7 +90,9 @@ async def session(job: Job, key: PrivateKey, honest: str, cheat: str) -> tuple[b
     async with PartyClient(honest) as first, PartyClient(cheat) as second:
         keys = [(await link.card()).key for link in (first, second)]
         allowed = tuple(sorted(keys, key=lambda k: k.raw))
-        found = Rules(**{**rules.__dict__, "allowed": allowed, "sealing": wall_clock() + 600_000})
+        found = Rules(
+            **{**rules.__dict__, "allowed": allowed, "sealing": session_clock() + 600_000}
+        )
         driver = Driver(job.terms, key, [], [first, second], found)
         await driver.run()
     state = driver.arbiter.session
