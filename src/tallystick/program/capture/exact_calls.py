@@ -147,7 +147,7 @@ def by_positions(func: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
     if op_name(func) not in _INDEXED:
         return args
     is_sum = len(args) > 3 and args[3]
-    if len(args) > 2 and not is_sum and sum(i is not None for i in args[1]) == 1:
+    if len(args) > 2 and args[2].numel() and not is_sum and len(args[1]) == 1:
         return args
     indices: list[Any] = []
     for index in args[1]:
