@@ -53,6 +53,11 @@ class Served:
         self.url = self.process.stdout.readline().split()[1]
         self.port = int(self.url.rpartition(":")[2])
 
+    async def learn_key(self) -> None:
+        """Ask the server for its party's key."""
+        async with PartyClient(self.url) as link:
+            self.key = (await link.card()).key
+
     def memory(self, name: str) -> float:
         """MiB of the process: VmRSS now, VmHWM at most so far."""
         text = Path(f"/proc/{self.process.pid}/status").read_text()
@@ -90,9 +95,7 @@ async def session(job: Job, key: PrivateKey, honest: str, cheat: str) -> tuple[b
     async with PartyClient(honest) as first, PartyClient(cheat) as second:
         keys = [(await link.card()).key for link in (first, second)]
         allowed = tuple(sorted(keys, key=lambda k: k.raw))
-        found = Rules(
-            **{**rules.__dict__, "allowed": allowed, "sealing": session_clock() + 600_000}
-        )
+        found = Rules(**{**rules.__dict__, "allowed": allowed, "sealing": session_clock() + 600_000})
         driver = Driver(job.terms, key, [], [first, second], found)
         await driver.run()
     state = driver.arbiter.session
