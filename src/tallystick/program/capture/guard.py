@@ -127,6 +127,8 @@ class GuardedLowering(Lowering):
         # Gives the tensor of the trace that stands for a recorded number, or None: then the number
         # goes in as it is.
         self.place_number: Callable[[Use], Tensor | None] = lambda use: None
+        # Gives this trace's tensor for one that the model has kept of an earlier trace.
+        self.kept: Callable[[Any], Any] | None = None
         self.lines: list[tuple[int, int, str]] = []
         self.constants = Constants(rng, stand_ins)
         for factory in _FROM_DATA:
@@ -223,6 +225,9 @@ class GuardedLowering(Lowering):
             change = functools.partial(self._released, func)
             args = tuple(replaced(a, change) for a in args)
             kwargs = {k: replaced(v, change) for k, v in (kwargs or {}).items()}
+        if self.kept is not None:
+            args = tuple(replaced(a, self.kept) for a in args)
+            kwargs = {k: replaced(v, self.kept) for k, v in (kwargs or {}).items()}
         start = self.count() if self.count else 0
         if func in STAY and (args[0].is_meta or id(args[0]) in self.constants.stand_ins):
             return args[0]
@@ -293,8 +298,8 @@ def carry_hooks(real: Mapping[str, Tensor], placed: Mapping[str, Tensor]) -> Non
 class Placed:
     """The tensors in the parameters' places; the forward pass must leave them alone."""
 
-    def __init__(self, parameters: Mapping[str, Tensor]) -> None:
-        self.parameters = parameters
+    def __init__(self, parameters: Mapping[str, Tensor], trained: bool = True) -> None:
+        self.parameters, self.trained = parameters, trained
         self.before = {name: self._look(tensor) for name, tensor in parameters.items()}
 
     @staticmethod
@@ -310,7 +315,7 @@ class Placed:
                     "Make every parameter before capture, in the module's constructor.",
                 )
             storage, version, needs = self._look(found[name])
-            if needs != self.before[name][2]:
+            if self.trained and needs != self.before[name][2]:
                 raise UsageError(
                     f"The model {'un' if needs else ''}freezes the parameter {name} while it runs.",
                     "Set requires_grad before capture.",

@@ -9,6 +9,7 @@ not entered, and neither are the module's parameters and buffers, which are stat
 from __future__ import annotations
 
 import functools
+import logging
 import sys
 import types
 from collections import deque
@@ -43,7 +44,7 @@ class Place:
             return self.holder.cell_contents
         if self.kind == "item":
             return self.holder[self.key]
-        if self.kind == "attribute":
+        if self.kind in ("attribute", "class"):  # past any `__get__` of a descriptor
             return vars(self.holder)[self.key]
         return getattr(self.holder, self.key)
 
@@ -71,12 +72,12 @@ def _is_own(name: str) -> bool:
     return bool(file) and is_model(str(file))
 
 
-def _names(code: types.CodeType) -> set[str]:
+def names_in(code: types.CodeType) -> set[str]:
     """The names of globals and attributes in a function's code, and in functions inside of it."""
     found = set(code.co_names)
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
-            found |= _names(constant)
+            found |= names_in(constant)
     return found
 
 
@@ -85,6 +86,7 @@ class _Walk:
         self.seen: set[int] = set()
         self.kept: list[Any] = []  # no other object gets the identity of one that was seen
         self.queue: deque[tuple[Place, int]] = deque()
+        self.left: list[str] = []  # what the limits have cut off
 
     def from_(self, roots: Mapping[str, Any]) -> Iterator[tuple[Place, Any]]:
         holder = dict(roots)
@@ -100,11 +102,15 @@ class _Walk:
             if place.holder is not holder:
                 found += 1
                 yield place, value
-            if isinstance(value, _LEAVES) or id(value) in self.seen or depth >= DEPTH:
+            if isinstance(value, _LEAVES) or id(value) in self.seen:
+                continue
+            if depth >= DEPTH:
+                self.left.append(place.name)
                 continue
             self.seen.add(id(value))
             self.kept.append(value)
             self._enter(place.name, value, depth + 1)
+        self.left.extend(place.name for place, _ in self.queue)
 
     def _add(self, name: str, holder: Any, key: Any, kind: str, depth: int) -> None:
         self.queue.append((Place(name, holder, key, kind), depth))
@@ -133,7 +139,7 @@ class _Walk:
         elif isinstance(value, type):
             if _is_own(value.__module__):
                 self._class(value, depth)
-        elif isinstance(value, types.ModuleType):
+        elif isinstance(value, (types.ModuleType, logging.Manager)):
             return  # by the names of the code that uses it: `_function`
         else:
             self._attributes(name, value, depth)
@@ -211,7 +217,7 @@ class _Walk:
                 self._part(f"default {i} of {at}", part, depth)
         for key, part in (function.__kwdefaults__ or {}).items():
             self._part(f"default {key} of {at}", part, depth)
-        names = _names(code)
+        names = names_in(code)
         library = is_installed(code.co_filename)
         for key in sorted(names & set(function.__globals__)):
             part = function.__globals__[key]
@@ -231,9 +237,25 @@ class _Walk:
             self._enter(name, part, depth)
 
 
-def places_of(roots: Mapping[str, Any]) -> list[tuple[Place, Any]]:
-    """Every place that is reached from `roots` (an object by its name), with what is there now.
+@dataclass(frozen=True)
+class Reached:
+    """What is reached from some roots: places with what is there, objects, and what was left out.
 
-    At most `MOST_PLACES`, from the nearest outwards, and none deeper than `DEPTH`.
+    `left` names the places beyond `MOST_PLACES` and those at `DEPTH`, whose insides are not known.
     """
-    return list(_Walk().from_(roots))
+
+    places: list[tuple[Place, Any]]
+    objects: list[Any]
+    left: list[str]
+
+
+def reached_from(roots: Mapping[str, Any]) -> Reached:
+    """Everything that is reached from `roots` (an object by its name), the nearest first."""
+    walk = _Walk()
+    places = list(walk.from_(roots))
+    return Reached(places, walk.kept, walk.left)
+
+
+def places_of(roots: Mapping[str, Any]) -> list[tuple[Place, Any]]:
+    """The places of `reached_from`: at most `MOST_PLACES`, none deeper than `DEPTH`."""
+    return reached_from(roots).places

@@ -35,6 +35,16 @@ def is_installed(filename: str) -> bool:
 
 
 @lru_cache(maxsize=4096)
+def package_of(filename: str) -> str:
+    """The name of the installed package that `filename` belongs to, or nothing."""
+    for part in _INSTALLED:
+        _, found, after = filename.rpartition(part)
+        if found:
+            return after.partition(os.sep)[0].removesuffix(".py")
+    return ""
+
+
+@lru_cache(maxsize=4096)
 def line_of(filename: str, number: int) -> str:
     """`file:line`; the file from the working directory where it lies below."""
     with contextlib.suppress(ValueError):

@@ -19,8 +19,8 @@ from tallystick.program.capture.constants import replaced
 from tallystick.program.capture.functions import Lowering
 from tallystick.program.capture.guard import carry_hooks
 from tallystick.program.capture.model import loss_and_metrics
+from tallystick.program.capture.python_state import PythonState
 from tallystick.program.capture.recurrent import CELLS
-from tallystick.program.capture.settled import PythonState
 from tallystick.program.capture.trace import Body, Request, call_with, first_tensor
 from tallystick.program.capture.updates import Groups, Updates
 
@@ -231,7 +231,7 @@ def torch_step(
         if found is not None:
             outputs.append((path, found.detach()))
 
-    python = PythonState(module)
+    python = PythonState(module, request.run)
     real = dict(module.named_parameters()) | dict(module.named_buffers())
     stand_ins = {id(v): placed[f"module.{k}"] for k, v in real.items()}
     lowering = _Eager(inputs.rng, dtype, stand_ins)
@@ -264,6 +264,7 @@ def torch_step(
         for handle in handles:
             handle.remove()
         python.restore()
+        python.release()
     gradients = {k: g.detach().to(torch.float64).numpy() for k, g in found.items() if g is not None}
     kept = {k: v.detach().to(torch.float64).numpy() for k, v in after.items()}
     seen = [(path, y.to(torch.float64).numpy()) for path, y in outputs]

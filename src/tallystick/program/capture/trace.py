@@ -7,6 +7,7 @@ traces the graph again through functionalization. Both passes note the module of
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
@@ -23,7 +24,8 @@ from torch.nn.utils.stateless import _reparametrize_module
 
 from tallystick.errors import TallystickError, UsageError
 from tallystick.program.capture.batch import Batch
-from tallystick.program.capture.constants import has_content
+from tallystick.program.capture.constants import Constants, has_content
+from tallystick.program.capture.earlier import Earlier
 from tallystick.program.capture.explain import add_line, explained
 from tallystick.program.capture.guard import (
     GuardedLowering,
@@ -32,6 +34,7 @@ from tallystick.program.capture.guard import (
     check_buffers,
     refuse_around,
 )
+from tallystick.program.capture.liveness import reaches_results
 from tallystick.program.capture.questions import value_questions
 from tallystick.program.capture.recorder import Recorder
 from tallystick.program.capture.transformers_calls import traced_as_called
@@ -39,6 +42,18 @@ from tallystick.program.capture.updates import Groups, TracedUpdates, Updates
 
 META = torch.device("meta")
 BatchLoss = Callable[[nn.Module, dict[str, Tensor]], Any]
+
+
+@dataclass(frozen=True)
+class ChangedConstant:
+    """A tensor that stands in the trace as a constant and is changed in place there, at `place`.
+
+    `reaches` says whether the results depend on it.
+    """
+
+    tensor: Tensor
+    reaches: bool
+    place: str
 
 
 @dataclass
@@ -56,6 +71,8 @@ class Trace:
     lines: dict[str, str] = field(default_factory=dict)
     # The group of each update in the step, and the parameters that it changes.
     updates: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
+    # Tensors with content that the model changes in place.
+    changed: list[ChangedConstant] = field(default_factory=list, repr=False, compare=False)
     # The run itself, with its mutation, which a second one is compared with.
     run: Recorder | None = field(default=None, repr=False, compare=False)
 
@@ -187,6 +204,13 @@ class Request:
         return lambda module, batch: self.run(module, batch, update)
 
 
+Around = Callable[[Recorder], contextlib.AbstractContextManager[Any]]
+
+
+def _nothing_around(recorder: Recorder) -> contextlib.AbstractContextManager[Any]:
+    return contextlib.nullcontext()
+
+
 def _check_loss(loss: Tensor) -> None:
     if not loss.requires_grad:
         raise UsageError(
@@ -196,9 +220,16 @@ def _check_loss(loss: Tensor) -> None:
 
 
 def trace(
-    request: Request, collect: Callable[[Any], dict[str, Tensor]], before: Trace | None = None
+    request: Request,
+    collect: Callable[[Any], dict[str, Tensor]],
+    before: Trace | None = None,
+    earlier: Earlier | None = None,
+    around: Around = _nothing_around,
 ) -> Trace:
     """Trace `request` on meta tensors; the result is `before` where nothing differs from that.
+
+    `earlier` knows the tensors of the traces before, which the model may have kept, and gets this
+    one's. `around(recorder)` is entered while the model runs.
 
     `collect` turns the run's result into named tensors; with trained parameters one of them is
     `loss`. Outputs: those names, `grad.<name>`, and `buffer.<name>` for every buffer; with groups
@@ -214,6 +245,7 @@ def trace(
     sources |= {f"batch.{k}": v for k, v in request.batch.items()}
     sources["rng"] = torch.empty(2, dtype=torch.int64, device=META)
     updates: list[tuple[str, tuple[str, ...]]] = []
+    constants: list[Constants] = []
     recorder = Recorder(before.run if before else None)
     real: dict[str, Tensor] = {f"module.{k}": v for k, v in request.module.named_parameters()}
     real |= {f"module.{k}": v for k, v in request.module.named_buffers()}
@@ -229,12 +261,14 @@ def trace(
         # A clone, so that a mutated buffer is a new value and the input stays the old state.
         placed |= {f"module.{k}": given[f"buffer.{k}"].clone() for k in request.buffers}
         batch = Batch({k: given[f"batch.{k}"] for k in request.batch})
-        placed_parameters = Placed(parameters)
+        placed_parameters = Placed(parameters, bool(request.trained))
         carry_hooks(dict(request.module.named_parameters()), parameters)
         stand_ins = {id(real[k]): v for k, v in placed.items() if k in real}
         # A second run is only compared: the first one's places are told.
         lowering = GuardedLowering(given["rng"], stand_ins, None if before else recorder.count)
         lowering.table.update(value_questions())
+        if earlier is not None:
+            lowering.kept = functools.partial(earlier.again, recorder, lowering.rng)
         results: list[tuple[str, Tensor]] = []
         updating = None
         if request.groups is not None:
@@ -245,6 +279,7 @@ def trace(
             returned, present, buffers = call_with(body, placed, batch)
             (updating.placed if updating else placed_parameters).check(present)
             check_buffers(buffers, request.buffers)
+            constants[:] = [lowering.constants]
             outputs = {
                 k: lowering.constants.place(v) if has_content(v) else v
                 for k, v in collect(returned).items()
@@ -275,7 +310,10 @@ def trace(
     try:
         with _capture_settings(), torch.enable_grad(), traced_as_called(request.module):
             examples = list(sources.values())
-            recorder.run(step, examples)
+            with around(recorder):
+                recorder.run(step, examples)
+            if earlier is not None:
+                earlier.add(recorder)
             if before and recorder.repeats and (names, updates) == (before.outputs, before.updates):
                 return before
             graph = recorder.graph
@@ -286,6 +324,7 @@ def trace(
                 _origins(graph, spans),
                 _origins(graph, lines),
                 updates,
+                _changed(constants[0], recorder),
                 recorder,
             )
             return _without_mutation(result, examples)
@@ -296,6 +335,15 @@ def trace(
         raise
     except Exception as error:
         raise explained(error, request.batch) from error
+
+
+def _changed(constants: Constants, recorder: Recorder) -> list[ChangedConstant]:
+    found = []
+    for tensor, made, read, place in constants.changed():
+        at = list(recorder.graph.nodes).index(recorder.node_of(made))
+        reaches = read or reaches_results(recorder.graph, at, at + 1)
+        found.append(ChangedConstant(tensor, reaches, place))
+    return found
 
 
 def _mutates(graph: torch.fx.Graph) -> bool:
