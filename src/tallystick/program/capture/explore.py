@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import builtins
 import contextlib
-import io
-import logging
 import random
 import re
 import sys
@@ -19,7 +17,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from types import CodeType, FrameType
 from typing import Any
-from unittest import mock
 
 import numpy as np
 from torch import Tensor
@@ -31,6 +28,7 @@ from tallystick.program.capture.follow_marks import Answers, Reach, Site
 from tallystick.program.capture.liveness import reaches_results
 from tallystick.program.capture.looks import PLAIN, short
 from tallystick.program.capture.python_state import PythonState, changed
+from tallystick.program.capture.quiet import quiet
 from tallystick.program.capture.recorded import Expression, Use
 from tallystick.program.capture.recorder import Recorder
 from tallystick.program.capture.rewriting import Rewriting
@@ -48,17 +46,6 @@ _NEXT = (
     "state. Or pass it in the batch, or take it out of the step."
 )
 Turned = dict[tuple[Site, bool], int]
-
-
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """What the step prints and logs once more is not told."""
-    with (
-        mock.patch.object(logging.StreamHandler, "emit", lambda handler, record: None),
-        contextlib.redirect_stdout(io.StringIO()),
-        contextlib.redirect_stderr(io.StringIO()),
-    ):
-        yield
 
 
 class _Operations:

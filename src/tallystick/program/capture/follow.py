@@ -133,7 +133,7 @@ class Following(Calls):
             setattr(owner, name, value)
             self.unmark_place(owner, name)
             return
-        if self._is_torchs(owner, name, value.number):
+        if self._torch_may_read(owner, name, value.number):
             self.reach(expression, f"becomes the attribute {name} of {type(owner).__name__}")
         if self._sets_itself(type(owner), name):
             setattr(owner, name, value)
@@ -160,7 +160,7 @@ class Following(Calls):
         return any(code is not None and is_model(code.co_filename) for code in codes)
 
     @staticmethod
-    def _is_torchs(owner: Any, name: str, value: Any) -> bool:
+    def _torch_may_read(owner: Any, name: str, value: Any) -> bool:
         """Whether torch's own code may read the attribute."""
         if isinstance(owner, Tensor):
             return True
@@ -179,7 +179,7 @@ class Following(Calls):
         if isinstance(owner, (Tensor, nn.Module)):
             both = self.mix((chosen, expression))
             start = self.count()
-            owner[self.bare(key)] = self.bare(value)
+            operator.setitem(owner, self.bare(key), self.bare(value))  # type: ignore[arg-type]
             if both is not None:
                 self.reach(both, "changes a tensor or a layer", start)
             return
@@ -234,9 +234,7 @@ class Following(Calls):
         return made
 
     def formatted(self, value: Any, conversion: int, spec: Any) -> Any:
-        convert: Callable[[Any], Any] = {115: str, 114: repr, 97: ascii}.get(
-            conversion, lambda v: v
-        )
+        convert: Any = {115: str, 114: repr, 97: ascii}.get(conversion, lambda v: v)
         expression = self.mix((self.inside(value), self.of(spec)))
         made = format(convert(self.bare(value)), plain(spec))
         return self.recorded(made, self.mix((expression, self.lost())))

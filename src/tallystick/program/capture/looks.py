@@ -11,7 +11,7 @@ import os
 import random
 import types
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -19,54 +19,13 @@ import torch
 from torch import Tensor, nn
 
 from tallystick.program.capture.recorded import plain
+from tallystick.program.capture.relay import Relay
 
 PLAIN = (bool, int, float, complex, str, bytes, type(None))
 BYTES = (bytearray, array.array, memoryview, ctypes._SimpleCData, ctypes.Structure, ctypes.Array)
 _DEPTH = 5
 _LONG = 4096
 _MOST_BYTES = 1 << 26  # a larger array is told by its first and last bytes
-
-
-def is_iterator(value: Any) -> bool:
-    """Whether `value` goes on at every `next`, and is of no class of the person's."""
-    if not isinstance(value, Iterator) or isinstance(value, (io.IOBase, Relay)):
-        return False
-    return not isinstance(getattr(type(value), "__next__", None), types.FunctionType)
-
-
-class Relay:
-    """In the place of an iterator or a generator: it can be taken back to an earlier position."""
-
-    def __init__(self, iterator: Any) -> None:
-        self.iterator = iterator
-        self.position = 0
-        self.log: list[tuple[Any, bool, Any]] = []  # what was sent, whether it raised, the result
-
-    def _step(self, sent: Any, run: Any) -> Any:
-        if self.position == len(self.log):
-            try:
-                self.log.append((sent, False, run()))
-            except Exception as error:
-                self.log.append((sent, True, error))
-        known, raised, result = self.log[self.position]
-        if known is not sent and known != sent:
-            raise RuntimeError("A generator was sent something else than before.")
-        self.position += 1
-        if raised:
-            raise result
-        return result
-
-    def __iter__(self) -> Relay:
-        return self
-
-    def __next__(self) -> Any:
-        return self._step(None, lambda: next(self.iterator))
-
-    def send(self, value: Any) -> Any:
-        return self._step(value, lambda: self.iterator.send(value))
-
-    def close(self) -> None:
-        self.iterator.close()
 
 
 def _digest(content: bytes | memoryview) -> Any:
@@ -84,11 +43,8 @@ def _own_state(value: Any) -> Any:
     """What an object of C code holds, or None where it does not say."""
     if isinstance(value, np.ndarray):
         whole = value if value.dtype != object else np.zeros(0)
-        return (
-            value.dtype.str,
-            value.shape,
-            _digest(memoryview(np.ascontiguousarray(whole)).cast("B")),
-        )
+        held: Any = np.ascontiguousarray(whole)
+        return value.dtype.str, value.shape, _digest(memoryview(held).cast("B"))
     if isinstance(value, np.random.Generator):
         return repr(value.bit_generator.state)
     if isinstance(value, np.random.RandomState):

@@ -21,6 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from tallystick.program.capture.relay import Relay
 from tallystick.program.capture.source import is_installed, is_model, line_of
 
 DEPTH = 12
@@ -139,7 +140,7 @@ class _Walk:
         elif isinstance(value, type):
             if _is_own(value.__module__):
                 self._class(value, depth)
-        elif isinstance(value, (types.ModuleType, logging.Manager)):
+        elif isinstance(value, (types.ModuleType, logging.Manager, Relay)):
             return  # by the names of the code that uses it: `_function`
         else:
             self._attributes(name, value, depth)

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import contextvars
 import copy
-import ctypes
-import io
 import itertools
 import os
 import random
-from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -17,122 +13,18 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tallystick.program.capture.looks import BYTES, Relay, is_iterator, shape_of
+from tallystick.program.capture.content import Back, content_of, items_of, tensor_content_of
+from tallystick.program.capture.looks import shape_of
 from tallystick.program.capture.places import Place, Reached, reached_from
 from tallystick.program.capture.recorded import is_recorded, plain
+from tallystick.program.capture.relay import Relay, is_iterator
 
 # Names end in _hooks, _hooks_with_kwargs and _hooks_always_called.
 _INSIDE = [
     k for k, v in vars(nn.Module()).items() if isinstance(v, dict) and ("_hooks" in k)
 ] + ["_modules"]  # fmt: skip
-_COPIED = (itertools.count, type(iter([])), type(iter(())), type(iter(range(0))))
-_MOST_ELEMENTS = 1 << 20
+_COPIED: tuple[type, ...] = (itertools.count, type(iter([])), type(iter(())), type(iter(range(0))))
 _MISSING = object()
-
-
-def _same_items(one: Any, two: Any) -> bool:
-    return len(one) == len(two) and all(a is b for a, b in zip(one, two, strict=True))
-
-
-def _dict(held: Any) -> Callable[[], None]:
-    content = dict(held)
-
-    def back() -> None:
-        if _same_items(held, content) and _same_items(held.values(), content.values()):
-            return
-        held.clear()
-        held.update(content)
-
-    return back
-
-
-def _bytes(value: Any) -> Callable[[], None]:
-    content = bytes(value)
-    if isinstance(value, memoryview):
-        return (lambda: None) if value.readonly else lambda: value.cast("B").__setitem__(
-            slice(None), content
-        )  # fmt: skip
-    if isinstance(value, bytearray):
-        return lambda: value.__setitem__(slice(None), content)
-    if hasattr(value, "typecode"):
-        return lambda: (value.__delitem__(slice(None)), value.frombytes(content), None)[2]
-    return lambda: ctypes.memmove(ctypes.addressof(value), content, len(content)) and None
-
-
-def _text(value: Any) -> Callable[[], None]:
-    content, at = value.getvalue(), value.tell()
-
-    def back() -> None:
-        value.seek(0)
-        value.truncate()
-        value.write(content)
-        value.seek(at)
-
-    return back
-
-
-def _content(value: Any) -> Callable[[], None] | None:
-    """A function that puts the content of `value` back in place, if it has any that changes."""
-    if isinstance(value, (list, deque)):
-        items = list(value)
-
-        def back() -> None:
-            if not _same_items(value, items):
-                value.clear()
-                value.extend(items)
-
-        return back
-    if isinstance(value, (dict, os._Environ)):
-        return _dict(value)
-    if isinstance(value, set):
-        members = set(value)
-        return lambda: None if value == members else (value.clear(), value.update(members))[0]
-    if isinstance(value, np.ndarray):
-        if not value.flags.writeable or value.nbytes > 1 << 26:
-            return None
-        array = value.copy()
-        return lambda: np.copyto(value, array)
-    if isinstance(value, BYTES):
-        return _bytes(value)
-    if isinstance(value, (random.Random,)):
-        state = value.getstate()
-        return lambda: value.setstate(state)
-    if isinstance(value, np.random.RandomState):
-        legacy = value.get_state()
-        return lambda: value.set_state(legacy)
-    if isinstance(value, np.random.Generator):
-        bits = copy.deepcopy(value.bit_generator.state)
-        return lambda: setattr(value.bit_generator, "state", bits)
-    if isinstance(value, torch.Generator):
-        drawn = value.get_state()
-        return lambda: value.set_state(drawn) and None
-    if isinstance(value, Relay):
-        position = value.position
-        return lambda: setattr(value, "position", position)
-    if isinstance(value, contextvars.ContextVar):
-        held = value.get(_MISSING)
-        return None if held is _MISSING else lambda: value.set(held) and None
-    if isinstance(value, (io.StringIO, io.BytesIO)) and not value.closed:
-        return _text(value)
-    if hasattr(value, "cache_info") and hasattr(value, "cache_clear"):
-        size = value.cache_info().currsize
-        return lambda: value.cache_clear() if value.cache_info().currsize != size else None
-    return None
-
-
-def _tensor(value: Tensor) -> Callable[[], None] | None:
-    if value.is_meta or value.requires_grad or value.numel() > _MOST_ELEMENTS:
-        return None
-    if value.is_inference() or type(value) is not Tensor:
-        return None
-    content, version = value.clone(), value._version
-
-    def back() -> None:
-        if value._version != version:
-            with torch.no_grad():
-                value.copy_(content)
-
-    return back
 
 
 def _numpys_state() -> Any:
@@ -153,23 +45,23 @@ class Kept:
             (p, v) for p, v in found.places if p.kind in ("cell", "slot", "class")
             or (p.kind == "item" and isinstance(p.holder, dict) and "__name__" in p.holder)
         ]  # fmt: skip
-        self.contents: list[Callable[[], None]] = []
+        self.contents: list[Back] = []
         seen: set[int] = set()
         values = [v for _, v in found.places]
         for value in (*found.objects, *values):
             if id(value) in seen:
                 continue
             seen.add(id(value))
-            made = _tensor(value) if isinstance(value, Tensor) else _content(value)
+            made = tensor_content_of(value) if isinstance(value, Tensor) else content_of(value)
             if made is not None:
                 self.contents.append(made)
             if isinstance(value, (Tensor, Relay, type)):
                 continue
             held = getattr(value, "__dict__", None)
             if type(held) is dict and not isinstance(value, type(os)):
-                self.contents.append(_dict(held))
+                self.contents.append(items_of(held))
             if isinstance(value, nn.Module):
-                self.contents += [_dict(vars(value)[k]) for k in _INSIDE if k in vars(value)]
+                self.contents += [items_of(vars(value)[k]) for k in _INSIDE if k in vars(value)]
         self.classes = [(kind, set(vars(kind))) for kind in found.objects if isinstance(kind, type)]
 
     def restore(self) -> None:

@@ -334,7 +334,7 @@ class RecordedBool(Recorded, torch.SymBool):
 class RecordedObject(Recorded):
     """In the place of any other object: a string, a tuple, a member of an enumeration."""
 
-    __class__ = property(lambda self: type(self.number))  # type: ignore[assignment]
+    __class__ = property(lambda self: type(self.number))
     __hash__ = Recorded.__hash__
 
     def __iter__(self) -> Iterator[Any]:

@@ -103,13 +103,15 @@ def _class(expression: Any, frame: FrameType) -> type[Exception] | None:
         found = (_class(e, frame) for e in elements)
         return next((kind for kind in found if kind is not None), None)
     value = getattr(expression, "value", None)
+    made: Any
     if value is not None:
         owner = _named(getattr(value, "id", ""), frame)
         made = getattr(owner, expression.attr, None)
     else:
         made = _named(getattr(expression, "id", ""), frame)
-    simple = isinstance(made, type) and issubclass(made, Exception)
-    return made if simple and _is_made_of_nothing(made) else None
+    if not (isinstance(made, type) and issubclass(made, Exception)):
+        return None
+    return made if _is_made_of_nothing(made) else None
 
 
 def _named(name: str, frame: FrameType) -> Any:

@@ -83,9 +83,12 @@ class _Rewriter(ast.NodeTransformer):
         self.functions = 0
         self.named: list[str] = []
 
-    def _site(self) -> ast.Constant:
+    def _number(self) -> int:
         self.sites += 1
-        return _text(self.sites)
+        return self.sites
+
+    def _site(self) -> ast.Constant:
+        return _text(self._number())
 
     def _temporary(self) -> str:
         self.sites += 1
@@ -195,10 +198,10 @@ class _Rewriter(ast.NodeTransformer):
         return ast.BoolOp(node.op, [_hook("asked", self.visit(v)) for v in node.values])
 
     def visit_IfExp(self, node: ast.IfExp) -> Any:
-        site = self._site()
-        test = _hook("fork", _text(site.value), self.visit(node.test))
+        site = self._number()
+        test = _hook("fork", _text(site), self.visit(node.test))
         return _hook(
-            "joined", site, ast.IfExp(test, self.visit(node.body), self.visit(node.orelse))
+            "joined", _text(site), ast.IfExp(test, self.visit(node.body), self.visit(node.orelse))
         )
 
     def visit_Dict(self, node: ast.Dict) -> Any:
@@ -216,17 +219,14 @@ class _Rewriter(ast.NodeTransformer):
         return _hook("set", ast.List([self.visit(e) for e in node.elts], ast.Load()))
 
     def _generators(self, node: Any) -> list[ast.comprehension]:
-        return [
-            ast.comprehension(
-                self.visit(g.target),
-                g.iter_ if hasattr(g, "iter_") else _hook("each", self._site(), self.visit(g.iter)),
-                [_hook("asked", self.visit(i)) for i in g.ifs],
-                g.is_async,
-            )
-            if not g.is_async
-            else self.generic_visit(g)
-            for g in node.generators
-        ]
+        return [self._generator(g) for g in node.generators]
+
+    def _generator(self, node: ast.comprehension) -> ast.comprehension:
+        items = self.visit(node.iter)
+        if not node.is_async:
+            items = _hook("each", self._site(), items)
+        asked = [_hook("asked", self.visit(test)) for test in node.ifs]
+        return ast.comprehension(self.visit(node.target), items, asked, node.is_async)
 
     def visit_ListComp(self, node: ast.ListComp) -> Any:
         return ast.ListComp(self.visit(node.elt), self._generators(node))
@@ -352,7 +352,7 @@ class _Rewriter(ast.NodeTransformer):
         return [ast.If(_hook("forked", _text(site)), changes, [])]
 
     def visit_If(self, node: ast.If) -> Any:
-        site: int = self._site().value
+        site = self._number()
         names = _assigned(node.body + node.orelse)
         what = "checked" if _only_raises(node.body) and not node.orelse else "fork"
         test = _hook(what, _text(site), self.visit(node.test))
@@ -364,14 +364,14 @@ class _Rewriter(ast.NodeTransformer):
         return ast.Assert(test, self.visit(node.msg) if node.msg else None)
 
     def visit_While(self, node: ast.While) -> Any:
-        site: int = self._site().value
+        site = self._number()
         names = _assigned(node.body)
         test = _hook("fork", _text(site), self.visit(node.test))
         made: list[ast.stmt] = [ast.While(test, self._body(node.body), self._body(node.orelse))]
         return made + self._rejoined(site, names)
 
     def visit_For(self, node: ast.For) -> Any:
-        site: int = self._site().value
+        site = self._number()
         names = _assigned(node.body)
         after: list[ast.stmt] = []
         if isinstance(node.target, (ast.Tuple, ast.List)):
@@ -492,13 +492,13 @@ class File:
             same = a.co_firstlineno == b.co_firstlineno and a.co_freevars == b.co_freevars
             if same:
                 self.exact[a] = b
-                key = (a.co_qualname, a.co_firstlineno)
+                key = (a.co_name, a.co_firstlineno)
                 self.near[key] = None if key in self.near else b
             self._pair(a, b)
 
     def code_for(self, code: types.CodeType) -> types.CodeType | None:
         """The code that follows `code`; None where the file has another text by now."""
-        found = self.exact.get(code) or self.near.get((code.co_qualname, code.co_firstlineno))
+        found = self.exact.get(code) or self.near.get((code.co_name, code.co_firstlineno))
         return found if found is not None and found.co_freevars == code.co_freevars else None
 
 

@@ -18,6 +18,7 @@ from tallystick.program.capture.earlier import Earlier
 from tallystick.program.capture.explore import Exploration, shown, told
 from tallystick.program.capture.follow_calls import reads_outside
 from tallystick.program.capture.python_state import PythonState, changed, seen_at
+from tallystick.program.capture.quiet import quiet
 from tallystick.program.capture.same_program import call_of, difference
 from tallystick.program.capture.source import Blame
 from tallystick.program.capture.trace import Request, Trace, trace
@@ -39,7 +40,8 @@ def settled_trace(request: Request, collect: Collect) -> Trace:
         first = trace(request, collect, earlier=earlier)
         between = state.look()
         try:
-            second = trace(request, collect, first, earlier)
+            with quiet():
+                second = trace(request, collect, first, earlier)
         except TallystickError as error:
             _refuse_moving(request, collect, state, between, state.look())
             _refuse_changes(request, collect, state, changed(before, between), error)
@@ -79,7 +81,7 @@ def _line(request: Request, collect: Collect, state: PythonState, name: str) -> 
 
     blame = Blame(look)
     try:
-        with blame.watching():
+        with quiet(), blame.watching():
             trace(request, collect)
     except TallystickError:
         pass

@@ -20,6 +20,7 @@ from tallystick.program.capture.functions import Lowering
 from tallystick.program.capture.guard import carry_hooks
 from tallystick.program.capture.model import loss_and_metrics
 from tallystick.program.capture.python_state import PythonState
+from tallystick.program.capture.quiet import quiet
 from tallystick.program.capture.recurrent import CELLS
 from tallystick.program.capture.trace import Body, Request, call_with, first_tensor
 from tallystick.program.capture.updates import Groups, Updates
@@ -244,7 +245,7 @@ def torch_step(
     try:
         for path, child in module.named_modules():
             child.training = modes.get(path, child.training)
-        with default_dtype(dtype), torch.enable_grad(), lowering.installed():
+        with default_dtype(dtype), torch.enable_grad(), lowering.installed(), quiet():
             given = {k: tensor(v) for k, v in inputs.batch.items()}
             updates = None
             if request.groups is not None:
