@@ -28,14 +28,17 @@ def _same_items(one: Any, two: Any) -> bool:
     return len(one) == len(two) and all(a is b for a, b in zip(one, two, strict=True))
 
 
-def items_of(held: Any) -> Back:
-    content = dict(held)
+def items_of(held: dict[Any, Any]) -> Back:
+    """By the methods of `dict`: a class of its own may make its values as they are read."""
+    content = {key: dict.__getitem__(held, key) for key in dict.keys(held)}
 
     def back() -> None:
-        if _same_items(held, content) and _same_items(held.values(), content.values()):
+        values = dict.values(held), content.values()
+        if _same_items(dict.keys(held), content) and _same_items(*values):
             return
         held.clear()
-        held.update(content)
+        for key, value in content.items():
+            dict.__setitem__(held, key, value)
 
     return back
 

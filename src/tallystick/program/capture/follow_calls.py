@@ -200,7 +200,7 @@ class Calls(Marks):
             if isinstance(value, (list, tuple, deque, set)):
                 parts += list(value)
             elif isinstance(value, dict):
-                parts += list(value.values())
+                parts += list(dict.values(value))
             for part in parts if depth < 3 else ():
                 if id(part) not in seen and not isinstance(part, _WHOLE):
                     seen.add(id(part))
@@ -279,7 +279,7 @@ class Calls(Marks):
     def _print_of(value: Any) -> Any:
         """What tells whether a container was changed in place."""
         if isinstance(value, dict):
-            return [(id(k), id(v)) for k, v in value.items()]
+            return [(id(k), id(v)) for k, v in dict.items(value)]
         if isinstance(value, (list, deque)):
             return [id(v) for v in value]
         return len(value) if isinstance(value, set) else look_of(value)

@@ -153,7 +153,7 @@ class Marks:
         if isinstance(value, (list, tuple, set, frozenset, deque)):
             return self.mix(self.inside(v, depth - 1) for v in list(value))
         if isinstance(value, dict):
-            return self.mix(self.inside(v, depth - 1) for v in list(value.values()))
+            return self.mix(self.inside(v, depth - 1) for v in list(dict.values(value)))
         if isinstance(value, slice):
             return self.mix(map(self.of, (value.start, value.stop, value.step)))
         return None
@@ -185,7 +185,7 @@ class Marks:
             for i, part in enumerate(list(value)):
                 self._bare_item(value, i, part, depth)
         elif isinstance(value, dict):
-            for key, part in list(value.items()):
+            for key, part in list(dict.items(value)):
                 self._bare_item(value, key, part, depth)
         return value
 

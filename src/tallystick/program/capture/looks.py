@@ -104,7 +104,8 @@ def look_of(value: Any, depth: int = _DEPTH) -> Any:
     if depth == 0 or callable(value):
         return (type(value).__name__,)
     if isinstance(value, Mapping):
-        return "map", [(look_of(k, depth - 1), look_of(v, depth - 1)) for k, v in value.items()]
+        items = dict.items(value) if isinstance(value, dict) else value.items()
+        return "map", [(look_of(k, depth - 1), look_of(v, depth - 1)) for k, v in list(items)]
     if isinstance(value, (list, tuple, deque)):
         return type(value).__name__, [look_of(v, depth - 1) for v in value]
     if isinstance(value, (set, frozenset)):

@@ -43,7 +43,9 @@ class Place:
         """What is there. Raises LookupError, AttributeError or ValueError where nothing is."""
         if self.kind == "cell":
             return self.holder.cell_contents
-        if self.kind == "item":
+        if self.kind == "item":  # past any `__getitem__` of a class of its own
+            if isinstance(self.holder, dict):
+                return dict.__getitem__(self.holder, self.key)
             return self.holder[self.key]
         if self.kind in ("attribute", "class"):  # past any `__get__` of a descriptor
             return vars(self.holder)[self.key]
@@ -54,7 +56,10 @@ class Place:
         if self.kind == "cell":
             self.holder.cell_contents = value
         elif self.kind == "item":
-            self.holder[self.key] = value
+            if isinstance(self.holder, dict):
+                dict.__setitem__(self.holder, self.key, value)
+            else:
+                self.holder[self.key] = value
         elif self.kind == "attribute":
             vars(self.holder)[self.key] = value
         else:
@@ -98,7 +103,7 @@ class _Walk:
             place, depth = self.queue.popleft()
             try:
                 value = place.get()
-            except (LookupError, AttributeError, ValueError):
+            except Exception:  # a container of the person's may raise anything
                 continue
             if place.holder is not holder:
                 found += 1
