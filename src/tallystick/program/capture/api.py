@@ -57,7 +57,7 @@ class CapturedStep:
     passes them through unchanged. `first_step` compares a job's first step with the module.
     `names` are those of its state_dict where they are not those of the slots. `batch` has a whole
     step's types. `micro_batches` says how many the step was captured for, None where its program is
-    a text 1.
+    a text 1. `not_followed` names what could not be followed (PROGRAM 5.19), for a job's `about`.
     """
 
     program: Program
@@ -69,6 +69,7 @@ class CapturedStep:
     first_step: FirstStep | None = field(default=None, repr=False, compare=False)
     names: ModuleNames = field(default_factory=ModuleNames)
     micro_batches: int | None = None
+    not_followed: str = ""
 
     def state_for(self, weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """The initial state around `weights`: every `param.` and `buffer.` slot by name."""
@@ -188,7 +189,8 @@ def capture(
         step = emit_step(b, model, request, traced, rules, clip, micro, trains or "")
         if ema is not None:
             step = step.averaged(b, ema)
-        return _captured(b, model, request, step, outputs_grads, micro)
+        made = _captured(b, model, request, step, outputs_grads, micro)
+        return replace(made, not_followed="; ".join(traced.notes)) if traced.notes else made
 
 
 def _captured(

@@ -8,7 +8,7 @@ import ctypes
 import io
 import os
 import random
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import Any
 
@@ -30,15 +30,16 @@ def _same_items(one: Any, two: Any) -> bool:
 
 def items_of(held: dict[Any, Any]) -> Back:
     """By the methods of `dict`: a class of its own may make its values as they are read."""
-    content = {key: dict.__getitem__(held, key) for key in dict.keys(held)}
+    own: Any = OrderedDict if isinstance(held, OrderedDict) else dict
+    content = {key: dict.__getitem__(held, key) for key in own.keys(held)}
 
     def back() -> None:
-        values = dict.values(held), content.values()
-        if _same_items(dict.keys(held), content) and _same_items(*values):
+        now = [dict.__getitem__(held, key) for key in own.keys(held)]
+        if _same_items(own.keys(held), content) and _same_items(now, content.values()):
             return
-        held.clear()
+        own.clear(held)
         for key, value in content.items():
-            dict.__setitem__(held, key, value)
+            own.__setitem__(held, key, value)
 
     return back
 

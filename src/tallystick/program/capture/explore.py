@@ -27,6 +27,7 @@ from tallystick.program.capture.follow import Following
 from tallystick.program.capture.follow_marks import Answers, Reach, Site
 from tallystick.program.capture.liveness import reaches_results
 from tallystick.program.capture.looks import PLAIN, short
+from tallystick.program.capture.places import reached_from
 from tallystick.program.capture.python_state import PythonState, changed
 from tallystick.program.capture.quiet import quiet
 from tallystick.program.capture.recorded import Expression, Use
@@ -34,7 +35,7 @@ from tallystick.program.capture.recorder import Recorder
 from tallystick.program.capture.rewriting import Rewriting
 from tallystick.program.capture.rewritten import NAME
 from tallystick.program.capture.same_program import difference
-from tallystick.program.capture.source import is_installed, is_model, package_of
+from tallystick.program.capture.source import code_line, is_installed, is_model, package_of
 from tallystick.program.capture.trace import Request, Trace, trace
 
 Collect = Callable[[Any], dict[str, Tensor]]
@@ -145,6 +146,7 @@ class Exploration:
             if name in self.moving and name not in usual.touched:
                 raise UsageError(f"{self._told([name])}, in code that is not followed.", _NEXT)
         self.moving |= set(changed(self.after, usual.look))
+        self._refuse_unread()
         again = self._run({}, restored=False)
         self._compare(again, None, usual)
         pending: list[tuple[Turned, Use]] = []
@@ -261,6 +263,24 @@ class Exploration:
             if following.at(place.holder, place.key) is not None or following.of(value) is not None:
                 self.moving.add(place.name)
         return self.state.look(found)
+
+    def _refuse_unread(self) -> None:
+        """Raises UsageError where a function without source reaches moving state."""
+        moving = {
+            (id(place.holder), place.key if isinstance(place.key, (str, int)) else None): place.name
+            for place, _ in self.state.reached().places
+            if place.name in self.moving
+        }
+        for function in self.rewriting.unread():
+            for place, _ in reached_from({"function": function}).places:
+                key = place.key if isinstance(place.key, (str, int)) else None
+                name = moving.get((id(place.holder), key))
+                if name is not None:
+                    raise UsageError(
+                        f"{self._told([name])}, and {function.__name__}, whose source cannot be "
+                        f"read, may read it ({code_line(function.__code__)}).",
+                        "Define the function in a file, or keep what changes away from it.",
+                    )
 
     # -- refusals ----------------------------------------------------------------------------------
     def _compare(self, run: _Run, use: Use | None, usual: _Run | None = None) -> None:

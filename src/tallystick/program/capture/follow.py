@@ -179,7 +179,8 @@ class Following(Calls):
         if isinstance(owner, (Tensor, nn.Module)):
             both = self.mix((chosen, expression))
             start = self.count()
-            operator.setitem(owner, self.bare(key), self.bare(value))  # type: ignore[arg-type]
+            changed: Any = owner
+            changed[self.bare(key)] = self.bare(value)
             if both is not None:
                 self.reach(both, "changes a tensor or a layer", start)
             return

@@ -12,7 +12,7 @@ import functools
 import logging
 import sys
 import types
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -56,7 +56,9 @@ class Place:
         if self.kind == "cell":
             self.holder.cell_contents = value
         elif self.kind == "item":
-            if isinstance(self.holder, dict):
+            if isinstance(self.holder, OrderedDict):
+                OrderedDict.__setitem__(self.holder, self.key, value)
+            elif isinstance(self.holder, dict):
                 dict.__setitem__(self.holder, self.key, value)
             else:
                 self.holder[self.key] = value

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import gc
 import types
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from types import FrameType
 from typing import Any
 
 from tallystick.program.capture.rewritten import file_of, handlers_at
-from tallystick.program.capture.source import is_installed, is_model, line_of, package_of
+from tallystick.program.capture.source import code_line, is_installed, is_model, package_of
 
 _TRACE = "tallystick.program.capture.trace"  # what calls the step
 
@@ -41,9 +41,7 @@ class Rewriting:
         known = file_of(code.co_filename)
         found = known.code_for(code) if known is not None else None
         if found is None:
-            self.missing[code] = (
-                f"{code.co_name} ({line_of(code.co_filename, code.co_firstlineno)})"
-            )
+            self.missing[code] = f"{code.co_name} ({code_line(code)})"
             return False
         self.own[found] = code
         self._inner(code, found)
@@ -66,22 +64,29 @@ class Rewriting:
         }
         if not wanted:
             return False
-        found = [
-            f
-            for f in gc.get_referrers(*wanted)
-            if isinstance(f, types.FunctionType) and f.__code__ in wanted
-        ]
-        followed = [self.follow(f) for f in found]
+        followed = [self.follow(f) for f in _functions_of(wanted)]
         return any(followed)
+
+    def unread(self) -> list[types.FunctionType]:
+        """The functions whose source cannot be read."""
+        return _functions_of(self.missing) if self.missing else []
 
     def restore(self) -> None:
         for function, code in self.functions:
             function.__code__ = code
         if self.own:
-            for made in gc.get_referrers(*self.own):
-                if isinstance(made, types.FunctionType) and made.__code__ in self.own:
-                    made.__code__ = self.own[made.__code__]
+            for made in _functions_of(self.own):
+                made.__code__ = self.own[made.__code__]
         self.functions.clear()
+
+
+def _functions_of(codes: Collection[types.CodeType]) -> list[types.FunctionType]:
+    """The functions in memory that have one of these codes."""
+    return [
+        f
+        for f in gc.get_referrers(*codes)
+        if isinstance(f, types.FunctionType) and f.__code__ in codes
+    ]
 
 
 def raised_by_handlers(frame: FrameType | None) -> type[Exception] | None:

@@ -225,7 +225,7 @@ class _Rewriter(ast.NodeTransformer):
         items = self.visit(node.iter)
         if not node.is_async:
             items = _hook("each", self._site(), items)
-        asked = [_hook("asked", self.visit(test)) for test in node.ifs]
+        asked: list[ast.expr] = [_hook("asked", self.visit(test)) for test in node.ifs]
         return ast.comprehension(self.visit(node.target), items, asked, node.is_async)
 
     def visit_ListComp(self, node: ast.ListComp) -> Any:

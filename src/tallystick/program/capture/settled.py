@@ -63,7 +63,12 @@ def settled_trace(request: Request, collect: Collect) -> Trace:
             _refuse_moving(request, collect, state, between, after, ["torch's generator"])
         outside = (reads_outside(o) for o in state.reached().objects if type(o) is FunctionType)
         if moving or any(outside):
-            Exploration(request, collect, state, first, earlier, between, after).follow(moving)
+            explored = Exploration(request, collect, state, first, earlier, between, after)
+            explored.follow(moving)
+            first.notes.extend(explored.rewriting.missing.values())
+        left = state.reached().left
+        if left:
+            first.notes.append(f"{len(left)} places beyond the limits, such as {shown(left[0])}")
         return first
     finally:
         state.restore()

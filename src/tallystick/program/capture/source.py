@@ -9,7 +9,7 @@ import sysconfig
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 import torch
@@ -51,6 +51,11 @@ def line_of(filename: str, number: int) -> str:
         near = os.path.relpath(filename)
         filename = filename if near.startswith(os.pardir) else near
     return f"{filename}:{number}"
+
+
+def code_line(code: CodeType) -> str:
+    """`file:line` of a function's first line."""
+    return line_of(code.co_filename, code.co_firstlineno)
 
 
 def _line_from(frame: FrameType | None) -> str | None:

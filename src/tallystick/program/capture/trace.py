@@ -73,6 +73,8 @@ class Trace:
     updates: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
     # Tensors with content that the model changes in place.
     changed: list[ChangedConstant] = field(default_factory=list, repr=False, compare=False)
+    # What was not followed while the trace was compared with others (PROGRAM 5.19).
+    notes: list[str] = field(default_factory=list, repr=False, compare=False)
     # The run itself, with its mutation, which a second one is compared with.
     run: Recorder | None = field(default=None, repr=False, compare=False)
 
@@ -325,7 +327,7 @@ def trace(
                 _origins(graph, lines),
                 updates,
                 _changed(constants[0], recorder),
-                recorder,
+                run=recorder,
             )
             return _without_mutation(result, examples)
     except UsageError as error:
