@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from tallystick.program.capture.follow_calls import Calls
 from tallystick.program.capture.follow_marks import Answers
 from tallystick.program.capture.recorded import Expression, is_recorded, plain
-from tallystick.program.capture.rewriting import Rewriting
+from tallystick.program.capture.rewriting import Rewriting, raised_by_handlers
 from tallystick.program.capture.source import is_model
 
 _BINARY: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
@@ -135,7 +135,7 @@ class Following(Calls):
             return
         if self._torch_may_read(owner, name, value.number):
             self.reach(expression, f"becomes the attribute {name} of {type(owner).__name__}")
-        if self._sets_itself(type(owner), name):
+        if self._sets_itself(type(owner), name) or isinstance(owner, types.ModuleType):
             setattr(owner, name, value)
             return
         setattr(owner, name, value.number)
@@ -185,6 +185,9 @@ class Following(Calls):
                 self.reach(both, "changes a tensor or a layer", start)
             return
         key = self.bare(key)
+        if isinstance(owner, dict) and "__builtins__" in owner:  # globals, read by their names
+            owner[key] = value
+            return
         owner[key] = plain(value)
         everywhere = not isinstance(owner, (dict, list))
         both = self.mix((chosen, expression if everywhere else None))
@@ -283,7 +286,9 @@ class Following(Calls):
         return value if is_recorded(value) else self.recorded(value, self.of(value))
 
     def checked(self, site: int, value: Any) -> Any:
-        """A truth that only decides about an error passes as it is."""
+        """A truth that only decides about an error passes as it is, where nothing takes that."""
+        if raised_by_handlers(sys._getframe(1)) is not None:
+            return self.asked(value)
         return plain(value)
 
     def fork(self, site: int, value: Any) -> Any:

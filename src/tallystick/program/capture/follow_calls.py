@@ -248,7 +248,12 @@ class Calls(Marks):
         before = [(v, self._print_of(v)) for v in (owner, *bare) if self.mutable(v)]
         if raises:
             self._may_raise(expression)
-        made = function(*bare, **kept)
+        try:
+            made = function(*bare, **kept)
+        except Exception:
+            if raises and raised_by_handlers(sys._getframe(1)) is not None:
+                self.reach(expression, "decides whether a call raises what a handler takes")
+            raise
         if self.count() > start:
             self.reach(expression, "goes into the program", start)
         elif self._is_torchs(function, owner, made):

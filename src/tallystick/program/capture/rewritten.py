@@ -471,6 +471,19 @@ def _fill(made: _Node, near: _Node) -> None:
         _fill(child, near)
 
 
+def _taken(node: ast.Try | ast.With) -> list[ast.expr]:
+    """The classes that a `try` takes, or a `with suppress(...)`."""
+    if isinstance(node, ast.Try):
+        return [h.type or _named("Exception") for h in node.handlers]
+    calls = (item.context_expr for item in node.items)
+    return [
+        kind
+        for call in calls
+        if isinstance(call, ast.Call) and ast.unparse(call.func).rpartition(".")[2] == "suppress"
+        for kind in call.args
+    ]
+
+
 def _codes(code: types.CodeType) -> list[types.CodeType]:
     return [c for c in code.co_consts if isinstance(c, types.CodeType)]
 
@@ -513,9 +526,8 @@ def file_of(filename: str) -> File | None:
         tree = ast.parse("".join(lines), filename)
         old = compile(tree, filename, "exec", dont_inherit=True)
         for node in ast.walk(tree):
-            if isinstance(node, ast.Try) and node.handlers and node.body:
+            if isinstance(node, (ast.Try, ast.With)) and (kinds := _taken(node)):
                 last = node.body[-1].end_lineno or node.body[-1].lineno
-                kinds = [h.type for h in node.handlers if h.type is not None]
                 found.tries.append((node.body[0].lineno, last, kinds))
         new_tree = ast.fix_missing_locations(_Rewriter().visit(ast.parse("".join(lines), filename)))
         new = compile(new_tree, filename, "exec", dont_inherit=True)
