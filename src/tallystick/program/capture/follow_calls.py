@@ -300,6 +300,8 @@ class Calls(Marks):
                 module = "torch"
         if not str(module).startswith("torch") or str(module).startswith(_TELLS):
             return False
+        if isinstance(made, Tensor) and not made.is_meta and not made.requires_grad:
+            return getattr(function, "__name__", "") == "requires_grad_"  # numbers beside the trace
         return not isinstance(made, (bool, int, float, str, torch.dtype, torch.Size))
 
     def _may_raise(self, expression: Expression) -> None:
