@@ -218,7 +218,7 @@ STATEMENTS = (
     "capture(model, loss, batch, sgd)",
     "model.register_forward_hook(lambda m, a, y: y * time.time()); "
     "capture(model, loss, batch, sgd)",
-    "model.register_forward_hook(lambda m, a, y: setattr(m, 'n', getattr(m, 'n', 0) + 1)); "
+    "model.n = []; model.register_forward_hook(lambda m, a, y: m.n.append(1) or y * len(m.n)); "
     "capture(model, loss, batch, sgd)",
     "model.register_forward_hook(lambda m, a, y: m.register_buffer('last', y)); "
     "capture(model, loss, batch, sgd)",

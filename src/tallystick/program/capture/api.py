@@ -61,6 +61,7 @@ class CapturedStep:
     `names` are those of its state_dict where they are not those of the slots. `batch` has a whole
     step's types. `micro_batches` says how many the step was captured for, None where its program is
     a text 1. `outside` has the tensors outside of the module that are slots (PROGRAM 5.20).
+    `not_followed` names what could not be followed (PROGRAM 5.19), for a job's `about`.
     """
 
     program: Program
@@ -73,6 +74,7 @@ class CapturedStep:
     names: ModuleNames = field(default_factory=ModuleNames)
     micro_batches: int | None = None
     outside: Carried = field(default_factory=Carried.nothing, repr=False, compare=False)
+    not_followed: str = ""
 
     def state_for(self, weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """The initial state around `weights`: every `param.` and `buffer.` slot by name."""
@@ -215,7 +217,8 @@ class Preparation:
             )
             if self.ema is not None:
                 step = step.averaged(b, self.ema)
-            return _captured(b, model, request, step, self.outputs_grads, self.micro)
+            made = _captured(b, model, request, step, self.outputs_grads, self.micro)
+        return replace(made, not_followed="; ".join(traced.notes)) if traced.notes else made
 
 
 def prepare(

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tallystick.errors import UsageError
-from tallystick.program.capture.follow import Functions
+from tallystick.program.capture.functions_followed import Functions
 from tallystick.program.capture.known import At, Failed, Names, Steps
 from tallystick.program.capture.merged import Shape, Source, are_whole, shape_of, with_names
 from tallystick.program.capture.recorded import Expression, Use

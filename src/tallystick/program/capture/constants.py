@@ -129,6 +129,9 @@ class Constants:
         self.stand_ins = stand_ins
         # By identity and in-place changes; the tensor is kept, so that no other gets its identity.
         self.placed: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
+        # Where each was placed, by the identity of the tensor of the trace; and what was read.
+        self.lines: dict[int, str] = {}
+        self.read: dict[int, Tensor] = {}
         # `torch.tensor(3)` is a node at once; here are such tensors with their content.
         self.numbers: dict[int, tuple[Tensor, Tensor]] = {}
         self.written: dict[int, str] = {}
@@ -179,7 +182,15 @@ class Constants:
             with torch._C.DisableTorchFunction(), torch.no_grad():
                 made = custom_ops.constant(self.rng, bits, list(tensor.shape), tensor.dtype)
             self.placed[key] = tensor, made
+            self.lines[id(made)] = here()
         return self.placed[key][1]
+
+    def changed(self) -> Iterator[tuple[Tensor, Tensor, bool, str]]:
+        """The tensors that the model changes in place: with the trace's own tensor, whether their
+        content was read too, and where they were placed."""
+        for tensor, made in self.placed.values():
+            if made._version:
+                yield tensor, made, id(tensor) in self.read, self.lines[id(made)]
 
     def call(self, func: Any, run: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
         """`run(*args, **kwargs)`, computed at once where that is exact, else on stand-ins."""
@@ -286,6 +297,8 @@ class Constants:
             getattr(func, "__name__", "") in ("__get__", "__set__") and func not in _MOVES
         )
         if reads:
+            if func in _READS:
+                self.read.update((id(t), t) for t in real)
             with untraced():
                 return True, func(*args, **kwargs)
         exact = all(t.dtype in _EXACT for t in real)

@@ -144,6 +144,8 @@ class GuardedLowering(Lowering):
         # Gives the tensor of the trace that stands for a recorded number, or None: then the number
         # goes in as it is.
         self.place_number: Callable[[Use], Tensor | None] = lambda use: None
+        # Gives this trace's tensor for one that the model has kept of an earlier trace.
+        self.kept: Callable[[Any], Any] | None = None
         self.lines: list[tuple[int, int, str]] = []
         self.constants = Constants(rng, stand_ins)
         self.apart: list[Tensor] = []  # every `x.data` of the model
@@ -277,6 +279,9 @@ class GuardedLowering(Lowering):
             raise _refuse_default_dtype()
         if any(map(is_recorded, each((*args, *(kwargs or {}).values())))):
             func, args, kwargs = self._with_numbers(func, types, args, kwargs or {})
+        if self.kept is not None:
+            args = tuple(replaced(a, self.kept) for a in args)
+            kwargs = {k: replaced(v, self.kept) for k, v in (kwargs or {}).items()}
         start = self.count() if self.count else 0
         if func in STAY and (args[0].is_meta or self.constants.stand_ins.of(args[0]) is not None):
             return args[0]
@@ -405,8 +410,9 @@ class Placed:
         parameters: Mapping[str, Tensor],
         parts: Sequence[Tensor] = (),
         expected: frozenset[str] = frozenset(),
+        trained: bool = True,
     ) -> None:
-        self.parameters, self.expected = parameters, expected
+        self.parameters, self.expected, self.trained = parameters, expected, trained
         self.parts, self.given = parts, len(parts)  # every `x.data`; those before were looked at
         self.before = {name: self._look(tensor) for name, tensor in parameters.items()}
 
@@ -425,7 +431,7 @@ class Placed:
                     "Make every parameter before capture, in the module's constructor.",
                 )
             storage, version, needs = self._look(found[name])
-            if needs != self.before[name][2]:
+            if self.trained and needs != self.before[name][2]:
                 raise UsageError(
                     f"The model {'un' if needs else ''}freezes the parameter {name} while it runs.",
                     "Set requires_grad before capture.",

@@ -13,7 +13,7 @@ import logging
 import re
 import sys
 import types
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +23,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
+from tallystick.program.capture.relay import Relay
 from tallystick.program.capture.source import PACKAGE, is_installed, is_model, line_of
 
 DEPTH = 12
@@ -50,10 +51,12 @@ class Place:
         """What is there. Raises LookupError, AttributeError or ValueError where nothing is."""
         if self.kind == "cell":
             return self.holder.cell_contents
-        if self.kind == "item":
+        if self.kind == "item":  # past any `__getitem__` of a class of its own
+            if isinstance(self.holder, dict):
+                return dict.__getitem__(self.holder, self.key)
             return self.holder[self.key]
-        if self.kind in ("attribute", "class"):
-            return vars(self.holder)[self.key]  # runs no code, as a descriptor would
+        if self.kind in ("attribute", "class"):  # past any `__get__` of a descriptor
+            return vars(self.holder)[self.key]
         return getattr(self.holder, self.key)
 
     def set(self, value: Any) -> None:
@@ -61,7 +64,12 @@ class Place:
         if self.kind == "cell":
             self.holder.cell_contents = value
         elif self.kind == "item":
-            self.holder[self.key] = value
+            if isinstance(self.holder, OrderedDict):
+                OrderedDict.__setitem__(self.holder, self.key, value)
+            elif isinstance(self.holder, dict):
+                dict.__setitem__(self.holder, self.key, value)
+            else:
+                self.holder[self.key] = value
         elif self.kind == "attribute":
             vars(self.holder)[self.key] = value
         else:
@@ -157,7 +165,7 @@ class _Walk:
             place, depth = self.queue.popleft()
             try:
                 value = place.get()
-            except (LookupError, AttributeError, ValueError):
+            except Exception:  # a container of the person's may raise anything
                 continue
             if place.holder is not holder:
                 found += 1
@@ -211,7 +219,7 @@ class _Walk:
         elif isinstance(value, type):
             if _is_own(value.__module__):
                 self._class(value, at.depth)
-        elif isinstance(value, (types.ModuleType, logging.Manager, Dataset, DataLoader)):
+        elif isinstance(value, (types.ModuleType, logging.Manager, Dataset, DataLoader, Relay)):
             return  # a module by the names of the code that uses it: `_function`
         else:
             self._attributes(at, value)

@@ -13,6 +13,7 @@ from torch import Tensor, fx
 
 from tallystick.errors import TallystickError, UsageError
 from tallystick.program.capture.carried import Carried
+from tallystick.program.capture.earlier import Earlier
 from tallystick.program.capture.outside import Kept, KeptError, Outside, storage_of
 from tallystick.program.capture.source import Blame
 from tallystick.program.capture.trace import Request, Trace, trace
@@ -28,6 +29,7 @@ def settled_outside(
     outside: Outside,
     restore: Callable[[], None],
     known: Carried | None,
+    earlier: Earlier,
 ) -> tuple[Request, Trace]:
     """The request with its slots, and the first trace of it that changes no other tensor.
 
@@ -44,7 +46,7 @@ def settled_outside(
         graphs = [kept.graph for kept in carried]
         error: TallystickError | None = None
         try:
-            traced = trace(request, collect)
+            traced = trace(request, collect, earlier=earlier)
         except UntrainedError as found:
             error = as_constants or found  # which names the line where it is read
         except KeptError as found:

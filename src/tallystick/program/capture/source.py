@@ -9,7 +9,7 @@ import sysconfig
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 import torch
@@ -35,12 +35,27 @@ def is_installed(filename: str) -> bool:
 
 
 @lru_cache(maxsize=4096)
+def package_of(filename: str) -> str:
+    """The name of the installed package that `filename` belongs to, or nothing."""
+    for part in _INSTALLED:
+        _, found, after = filename.rpartition(part)
+        if found:
+            return after.partition(os.sep)[0].removesuffix(".py")
+    return ""
+
+
+@lru_cache(maxsize=4096)
 def line_of(filename: str, number: int) -> str:
     """`file:line`; the file from the working directory where it lies below."""
     with contextlib.suppress(ValueError):
         near = os.path.relpath(filename)
         filename = filename if near.startswith(os.pardir) else near
     return f"{filename}:{number}"
+
+
+def code_line(code: CodeType) -> str:
+    """`file:line` of a function's first line."""
+    return line_of(code.co_filename, code.co_firstlineno)
 
 
 def _line_from(frame: FrameType | None) -> str | None:

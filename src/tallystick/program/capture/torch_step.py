@@ -19,8 +19,9 @@ from tallystick.program.capture.constants import replaced
 from tallystick.program.capture.functions import Lowering
 from tallystick.program.capture.guard import carry_hooks
 from tallystick.program.capture.model import loss_and_metrics
+from tallystick.program.capture.python_state import PythonState
+from tallystick.program.capture.quiet import quiet
 from tallystick.program.capture.recurrent import CELLS
-from tallystick.program.capture.settled import PythonState
 from tallystick.program.capture.stand_ins import StandIns
 from tallystick.program.capture.trace import Body, Request, call_with, first_tensor
 from tallystick.program.capture.updates import Groups, Updates
@@ -235,7 +236,7 @@ def torch_step(
         if found is not None:
             outputs.append((path, found.detach()))
 
-    python = PythonState(module)
+    python = PythonState(module, request.run)
     request.outside.outside.look()
     real = dict(module.named_parameters()) | dict(module.named_buffers())
     stand_ins = StandIns(real, parameters | buffers)
@@ -250,7 +251,7 @@ def torch_step(
     try:
         for path, child in module.named_modules():
             child.training = modes.get(path, child.training)
-        with default_dtype(dtype), torch.enable_grad(), lowering.installed():
+        with default_dtype(dtype), torch.enable_grad(), lowering.installed(), quiet():
             given = {k: tensor(v) for k, v in inputs.batch.items()}
             updates = None
             if request.groups is not None:
@@ -277,6 +278,7 @@ def torch_step(
         for handle in handles:
             handle.remove()
         python.restore()
+        python.release()
     gradients = {k: g.detach().to(torch.float64).numpy() for k, g in found.items() if g is not None}
     buffered = {k: v.detach().to(torch.float64).numpy().copy() for k, v in after.items()}
     seen = [(path, y.to(torch.float64).numpy()) for path, y in outputs]

@@ -27,6 +27,7 @@ from tallystick.program.capture import custom_ops
 from tallystick.program.capture.batch import Batch
 from tallystick.program.capture.carried import Carried
 from tallystick.program.capture.constants import Constants, has_content
+from tallystick.program.capture.earlier import Earlier
 from tallystick.program.capture.explain import add_line, explained
 from tallystick.program.capture.guard import (
     GuardedLowering,
@@ -70,6 +71,8 @@ class Trace:
     updates: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
     # The parameters that the forward pass changes in place, without groups.
     changed: frozenset[str] = frozenset()
+    # What was not followed while the trace was compared with others (PROGRAM 5.19).
+    notes: list[str] = field(default_factory=list, repr=False, compare=False)
     # The run itself, with its mutation, which a second one is compared with.
     run: Recorder | None = field(default=None, repr=False, compare=False)
 
@@ -221,6 +224,13 @@ def _placed(at: At, rng: Tensor, use: Use) -> Tensor:
     return made
 
 
+Around = Callable[[Recorder], contextlib.AbstractContextManager[Any]]
+
+
+def _nothing_around(recorder: Recorder) -> contextlib.AbstractContextManager[Any]:
+    return contextlib.nullcontext()
+
+
 def _check_loss(loss: Tensor) -> None:
     if not loss.requires_grad:
         raise UsageError(
@@ -230,9 +240,16 @@ def _check_loss(loss: Tensor) -> None:
 
 
 def trace(
-    request: Request, collect: Callable[[Any], dict[str, Tensor]], before: Trace | None = None
+    request: Request,
+    collect: Callable[[Any], dict[str, Tensor]],
+    before: Trace | None = None,
+    earlier: Earlier | None = None,
+    around: Around = _nothing_around,
 ) -> Trace:
     """Trace `request` on meta tensors; the result is `before` where nothing differs from that.
+
+    `earlier` knows the tensors of the traces before, which the model may have kept, and gets this
+    one's. `around(recorder)` is entered while the model runs.
 
     `collect` turns the run's result into named tensors; with trained parameters one of them is
     `loss`. Outputs: those names, `grad.<name>`, and `buffer.<name>` for every buffer and tensor
@@ -280,7 +297,11 @@ def trace(
             lowering.place_number = functools.partial(_placed, request.at, given["rng"])
         lowering.constants.left = request.outside.outside.left
         watch.append(lowering.constants)
-        placed_parameters = Placed(parameters, lowering.apart, request.changed)
+        placed_parameters = Placed(
+            parameters, lowering.apart, request.changed, bool(request.trained)
+        )
+        if earlier is not None:
+            lowering.kept = functools.partial(earlier.again, recorder, lowering.rng)
         results: list[tuple[str, Tensor]] = []
         updating = None
         if request.groups is not None:
@@ -336,7 +357,10 @@ def trace(
             _followed(request),
         ):
             examples = list(sources.values())
-            recorder.run(step, examples)
+            with around(recorder):
+                recorder.run(step, examples)
+            if earlier is not None:
+                earlier.add(recorder)
             if before and recorder.repeats and (names, updates) == (before.outputs, before.updates):
                 return before
             graph = recorder.graph
@@ -351,7 +375,7 @@ def trace(
                 record.uses,
                 updates,
                 request.changed,
-                recorder,
+                run=recorder,
             )
             return _without_mutation(result, examples)
     except UsageError as error:
