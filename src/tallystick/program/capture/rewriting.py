@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable
 from types import FrameType
 from typing import Any
 
-from tallystick.program.capture.rewritten import file_of, handlers_at
+from tallystick.program.capture.followed_files import file_of, handlers_at
 from tallystick.program.capture.source import code_line, is_installed, is_model, package_of
 
 _TRACE = "tallystick.program.capture.trace"  # what calls the step
