@@ -20,7 +20,7 @@ from tallystick.commit.timetable import MOST_PROGRAMS
 from tallystick.disk.anew import refuse_strangers
 from tallystick.disk.files import remove_tree
 from tallystick.disk.regular import present
-from tallystick.errors import UsageError
+from tallystick.errors import UnsupportedOperatorError, UsageError
 from tallystick.job.job import JOB_DIRECTORY, MANIFEST, Job
 from tallystick.job.job_file import load_job
 from tallystick.job.parts import STEP
@@ -31,6 +31,7 @@ from tallystick.numerics.contracts import ORDERED_1
 from tallystick.program.capture.api import CapturedStep, Preparation, capture_eval
 from tallystick.program.capture.by_step import StepPrograms, captured_by_step
 from tallystick.program.capture.known import Steps
+from tallystick.program.capture.walked import walked_by_step
 from tallystick.program.ir import Program
 from tallystick.program.update import Clip
 from tallystick.program.validation import StopRule
@@ -168,12 +169,23 @@ class Course:
         """The programs of the training steps. Raises the errors of `capture`."""
         held = self.validation
         passes = 0 if held is None else 3 if held.count % held.batch_size else 2
-        return captured_by_step(
-            [self._prepared(size) for size in self._sizes()],
-            self.numbers,
-            form_of=self._form_of,
-            most=MOST_PROGRAMS - passes,
-        )
+        forms = [self._prepared(size) for size in self._sizes()]
+        most = MOST_PROGRAMS - passes
+        try:
+            return captured_by_step(forms, self.numbers, form_of=self._form_of, most=most)
+        except UnsupportedOperatorError:
+            raise
+        except UsageError as error:
+            if held is not None:
+                raise  # a pass calls the loss too, between the steps
+            found = walked_by_step(
+                forms, self.numbers, form_of=self._form_of, most=most, instead_of=error
+            )
+            note(
+                f"The loss keeps state of Python between its calls: all {self.steps} steps were "
+                "traced one by one, and the job has what each of them computes."
+            )
+            return found
 
     def _held(self) -> Held | None:
         held = self.validation

@@ -195,6 +195,11 @@ class Preparation:
     def module(self) -> nn.Module:
         return self.model.module
 
+    @property
+    def collect(self) -> Callable[[Any], dict[str, Tensor]]:
+        """What makes named tensors of the loss's result."""
+        return loss_and_metrics if self.micro is None else self.micro.collect
+
     def request(self, at: At | None = None) -> Request:
         """To trace the step; `at` a training step of which the loss gets the numbers."""
         return self.model.request(self.loss, self.batch, self.trainable, self.groups, at)
@@ -202,9 +207,8 @@ class Preparation:
     def traced(self, request: Request) -> tuple[Request, Trace]:
         """Two traces that are equal, and the request with what the code keeps outside of the
         module. Raises as `capture`."""
-        collect = loss_and_metrics if self.micro is None else self.micro.collect
         with uncompiled(self.module):
-            return settled_trace(request, collect)
+            return settled_trace(request, self.collect)
 
     def step(self, request: Request, traced: Trace) -> CapturedStep:
         """The captured step of that trace. Raises as `capture`."""

@@ -17,8 +17,9 @@ optimizers' updates.
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -32,6 +33,7 @@ from tallystick.program.capture.micro import MicroBatches, cut
 from tallystick.program.capture.micro_torch import torch_micro_steps
 from tallystick.program.capture.outside import KeptError
 from tallystick.program.capture.plain import uncompiled
+from tallystick.program.capture.python_state import Kept, PythonState
 from tallystick.program.capture.torch_step import Inputs, Results, gradient_name, torch_step
 from tallystick.program.capture.trace import Request
 from tallystick.program.executor import StepResult
@@ -64,6 +66,8 @@ class FirstStep:
     modes: dict[str, bool]
     updates: tuple[Update, ...] = ()
     micro: MicroBatches | None = None
+    # What Python kept before the first step that the program is of (PROGRAM 5.25).
+    python: Kept | None = None
 
     @property
     def module(self) -> nn.Module:
@@ -81,8 +85,21 @@ class FirstStep:
 
         Raises UsageError, naming the module where the difference begins, beyond the threshold.
         """
-        with uncompiled(self.module):
+        with uncompiled(self.module), self._in_its_state():
             return self._compare(contract, Inputs(state, batch, scalars, rng))
+
+    @contextlib.contextmanager
+    def _in_its_state(self) -> Iterator[None]:
+        if self.python is None:
+            yield
+            return
+        now = PythonState(self.module, self.request.run)
+        try:
+            self.python.restore()
+            yield
+        finally:
+            now.restore()
+            now.release()
 
     def _compare(self, contract: str, inputs: Inputs) -> str | None:
         meaning = find_contract(contract)

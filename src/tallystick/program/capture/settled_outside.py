@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -30,13 +30,15 @@ def settled_outside(
     restore: Callable[[], None],
     known: Carried | None,
     earlier: Earlier,
+    begun: Sequence[Kept] = (),
 ) -> tuple[Request, Trace]:
     """The request with its slots, and the first trace of it that changes no other tensor.
 
     Tensors are constants in the beginning, but those that no constant can be. `restore` puts the
-    module back. With `known` these are the slots, and no others.
+    module back. With `known` these are the slots, and no others. Those of `begun` are slots in any
+    case: another step changes them.
     """
-    carried = [] if known is None else outside.take_over(known.kept)
+    carried = [*begun] if known is None else outside.take_over(known.kept)
     unused: list[Kept] = []
     unread: list[Kept] = []  # an evaluation changes these, and computes nothing from them
     as_constants: TallystickError | None = None
@@ -70,7 +72,8 @@ def settled_outside(
                 _back(outside, carried, restore)
                 continue
             _refuse_unknown(outside)
-            unused = [] if known else [k for k in carried if not _is_used(request, traced, k)]
+            spare = [] if known else [k for k in carried if k not in begun]
+            unused = [k for k in spare if not _is_used(request, traced, k)]
             if not unused:
                 for kept in unread:
                     kept.put_back()
