@@ -80,6 +80,7 @@ def save_several(
     order: str = SHUFFLED,
     epoch_end: End = RUN_ON,
     seed: int = 0,
+    order_seed: int | None = None,
     own_data: Mapping[str, Data] | None = None,
     checkpoint_interval: int | None = None,
     schedules: Schedules | None = None,
@@ -94,11 +95,10 @@ def save_several(
     name of the program of each step, the programs go through `data` together: one stream of
     batches, of which each program has the size, and one optimizer and table of rates, so that
     `schedules` are those of one program. `order` and `epoch_end` are those of `job.save.save_job`.
-    `data` are the records of every program that
-    is not in `own_data`, which has other records by program; a program whose batch is empty reads
-    none. `seed` keys every data set's order and every program's random numbers. `schedules` has,
-    by program, what `job.save.save_job` takes for one; a table has a number for each step of its
-    program.
+    `data` are the records of every program that is not in `own_data`, which has other records by
+    program; a program whose batch is empty reads none. `seed` keys every program's random numbers
+    and, but for an `order_seed`, the order of every data set. `schedules` has, by program, what
+    `job.save.save_job` takes for one; a table has a number for each step of its program.
 
     Each program's first step is compared with the module from state[0]. Raises as `save_job`, and
     UsageError for programs of different weights or contracts, and for two that mean different
@@ -108,6 +108,7 @@ def save_several(
     if not overwrite:
         refuse_taken(directory, JOB_DIRECTORY)
     _check(steps, count)
+    order_seed = seed if order_seed is None else order_seed
     state = _state(steps)
     slots = {name: _type(array) for name, array in state.items()}
     wide = {
@@ -115,7 +116,7 @@ def save_several(
         for name, step in steps.items()
     }
     if programs_of_steps is None:
-        parts = _by_turns(wide, data, own_data or {}, seed, schedule, order, epoch_end)
+        parts = _by_turns(wide, data, own_data or {}, order_seed, schedule, order, epoch_end)
         if held is not None:
             _check_rounds(parts, held.every)
     else:
@@ -129,7 +130,7 @@ def save_several(
                 f"programs_of_steps has {len(programs_of_steps)} names for {count} steps.",
                 "Give one name for each training step.",
             )
-        parts = by_step(wide, programs_of_steps, _shared(wide, data, seed, order), epoch_end)
+        parts = by_step(wide, programs_of_steps, _shared(wide, data, order_seed, order), epoch_end)
         schedules = dict.fromkeys(steps, schedules)
     if held is not None:
         parts = _validated(parts, held, count)

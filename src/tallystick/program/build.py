@@ -45,7 +45,10 @@ class Builder:
         return self._declare(Input("batch", BATCH_PREFIX + name, type_))
 
     def scalar(self, name: str) -> Value:
-        """Declare per-step scalar `name` (without prefix): f64[]."""
+        """Per-step scalar `name` (without prefix), f64[]: declared at its first use."""
+        known = self._by_name.get(SCALAR_PREFIX + name)
+        if known is not None:
+            return known
         return self._declare(Input("scalar", SCALAR_PREFIX + name, TensorType("f64", ())))
 
     def rng(self) -> Value:

@@ -76,6 +76,22 @@ class Complement(Derived):
         return False
 
 
+@dataclass(frozen=True)
+class Told(Derived):
+    """A number for each training step of a job, which its loss computes from the number of the step
+    (PROGRAM 5.21)."""
+
+    numbers: tuple[float, ...]
+
+    def at(self, step: int, rate: float) -> float:
+        if step > len(self.numbers):
+            raise UsageError(
+                f"The loss's numbers are known of {len(self.numbers)} steps, not of step {step}.",
+                "Capture it for as many steps as the job has.",
+            )
+        return self.numbers[step - 1]
+
+
 Scalar = float | str | Derived
 
 

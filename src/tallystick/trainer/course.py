@@ -3,10 +3,10 @@ job, to a signed run, and back into the module."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
@@ -15,32 +15,37 @@ from tallystick.api import PathLike, PrivateKey, train
 from tallystick.cli.output import note
 from tallystick.commit.stream import SEQUENTIAL, SHUFFLED
 from tallystick.commit.tensor import Array
+from tallystick.commit.timetable import MOST_PROGRAMS
 from tallystick.disk.anew import refuse_strangers
 from tallystick.disk.files import remove_tree
 from tallystick.disk.regular import present
 from tallystick.errors import UsageError
 from tallystick.job.job import JOB_DIRECTORY, MANIFEST, Job
 from tallystick.job.job_file import load_job
+from tallystick.job.parts import STEP
 from tallystick.job.save import save_job
+from tallystick.job.several import Held, save_several
 from tallystick.numerics.contracts import ORDERED_1
-from tallystick.program.capture.api import CapturedStep, capture_eval
+from tallystick.program.capture.api import CapturedStep, Preparation, capture_eval
+from tallystick.program.capture.by_step import StepPrograms, captured_by_step
+from tallystick.program.capture.known import Steps
+from tallystick.program.ir import Program
+from tallystick.program.update import Clip
 from tallystick.program.validation import StopRule
 from tallystick.run.execute.listener import Listener
 from tallystick.run.show.summary import RunSummary
-from tallystick.trainer.groups import captured_group
+from tallystick.trainer.groups import prepared_group
 from tallystick.trainer.weights import load_weights
 
-if TYPE_CHECKING:
-    from tallystick.program.capture.trace import BatchLoss
-
 JOB, RUN = "job", "run"
+_VALIDATES = "a pass of validation is no step of the training"
 
 
 @dataclass(frozen=True)
 class Validation:
     """Held-out records, their loss, and when it is taken: after each `every` training steps."""
 
-    loss: BatchLoss
+    loss: Callable[..., Any]
     records: Mapping[str, Array]
     batch_size: int
     every: int
@@ -58,11 +63,12 @@ class Course:
     `loss(module, batch)` gets a dict of tensors, or with `loss_over="sum"` returns (sum, count), as
     for `tallystick.capture`. `records` maps a name to an array (N, *shape of one record). An epoch
     has the first `epoch_records` of its `order`; its last update may have fewer than a batch, and
-    fewer micro-batches (`trainer.groups`).
+    fewer micro-batches (`trainer.groups`). Both losses get as their last argument the `numbers`
+    that are known of each step (PROGRAM 5.21).
     """
 
     module: nn.Module
-    loss: BatchLoss
+    loss: Callable[..., Any]
     records: Mapping[str, Array]
     optimizer: Any
     batch_size: int
@@ -79,6 +85,7 @@ class Course:
     seed: int = 0
     order_seed: int | None = None
     contract: str = ORDERED_1
+    numbers: Steps | None = None
 
     @property
     def record_count(self) -> int:
@@ -97,46 +104,89 @@ class Course:
     def save(
         self, directory: Path, compare_first_step: bool = True, overwrite: bool = False
     ) -> Job:
-        """Write the job. Raises the errors of `capture` and `save_job`."""
-        taken = self.taken
-        size, last = min(self.batch_size, taken), taken % self.batch_size
-        short = None
-        if taken > size and last and self.steps >= self.epoch_steps:
-            short = self._step(last)
-        held = self.validation
-        given: dict[str, Any] = {}
-        if held is not None:
-            example = _example(held.records, held.batch_size)
-            if left := held.count % held.batch_size:
-                of = _example(held.records, left)
-                given["eval_short"] = capture_eval(self.module, held.loss, of, self.contract)
-            given |= {
-                "validation": held.records,
-                "eval_program": capture_eval(
-                    self.module, held.loss, example, self.contract, committed=True
-                ),
-                "evaluate_every": held.every,
-                "stop_rule": held.rule,
-            }
-        return save_job(
-            self._step(size),
+        """Write the job. Raises the errors of `capture`, `save_job` and `save_several`."""
+        found = self._programs()
+        given: dict[str, Any] = {
+            "seed": self.seed,
+            "order_seed": self.order_seed,
+            "order": self.order,
+            "epoch_end": self.taken,
+            "schedules": self.schedules,
+            "compare_first_step": compare_first_step,
+            "overwrite": overwrite,
+        }
+        step, *others = found.programs
+        by_size = found.of_steps == tuple(map(self._form_of, range(self.steps)))
+        if by_size and all(other.scalars == step.scalars for other in others):
+            return self._save_one(step, directory, others[0] if others else None, given)
+        names = [STEP, *(f"{STEP}-{n + 2}" for n in range(len(others)))]
+        return save_several(
             directory,
+            dict(zip(names, found.programs, strict=True)),
             self.records,
-            steps=self.steps,
-            order=self.order,
-            epoch_end=taken,
-            short=short,
-            seed=self.seed,
-            order_seed=self.order_seed,
-            schedules=self.schedules,
-            compare_first_step=compare_first_step,
-            overwrite=overwrite,
+            schedule=None,
+            count=self.steps,
+            programs_of_steps=[names[n] for n in found.of_steps],
+            held=self._held(),
             **given,
         )
 
-    def _step(self, size: int) -> CapturedStep:
+    def _save_one(
+        self, step: CapturedStep, directory: Path, short: CapturedStep | None, given: dict[str, Any]
+    ) -> Job:
+        """The job of one step, whose epochs may end with a short one."""
+        held = self._held()
+        if held is not None:
+            given |= {
+                "validation": held.data,
+                "eval_program": held.evaluation,
+                "eval_short": held.short,
+                "evaluate_every": held.every,
+                "stop_rule": held.rule,
+            }
+        return save_job(step, directory, self.records, steps=self.steps, short=short, **given)
+
+    def _sizes(self) -> list[int]:
+        """The records of an update, and of an epoch's last one where the run reaches one that has
+        fewer."""
+        size, last = min(self.batch_size, self.taken), self.taken % self.batch_size
+        short = self.taken > size and last and self.steps >= self.epoch_steps
+        return [size, last] if short else [size]
+
+    def _form_of(self, step: int) -> int:
+        """The number in `_sizes` of that of a step."""
+        ends = (step + 1) % self.epoch_steps == 0
+        return 1 if ends and len(self._sizes()) > 1 else 0
+
+    def _programs(self) -> StepPrograms:
+        held, numbers = self.validation, self.numbers or Steps(self.steps, {})
+        passes = 0 if held is None else 3 if held.count % held.batch_size else 2
+        return captured_by_step(
+            [self._prepared(size) for size in self._sizes()],
+            numbers,
+            form_of=self._form_of,
+            most=MOST_PROGRAMS - passes,
+        )
+
+    def _held(self) -> Held | None:
+        held, numbers = self.validation, self.numbers or Steps(self.steps, {})
+        if held is None:
+            return None
+
+        def captured(size: int) -> Program:
+            example = _example(held.records, size)
+            at = numbers.without(_VALIDATES)
+            return capture_eval(
+                self.module, held.loss, example, self.contract, committed=True, at=at
+            )
+
+        left = held.count % held.batch_size
+        short = captured(left) if left else None
+        return Held(held.records, captured(held.batch_size), held.every, held.rule, short)
+
+    def _prepared(self, size: int) -> Preparation:
         """The step over `size` records."""
-        return captured_group(
+        return prepared_group(
             self.module,
             self.loss,
             _example(self.records, size),
@@ -145,8 +195,7 @@ class Course:
             micro_batches=self.micro_batches,
             loss_over=self.loss_over,
             shrinks=self.shrinks,
-            clip_norm=self.clip_norm,
-            clip_value=self.clip_value,
+            clip=Clip(self.clip_norm, self.clip_value),
             contract=self.contract,
         )
 

@@ -9,12 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tallystick.program.capture.api import CapturedStep, capture
+from tallystick.program.capture.api import Preparation, prepare
 
-Loss = Callable[[nn.Module, dict[str, Tensor]], Any]
+Loss = Callable[..., Any]  # of module, batch and the numbers of the step
 
 
-def captured_group(
+def prepared_group(
     module: nn.Module,
     loss: Loss,
     example: Mapping[str, Any],
@@ -25,7 +25,7 @@ def captured_group(
     loss_over: str,
     shrinks: bool,
     **more: Any,
-) -> CapturedStep:
+) -> Preparation:
     """The step over the records of `example`, in batches of `each`, of which a loop accumulates
     `micro_batches`.
 
@@ -34,7 +34,7 @@ def captured_group(
     `shrinks` says that the mean of their losses is their sum divided by `micro_batches` still.
     """
     if micro_batches == 1:
-        return capture(module, loss, example, optimizer, **more)
+        return prepare(module, loss, example, optimizer, **more)
     whole, rest = divmod(len(next(iter(example.values()))), each)
     groups = whole + (rest > 0)
     if shrinks and groups < micro_batches:
@@ -43,22 +43,22 @@ def captured_group(
         more |= {"micro_batches": groups, "loss_over": loss_over}
     else:
         loss = _in_batches(loss, each, loss_over)
-    return capture(module, loss, example, optimizer, **more)
+    return prepare(module, loss, example, optimizer, **more)
 
 
 def _scaled(loss: Loss, share: float) -> Loss:
-    return lambda module, batch: loss(module, batch) * share
+    return lambda module, batch, at: loss(module, batch, at) * share
 
 
 def _in_batches(loss: Loss, each: int, loss_over: str) -> Loss:
     """`loss` over one batch after the other; the mean of their losses, or the sum of their sums by
     that of their counts."""
 
-    def whole(module: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
+    def whole(module: nn.Module, batch: Mapping[str, Tensor], at: Any) -> Tensor:
         count = len(next(iter(batch.values())))
         parts = [
-            loss(module, {name: tensor[at : at + each] for name, tensor in batch.items()})
-            for at in range(0, count, each)
+            loss(module, {name: t[start : start + each] for name, t in batch.items()}, at)
+            for start in range(0, count, each)
         ]
         if loss_over == "mean":
             return torch.stack(parts).mean()

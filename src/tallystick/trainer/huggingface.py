@@ -8,9 +8,11 @@ that the run ends with.
 
 from __future__ import annotations
 
+import copy
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +37,7 @@ from tallystick.trainer.arguments import check_arguments, check_methods
 from tallystick.trainer.course import JOB, RUN, Course, Validation, carry_out, job_of
 from tallystick.trainer.listening import Calls
 from tallystick.trainer.loop import updates_of
+from tallystick.trainer.numbers import Epochs
 from tallystick.trainer.records import collated
 from tallystick.trainer.watching import Watch
 
@@ -133,19 +136,34 @@ class Trainer(_Base):  # type: ignore[misc]
             labels = labels[..., 1:]
         return labels.ne(_IGNORED).sum()
 
-    def _loss(self, module: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
+    def _loss(self, module: nn.Module, batch: Mapping[str, Tensor], at: Any) -> Tensor:
         items = self._items(batch)
-        loss: Tensor = self.compute_loss(module, _inputs(batch), num_items_in_batch=items)
+        with self._state_at(at):
+            loss: Tensor = self.compute_loss(module, _inputs(batch), num_items_in_batch=items)
         return loss
 
     def _loss_and_count(
-        self, module: nn.Module, batch: Mapping[str, Tensor]
+        self, module: nn.Module, batch: Mapping[str, Tensor], at: Any
     ) -> tuple[Tensor, Tensor]:
         """The sum of a micro-batch, and its count: the loss where `num_items_in_batch` is 1."""
         items = self._items(batch)
         assert items is not None
         one = torch.ones_like(items)
-        return self.compute_loss(module, _inputs(batch), num_items_in_batch=one), items
+        with self._state_at(at):
+            return self.compute_loss(module, _inputs(batch), num_items_in_batch=one), items
+
+    @contextmanager
+    def _state_at(self, at: Any) -> Iterator[None]:
+        """`self.state` as it is when transformers computes the loss of that step. What the loss
+        logs there is not kept."""
+        before = self.state
+        self.state = copy.copy(before)
+        self.state.global_step, self.state.epoch = at.step, at.epoch
+        self.state.log_history = list(before.log_history)
+        try:
+            yield
+        finally:
+            self.state = before
 
     def _is_sum(self, records: Mapping[str, Array]) -> bool:
         """Whether the losses of micro-batches are parts of a sum over `num_items_in_batch`."""
@@ -246,7 +264,7 @@ class Trainer(_Base):  # type: ignore[misc]
             groups = self.optimizer.param_groups
             groups[:] = [group for group in groups if group["params"]]
         self.create_scheduler(num_training_steps=steps, optimizer=self.optimizer)
-        self._start_state(steps)
+        self._start_state(steps, count)
         sums = args.gradient_accumulation_steps > 1 and self._is_sum(records)
         return Course(
             self.model,
@@ -265,6 +283,11 @@ class Trainer(_Base):  # type: ignore[misc]
             seed=args.seed,
             order_seed=args.data_seed,
             contract=self._contract,
+            numbers=Epochs(
+                steps,
+                math.ceil(self._taken(count) / args.train_batch_size),
+                args.gradient_accumulation_steps,
+            ).fractions(),
         )
 
     def _validation(self, held: dict[str, Array], count: int) -> Validation:
@@ -276,12 +299,12 @@ class Trainer(_Base):  # type: ignore[misc]
             note("compute_metrics is for evaluate(); validation during training takes the loss.")
         return Validation(self._loss, held, size, every, self._rule())
 
-    def _start_state(self, steps: int) -> None:
+    def _start_state(self, steps: int, records: int) -> None:
         """The state that callbacks see, as transformers' own loop begins it."""
         self.state = transformers.TrainerState()
         self.state.compute_steps(self.args, steps)
         self.state.max_steps, self.state.epoch = steps, 0.0
-        self.state.num_train_epochs = math.ceil(self.args.num_train_epochs)
+        self.state.num_train_epochs = math.ceil(steps / self._updates(records))
         self.state.train_batch_size = self.args.train_batch_size
 
     # -- training ----------------------------------------------------------------------------------

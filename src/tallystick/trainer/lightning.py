@@ -7,6 +7,7 @@ overrides it.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -17,6 +18,7 @@ from tallystick.api import PathLike, PrivateKey
 from tallystick.cli.output import note
 from tallystick.errors import UsageError
 from tallystick.numerics.contracts import ORDERED_1
+from tallystick.program.capture.source import here
 from tallystick.program.validation import StopRule
 from tallystick.run.execute.listener import Listener
 from tallystick.run.show.summary import RunSummary
@@ -90,13 +92,71 @@ def _logged(module: nn.Module) -> Iterator[dict[str, Any]]:
         own.update(before)
 
 
-def _step(module: nn.Module, name: str, monitor: str) -> Callable[[nn.Module, Any], Tensor]:
+_COUNTS = ("global_step", "current_epoch")
+
+
+class _AsTrainer:
+    """In the place of Lightning's trainer: the numbers that a job knows of a step.
+
+    Raises UsageError for everything else that a step asks it for.
+    """
+
+    def __init__(self, at: Any, max_epochs: float | None, max_steps: int | None) -> None:
+        self.global_step, self.current_epoch = at.step, at.epoch
+        self.max_epochs = -1 if max_epochs is None else max_epochs
+        self.max_steps = -1 if max_steps is None else max_steps
+        self.estimated_stepping_batches = at.steps
+        self.num_training_batches = at.batches
+        self.logger, self.global_rank, self.local_rank, self.world_size = None, 0, 0, 1
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise UsageError(
+            f"The module asks its trainer for {name}{here()}, and a job has no trainer.",
+            "A step may read global_step, current_epoch, max_epochs, max_steps, "
+            "num_training_batches and estimated_stepping_batches.",
+        )
+
+
+@contextmanager
+def _attached(module: nn.Module, trainer: _AsTrainer) -> Iterator[None]:
+    """The module reads its numbers from `trainer` within the block."""
+    put: list[tuple[dict[str, Any], str, Any]] = []
+    for child in module.modules():
+        own: dict[str, Any] = vars(child)
+        if "_trainer" in own:
+            put.append((own, "_trainer", own["_trainer"]))
+            own["_trainer"] = trainer
+    if "_trainer" not in vars(module):  # no module of Lightning's, but of its form
+        own = vars(module)
+        read = {"trainer": trainer, **{n: getattr(trainer, n) for n in _COUNTS}}
+        for name, value in read.items():
+            put.append((own, name, own.get(name, put)))
+            own[name] = value
+    try:
+        yield
+    finally:
+        for own, name, before in put:
+            if before is put:
+                own.pop(name, None)
+            else:
+                own[name] = before
+
+
+Attach = Callable[[Any], _AsTrainer]
+
+
+def _step(
+    module: nn.Module, name: str, monitor: str, attach: Attach
+) -> Callable[[nn.Module, Any, Any], Tensor]:
     """The loss of `training_step` or `validation_step`: what it returns, or logs as `monitor`."""
 
-    def loss(_: nn.Module, batch: Any) -> Tensor:
+    def loss(_: nn.Module, batch: Any, at: Any) -> Tensor:
         # In a trace Lightning's own `log` would look for a trainer.
-        with _logged(module) as logged:
-            returned = getattr(module, name)(batch, 0)
+        with _logged(module) as logged, _attached(module, attach(at)):
+            step = getattr(module, name)
+            returned = step(batch, at.batch) if _takes_number(step) else step(batch)
         if isinstance(returned, Mapping):
             returned = returned.get("loss")
         if returned is None:
@@ -109,6 +169,14 @@ def _step(module: nn.Module, name: str, monitor: str) -> Callable[[nn.Module, An
         return returned
 
     return loss
+
+
+def _takes_number(step: Callable[..., Any]) -> bool:
+    """Whether a step takes the number of the batch, which Lightning leaves to it."""
+    return (
+        "batch_idx" in inspect.signature(step).parameters
+        or len(inspect.signature(step).parameters) > 1
+    )
 
 
 def _optimizer(module: nn.Module) -> tuple[Any, Any, str]:
@@ -168,7 +236,9 @@ def fit_lightning(
     """Train a LightningModule as `lightning.Trainer(...).fit(module, ...)` would, as a signed run.
 
     `training_step`, `validation_step` and `configure_optimizers` are read; `self.log` keeps no
-    numbers. Validation takes the loss that `validation_step` returns or logs as `monitor`, after
+    numbers. A training step may read `batch_idx`, `self.global_step`, `self.current_epoch` and the
+    trainer's `max_epochs`, `max_steps`, `num_training_batches` and `estimated_stepping_batches`.
+    Validation takes the loss that `validation_step` returns or logs as `monitor`, after
     each epoch or each `val_check_interval` steps; `stop` is EarlyStopping's rule, and `best` loads
     the weights of the best pass. As Lightning does it, each loss is divided by
     `accumulate_grad_batches`, also where an epoch has fewer batches left. The other arguments are
@@ -202,10 +272,14 @@ def fit_lightning(
             f"gradient_clip_algorithm is {gradient_clip_algorithm!r}.", "Say 'norm' or 'value'."
         )
     optimizer, scheduler, interval = _optimizer(module)
+
+    def attach(at: Any) -> _AsTrainer:
+        return _AsTrainer(at, max_epochs, max_steps)
+
     clip = gradient_clip_val or None
     return fit(
         module,
-        _step(module, "training_step", "loss"),
+        _step(module, "training_step", "loss", attach),
         train_dataloaders,
         optimizer,
         out=out,
@@ -218,7 +292,7 @@ def fit_lightning(
         clip_norm=clip if gradient_clip_algorithm == "norm" else None,
         clip_value=clip if gradient_clip_algorithm == "value" else None,
         validation=val_dataloaders,
-        validation_loss=_step(module, "validation_step", monitor),
+        validation_loss=_step(module, "validation_step", monitor, attach),
         evaluate_every=val_check_interval,
         stop=stop,
         best=best,

@@ -21,9 +21,10 @@ from tallystick.program.validation import StopRule
 from tallystick.run.execute.listener import Listener
 from tallystick.run.show.summary import RunSummary
 from tallystick.trainer.course import Course, Validation, carry_out
+from tallystick.trainer.numbers import Epochs, takes_numbers
 from tallystick.trainer.records import collated, flatten, rebuilt
 
-Loss = Callable[[nn.Module, Any], Tensor]
+Loss = Callable[..., Tensor]
 
 
 class Source:
@@ -85,9 +86,12 @@ class Source:
             )
         return taken
 
-    def seen_by(self, loss: Loss) -> Callable[[nn.Module, Mapping[str, Tensor]], Tensor]:
-        """`loss` over the tensors of a job's batch, in the form of the loader's."""
-        return lambda module, batch: loss(module, rebuilt(self._form, batch))
+    def seen_by(self, loss: Loss) -> Callable[[nn.Module, Mapping[str, Tensor], Any], Tensor]:
+        """`loss` over the tensors of a job's batch, in the form of the loader's, with the numbers
+        of the step where it takes them."""
+        if takes_numbers(loss):
+            return lambda module, batch, at: loss(module, rebuilt(self._form, batch), at)
+        return lambda module, batch, at: loss(module, rebuilt(self._form, batch))
 
     @property
     def fields(self) -> set[str]:
@@ -196,7 +200,11 @@ def fit(
 ) -> RunSummary:
     """Train `module` as a plain loop would, as a signed run in `out/run`; or go on with it there.
 
-    `loss(module, batch)` gets what the loader yields and returns a scalar f32 tensor. `data` and
+    `loss(module, batch)` gets what the loader yields and returns a scalar f32 tensor. A third
+    parameter `at` gets the numbers of the step: `at.step` (updates made before), `at.epoch` (epochs
+    finished), `at.batch` (in its epoch), and of the whole training `at.steps`, `at.epochs` and
+    `at.batches` (of an epoch). What is computed from them is a table of the job; a branch on them
+    is a program of its own for the steps that take it (PROGRAM 5.21). `data` and
     `validation` are a DataLoader, or a Dataset or list with `batch_size`; they are collated once.
     `optimizer` is one of torch.optim or of tallystick. `scheduler` is one of torch over it, stepped
     after each step or, with `scheduler_every="epoch"`, after each epoch. With `accumulate` V an
@@ -260,6 +268,9 @@ def fit(
         ),
         seed=seed,
         contract=contract,
+        numbers=Epochs(
+            total, math.ceil(source.epoch_records / source.batch_size), accumulate
+        ).whole(),
     )
     return carry_out(
         course,

@@ -24,6 +24,7 @@ from tallystick.program.canonical import canonicalize
 from tallystick.program.capture.batch import meta_batch
 from tallystick.program.capture.first_step import FirstStep
 from tallystick.program.capture.guard import check_loss, check_mode
+from tallystick.program.capture.known import At
 from tallystick.program.capture.micro import (
     MEAN,
     SUM,
@@ -36,7 +37,7 @@ from tallystick.program.capture.plain import original, uncompiled
 from tallystick.program.capture.settled import settled_trace
 from tallystick.program.capture.step import Step, emit_probes, emit_step
 from tallystick.program.capture.stock_instances import all_described
-from tallystick.program.capture.trace import BatchLoss, Request, trace
+from tallystick.program.capture.trace import BatchLoss, Request, Trace, trace
 from tallystick.program.capture.updates import Groups, StepFunction, belongs, without_updates
 from tallystick.program.check import check_program
 from tallystick.program.ema import EMA
@@ -151,9 +152,86 @@ def capture(
     Raises UsageError when the model cannot become a program, and UnsupportedOperatorError,
     naming operator and module path, for an operator the contract does not define.
     """
+    prepared = prepare(
+        module,
+        loss,
+        batch,
+        optimizer,
+        clip=Clip(clip_norm, clip_value, grad_norm),
+        ema=ema,
+        outputs_grads=outputs_grads,
+        contract=contract,
+        mode=mode,
+        micro_batches=micro_batches,
+        loss_over=loss_over,
+        trains=trains,
+    )
+    request = prepared.request()
+    return prepared.step(request, prepared.traced(request))
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """A step that is to be captured: once, or for several training steps (PROGRAM 5.21)."""
+
+    model: Model
+    loss: BatchLoss | StepFunction
+    batch: dict[str, Tensor]
+    trainable: tuple[str, ...]
+    rules: Any
+    clip: Clip
+    groups: Groups | None
+    micro: MicroBatches | None
+    ema: EMA | None
+    outputs_grads: bool
+    contract: str
+    trains: str
+
+    @property
+    def module(self) -> nn.Module:
+        return self.model.module
+
+    def request(self, at: At | None = None) -> Request:
+        """To trace the step; `at` a training step of which the loss gets the numbers."""
+        return self.model.request(self.loss, self.batch, self.trainable, self.groups, at)
+
+    def traced(self, request: Request) -> Trace:
+        """Two traces that are equal. Raises as `capture`."""
+        collect = loss_and_metrics if self.micro is None else self.micro.collect
+        with uncompiled(self.module):
+            return settled_trace(request, collect)
+
+    def step(self, request: Request, traced: Trace) -> CapturedStep:
+        """The captured step of that trace. Raises as `capture`."""
+        b = Builder(resolve_contract(self.contract))
+        request = replace(request, changed=traced.changed)
+        with uncompiled(self.module):
+            step = emit_step(
+                b, self.model, request, traced, self.rules, self.clip, self.micro, self.trains
+            )
+            if self.ema is not None:
+                step = step.averaged(b, self.ema)
+            return _captured(b, self.model, request, step, self.outputs_grads, self.micro)
+
+
+def prepare(
+    module: nn.Module,
+    loss: BatchLoss | StepFunction,
+    batch: Mapping[str, Any],
+    optimizer: Optimizers | TorchOptimizer | Mapping[str, Optimizers | TorchOptimizer],
+    *,
+    clip: Clip,
+    ema: EMA | None = None,
+    outputs_grads: bool = False,
+    contract: str = ORDERED_1,
+    mode: str = "train",
+    micro_batches: int | None = None,
+    loss_over: str = MEAN,
+    trains: str | None = None,
+) -> Preparation:
+    """What `capture` is given, checked and read. Raises UsageError."""
     module = original(module)
     check_loss(loss)
-    clip = Clip(clip_norm, clip_value, grad_norm)
     with uncompiled(module):
         model = Model.of(module)
         check_mode(module, mode)
@@ -182,14 +260,10 @@ def capture(
                 )
             groups = Groups.of(rules, trainable, clip)
         given = meta_batch(batch) if micro is None else micro.share(meta_batch(batch))
-        request = model.request(loss, given, trainable, groups)
-        traced = settled_trace(request, loss_and_metrics if micro is None else micro.collect)
-        request = replace(request, changed=traced.changed)
-        b = Builder(resolve_contract(contract))
-        step = emit_step(b, model, request, traced, rules, clip, micro, trains or "")
-        if ema is not None:
-            step = step.averaged(b, ema)
-        return _captured(b, model, request, step, outputs_grads, micro)
+    return Preparation(
+        model, loss, given, trainable, rules, clip, groups, micro, ema, outputs_grads, contract,
+        trains or "",
+    )  # fmt: skip
 
 
 def _captured(
@@ -239,7 +313,8 @@ def _probes(
     """The forward pass with every module's output, and the modules' paths in their order."""
     paths: list[str] = []
     trained = request.trained if request.groups else ()
-    probing = replace(request, trained=trained, probes=paths)
+    at = None if request.at is None else replace(request.at, fixed=True)
+    probing = replace(request, trained=trained, probes=paths, at=at)
     traced = trace(probing, loss_and_metrics if micro is None else micro.collect)
     b = Builder(contract)
     rules = rules if request.groups else {}
@@ -253,13 +328,14 @@ def _capture_without_step(
     collect: Callable[[Any], dict[str, Tensor]],
     contract: str,
     may_change: bool = True,
+    at: At | None = None,
 ) -> Program:
     module = original(module)
     meta = meta_batch(batch)
     with uncompiled(module):
         model = Model.of(module)
         with _evaluation_mode(module):
-            traced = settled_trace(model.request(run, meta), collect)
+            traced = settled_trace(model.request(run, meta, at=at), collect)
     if traced.changed and not may_change:
         raise UsageError(
             f"The validation loss changes the parameter {min(traced.changed)}, and a pass of "
@@ -282,6 +358,7 @@ def capture_eval(
     has_updates: bool = False,
     loss_over: str = MEAN,
     committed: bool = False,
+    at: At | None = None,
 ) -> Program:
     """The loss of a batch in evaluation mode (no dropout), as a program without next state.
 
@@ -289,12 +366,12 @@ def capture_eval(
     is a step function: its updates do nothing here. With `loss_over` "sum" it returns (sum, count),
     as for `capture` with micro-batches. Output: `loss`, the batch's own quotient then. What the
     loss changes in place is changed for the batch alone; of a `committed` validation such a change
-    of a parameter is refused.
+    of a parameter is refused. With `at` the loss gets those numbers of a step as its last argument.
     """
     run: Any = without_updates(loss) if has_updates else loss  # type: ignore[arg-type]
     collect = mean_of_sums if loss_over == SUM else loss_and_metrics
     return _capture_without_step(
-        module, run, batch, collect, resolve_contract(contract), not committed
+        module, run, batch, collect, resolve_contract(contract), not committed, at
     )
 
 

@@ -64,6 +64,17 @@ def _(rng: Tensor, bits: list[int], shape: list[int], dtype: torch.dtype) -> Ten
     return torch.empty(shape, dtype=dtype, device=rng.device)
 
 
+@torch.library.custom_op("tallystick::number", mutates_args=())
+def number(rng: Tensor, name: str) -> Tensor:
+    """The number of the step `scalar.NAME`; `rng` only says where the result is."""
+    raise _no_eager("number")
+
+
+@number.register_fake
+def _(rng: Tensor, name: str) -> Tensor:
+    return torch.empty([], dtype=torch.float32, device=rng.device)
+
+
 @torch.library.custom_op("tallystick::mask_scale", mutates_args=())
 def mask_scale(x: Tensor, mask: Tensor, scale: float) -> Tensor:
     raise _no_eager("mask_scale")

@@ -25,10 +25,11 @@ from tallystick.program.capture.constants import (
     each,
     has_content,
     replaced,
+    untraced,
 )
 from tallystick.program.capture.factories import STAY, on_trace
 from tallystick.program.capture.functions import Lowering
-from tallystick.program.capture.recorded import Use, is_recorded
+from tallystick.program.capture.recorded import Use, computed, is_recorded
 from tallystick.program.capture.source import here, model_line
 
 _WHOLE = (torch.int64, torch.int32)
@@ -65,7 +66,8 @@ _WITH_NUMBERS = frozenset({
         getattr(owner, name)
         for owner in (torch, Tensor)
         for name in ("mul", "multiply", "add", "sub", "subtract", "div", "divide", "true_divide",
-                     "pow", "eq", "ne", "lt", "le", "gt", "ge", "maximum", "minimum", "clamp")
+                     "pow", "eq", "ne", "lt", "le", "gt", "ge", "maximum", "minimum", "clamp",
+                     "where", "lerp", "masked_fill")
         if hasattr(owner, name)
     ),
     *(
@@ -77,6 +79,20 @@ _WITH_NUMBERS = frozenset({
     ),
     torch.tensor, torch.as_tensor, torch.scalar_tensor, torch.rsub,
 })  # fmt: skip
+
+
+_FILLING = (torch.full, torch.full_like, Tensor.new_full)
+
+
+def _filled(factory: Any, like: Any, value: Any, **options: Any) -> Tensor:
+    """A tensor by one of `_FILLING`, of a number of the step."""
+    if not isinstance(value, Tensor):
+        found: Tensor = factory(like, value, **options)
+        return found
+    if factory is torch.full:
+        options.setdefault("dtype", value.dtype)
+    made = factory(like, 0, **options)
+    return value.to(made.dtype).expand(made.shape).clone()
 
 
 # These make tensors from Python's numbers.
@@ -150,15 +166,52 @@ class GuardedLowering(Lowering):
         with torch.no_grad():
             tensor.detach().copy_(value)
 
-    def _released(self, func: Any, value: Any) -> Any:
-        """A recorded number among a call's arguments as torch takes it."""
+    def _released(self, func: Any, floats: bool, value: Any) -> Any:
+        """A recorded number among a call's arguments as torch takes it: a tensor of the trace, of
+        whole numbers where the call has no `floats`, or else the number."""
         if not is_recorded(value):
             return value
-        if func not in _WITH_NUMBERS:
+        whole = not floats and not isinstance(value.number, float)
+        if func not in _WITH_NUMBERS or (whole and isinstance(value.number, bool)):
             return value.record.pin(value)
         use = value.record.tensor(value)
         placed = self.place_number(use)
-        return use.value if placed is None else placed
+        if placed is None:
+            return use.value
+        return placed.to(torch.int64) if whole else placed
+
+    def _is_table(self, value: Any) -> bool:
+        """Whether `value` is a constant of one axis, which a number of the step may index."""
+        return has_content(value) and value.dim() == 1 and id(value) not in self.constants.stand_ins
+
+    def _with_numbers(
+        self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+        """A call some of whose arguments are recorded numbers, as torch takes it."""
+        alpha = kwargs.get("alpha")
+        if is_recorded(alpha) and len(args) == 2:  # torch takes no tensor there
+            scaled = self.__torch_function__(torch.mul, types, (args[1], alpha))
+            args, kwargs = (args[0], scaled), {k: v for k, v in kwargs.items() if k != "alpha"}
+        if func in _FILLING and is_recorded(args[1] if len(args) == 2 else None):
+            kind = kwargs.get("dtype") or (None if func is torch.full else args[0].dtype)
+            kind = kind or {int: torch.int64, bool: torch.bool}.get(type(args[1].number))
+            value = self._released(torch.as_tensor, kind is None or kind.is_floating_point, args[1])
+            return _filled, (func, args[0], value), kwargs
+        if func is Tensor.__getitem__ and self._is_table(args[0]) and is_recorded(args[1]):
+            with untraced():
+                content = tuple(args[0].tolist())
+            found = computed(operator.getitem, content, args[1])
+            value = self._released(torch.as_tensor, args[0].is_floating_point(), found)
+            return torch.as_tensor, (value,), {"dtype": args[0].dtype}
+        leaves = [*each((*args, *kwargs.values()))]
+        kinds = [v.dtype for v in leaves if isinstance(v, Tensor)] + [kwargs.get("dtype")]
+        floats = any(k is not None and k.is_floating_point for k in kinds)
+        change = functools.partial(self._released, func, floats)
+        return (
+            func,
+            tuple(replaced(a, change) for a in args),
+            {k: replaced(v, change) for k, v in kwargs.items()},
+        )
 
     def _new_tensor(self, like: Tensor, data: Any, **options: Any) -> Any:
         options.setdefault("dtype", like.dtype)
@@ -233,9 +286,7 @@ class GuardedLowering(Lowering):
         if torch.get_default_dtype() is not torch.float32:
             raise _refuse_default_dtype()
         if any(map(is_recorded, each((*args, *(kwargs or {}).values())))):
-            change = functools.partial(self._released, func)
-            args = tuple(replaced(a, change) for a in args)
-            kwargs = {k: replaced(v, change) for k, v in (kwargs or {}).items()}
+            func, args, kwargs = self._with_numbers(func, types, args, kwargs or {})
         start = self.count() if self.count else 0
         if func in STAY and (args[0].is_meta or id(args[0]) in self.constants.stand_ins):
             return args[0]

@@ -14,6 +14,7 @@ from tallystick.errors import UsageError
 from tallystick.numerics.types import TensorType
 from tallystick.program.build import Builder
 from tallystick.program.capture.batch import batch_types
+from tallystick.program.capture.known import At
 from tallystick.program.capture.lower import Lowerer, type_of_tensor
 from tallystick.program.capture.trace import Request, Trace, meta_like
 from tallystick.program.capture.updates import EmittedUpdates, Groups
@@ -84,6 +85,7 @@ class Model:
         batch: dict[str, Tensor],
         trained: tuple[str, ...] = (),
         groups: Groups | None = None,
+        at: At | None = None,
     ) -> Request:
         """To trace `run` of the module and the batch, on meta tensors."""
         return Request(
@@ -94,6 +96,7 @@ class Model:
             batch,
             trained,
             groups=groups,
+            at=at,
         )
 
 

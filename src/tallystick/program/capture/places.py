@@ -85,6 +85,7 @@ class _Walk:
         self.seen: set[int] = set()
         self.kept: list[Any] = []  # no other object gets the identity of one that was seen
         self.queue: deque[tuple[Place, int]] = deque()
+        self.functions: list[types.FunctionType] = []  # those of the model, in order
 
     def from_(self, roots: Mapping[str, Any]) -> Iterator[tuple[Place, Any]]:
         holder = dict(roots)
@@ -200,6 +201,7 @@ class _Walk:
         if id(function.__code__) in self.seen and not function.__closure__:
             return
         self.seen.add(id(function.__code__))
+        self.functions.append(function)
         code = function.__code__
         at = f"{code.co_name} ({line_of(code.co_filename, code.co_firstlineno)})"
         for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
@@ -229,6 +231,14 @@ class _Walk:
             self.seen.add(id(part))
             self.kept.append(part)
             self._enter(name, part, depth)
+
+
+def functions_of(roots: Mapping[str, Any]) -> list[types.FunctionType]:
+    """Every function with code of the model's that is reached from `roots`."""
+    walk = _Walk()
+    for _ in walk.from_(roots):
+        pass
+    return walk.functions
 
 
 def places_of(roots: Mapping[str, Any]) -> list[tuple[Place, Any]]:

@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 
 from tallystick.errors import UsageError
@@ -61,7 +62,7 @@ class Expression:
             found[id(at)] = (
                 sources[at.arguments[0]]
                 if at.function is None
-                else at.function(*(known(a) for a in at.arguments))
+                else _pythons(at.function(*(known(a) for a in at.arguments)))
             )
         return found[id(self)]
 
@@ -141,6 +142,13 @@ def plain(value: Any) -> Any:
     return value.number if isinstance(value, Recorded) else value
 
 
+def _pythons(result: Any) -> Any:
+    """A scalar of numpy as Python's number."""
+    if isinstance(result, (np.number, np.bool_)):
+        return result.item()
+    return result
+
+
 def computed(function: Callable[..., Any], *arguments: Any) -> Any:
     """`function` of numbers, recorded where one of them is.
 
@@ -152,8 +160,7 @@ def computed(function: Callable[..., Any], *arguments: Any) -> Any:
     result = function(*(plain(a) for a in arguments))
     if result is NotImplemented:
         return result
-    if hasattr(result, "item") and not isinstance(result, (bool, int, float)):
-        result = result.item()  # a scalar of numpy
+    result = _pythons(result)
     if not isinstance(result, (bool, int, float)):
         for argument in arguments:
             if isinstance(argument, Recorded):
@@ -164,7 +171,7 @@ def computed(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, (Recorded, bool, int, float))
+    return isinstance(value, (Recorded, bool, int, float, np.number, np.bool_))
 
 
 def _binary(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
@@ -252,8 +259,6 @@ class Recorded:
 
     # -- numbers of numpy --------------------------------------------------------------------------
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
-        import numpy as np
-
         return np.array(self.record.pin(self), dtype=dtype)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **named: Any) -> Any:
@@ -282,6 +287,80 @@ for _name in ("floor", "ceil", "trunc"):
 
 def _calls_itself(kind: type) -> property:
     return property(lambda self: kind)
+
+
+class Conversion:
+    """In the place of `int`, `float` or `bool` in code that calls it: conversion is arithmetic."""
+
+    def __init__(self, kind: type) -> None:
+        self.kind, self.dtype = kind, np.dtype(kind)
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        if len(arguments) == 1 and not named and is_recorded(arguments[0]):
+            return computed(self.kind, arguments[0])
+        return self.kind(*arguments, **named)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.kind, name)
+
+    def __instancecheck__(self, value: Any) -> bool:
+        return isinstance(value, self.kind)
+
+    def __subclasscheck__(self, kind: type) -> bool:
+        return issubclass(kind, self.kind)
+
+    def __eq__(self, other: Any) -> bool:
+        return other is self.kind or other is self
+
+    def __hash__(self) -> int:
+        return hash(self.kind)
+
+    def __or__(self, other: Any) -> Any:
+        return self.kind | other
+
+    def __ror__(self, other: Any) -> Any:
+        return other | self.kind
+
+
+class Indexed(list):  # type: ignore[type-arg]
+    """In the place of a list of numbers: what a recorded index finds is recorded.
+
+    What changes it changes the list too.
+    """
+
+    def __init__(self, content: list[Any]) -> None:
+        super().__init__(content)
+        self.content = content
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, RecordedInt):
+            return computed(operator.getitem, tuple(self.content), index)
+        return super().__getitem__(index)
+
+
+def _both(name: str) -> Callable[..., Any]:
+    def changed(self: Indexed, *arguments: Any, **named: Any) -> Any:
+        getattr(self.content, name)(*arguments, **named)
+        found = getattr(list, name)(self, *arguments, **named)
+        return self if found is self else found
+
+    return changed
+
+
+for _name in (
+    "append", "extend", "insert", "pop", "remove", "clear", "sort", "reverse", "__setitem__",
+    "__delitem__", "__iadd__", "__imul__",
+):  # fmt: skip
+    setattr(Indexed, _name, _both(_name))
+
+
+class IndexedArray(np.ndarray):
+    """As `Indexed`, of a numpy array of one axis; a view of it."""
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, RecordedInt) and self.ndim == 1:
+            return computed(operator.getitem, tuple(self.tolist()), index)
+        return super().__getitem__(index)
 
 
 class RecordedInt(Recorded, torch.SymInt):
@@ -331,8 +410,16 @@ FOLLOWED: dict[str, tuple[str, ...]] = {
         "hypot", "isclose", "isfinite", "isinf", "isnan", "ldexp", "log", "log10", "log1p", "log2",
         "pow", "radians", "remainder", "sin", "sinh", "sqrt", "tan", "tanh", "trunc",
     ),
+    "numpy": ("clip", "interp"),
     "builtins": ("min", "max"),
 }  # fmt: skip
+
+
+def _is_constant(value: Any) -> bool:
+    """Whether `value` is a number, or a list or array of plain ones."""
+    if isinstance(value, (list, tuple)):
+        return all(isinstance(v, (bool, int, float)) and not is_recorded(v) for v in value)
+    return _is_number(value) or isinstance(value, np.ndarray)
 
 
 def following(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -341,7 +428,7 @@ def following(function: Callable[..., Any]) -> Callable[..., Any]:
     def followed(*arguments: Any, **named: Any) -> Any:
         if len(arguments) == 1 and not named and isinstance(arguments[0], (list, tuple)):
             arguments = tuple(arguments[0]) if any(map(is_recorded, arguments[0])) else arguments
-        if named or not any(map(is_recorded, arguments)) or not all(map(_is_number, arguments)):
+        if named or not any(map(is_recorded, arguments)) or not all(map(_is_constant, arguments)):
             return function(*arguments, **named)
         return computed(function, *arguments)
 

@@ -15,6 +15,7 @@ from tallystick.program.capture.constants import MOST_ELEMENTS, bits_of
 from tallystick.program.capture.lower import Arguments, Lowerer, Results, lowering
 from tallystick.program.capture.schema import DTYPES, type_of_tensor
 from tallystick.program.ir import Value
+from tallystick.program.update_base import Given
 
 _EXACT_F32, _EXACT_F64 = 1 << 24, 1 << 53
 _SHORTEST_RANGE = 3
@@ -23,6 +24,13 @@ _SHORTEST_RANGE = 3
 @lowering("tallystick.constant")
 def _constant(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
     return write_constant(lo, a["bits"], a["shape"], DTYPES[a["dtype"]])
+
+
+@lowering("tallystick.number")
+def _number(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
+    """A number of the step, rounded once (PROGRAM 5.21)."""
+    scalar = lo.b.scalar(a["name"])
+    return Given(lo.b, {}, {}, None, ()).single(scalar)
 
 
 @lowering("get_attr")

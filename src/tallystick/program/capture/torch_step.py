@@ -253,7 +253,7 @@ def torch_step(
             if request.groups is not None:
                 updated = {k: torch.from_numpy(v).to(dtype) for k, v in inputs.updated.items()}
                 updates = _Updates(request.groups, parameters, updated)
-            body = Body(module, request.with_update(updates))
+            body = Body(module, request.of_batch(updates))
             returned, _, after = call_with(body, placed, given)
             after |= {k: parameters[k] for k in request.changed}
             named = collect(returned)

@@ -7,6 +7,7 @@ traces the graph again through functionalization. Both passes note the module of
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
@@ -22,6 +23,7 @@ from torch.func import functionalize
 from torch.nn.utils.stateless import _reparametrize_module
 
 from tallystick.errors import TallystickError, UsageError
+from tallystick.program.capture import custom_ops
 from tallystick.program.capture.batch import Batch
 from tallystick.program.capture.constants import has_content
 from tallystick.program.capture.explain import add_line, explained
@@ -33,7 +35,9 @@ from tallystick.program.capture.guard import (
     check_buffers,
     refuse_around,
 )
+from tallystick.program.capture.known import At
 from tallystick.program.capture.questions import value_questions
+from tallystick.program.capture.recorded import Record, Use
 from tallystick.program.capture.recorder import Recorder
 from tallystick.program.capture.transformers_calls import traced_as_called
 from tallystick.program.capture.updates import Groups, TracedUpdates, Updates
@@ -55,6 +59,8 @@ class Trace:
     outputs: list[str]
     origin: dict[str, str] = field(default_factory=dict)
     lines: dict[str, str] = field(default_factory=dict)
+    # What the trace depends on of the numbers of its step, in order.
+    uses: list[Use] = field(default_factory=list)
     # The group of each update in the step, and the parameters that it changes.
     updates: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
     # The parameters that the forward pass changes in place, without groups.
@@ -170,7 +176,7 @@ class Request:
     """A request to trace. `trained` are the parameters to differentiate by, if any.
 
     With `groups`, `run` is a step function: it takes `update` as its third argument, and the trace
-    differentiates where it calls that.
+    differentiates where it calls that. With `at`, its last argument is the numbers of that step.
     """
 
     module: nn.Module
@@ -182,14 +188,31 @@ class Request:
     # Gets the path of every module call; their tensors then are the outputs, and no others.
     probes: list[str] | None = None
     groups: Groups | None = None
+    at: At | None = None
     # The parameters that the forward pass changes in place: their next state begins with that.
     changed: frozenset[str] = frozenset()
 
-    def with_update(self, update: Updates | None) -> BatchLoss:
-        """`run` of a module and a batch, with `update` where it takes one."""
-        if update is None:
-            return self.run
-        return lambda module, batch: self.run(module, batch, update)
+    def of_batch(self, update: Updates | None, numbers: Any = None) -> BatchLoss:
+        """`run` of a module and a batch, with `update` and the step's numbers where it takes them.
+
+        Those are `numbers`, or the plain ones.
+        """
+        more: list[Any] = [] if update is None else [update]
+        if self.at is not None:
+            more.append(self.at.plain() if numbers is None else numbers)
+        return (lambda module, batch: self.run(module, batch, *more)) if more else self.run
+
+
+def _followed(request: Request) -> contextlib.AbstractContextManager[None]:
+    functions = None if request.at is None else request.at.functions
+    return contextlib.nullcontext() if functions is None else functions.followed()
+
+
+def _placed(at: At, rng: Tensor, use: Use) -> Tensor:
+    """The tensor of the trace that stands for a number of the step."""
+    with torch._C.DisableTorchFunction(), torch.no_grad():
+        made: Tensor = custom_ops.number(rng, at.names.name(use.expression))
+    return made
 
 
 def _check_loss(loss: Tensor) -> None:
@@ -220,6 +243,7 @@ def trace(
     sources |= {f"batch.{k}": v for k, v in request.batch.items()}
     sources["rng"] = torch.empty(2, dtype=torch.int64, device=META)
     updates: list[tuple[str, tuple[str, ...]]] = []
+    numbers, record = (None, Record()) if request.at is None else request.at.recorded()
     storages: dict[int, str] = {}
     recorder = Recorder(before.run if before else None)
     real: dict[str, Tensor] = {f"module.{k}": v for k, v in request.module.named_parameters()}
@@ -243,11 +267,13 @@ def trace(
         # A second run is only compared: the first one's places are told.
         lowering = GuardedLowering(given["rng"], stand_ins, None if before else recorder.count)
         lowering.table.update(value_questions())
+        if request.at is not None:
+            lowering.place_number = functools.partial(_placed, request.at, given["rng"])
         results: list[tuple[str, Tensor]] = []
         updating = None
         if request.groups is not None:
             updating = TracedUpdates(request.groups, parameters, placed_parameters, lowering)
-        body = Body(request.module, request.with_update(updating))
+        body = Body(request.module, request.of_batch(updating, numbers))
         noted = _module_spans(request.module, results, recorder.count)
         with lowering.installed(), noted as found:
             returned, present, buffers = call_with(body, placed, batch)
@@ -284,7 +310,12 @@ def trace(
         return [value.detach() for value in outputs.values()]
 
     try:
-        with _capture_settings(), torch.enable_grad(), traced_as_called(request.module):
+        with (
+            _capture_settings(),
+            torch.enable_grad(),
+            traced_as_called(request.module),
+            _followed(request),
+        ):
             examples = list(sources.values())
             recorder.run(step, examples)
             if before and recorder.repeats and (names, updates) == (before.outputs, before.updates):
@@ -298,6 +329,7 @@ def trace(
                 names,
                 _origins(graph, spans),
                 _origins(graph, lines),
+                record.uses,
                 updates,
                 request.changed,
                 recorder,

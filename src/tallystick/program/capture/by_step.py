@@ -1,0 +1,249 @@
+"""The programs of a job whose loss reads the number of the step (PROGRAM 5.21).
+
+A trace follows what the loss does with the numbers of one step. Its truths and pins are the path
+that the code took. Steps whose numbers give all of them the same values take the same path; the
+first step that takes none of the known ones is traced next.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from tallystick.errors import UsageError
+from tallystick.program.capture.follow import Functions
+from tallystick.program.capture.known import At, Failed, Names, Steps
+from tallystick.program.capture.merged import Shape, Source, are_whole, shape_of, with_names
+from tallystick.program.capture.recorded import Expression, Use
+from tallystick.program.capture.trace import Request, Trace
+from tallystick.program.tables import Told
+
+if TYPE_CHECKING:
+    from tallystick.program.capture.api import CapturedStep, Preparation
+
+MOST_PATHS = 256  # each is a trace
+_MOST_WHOLE = 1 << 24  # integers go through binary32
+
+
+@dataclass(frozen=True)
+class StepPrograms:
+    """The captured steps, in the order of their first training steps, and which step is whose.
+
+    The comparison of each with its module (PROGRAM 5.9) is of its first training step.
+    """
+
+    programs: tuple[CapturedStep, ...]
+    of_steps: tuple[int, ...]
+
+    def first(self, program: int) -> int:
+        """The first training step of a program."""
+        return self.of_steps.index(program)
+
+
+@dataclass
+class _Path:
+    """One way through the code: where it was traced, and the trace."""
+
+    form: int
+    step: int
+    request: Request
+    traced: Trace
+    shape: Shape
+
+
+@dataclass
+class _Group:
+    """Paths that are one program."""
+
+    form: int
+    digest: bytes
+    paths: list[_Path] = field(default_factory=list)
+
+
+def _agrees(use: Use, value: Any) -> bool:
+    """Whether the code would get there what it got in the trace."""
+    if isinstance(value, Failed):
+        return False
+    if use.kind == "truth":
+        return bool(value) is bool(use.value)
+    return type(value) is type(use.value) and repr(value) == repr(use.value)
+
+
+class _Exploration:
+    def __init__(
+        self,
+        forms: Sequence[Preparation],
+        form_of: Callable[[int], int],
+        steps: Steps,
+        most: int,
+    ) -> None:
+        self.forms, self.form_of, self.steps, self.most = forms, form_of, steps, most
+        self.names = Names()
+        self.functions = [Functions({"loss": f.loss, "module": f.module}) for f in forms]
+        self.columns: dict[int, list[Any]] = {}
+        self.groups: list[_Group] = []
+        self.path_of: list[_Path | None] = [None] * steps.count
+        self.group_of_path: dict[int, int] = {}
+
+    def column(self, expression: Expression) -> list[Any]:
+        """The expression's number in every step."""
+        kind = self.names.kind(expression)
+        if kind not in self.columns:
+            self.columns[kind] = self.steps.each(expression, range(self.steps.count))
+        return self.columns[kind]
+
+    # -- paths -------------------------------------------------------------------------------------
+    def explore(self) -> None:
+        left = list(range(self.steps.count))
+        paths: list[_Path] = []
+        while left:
+            path = self._traced(left[0])
+            paths.append(path)
+            mine = self._of(path, left)
+            assert mine[:1] == left[:1]  # a path is that of its own step
+            self._joined(path)
+            for step in mine:
+                self.path_of[step] = path
+            taken = set(mine)
+            left = [step for step in left if step not in taken]
+            if len(self.groups) > self.most or (left and len(paths) == MOST_PATHS):
+                raise self._too_many(paths)
+
+    def _traced(self, step: int) -> _Path:
+        form = self.form_of(step)
+        at = At(self.steps, step, self.names, self.functions[form])
+        request = self.forms[form].request(at)
+        traced = self.forms[form].traced(request)
+        return _Path(form, step, request, traced, shape_of(traced))
+
+    def _of(self, path: _Path, left: Sequence[int]) -> list[int]:
+        """The steps among `left` that take this path."""
+        found = [step for step in left if self.form_of(step) == path.form]
+        for use in _conditions(path.traced):
+            column = self.column(use.expression)
+            found = [step for step in found if _agrees(use, column[step])]
+        return found
+
+    def _joined(self, path: _Path) -> None:
+        for number, group in enumerate(self.groups):
+            if (group.form, group.digest) == (path.form, path.shape.digest):
+                group.paths.append(path)
+                self.group_of_path[id(path)] = number
+                return
+        self.group_of_path[id(path)] = len(self.groups)
+        self.groups.append(_Group(path.form, path.shape.digest, [path]))
+
+    def _too_many(self, paths: Sequence[_Path]) -> UsageError:
+        """Names the use that most of the paths come from."""
+        values: dict[tuple[str, str], set[str]] = {}
+        for path in paths:
+            for use in _conditions(path.traced):
+                values.setdefault((use.kind, use.place), set()).add(repr(use.value))
+        (kind, place), _ = max(values.items(), key=lambda item: len(item[1]))
+        what = "a plain number" if kind == "pin" else "the answer to a question"
+        programs = (
+            f"has more than {self.most} programs in the job's {self.steps.count} steps, and a job "
+            "has no more"
+            if len(self.groups) > self.most
+            else f"takes more than {MOST_PATHS} ways in the job's {self.steps.count} steps"
+        )
+        return UsageError(
+            f"The loss {programs}. Most of them come from{place or ' its code'}, which makes "
+            f"{what} of a number of the step.".replace("from (", "from the line ("),
+            "Where it is a number of the loss, compute it by arithmetic, min, max and functions of "
+            "math, or index a list or a torch tensor with it. Where it is a shape or a branch, let "
+            "it have fewer values.",
+        )
+
+    # -- programs ----------------------------------------------------------------------------------
+    def programs(self) -> StepPrograms:
+        of_steps = [self.group_of_path[id(path)] for path in self.path_of]
+        named: dict[Any, str] = {}
+        sources: dict[str, dict[int, Source]] = {}  # by name: by path, what the number comes from
+        made: list[tuple[_Group, Trace]] = []
+        for number, group in enumerate(self.groups):
+            names: dict[int, str] = {}
+            for i, each in enumerate(zip(*(p.shape.sources for p in group.paths), strict=True)):
+                kinds = [self._kind(source) for source in each]
+                if len(set(kinds)) == 1 and not isinstance(each[0], str):
+                    continue
+                # A number that comes about in one way is one scalar in all programs.
+                key = kinds[0] if len(set(kinds)) == 1 else (number, tuple(kinds))
+                name = names[i] = named.setdefault(key, f"at.{len(named)}")
+                for path, source in zip(group.paths, each, strict=True):
+                    sources.setdefault(name, {})[id(path)] = source
+            first = group.paths[0]
+            made.append((group, with_names(first.traced, names)))
+        tables = {name: self._table(name, by_path, made) for name, by_path in sources.items()}
+        captured = []
+        for group, traced in made:
+            form = self.forms[group.form]
+            step = form.step(group.paths[0].request, traced)
+            read = {n: tables[n] for n in step.program.scalar_names if n in tables}
+            captured.append(replace(step, scalars=step.scalars | read))
+        return StepPrograms(tuple(captured), tuple(of_steps))
+
+    def _kind(self, source: Source) -> Any:
+        if isinstance(source, str):
+            return "expression", self.names.kind(self.names.expressions[source])
+        return "number", repr(source)
+
+    def _table(
+        self, name: str, by_path: dict[int, Source], made: Sequence[tuple[_Group, Trace]]
+    ) -> Told:
+        """The number of each step; 0 where the step's program does not read it."""
+        whole = any(are_whole(traced, name) for _, traced in made)
+        found = []
+        for step, path in enumerate(self.path_of):
+            source = by_path.get(id(path), 0.0)
+            value: Any = source
+            if isinstance(source, str):
+                value = self.column(self.names.expressions[source])[step]
+            found.append(self._number(step, value, whole))
+        return Told(0.0, tuple(found))
+
+    @staticmethod
+    def _number(step: int, value: Any, whole: bool) -> float:
+        if isinstance(value, Failed):
+            raise UsageError(
+                f"A number of the loss cannot be computed in step {step}: {value.error}.",
+                "Guard it with a condition, or with max and min.",
+            ) from value.error
+        limit = _MOST_WHOLE if whole else 1 << 53
+        is_whole = not isinstance(value, float)
+        if (whole and not is_whole) or (is_whole and abs(value) > limit):
+            raise UsageError(
+                f"A number of the loss is {value} in step {step}, and goes into a tensor of "
+                "integers." if whole else f"A number of the loss is {value} in step {step}.",
+                f"Keep integers to {limit}, or convert to float first.",
+            )  # fmt: skip
+        if not math.isfinite(value):
+            raise UsageError(
+                f"A number of the loss is {value} in step {step}.", "Give finite numbers."
+            )
+        return float(value)
+
+
+def _conditions(traced: Trace) -> list[Use]:
+    """The truths and pins of a trace, in order."""
+    return [use for use in traced.uses if use.kind != "tensor"]
+
+
+def captured_by_step(
+    forms: Sequence[Preparation],
+    steps: Steps,
+    *,
+    form_of: Callable[[int], int] = lambda step: 0,
+    most: int,
+) -> StepPrograms:
+    """The programs of the training steps of a job, at most `most`.
+
+    `forms` are the ways in which a step may be captured (batches of two sizes), of which step t has
+    `form_of(t)`. Raises the errors of `capture`, and UsageError where there are more programs, or
+    where a number of a step cannot be computed.
+    """
+    exploration = _Exploration(forms, form_of, steps, most)
+    exploration.explore()
+    return exploration.programs()
