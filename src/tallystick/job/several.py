@@ -109,7 +109,7 @@ def save_several(
         refuse_taken(directory, JOB_DIRECTORY)
     _check(steps, count)
     order_seed = seed if order_seed is None else order_seed
-    state = _state(steps)
+    state = _state(steps, programs_of_steps is not None)
     slots = {name: _type(array) for name, array in state.items()}
     wide = {
         name: replace(step, program=with_slots(step.program, _others(slots, step.program)))
@@ -191,10 +191,11 @@ def _others(slots: Mapping[str, TensorType], program: Program) -> dict[str, Tens
     return {name: type_ for name, type_ in slots.items() if name not in program.state_types}
 
 
-def _state(steps: Mapping[str, CapturedStep]) -> dict[str, Array]:
+def _state(steps: Mapping[str, CapturedStep], one_optimizer: bool) -> dict[str, Array]:
     """state[0] of all programs together.
 
-    The optimizers of two programs have no slot in common, or all: then it is one optimizer.
+    The optimizers of two programs have no slot in common, or all: then it is one optimizer. Where
+    they are one anyway, a program may train fewer parameters than another.
     """
     found: dict[str, Array] = {}
     owners: dict[str, str] = {}
@@ -215,7 +216,7 @@ def _state(steps: Mapping[str, CapturedStep]) -> dict[str, Array]:
             found[slot], owners[slot] = array, owners.get(slot, name)
         mine = set(step.slot_rules)
         for other, theirs in optimizers.items():
-            if mine & theirs and mine != theirs:
+            if mine & theirs and mine != theirs and not one_optimizer:
                 raise UsageError(
                     f"The optimizers of {other} and {name} share {sorted(mine & theirs)[0]}.",
                     "Say what each program trains: capture(..., trains='generator').",

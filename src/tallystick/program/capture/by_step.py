@@ -18,7 +18,7 @@ from tallystick.program.capture.known import At, Failed, Names, Steps
 from tallystick.program.capture.merged import Shape, Source, are_whole, shape_of, with_names
 from tallystick.program.capture.recorded import Expression, Use
 from tallystick.program.capture.trace import Request, Trace
-from tallystick.program.tables import Told
+from tallystick.program.tables import Derived, Told
 
 if TYPE_CHECKING:
     from tallystick.program.capture.api import CapturedStep, Preparation
@@ -183,7 +183,9 @@ class _Exploration:
             step = form.step(group.paths[0].request, traced)
             read = {n: tables[n] for n in step.program.scalar_names if n in tables}
             captured.append(replace(step, scalars=step.scalars | read))
-        return StepPrograms(tuple(captured), tuple(of_steps))
+        found = StepPrograms(tuple(captured), tuple(of_steps))
+        _check_trained(found)
+        return found
 
     def _kind(self, source: Source) -> Any:
         if isinstance(source, str):
@@ -224,6 +226,31 @@ class _Exploration:
                 f"A number of the loss is {value} in step {step}.", "Give finite numbers."
             )
         return float(value)
+
+
+def _check_trained(found: StepPrograms) -> None:
+    """Raises UsageError where programs train different parameters by an optimizer that counts its
+    updates: torch counts those of each parameter, a job those of all."""
+    first, *others = found.programs
+    for number, other in enumerate(others, 1):
+        if set(first.untrained) == set(other.untrained):
+            continue
+        counts = any(name.startswith("opt.beta1_power") for name in first.slot_rules)
+        counts |= any(
+            isinstance(scalar, Derived) and scalar.follows_steps and not isinstance(scalar, Told)
+            for step in (first, other)
+            for scalar in step.scalars.values()
+        )
+        if counts:
+            name = min(set(first.untrained) ^ set(other.untrained))
+            has, lacks = (0, number) if name in other.untrained else (number, 0)
+            raise UsageError(
+                f"The loss reaches the parameter {name} in step {found.first(has)}, and not in "
+                f"step {found.first(lacks)}. The optimizer counts its updates, torch's for each "
+                "parameter and a job's for all together.",
+                "Let every step reach the same parameters (+ 0.0 * parameter.sum() makes a "
+                "gradient of zeros), or train with SGD, which counts none.",
+            )
 
 
 def _conditions(traced: Trace) -> list[Use]:

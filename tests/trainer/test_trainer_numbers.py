@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 pytest.importorskip("transformers", reason="transformers is not installed (extra `hf`)")
 pytest.importorskip("accelerate", reason="accelerate is not installed (extra `hf`)")
@@ -17,6 +16,7 @@ from trainer_parts import BATCH, RECORDS, arguments, gpt2, padded, sentences
 
 import tallystick
 from tallystick.commit.order import batch_indices
+from tallystick.errors import UsageError
 
 UPDATES = RECORDS // BATCH  # of an epoch
 
@@ -71,8 +71,58 @@ class Weighted:
         return 1 + self.state.global_step  # type: ignore[attr-defined]
 
 
+class ByEpoch(Weighted):
+    def weight(self) -> Any:
+        state = self.state  # type: ignore[attr-defined]
+        return (0.5 + state.epoch) * (state.max_steps + state.num_train_epochs) / 10
+
+
+class Branches(Weighted):
+    """Structures: another loss from an epoch on, and a part of it every fourth step."""
+
+    def compute_loss(self, model: Any, inputs: Any, *args: Any, **named: Any) -> Any:
+        loss = super().compute_loss(model, inputs, *args, **named)
+        state = self.state  # type: ignore[attr-defined]
+        if state.global_step % 4 == 0:
+            loss = loss + 0.01 * model.transformer.wte.weight.square().sum()
+        if state.epoch >= 1:
+            loss = loss.square()
+        if state.global_step % 10 == 0:
+            self.log({"seen": state.global_step})  # type: ignore[attr-defined]
+        return loss
+
+    def weight(self) -> Any:
+        return min(1.0, (1 + self.state.global_step) / 5)  # type: ignore[attr-defined]
+
+
 def test_the_number_of_the_step_is_that_of_transformers(tmp_path: Path) -> None:
+    """Without it the losses were 2.70, 2.87, 2.81 and 2.94 where theirs are 2.70, 5.74, 8.43, 11.8:
+    the step was 0 in all of them."""
     ours, theirs = both(tmp_path, Weighted, max_steps=4)
-    print(ours, theirs)
     np.testing.assert_allclose(ours, theirs, rtol=2e-5)
     assert ours[3] > 3 * ours[0]
+
+
+@pytest.mark.parametrize("kind", [ByEpoch, Branches])
+def test_epochs_and_branches_are_those_of_transformers(tmp_path: Path, kind: type) -> None:
+    ours, theirs = both(tmp_path, kind, max_steps=14, learning_rate=1e-3)
+    np.testing.assert_allclose(ours, theirs, rtol=1e-4)
+    assert tallystick.audit(tmp_path / "run", progress=False).accepted
+
+
+def test_a_validation_that_reads_the_step_is_refused_by_name(tmp_path: Path) -> None:
+    trainer = type("T", (Weighted, tallystick.Trainer), {})(
+        gpt2(), arguments(tmp_path, eval_strategy="steps", eval_steps=2),
+        train_dataset=sentences(), eval_dataset=sentences(4, 1), data_collator=padded,
+    )  # fmt: skip
+    with pytest.raises(UsageError, match=r"number of the step \(.*validation"):
+        trainer.train()
+
+
+def test_the_state_is_the_trainers_own_again(tmp_path: Path) -> None:
+    trainer = type("T", (Branches, tallystick.Trainer), {})(
+        gpt2(), arguments(tmp_path, max_steps=3), train_dataset=sentences(), data_collator=padded
+    )
+    trainer.train()
+    assert type(trainer.state.global_step) is int and trainer.state.global_step == 3
+    assert all("seen" not in entry for entry in trainer.state.log_history)
