@@ -25,7 +25,7 @@ class _Outlet(io.FileIO):
 
     def write(self, data: object) -> int:
         """Write all of `data`, or drop the rest of it; its length."""
-        view = memoryview(data).cast("B")
+        view = memoryview(data).cast("B")  # type: ignore[arg-type]
         done = 0
         while self.fault is None and done < view.nbytes:
             try:
