@@ -13,6 +13,7 @@ import math
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,11 +35,12 @@ from tallystick.program.capture.stock_schedules import rates_of
 from tallystick.program.validation import StopRule
 from tallystick.run.show.summary import RunSummary
 from tallystick.trainer.arguments import check_arguments, check_methods
+from tallystick.trainer.calling import Calls, watch_of
 from tallystick.trainer.course import JOB, RUN, Course, Validation, carry_out, job_of
-from tallystick.trainer.listening import Calls
 from tallystick.trainer.loop import updates_of
 from tallystick.trainer.numbers import Epochs
 from tallystick.trainer.records import collated
+from tallystick.trainer.rehearsal import Rehearsed, rehearsed
 from tallystick.trainer.watching import Watch
 
 # A class of another package: mypy sees it where it is installed.
@@ -315,7 +317,10 @@ class Trainer(_Base):  # type: ignore[misc]
         """
         own = self.optimizer is None, self.lr_scheduler is None
         try:
-            return job_of(self.course(), Path(self.args.output_dir), self._overwrite)
+            course = self.course()
+            _, seen = self._rehearsed(course)
+            course = course if seen is None else replace(course, settings=seen.settings())
+            return job_of(course, Path(self.args.output_dir), self._overwrite)
         finally:
             self._forget(*own)
 
@@ -343,16 +348,14 @@ class Trainer(_Base):  # type: ignore[misc]
         own = self.optimizer is None, self.lr_scheduler is None
         course = self.course()
         rates = rates_of(self.lr_scheduler, course.steps)
-        watch = Watch(self, self._beside_the_model())
-        calls = Calls(self, rates, course.epoch_steps, str(out / RUN), watch)
-        handler = self.callback_handler
-        handler.model, handler.optimizer = self.model, self.optimizer
-        handler.lr_scheduler = self.lr_scheduler
-        every = handler.callbacks
-        # Their rule is the job's: it decides by committed numbers.
-        handler.callbacks = [c for c in every if not isinstance(c, EarlyStoppingCallback)]
+        handler, every = self.callback_handler, self.callback_handler.callbacks
+        handler.callbacks = self._heard()
         began = time.monotonic()
+        seen: Rehearsed | None = None
         try:
+            watch, seen = self._rehearsed(course)
+            calls = Calls(self, rates, course.epoch_steps, str(out / RUN), watch, seen)
+            course = course if seen is None else replace(course, settings=seen.settings())
             self.run = carry_out(
                 course,
                 out,
@@ -366,9 +369,28 @@ class Trainer(_Base):  # type: ignore[misc]
             if rule.patience is not None and len(self.run.losses) < course.steps:
                 note(f"The job's rule ended the run after step {len(self.run.losses)}.")
             return self._ended(calls, time.monotonic() - began)
+        except BaseException:
+            if seen is not None:  # the same call begins as this one did
+                seen.began.put(self)
+            raise
         finally:
             handler.callbacks = every
             self._forget(*own)
+
+    def _heard(self) -> list[Any]:
+        """The callbacks that hear of the training. EarlyStoppingCallback's rule is the job's: it
+        decides by committed numbers."""
+        every = self.callback_handler.callbacks
+        return [c for c in every if not isinstance(c, EarlyStoppingCallback)]
+
+    def _rehearsed(self, course: Course) -> tuple[Watch, Rehearsed | None]:
+        """A watch over what the course trains, and what the callbacks change of it."""
+        handler = self.callback_handler
+        handler.model, handler.optimizer = self.model, self.optimizer
+        handler.lr_scheduler = self.lr_scheduler
+        watch = watch_of(self, self._beside_the_model())
+        every = 0 if course.validation is None else course.validation.every
+        return watch, rehearsed(self, self._heard(), watch, course.steps, course.epoch_steps, every)
 
     def _beside_the_model(self) -> list[str]:
         """The attributes that the loss may read beside the model: those of a subclass."""

@@ -1,8 +1,9 @@
-"""transformers' callbacks beside a run: what they hear, and what they may not do.
+"""transformers' events of a training, in the order of its own loop, and who hears them.
 
-They hear the numbers of each step and each pass of validation, after the step. Before an event the
-optimizer's groups have the job's own rates, as transformers' loop would show them. `model` has the
-first weights until the run has ended. A change of what decides numbers ends the run, by name.
+Callbacks hear the numbers of each step and each pass of validation, after the step. Before an event
+the optimizer's groups have the rates, options and flags that the loop would have there. `model` has
+the first weights until the run has ended. `on_pre_optimizer_step` and `on_optimizer_step` are heard
+by callbacks that change something there.
 
 After a resume they hear `on_train_begin` with `global_step` and `epoch` of the state from which the
 run goes on, then the steps from there; steps that the journal knows already are heard again. The
@@ -11,15 +12,24 @@ history of the log begins anew.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections import Counter
 from typing import Any
 
 from transformers.trainer_callback import TrainerCallback
 
-from tallystick.cli.output import note
-from tallystick.job.job import Job
-from tallystick.run.show.series import decides, trained, trains
-from tallystick.trainer.watching import Watch, changes, is_own, refusal, stop
+BETWEEN = ("on_pre_optimizer_step", "on_optimizer_step")
+
+
+def is_own(callback: Any) -> bool:
+    """Whether a person wrote the callback: those of transformers only report."""
+    return not type(callback).__module__.startswith("transformers.")
+
+
+def hears(callback: Any, event: str) -> bool:
+    """Whether the callback has a method for the event."""
+    inherited = getattr(TrainerCallback, event)
+    return getattr(getattr(callback, event), "__func__", None) is not inherited
 
 
 class _Catches(TrainerCallback):
@@ -32,79 +42,79 @@ class _Catches(TrainerCallback):
         self.logs.append(logs)
 
 
-class Calls:
-    """A `Listener` that calls the callbacks of `trainer` as its own loop would.
+# The number of a callback, an event, the step, and how often it was heard there before.
+Heard = tuple[int, str, int, int]
 
-    `rates` has the learning rates of each training step, by group; `epoch` the updates of an epoch.
-    """
 
-    def __init__(
-        self, trainer: Any, rates: Sequence[Sequence[float]], epoch: int, out: str, watch: Watch
-    ) -> None:
-        self._trainer, self._rates, self._epoch, self._out = trainer, rates, epoch, out
-        self._watch = watch
-        self._job: Job | None = None
-        self._window: list[float] = []
-        self._told: set[tuple[str, str]] = set()
+class Events(ABC):
+    """Calls the callbacks of `trainer` as its own loop would; an epoch has `epoch` updates."""
+
+    def __init__(self, trainer: Any, epoch: int) -> None:
+        self.trainer, self.epoch = trainer, epoch
+        self._window: list[Any] = []
         self._in_epoch = False
+        self._count: Counter[tuple[int, str, int]] = Counter()
 
-    # -- what the run says -------------------------------------------------------------------------
-    def notice(self, text: str) -> None:
-        note(text)
+    # -- what differs between a rehearsal and a run ------------------------------------------------
+    @abstractmethod
+    def before_step(self) -> None:
+        """An update's events begin."""
 
-    def begin(self, job: Job, start: int) -> None:
-        self._job = job
-        state = self._trainer.state
-        state.global_step = trained(job.commitment.timetable, start)
-        state.epoch = state.global_step / self._epoch
-        self._show_rates()
+    @abstractmethod
+    def before_backward(self) -> None:
+        """The forward and the backward pass are made here."""
+
+    @abstractmethod
+    def before_update(self) -> None:
+        """The optimizer steps here."""
+
+    @abstractmethod
+    def scheduled(self) -> None:
+        """The scheduler steps here."""
+
+    @abstractmethod
+    def called(self, callback: Any, heard: Heard, given: tuple[Any, ...]) -> None:
+        """Call a callback that a person wrote."""
+
+    # -- the loop ----------------------------------------------------------------------------------
+    def start(self, step: int) -> None:
+        """The training begins, or goes on, before update `step`."""
+        state = self.trainer.state
+        state.global_step, state.epoch = step, step / self.epoch
         self.tell("on_train_begin")
 
-    def step(self, step: int, loss: float, seconds: float) -> None:
-        assert self._job is not None
-        timetable = self._job.commitment.timetable
-        if trains(timetable, step):
-            self._trained(loss)
-        elif decides(timetable, step):
-            self._validated(loss)
-
-    def evaluated(self, step: int, loss: float) -> None:
-        self._validated(loss)
-
-    # -- what the callbacks hear -------------------------------------------------------------------
-    def _trained(self, loss: float) -> None:
-        trainer, state = self._trainer, self._trainer.state
+    def trained(self, loss: Any) -> None:
+        """The events of an update whose loss is this."""
+        trainer, state = self.trainer, self.trainer.state
+        self.before_step()
         if not self._in_epoch:
             self.tell("on_epoch_begin")
             self._in_epoch = True
         self.tell("on_step_begin")
+        self.before_backward()
+        self.tell(BETWEEN[0])
+        self.before_update()
+        self.tell(BETWEEN[1])
+        self.scheduled()
         state.global_step += 1
-        before = int((state.global_step - 1) / self._epoch)
-        state.epoch = state.global_step / self._epoch
+        before = int((state.global_step - 1) / self.epoch)
+        state.epoch = state.global_step / self.epoch
         self._window.append(loss)
-        self._show_rates()
         self.tell("on_step_end")
         if int(state.epoch) > before:
             self.tell("on_epoch_end")
             self._in_epoch = False
         if trainer.control.should_log:
-            self._log()
+            window, self._window = self._window, []
+            self._logged({"loss": sum(window) / len(window), "learning_rate": self.rate()})
 
-    def _show_rates(self) -> None:
-        """The rates of the step that comes next, in the groups of the optimizer."""
-        for group, rates in zip(self._trainer.optimizer.param_groups, self._rates, strict=True):
-            group["lr"] = rates[min(self._trainer.state.global_step, len(rates) - 1)]
+    @abstractmethod
+    def rate(self) -> float:
+        """The first group's rate in the last update."""
 
-    def _log(self) -> None:
-        state, window = self._trainer.state, self._window
-        rates = self._rates[0]
-        rate = rates[min(state.global_step, len(rates)) - 1]
-        self._logged({"loss": sum(window) / len(window), "learning_rate": rate})
-        self._window = []
-
-    def _logged(self, logs: dict[str, float]) -> None:
+    def _logged(self, logs: dict[str, Any]) -> None:
         """`log` of the trainer, whose callbacks hear of it one by one."""
-        trainer = self._trainer
+        trainer = self.trainer
         handler, heard = trainer.callback_handler, _Catches()
         every, handler.callbacks = handler.callbacks, [heard]
         try:
@@ -114,62 +124,40 @@ class Calls:
         for given in heard.logs:
             self.tell("on_log", given)
 
-    def _validated(self, loss: float) -> None:
-        state = self._trainer.state
-        if state.best_metric is None or loss < state.best_metric:
-            state.best_metric, state.best_model_checkpoint = loss, self._out
-            state.best_global_step = state.global_step
+    def validated(self, loss: Any) -> None:
+        """The events of a pass of validation whose loss is this."""
         metrics = {"eval_loss": loss}
         self._logged(metrics)
         self.tell("on_evaluate", metrics)
 
     def tell(self, event: str, *given: Any) -> None:
-        """Call `event` of each callback. Raises CallbackError, naming the callback, where one of
-        them changes what the job fixes, or asks to stop."""
-        trainer = self._trainer
+        """Call `event` of each callback."""
+        trainer = self.trainer
         handler = trainer.callback_handler
         every = handler.callbacks
+        step = trainer.state.global_step
         try:
-            for callback in every:
+            for number, callback in enumerate(every):
+                if not hears(callback, event):
+                    continue
                 handler.callbacks = [callback]
-                own = is_own(callback)
-                before = self._watch.look() if own else {}
-                heard = getattr(handler, event)(
-                    trainer.args, trainer.state, trainer.control, *given
-                )
-                trainer.control = heard
-                if own:
-                    self._check(callback, event, before)
-                elif not self._ends():
-                    trainer.control.should_training_stop = False
+                if is_own(callback):
+                    times = self._count[number, event, step]
+                    self._count[number, event, step] += 1
+                    self.called(callback, (number, event, step, times), given)
+                elif event not in BETWEEN:
+                    self.call(event, given)
+                    if not self.ends():
+                        trainer.control.should_training_stop = False
         finally:
             handler.callbacks = every
 
-    def _ends(self) -> bool:
-        return bool(self._trainer.state.global_step >= self._trainer.state.max_steps)
+    def call(self, event: str, given: tuple[Any, ...]) -> None:
+        """The event of the handler's one callback."""
+        trainer = self.trainer
+        trainer.control = getattr(trainer.callback_handler, event)(
+            trainer.args, trainer.state, trainer.control, *given
+        )
 
-    def _check(self, callback: Any, event: str, before: Mapping[str, Any]) -> None:
-        state, control = self._trainer.state, self._trainer.control
-        changed = changes(before, self._watch.look())
-        flags = [c for c in changed if c.startswith("control.")]
-        if others := [c for c in changed if c not in flags]:
-            raise refusal(callback, event, state.global_step, others)
-        at_end = self._ends() or event in ("on_train_end", "on_save")
-        if control.should_training_stop and not at_end:
-            raise stop(callback, event, state.global_step)
-        if control.should_epoch_stop and state.epoch != int(state.epoch or 0):
-            raise refusal(callback, event, state.global_step, ["control.should_epoch_stop"])
-        self._announce(callback, before)
-
-    def _announce(self, callback: Any, before: Mapping[str, Any]) -> None:
-        """Say once that a callback's wish for validation or a stored state changes nothing."""
-        state, control = self._trainer.state, self._trainer.control
-        for flag, what in (("should_evaluate", "validation"), ("should_save", "a stored state")):
-            known = (type(callback).__name__, flag)
-            asked = getattr(control, flag) and not before[f"control.{flag}"]
-            if asked and known not in self._told:
-                self._told.add(known)
-                note(
-                    f"{known[0]} asks for {what} at step {state.global_step}: that comes by the "
-                    "job's schedule alone, and changes no number."
-                )
+    def ends(self) -> bool:
+        return bool(self.trainer.state.global_step >= self.trainer.state.max_steps)

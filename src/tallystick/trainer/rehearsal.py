@@ -1,0 +1,212 @@
+"""A rehearsal of transformers' callbacks: what they change at each step, before the job is written.
+
+Copies of the callbacks hear all events of all steps. The model is a copy without values, and
+nothing is trained. Losses and metrics are numbers whose use is seen: what a callback decides by
+them, or by a weight, is not known before the training (PROGRAM 5.22).
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+from transformers.trainer_callback import DefaultFlowCallback, TrainerCallback
+
+from tallystick.errors import CallbackError
+from tallystick.program.capture.recorded import Record
+from tallystick.trainer.listening import Events, Heard, is_own
+from tallystick.trainer.settings import Setting, Settings, flags_of, rates_of, set_flags
+from tallystick.trainer.silence import effect, put_back, rehearsing
+from tallystick.trainer.watching import CLIP, Watch, changed, fields_of, is_carried, told
+
+
+@dataclass(frozen=True)
+class Scene:
+    """Flags, groups and the bound for the norm at one time."""
+
+    flags: Mapping[str, bool]
+    groups: Sequence[Mapping[str, Any]]
+    clip_norm: Any
+
+    @classmethod
+    def of(cls, trainer: Any) -> Scene:
+        groups = trainer.optimizer.param_groups
+        kept = [{k: copy.deepcopy(v) for k, v in g.items() if k != "params"} for g in groups]
+        return cls(flags_of(trainer.model), kept, trainer.args.max_grad_norm)
+
+    def put(self, trainer: Any) -> None:
+        set_flags(trainer.model, self.flags)
+        for group, kept in zip(trainer.optimizer.param_groups, self.groups, strict=True):
+            group.update(copy.deepcopy(dict(kept)))
+        trainer.args.max_grad_norm = self.clip_norm
+
+
+@dataclass
+class Rehearsed:
+    """What was seen: the setting and rates of each update, the scene before its events, the rates
+    that the scheduler leaves, and the changes of each call of a callback. `reasons` says which
+    callbacks could not be rehearsed, by number, and why. `began` is before the first event."""
+
+    began: Scene
+    updates: list[tuple[Setting, tuple[float | None, ...]]] = field(default_factory=list)
+    scenes: list[Scene] = field(default_factory=list)
+    scheduled: list[tuple[float | None, ...]] = field(default_factory=list)
+    changes: dict[Heard, dict[str, Any]] = field(default_factory=dict)
+    reasons: dict[int, str] = field(default_factory=dict)
+
+    def settings(self) -> Settings | None:
+        """Those of the job; None where no callback changes what a job can have."""
+        return Settings.of(self.updates) if self.changes else None
+
+
+class _FailedError(Exception):
+    """A callback cannot be rehearsed: its number, and a reason."""
+
+
+class _Rehearsal(Events):
+    def __init__(self, trainer: Any, epoch: int, found: Rehearsed) -> None:
+        super().__init__(trainer, epoch)
+        self.found, self.record = found, Record()
+        self._clip: float | None = None
+        self._trained: frozenset[str] = frozenset()
+        self._watch = Watch(
+            trainer.model,
+            trainer.optimizer,
+            {},
+            more=lambda: fields_of(trainer.args, frozenset([CLIP.removeprefix("args.")])),
+        )
+
+    def before_step(self) -> None:
+        self.found.scenes.append(Scene.of(self.trainer))
+
+    def before_backward(self) -> None:
+        now = Setting.now(self.trainer.model, self.trainer.optimizer, None)
+        self._trained, self._clip = now.trained, self.trainer.args.max_grad_norm or None
+
+    def before_update(self) -> None:
+        optimizer = self.trainer.optimizer
+        now = Setting.now(self.trainer.model, optimizer, None)
+        setting = Setting(self._trained, now.options, self._clip)
+        self.found.updates.append((setting, rates_of(optimizer)))
+
+    def scheduled(self) -> None:
+        self.trainer.lr_scheduler.step()
+        self.found.scheduled.append(rates_of(self.trainer.optimizer))
+
+    def rate(self) -> float:
+        return self.found.updates[-1][1][0] or 0.0
+
+    def validated(self, loss: Any) -> None:
+        state = self.trainer.state
+        state.best_metric = self.record.source("the best loss", 1.0)
+        state.best_global_step = self.record.source("the best step", state.global_step)
+        super().validated(loss)
+
+    def called(self, callback: Any, heard: Heard, given: tuple[Any, ...]) -> None:
+        before = self._watch.settings()
+        self.record.uses.clear()
+        try:
+            self.call(heard[1], given)
+        except Exception as error:
+            found = effect() or f"there it raises {type(error).__name__} ({error})"
+            raise _FailedError(heard[0], found) from error
+        if (wanted := effect()) is not None:
+            raise _FailedError(heard[0], wanted)
+        if self.record.uses:
+            place = self.record.uses[0].place
+            raise _FailedError(heard[0], f"it reads a loss, a metric or a best step{place}")
+        after = self._watch.settings()
+        names = [name for name in changed(before, after) if is_carried(name)]
+        if names:
+            self.found.changes[heard] = {name: after[name] for name in names}
+        control = self.trainer.control
+        control.should_training_stop = control.should_epoch_stop = False
+
+
+def _without_values(model: nn.Module) -> dict[int, Any]:
+    """For a deep copy: by identity, the tensor in the place of each parameter and buffer."""
+    found: dict[int, Any] = {}
+    for parameter in model.parameters():
+        empty = torch.empty_like(parameter, device="meta", requires_grad=False)
+        found[id(parameter)] = nn.Parameter(empty, requires_grad=parameter.requires_grad)
+    for buffer in model.buffers():
+        found[id(buffer)] = torch.empty_like(buffer, device="meta")
+    return found
+
+
+def _staged(trainer: Any, callbacks: Sequence[Any], left_out: Mapping[int, str]) -> Any:
+    """A trainer of copies. Of the callbacks it has those of a person's that are not left out, and
+    transformers' own flow. Raises _FailedError."""
+    stage = copy.copy(trainer)
+    memo: dict[int, Any] = {id(trainer): stage, **_without_values(trainer.model)}
+    for kept in (trainer.train_dataset, trainer.eval_dataset, trainer.data_collator):
+        memo[id(kept)] = kept
+    stage.args = memo[id(trainer.args)] = copy.copy(trainer.args)
+    for name in ("model", "optimizer", "lr_scheduler", "state", "control"):
+        setattr(stage, name, copy.deepcopy(getattr(trainer, name), memo))
+    handler = stage.callback_handler = copy.copy(trainer.callback_handler)
+    handler.model, handler.optimizer = stage.model, stage.optimizer
+    handler.lr_scheduler = stage.lr_scheduler
+    handler.callbacks = []
+    for number, callback in enumerate(callbacks):
+        heard = is_own(callback) and number not in left_out
+        copied: Any = TrainerCallback()
+        if heard or isinstance(callback, DefaultFlowCallback):
+            try:
+                copied = copy.deepcopy(callback, memo)
+            except Exception as error:  # whatever its parts raise
+                raise _FailedError(number, f"no copy of it can be made ({error})") from error
+        handler.callbacks.append(copied)
+    return stage
+
+
+def _once(
+    trainer: Any, callbacks: Sequence[Any], steps: int, epoch: int, every: int, found: Rehearsed
+) -> None:
+    """All events, of the callbacks without a reason. Raises _FailedError."""
+    rehearsal = _Rehearsal(_staged(trainer, callbacks, found.reasons), epoch, found)
+    rehearsal.start(0)
+    for step in range(steps):
+        rehearsal.trained(rehearsal.record.source("the loss", 1.0))
+        if every and (step + 1) % every == 0:
+            rehearsal.validated(rehearsal.record.source("the validation loss", 1.0))
+
+
+def rehearsed(
+    trainer: Any, callbacks: Sequence[Any], watch: Watch, steps: int, epoch: int, every: int
+) -> Rehearsed | None:
+    """What the callbacks of a person's change in `steps` updates with a pass of validation after
+    each `every`; None where there are none. `watch` looks at the trainer itself.
+
+    Raises CallbackError where they change it during the rehearsal, past their arguments.
+    """
+    own = {number: c for number, c in enumerate(callbacks) if is_own(c)}
+    if not own:
+        return None
+    began, before = Scene.of(trainer), watch.look()
+    reasons: dict[int, str] = {}
+    roots = {type(callback).__name__: callback for callback in own.values()}
+    while True:
+        found = Rehearsed(began, reasons=reasons)
+        try:
+            with rehearsing(), put_back(roots):
+                _once(trainer, callbacks, steps, epoch, every, found)
+        except _FailedError as failed:
+            reasons[failed.args[0]] = failed.args[1]
+            continue
+        except Exception as error:  # whatever the model's parts raise
+            reasons |= dict.fromkeys(own, f"no copy of the model can be made ({error})")
+            found = Rehearsed(began, reasons=reasons)
+        break
+    if names := changed(before, watch.look()):
+        began.put(trainer)
+        raise CallbackError(
+            f"{' or '.join(roots)} changes {told(names, {}, {})[0]} past its arguments, so it "
+            "cannot be rehearsed before the job is written.",
+            "Let it change the model and the optimizer that an event is given.",
+        )
+    return found
