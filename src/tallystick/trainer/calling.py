@@ -71,9 +71,12 @@ class Calls(Events):
         step = trained(job.commitment.timetable, start)
         self.trainer.state.global_step = step
         self._show_rates(step)
+        goes_on = step > 0 and self._carries
+        if goes_on:
+            self._seen.put_attributes(self.trainer.callback_handler.callbacks, step)
         self.start(step)
-        if step and self._carries:
-            self._seen.scenes[min(step, len(self._seen.scenes) - 1)].put(self.trainer)
+        if goes_on:
+            self._seen.put(self.trainer, step)
 
     def step(self, step: int, loss: float, seconds: float) -> None:
         assert self._job is not None

@@ -7,7 +7,8 @@ by callbacks that change something there.
 
 After a resume they hear `on_train_begin` with `global_step` and `epoch` of the state from which the
 run goes on, then the steps from there; steps that the journal knows already are heard again. The
-history of the log begins anew.
+history of the log begins anew. A callback whose changes the job has gets the plain attributes
+(counters) that it would have there.
 """
 
 from __future__ import annotations

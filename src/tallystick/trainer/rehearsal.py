@@ -21,7 +21,7 @@ from tallystick.program.capture.recorded import Record
 from tallystick.trainer.listening import Events, Heard, is_own
 from tallystick.trainer.settings import Setting, Settings, flags_of, rates_of, set_flags
 from tallystick.trainer.silence import effect, put_back, rehearsing
-from tallystick.trainer.watching import CLIP, Watch, changed, fields_of, is_carried, told
+from tallystick.trainer.watching import CLIP, Watch, changed, fields_of, is_carried
 
 
 @dataclass(frozen=True)
@@ -48,15 +48,28 @@ class Scene:
 @dataclass
 class Rehearsed:
     """What was seen: the setting and rates of each update, the scene before its events, the rates
-    that the scheduler leaves, and the changes of each call of a callback. `reasons` says which
-    callbacks could not be rehearsed, by number, and why. `began` is before the first event."""
+    that the scheduler leaves, and the changes of each call of a callback. `held` has, by callback,
+    its attributes before the events of each update. `reasons` says which callbacks could not be
+    rehearsed, by number, and why. `began` is before the first event."""
 
     began: Scene
     updates: list[tuple[Setting, tuple[float | None, ...]]] = field(default_factory=list)
     scenes: list[Scene] = field(default_factory=list)
     scheduled: list[tuple[float | None, ...]] = field(default_factory=list)
     changes: dict[Heard, dict[str, Any]] = field(default_factory=dict)
+    held: list[dict[int, dict[str, Any]]] = field(default_factory=list)
     reasons: dict[int, str] = field(default_factory=dict)
+
+    def put(self, trainer: Any, step: int) -> None:
+        """The scene before update `step`."""
+        self.scenes[min(step, len(self.scenes) - 1)].put(trainer)
+
+    def put_attributes(self, callbacks: Sequence[Any], step: int) -> None:
+        """The callbacks that change something count on from update `step`."""
+        changing = {number for number, *_ in self.changes}
+        for number, held in self.held[min(step, len(self.held) - 1)].items():
+            if number in changing:
+                vars(callbacks[number]).update(copy.deepcopy(held))
 
     def settings(self) -> Settings | None:
         """Those of the job; None where no callback changes what a job can have."""
@@ -82,6 +95,8 @@ class _Rehearsal(Events):
 
     def before_step(self) -> None:
         self.found.scenes.append(Scene.of(self.trainer))
+        callbacks = enumerate(self.trainer.callback_handler.callbacks)
+        self.found.held.append({n: _plain_attributes(c) for n, c in callbacks if is_own(c)})
 
     def before_backward(self) -> None:
         now = Setting.now(self.trainer.model, self.trainer.optimizer, None)
@@ -125,6 +140,20 @@ class _Rehearsal(Events):
             self.found.changes[heard] = {name: after[name] for name in names}
         control = self.trainer.control
         control.should_training_stop = control.should_epoch_stop = False
+
+
+def _plain_attributes(callback: Any) -> dict[str, Any]:
+    """Those attributes that are numbers, texts, or containers of them."""
+    held = getattr(callback, "__dict__", {})
+    return {name: copy.deepcopy(value) for name, value in held.items() if _is_plain(value)}
+
+
+def _is_plain(value: Any) -> bool:
+    if type(value) in (bool, int, float, str, type(None)):  # a recorded number is none of them
+        return True
+    if type(value) is dict:
+        return all(_is_plain(part) for item in value.items() for part in item)
+    return type(value) in (list, tuple, set) and all(map(_is_plain, value))
 
 
 def _without_values(model: nn.Module) -> dict[int, Any]:
@@ -182,7 +211,7 @@ def rehearsed(
     """What the callbacks of a person's change in `steps` updates with a pass of validation after
     each `every`; None where there are none. `watch` looks at the trainer itself.
 
-    Raises CallbackError where they change it during the rehearsal, past their arguments.
+    Raises CallbackError where they change a weight during the rehearsal, past their arguments.
     """
     own = {number: c for number, c in enumerate(callbacks) if is_own(c)}
     if not own:
@@ -193,7 +222,7 @@ def rehearsed(
     while True:
         found = Rehearsed(began, reasons=reasons)
         try:
-            with rehearsing(), put_back(roots):
+            with rehearsing(), put_back(roots), watch.kept():
                 _once(trainer, callbacks, steps, epoch, every, found)
         except _FailedError as failed:
             reasons[failed.args[0]] = failed.args[1]
@@ -202,11 +231,15 @@ def rehearsed(
             reasons |= dict.fromkeys(own, f"no copy of the model can be made ({error})")
             found = Rehearsed(began, reasons=reasons)
         break
-    if names := changed(before, watch.look()):
-        began.put(trainer)
+    past = changed(before, watch.look())
+    began.put(trainer)
+    if lasting := changed(before, watch.look()):
         raise CallbackError(
-            f"{' or '.join(roots)} changes {told(names, {}, {})[0]} past its arguments, so it "
-            "cannot be rehearsed before the job is written.",
+            f"{' or '.join(roots)} changes {lasting[0]} past its arguments, so it cannot be "
+            "rehearsed before the job is written.",
             "Let it change the model and the optimizer that an event is given.",
         )
+    if past:
+        why = f"it changes {past[0]} past its arguments"
+        return Rehearsed(began, reasons=reasons | dict.fromkeys(own, why))
     return found

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
@@ -54,6 +55,24 @@ class Watch:
         # A root is no place of its own.
         places = [(Place(n, owner, n, "attribute"), v) for n, v in own.items()]
         self._outside = [p for p, v in [*places, *places_of(roots)] if isinstance(v, Tensor)]
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """The tensors beside the model have their contents again after the block."""
+        before = [(value, value.detach().clone()) for value in self._tensors()]
+        try:
+            yield
+        finally:
+            with torch.no_grad():
+                for value, content in before:
+                    if _content(value) != _content(content):
+                        value.data.copy_(content)
+
+    def _tensors(self) -> Iterator[Tensor]:
+        for place in self._outside:
+            with suppress(LookupError, AttributeError, ValueError):
+                if isinstance(value := place.get(), Tensor):
+                    yield value
 
     def settings(self) -> dict[str, Any]:
         """By name for people, what a job can have by step, and what `more` gives."""
