@@ -23,6 +23,8 @@ from tallystick.run.show.summary import RunSummary
 from tallystick.trainer.course import Course, Validation, carry_out
 from tallystick.trainer.numbers import Epochs, takes_numbers
 from tallystick.trainer.records import collated, flatten, rebuilt
+from tallystick.trainer.watched import watched
+from tallystick.trainer.watching import Watch
 
 Loss = Callable[..., Tensor]
 
@@ -222,7 +224,8 @@ def fit(
     into the next epoch: where V batches are not left, it takes the mean of those that are. With
     `shrink_last` it takes their sum divided by V, as Lightning and accelerate do. Raises
     UsageError for what no job can honour, by name, the errors of `tallystick.capture` and
-    `tallystick.train`, and KeyboardInterrupt when interrupted: the same call goes on.
+    `tallystick.train`, CallbackError where `listener` changes the module, the optimizer or a tensor
+    that the loss reads, and KeyboardInterrupt when interrupted: the same call goes on.
     """
     source = Source(data, batch_size, "data set")
     count = len(source.dataset)
@@ -272,13 +275,14 @@ def fit(
             total, math.ceil(source.epoch_records / source.batch_size), accumulate
         ).whole(),
     )
+    roots = {"loss": loss, "validation_loss": validation_loss}
     return carry_out(
         course,
         Path(out),
         threads=threads,
         device=device,
         key=key,
-        listener=listener,
+        listener=watched(listener, lambda: Watch(module, optimizer, roots)),
         progress=progress,
         best=best,
         overwrite=overwrite,
