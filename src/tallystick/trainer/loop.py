@@ -227,6 +227,68 @@ def fit(
     `tallystick.train`, CallbackError where `listener` changes the module, the optimizer or a tensor
     that the loss reads, and KeyboardInterrupt when interrupted: the same call goes on.
     """
+    course = course_of(
+        module,
+        loss,
+        data,
+        optimizer,
+        epochs=epochs,
+        steps=steps,
+        batch_size=batch_size,
+        scheduler=scheduler,
+        scheduler_every=scheduler_every,
+        accumulate=accumulate,
+        shrink_last=shrink_last,
+        clip_norm=clip_norm,
+        clip_value=clip_value,
+        validation=validation,
+        validation_loss=validation_loss,
+        evaluate_every=evaluate_every,
+        stop=stop,
+        best=best,
+        seed=seed,
+        contract=contract,
+        frozen_collator=frozen_collator,
+    )
+    roots = {"loss": loss, "validation_loss": validation_loss}
+    return carry_out(
+        course,
+        Path(out),
+        threads=threads,
+        device=device,
+        key=key,
+        listener=watched(listener, lambda: Watch(module, optimizer, roots)),
+        progress=progress,
+        best=best,
+        overwrite=overwrite,
+    )
+
+
+def course_of(
+    module: nn.Module,
+    loss: Loss,
+    data: Any,
+    optimizer: Any,
+    *,
+    epochs: float | None,
+    steps: int | None,
+    scheduler: Any,
+    scheduler_every: str,
+    accumulate: int,
+    shrink_last: bool,
+    clip_norm: float | None,
+    clip_value: float | None,
+    validation: Any,
+    validation_loss: Loss | None,
+    evaluate_every: int | None,
+    stop: StopRule | None,
+    best: bool,
+    seed: int,
+    contract: str,
+    frozen_collator: bool,
+    batch_size: int | None = None,
+) -> Course:
+    """What `fit` trains, by its arguments; the data are collated. Raises UsageError."""
     source = Source(data, batch_size, "data set")
     count = len(source.dataset)
     size = source.batch_size * accumulate
@@ -245,8 +307,9 @@ def fit(
     elif stop is not None or best:
         raise UsageError("stop and best need validation.", "Pass validation=...")
     records = source.records(seed, frozen_collator, held)
+    batches = math.ceil(source.epoch_records / source.batch_size)
     seen = source.seen_by(loss)
-    course = Course(
+    return Course(
         module,
         seen,
         {name: a[:count] for name, a in records.items()},
@@ -271,22 +334,14 @@ def fit(
         ),
         seed=seed,
         contract=contract,
-        numbers=Epochs(
-            total, math.ceil(source.epoch_records / source.batch_size), accumulate
-        ).whole(),
+        numbers=Epochs(total, batches, accumulate).whole(),
     )
-    roots = {"loss": loss, "validation_loss": validation_loss}
-    return carry_out(
-        course,
-        Path(out),
-        threads=threads,
-        device=device,
-        key=key,
-        listener=watched(listener, lambda: Watch(module, optimizer, roots)),
-        progress=progress,
-        best=best,
-        overwrite=overwrite,
-    )
+
+
+def epochs_of(course: Course) -> Epochs:
+    """How the course counts."""
+    each = course.batch_size // course.micro_batches
+    return Epochs(course.steps, math.ceil(course.taken / each), course.micro_batches)
 
 
 def tables_by_epoch(scheduler: Any, steps: int, epoch: int) -> dict[str, list[float]]:

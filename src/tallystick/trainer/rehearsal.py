@@ -12,14 +12,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
-from torch import nn
 from transformers.trainer_callback import DefaultFlowCallback, TrainerCallback
 
 from tallystick.errors import CallbackError
 from tallystick.program.capture.recorded import Record
 from tallystick.trainer.listening import Events, Heard, is_own
-from tallystick.trainer.settings import Setting, Settings, flags_of, rates_of, set_flags
+from tallystick.trainer.settings import (
+    Setting,
+    Settings,
+    flags_of,
+    rates_of,
+    set_flags,
+    without_values,
+)
 from tallystick.trainer.silence import effect, put_back, rehearsing
 from tallystick.trainer.watching import CLIP, Watch, changed, fields_of, is_carried
 
@@ -156,22 +161,11 @@ def _is_plain(value: Any) -> bool:
     return type(value) in (list, tuple, set) and all(map(_is_plain, value))
 
 
-def _without_values(model: nn.Module) -> dict[int, Any]:
-    """For a deep copy: by identity, the tensor in the place of each parameter and buffer."""
-    found: dict[int, Any] = {}
-    for parameter in model.parameters():
-        empty = torch.empty_like(parameter, device="meta", requires_grad=False)
-        found[id(parameter)] = nn.Parameter(empty, requires_grad=parameter.requires_grad)
-    for buffer in model.buffers():
-        found[id(buffer)] = torch.empty_like(buffer, device="meta")
-    return found
-
-
 def _staged(trainer: Any, callbacks: Sequence[Any], left_out: Mapping[int, str]) -> Any:
     """A trainer of copies. Of the callbacks it has those of a person's that are not left out, and
     transformers' own flow. Raises _FailedError."""
     stage = copy.copy(trainer)
-    memo: dict[int, Any] = {id(trainer): stage, **_without_values(trainer.model)}
+    memo: dict[int, Any] = {id(trainer): stage, **without_values(trainer.model)}
     for kept in (trainer.train_dataset, trainer.eval_dataset, trainer.data_collator):
         memo[id(kept)] = kept
     stage.args = memo[id(trainer.args)] = copy.copy(trainer.args)

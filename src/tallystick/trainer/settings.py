@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from tallystick.errors import UsageError
@@ -50,6 +51,17 @@ def set_flags(module: nn.Module, flags: Mapping[str, bool]) -> None:
     for name, parameter in module.named_parameters():
         if parameter.requires_grad != flags[name]:
             parameter.requires_grad_(flags[name])
+
+
+def without_values(model: nn.Module) -> dict[int, Any]:
+    """For a deep copy: by identity, the tensor in the place of each parameter and buffer."""
+    found: dict[int, Any] = {}
+    for parameter in model.parameters():
+        empty = torch.empty_like(parameter, device="meta", requires_grad=False)
+        found[id(parameter)] = nn.Parameter(empty, requires_grad=parameter.requires_grad)
+    for buffer in model.buffers():
+        found[id(buffer)] = torch.empty_like(buffer, device="meta")
+    return found
 
 
 @dataclass(frozen=True)
