@@ -18,7 +18,7 @@ from tallystick.program.canonical import canonicalize
 from tallystick.program.ir import Program
 from tallystick.program.validation import StopRule
 
-BATCH, PARTS, COUNT = 4, 2, 11
+ROWS, PARTS, COUNT = 2, 2, 11  # records of a micro-batch, micro-batches, records
 HELD, HELD_BATCH, EVERY = 7, 3, 3
 # With validation a cycle is an epoch, a pass and a decision.
 SHORT, PASS, SHORT_PASS, DECISION, CYCLE = 2, 3, 5, 6, 7
@@ -35,32 +35,37 @@ def make_stream_job(
     validates: bool = False,
     patience: int | None = None,
     rate: float = 0.05,
+    parts: int = PARTS,
+    count: int = COUNT,
 ) -> Job:
-    """Batches of 4 records in two micro-batches; a short one in one, by a text of its own.
+    """Batches of `parts` micro-batches of two records; a short one in as many as it has, or where
+    its number is odd in one, by a text of its own.
 
     With `validates` there is a pass after each three steps, over seven records in batches of three.
     """
     name = resolve_contract(contract)
-    stream = Stream("step", 0, BATCH, epoch_records=epoch)
-    programs = [Part("step", micro_step(name, BATCH // PARTS), stream, BATCH, PARTS)]
+    batch = ROWS * parts
+    stream = Stream("step", 0, batch, epoch_records=epoch)
+    programs = [Part("step", micro_step(name, ROWS), stream, batch, parts)]
     turns = [Turn(0, 1)]
     if stream.epoch is not None and stream.is_uneven:
         last = stream.last_size
-        programs.append(Part("step-short", micro_step(name, last), stream, last))
+        rows = last if last % ROWS else ROWS
+        programs.append(Part("step-short", micro_step(name, rows), stream, last, last // rows))
         turns = [Turn(0, stream.epoch - 1), Turn(1, 1)]
-    records = replace(micro_records(count=COUNT), order=order)
-    parts = Parts(tuple(programs), (records,), tuple(turns))
+    records = replace(micro_records(count=count), order=order)
+    made = Parts(tuple(programs), (records,), tuple(turns))
     rates = [rate / (1 + t) for t in range(steps)]
     if validates:
         whole, last_one = (evaluation(name, n) for n in (HELD_BATCH, HELD % HELD_BATCH))
         held, rule = micro_records("validation", HELD), StopRule(patience, 1.0)
-        parts = with_validation(parts, whole, held, HELD_BATCH, EVERY, rule, steps, last_one)
+        made = with_validation(made, whole, held, HELD_BATCH, EVERY, rule, steps, last_one)
     return write_job(
         path,
-        parts,
+        made,
         micro_state(WIDTH),
         {"lr": rates},
-        steps=parts.timetable().training_steps(steps),
+        steps=made.timetable().training_steps(steps),
         interval=interval,
     )
 

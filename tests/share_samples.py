@@ -9,7 +9,9 @@ import numpy as np
 from format_two import write_job
 
 from tallystick.commit.data import DataSchema, Field
+from tallystick.commit.stream import Stream
 from tallystick.commit.tensor import Array
+from tallystick.commit.timetable import Turn
 from tallystick.job.job import Job
 from tallystick.job.parts import Part, Parts, Records
 from tallystick.limits import LIMITS
@@ -100,9 +102,21 @@ def share_records() -> Records:
     return Records("train", DataSchema(fields, LIMITS.long_record_bytes), columns, 9)
 
 
-def make_share_job(path: Path, parts: int, contract: str = "ordered/1", steps: int = 5) -> Job:
-    """A job of `share_step` with so many micro-batches."""
-    part = Part.alone("step", share_step(contract), 0, ROWS * parts, parts)
+def make_share_job(
+    path: Path,
+    parts: int,
+    contract: str = "ordered/1",
+    steps: int = 5,
+    epoch: int | None = None,
+) -> Job:
+    """A job of `share_step` with so many micro-batches; of an epoch of `epoch` records the last
+    batch has what is left of them."""
+    program, stream = share_step(contract), Stream("step", 0, ROWS * parts, epoch_records=epoch)
+    programs, turns = [Part("step", program, stream, ROWS * parts, parts)], [Turn(0, 1)]
+    if stream.epoch is not None and stream.is_uneven:
+        last = stream.last_size
+        programs.append(Part("step-short", program, stream, last, last // ROWS))
+        turns = [Turn(0, stream.epoch - 1), Turn(1, 1)]
     rates = [0.05 / (1 + t) for t in range(steps)]
-    made = Parts((part,), (share_records(),))
+    made = Parts(tuple(programs), (share_records(),), tuple(turns))
     return write_job(path, made, share_state(), {"lr": rates}, steps=steps, interval=2)

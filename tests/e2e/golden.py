@@ -3,7 +3,7 @@
     python tests/e2e/golden.py --write      after a deliberate change of bits (a new draft)
     python tests/e2e/golden.py --rounded    the same for rounded/1
     python tests/e2e/golden.py --exact      the same for exact/1
-    PYTHONPATH=tests python tests/e2e/golden.py --format-two    the same for jobs of format 2
+    PYTHONPATH=tests python tests/e2e/golden.py --format-two    the same for jobs of formats 2 and 3
     python tests/e2e/golden.py --recipes    the same for the recipes that came later
 
 Writes vectors/runs/roots.json and the small old run vectors/runs/logreg-run, which every later
@@ -49,7 +49,7 @@ EXACT = (
 )
 EXACT_STEPS = {"mlp": 200, "gpt2": 200, "resnet50": 100}
 # Jobs of format 2: validation whose run stops by its slot, micro-batches. Of the first one the run
-# ends before the job does.
+# ends before the job does. Then jobs of format 3, whose passes read every held-out record.
 FORMAT_TWO = (
     ("validated", "ordered/1"),
     ("validated", "rounded/1"),
@@ -58,6 +58,11 @@ FORMAT_TWO = (
     ("micro", "rounded/1"),
     ("micro", "exact/1;b=15"),
     ("many-micro", "ordered/1"),
+    ("shuffled-short", "ordered/1"),
+    ("shuffled-short", "exact/1;b=15"),
+    ("sequential-short", "ordered/1"),
+    ("sequential-short", "rounded/1"),
+    ("shuffled-drop", "ordered/1"),
 )
 WORDS = "the tally stick was split in two so neither side could change what both had seen".split()
 
@@ -137,9 +142,16 @@ def recipe_job(name: str, directory: Path) -> Job:
 
 def format_two_job(name: str, directory: Path, contract: str) -> Job:
     """The golden job `name` (of `FORMAT_TWO`) in `directory`/`name`."""
+    from format_three import make_stream_job
     from format_two import make_micro_job
 
     path = directory / name
+    order, _, end = name.partition("-")
+    if order in ("shuffled", "sequential"):
+        return make_stream_job(
+            path, 11 if end == "short" else 8, order, contract, steps=120, interval=14,
+            validates=True,
+        )  # fmt: skip
     if name == "validated":
         settings = {**SETTINGS["mlp"], "validation": "0.25", "dropout": "0.2", "lr": "0.02"}
         return new_job(

@@ -1,4 +1,4 @@
-"""The commands about jobs of format 2: inspect, fsck, audit, attack, dispute, judge."""
+"""The commands about jobs of formats 2 and 3: inspect, fsck, audit, attack, dispute, judge."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from format_three import CYCLE, make_stream_job
 from format_two import make_micro_job
 from unit.protocol.validated import make_validated_job
 
@@ -18,6 +19,7 @@ CHEATS = {
     "validated": ("false-validation", "6.5"),
     "micro": ("false-fold", "6.5"),
     "long": ("data-poisoning", "5.6.3"),
+    "streams": ("other-held-out", "5.6.3"),
 }
 
 
@@ -26,6 +28,8 @@ def _job(kind: str, path: Path) -> Job:
         return make_validated_job(path, rate=0.1, min_delta=1)
     if kind == "long":
         return make_micro_job(path, 1, rows=2, steps=4, width=(1 << 18) + 5, records=3)
+    if kind == "streams":
+        return make_stream_job(path, steps=12, interval=CYCLE, validates=True, patience=3)
     return make_micro_job(path, 4, steps=8)
 
 
@@ -41,13 +45,19 @@ def test_from_the_job_to_the_verdict(kind: str, tmp_path: Path, capsys: Capture)
     honest, cheat, evidence = tmp_path / "honest", tmp_path / "cheat", tmp_path / "evidence"
     name, clause = CHEATS[kind]
     assert _json(capsys, 0, "train", job, "--out", honest, "--quiet", "--json")["finished"]
-    assert _json(capsys, 0, "inspect", job, "--json")["programs"]
+    shown = _json(capsys, 0, "inspect", job, "--json")
+    beyond = {"stream", "order", "end", "epoch_records"}
+    assert all((beyond <= set(p)) == (kind == "streams") for p in shown["programs"])
     about = _json(capsys, 0, "inspect", honest, "--json")
     assert about["signature"] == "valid"
     assert run(["fsck", str(job)]) == 0
     assert run(["fsck", str(honest)]) == 0
     assert _json(capsys, 0, "audit", honest, "--json")["accepted"]
     _json(capsys, 0, "attack", name, job, "--out", cheat, "--json")
+    assert run(["report", str(honest), "--out", str(tmp_path / "report.html")]) == 0
+    if kind == "streams":
+        best = tmp_path / "best.safetensors"
+        assert run(["export", str(honest), "--best", "--output", str(best)]) == 0
     # The cheat is not hidden from a repetition.
     assert run(["audit", str(cheat), "--quiet"]) == 1
     found = _json(

@@ -1,4 +1,5 @@
-"""Golden run roots of jobs of format 2: a run that validates and stops early, micro-batches."""
+"""Golden run roots of jobs of format 2, a run that validates and stops early and micro-batches, and
+of format 3: short batches, records in sequence, batches that are dropped."""
 
 from __future__ import annotations
 

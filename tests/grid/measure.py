@@ -30,6 +30,7 @@ from tallystick.run.show.series import trains
 from tallystick.trainer.records import rebuilt
 
 TIMES, UPDATE, WHOLE, ITSELF = 16.0, 2.0**-13, 2.0**-18, 2.0**-21
+NEARLY = 2.0**-12
 SHAKES = 2.0**-22, 2.0**-19, 2.0**-19
 _MOMENTS = {
     "exp_avg": ("m",),
@@ -142,6 +143,19 @@ class Side:
                             if found is not None and isinstance(held.get(key), Tensor):
                                 held[key].copy_(self._tensor(found).reshape(held[key].shape))
 
+    def undecided(self) -> dict[str, np.ndarray]:
+        """Of each parameter that Adam or its like has moved, the elements whose gradients are so
+        near 0 that a rounding decides the sign of a whole step: they are not compared."""
+        names = {id(p): n for n, p in self.module.named_parameters()}
+        found = {}
+        for optimizer in self.optimizers:
+            for parameter, held in optimizer.state.items():
+                if "exp_avg" in held:
+                    moment = held["exp_avg"].abs()
+                    least = NEARLY * moment.square().mean().sqrt()
+                    found[f"param.{names.get(id(parameter))}"] = (moment < least).numpy()
+        return found
+
     def step(self, step: Step) -> dict[str, np.ndarray]:
         """One step of the plain loop; parameters and buffers after it."""
         self.force(step.before)
@@ -160,7 +174,12 @@ def _distance(one: np.ndarray, other: np.ndarray) -> float:
     return float(np.linalg.norm((one.astype(np.float64) - other).reshape(-1)))
 
 
-def worst_of(step: Step, exact: dict[str, np.ndarray], others: list[dict[str, np.ndarray]]) -> Any:
+def worst_of(
+    step: Step,
+    exact: dict[str, np.ndarray],
+    others: list[dict[str, np.ndarray]],
+    undecided: dict[str, np.ndarray],
+) -> Any:
     """The slot that lies farthest out, in units of what is allowed; and by how much."""
     moved = {n: _distance(step.before[n], exact[n]) for n in exact if n in step.before}
     whole = math.sqrt(sum(d * d for n, d in moved.items() if n.startswith("param.")))
@@ -169,7 +188,8 @@ def worst_of(step: Step, exact: dict[str, np.ndarray], others: list[dict[str, np
         own = max(_distance(other[name], exact[name]) for other in others)
         size = float(np.linalg.norm(exact[name].reshape(-1)))
         allowed = TIMES * own + UPDATE * moving + WHOLE * whole + ITSELF * size + 1e-30
-        found = _distance(step.after[name], exact[name])
+        apart = np.where(undecided.get(name, False), exact[name], step.after[name])
+        found = _distance(apart, exact[name])
         if not found <= most * allowed:
             most, where = found / allowed, name
     return most, where
@@ -231,7 +251,7 @@ def compared(case: Case, run: Any) -> Outcome:
             others = [side.step(step) for side in sides]
         except StopIteration:
             return Outcome(case.name, "different", f"the script ends before step {number}", order)
-        found, where = worst_of(step, true, others)
+        found, where = worst_of(step, true, others, exact.undecided())
         most = max(most, found)
         if not found <= 1.0:
             text = f"step {number}: {where} is {found:.3g} times what is allowed away"

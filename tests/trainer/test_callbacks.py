@@ -67,7 +67,7 @@ def new_group(args: Any, control: Any, given: Any) -> None:
 @pytest.mark.parametrize(
     ("act", "words"),
     [
-        (rate, r"param_groups\[0\]\['lr'\] \(0\.005 → 1e-05\)"),
+        (rate, r"param_groups\[0\]\['lr'\] \(0\.0075 → 1e-05\)"),
         (decay, r"param_groups\[1\]\['weight_decay'\] \(0\.0 → 0\.5\)"),
         (frozen, r"requires_grad of transformer\.wte\.weight \(True → False\)"),
         (clamped, r"the parameter transformer\.wte\.weight"),
@@ -166,7 +166,7 @@ def test_what_callbacks_hear_after_a_resume(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError):
         trainer(tmp_path / "run", first).train()
     trainer(tmp_path / "run", second).train()
-    begun = second.events[0][1]
-    assert second.events[0] == ("begin", begun, round(begun / 6, 3))
+    assert second.events[0] == ("begin", 0, 0.0)
+    begun = second.events[1][0] - 1
     # From the state on from which the run goes on, they hear what an unbroken run would tell them.
     assert second.events[1:] == whole.events[1 + begun :]

@@ -143,7 +143,13 @@ def test_accumulated_updates_have_one_step_and_several_batches(tmp_path: Path) -
         signed(within, tmp_path / "b")
 
 
-def test_validation_does_not_read_the_step_but_a_loss_may_know_its_mode(tmp_path: Path) -> None:
+def late_in_passes(module: nn.Module, batch: Any, at: Any) -> Tensor:
+    """Every pass of the test comes after the fifth step, and has one epoch or more behind it."""
+    found = cross_entropy(module, batch) * min(1, at.step / 5)
+    return found + 0.1 * size(module) if at.epoch >= 1 else found
+
+
+def test_a_validation_loss_reads_what_is_the_same_in_each_pass(tmp_path: Path) -> None:
     def trained(module: Any, batch: Any, at: Any) -> Tensor:
         found = cross_entropy(module, batch)
         return found + at.step * size(module) if module.training else found
@@ -152,12 +158,40 @@ def test_validation_does_not_read_the_step_but_a_loss_may_know_its_mode(tmp_path
         module = Net().train()
         return tallystick.fit(
             module, loss, loader(RECORDS + 2), torch.optim.SGD(module.parameters(), lr=1e-3),
-            validation=loader(10), out=out, steps=9, progress=False,
+            validation=loader(10), out=out, steps=21, progress=False,
         )  # fmt: skip
 
-    assert len(signed(trained, tmp_path / "a").validation) == 1
-    with pytest.raises(UsageError, match="pass of validation is no step"):
-        signed(annealed, tmp_path / "b")
+    def by_turns(module: Any, batch: Any, at: Any) -> Tensor:
+        found = cross_entropy(module, batch)
+        return found + size(module) if at.step % 2 else found
+
+    x, y = points(10)
+    for name, loss in (("a", trained), ("b", late_in_passes)):
+        run = signed(loss, tmp_path / name)
+        steps = committed(run)
+        assert [step for step, _ in run.validation] == [7, 14, 21]
+        for pass_, (_, found) in enumerate(run.validation[:2], 1):
+            plain, state = Net().double().eval(), steps[7 * pass_].before
+            own = {n: torch.from_numpy(state[f"param.{n}"]) for n, _ in plain.named_parameters()}
+            plain.load_state_dict(own)
+            at = SimpleNamespace(step=7 * pass_, epoch=pass_)
+            true = loss(plain, [x.double(), y], at)
+            assert found == pytest.approx(float(true.detach()), rel=1e-5)
+    for name, loss in (("c", annealed), ("d", by_turns), ("e", within)):
+        with pytest.raises(UsageError, match=r"number of the (step|batch) \(.*:\d+\)"):
+            signed(loss, tmp_path / name)
+
+
+def test_a_job_that_decides_by_the_step_goes_on_to_no_other_steps(tmp_path: Path) -> None:
+    """Its turns would begin anew, and its table has no later number."""
+    for loss, match in ((late, "decides by the number of the step"), (annealed, "numbers of at.0")):
+        module, out = Net().train(), tmp_path / match[:5]
+        tallystick.fit(
+            module, loss, loader(), torch.optim.SGD(module.parameters(), lr=RATE),
+            out=out, steps=18, progress=False,
+        )  # fmt: skip
+        with pytest.raises(UsageError, match=match):
+            tallystick.continue_run(out / "run", out / "more", 6)
 
 
 # -- Lightning -------------------------------------------------------------------------------------

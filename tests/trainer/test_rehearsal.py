@@ -182,8 +182,8 @@ class Breaks(hf.TrainerCallback):
     def __init__(self, breaks: bool) -> None:
         self.breaks, self.begun = breaks, -1
 
-    def on_train_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
-        self.begun = state.global_step
+    def on_epoch_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+        self.begun = state.global_step if self.begun < 0 else self.begun
 
     def on_step_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
         if state.global_step == 8 and self.breaks and not given["model"].head.weight.is_meta:

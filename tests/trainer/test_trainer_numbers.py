@@ -119,6 +119,29 @@ def test_a_validation_that_reads_the_step_is_refused_by_name(tmp_path: Path) -> 
         trainer.train()
 
 
+class Logs(Weighted):
+    """A branch of a validation loss that only logs."""
+
+    def weight(self) -> Any:
+        if self.state.global_step % 4 == 0:  # type: ignore[attr-defined]
+            self.log({"seen": self.state.global_step})  # type: ignore[attr-defined]
+        return min(1.0, self.state.epoch + 0.7)  # type: ignore[attr-defined]
+
+
+def test_a_validation_that_is_the_same_in_each_pass(tmp_path: Path) -> None:
+    trainer = type("T", (Logs, tallystick.Trainer), {})(
+        gpt2(), arguments(tmp_path, eval_strategy="steps", eval_steps=2, max_steps=5),
+        train_dataset=sentences(), eval_dataset=sentences(4, 1), data_collator=padded,
+    )  # fmt: skip
+    trainer.train()
+    assert [step for step, _ in trainer.run.validation] == [2, 4]
+    plain = tallystick.Trainer(
+        trainer.model, arguments(tmp_path), eval_dataset=sentences(4, 1), data_collator=padded
+    )
+    found = plain.evaluate()["eval_loss"]  # after step 5, and the weight was 1 in both passes
+    assert trainer.run.validation[-1][1] == pytest.approx(found, rel=0.02)
+
+
 def test_the_state_is_the_trainers_own_again(tmp_path: Path) -> None:
     trainer = type("T", (Branches, tallystick.Trainer), {})(
         gpt2(), arguments(tmp_path, max_steps=3), train_dataset=sentences(), data_collator=padded

@@ -167,13 +167,13 @@ class JobCommitment2:
         check_range("rng_seed", self.rng_seed, 0, RNG_SEED_MAX)
         check_range("steps", self.steps, 0, LIMITS.steps)
         check_range("checkpoint_interval", self.checkpoint_interval, 1, LIMITS.steps)
-        for number, program in enumerate(self.timetable.programs):
-            data = self.timetable.data_of(number)
-            if data is not None:
+        for stream in self.timetable.streams:
+            if stream.data is not None:
+                data = self.timetable.data[stream.data]
                 check_range(f"record_count of {data.name}", data.record_count, 1, LIMITS.records)
-            if not program.by_pass:
-                last = program.first + self.timetable.batches(program.stream, self.steps)
-                check_range(f"last batch of {program.name}", last, 0, LIMITS.steps)
+            if not stream.by_pass:
+                last = stream.first + self.timetable.batches(stream, self.steps)
+                check_range(f"last batch of {stream.name}", last, 0, LIMITS.steps)
         self.timetable.check_sizes(self.steps)
         for name in ("stop_on_non_finite", "stop_on_slot"):
             if not isinstance(getattr(self, name), bool):

@@ -227,24 +227,28 @@ class Timetable:
     def batches(self, stream: Stream, steps: int) -> int:
         """How many of the first `steps` steps execute a program of `stream`."""
         numbers = (n for n, program in enumerate(self.programs) if program.stream == stream)
-        return sum(self.count(number, steps) for number in numbers)
+        return self._executions(frozenset(numbers), steps)
 
     def count(self, program: int, steps: int) -> int:
         """How many of the first `steps` steps execute `program`."""
+        return self._executions(frozenset((program,)), steps)
+
+    def _executions(self, programs: frozenset[int], steps: int) -> int:
+        """How many of the first `steps` steps execute one of `programs`."""
         cycles, rest = divmod(steps, self.cycle)
-        found = cycles * self._per_cycle[program]
+        found = cycles * sum(self._per_cycle[number] for number in programs)
         for turn, end in zip(self.turns, self._ends, strict=True):
-            if turn.program == program:
+            if turn.program in programs:
                 found += min(max(rest - (end - turn.steps), 0), turn.steps)
         return found
 
     def trained(self, steps: int) -> int:
         """How many of the first `steps` steps are of training: of no program by pass."""
-        return sum(self.count(number, steps) for number in self._training)
+        return self._executions(self._training, steps)
 
     @cached_property
-    def _training(self) -> tuple[int, ...]:
-        return tuple(n for n, program in enumerate(self.programs) if not program.by_pass)
+    def _training(self) -> frozenset[int]:
+        return frozenset(n for n, program in enumerate(self.programs) if not program.by_pass)
 
     def steps_for(self, program: int, count: int) -> int:
         """The least number of steps of which `count` execute `program`.
@@ -252,13 +256,20 @@ class Timetable:
         Where these are whole cycles, the rest of the last cycle is counted too, so that a pass
         which follows the last of them belongs to the run.
         """
-        return self._steps_for((program,), count)
+        return self._steps_for(frozenset((program,)), count)
 
     def training_steps(self, count: int) -> int:
-        """The same for `count` steps of training, whichever of its programs they execute."""
-        return self._steps_for(self._training, count)
+        """The same for `count` steps of training, whichever of its programs they execute; the pass
+        that follows the last of them is counted too."""
+        steps = self._steps_for(self._training, count)
+        while steps % self.cycle:
+            place = bisect_right(self._ends, steps % self.cycle)
+            if self.turns[place].program in self._training:
+                break
+            steps += self.turns[place].steps
+        return steps
 
-    def _steps_for(self, programs: tuple[int, ...], count: int) -> int:
+    def _steps_for(self, programs: frozenset[int], count: int) -> int:
         cycles, rest = divmod(count, sum(self._per_cycle[number] for number in programs))
         steps = cycles * self.cycle
         for turn in self.turns:
@@ -302,14 +313,33 @@ class Timetable:
 
     # -- other timetables ----------------------------------------------------------------------
     def after(self, steps: int) -> Timetable:
-        """The timetable of a run that goes on after `steps` steps, a whole number of cycles."""
+        """The timetable of a run that goes on after `steps` steps: its turns begin where the run
+        ended. Raises UsageError where that is inside of a pass, or would join two passes."""
         later = {
             s: s if s.by_pass else replace(s, first=s.first + self.batches(s, steps))
             for s in self.streams
         }
-        return replace(
-            self, programs=tuple(replace(p, stream=later[p.stream]) for p in self.programs)
-        )
+        programs = tuple(replace(p, stream=later[p.stream]) for p in self.programs)
+        return replace(self, programs=programs, turns=self._turns_from(steps))
+
+    def _turns_from(self, steps: int) -> tuple[Turn, ...]:
+        rest = steps % self.cycle
+        if not rest:
+            return self.turns
+        place = bisect_right(self._ends, rest)
+        turn = self.turns[place]
+        done = rest - (self._ends[place] - turn.steps)
+        first, last = (self.programs[self.turns[end].program] for end in (0, -1))
+        joined = first.by_pass and first.stream == last.stream and first != last
+        at = self.at(steps)
+        if joined or (self.programs[at.program].by_pass and at.number):
+            raise UsageError(
+                f"The run ended inside of a pass, after {steps} of its steps.",
+                "Only a run that ends between two passes is continued.",
+            )
+        begun = (Turn(turn.program, done),) if done else ()
+        rest_of_it = Turn(turn.program, turn.steps - done)
+        return (rest_of_it, *self.turns[place + 1 :], *self.turns[:place], *begun)
 
 
 def program_seed(rng_seed: int, timetable: Timetable, program: int) -> int:

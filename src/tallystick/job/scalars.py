@@ -17,6 +17,8 @@ Schedule = float | Sequence[float] | Callable[[int], float] | Any
 
 # The entry of a job's `about` with the scalars whose numbers follow from the number of the step.
 DERIVED = "derived tables"
+# That of a job whose loss decides by the number of the step: it does so for the job's steps alone.
+BY_STEP = "programs by step"
 
 
 def derived_note(named: Mapping[str, Scalar]) -> dict[str, str]:

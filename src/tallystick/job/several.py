@@ -85,6 +85,7 @@ def save_several(
     checkpoint_interval: int | None = None,
     schedules: Schedules | None = None,
     held: Held | None = None,
+    about: Mapping[str, str] | None = None,
     compare_first_step: bool = True,
     overwrite: bool = False,
 ) -> Job:
@@ -141,7 +142,7 @@ def save_several(
     commitment = commitment_of(
         parts, State(ordered).root(), scalars, count, seed, checkpoint_interval, True
     )
-    notes = _notes(steps, commitment)
+    notes = {**(about or {}), **_notes(steps, commitment)}
     job = Job(
         directory,
         commitment,

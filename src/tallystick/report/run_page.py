@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from tallystick.commit.stream import SEQUENTIAL
 from tallystick.kernels.environment import exact_environment
 from tallystick.report.curve import Checkpoints, figure
 from tallystick.report.facts import Curve, RunFacts
@@ -132,7 +133,9 @@ def _what(run: RunFacts) -> Safe:
     job, found = run.job, run.found
     c, timetable = job.commitment, job.commitment.timetable
     data = timetable.data_of(0)
-    records, order = (data.record_count, data.order_seed) if data else (0, 0)
+    records, order = (data.record_count, str(data.order_seed)) if data else (0, "0")
+    if data is not None and data.order == SEQUENTIAL:
+        order = "none, the records come in sequence"
     rows: dict[str, object] = {
         "Recipe": found["recipe"] or "none: captured from the author's own module",
         "Steps": f"{count(len(found['loss']))} of {count(trained(timetable, job.steps))}",

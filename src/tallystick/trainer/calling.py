@@ -41,25 +41,34 @@ def watch_of(trainer: Any, names: Sequence[str]) -> Watch:
     return Watch(trainer.model, trainer.optimizer, roots, trainer, more)
 
 
+def rate_names(job: Job, groups: int) -> list[str]:
+    """The scalars of `job` that are the rates of an optimizer's groups, in their order."""
+    width = len(str(groups - 1))
+    names = ["lr"] if groups == 1 else [f"lr.{i:0{width}d}" for i in range(groups)]
+    return names if set(names) <= set(job.scalars) else []
+
+
+def show_rates(trainer: Any, rates: Sequence[float | None]) -> None:
+    """Let callbacks find the rates of the optimizer's groups where transformers has them."""
+    if rates:
+        for group, rate in zip(trainer.optimizer.param_groups, rates, strict=True):
+            group["lr"] = rate
+        trainer.lr_scheduler._last_lr = list(rates)
+
+
 class Calls(Events):
     """A `Listener` that calls the callbacks of `trainer` as its own loop would.
 
-    `rates` has the learning rates of each training step, by group; `epoch` the updates of an epoch;
-    `rehearsed` what the callbacks are to change.
+    `epoch` is the number of updates of one; `rehearsed` what the callbacks are to change.
     """
 
-    def __init__(
-        self,
-        trainer: Any,
-        rates: Sequence[Sequence[float | None]],
-        epoch: int,
-        out: str,
-        watch: Watch,
-        rehearsed: Rehearsed | None,
-    ) -> None:
+    def __init__(self, trainer: Any, epoch: int, watch: Watch, out: str = "") -> None:
         super().__init__(trainer, epoch)
-        self._rates, self._out, self._watch, self._rehearsed = rates, out, watch, rehearsed
+        self.watch, self._out = watch, out
+        self.rehearsed: Rehearsed | None = None
         self._job: Job | None = None
+        self._rate_names: list[str] = []
+        self._rates: Sequence[float | None] = []  # of the last step, by group
         self._told: set[tuple[str, str]] = set()
 
     # -- what the run says -------------------------------------------------------------------------
@@ -68,20 +77,20 @@ class Calls(Events):
 
     def begin(self, job: Job, start: int) -> None:
         self._job = job
+        self._rate_names = rate_names(job, len(self.trainer.optimizer.param_groups))
         step = trained(job.commitment.timetable, start)
-        self.trainer.state.global_step = step
-        self._show_rates(step)
-        goes_on = step > 0 and self._carries
-        if goes_on:
-            self._seen.put_attributes(self.trainer.callback_handler.callbacks, step)
-        self.start(step)
-        if goes_on:
+        self.goes_on(step)
+        if step and self._carries:
             self._seen.put(self.trainer, step)
+            self._seen.put_attributes(self.trainer.callback_handler.callbacks, step)
 
     def step(self, step: int, loss: float, seconds: float) -> None:
         assert self._job is not None
         timetable = self._job.commitment.timetable
         if trains(timetable, step):
+            self._rates = [self._job.terms.scalar(name, step) for name in self._rate_names]
+            if self._carries:
+                self._rates = self._seen.updates[self.trainer.state.global_step][1]
             self.trained(loss)
         elif decides(timetable, step):
             self.validated(loss)
@@ -92,17 +101,17 @@ class Calls(Events):
     # -- the loop ----------------------------------------------------------------------------------
     @property
     def _seen(self) -> Rehearsed:
-        assert self._rehearsed is not None
-        return self._rehearsed
+        assert self.rehearsed is not None
+        return self.rehearsed
 
     @property
     def _carries(self) -> bool:
         """Whether the job has changes of the callbacks."""
-        return self._rehearsed is not None and bool(self._rehearsed.changes)
+        return self.rehearsed is not None and bool(self.rehearsed.changes)
 
     def before_step(self) -> None:
         if not self._carries:
-            self._show_rates(self.trainer.state.global_step)
+            show_rates(self.trainer, self._rates)
 
     def before_backward(self) -> None:
         return None
@@ -111,24 +120,12 @@ class Calls(Events):
         return None
 
     def scheduled(self) -> None:
-        step = self.trainer.state.global_step
-        if not self._carries:
-            self._show_rates(step + 1)
-            return
-        groups = self.trainer.optimizer.param_groups
-        for group, rate in zip(groups, self._seen.scheduled[step], strict=True):
-            group["lr"] = rate
-
-    def _show_rates(self, step: int) -> None:
-        """The rates of an update, in the groups of the optimizer."""
-        for group, rates in zip(self.trainer.optimizer.param_groups, self._rates, strict=True):
-            group["lr"] = rates[min(step, len(rates) - 1)]
-
-    def rate(self) -> float:
-        done = self.trainer.state.global_step
         if self._carries:
-            return self._seen.updates[done - 1][1][0] or 0.0
-        return self._rates[0][min(done, len(self._rates[0])) - 1] or 0.0
+            show_rates(self.trainer, self._seen.scheduled[self.trainer.state.global_step])
+
+    def rates(self) -> dict[str, Any]:
+        # Whatever a callback has written into the optimizer's groups.
+        return {"learning_rate": self._rates[0]} if self._rates else {}
 
     def validated(self, loss: Any) -> None:
         state = self.trainer.state
@@ -142,12 +139,15 @@ class Calls(Events):
         """Raises CallbackError, naming the callback, where it changes what the job does not have,
         or asks to stop."""
         _, event, step, _ = heard
+        if self._job is None:  # the job takes over what is changed before it
+            self.call(event, given)
+            return
         expected = self._expected(heard)
         if event in BETWEEN and not expected:
             return
-        before = self._watch.look()
+        before = self.watch.look()
         self.call(event, given)
-        after = self._watch.look()
+        after = self.watch.look()
         names = [name for name in changed(before, after) if not name.startswith(FLAG)]
         made = {name: after[name] for name in names if is_carried(name)}
         others = [name for name in names if name not in made]
@@ -160,13 +160,9 @@ class Calls(Events):
         self._flags(callback, who, step, before, ended)
 
     def _expected(self, heard: Heard) -> dict[str, Any]:
-        if self._rehearsed is None:
+        if self.rehearsed is None:
             return {}
-        _, event, step, _ = heard
-        if event == "on_train_begin" and step:
-            # The scene of the step is put after it.
-            heard = (heard[0], event, 0, 0)
-        return self._rehearsed.changes.get(heard, {})
+        return self.rehearsed.changes.get(heard, {})
 
     def _why(self, number: int, expected: Mapping[str, Any]) -> str:
         reason = self._seen.reasons.get(number)

@@ -24,6 +24,7 @@ from tallystick.job.job import JOB_DIRECTORY, MANIFEST, Job
 from tallystick.job.job_file import load_job
 from tallystick.job.parts import STEP
 from tallystick.job.save import save_job
+from tallystick.job.scalars import BY_STEP
 from tallystick.job.several import Held, save_several
 from tallystick.numerics.contracts import ORDERED_1
 from tallystick.program.capture.api import CapturedStep, Preparation, capture_eval
@@ -39,17 +40,19 @@ from tallystick.trainer.settings import Settings
 from tallystick.trainer.weights import load_weights
 
 JOB, RUN = "job", "run"
-_VALIDATES = "a pass of validation is no step of the training"
+_BY_STEP = "as the loss decides by the number of the step, for the {} steps of this job"
 
 
 @dataclass(frozen=True)
 class Validation:
-    """Held-out records, their loss, and when it is taken: after each `every` training steps."""
+    """Held-out records, their loss, and when it is taken: after each `every` training steps. The
+    loss gets the `numbers` of the pass, and is the same in all of them."""
 
     loss: Callable[..., Any]
     records: Mapping[str, Array]
     batch_size: int
     every: int
+    numbers: Steps
     rule: StopRule = field(default_factory=StopRule)
 
     @property
@@ -75,6 +78,7 @@ class Course:
     optimizer: Any
     batch_size: int
     steps: int
+    numbers: Steps
     schedules: Any = None
     clip_norm: float | None = None
     clip_value: float | None = None
@@ -87,7 +91,6 @@ class Course:
     seed: int = 0
     order_seed: int | None = None
     contract: str = ORDERED_1
-    numbers: Steps | None = None
     settings: Settings | None = None
 
     @property
@@ -115,6 +118,7 @@ class Course:
             "order": self.order,
             "epoch_end": self.taken,
             "schedules": self._schedules(),
+            "about": {BY_STEP: _BY_STEP.format(self.steps)} if found.decides else None,
             "compare_first_step": compare_first_step,
             "overwrite": overwrite,
         }
@@ -168,7 +172,7 @@ class Course:
         return setting * sizes + (1 if ends and sizes > 1 else 0)
 
     def _programs(self) -> StepPrograms:
-        held, numbers = self.validation, self.numbers or Steps(self.steps, {})
+        held = self.validation
         passes = 0 if held is None else 3 if held.count % held.batch_size else 2
         forms, most = set(map(self._form_of, range(self.steps))), MOST_PROGRAMS - passes
         if len(forms) > most:
@@ -181,7 +185,7 @@ class Course:
         kinds = 1 if self.settings is None else len(self.settings.kinds)
         return captured_by_step(
             [self._prepared(size, kind) for kind in range(kinds) for size in self._sizes()],
-            numbers,
+            self.numbers,
             form_of=self._form_of,
             most=most,
         )
@@ -192,15 +196,14 @@ class Course:
         return self.settings.schedules(self.module, self.optimizer)
 
     def _held(self) -> Held | None:
-        held, numbers = self.validation, self.numbers or Steps(self.steps, {})
+        held = self.validation
         if held is None:
             return None
 
         def captured(size: int) -> Program:
             example = _example(held.records, size)
-            at = numbers.without(_VALIDATES)
             return capture_eval(
-                self.module, held.loss, example, self.contract, committed=True, at=at
+                self.module, held.loss, example, self.contract, committed=True, passes=held.numbers
             )
 
         left = held.count % held.batch_size

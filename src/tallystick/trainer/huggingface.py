@@ -31,16 +31,17 @@ from tallystick.disk.regular import present, same_file
 from tallystick.errors import UsageError
 from tallystick.job.job import Job
 from tallystick.numerics.contracts import ORDERED_1
-from tallystick.program.capture.stock_schedules import rates_of
 from tallystick.program.validation import StopRule
 from tallystick.run.show.summary import RunSummary
 from tallystick.trainer.arguments import check_arguments, check_methods
-from tallystick.trainer.calling import Calls, watch_of
+from tallystick.trainer.calling import Calls, show_rates, watch_of
 from tallystick.trainer.course import JOB, RUN, Course, Validation, carry_out, job_of
+from tallystick.trainer.listening import is_own
 from tallystick.trainer.loop import updates_of
 from tallystick.trainer.numbers import Epochs
 from tallystick.trainer.records import collated
-from tallystick.trainer.rehearsal import Rehearsed, rehearsed
+from tallystick.trainer.rehearsal import Rehearsed, Scene, rehearsed
+from tallystick.trainer.silence import put_back
 from tallystick.trainer.watching import Watch
 
 # A class of another package: mypy sees it where it is installed.
@@ -275,6 +276,7 @@ class Trainer(_Base):  # type: ignore[misc]
             self.optimizer,
             self._batch_size,
             steps,
+            self._counts(steps, count).fractions(),
             schedules=self.lr_scheduler,
             clip_norm=args.max_grad_norm or None,
             micro_batches=args.gradient_accumulation_steps,
@@ -285,12 +287,12 @@ class Trainer(_Base):  # type: ignore[misc]
             seed=args.seed,
             order_seed=args.data_seed,
             contract=self._contract,
-            numbers=Epochs(
-                steps,
-                math.ceil(self._taken(count) / args.train_batch_size),
-                args.gradient_accumulation_steps,
-            ).fractions(),
         )
+
+    def _counts(self, steps: int, records: int) -> Epochs:
+        args = self.args
+        batches = math.ceil(self._taken(records) / args.train_batch_size)
+        return Epochs(steps, batches, args.gradient_accumulation_steps)
 
     def _validation(self, held: dict[str, Array], count: int) -> Validation:
         records = len(next(iter(held.values())))
@@ -299,7 +301,8 @@ class Trainer(_Base):  # type: ignore[misc]
         every = self._updates(count) if by_epoch else int(self.state.eval_steps)
         if self.compute_metrics is not None:
             note("compute_metrics is for evaluate(); validation during training takes the loss.")
-        return Validation(self._loss, held, size, every, self._rule())
+        numbers = self._counts(self.state.max_steps, count).fractions_in_passes(every)
+        return Validation(self._loss, held, size, every, numbers, self._rule())
 
     def _start_state(self, steps: int, records: int) -> None:
         """The state that callbacks see, as transformers' own loop begins it."""
@@ -316,12 +319,17 @@ class Trainer(_Base):  # type: ignore[misc]
         Raises UsageError, by name, for what no job can honour, and where another job is there.
         """
         own = self.optimizer is None, self.lr_scheduler is None
+        course = self.course()
+        handler, every = self.callback_handler, self.callback_handler.callbacks
+        handler.callbacks = [callback for callback in self._heard() if is_own(callback)]
+        began = Scene.of(self)
         try:
-            course = self.course()
-            _, seen = self._rehearsed(course)
-            course = course if seen is None else replace(course, settings=seen.settings())
-            return job_of(course, Path(self.args.output_dir), self._overwrite)
+            with put_back({type(c).__name__: c for c in handler.callbacks}):
+                changed, _ = self._rehearsed(course, Calls(self, course.epoch_steps, self._watch()))
+                return job_of(changed, Path(self.args.output_dir), self._overwrite)
         finally:
+            handler.callbacks = every
+            began.put(self)
             self._forget(*own)
 
     def _forget(self, optimizer: bool, scheduler: bool) -> None:
@@ -347,15 +355,14 @@ class Trainer(_Base):  # type: ignore[misc]
         rule = self._rule()  # before the data are read
         own = self.optimizer is None, self.lr_scheduler is None
         course = self.course()
-        rates = rates_of(self.lr_scheduler, course.steps)
+        # The caller's optimizer and scheduler get their own rates back: they are the next job's.
+        rates = [group["lr"] for group in self.optimizer.param_groups]
         handler, every = self.callback_handler, self.callback_handler.callbacks
         handler.callbacks = self._heard()
-        began = time.monotonic()
-        seen: Rehearsed | None = None
+        began, scene = time.monotonic(), Scene.of(self)
         try:
-            watch, seen = self._rehearsed(course)
-            calls = Calls(self, rates, course.epoch_steps, str(out / RUN), watch, seen)
-            course = course if seen is None else replace(course, settings=seen.settings())
+            calls = Calls(self, course.epoch_steps, self._watch(), str(out / RUN))
+            course, calls.rehearsed = self._rehearsed(course, calls)
             self.run = carry_out(
                 course,
                 out,
@@ -370,11 +377,11 @@ class Trainer(_Base):  # type: ignore[misc]
                 note(f"The job's rule ended the run after step {len(self.run.losses)}.")
             return self._ended(calls, time.monotonic() - began)
         except BaseException:
-            if seen is not None:  # the same call begins as this one did
-                seen.began.put(self)
+            scene.put(self)  # the same call begins as this one did
             raise
         finally:
             handler.callbacks = every
+            show_rates(self, rates)
             self._forget(*own)
 
     def _heard(self) -> list[Any]:
@@ -383,14 +390,22 @@ class Trainer(_Base):  # type: ignore[misc]
         every = self.callback_handler.callbacks
         return [c for c in every if not isinstance(c, EarlyStoppingCallback)]
 
-    def _rehearsed(self, course: Course) -> tuple[Watch, Rehearsed | None]:
-        """A watch over what the course trains, and what the callbacks change of it."""
+    def _watch(self) -> Watch:
+        """A watch over what is trained."""
         handler = self.callback_handler
         handler.model, handler.optimizer = self.model, self.optimizer
         handler.lr_scheduler = self.lr_scheduler
-        watch = watch_of(self, self._beside_the_model())
+        return watch_of(self, self._beside_the_model())
+
+    def _rehearsed(self, course: Course, calls: Calls) -> tuple[Course, Rehearsed | None]:
+        """The course with what the callbacks change of it: at the beginning, which they hear now,
+        and then at the steps of a rehearsal."""
+        calls.tell("on_train_begin")
+        course = replace(course, clip_norm=self.args.max_grad_norm or None)
         every = 0 if course.validation is None else course.validation.every
-        return watch, rehearsed(self, self._heard(), watch, course.steps, course.epoch_steps, every)
+        heard = self.callback_handler.callbacks
+        seen = rehearsed(self, heard, calls.watch, course.steps, course.epoch_steps, every)
+        return (course if seen is None else replace(course, settings=seen.settings())), seen
 
     def _beside_the_model(self) -> list[str]:
         """The attributes that the loss may read beside the model: those of a subclass."""

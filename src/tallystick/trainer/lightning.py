@@ -20,6 +20,7 @@ from tallystick.api import PathLike, PrivateKey
 from tallystick.cli.output import note
 from tallystick.errors import UsageError
 from tallystick.numerics.contracts import ORDERED_1
+from tallystick.program.capture.plain import original
 from tallystick.program.capture.source import here
 from tallystick.program.validation import StopRule
 from tallystick.run.execute.listener import Listener
@@ -276,6 +277,7 @@ def fit_lightning(
     those of `tallystick.fit`, and so are the errors: UsageError, by name, for what no job can
     honour.
     """
+    module = original(module)  # hooks are read from its class, and `self.log` is its own
     _check(module)
     if datamodule is not None:
         if train_dataloaders is not None or val_dataloaders is not None:
@@ -307,10 +309,16 @@ def fit_lightning(
     def attach(at: Any) -> _AsTrainer:
         return _AsTrainer(at, max_epochs, max_steps)
 
+    def validating(at: Any) -> _AsTrainer:
+        found = _AsTrainer(at, max_epochs, max_steps)
+        # A pass is of the epoch whose update was the last one.
+        found.current_epoch = (at.step - 1) // -(-at.batches // accumulate_grad_batches)
+        return found
+
     clip = gradient_clip_val or None
     clip_norm = clip if gradient_clip_algorithm == "norm" else None
     loss = _step(module, "training_step", "loss", attach)
-    validation_loss = _step(module, "validation_step", monitor, attach)
+    validation_loss = _step(module, "validation_step", monitor, validating)
     course = course_of(
         module,
         loss,

@@ -1,14 +1,15 @@
 """transformers' events of a training, in the order of its own loop, and who hears them.
 
-Callbacks hear the numbers of each step and each pass of validation, after the step. Before an event
-the optimizer's groups have the rates, options and flags that the loop would have there. `model` has
-the first weights until the run has ended. `on_pre_optimizer_step` and `on_optimizer_step` are heard
-by callbacks that change something there.
+Callbacks hear the numbers of each step and each pass of validation, after the step. They see the
+job's rates of that step; where one of them changes what the job has by step, they see rates, options
+and flags as transformers' loop has them at each event. They do not see weights: `model` has the
+first ones until the run has ended. `on_pre_optimizer_step` and `on_optimizer_step` are heard by
+callbacks that change something there.
 
-After a resume they hear `on_train_begin` with `global_step` and `epoch` of the state from which the
-run goes on, then the steps from there; steps that the journal knows already are heard again. The
-history of the log begins anew. A callback whose changes the job has gets the plain attributes
-(counters) that it would have there.
+`on_train_begin` comes before the job is made, which takes over what it changes. After a resume they
+hear it again, at step 0, and then the steps after the state from which the run goes on: also those
+that the journal knows already. A callback whose changes the job has then gets the plain attributes
+(counters) that it would have there. The history of the log begins anew.
 """
 
 from __future__ import annotations
@@ -78,11 +79,10 @@ class Events(ABC):
         """Call a callback that a person wrote."""
 
     # -- the loop ----------------------------------------------------------------------------------
-    def start(self, step: int) -> None:
-        """The training begins, or goes on, before update `step`."""
+    def goes_on(self, step: int) -> None:
+        """Update `step` is the next one."""
         state = self.trainer.state
         state.global_step, state.epoch = step, step / self.epoch
-        self.tell("on_train_begin")
 
     def trained(self, loss: Any) -> None:
         """The events of an update whose loss is this."""
@@ -107,11 +107,11 @@ class Events(ABC):
             self._in_epoch = False
         if trainer.control.should_log:
             window, self._window = self._window, []
-            self._logged({"loss": sum(window) / len(window), "learning_rate": self.rate()})
+            self._logged({"loss": sum(window) / len(window), **self.rates()})
 
     @abstractmethod
-    def rate(self) -> float:
-        """The first group's rate in the last update."""
+    def rates(self) -> dict[str, Any]:
+        """The rate of the last update, as the log has it."""
 
     def _logged(self, logs: dict[str, Any]) -> None:
         """`log` of the trainer, whose callbacks hear of it one by one."""

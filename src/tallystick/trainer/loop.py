@@ -307,8 +307,8 @@ def course_of(
     elif stop is not None or best:
         raise UsageError("stop and best need validation.", "Pass validation=...")
     records = source.records(seed, frozen_collator, held)
-    batches = math.ceil(source.epoch_records / source.batch_size)
     seen = source.seen_by(loss)
+    counts = Epochs(total, math.ceil(source.epoch_records / source.batch_size), accumulate)
     return Course(
         module,
         seen,
@@ -316,6 +316,7 @@ def course_of(
         optimizer,
         size,
         total,
+        counts.whole(),
         schedules=schedules,
         clip_norm=clip_norm,
         clip_value=clip_value,
@@ -330,11 +331,11 @@ def course_of(
             {name: a[count:] for name, a in records.items()},
             min(held.batch_size, len(held.dataset)),
             evaluate_every or epoch,
+            counts.passes(evaluate_every or epoch),
             stop or StopRule(),
         ),
         seed=seed,
         contract=contract,
-        numbers=Epochs(total, batches, accumulate).whole(),
     )
 
 

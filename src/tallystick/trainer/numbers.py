@@ -10,6 +10,7 @@ from typing import Any
 from tallystick.program.capture.known import Steps
 
 _ACCUMULATED = "the batches of one accumulated update have several"
+_OF_A_PASS = "the batches of a pass have several"
 
 
 @dataclass(frozen=True)
@@ -45,19 +46,42 @@ class Epochs:
             {"batch": _ACCUMULATED} if self.accumulate > 1 else {},
         )
 
+    def passes(self, every: int) -> Steps:
+        """As `whole`, in the passes of validation after each `every` updates."""
+        made = self._made(every)
+        whole = self.whole()
+        columns = {
+            "step": made,
+            "epoch": [n // self.updates for n in made],
+            "batch": [0] * len(made),
+        }
+        return Steps(len(made), columns, whole.constants, {"batch": _OF_A_PASS})
+
     def fractions(self) -> Steps:
         """transformers' own: `epoch` is the part of the epochs that the updates before have made.
 
         It is set after an update, to its epoch and the part of that epoch's batches.
         """
+        made = range(self.steps)
+        return Steps(self.steps, {"step": made, "epoch": [self._fraction(n) for n in made]})
 
-        def after(update: int) -> float:
-            epoch, number = divmod(update, self.updates)
-            done = min((number + 1) * self.accumulate, self.batches)
-            return epoch + done / max(1, self.batches)
+    def fractions_in_passes(self, every: int) -> Steps:
+        """As `fractions`, in the passes of validation after each `every` updates."""
+        made = self._made(every)
+        return Steps(len(made), {"step": made, "epoch": [self._fraction(n) for n in made]})
 
-        epochs = [0.0] + [after(t) for t in range(self.steps - 1)]
-        return Steps(self.steps, {"step": range(self.steps), "epoch": epochs[: self.steps]})
+    def _made(self, every: int) -> list[int]:
+        """The updates that are made before each pass."""
+        every = max(1, every)  # another one is refused where the job is written
+        return list(range(every, self.steps + 1, every)) or [self.steps]
+
+    def _fraction(self, made: int) -> float:
+        """The epochs of so many updates."""
+        if not made:
+            return 0.0
+        epoch, number = divmod(made - 1, self.updates)
+        done = min((number + 1) * self.accumulate, self.batches)
+        return epoch + done / max(1, self.batches)
 
 
 def takes_numbers(loss: Callable[..., Any]) -> bool:

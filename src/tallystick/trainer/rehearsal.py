@@ -1,7 +1,7 @@
 """A rehearsal of transformers' callbacks: what they change at each step, before the job is written.
 
-Copies of the callbacks hear all events of all steps. The model is a copy without values, and
-nothing is trained. Losses and metrics are numbers whose use is seen: what a callback decides by
+Copies of the callbacks hear all events of all steps, after `on_train_begin`. The model is a copy
+without values, and nothing is trained. Losses and metrics are numbers whose use is seen: what a callback decides by
 them, or by a weight, is not known before the training (PROGRAM 5.22).
 """
 
@@ -55,9 +55,8 @@ class Rehearsed:
     """What was seen: the setting and rates of each update, the scene before its events, the rates
     that the scheduler leaves, and the changes of each call of a callback. `held` has, by callback,
     its attributes before the events of each update. `reasons` says which callbacks could not be
-    rehearsed, by number, and why. `began` is before the first event."""
+    rehearsed, by number, and why."""
 
-    began: Scene
     updates: list[tuple[Setting, tuple[float | None, ...]]] = field(default_factory=list)
     scenes: list[Scene] = field(default_factory=list)
     scheduled: list[tuple[float | None, ...]] = field(default_factory=list)
@@ -117,8 +116,8 @@ class _Rehearsal(Events):
         self.trainer.lr_scheduler.step()
         self.found.scheduled.append(rates_of(self.trainer.optimizer))
 
-    def rate(self) -> float:
-        return self.found.updates[-1][1][0] or 0.0
+    def rates(self) -> dict[str, Any]:
+        return {"learning_rate": self.found.updates[-1][1][0]}
 
     def validated(self, loss: Any) -> None:
         state = self.trainer.state
@@ -192,7 +191,7 @@ def _once(
 ) -> None:
     """All events, of the callbacks without a reason. Raises _FailedError."""
     rehearsal = _Rehearsal(_staged(trainer, callbacks, found.reasons), epoch, found)
-    rehearsal.start(0)
+    rehearsal.goes_on(0)
     for step in range(steps):
         rehearsal.trained(rehearsal.record.source("the loss", 1.0))
         if every and (step + 1) % every == 0:
@@ -214,7 +213,7 @@ def rehearsed(
     reasons: dict[int, str] = {}
     roots = {type(callback).__name__: callback for callback in own.values()}
     while True:
-        found = Rehearsed(began, reasons=reasons)
+        found = Rehearsed(reasons=reasons)
         try:
             with rehearsing(), put_back(roots), watch.kept():
                 _once(trainer, callbacks, steps, epoch, every, found)
@@ -223,7 +222,7 @@ def rehearsed(
             continue
         except Exception as error:  # whatever the model's parts raise
             reasons |= dict.fromkeys(own, f"no copy of the model can be made ({error})")
-            found = Rehearsed(began, reasons=reasons)
+            found = Rehearsed(reasons=reasons)
         break
     past = changed(before, watch.look())
     began.put(trainer)
@@ -235,5 +234,5 @@ def rehearsed(
         )
     if past:
         why = f"it changes {past[0]} past its arguments"
-        return Rehearsed(began, reasons=reasons | dict.fromkeys(own, why))
+        return Rehearsed(reasons=reasons | dict.fromkeys(own, why))
     return found

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from format_three import make_stream_job
 from unit.protocol.validated import CYCLE, make_validated_job
 
 from tallystick.commit.continuation import ContinuationProof
@@ -62,6 +64,40 @@ def test_it_is_as_if_the_run_had_never_stopped(run: Path, tmp_path: Path) -> Non
     assert slots_of(trained(again, tmp_path / "three")) == slots_of(whole)
     report = audit_run(tmp_path / "three")
     assert report.accepted and report.losses_compared == 35
+
+
+def test_a_run_of_whole_epochs_goes_on(tmp_path: Path) -> None:
+    """Batches, rates and random numbers are those of a run that never stopped (COMMITMENTS 7.7)."""
+    whole = make_stream_job(tmp_path / "whole", steps=9, interval=3)
+    job = make_stream_job(tmp_path / "job", steps=6, interval=3)
+    assert job.scalars["lr"] == whole.scalars["lr"][:6]  # type: ignore[index]
+    more = continue_run(
+        trained(job, tmp_path / "one"),
+        tmp_path / "more",
+        3,
+        {"lr": whole.scalars["lr"][6:]},  # type: ignore[index]
+    )
+    assert more.commitment.format_version == 3
+    assert more.commitment.timetable.streams[0].first == 6
+    two = trained(more, tmp_path / "two")
+    assert slots_of(two) == slots_of(trained(whole, tmp_path / "never"))
+    assert audit_run(two).accepted
+
+
+def test_a_run_that_ends_inside_of_an_epoch_goes_on(tmp_path: Path) -> None:
+    """Its turns go on too; inside of a pass it is refused (COMMITMENTS 7.7.3)."""
+    given: dict[str, Any] = {"interval": 7, "validates": True}
+    whole = make_stream_job(tmp_path / "whole", steps=6, **given)
+    job = make_stream_job(tmp_path / "job", steps=4, **given)
+    lr = whole.scalars["lr"]
+    assert isinstance(lr, list) and job.steps == 8
+    one = trained(job, tmp_path / "one")
+    more = continue_run(one, tmp_path / "more", 2, {"lr": lr[4:]})
+    assert [tuple(turn) for turn in more.commitment.timetable.turns[:2]] == [(0, 1), (1, 1)]
+    two = trained(more, tmp_path / "two")
+    assert slots_of(two) == slots_of(trained(whole, tmp_path / "never"))
+    with pytest.raises(UsageError, match="inside of a pass"):
+        job.commitment.timetable.after(4)
 
 
 def test_the_job_names_the_run_that_it_continues(run: Path, tmp_path: Path) -> None:

@@ -6,9 +6,11 @@ import json
 import shutil
 import struct
 from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
+from format_three import make_stream_job
 from journals import rewrite, with_loss
 from parallel_audits import found, in_parallel, serial
 from parallel_audits import inline as inline
@@ -55,6 +57,25 @@ def run(job: Job, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def copy(run: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(run, tmp_path / "copy"))
+
+
+@pytest.mark.usefixtures("inline")
+def test_segments_of_a_job_with_short_batches(tmp_path: Path) -> None:
+    """Segments begin in the middle of epochs and of passes (COMMITMENTS 7.7)."""
+    job = make_stream_job(tmp_path / "job", validates=True, steps=12, interval=2)
+    train_job(job, tmp_path / "run", Options(keep=KEEP))
+    assert in_parallel(tmp_path / "run") == serial(tmp_path / "run")
+    assert audit_run(tmp_path / "run", steps=(5, 9)).accepted
+    report = audit_in_parallel(
+        tmp_path / "run", None, None, ParallelOptions(workers=3, threads=1, sample=Fraction(1, 2))
+    )
+    assert report.accepted and report.sampled
+    cheat = tmp_path / "cheat"
+    declared = Declaration("data-poisoning", {"step": 9})  # a short batch
+    train_job(job, cheat, Options(keep=KEEP, maker=declared_cheat(job, declared)))
+    assert in_parallel(cheat) == serial(cheat)
+    difference = audit_run(cheat).difference
+    assert difference is not None and difference.interval == (8, 10)
 
 
 def cheated(job: Job, out: Path, name: str) -> Path | None:

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from share_samples import make_share_job
 from team_threads import root_by, with_team
 
 from tallystick.cli.output import ExitError
@@ -91,6 +92,22 @@ def test_any_number_of_workers_makes_the_bits_of_one(
 ) -> None:
     job = made(jobs, recipe, settings, contract, optimizer=optimizer)
     assert root_by(job, workers, 2) == alone(job, 2)
+
+
+@pytest.mark.parametrize("workers", [2, 3])
+@pytest.mark.parametrize("contract", ["ordered/1", "exact/1;b=15"])
+def test_short_batches_of_fewer_micro_batches(tmp_path: Path, workers: int, contract: str) -> None:
+    """Epochs of a batch of five micro-batches and one of three (COMMITMENTS 7.7)."""
+    job = make_share_job(tmp_path / "job", 5, contract, steps=5, epoch=24)
+    entries = job.commitment.timetable.programs
+    assert [(p.batch_size, p.micro_batches) for p in entries] == [(15, 5), (9, 3)]
+    assert root_by(job, workers, job.steps) == alone(job, job.steps)
+
+
+def test_a_short_batch_as_a_whole_is_of_one_worker(tmp_path: Path) -> None:
+    job = make_share_job(tmp_path / "job", 5, epoch=18)
+    with pytest.raises(UsageError, match="computes each batch as a whole"):
+        owners_of(job, 2)
 
 
 def test_each_worker_holds_what_it_needs(jobs: Path) -> None:

@@ -22,9 +22,10 @@ from tallystick.numerics.types import DTYPES, TensorType
 from tallystick.program.build import Builder
 from tallystick.program.canonical import canonicalize
 from tallystick.program.capture.batch import meta_batch
+from tallystick.program.capture.by_pass import at_every_pass
 from tallystick.program.capture.first_step import FirstStep
 from tallystick.program.capture.guard import check_loss, check_mode
-from tallystick.program.capture.known import At
+from tallystick.program.capture.known import At, Steps
 from tallystick.program.capture.micro import (
     MEAN,
     SUM,
@@ -321,21 +322,41 @@ def _probes(
     return _finish(b, emit_probes(b, model, probing, traced, rules)), paths
 
 
+@dataclass(frozen=True)
+class _Evaluated:
+    """A loss, or a forward pass, in evaluation mode."""
+
+    model: Model
+    loss: Callable[..., Any]
+    batch: dict[str, Tensor]
+    collect: Callable[[Any], dict[str, Tensor]]
+
+    @property
+    def module(self) -> nn.Module:
+        return self.model.module
+
+    def request(self, at: At | None = None) -> Request:
+        return self.model.request(self.loss, self.batch, at=at)
+
+    def traced(self, request: Request) -> Trace:
+        with uncompiled(self.module), _evaluation_mode(self.module):
+            return settled_trace(request, self.collect)
+
+
 def _capture_without_step(
     module: nn.Module,
-    run: BatchLoss,
+    run: Callable[..., Any],
     batch: Mapping[str, Any],
     collect: Callable[[Any], dict[str, Tensor]],
     contract: str,
     may_change: bool = True,
-    at: At | None = None,
+    passes: Steps | None = None,
 ) -> Program:
     module = original(module)
-    meta = meta_batch(batch)
     with uncompiled(module):
-        model = Model.of(module)
-        with _evaluation_mode(module):
-            traced = settled_trace(model.request(run, meta, at=at), collect)
+        evaluated = _Evaluated(Model.of(module), run, meta_batch(batch), collect)
+    at = None if passes is None else at_every_pass(evaluated, passes)
+    traced = evaluated.traced(evaluated.request(at))
     if traced.changed and not may_change:
         raise UsageError(
             f"The validation loss changes the parameter {min(traced.changed)}, and a pass of "
@@ -343,7 +364,7 @@ def _capture_without_step(
             "Give a validation loss that only computes (validation_loss=...).",
         )
     b = Builder(contract)
-    state = declare(b, model, {}, meta)
+    state = declare(b, evaluated.model, {}, evaluated.batch)
     outputs = lower(b, traced, state)
     kept = {name: v for name, v in outputs.items() if not name.startswith(("buffer.", "param."))}
     return _finish(b, kept)
@@ -358,7 +379,7 @@ def capture_eval(
     has_updates: bool = False,
     loss_over: str = MEAN,
     committed: bool = False,
-    at: At | None = None,
+    passes: Steps | None = None,
 ) -> Program:
     """The loss of a batch in evaluation mode (no dropout), as a program without next state.
 
@@ -366,12 +387,13 @@ def capture_eval(
     is a step function: its updates do nothing here. With `loss_over` "sum" it returns (sum, count),
     as for `capture` with micro-batches. Output: `loss`, the batch's own quotient then. What the
     loss changes in place is changed for the batch alone; of a `committed` validation such a change
-    of a parameter is refused. With `at` the loss gets those numbers of a step as its last argument.
+    of a parameter is refused. With `passes` the loss gets the numbers of each pass as its last
+    argument, and is the same in all of them.
     """
     run: Any = without_updates(loss) if has_updates else loss  # type: ignore[arg-type]
     collect = mean_of_sums if loss_over == SUM else loss_and_metrics
     return _capture_without_step(
-        module, run, batch, collect, resolve_contract(contract), not committed, at
+        module, run, batch, collect, resolve_contract(contract), not committed, passes
     )
 
 

@@ -31,11 +31,13 @@ _MOST_WHOLE = 1 << 24  # integers go through binary32
 class StepPrograms:
     """The captured steps, in the order of their first training steps, and which step is whose.
 
-    The comparison of each with its module (PROGRAM 5.9) is of its first training step.
+    The comparison of each with its module (PROGRAM 5.9) is of its first training step. `decides`
+    says that the loss asked for a number of the step: then a later step may have another program.
     """
 
     programs: tuple[CapturedStep, ...]
     of_steps: tuple[int, ...]
+    decides: bool
 
     def first(self, program: int) -> int:
         """The first training step of a program."""
@@ -71,10 +73,12 @@ def _agrees(use: Use, value: Any) -> bool:
     return type(value) is type(use.value) and repr(value) == repr(use.value)
 
 
-class _Exploration:
+class Exploration:
+    """The paths of `forms` over `steps`, found by as few traces as there are; and their groups."""
+
     def __init__(
         self,
-        forms: Sequence[Preparation],
+        forms: Sequence[Any],
         form_of: Callable[[int], int],
         steps: Steps,
         most: int,
@@ -135,6 +139,18 @@ class _Exploration:
         self.group_of_path[id(path)] = len(self.groups)
         self.groups.append(_Group(path.form, path.shape.digest, [path]))
 
+    def decision(self, path: _Path) -> str:
+        """` (file:line)` of the last condition of a path, or nothing."""
+        return next((use.place for use in reversed(_conditions(path.traced))), "")
+
+    def origin(self, path: _Path, number: int) -> str:
+        """` (file:line)` of what makes a number of a path, by its place in `Shape.sources`."""
+        source = path.shape.sources[number]
+        for use in path.traced.uses:
+            if use.kind == "tensor" and self.names.name(use.expression) == source:
+                return use.place
+        return self.decision(path)
+
     def _too_many(self, paths: Sequence[_Path]) -> UsageError:
         """Names the use that most of the paths come from."""
         values: dict[tuple[str, str], set[str]] = {}
@@ -183,7 +199,8 @@ class _Exploration:
             step = form.step(group.paths[0].request, traced)
             read = {n: tables[n] for n in step.program.scalar_names if n in tables}
             captured.append(replace(step, scalars=step.scalars | read))
-        found = StepPrograms(tuple(captured), tuple(of_steps))
+        decides = any(_conditions(p.traced) for group in self.groups for p in group.paths)
+        found = StepPrograms(tuple(captured), tuple(of_steps), decides)
         _check_trained(found)
         return found
 
@@ -280,6 +297,6 @@ def captured_by_step(
     `form_of(t)`. Raises the errors of `capture`, and UsageError where there are more programs, or
     where a number of a step cannot be computed.
     """
-    exploration = _Exploration(forms, form_of, steps, most)
+    exploration = Exploration(forms, form_of, steps, most)
     exploration.explore()
     return exploration.programs()

@@ -23,6 +23,7 @@ from tallystick.program.capture.recorded import (
     IndexedArray,
     following,
 )
+from tallystick.program.capture.source import is_installed
 
 _CONVERSIONS: tuple[type, ...] = (int, float, bool)
 
@@ -60,10 +61,12 @@ class Functions:
 
     @cached_property
     def _globals(self) -> list[tuple[dict[str, Any], str, Conversion]]:
-        """Where code calls a conversion: its globals get one of ours beside the builtin."""
+        """Where own code calls a conversion: its globals get one of ours beside the builtin."""
         found: dict[tuple[int, str], tuple[dict[str, Any], str, Conversion]] = {}
         for function in functions_of(self._roots):
             room = function.__globals__
+            if is_installed(function.__code__.co_filename):
+                continue  # libraries ask types of these names in many ways
             for kind in _CONVERSIONS:
                 name = kind.__name__
                 if name in _called(function.__code__) and name not in room:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
@@ -29,10 +29,6 @@ class Steps:
     def sources(self, step: int) -> dict[str, Number]:
         """The sources' numbers in training step `step`."""
         return {name: column[step] for name, column in self.columns.items()}
-
-    def without(self, why: str) -> At:
-        """For code that may not read them: refused at their use, because of `why`."""
-        return At(replace(self, refused=dict.fromkeys(self.columns, why)), 0, Names(), None)
 
     def each(self, expression: Expression, steps: Iterable[int]) -> list[Any]:
         """The expression's number in each of `steps`; a `Failed` where it raises."""

@@ -41,6 +41,20 @@ class Order(IntEnum):
     DISPUTE = 5  # answer about the share that two workers have signed differently
 
 
+def _check_whole(job: Job) -> None:
+    """Raise UsageError for a stream of which some batches have micro-batches, and others none."""
+    pairs = list(zip(job.commitment.timetable.programs, job.texts, strict=True))
+    in_parts = {entry.stream for entry, text in pairs if text.section}
+    for entry, text in pairs:
+        if not text.section and entry.stream in in_parts:
+            raise UsageError(
+                f"The program {entry.name} computes its batch of {entry.batch_size} as a whole, "
+                "so that several workers cannot share it.",
+                "Use one worker; or drop the last batch of an epoch (drop_last=True), or let the "
+                "batch divide the records.",
+            )
+
+
 def owners_of(job: Job, workers: int, cuts: bool = True) -> Owners:
     """Who owns what of the job's state; with `cuts`, ranges of large slots too. Raises UsageError,
     which says what to do, where so many workers cannot execute the job."""
@@ -52,6 +66,7 @@ def owners_of(job: Job, workers: int, cuts: bool = True) -> Owners:
         )
     programs = job.commitment.timetable.programs
     parts = [p.micro_batches for p, text in zip(programs, job.texts, strict=True) if text.section]
+    _check_whole(job)
     least = min(parts, default=1)
     if least < workers:
         what = "as a whole" if least == 1 else f"in {least} micro-batches"

@@ -22,9 +22,9 @@ class RunSummary:
     """A finished run, or one that was interrupted (`finished` false, roots so far).
 
     `steps` counts all steps. `losses` are those of the training steps, and `validation` has pairs
-    of a number of training steps and a loss. `losses_of` has the training losses of each program,
-    where several take turns. `convicted` are the workers without whom the run went on in this
-    command, and `convicted_before` those of earlier ones, by the journal: (worker, workers).
+    of a number of training steps and a loss. `losses_of` has the training losses of each stream of
+    programs, where several take turns. `convicted` are the workers without whom the run went on in
+    this command, `convicted_before` those of earlier ones, by the journal: (worker, workers).
     """
 
     directory: Path

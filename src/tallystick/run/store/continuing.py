@@ -28,7 +28,7 @@ from tallystick.job.job import (
     Job,
 )
 from tallystick.job.job_file import job_manifest, load_job
-from tallystick.job.scalars import DERIVED
+from tallystick.job.scalars import BY_STEP, DERIVED
 from tallystick.kernels.environment import exact_environment
 from tallystick.numerics.contracts import parse_contract
 from tallystick.program.state import State
@@ -79,8 +79,14 @@ def continue_run(
             "The run ended with a loss that is not finite, and its next one would be so too.",
             "Train again from an earlier state, or with other settings.",
         )
+    if BY_STEP in job.about:
+        raise UsageError(
+            "The job's loss decides by the number of the step (PROGRAM 5.21), and the job knows "
+            "its own steps only.",
+            "Train a job of all the steps from the beginning.",
+        )
     stopped = STOP_SLOT in state.slots and bool(state.slots[STOP_SLOT])
-    timetable = _later(job, claim.last_step)
+    timetable = c.timetable.after(claim.last_step)
     scalars = _scalars(job, timetable, timetable.training_steps(steps), schedules or {})
     proof = prove_continuation(state.digests(), state.loss_chain, state.log_chain)
     commitment = JobCommitment2(
@@ -104,17 +110,6 @@ def continue_run(
         made = replace(made, recipe=None)  # the recipe gives neither this state nor these tables
         _write(job, made, state, proved)
     return load_job(directory)
-
-
-def _later(job: Job, done: int) -> Timetable:
-    """The timetable whose programs go on where the run ended."""
-    timetable = job.commitment.timetable
-    if done % timetable.cycle:
-        raise UsageError(
-            f"The run ended inside of a turn, after {done} of its steps.",
-            "Only a run that ends after a whole cycle of training and validation is continued.",
-        )
-    return timetable.after(done)
 
 
 def _scalars(
