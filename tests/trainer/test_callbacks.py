@@ -1,4 +1,4 @@
-"""Callbacks that change what a job fixes end the run, by name."""
+"""Callbacks that change what the job does not have end the run, by name."""
 
 from __future__ import annotations
 
@@ -22,10 +22,12 @@ Act = Callable[[Any, Any, Any], None]  # of the arguments, the control and what 
 
 
 def callback(name: str, event: str, act: Act, step: int = 2) -> Any:
-    """A callback of class `name` that acts at an event of one step."""
+    """A callback of class `name` that acts at an event of one step, if the losses are positive: no
+    job can know that before it."""
 
     def heard(self: Any, args: Any, state: Any, control: Any, **given: Any) -> None:
-        if state.global_step == step:
+        losses = [logs["loss"] for logs in state.log_history if "loss" in logs]
+        if state.global_step == step and all(loss > 0.0 for loss in losses):
             act(args, control, given)
 
     return type(name, (hf.TrainerCallback,), {event: heard})()

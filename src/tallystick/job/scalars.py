@@ -27,6 +27,11 @@ def derived_note(named: Mapping[str, Scalar]) -> dict[str, str]:
     return {DERIVED: " ".join(sorted(names))} if names else {}
 
 
+def named_tables(named: Mapping[str, Scalar]) -> set[str]:
+    """The tables that scalars are taken from, by their names."""
+    return {r for s in named.values() if isinstance(r := _rate(s), str)}
+
+
 def scalar_tables(
     named: Mapping[str, Scalar],
     schedules: Mapping[str, Schedule] | Any | None,
@@ -40,7 +45,7 @@ def scalar_tables(
     and functions of the step count from there. Raises UsageError for a table that is missing, of
     another length, or used by nothing.
     """
-    wanted = {r for s in named.values() if isinstance(r := _rate(s), str)}
+    wanted = named_tables(named)
     given = _by_name(schedules, wanted, steps)
     unused = sorted(set(given) - wanted)
     if unused:

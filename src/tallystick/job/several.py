@@ -32,7 +32,7 @@ from tallystick.job.parts import (
     validation_sentence,
     with_validation,
 )
-from tallystick.job.scalars import DERIVED, Schedule, derived_note, scalar_tables
+from tallystick.job.scalars import DERIVED, Schedule, derived_note, named_tables, scalar_tables
 from tallystick.job.writing import (
     check_state,
     commitment_of,
@@ -132,7 +132,7 @@ def save_several(
                 "Give one name for each training step.",
             )
         parts = by_step(wide, programs_of_steps, _shared(wide, data, order_seed, order), epoch_end)
-        schedules = dict.fromkeys(steps, schedules)
+        schedules = _by_program(steps, schedules)
     if held is not None:
         parts = _validated(parts, held, count)
     types = parts.programs[0].program.state_types
@@ -339,6 +339,19 @@ def _validated(parts: Parts, held: Held, count: int) -> Parts:
     return with_validation(
         parts, held.evaluation, records, size, held.every, held.rule, count, last
     )
+
+
+def _by_program(steps: Mapping[str, CapturedStep], schedules: Any) -> dict[str, Any]:
+    """The schedules of one stream by program: each has the tables that it names, and those that
+    none names."""
+    if not isinstance(schedules, Mapping):
+        return dict.fromkeys(steps, schedules)
+    named = {name: named_tables(step.scalars) for name, step in steps.items()}
+    others = set(schedules).difference(*named.values())
+    return {
+        name: {n: table for n, table in schedules.items() if n in mine | others}
+        for name, mine in named.items()
+    }
 
 
 def _scalars(

@@ -38,6 +38,7 @@ from tallystick.program.validation import StopRule
 from tallystick.run.execute.listener import Listener
 from tallystick.run.show.summary import RunSummary
 from tallystick.trainer.groups import prepared_group
+from tallystick.trainer.settings import Settings
 from tallystick.trainer.weights import load_weights
 
 JOB, RUN = "job", "run"
@@ -69,7 +70,8 @@ class Course:
     for `tallystick.capture`. `records` maps a name to an array (N, *shape of one record). An epoch
     has the first `epoch_records` of its `order`; its last update may have fewer than a batch, and
     fewer micro-batches (`trainer.groups`). Both losses get as their last argument the `numbers`
-    that are known of each step (PROGRAM 5.21).
+    that are known of each step (PROGRAM 5.21). `settings` are those of its steps where they differ
+    (5.22): then it has the rates and the bound for the norm as well.
     """
 
     module: nn.Module
@@ -91,6 +93,7 @@ class Course:
     seed: int = 0
     order_seed: int | None = None
     contract: str = ORDERED_1
+    settings: Settings | None = None
 
     @property
     def record_count(self) -> int:
@@ -116,14 +119,18 @@ class Course:
             "order_seed": self.order_seed,
             "order": self.order,
             "epoch_end": self.taken,
-            "schedules": self.schedules,
+            "schedules": self._schedules(),
             "about": {BY_STEP: _BY_STEP.format(self.steps)} if found.decides else None,
             "compare_first_step": compare_first_step,
             "overwrite": overwrite,
         }
         step, *others = found.programs
         by_size = found.of_steps == tuple(map(self._form_of, range(self.steps)))
-        if by_size and all(other.scalars == step.scalars for other in others):
+        if (
+            by_size
+            and self.settings is None
+            and all(other.scalars == step.scalars for other in others)
+        ):
             return self._save_one(step, directory, others[0] if others else None, given)
         names = [STEP, *(f"{STEP}-{n + 2}" for n in range(len(others)))]
         return save_several(
@@ -160,32 +167,47 @@ class Course:
         return [size, last] if short else [size]
 
     def _form_of(self, step: int) -> int:
-        """The number in `_sizes` of that of a step."""
+        """The number of a step's form: its size in `_sizes`, and its setting."""
+        sizes = len(self._sizes())
         ends = (step + 1) % self.epoch_steps == 0
-        return 1 if ends and len(self._sizes()) > 1 else 0
+        setting = 0 if self.settings is None else self.settings.of_steps[step]
+        return setting * sizes + (1 if ends and sizes > 1 else 0)
 
     @cached_property
     def programs(self) -> StepPrograms:
         """The programs of the training steps. Raises the errors of `capture`."""
         held = self.validation
         passes = 0 if held is None else 3 if held.count % held.batch_size else 2
-        forms = [self._prepared(size) for size in self._sizes()]
-        most = MOST_PROGRAMS - passes
+        forms, most = set(map(self._form_of, range(self.steps))), MOST_PROGRAMS - passes
+        if len(forms) > most:
+            raise UsageError(
+                f"The {self.steps} steps have {len(forms)} settings of trained parameters, options "
+                f"and sizes, each of which is a program, and a job has at most {most}.",
+                "Let weight_decay, the bound for the norm and what is frozen take fewer values. "
+                "Learning rates may differ in every step.",
+            )
+        kinds = 1 if self.settings is None else len(self.settings.kinds)
+        prepared = [self._prepared(size, kind) for kind in range(kinds) for size in self._sizes()]
         try:
-            return captured_by_step(forms, self.numbers, form_of=self._form_of, most=most)
+            return captured_by_step(prepared, self.numbers, form_of=self._form_of, most=most)
         except UnsupportedOperatorError:
             raise
         except UsageError as error:
             if held is not None:
                 raise  # a pass calls the loss too, between the steps
             found = walked_by_step(
-                forms, self.numbers, form_of=self._form_of, most=most, instead_of=error
+                prepared, self.numbers, form_of=self._form_of, most=most, instead_of=error
             )
             note(
                 f"The loss keeps state of Python between its calls: all {self.steps} steps were "
                 "traced one by one, and the job has what each of them computes."
             )
             return found
+
+    def _schedules(self) -> Any:
+        if self.settings is None:
+            return self.schedules
+        return self.settings.schedules(self.module, self.optimizer)
 
     def _held(self) -> Held | None:
         held = self.validation
@@ -203,18 +225,25 @@ class Course:
         short = captured(left) if left else None
         return Held(held.records, captured(held.batch_size), held.every, held.rule, short)
 
-    def _prepared(self, size: int) -> Preparation:
-        """The step over `size` records."""
+    def _prepared(self, size: int, kind: int) -> Preparation:
+        """The step over `size` records, in a setting."""
+        if self.settings is None:
+            return self._group(size, self.optimizer, self.clip_norm)
+        with self.settings.applied(self.module, kind):
+            optimizer = self.settings.described(self.module, self.optimizer, kind)
+            return self._group(size, optimizer, self.settings.kinds[kind].clip_norm)
+
+    def _group(self, size: int, optimizer: Any, clip_norm: float | None) -> Preparation:
         return prepared_group(
             self.module,
             self.loss,
             _example(self.records, size),
-            self.optimizer,
+            optimizer,
             each=self.batch_size // self.micro_batches,
             micro_batches=self.micro_batches,
             loss_over=self.loss_over,
             shrinks=self.shrinks,
-            clip=Clip(self.clip_norm, self.clip_value),
+            clip=Clip(clip_norm, self.clip_value),
             contract=self.contract,
         )
 

@@ -13,6 +13,7 @@ import math
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,11 +36,14 @@ from tallystick.program.capture.python_state import PythonState
 from tallystick.program.validation import StopRule
 from tallystick.run.show.summary import RunSummary
 from tallystick.trainer.arguments import check_arguments, check_methods
+from tallystick.trainer.calling import Calls, show_rates, watch_of
 from tallystick.trainer.course import JOB, RUN, Course, Validation, carry_out, job_of
-from tallystick.trainer.listening import Calls, show_rates
+from tallystick.trainer.listening import is_own
 from tallystick.trainer.loop import updates_of
 from tallystick.trainer.numbers import Epochs
 from tallystick.trainer.records import collated
+from tallystick.trainer.rehearsal import Rehearsed, Scene, rehearsed
+from tallystick.trainer.silence import put_back
 from tallystick.trainer.watching import Watch
 
 # A class of another package: mypy sees it where it is installed.
@@ -323,9 +327,17 @@ class Trainer(_Base):  # type: ignore[misc]
         Raises UsageError, by name, for what no job can honour, and where another job is there.
         """
         own = self.optimizer is None, self.lr_scheduler is None
+        course = self.course()
+        handler, every = self.callback_handler, self.callback_handler.callbacks
+        handler.callbacks = [callback for callback in self._heard() if is_own(callback)]
+        began = Scene.of(self)
         try:
-            return job_of(self.course(), Path(self.args.output_dir), self._overwrite)
+            with put_back({type(c).__name__: c for c in handler.callbacks}):
+                changed, _ = self._rehearsed(course, Calls(self, course.epoch_steps, self._watch()))
+                return job_of(changed, Path(self.args.output_dir), self._overwrite)
         finally:
+            handler.callbacks = every
+            began.put(self)
             self._forget(*own)
 
     def _forget(self, optimizer: bool, scheduler: bool) -> None:
@@ -351,19 +363,14 @@ class Trainer(_Base):  # type: ignore[misc]
         rule = self._rule()  # before the data are read
         own = self.optimizer is None, self.lr_scheduler is None
         course = self.course()
-        watch = Watch(self, self._beside_the_model())
-        calls = Calls(self, course.epoch_steps, str(out / RUN), watch)
         # The caller's optimizer and scheduler get their own rates back: they are the next job's.
         rates = [group["lr"] for group in self.optimizer.param_groups]
-        handler = self.callback_handler
-        handler.model, handler.optimizer = self.model, self.optimizer
-        handler.lr_scheduler = self.lr_scheduler
-        every = handler.callbacks
-        # Their rule is the job's: it decides by committed numbers.
-        handler.callbacks = [c for c in every if not isinstance(c, EarlyStoppingCallback)]
-        began = time.monotonic()
+        handler, every = self.callback_handler, self.callback_handler.callbacks
+        handler.callbacks = self._heard()
+        began, scene = time.monotonic(), Scene.of(self)
         try:
-            calls.tell("on_train_begin")
+            calls = Calls(self, course.epoch_steps, self._watch(), str(out / RUN))
+            course, calls.rehearsed = self._rehearsed(course, calls)
             self.run = carry_out(
                 course,
                 out,
@@ -377,10 +384,36 @@ class Trainer(_Base):  # type: ignore[misc]
             if rule.patience is not None and len(self.run.losses) < course.steps:
                 note(f"The job's rule ended the run after step {len(self.run.losses)}.")
             return self._ended(calls, time.monotonic() - began)
+        except BaseException:
+            scene.put(self)  # the same call begins as this one did
+            raise
         finally:
             handler.callbacks = every
             show_rates(self, rates)
             self._forget(*own)
+
+    def _heard(self) -> list[Any]:
+        """The callbacks that hear of the training. EarlyStoppingCallback's rule is the job's: it
+        decides by committed numbers."""
+        every = self.callback_handler.callbacks
+        return [c for c in every if not isinstance(c, EarlyStoppingCallback)]
+
+    def _watch(self) -> Watch:
+        """A watch over what is trained."""
+        handler = self.callback_handler
+        handler.model, handler.optimizer = self.model, self.optimizer
+        handler.lr_scheduler = self.lr_scheduler
+        return watch_of(self, self._beside_the_model())
+
+    def _rehearsed(self, course: Course, calls: Calls) -> tuple[Course, Rehearsed | None]:
+        """The course with what the callbacks change of it: at the beginning, which they hear now,
+        and then at the steps of a rehearsal."""
+        calls.tell("on_train_begin")
+        course = replace(course, clip_norm=self.args.max_grad_norm or None)
+        every = 0 if course.validation is None else course.validation.every
+        heard = self.callback_handler.callbacks
+        seen = rehearsed(self, heard, calls.watch, course.steps, course.epoch_steps, every)
+        return (course if seen is None else replace(course, settings=seen.settings())), seen
 
     def _beside_the_model(self) -> list[str]:
         """The attributes that the loss may read beside the model: those of a subclass."""

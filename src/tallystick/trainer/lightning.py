@@ -10,6 +10,8 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
@@ -23,7 +25,12 @@ from tallystick.program.capture.source import here
 from tallystick.program.validation import StopRule
 from tallystick.run.execute.listener import Listener
 from tallystick.run.show.summary import RunSummary
-from tallystick.trainer.loop import fit
+from tallystick.trainer.course import carry_out
+from tallystick.trainer.hooks import REHEARSED, settings_of_hooks
+from tallystick.trainer.loop import course_of, epochs_of
+from tallystick.trainer.settings import set_flags
+from tallystick.trainer.watched import watched
+from tallystick.trainer.watching import Watch
 
 _PACKAGES = ("lightning", "pytorch_lightning", "torch", "lightning_fabric")
 _TRANSFER = ("transfer_batch_to_device", "on_before_batch_transfer", "on_after_batch_transfer")
@@ -31,13 +38,13 @@ _CHANGES_NUMBERS = (
     *_TRANSFER,
     "backward", "optimizer_step", "optimizer_zero_grad", "clip_gradients",
     "configure_gradient_clipping", "lr_scheduler_step", "manual_backward", "configure_model",
-    "configure_sharded_model", "on_train_batch_start", "on_train_batch_end",
-    "on_train_epoch_start", "on_train_epoch_end", "on_before_zero_grad", "on_before_backward",
+    "configure_sharded_model", "on_train_batch_end",
+    "on_before_zero_grad", "on_before_backward",
     "on_after_backward", "on_before_optimizer_step", "on_validation_model_eval",
     "on_validation_model_train",
 )  # fmt: skip
 _NOT_CALLED = (
-    "on_fit_start", "on_train_start", "on_fit_end", "on_train_end", "on_validation_start",
+    "on_fit_end", "on_train_end", "on_validation_start",
     "on_validation_end",
     "on_validation_batch_start", "on_validation_batch_end", "on_validation_epoch_start",
     "on_validation_epoch_end", "configure_callbacks",
@@ -110,6 +117,14 @@ class _AsTrainer:
         self.num_training_batches = at.batches
         self.logger, self.global_rank, self.local_rank, self.world_size = None, 0, 0, 1
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        if "world_size" in vars(self):  # the last one of its own
+            raise UsageError(
+                f"The module sets its trainer's {name}{here()}, and a job has no trainer.",
+                "Leave it out.",
+            )
+        super().__setattr__(name, value)
+
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
@@ -143,6 +158,22 @@ def _attached(module: nn.Module, trainer: _AsTrainer) -> Iterator[None]:
                 own.pop(name, None)
             else:
                 own[name] = before
+
+
+@contextmanager
+def _hooked(module: nn.Module, trainer: _AsTrainer, optimizer: Any) -> Iterator[None]:
+    """The module may log, and ask for its numbers and its optimizer, within the block."""
+    own: dict[str, Any] = vars(module)
+    before = own.get("optimizers", own)
+    own["optimizers"] = lambda use_pl_optimizer=True: optimizer
+    vars(trainer)["optimizers"] = [optimizer]
+    try:
+        with _logged(module), _attached(module, trainer):
+            yield
+    finally:
+        del own["optimizers"]
+        if before is not own:
+            own["optimizers"] = before
 
 
 Attach = Callable[[Any], _AsTrainer]
@@ -285,35 +316,55 @@ def fit_lightning(
         return found
 
     clip = gradient_clip_val or None
-    return fit(
+    clip_norm = clip if gradient_clip_algorithm == "norm" else None
+    loss = _step(module, "training_step", "loss", attach)
+    validation_loss = _step(module, "validation_step", monitor, validating)
+    course = course_of(
         module,
-        _step(module, "training_step", "loss", attach),
+        loss,
         train_dataloaders,
         optimizer,
-        out=out,
         epochs=max_epochs,
         steps=max_steps,
         scheduler=scheduler,
         scheduler_every=interval,
         accumulate=accumulate_grad_batches,
         shrink_last=True,
-        clip_norm=clip if gradient_clip_algorithm == "norm" else None,
+        clip_norm=clip_norm,
         clip_value=clip if gradient_clip_algorithm == "value" else None,
         validation=val_dataloaders,
-        validation_loss=_step(module, "validation_step", monitor, validating),
+        validation_loss=validation_loss,
         evaluate_every=val_check_interval,
         stop=stop,
         best=best,
         seed=seed,
         contract=contract,
         frozen_collator=frozen_collator,
+    )
+    settings, flags = settings_of_hooks(
+        module,
+        optimizer,
+        scheduler,
+        interval,
+        epochs_of(course),
+        clip_norm,
+        [name for name in REHEARSED if _own(module, name)],
+        lambda copied, at, own: _hooked(copied, attach(at), own),
+    )
+    roots = {"loss": loss, "validation_loss": validation_loss}
+    summary = carry_out(
+        replace(course, settings=settings),
+        Path(out),
         threads=threads,
         device=device,
         key=key,
-        listener=listener,
+        listener=watched(listener, lambda: Watch(module, optimizer, roots)),
         progress=progress,
+        best=best,
         overwrite=overwrite,
     )
+    set_flags(module, flags)  # as the hooks leave them
+    return summary
 
 
 def _one(loaders: Any, what: str) -> Any:

@@ -1,26 +1,37 @@
-"""transformers' callbacks beside a run: what they hear, and what they may not do.
+"""transformers' events of a training, in the order of its own loop, and who hears them.
 
-They hear the numbers of each step and each pass of validation, after the step, and see the job's
-rates of that step, in the log, in the optimizer's groups and in the scheduler, none of which takes
-a step here. They do not see weights: `model` has the first ones until the run has ended. A change
-of what decides numbers ends the run, by name.
+Callbacks hear the numbers of each step and each pass of validation, after the step. They see the
+job's rates of that step; where one of them changes what the job has by step, they see rates, options
+and flags as transformers' loop has them at each event. They do not see weights: `model` has the
+first ones until the run has ended. `on_pre_optimizer_step` and `on_optimizer_step` are heard by
+callbacks that change something there.
 
 `on_train_begin` comes before the job is made, which takes over what it changes. After a resume they
 hear it again, at step 0, and then the steps after the state from which the run goes on: also those
-that the journal knows already. The history of the log begins anew.
+that the journal knows already. A callback whose changes the job has then gets the plain attributes
+(counters) that it would have there. The history of the log begins anew.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections import Counter
 from typing import Any
 
 from transformers.trainer_callback import TrainerCallback
 
-from tallystick.cli.output import note
-from tallystick.job.job import Job
-from tallystick.run.show.series import decides, trained, trains
-from tallystick.trainer.watching import Watch, changes, is_own, refusal, stop
+BETWEEN = ("on_pre_optimizer_step", "on_optimizer_step")
+
+
+def is_own(callback: Any) -> bool:
+    """Whether a person wrote the callback: those of transformers only report."""
+    return not type(callback).__module__.startswith("transformers.")
+
+
+def hears(callback: Any, event: str) -> bool:
+    """Whether the callback has a method for the event."""
+    inherited = getattr(TrainerCallback, event)
+    return getattr(getattr(callback, event), "__func__", None) is not inherited
 
 
 class _Catches(TrainerCallback):
@@ -33,90 +44,78 @@ class _Catches(TrainerCallback):
         self.logs.append(logs)
 
 
-def rate_names(job: Job, groups: int) -> list[str]:
-    """The scalars of `job` that are the rates of an optimizer's groups, in their order."""
-    width = len(str(groups - 1))
-    names = ["lr"] if groups == 1 else [f"lr.{i:0{width}d}" for i in range(groups)]
-    return names if set(names) <= set(job.scalars) else []
+# The number of a callback, an event, the step, and how often it was heard there before.
+Heard = tuple[int, str, int, int]
 
 
-def show_rates(trainer: Any, rates: Sequence[float]) -> None:
-    """Let callbacks find the rates of the optimizer's groups where transformers has them."""
-    if rates:
-        for group, rate in zip(trainer.optimizer.param_groups, rates, strict=True):
-            group["lr"] = rate
-        trainer.lr_scheduler._last_lr = list(rates)
+class Events(ABC):
+    """Calls the callbacks of `trainer` as its own loop would; an epoch has `epoch` updates."""
 
-
-class Calls:
-    """A `Listener` that calls the callbacks of `trainer` as its own loop would.
-
-    `epoch` is the number of updates of one.
-    """
-
-    def __init__(self, trainer: Any, epoch: int, out: str, watch: Watch) -> None:
-        self._trainer, self._epoch, self._out = trainer, epoch, out
-        self._watch = watch
-        self._rate_names: list[str] = []
-        self._rates: list[float] = []  # of the last step, for each group of the optimizer
-        self._job: Job | None = None
-        self._window: list[float] = []
-        self._told: set[tuple[str, str]] = set()
+    def __init__(self, trainer: Any, epoch: int) -> None:
+        self.trainer, self.epoch = trainer, epoch
+        self._window: list[Any] = []
         self._in_epoch = False
+        self._count: Counter[tuple[int, str, int]] = Counter()
 
-    # -- what the run says -------------------------------------------------------------------------
-    def notice(self, text: str) -> None:
-        note(text)
+    # -- what differs between a rehearsal and a run ------------------------------------------------
+    @abstractmethod
+    def before_step(self) -> None:
+        """An update's events begin."""
 
-    def begin(self, job: Job, start: int) -> None:
-        self._job = job
-        self._rate_names = rate_names(job, len(self._trainer.optimizer.param_groups))
-        state = self._trainer.state
-        state.global_step = trained(job.commitment.timetable, start)
-        state.epoch = state.global_step / self._epoch
+    @abstractmethod
+    def before_backward(self) -> None:
+        """The forward and the backward pass are made here."""
 
-    def step(self, step: int, loss: float, seconds: float) -> None:
-        assert self._job is not None
-        timetable = self._job.commitment.timetable
-        if trains(timetable, step):
-            self._trained(step, loss)
-        elif decides(timetable, step):
-            self._validated(loss)
+    @abstractmethod
+    def before_update(self) -> None:
+        """The optimizer steps here."""
 
-    def evaluated(self, step: int, loss: float) -> None:
-        self._validated(loss)
+    @abstractmethod
+    def scheduled(self) -> None:
+        """The scheduler steps here."""
 
-    # -- what the callbacks hear -------------------------------------------------------------------
-    def _trained(self, step: int, loss: float) -> None:
-        trainer, state = self._trainer, self._trainer.state
-        assert self._job is not None
-        self._rates = [self._job.terms.scalar(name, step) for name in self._rate_names]
-        show_rates(trainer, self._rates)
+    @abstractmethod
+    def called(self, callback: Any, heard: Heard, given: tuple[Any, ...]) -> None:
+        """Call a callback that a person wrote."""
+
+    # -- the loop ----------------------------------------------------------------------------------
+    def goes_on(self, step: int) -> None:
+        """Update `step` is the next one."""
+        state = self.trainer.state
+        state.global_step, state.epoch = step, step / self.epoch
+
+    def trained(self, loss: Any) -> None:
+        """The events of an update whose loss is this."""
+        trainer, state = self.trainer, self.trainer.state
+        self.before_step()
         if not self._in_epoch:
             self.tell("on_epoch_begin")
             self._in_epoch = True
         self.tell("on_step_begin")
+        self.before_backward()
+        self.tell(BETWEEN[0])
+        self.before_update()
+        self.tell(BETWEEN[1])
+        self.scheduled()
         state.global_step += 1
-        before = int((state.global_step - 1) / self._epoch)
-        state.epoch = state.global_step / self._epoch
+        before = int((state.global_step - 1) / self.epoch)
+        state.epoch = state.global_step / self.epoch
         self._window.append(loss)
         self.tell("on_step_end")
         if int(state.epoch) > before:
             self.tell("on_epoch_end")
             self._in_epoch = False
         if trainer.control.should_log:
-            self._log()
+            window, self._window = self._window, []
+            self._logged({"loss": sum(window) / len(window), **self.rates()})
 
-    def _log(self) -> None:
-        window, told = self._window, {}
-        if self._rates:  # whatever a callback has written into the optimizer's groups
-            told["learning_rate"] = self._rates[0]
-        self._logged({"loss": sum(window) / len(window), **told})
-        self._window = []
+    @abstractmethod
+    def rates(self) -> dict[str, Any]:
+        """The rate of the last update, as the log has it."""
 
-    def _logged(self, logs: dict[str, float]) -> None:
+    def _logged(self, logs: dict[str, Any]) -> None:
         """`log` of the trainer, whose callbacks hear of it one by one."""
-        trainer = self._trainer
+        trainer = self.trainer
         handler, heard = trainer.callback_handler, _Catches()
         every, handler.callbacks = handler.callbacks, [heard]
         try:
@@ -126,62 +125,40 @@ class Calls:
         for given in heard.logs:
             self.tell("on_log", given)
 
-    def _validated(self, loss: float) -> None:
-        state = self._trainer.state
-        if state.best_metric is None or loss < state.best_metric:
-            state.best_metric, state.best_model_checkpoint = loss, self._out
-            state.best_global_step = state.global_step
+    def validated(self, loss: Any) -> None:
+        """The events of a pass of validation whose loss is this."""
         metrics = {"eval_loss": loss}
         self._logged(metrics)
         self.tell("on_evaluate", metrics)
 
     def tell(self, event: str, *given: Any) -> None:
-        """Call `event` of each callback. Raises CallbackError, naming the callback, where one of
-        them changes what the job fixes, or asks to stop."""
-        trainer = self._trainer
+        """Call `event` of each callback."""
+        trainer = self.trainer
         handler = trainer.callback_handler
         every = handler.callbacks
+        step = trainer.state.global_step
         try:
-            for callback in every:
+            for number, callback in enumerate(every):
+                if not hears(callback, event):
+                    continue
                 handler.callbacks = [callback]
-                own = is_own(callback) and self._job is not None
-                before = self._watch.look() if own else {}
-                heard = getattr(handler, event)(
-                    trainer.args, trainer.state, trainer.control, *given
-                )
-                trainer.control = heard
-                if own:
-                    self._check(callback, event, before)
-                elif not self._ends():
-                    trainer.control.should_training_stop = False
+                if is_own(callback):
+                    times = self._count[number, event, step]
+                    self._count[number, event, step] += 1
+                    self.called(callback, (number, event, step, times), given)
+                elif event not in BETWEEN:
+                    self.call(event, given)
+                    if not self.ends():
+                        trainer.control.should_training_stop = False
         finally:
             handler.callbacks = every
 
-    def _ends(self) -> bool:
-        return bool(self._trainer.state.global_step >= self._trainer.state.max_steps)
+    def call(self, event: str, given: tuple[Any, ...]) -> None:
+        """The event of the handler's one callback."""
+        trainer = self.trainer
+        trainer.control = getattr(trainer.callback_handler, event)(
+            trainer.args, trainer.state, trainer.control, *given
+        )
 
-    def _check(self, callback: Any, event: str, before: Mapping[str, Any]) -> None:
-        state, control = self._trainer.state, self._trainer.control
-        changed = changes(before, self._watch.look())
-        flags = [c for c in changed if c.startswith("control.")]
-        if others := [c for c in changed if c not in flags]:
-            raise refusal(callback, event, state.global_step, others)
-        at_end = self._ends() or event in ("on_train_end", "on_save")
-        if control.should_training_stop and not at_end:
-            raise stop(callback, event, state.global_step)
-        if control.should_epoch_stop and state.epoch != int(state.epoch or 0):
-            raise refusal(callback, event, state.global_step, ["control.should_epoch_stop"])
-        self._announce(callback, before)
-
-    def _announce(self, callback: Any, before: Mapping[str, Any]) -> None:
-        """Say once that a callback's wish for validation or a stored state changes nothing."""
-        state, control = self._trainer.state, self._trainer.control
-        for flag, what in (("should_evaluate", "validation"), ("should_save", "a stored state")):
-            known = (type(callback).__name__, flag)
-            asked = getattr(control, flag) and not before[f"control.{flag}"]
-            if asked and known not in self._told:
-                self._told.add(known)
-                note(
-                    f"{known[0]} asks for {what} at step {state.global_step}: that comes by the "
-                    "job's schedule alone, and changes no number."
-                )
+    def ends(self) -> bool:
+        return bool(self.trainer.state.global_step >= self.trainer.state.max_steps)

@@ -23,6 +23,8 @@ from tallystick.run.show.summary import RunSummary
 from tallystick.trainer.course import Course, Validation, carry_out
 from tallystick.trainer.numbers import Epochs, takes_numbers
 from tallystick.trainer.records import collated, flatten, rebuilt
+from tallystick.trainer.watched import watched
+from tallystick.trainer.watching import Watch
 
 Loss = Callable[..., Tensor]
 
@@ -222,8 +224,71 @@ def fit(
     into the next epoch: where V batches are not left, it takes the mean of those that are. With
     `shrink_last` it takes their sum divided by V, as Lightning and accelerate do. Raises
     UsageError for what no job can honour, by name, the errors of `tallystick.capture` and
-    `tallystick.train`, and KeyboardInterrupt when interrupted: the same call goes on.
+    `tallystick.train`, CallbackError where `listener` changes the module, the optimizer or a tensor
+    that the loss reads, and KeyboardInterrupt when interrupted: the same call goes on.
     """
+    course = course_of(
+        module,
+        loss,
+        data,
+        optimizer,
+        epochs=epochs,
+        steps=steps,
+        batch_size=batch_size,
+        scheduler=scheduler,
+        scheduler_every=scheduler_every,
+        accumulate=accumulate,
+        shrink_last=shrink_last,
+        clip_norm=clip_norm,
+        clip_value=clip_value,
+        validation=validation,
+        validation_loss=validation_loss,
+        evaluate_every=evaluate_every,
+        stop=stop,
+        best=best,
+        seed=seed,
+        contract=contract,
+        frozen_collator=frozen_collator,
+    )
+    roots = {"loss": loss, "validation_loss": validation_loss}
+    return carry_out(
+        course,
+        Path(out),
+        threads=threads,
+        device=device,
+        key=key,
+        listener=watched(listener, lambda: Watch(module, optimizer, roots)),
+        progress=progress,
+        best=best,
+        overwrite=overwrite,
+    )
+
+
+def course_of(
+    module: nn.Module,
+    loss: Loss,
+    data: Any,
+    optimizer: Any,
+    *,
+    epochs: float | None,
+    steps: int | None,
+    scheduler: Any,
+    scheduler_every: str,
+    accumulate: int,
+    shrink_last: bool,
+    clip_norm: float | None,
+    clip_value: float | None,
+    validation: Any,
+    validation_loss: Loss | None,
+    evaluate_every: int | None,
+    stop: StopRule | None,
+    best: bool,
+    seed: int,
+    contract: str,
+    frozen_collator: bool,
+    batch_size: int | None = None,
+) -> Course:
+    """What `fit` trains, by its arguments; the data are collated. Raises UsageError."""
     source = Source(data, batch_size, "data set")
     count = len(source.dataset)
     size = source.batch_size * accumulate
@@ -244,7 +309,7 @@ def fit(
     records = source.records(seed, frozen_collator, held)
     seen = source.seen_by(loss)
     counts = Epochs(total, math.ceil(source.epoch_records / source.batch_size), accumulate)
-    course = Course(
+    return Course(
         module,
         seen,
         {name: a[:count] for name, a in records.items()},
@@ -272,17 +337,12 @@ def fit(
         seed=seed,
         contract=contract,
     )
-    return carry_out(
-        course,
-        Path(out),
-        threads=threads,
-        device=device,
-        key=key,
-        listener=listener,
-        progress=progress,
-        best=best,
-        overwrite=overwrite,
-    )
+
+
+def epochs_of(course: Course) -> Epochs:
+    """How the course counts."""
+    each = course.batch_size // course.micro_batches
+    return Epochs(course.steps, math.ceil(course.taken / each), course.micro_batches)
 
 
 def tables_by_epoch(scheduler: Any, steps: int, epoch: int) -> dict[str, list[float]]:

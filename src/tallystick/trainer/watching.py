@@ -1,13 +1,15 @@
-"""What a callback may change, looked at before and after each of its events.
+"""What foreign code beside a training may change, looked at before and after each of its calls.
 
-A job fixes what a training computes, before its first step. So a callback that changes a learning
-rate, freezes a layer or moves a weight changes nothing of the run. Here it is seen, and named.
+A job fixes what a training computes, before its first step. A change that the job does not have
+would change nothing of the run. Here it is seen, and named.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
@@ -16,14 +18,13 @@ from torch import Tensor, nn
 
 from tallystick.errors import CallbackError
 from tallystick.program.capture.places import Place, places_of
-from tallystick.trainer.arguments import HONOURED
 
-_FLAGS = ("should_training_stop", "should_epoch_stop", "should_evaluate", "should_save")
-
-
-def is_own(callback: Any) -> bool:
-    """Whether a person wrote the callback: those of transformers only report."""
-    return not type(callback).__module__.startswith("transformers.")
+FLAG = "control."
+CLIP = "args.max_grad_norm"
+# What a job can have by step: the settings of PROGRAM 5.22, and rates.
+_CARRIED = re.compile(
+    rf"requires_grad of |optimizer\.param_groups\[\d+\]\['(?!params')|{re.escape(CLIP)}$"
+)
 
 
 def _content(tensor: Tensor) -> Any:
@@ -36,29 +37,56 @@ def _content(tensor: Tensor) -> Any:
 
 class Watch:
     """Looks at what decides the numbers of a training: the optimizer's groups, the parameters and
-    buffers of the model, the tensors that the loss reads beside it, the arguments, the flags.
+    buffers of the model, the tensors that the loss reads beside it, and what `more` gives by name.
 
-    `names` are the trainer's attributes that the loss may be reached from beside the model.
+    `roots` are the objects that the loss may be reached from, those of `owner` its attributes.
     """
 
-    def __init__(self, trainer: Any, names: Sequence[str]) -> None:
-        self._trainer = trainer
-        own = {name: getattr(trainer, name) for name in names}
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: Any,
+        roots: Mapping[str, Any],
+        owner: Any = None,
+        more: Callable[[], Mapping[str, Any]] = dict,
+    ) -> None:
+        self._model, self._optimizer, self._more = model, optimizer, more
+        own = {} if owner is None else {n: v for n, v in roots.items() if n in vars(owner)}
         # A root is no place of its own.
-        places = [
-            (Place(n, trainer, n, "attribute"), v) for n, v in own.items() if n in vars(trainer)
-        ]
-        self._outside = [p for p, v in [*places, *places_of(own)] if isinstance(v, Tensor)]
+        places = [(Place(n, owner, n, "attribute"), v) for n, v in own.items()]
+        self._outside = [p for p, v in [*places, *places_of(roots)] if isinstance(v, Tensor)]
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """The tensors beside the model have their contents again after the block."""
+        before = [(value, value.detach().clone()) for value in self._tensors()]
+        try:
+            yield
+        finally:
+            with torch.no_grad():
+                for value, content in before:
+                    if _content(value) != _content(content):
+                        value.data.copy_(content)
+
+    def _tensors(self) -> Iterator[Tensor]:
+        for place in self._outside:
+            with suppress(LookupError, AttributeError, ValueError):
+                if isinstance(value := place.get(), Tensor):
+                    yield value
+
+    def settings(self) -> dict[str, Any]:
+        """By name for people, what a job can have by step, and what `more` gives."""
+        found = dict(self._groups())
+        for name, parameter in self._model.named_parameters():
+            found[f"requires_grad of {name}"] = parameter.requires_grad
+        return found | dict(self._more())
 
     def look(self) -> dict[str, Any]:
         """By name for people, what is there now."""
-        trainer = self._trainer
-        found = dict(self._groups())
-        model: nn.Module = trainer.model
-        for name, parameter in model.named_parameters():
-            found[f"requires_grad of {name}"] = parameter.requires_grad
+        found = self.settings()
+        for name, parameter in self._model.named_parameters():
             found[f"the parameter {name}"] = _content(parameter)
-        for name, buffer in model.named_buffers():
+        for name, buffer in self._model.named_buffers():
             found[f"the buffer {name}"] = _content(buffer)
         for place in self._outside:
             try:
@@ -68,57 +96,72 @@ class Watch:
             found[f"the tensor {place.name}"] = (
                 _content(value) if isinstance(value, Tensor) else type(value).__name__
             )
-        for field in dataclasses.fields(trainer.args):
-            if field.name in HONOURED:
-                found[f"args.{field.name}"] = repr(getattr(trainer.args, field.name, None))
-        for flag in _FLAGS:
-            found[f"control.{flag}"] = getattr(trainer.control, flag)
+        state = getattr(self._optimizer, "state", {})
+        found["the state of the optimizer"] = [
+            (id(p), sorted((k, _content(v) if isinstance(v, Tensor) else repr(v))
+             for k, v in held.items()))
+            for p, held in state.items()
+        ]  # fmt: skip
         return found
 
     def _groups(self) -> Iterator[tuple[str, Any]]:
-        for number, group in enumerate(self._trainer.optimizer.param_groups):
+        # tallystick's own optimizers are values, which nobody changes.
+        for number, group in enumerate(getattr(self._optimizer, "param_groups", ())):
             for key, value in group.items():
                 name = f"optimizer.param_groups[{number}][{key!r}]"
                 if key == "params":
                     yield name, [id(p) for p in value]
                 else:
                     yield name, repr(value)
-        yield "the state of the optimizer", [
-            (id(p), sorted((k, _content(v) if isinstance(v, Tensor) else repr(v))
-             for k, v in held.items()))
-            for p, held in self._trainer.optimizer.state.items()
-        ]  # fmt: skip
 
 
-def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
-    """What differs, each for people: a name, with both values where they are short."""
+def fields_of(arguments: Any, names: frozenset[str]) -> dict[str, str]:
+    """Those fields of a dataclass, as `args.NAME`."""
+    return {
+        f"args.{field.name}": repr(getattr(arguments, field.name, None))
+        for field in dataclasses.fields(arguments)
+        if field.name in names
+    }
+
+
+def changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """The names of what differs."""
+    names = [*before, *(n for n in after if n not in before)]
+    return [name for name in names if before.get(name) != after.get(name)]
+
+
+def is_carried(name: str) -> bool:
+    """Whether a job can have the change of this name by step."""
+    return _CARRIED.match(name) is not None
+
+
+def told(names: Sequence[str], before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """Changes for people: a name each, with both values where they are short."""
     found = []
-    for name in [*before, *(n for n in after if n not in before)]:
+    for name in names:
         one, other = before.get(name), after.get(name)
-        if one == other:
-            continue
         plain = isinstance(one, (bool, str)) and isinstance(other, (bool, str))
         short = plain and len(f"{one}{other}") <= 60
         found.append(f"{name} ({one} → {other})" if short else name)
     return found
 
 
-def refusal(callback: Any, event: str, step: int, changed: list[str]) -> CallbackError:
-    """The error for a change that no job fixes."""
-    told = ", ".join(changed[:3]) + (f" and {len(changed) - 3} more" if changed[3:] else "")
+def refusal(who: str, step: int, changes: Sequence[str], why: str = "") -> CallbackError:
+    """The error for changes that no job fixes; `who` is a class and its method."""
+    names = ", ".join(changes[:3]) + (f" and {len(changes) - 3} more" if changes[3:] else "")
     return CallbackError(
-        f"{type(callback).__name__}.{event} changes {told} at step {step}, and the job fixes what "
-        "is trained before the first step. The run ends here; it is not signed.",
-        "Leave the callback out, and the same call goes on from the last stored state; or express "
-        "the change by the optimizer's groups, a scheduler, the arguments or the loss.",
+        f"{who} changes {names} at step {step}, and the job fixes what is trained before the first "
+        f"step.{why and f' {why}'} The run ends here; it is not signed.",
+        "Leave it out, and the same call goes on from the last stored state; or express the change "
+        "by the optimizer's groups, a scheduler, the arguments or the loss.",
     )
 
 
-def stop(callback: Any, event: str, step: int) -> CallbackError:
-    """The error for a callback that asks to stop: the process ends, and no run is signed."""
+def stop(who: str, step: int) -> CallbackError:
+    """The error for foreign code that asks to stop: the process ends, and no run is signed."""
     return CallbackError(
-        f"{type(callback).__name__}.{event} asks to stop at step {step}. The run ends here; it is "
-        "not signed, since only the job says when a signed run ends.",
+        f"{who} asks to stop at step {step}. The run ends here; it is not signed, since only the "
+        "job says when a signed run ends.",
         "The same call without the callback goes on from the last stored state. For a signed end "
         "give max_steps, or EarlyStoppingCallback with committed validation.",
     )

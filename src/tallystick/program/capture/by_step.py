@@ -246,21 +246,17 @@ class Exploration:
 
 
 def _check_trained(found: StepPrograms) -> None:
-    """Raises UsageError where programs train different parameters by an optimizer that counts its
-    updates: torch counts those of each parameter, a job those of all."""
-    first, *others = found.programs
-    for number, other in enumerate(others, 1):
-        if set(first.untrained) == set(other.untrained):
-            continue
-        counts = any(name.startswith("opt.beta1_power") for name in first.slot_rules)
-        counts |= any(
-            isinstance(scalar, Derived) and scalar.follows_steps and not isinstance(scalar, Told)
-            for step in (first, other)
-            for scalar in step.scalars.values()
-        )
-        if counts:
-            name = min(set(first.untrained) ^ set(other.untrained))
-            has, lacks = (0, number) if name in other.untrained else (number, 0)
+    """Raises UsageError where a parameter that two programs would train is reached by the loss of
+    one of them alone, and the optimizer counts its updates: torch counts those of each parameter, a
+    job those of all in its group."""
+    for number, other in enumerate(found.programs):
+        for before, first in enumerate(found.programs[:number]):
+            both = _asked(first) & _asked(other)
+            apart = both & (set(first.untrained) ^ set(other.untrained))
+            if not apart or not any(map(_counts, (first, other))):
+                continue
+            name = min(apart)
+            has, lacks = (before, number) if name in other.untrained else (number, before)
             raise UsageError(
                 f"The loss reaches the parameter {name} in step {found.first(has)}, and not in "
                 f"step {found.first(lacks)}. The optimizer counts its updates, torch's for each "
@@ -268,6 +264,19 @@ def _check_trained(found: StepPrograms) -> None:
                 "Let every step reach the same parameters (+ 0.0 * parameter.sum() makes a "
                 "gradient of zeros), or train with SGD, which counts none.",
             )
+
+
+def _asked(step: CapturedStep) -> set[str]:
+    """The parameters that require a gradient in the step."""
+    assert step.first_step is not None
+    return set(step.first_step.request.trained)
+
+
+def _counts(step: CapturedStep) -> bool:
+    return any(name.startswith("opt.beta1_power") for name in step.slot_rules) or any(
+        isinstance(scalar, Derived) and scalar.follows_steps and not isinstance(scalar, Told)
+        for scalar in step.scalars.values()
+    )
 
 
 def _conditions(traced: Trace) -> list[Use]:

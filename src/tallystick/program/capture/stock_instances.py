@@ -147,6 +147,13 @@ def _has_stepped(optimizer: TorchOptimizer) -> bool:
     )
 
 
+def one_group(optimizer: TorchOptimizer, options: Mapping[str, Any], name: str) -> Optimizer:
+    """A group of `optimizer` that has these options, as tallystick describes it; its rate is the
+    table `lr.NAME`. Raises as `described`."""
+    _check(optimizer)
+    return _read(optimizer, {**options, "initial_lr": None}, f"lr.{name}")
+
+
 def described(optimizer: object, parameters: Mapping[str, Tensor]) -> Optimizers:
     """The optimizer as tallystick describes it. `parameters` are the trained ones by name.
 
