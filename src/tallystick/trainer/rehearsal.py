@@ -1,8 +1,8 @@
 """A rehearsal of transformers' callbacks: what they change at each step, before the job is written.
 
 Copies of the callbacks hear all events of all steps, after `on_train_begin`. The model is a copy
-without values, and nothing is trained. Losses and metrics are numbers whose use is seen: what a callback decides by
-them, or by a weight, is not known before the training (PROGRAM 5.22).
+without values, and nothing is trained. Losses and metrics are numbers whose use is seen: what a
+callback decides by them, or by a weight, is not known before the training (PROGRAM 5.22).
 """
 
 from __future__ import annotations
