@@ -138,6 +138,10 @@ def evaluates(self: Any) -> None:
     self.body.eval()
 
 
+def stops(self: Any) -> None:
+    self.trainer.should_stop = True
+
+
 def reads(self: Any) -> None:
     if float(self.head.weight.sum()) > 0.0:
         self.body.requires_grad_(False)
@@ -146,9 +150,10 @@ def reads(self: Any) -> None:
 @pytest.mark.parametrize(
     ("act", "words"),
     [
-        (clamps, "step 0.*It|step 0.*The hook computes with tensors"),
+        (clamps, "The hook computes with tensors"),
         (remembers, "It changes the attribute scale"),
         (evaluates, "It changes the attribute body.training"),
+        (stops, "It changes its trainer's should_stop"),
         (reads, "The hook computes with tensors"),
     ],
 )

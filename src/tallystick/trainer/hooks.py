@@ -72,7 +72,7 @@ class _Rehearsal:
     epochs: Epochs
     clip_norm: float | None
     hooks: Sequence[str]
-    attached: Callable[[nn.Module, Any, Any], AbstractContextManager[None]]
+    attached: Callable[[nn.Module, Any, Any], AbstractContextManager[Any]]
     found: list[tuple[Setting, tuple[float | None, ...]]] = field(default_factory=list)
     changes: bool = False
 
@@ -118,8 +118,8 @@ class _Rehearsal:
         watch, python = Watch(self.module, self.optimizer, {}), PythonState(self.module)
         hook = getattr(self.module, name)
         arguments = given[: len(inspect.signature(hook).parameters)]
-        with self.attached(self.module, at, self.optimizer):
-            before, attributes = watch.look(), python.look()
+        with self.attached(self.module, at, self.optimizer) as trainer:
+            before, attributes, asked = watch.look(), python.look(), dict(vars(trainer))
             try:
                 with _NoTensors():  # type: ignore[no-untyped-call]
                     returned = hook(*arguments)
@@ -133,6 +133,7 @@ class _Rehearsal:
             others = [n for n in names if not is_carried(n)]
             moved = [n for n in changed(attributes, python.look()) if not _is_trainer(n)]
             others += [f"the attribute {n}" for n in moved]
+            others += [f"its trainer's {n}" for n in changed(asked, vars(trainer))]
         if others and not why:
             why = f"It changes {others[0]}."
         if why:
@@ -141,7 +142,7 @@ class _Rehearsal:
 
 
 def _is_trainer(attribute: str) -> bool:
-    """The stand-in, which takes no attribute, and holds the optimizer."""
+    """The stand-in, which holds the optimizer, and is looked at by itself."""
     return attribute.rpartition(".")[2] in ("trainer", "_trainer")
 
 
@@ -165,7 +166,7 @@ def settings_of_hooks(
     epochs: Epochs,
     clip_norm: float | None,
     hooks: Sequence[str],
-    attached: Callable[[nn.Module, Any, Any], AbstractContextManager[None]],
+    attached: Callable[[nn.Module, Any, Any], AbstractContextManager[Any]],
 ) -> tuple[Settings | None, Mapping[str, bool]]:
     """The settings of all steps, None where no hook changes them; and the flags at the end.
 

@@ -121,14 +121,6 @@ class _AsTrainer:
         self.num_training_batches = at.batches
         self.logger, self.global_rank, self.local_rank, self.world_size = None, 0, 0, 1
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        if "world_size" in vars(self):  # the last one of its own
-            raise UsageError(
-                f"The module sets its trainer's {name}{here()}, and a job has no trainer.",
-                "Leave it out.",
-            )
-        super().__setattr__(name, value)
-
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
@@ -165,7 +157,7 @@ def _attached(module: nn.Module, trainer: _AsTrainer) -> Iterator[None]:
 
 
 @contextmanager
-def _hooked(module: nn.Module, trainer: _AsTrainer, optimizer: Any) -> Iterator[None]:
+def _hooked(module: nn.Module, trainer: _AsTrainer, optimizer: Any) -> Iterator[_AsTrainer]:
     """The module may log, and ask for its numbers and its optimizer, within the block."""
     own: dict[str, Any] = vars(module)
     before = own.get("optimizers", own)
@@ -173,7 +165,7 @@ def _hooked(module: nn.Module, trainer: _AsTrainer, optimizer: Any) -> Iterator[
     vars(trainer)["optimizers"] = [optimizer]
     try:
         with _logged(module), _attached(module, trainer):
-            yield
+            yield trainer
     finally:
         del own["optimizers"]
         if before is not own:

@@ -2,8 +2,8 @@
 
 Callbacks hear the numbers of each step and each pass of validation, after the step. They see the
 job's rates of that step; where one of them changes what the job has by step, they see rates,
-options and flags as transformers' loop has them at each event. They do not see weights: `model` has the
-first ones until the run has ended. `on_pre_optimizer_step` and `on_optimizer_step` are heard by
+options and flags as transformers' loop has them at each event. They do not see weights: `model` has
+the first ones until the run has ended. `on_pre_optimizer_step` and `on_optimizer_step` are heard by
 callbacks that change something there.
 
 `on_train_begin` comes before the job is made, which takes over what it changes. After a resume they

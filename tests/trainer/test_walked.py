@@ -1,0 +1,158 @@
+"""Losses that keep Python state, in loops that are known (PROGRAM 5.25)."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from grid.case import Case, Loop, Order
+from grid.measure import compared
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import tallystick
+from tallystick.errors import UsageError
+
+RECORDS, BATCH, STEPS = 24, 4, 18
+Made = Callable[[], Callable[[nn.Module, Any], Tensor]]
+
+
+def rows() -> list[tuple[Tensor, Tensor]]:
+    x = torch.randn(RECORDS, 5, generator=torch.Generator().manual_seed(2))
+    return list(zip(x, (x[:, 0] > 0).long(), strict=True))
+
+
+def net() -> nn.Module:
+    torch.manual_seed(4)
+    return nn.Sequential(nn.Linear(5, 8), nn.Tanh(), nn.Linear(8, 2))
+
+
+def annealed() -> Any:
+    calls = 0
+
+    def loss(module: nn.Module, batch: Any) -> Tensor:
+        nonlocal calls
+        weight = min(1.0, calls / 7)
+        calls += 1
+        out = module(batch[0])
+        return F.cross_entropy(out, batch[1]) + weight * out.pow(2).mean()
+
+    return loss
+
+
+def every_fifth() -> Any:
+    held = {"calls": 0}
+
+    def loss(module: nn.Module, batch: Any) -> Tensor:
+        held["calls"] += 1
+        found = F.cross_entropy(module(batch[0]), batch[1])
+        if held["calls"] % 5 == 0:
+            found = found + sum(p.pow(2).sum() for p in module.parameters())
+        return found
+
+    return loss
+
+
+def generator_of_ones_own() -> Any:
+    dice = random.Random(11)
+
+    def loss(module: nn.Module, batch: Any) -> Tensor:
+        return dice.uniform(0.5, 1.5) * F.cross_entropy(module(batch[0]), batch[1])
+
+    return loss
+
+
+def rising_decay() -> Any:
+    state: dict[str, Any] = {"rate": 0.5, "mean": torch.zeros(2)}
+
+    def loss(module: nn.Module, batch: Any) -> Tensor:
+        out = module(batch[0])
+        with torch.no_grad():
+            state["mean"] = state["rate"] * state["mean"] + (1 - state["rate"]) * out.mean(0)
+        state["rate"] = min(0.95, state["rate"] + 0.04)
+        return F.cross_entropy(out - state["mean"], batch[1])
+
+    return loss
+
+
+def loop_of(make: Made, accumulate: int = 1) -> Loop:
+    def signed(out: Path) -> Any:
+        module = net()
+        return tallystick.fit(
+            module, make(), rows(), torch.optim.AdamW(module.parameters(), lr=2e-2),
+            batch_size=BATCH, epochs=3, out=out, progress=False, accumulate=accumulate,
+        )  # fmt: skip
+
+    def plain(module: nn.Module, batches: Iterator[Any]) -> Iterator[Any]:
+        loss, optimizer = make(), torch.optim.AdamW(module.parameters(), lr=2e-2)
+        while True:
+            optimizer.zero_grad()
+            loss(module, next(batches)).backward()
+            optimizer.step()
+            yield optimizer
+
+    order = Order(True, RECORDS, BATCH, 3, False)
+    form = [torch.zeros(BATCH, 5), torch.zeros(BATCH, dtype=torch.int64)]
+    return Loop(net(), signed, plain, order, STEPS, lambda: [form])
+
+
+@pytest.mark.parametrize("make", [annealed, every_fifth, generator_of_ones_own, rising_decay])
+def test_each_step_is_that_of_the_plain_loop(make: Made, tmp_path: Path) -> None:
+    run = loop_of(make).signed(tmp_path)
+    found = compared(Case(make.__name__, "fit", (), lambda: loop_of(make)), run)
+    assert (found.outcome, found.steps) == ("as written", STEPS), found
+    assert tallystick.audit(tmp_path / "run", threads=1).accepted
+
+
+def test_a_resumed_call_makes_the_same_job(tmp_path: Path) -> None:
+    """The state is put back, so a second call of one script is the same job."""
+    module, loss = net(), annealed()
+    optimizer = torch.optim.AdamW(module.parameters(), lr=2e-2)
+    given: dict[str, Any] = {"batch_size": BATCH, "steps": STEPS, "progress": False}
+    first = tallystick.fit(module, loss, rows(), optimizer, out=tmp_path / "a", **given)
+    again = net()
+    optimizer = torch.optim.AdamW(again.parameters(), lr=2e-2)
+    second = tallystick.fit(again, loss, rows(), optimizer, out=tmp_path / "b", **given)
+    assert second.run_root == first.run_root
+
+
+def by_the_clock() -> Any:
+    def loss(module: nn.Module, batch: Any) -> Tensor:
+        return time.monotonic() * F.cross_entropy(module(batch[0]), batch[1])
+
+    return loss
+
+
+def by_a_file(path: Path) -> Any:
+    def loss(module: nn.Module, batch: Any) -> Tensor:
+        calls = len(path.read_text()) if path.exists() else 0
+        path.write_text("x" * (calls + 1))
+        return (1 + calls) * F.cross_entropy(module(batch[0]), batch[1])
+
+    return loss
+
+
+def test_what_is_no_function_of_the_calls_is_refused(tmp_path: Path) -> None:
+    for make in (by_the_clock, lambda: by_a_file(tmp_path / "calls")):
+        with pytest.raises(UsageError, match=r"clock, a file|clock, a counter|file"):
+            loop_of(make).signed(tmp_path / "out")
+        assert not (tmp_path / "out" / "job").exists()
+
+
+def test_micro_batches_of_a_step_are_computed_alike(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="micro-batches of step 0 are not computed alike"):
+        loop_of(annealed, accumulate=2).signed(tmp_path)
+
+
+def test_committed_validation_calls_the_loss_too(tmp_path: Path) -> None:
+    module = net()
+    with pytest.raises(UsageError, match="calls"):
+        tallystick.fit(
+            module, annealed(), rows(), torch.optim.AdamW(module.parameters(), lr=2e-2),
+            batch_size=BATCH, epochs=3, out=tmp_path, progress=False, validation=rows()[:8],
+        )  # fmt: skip
