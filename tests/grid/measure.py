@@ -9,18 +9,23 @@ largest error of the others, and the small floors below (PROGRAM 5.9).
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import itertools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import torch
 from grid.case import Case, Loop, Order
 from torch import Tensor
+from torch.utils.data import DataLoader
 
+import tallystick
 from tallystick.errors import TallystickError
 from tallystick.job.job_file import load_job
 from tallystick.program.capture.plain import original
@@ -64,6 +69,7 @@ class Step:
     records: np.ndarray
     before: dict[str, np.ndarray]
     after: dict[str, np.ndarray] = field(default_factory=dict)
+    draws: int = 0  # made in the step before the loop
 
 
 def committed(run: Any) -> list[Step]:
@@ -95,7 +101,7 @@ class Side:
 
     def __init__(self, loop: Loop, face: str, dtype: torch.dtype, shake: int | None) -> None:
         self.shake = 0.0 if shake is None else SHAKES[shake]
-        self.loop, self.dtype = loop, dtype
+        self.loop, self.face, self.dtype = loop, face, dtype
         self.drawn = None if shake is None else np.random.default_rng(shake)
         self.module = copy.deepcopy(original(loop.model)).to(dtype)
         self.queue: list[Any] = []
@@ -106,8 +112,18 @@ class Side:
             self.running = loop.plain(self.module, self._batches())
 
     def _batches(self) -> Iterator[Any]:
+        if self.face == "reproducible":  # the very batches of the run, however many a step takes
+            for batch in self.loop.loader():
+                yield self._converted(batch)
         while True:
             yield self.queue.pop(0)
+
+    def _converted(self, batch: Any) -> Any:
+        if isinstance(batch, Tensor):
+            return batch.to(self.dtype) if batch.is_floating_point() else batch
+        if isinstance(batch, dict):
+            return {key: self._converted(value) for key, value in batch.items()}
+        return type(batch)(map(self._converted, batch))
 
     def _tensor(self, array: np.ndarray) -> Tensor:
         made = torch.from_numpy(np.array(array))
@@ -119,7 +135,15 @@ class Side:
         count = len(step.records)
         for start in range(0, count, size):
             part = {k: self._tensor(v[start : start + size]) for k, v in step.batch.items()}
-            self.queue.append(part if self.form is None else rebuilt(self.form, part))
+            self.queue.append(self._as_given(part))
+
+    def _as_given(self, part: dict[str, Tensor]) -> Any:
+        """A batch in the form of the script's loader; without an example, by its names."""
+        if self.form is not None:
+            return rebuilt(self.form, part)
+        if self.face != "capture" and all(name.startswith("field") for name in part):
+            return [part[name] for name in sorted(part, key=lambda name: int(name[5:]))]
+        return part
 
     def force(self, state: dict[str, np.ndarray]) -> None:
         """The committed parameters, buffers and moments in the places of the loop's."""
@@ -162,6 +186,7 @@ class Side:
         self.force(step.before)
         self.give(step)
         eager = _Eager(step.key, self.dtype, StandIns({}, {}))
+        eager.draws = step.draws
         with default_dtype(self.dtype), torch.enable_grad(), eager.installed():
             found = next(self.running)
         self.optimizers = list(found) if isinstance(found, (tuple, list)) else [found]
@@ -218,30 +243,96 @@ def order_of(steps: list[Step], say: Order, updates: int) -> str:
 def measured(case: Case, out: Path) -> Outcome:
     """Run the case; what became of it."""
     loop = case.make()
+    seen = Seen()
     try:
-        run = loop.signed(out)
+        with seen.watching():
+            run = loop.signed(out)
     except TallystickError as error:
         return Outcome(case.name, "refused", str(error))
     except Exception as error:  # the point of the measurement
         return Outcome(case.name, "error", f"{type(error).__name__}: {error}")
+    return compared(case, run, seen)
+
+
+@dataclass
+class Seen:
+    """What a run took in: the batches of its loaders, in order, and the seed of its block.
+
+    `draws` says how many random numbers the block had drawn in a step when it got the batch: a
+    loader draws the seed of its workers when it begins.
+    """
+
+    batches: list[Any] = field(default_factory=list)
+    draws: list[int] = field(default_factory=list)
+    seed: int = 0
+    block: Any = None
+
+    @contextlib.contextmanager
+    def watching(self) -> Iterator[None]:
+        begin, open_block = DataLoader.__iter__, tallystick.reproducible
+
+        def loaded(loader: Any) -> Iterator[Any]:
+            for batch in begin(loader):
+                self.batches.append(batch)
+                self.draws.append(self.block.draws if self.block else 0)
+                yield batch
+
+        @contextlib.contextmanager
+        def opened(*given: Any, **named: Any) -> Iterator[Any]:
+            self.seed = named.get("seed") or 0
+            with open_block(*given, **named) as self.block:
+                yield self.block
+
+        with (
+            mock.patch.object(DataLoader, "__iter__", loaded),
+            mock.patch.object(tallystick, "reproducible", opened),
+        ):
+            yield
+
+
+def eager_steps(loop: Loop, states: list[dict[str, Tensor]], seed: int) -> list[Step]:
+    """The steps of a block of `reproducible(seed=...)`, by the states after them."""
+    model = original(loop.model)
+    kinds = {n: "param" for n, _ in model.named_parameters()}
+    kinds |= {n: "buffer" for n, _ in model.named_buffers()}
+
+    def named(state: Any) -> dict[str, np.ndarray]:
+        return {
+            f"{kinds[n]}.{n}": t.detach().numpy().copy() for n, t in state.items() if n in kinds
+        }
+
+    each = [named(model.state_dict()), *map(named, states)]
+    none = np.zeros(0, np.int64)
+    return [
+        Step({}, (seed, t), none, before, after)
+        for t, (before, after) in enumerate(itertools.pairwise(each))
+    ]
+
+
+def compared(case: Case, run: Any, seen: Seen | None = None) -> Outcome:
+    """The run beside its plain loop; `seen` is for the face "reproducible"."""
+    loop, make = case.make(), case.make
     if case.face == "reproducible":
-        from grid.eager import measured_eager
+        assert seen is not None
+        steps, order = eager_steps(loop, run, seen.seed), "same"
+        if loop.loader is None:  # the script says nothing of its batches: the run's own
+            for step, draws in zip(steps, seen.draws, strict=False):
+                step.draws = draws
 
-        return measured_eager(case, run)
-    return compared(case, run)
+            def make() -> Loop:
+                return replace(case.make(), loader=lambda: itertools.cycle(seen.batches))
 
-
-def compared(case: Case, run: Any) -> Outcome:
-    """The run beside its plain loop."""
-    steps = committed(run)
-    loop = case.make()
-    order = order_of(steps, loop.epochs_say, loop.updates)
+        if len(steps) != loop.updates:
+            order = f"{len(steps)} updates, the script makes {loop.updates}"
+    else:
+        steps = committed(run)
+        order = order_of(steps, loop.epochs_say, loop.updates)
     if case.face == "capture" and len(steps) == loop.updates:
         order = "same"  # the author says the order to save_job, not to a loader
     for name, tensor in original(loop.model).named_parameters():
         if not np.array_equal(tensor.detach().numpy(), steps[0].before[f"param.{name}"]):
             return Outcome(case.name, "different", f"state[0] has another {name}", order)
-    loops = [case.make() for _ in range(2 + len(SHAKES))]
+    loops = [make() for _ in range(2 + len(SHAKES))]
     exact = Side(loops[0], case.face, torch.float64, None)
     sides = [Side(loops[1], case.face, torch.float32, None)]
     sides += [Side(loops[2 + i], case.face, torch.float64, i) for i in range(len(SHAKES))]

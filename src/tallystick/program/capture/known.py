@@ -139,7 +139,8 @@ class At:
     def recorded(self) -> tuple[SimpleNamespace, Record]:
         """Recorded numbers, and the record of their uses: for a trace."""
         record = _StepRecord(self.steps.refused)
-        if self.fixed:
-            return self.plain(), record
-        numbers = {k: record.source(k, v) for k, v in self.steps.sources(self.step).items()}
+        found = self.steps.sources(self.step)
+        # Of the plain ones too, what no program can read is refused at its use.
+        seen = set(self.steps.refused) if self.fixed else set(found)
+        numbers = {k: record.source(k, v) if k in seen else v for k, v in found.items()}
         return SimpleNamespace(**numbers, **self.steps.constants), record
