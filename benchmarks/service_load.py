@@ -95,7 +95,9 @@ async def session(job: Job, key: PrivateKey, honest: str, cheat: str) -> tuple[b
     async with PartyClient(honest) as first, PartyClient(cheat) as second:
         keys = [(await link.card()).key for link in (first, second)]
         allowed = tuple(sorted(keys, key=lambda k: k.raw))
-        found = Rules(**{**rules.__dict__, "allowed": allowed, "sealing": session_clock() + 600_000})
+        found = Rules(
+            **{**rules.__dict__, "allowed": allowed, "sealing": session_clock() + 600_000}
+        )
         driver = Driver(job.terms, key, [], [first, second], found)
         await driver.run()
     state = driver.arbiter.session

@@ -24,6 +24,7 @@ from torch import Tensor
 from tallystick.errors import TallystickError
 from tallystick.job.job_file import load_job
 from tallystick.program.capture.plain import original
+from tallystick.program.capture.stand_ins import StandIns
 from tallystick.program.capture.torch_step import _Eager, default_dtype
 from tallystick.run.execute.engine import Engine
 from tallystick.run.show.series import trains
@@ -160,7 +161,7 @@ class Side:
         """One step of the plain loop; parameters and buffers after it."""
         self.force(step.before)
         self.give(step)
-        eager = _Eager(step.key, self.dtype, {})
+        eager = _Eager(step.key, self.dtype, StandIns({}, {}))
         with default_dtype(self.dtype), torch.enable_grad(), eager.installed():
             found = next(self.running)
         self.optimizers = list(found) if isinstance(found, (tuple, list)) else [found]

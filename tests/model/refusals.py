@@ -101,7 +101,9 @@ class _Reader:
 
     def raised(self, call: ast.Call) -> str:
         """The class of the error that a call makes, if it makes one of ours."""
-        name = getattr(call.func, "id", "")
+        name = getattr(call.func, "id", "").replace("UntrainedError", "UsageError")
+        if getattr(call.func, "attr", "") == "refusal":
+            return _CLASSES[1]
         if getattr(call.func, "attr", "") == "refuse":
             return _CLASSES[0]
         return name if name in _CLASSES else ""
@@ -113,10 +115,13 @@ class _Reader:
                 continue
             if isinstance(child, ast.Call) and self.raised(child):
                 local = self.texts(self.function(path))
+                message = self.text(child.args[0], local)
+                if getattr(child.func, "attr", "") == "refusal":
+                    message = f"\x00, a tensor outside of the module, {message}\x00."
                 yield Refusal(
                     ".".join((self.name, *path)),
                     self.raised(child),
-                    self.text(child.args[0], local),
+                    message,
                     self.action(child, local),
                 )
             yield from self.calls(child, path)
@@ -213,11 +218,17 @@ STATEMENTS = (
     "capture(model, loss, batch, sgd)",
     "model.register_forward_hook(lambda m, a, y: y * time.time()); "
     "capture(model, loss, batch, sgd)",
-    "model.register_forward_hook(lambda m, a, y: setattr(m, 'n', getattr(m, 'n', 0) + 1)); "
+    "model.n = []; model.register_forward_hook(lambda m, a, y: m.n.append(1) or y * len(m.n)); "
     "capture(model, loss, batch, sgd)",
     "model.register_forward_hook(lambda m, a, y: m.register_buffer('last', y)); "
     "capture(model, loss, batch, sgd)",
-    "model.big = torch.ones(9999); model.register_forward_hook(lambda m, a, y: y.sum() * m.big); "
+    "model.register_forward_hook(lambda m, a, y: y.sum() * torch.tensor([0.5] * 9999)); "
+    "capture(model, loss, batch, sgd)",
+    "model.last = torch.ones(2); "
+    "model.register_forward_hook(lambda m, a, y: setattr(m, 'last', y.detach()) or y + m.last[0]); "
+    "capture(model, loss, batch, sgd)",
+    "model.bank = []; model.register_forward_hook("
+    "lambda m, a, y: m.bank.append(y.detach()) or y * (2 if len(m.bank) > 9 else 1)); "
     "capture(model, loss, batch, sgd)",
     "with reproducible(): torch.ones(3).to_sparse() * 2",
     "with reproducible(): torch.unique(torch.ones(3))",

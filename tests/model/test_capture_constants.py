@@ -102,7 +102,15 @@ def test_a_constant_of_4096_elements_and_no_more() -> None:
     found, _ = constant(lambda: content)
     assert found.tobytes() == content.numpy().tobytes()
     with pytest.raises(UsageError, match=f"4097 elements .*{HERE}.*register_buffer"):
-        step_of(Around(lambda m, x: x * m.table.sum(), table=torch.zeros(4097)))
+        step_of(Around(lambda m, x: x * torch.tensor([0.5] * 4097).sum()))
+
+
+def test_a_larger_one_that_is_kept_is_a_slot() -> None:
+    """PROGRAM 5.20: its content is in the state, and no node makes it."""
+    step = step_of(Around(lambda m, x: x * m.table.sum(), table=torch.ones(4097)))
+    name = "buffer.outside.module.table"
+    assert step.program.next_state[name].is_input
+    assert step.initial_state is not None and step.initial_state[name].sum() == 4097
 
 
 LOOKUP = torch.tensor([2, 0, 1])
@@ -170,7 +178,7 @@ def test_content_that_changes_between_forwards_is_refused() -> None:
         calls[0] += 1
         return x * torch.tensor([1.0, calls[0], 2.0, 0.5])
 
-    with pytest.raises(UsageError, match=f"differ: first tallystick.constant.*{HERE}"):
+    with pytest.raises(UsageError, match=rf"calls\[0\] .*changes at every forward.*{HERE}"):
         step_of(Around(counts))
 
 

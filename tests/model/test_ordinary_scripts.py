@@ -1,5 +1,5 @@
 # ruff: noqa: E402
-"""Ordinary training scripts within `reproducible()`: the same bits on two paths (PROGRAM 5.19).
+"""Ordinary training scripts within `reproducible()`: the same bits on two paths (PROGRAM 5.23).
 
 `benchmarks/ordinary_scripts.py` runs all of them in all ways; docs/proofs/ordinary-scripts.md has
 its record.

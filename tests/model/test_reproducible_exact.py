@@ -1,4 +1,4 @@
-"""What `reproducible` computes without a contract's kernel: nothing in it rounds (PROGRAM 5.20)."""
+"""What `reproducible` computes without a contract's kernel: nothing in it rounds (PROGRAM 5.24)."""
 
 from __future__ import annotations
 
@@ -90,6 +90,18 @@ def _assigned(x: Tensor, mask: Tensor) -> Tensor:
     return y
 
 
+def _columns() -> Tensor:
+    y = A.clone()
+    y[:, torch.tensor([True, False, True])] = torch.tensor([7.0, 8.0])
+    return y
+
+
+def _places() -> Tensor:
+    y = A.clone()
+    y[torch.tensor([True, True]), torch.tensor([0, 2])] = torch.tensor([7.0, 8.0])
+    return y
+
+
 A = torch.tensor([[3.0, -1.0, 0.0], [2.5, 3.0, -0.0]])
 K = torch.tensor([3, 1, 3, 2, 1])
 BY_VALUE: dict[str, Callable[[], Tensor]] = {
@@ -102,6 +114,9 @@ BY_VALUE: dict[str, Callable[[], Tensor]] = {
     "masked_select": lambda: A.masked_select(A > 0),
     "masked_scatter": lambda: A.masked_scatter(A > 0, torch.arange(6.0)),
     "assigned": lambda: _assigned(A, A > 0),
+    "nothing assigned": lambda: _assigned(A, A > 9),
+    "columns assigned": lambda: _columns(),
+    "places assigned": lambda: _places(),
     "unique": lambda: torch.unique(K),
     "unique counts": lambda: torch.stack(torch.unique(K, return_counts=True)),
     "unique rows": lambda: torch.unique(K[:4].reshape(2, 2), dim=0),
@@ -168,6 +183,15 @@ def test_inference_mode_takes_the_contracts_kernels():
     wanted, operators = run(torch.no_grad)
     assert run(torch.inference_mode) == (wanted, operators)
     assert operators["aten.addmm"] == 1
+
+
+def test_a_gradient_that_a_program_knows_stays_whole():
+    """torch has a composite of it, which autograd does not take in a backward pass."""
+    x = torch.linspace(-2, 2, 9, requires_grad=True)
+    with tallystick.reproducible("ordered/1") as block:
+        torch.nn.functional.silu(x).sum().backward()
+    assert block.operators["aten.silu_backward"] == 1
+    assert block.operators["aten.sigmoid"] == 0
 
 
 def test_qr_has_lapacks_signs_and_as_many_columns_as_a_layer_has():

@@ -1,4 +1,4 @@
-"""A DataLoader in `reproducible`, with and without workers (PROGRAM 5.19 e)."""
+"""A DataLoader in `reproducible`, with and without workers (PROGRAM 5.23 e)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the random numbers of `reproducible` come from (PROGRAM 5.19)."""
+"""Where the random numbers of `reproducible` come from (PROGRAM 5.23)."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def test_random_calls_below_a_function_of_torch_are_the_contracts():
 
 
 def test_another_thread_is_not_in_the_block():
-    """PROGRAM 5.19 (d): the block is of the thread that entered it, with its backward passes."""
+    """PROGRAM 5.23 (d): the block is of the thread that entered it, with its backward passes."""
     found: list[object] = []
 
     def enter():

@@ -191,11 +191,11 @@ def capture(
         trains=trains,
     )
     evaluation = captures.capture_eval(
-        module, loss, batch, contract, has_updates=several, loss_over=loss_over
+        module, loss, batch, contract, has_updates=several, loss_over=loss_over, step=step
     )
     inference = None
     if forward is not None:
-        inference = captures.capture_forward(module, batch, forward, contract)
+        inference = captures.capture_forward(module, batch, forward, contract, step=step)
     return Capture(step, evaluation, inference)
 
 
@@ -317,7 +317,7 @@ def reproducible(
     """Within the block, eager CPU PyTorch computes with the bits of `contract`.
 
     Covers forward, backward, torch.optim and loaders of data. Dropout and torch's other random
-    calls draw from Philox (PROGRAM 5.19). Without `seed=` a block goes on where the last one ended:
+    calls draw from Philox (PROGRAM 5.23). Without `seed=` a block goes on where the last one ended:
     each call takes a key from torch's default generator, so `torch.manual_seed` begins anew and
     `torch.get_rng_state` and `set_rng_state` hold the position. With `seed=` the numbers are those
     of a capture with this seed, from step 0 on; call `.next_step()` on the object that the block

@@ -151,6 +151,8 @@ def save_job(
         parts, State(slots).root(), scalars, steps, seed, checkpoint_interval, stop_on_non_finite
     )
     notes = {**(about or {}), **captured.names.notes(), **derived_note(captured.scalars)}
+    if captured.not_followed:
+        notes["not followed"] = captured.not_followed
     if stop_rule is not None and isinstance(commitment, JobCommitment2):
         notes["validation"] = validation_sentence(commitment)
     job = Job(

@@ -182,6 +182,9 @@ def _check(steps: Mapping[str, CapturedStep], count: int) -> None:
             f"Under {contract}, which keeps logs, a job has one program.",
             "Choose another contract, or write one step with several updates (PROGRAM 5.16).",
         )
+    for name, step in steps.items():
+        for other, beside in steps.items():
+            step.outside.check_beside(name, beside.outside, other)
 
 
 def _type(array: Array) -> TensorType:

@@ -13,7 +13,8 @@ TIED, TRANSIENT = "tied names", "buffers outside of state_dict"
 @dataclass(frozen=True)
 class ModuleNames:
     """`tied` has further names of parameters and buffers, each with the first one, under which the
-    state has it. `transient` are buffers that the module does not save (persistent=False)."""
+    state has it. `transient` are buffers that the module does not save (persistent=False), or that
+    the code keeps outside of it (PROGRAM 5.20)."""
 
     tied: Mapping[str, str] = field(default_factory=dict)
     transient: tuple[str, ...] = ()

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from tallystick.commit.timetable import MOST_PROGRAMS
 from tallystick.disk.anew import refuse_strangers
 from tallystick.disk.files import remove_tree
 from tallystick.disk.regular import present
-from tallystick.errors import UsageError
+from tallystick.errors import UnsupportedOperatorError, UsageError
 from tallystick.job.job import JOB_DIRECTORY, MANIFEST, Job
 from tallystick.job.job_file import load_job
 from tallystick.job.parts import STEP
@@ -30,6 +31,7 @@ from tallystick.numerics.contracts import ORDERED_1
 from tallystick.program.capture.api import CapturedStep, Preparation, capture_eval
 from tallystick.program.capture.by_step import StepPrograms, captured_by_step
 from tallystick.program.capture.known import Steps
+from tallystick.program.capture.walked import walked_by_step
 from tallystick.program.ir import Program
 from tallystick.program.update import Clip
 from tallystick.program.validation import StopRule
@@ -111,7 +113,7 @@ class Course:
         self, directory: Path, compare_first_step: bool = True, overwrite: bool = False
     ) -> Job:
         """Write the job. Raises the errors of `capture`, `save_job` and `save_several`."""
-        found = self._programs()
+        found = self.programs
         given: dict[str, Any] = {
             "seed": self.seed,
             "order_seed": self.order_seed,
@@ -171,7 +173,9 @@ class Course:
         setting = 0 if self.settings is None else self.settings.of_steps[step]
         return setting * sizes + (1 if ends and sizes > 1 else 0)
 
-    def _programs(self) -> StepPrograms:
+    @cached_property
+    def programs(self) -> StepPrograms:
+        """The programs of the training steps. Raises the errors of `capture`."""
         held = self.validation
         passes = 0 if held is None else 3 if held.count % held.batch_size else 2
         forms, most = set(map(self._form_of, range(self.steps))), MOST_PROGRAMS - passes
@@ -183,12 +187,22 @@ class Course:
                 "Learning rates may differ in every step.",
             )
         kinds = 1 if self.settings is None else len(self.settings.kinds)
-        return captured_by_step(
-            [self._prepared(size, kind) for kind in range(kinds) for size in self._sizes()],
-            self.numbers,
-            form_of=self._form_of,
-            most=most,
-        )
+        prepared = [self._prepared(size, kind) for kind in range(kinds) for size in self._sizes()]
+        try:
+            return captured_by_step(prepared, self.numbers, form_of=self._form_of, most=most)
+        except UnsupportedOperatorError:
+            raise
+        except UsageError as error:
+            if held is not None:
+                raise  # a pass calls the loss too, between the steps
+            found = walked_by_step(
+                prepared, self.numbers, form_of=self._form_of, most=most, instead_of=error
+            )
+            note(
+                f"The loss keeps state of Python between its calls: all {self.steps} steps were "
+                "traced one by one, and the job has what each of them computes."
+            )
+            return found
 
     def _schedules(self) -> Any:
         if self.settings is None:
@@ -203,8 +217,9 @@ class Course:
         def captured(size: int) -> Program:
             example = _example(held.records, size)
             return capture_eval(
-                self.module, held.loss, example, self.contract, committed=True, passes=held.numbers
-            )
+                self.module, held.loss, example, self.contract, committed=True,
+                passes=held.numbers, step=self.programs.programs[0],
+            )  # fmt: skip
 
         left = held.count % held.batch_size
         short = captured(left) if left else None
@@ -300,7 +315,8 @@ def carry_out(
     overwrite: bool = False,
 ) -> RunSummary:
     """Train the course in `out`: its job in `job`, its signed run in `run`; or go on with the run
-    there. Afterwards the module has the final weights, with `best` those of the best pass. With
+    there. Afterwards the module has the final weights, with `best` those of the best pass, and
+    tensors that the loss keeps outside of it have their values of then (PROGRAM 5.20). With
     `overwrite` job and run are made anew.
 
     Raises KeyboardInterrupt when interrupted (the same call goes on), the errors of `capture`,
@@ -322,5 +338,5 @@ def carry_out(
     if best and not any(loss < float("inf") for _, loss in result.validation):
         note("No pass of validation came to a number: the module gets the last weights.")
         best = False
-    load_weights(course.module, out / RUN, best=best)
+    load_weights(course.module, out / RUN, best=best, outside=course.programs.programs[0].outside)
     return result

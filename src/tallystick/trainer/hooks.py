@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from tallystick.cli.output import note
 from tallystick.errors import TallystickError, UsageError
-from tallystick.program.capture.settled import PythonState
+from tallystick.program.capture.python_state import PythonState
 from tallystick.trainer.numbers import Epochs
 from tallystick.trainer.settings import (
     Setting,

@@ -31,6 +31,8 @@ from tallystick.disk.regular import present, same_file
 from tallystick.errors import UsageError
 from tallystick.job.job import Job
 from tallystick.numerics.contracts import ORDERED_1
+from tallystick.program.capture.outside import left_as_it_was
+from tallystick.program.capture.python_state import PythonState
 from tallystick.program.validation import StopRule
 from tallystick.run.show.summary import RunSummary
 from tallystick.trainer.arguments import check_arguments, check_methods
@@ -177,13 +179,19 @@ class Trainer(_Base):  # type: ignore[misc]
         if own is False or items is None:
             return False
         module = self.model
-        with torch.no_grad():
-            module.eval()
-            one, two = (
-                float(self.compute_loss(module, _inputs(batch), num_items_in_batch=items * n))
-                for n in (1, 2)
-            )
-            module.train()
+        python = PythonState(module, self._loss)
+        found = []
+        try:
+            with torch.no_grad(), left_as_it_was(module, self._loss):
+                for times in (items, items * 2):
+                    module.eval()
+                    loss = self.compute_loss(module, _inputs(batch), num_items_in_batch=times)
+                    found.append(float(loss))
+                    python.restore()  # both calls are the first one for what Python counts
+        finally:
+            python.restore()
+            python.release()
+        one, two = found
         if not math.isclose(one, 2 * two, rel_tol=1e-5, abs_tol=1e-12):
             raise UsageError(
                 "compute_loss does not divide by num_items_in_batch, so transformers itself would "

@@ -103,6 +103,10 @@ def _logged(module: nn.Module) -> Iterator[dict[str, Any]]:
 _COUNTS = ("global_step", "current_epoch")
 
 
+class _NoTrainerError(UsageError, AttributeError):
+    """For what the stand-in has not: who only looks whether it is there gets his answer."""
+
+
 class _AsTrainer:
     """In the place of Lightning's trainer: the numbers that a job knows of a step.
 
@@ -120,7 +124,7 @@ class _AsTrainer:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        raise UsageError(
+        raise _NoTrainerError(
             f"The module asks its trainer for {name}{here()}, and a job has no trainer.",
             "A step may read global_step, current_epoch, max_epochs, max_steps, "
             "num_training_batches and estimated_stepping_batches.",

@@ -9,20 +9,28 @@ import torch
 from torch import nn
 
 from tallystick.cli.output import note
+from tallystick.program.capture.carried import Carried
 from tallystick.program.capture.plain import original, uncompiled
 from tallystick.run.store.export import Which, weights_of
 
 
-def load_weights(module: nn.Module, run: Path, *, best: bool = False) -> int:
+def load_weights(
+    module: nn.Module, run: Path, *, best: bool = False, outside: Carried | None = None
+) -> int:
     """Load the final weights of `run` into `module`, with `best` those after the best pass of
     committed validation; returns their step. What `torch.compile` wrapped has the names that the
-    capture gave it: those of the module inside. Raises the errors of `weights_of`."""
+    capture gave it: those of the module inside. The tensors of `outside` get their values too.
+    Raises the errors of `weights_of`."""
     found = weights_of(run, None, Which(best=best))
     # A file's arrays are read-only views; torch only reads them, and asks for its own.
     tensors = {name: torch.from_numpy(np.array(array)) for name, array in found.tensors.items()}
     written = original(module)
     with uncompiled(written):
         written.load_state_dict(tensors, strict=True)
+    if outside is not None:
+        outside.load({
+            name: torch.from_numpy(np.array(found.unsaved[name])) for name in outside.tensors()
+        })  # fmt: skip
     if best:
         note(f"The model gets the weights after step {found.step}, those of the best pass.")
     return found.step

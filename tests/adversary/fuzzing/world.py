@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 from adversary.games import Answers, Table, liars, make_job
+from format_three import make_stream_job
 from format_two import make_micro_job
 from unit.delegation.offers import OFFER, outcome
 from unit.protocol.scenarios import liar
@@ -52,6 +53,7 @@ CLIENT = PrivateKey(bytes([9]) * 32)
 SIGNERS = {"acceptance": LIAR, "receipt": KEY}  # of an offer's documents; CLIENT signs the others
 JOB, RUN, LOGGED = "job", "run", "logged"
 TWO, RUN_TWO, MICRO = "two", "run-two", "micro"  # jobs of format 2
+THREE = "three"  # a job of format 3
 TRACED = 2  # the step that RUN has a trace of
 
 
@@ -102,6 +104,7 @@ def make_world(directory: Path) -> World:
     two = make_validated_job(directory / TWO)
     train_job(two, directory / RUN_TWO, Options())
     make_micro_job(directory / MICRO)
+    make_stream_job(directory / THREE, validates=True)
     _games(world, job)
     _games_two(world, two)
     _session(world, job)
@@ -237,7 +240,7 @@ def _files(world: World) -> None:
     for source in (job, logged / "job"):
         _put(world, "program", (source / "program.txt").read_bytes())
         _put(world, "job", (source / "job.json").read_bytes())
-    for source in (world.directory / TWO, world.directory / MICRO):
+    for source in (world.directory / name for name in (TWO, MICRO, THREE)):
         for text in source.glob("program-*.txt"):
             _put(world, "program", text.read_bytes())
         _put(world, "job", (source / "job.json").read_bytes())

@@ -23,6 +23,7 @@ from tallystick.program.build import Builder
 from tallystick.program.canonical import canonicalize
 from tallystick.program.capture.batch import meta_batch
 from tallystick.program.capture.by_pass import at_every_pass
+from tallystick.program.capture.carried import Carried
 from tallystick.program.capture.first_step import FirstStep
 from tallystick.program.capture.guard import check_loss, check_mode
 from tallystick.program.capture.known import At, Steps
@@ -59,7 +60,8 @@ class CapturedStep:
     passes them through unchanged. `first_step` compares a job's first step with the module.
     `names` are those of its state_dict where they are not those of the slots. `batch` has a whole
     step's types. `micro_batches` says how many the step was captured for, None where its program is
-    a text 1.
+    a text 1. `outside` has the tensors outside of the module that are slots (PROGRAM 5.20).
+    `not_followed` names what could not be followed (PROGRAM 5.19), for a job's `about`.
     """
 
     program: Program
@@ -71,6 +73,8 @@ class CapturedStep:
     first_step: FirstStep | None = field(default=None, repr=False, compare=False)
     names: ModuleNames = field(default_factory=ModuleNames)
     micro_batches: int | None = None
+    outside: Carried = field(default_factory=Carried.nothing, repr=False, compare=False)
+    not_followed: str = ""
 
     def state_for(self, weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """The initial state around `weights`: every `param.` and `buffer.` slot by name."""
@@ -167,8 +171,7 @@ def capture(
         loss_over=loss_over,
         trains=trains,
     )
-    request = prepared.request()
-    return prepared.step(request, prepared.traced(request))
+    return prepared.step(*prepared.traced(prepared.request()))
 
 
 @dataclass(frozen=True)
@@ -192,27 +195,34 @@ class Preparation:
     def module(self) -> nn.Module:
         return self.model.module
 
+    @property
+    def collect(self) -> Callable[[Any], dict[str, Tensor]]:
+        """What makes named tensors of the loss's result."""
+        return loss_and_metrics if self.micro is None else self.micro.collect
+
     def request(self, at: At | None = None) -> Request:
         """To trace the step; `at` a training step of which the loss gets the numbers."""
         return self.model.request(self.loss, self.batch, self.trainable, self.groups, at)
 
-    def traced(self, request: Request) -> Trace:
-        """Two traces that are equal. Raises as `capture`."""
-        collect = loss_and_metrics if self.micro is None else self.micro.collect
+    def traced(self, request: Request) -> tuple[Request, Trace]:
+        """Two traces that are equal, and the request with what the code keeps outside of the
+        module. Raises as `capture`."""
         with uncompiled(self.module):
-            return settled_trace(request, collect)
+            return settled_trace(request, self.collect)
 
     def step(self, request: Request, traced: Trace) -> CapturedStep:
         """The captured step of that trace. Raises as `capture`."""
         b = Builder(resolve_contract(self.contract))
         request = replace(request, changed=traced.changed)
+        model = self.model.carrying(request.outside)
         with uncompiled(self.module):
             step = emit_step(
-                b, self.model, request, traced, self.rules, self.clip, self.micro, self.trains
+                b, model, request, traced, self.rules, self.clip, self.micro, self.trains
             )
             if self.ema is not None:
                 step = step.averaged(b, self.ema)
-            return _captured(b, self.model, request, step, self.outputs_grads, self.micro)
+            made = _captured(b, model, request, step, self.outputs_grads, self.micro)
+        return replace(made, not_followed="; ".join(traced.notes)) if traced.notes else made
 
 
 def prepare(
@@ -297,6 +307,7 @@ def _captured(
         ),
         model.names(),
         None if micro is None else micro.parts,
+        request.outside,
     )
     weights = model.weights()
     if weights is None:
@@ -330,6 +341,7 @@ class _Evaluated:
     loss: Callable[..., Any]
     batch: dict[str, Tensor]
     collect: Callable[[Any], dict[str, Tensor]]
+    known: Carried | None  # the tensors outside of the module that the training step carries
 
     @property
     def module(self) -> nn.Module:
@@ -338,9 +350,9 @@ class _Evaluated:
     def request(self, at: At | None = None) -> Request:
         return self.model.request(self.loss, self.batch, at=at)
 
-    def traced(self, request: Request) -> Trace:
+    def traced(self, request: Request) -> tuple[Request, Trace]:
         with uncompiled(self.module), _evaluation_mode(self.module):
-            return settled_trace(request, self.collect)
+            return settled_trace(request, self.collect, self.known)
 
 
 def _capture_without_step(
@@ -351,12 +363,14 @@ def _capture_without_step(
     contract: str,
     may_change: bool = True,
     passes: Steps | None = None,
+    step: CapturedStep | None = None,
 ) -> Program:
     module = original(module)
     with uncompiled(module):
-        evaluated = _Evaluated(Model.of(module), run, meta_batch(batch), collect)
+        known = None if step is None else step.outside
+        evaluated = _Evaluated(Model.of(module), run, meta_batch(batch), collect, known)
     at = None if passes is None else at_every_pass(evaluated, passes)
-    traced = evaluated.traced(evaluated.request(at))
+    request, traced = evaluated.traced(evaluated.request(at))
     if traced.changed and not may_change:
         raise UsageError(
             f"The validation loss changes the parameter {min(traced.changed)}, and a pass of "
@@ -364,7 +378,8 @@ def _capture_without_step(
             "Give a validation loss that only computes (validation_loss=...).",
         )
     b = Builder(contract)
-    state = declare(b, evaluated.model, {}, evaluated.batch)
+    model = evaluated.model.carrying(request.outside)
+    state = declare(b, model, {}, evaluated.batch)
     outputs = lower(b, traced, state)
     kept = {name: v for name, v in outputs.items() if not name.startswith(("buffer.", "param."))}
     return _finish(b, kept)
@@ -380,6 +395,7 @@ def capture_eval(
     loss_over: str = MEAN,
     committed: bool = False,
     passes: Steps | None = None,
+    step: CapturedStep | None = None,
 ) -> Program:
     """The loss of a batch in evaluation mode (no dropout), as a program without next state.
 
@@ -388,12 +404,13 @@ def capture_eval(
     as for `capture` with micro-batches. Output: `loss`, the batch's own quotient then. What the
     loss changes in place is changed for the batch alone; of a `committed` validation such a change
     of a parameter is refused. With `passes` the loss gets the numbers of each pass as its last
-    argument, and is the same in all of them.
+    argument, and is the same in all of them. `step` is the training step: its tensors outside of
+    the module (PROGRAM 5.20) are read, and not written.
     """
     run: Any = without_updates(loss) if has_updates else loss  # type: ignore[arg-type]
     collect = mean_of_sums if loss_over == SUM else loss_and_metrics
     return _capture_without_step(
-        module, run, batch, collect, resolve_contract(contract), not committed, passes
+        module, run, batch, collect, resolve_contract(contract), not committed, passes, step
     )
 
 
@@ -402,11 +419,14 @@ def capture_forward(
     batch: Mapping[str, Any],
     forward: BatchLoss | None = None,
     contract: str = ORDERED_1,
+    *,
+    step: CapturedStep | None = None,
 ) -> Program:
     """The module's output in evaluation mode, as a program without next state.
 
     `forward(module, batch)` defaults to calling the module with the batch as keyword
-    arguments. A single tensor becomes output `logits`; a dict becomes `output.<name>`.
+    arguments. A single tensor becomes output `logits`; a dict becomes `output.<name>`. `step` as
+    for `capture_eval`.
     """
 
     def collect(returned: Any) -> dict[str, Tensor]:
@@ -420,4 +440,4 @@ def capture_forward(
         )
 
     run = forward or (lambda m, b: m(**b))
-    return _capture_without_step(module, run, batch, collect, resolve_contract(contract))
+    return _capture_without_step(module, run, batch, collect, resolve_contract(contract), step=step)

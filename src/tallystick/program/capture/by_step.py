@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tallystick.errors import UsageError
-from tallystick.program.capture.follow import Functions
+from tallystick.program.capture.functions_followed import Functions
 from tallystick.program.capture.known import At, Failed, Names, Steps
 from tallystick.program.capture.merged import Shape, Source, are_whole, shape_of, with_names
 from tallystick.program.capture.recorded import Expression, Use
@@ -45,7 +45,7 @@ class StepPrograms:
 
 
 @dataclass
-class _Path:
+class StepPath:
     """One way through the code: where it was traced, and the trace."""
 
     form: int
@@ -61,7 +61,7 @@ class _Group:
 
     form: int
     digest: bytes
-    paths: list[_Path] = field(default_factory=list)
+    paths: list[StepPath] = field(default_factory=list)
 
 
 def _agrees(use: Use, value: Any) -> bool:
@@ -88,7 +88,7 @@ class Exploration:
         self.functions = [Functions({"loss": f.loss, "module": f.module}) for f in forms]
         self.columns: dict[int, list[Any]] = {}
         self.groups: list[_Group] = []
-        self.path_of: list[_Path | None] = [None] * steps.count
+        self.path_of: list[StepPath | None] = [None] * steps.count
         self.group_of_path: dict[int, int] = {}
 
     def column(self, expression: Expression) -> list[Any]:
@@ -101,7 +101,7 @@ class Exploration:
     # -- paths -------------------------------------------------------------------------------------
     def explore(self) -> None:
         left = list(range(self.steps.count))
-        paths: list[_Path] = []
+        paths: list[StepPath] = []
         while left:
             path = self._traced(left[0])
             paths.append(path)
@@ -115,14 +115,14 @@ class Exploration:
             if len(self.groups) > self.most or (left and len(paths) == MOST_PATHS):
                 raise self._too_many(paths)
 
-    def _traced(self, step: int) -> _Path:
+    def _traced(self, step: int) -> StepPath:
         form = self.form_of(step)
         at = At(self.steps, step, self.names, self.functions[form])
         request = self.forms[form].request(at)
-        traced = self.forms[form].traced(request)
-        return _Path(form, step, request, traced, shape_of(traced))
+        request, traced = self.forms[form].traced(request)
+        return StepPath(form, step, request, traced, shape_of(traced))
 
-    def _of(self, path: _Path, left: Sequence[int]) -> list[int]:
+    def _of(self, path: StepPath, left: Sequence[int]) -> list[int]:
         """The steps among `left` that take this path."""
         found = [step for step in left if self.form_of(step) == path.form]
         for use in _conditions(path.traced):
@@ -130,7 +130,7 @@ class Exploration:
             found = [step for step in found if _agrees(use, column[step])]
         return found
 
-    def _joined(self, path: _Path) -> None:
+    def _joined(self, path: StepPath) -> None:
         for number, group in enumerate(self.groups):
             if (group.form, group.digest) == (path.form, path.shape.digest):
                 group.paths.append(path)
@@ -139,11 +139,11 @@ class Exploration:
         self.group_of_path[id(path)] = len(self.groups)
         self.groups.append(_Group(path.form, path.shape.digest, [path]))
 
-    def decision(self, path: _Path) -> str:
+    def decision(self, path: StepPath) -> str:
         """` (file:line)` of the last condition of a path, or nothing."""
         return next((use.place for use in reversed(_conditions(path.traced))), "")
 
-    def origin(self, path: _Path, number: int) -> str:
+    def origin(self, path: StepPath, number: int) -> str:
         """` (file:line)` of what makes a number of a path, by its place in `Shape.sources`."""
         source = path.shape.sources[number]
         for use in path.traced.uses:
@@ -151,7 +151,7 @@ class Exploration:
                 return use.place
         return self.decision(path)
 
-    def _too_many(self, paths: Sequence[_Path]) -> UsageError:
+    def _too_many(self, paths: Sequence[StepPath]) -> UsageError:
         """Names the use that most of the paths come from."""
         values: dict[tuple[str, str], set[str]] = {}
         for path in paths:

@@ -21,17 +21,21 @@ import torch.utils._pytree as pytree
 import torch.utils.data._utils.worker as data_workers
 from torch import Tensor
 from torch._C import DispatchKey
+from torch._decomp import decomposition_table
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tallystick.errors import TallystickError, UnsupportedOperatorError, UsageError
 from tallystick.kernels.environment import check_environment, exact_environment
 from tallystick.numerics.contracts import without_log
+from tallystick.numerics.registry import all_ops
+from tallystick.program.capture.decompose import composition
 from tallystick.program.capture.exact_calls import (
     answer,
     as_float32,
     by_positions,
     is_exchange,
 )
+from tallystick.program.capture.lower import lowering
 from tallystick.program.capture.mutation import Functional, functional, is_storage_view
 from tallystick.program.capture.one_call import OneCall, meaning, on_meta, shape_of
 from tallystick.program.capture.rules_qr import qr
@@ -84,7 +88,14 @@ def is_storage(func: Any) -> bool:
 
 @functools.cache
 def _is_composite(func: Any) -> bool:
-    """Whether autograd takes the operator apart. Below it, and in inference mode, nobody does."""
+    """Whether autograd takes an operator apart that a program does not know.
+
+    Below autograd, and in inference mode, torch leaves it whole. One that a program knows stays
+    whole too (`silu_backward` in a backward pass): a capture has it.
+    """
+    name = op_name(func)
+    if name in lowering or name in composition or name in all_ops() or func in decomposition_table:
+        return False
     return bool(func.has_kernel_for_dispatch_key(DispatchKey.CompositeImplicitAutograd))
 
 
@@ -262,7 +273,7 @@ def reproducible(contract: str = "ordered/1", *, seed: int | None = None) -> Ite
     AdamW and SGD take the steps of `tallystick.Adam`, `AdamW` and `SGD` (NUMERICS 11). Memory
     without content is zero in the block. `operators` of what it yields counts the kernels that ran.
 
-    Dropout and torch's other random calls draw from Philox (PROGRAM 5.19). Without `seed=` a block
+    Dropout and torch's other random calls draw from Philox (PROGRAM 5.23). Without `seed=` a block
     goes on where the last one ended: each call takes a key from torch's default generator, so
     `torch.manual_seed` begins anew and `torch.get_rng_state` and `set_rng_state` hold the position;
     `generator=` gives one of the caller's. With `seed=` the numbers are those of a capture with

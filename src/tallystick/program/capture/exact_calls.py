@@ -1,4 +1,4 @@
-"""Calls of `reproducible()` that are exact but for one conversion (PROGRAM 5.20).
+"""Calls of `reproducible()` that are exact but for one conversion (PROGRAM 5.24).
 
 A program has fixed shapes and few types. Eager code counts, selects by masks, and gets numbers of
 other types from numpy. Their results are exact, so it does not matter who computes them.
@@ -30,8 +30,8 @@ _NUMPY = _CARRIED | {
 
 # Positions, counts and moved elements, whose number depends on values.
 _BY_VALUE = frozenset({
-    "aten.nonzero", "aten.masked_select", "aten.masked_scatter", "aten.repeat_interleave.Tensor",
-    "aten.bincount", "aten._unique2", "aten.unique_consecutive", "aten.unique_dim",
+    "aten.nonzero", "aten.masked_select", "aten.repeat_interleave.Tensor", "aten.bincount",
+    "aten._unique2", "aten.unique_consecutive", "aten.unique_dim",
 })  # fmt: skip
 _OF_INTEGERS = frozenset({"aten._unique2", "aten.unique_consecutive", "aten.unique_dim"})
 
@@ -100,7 +100,7 @@ def _leaves(args: tuple[Any, ...]) -> list[Any]:
 
 
 def _is_ours(source: torch.dtype, target: torch.dtype) -> bool:
-    """Whether the conversion is of 5.20: one of the types is carried only."""
+    """Whether the conversion is of 5.24: one of the types is carried only."""
     known = source in _NUMPY and target in _NUMPY
     return known and (source in _CARRIED or target in _CARRIED)
 
@@ -142,9 +142,12 @@ def converted(x: Tensor, dtype: torch.dtype) -> Tensor:
 def by_positions(func: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
     """The arguments of an indexing call, with positions in the place of masks.
 
-    One value for all places of a mask needs none of them: the contract selects by the mask itself.
+    Values that one mask alone assigns need no positions: a rule of capture's writes them.
     """
-    if op_name(func) not in _INDEXED or (len(args) > 2 and args[2].numel() == 1):
+    if op_name(func) not in _INDEXED:
+        return args
+    is_sum = len(args) > 3 and args[3]
+    if len(args) > 2 and args[2].numel() and not is_sum and len(args[1]) == 1:
         return args
     indices: list[Any] = []
     for index in args[1]:

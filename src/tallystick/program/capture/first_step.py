@@ -17,8 +17,9 @@ optimizers' updates.
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -30,7 +31,9 @@ from tallystick.numerics.contracts import Contract, find_contract
 from tallystick.program.capture.first_update import Stepped, Update, compare_updates
 from tallystick.program.capture.micro import MicroBatches, cut
 from tallystick.program.capture.micro_torch import torch_micro_steps
+from tallystick.program.capture.outside import KeptError
 from tallystick.program.capture.plain import uncompiled
+from tallystick.program.capture.python_state import Kept, PythonState
 from tallystick.program.capture.torch_step import Inputs, Results, gradient_name, torch_step
 from tallystick.program.capture.trace import Request
 from tallystick.program.executor import StepResult
@@ -63,6 +66,8 @@ class FirstStep:
     modes: dict[str, bool]
     updates: tuple[Update, ...] = ()
     micro: MicroBatches | None = None
+    # What Python kept before the first step that the program is of (PROGRAM 5.25).
+    python: Kept | None = None
 
     @property
     def module(self) -> nn.Module:
@@ -80,8 +85,21 @@ class FirstStep:
 
         Raises UsageError, naming the module where the difference begins, beyond the threshold.
         """
-        with uncompiled(self.module):
+        with uncompiled(self.module), self._in_its_state():
             return self._compare(contract, Inputs(state, batch, scalars, rng))
+
+    @contextlib.contextmanager
+    def _in_its_state(self) -> Iterator[None]:
+        if self.python is None:
+            yield
+            return
+        now = PythonState(self.module, self.request.run)
+        try:
+            self.python.restore()
+            yield
+        finally:
+            now.restore()
+            now.release()
 
     def _compare(self, contract: str, inputs: Inputs) -> str | None:
         meaning = find_contract(contract)
@@ -102,6 +120,8 @@ class FirstStep:
         try:
             exact = self._torchs(torch.float64, inputs)
             single = self._torchs(torch.float32, inputs)
+        except KeptError:
+            raise
         except TallystickError as error:
             return f"the module does not run in float64: {error.message}"
         except (RuntimeError, TypeError, ValueError, LookupError, AttributeError) as error:

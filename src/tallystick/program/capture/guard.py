@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 from unittest import mock
 
@@ -19,6 +19,7 @@ from torch._functorch import vmap
 from torch.amp.autocast_mode import autocast
 
 from tallystick.errors import UsageError
+from tallystick.program.capture import apart
 from tallystick.program.capture.constants import (
     INDEXES,
     Constants,
@@ -29,8 +30,10 @@ from tallystick.program.capture.constants import (
 )
 from tallystick.program.capture.factories import STAY, on_trace
 from tallystick.program.capture.functions import Lowering
+from tallystick.program.capture.moving_slices import MovingSlice, moving_slice
 from tallystick.program.capture.recorded import Use, computed, is_recorded
 from tallystick.program.capture.source import here, model_line
+from tallystick.program.capture.stand_ins import StandIns
 
 _WHOLE = (torch.int64, torch.int32)
 _ADD_BATCH_DIM = "_add_batch_dim"
@@ -58,7 +61,6 @@ def _autocast_is_on() -> bool:
     return bool(torch._C._is_any_autocast_enabled())
 
 
-_SET_DATA = vars(torch._C.TensorBase)["data"].__set__
 # Where a recorded number may be a tensor without another meaning: each rounds it to the tensor's
 # type first.
 _WITH_NUMBERS = frozenset({
@@ -136,35 +138,24 @@ class GuardedLowering(Lowering):
     `lines` collects (first node, end node, file:line), where `count` gives the number of nodes.
     """
 
-    def __init__(
-        self, rng: Tensor, stand_ins: Mapping[int, Tensor], count: Callable[[], int] | None
-    ) -> None:
+    def __init__(self, rng: Tensor, stand_ins: StandIns, count: Callable[[], int] | None) -> None:
         super().__init__(rng)
         self.count = count
         # Gives the tensor of the trace that stands for a recorded number, or None: then the number
         # goes in as it is.
         self.place_number: Callable[[Use], Tensor | None] = lambda use: None
+        # Gives this trace's tensor for one that the model has kept of an earlier trace.
+        self.kept: Callable[[Any], Any] | None = None
         self.lines: list[tuple[int, int, str]] = []
         self.constants = Constants(rng, stand_ins)
+        self.apart: list[Tensor] = []  # every `x.data` of the model
         for factory in _FROM_DATA:
             self.table[factory] = self._from_data(factory)
         self.table[Tensor.new_tensor] = self._new_tensor
         for sized in (torch.arange, torch.full, torch.zeros, torch.ones, torch.empty):
             self.table[sized] = functools.partial(self._sized, sized)
-        self.table[_SET_DATA] = self._set_data
         for clamp in (torch.clamp, torch.clip, Tensor.clamp, Tensor.clip):
             self.table[clamp] = self._clamp
-
-    def _set_data(self, tensor: Tensor, value: Tensor) -> None:
-        """`tensor.data = value`: the content of a parameter or buffer is another one."""
-        if (tensor.shape, tensor.dtype) != (value.shape, value.dtype):
-            raise UsageError(
-                f"The model gives a tensor {tuple(tensor.shape)} the data of {tuple(value.shape)}"
-                f"{here()}.",
-                "Keep the shape and the type of parameters and buffers.",
-            )
-        with torch.no_grad():
-            tensor.detach().copy_(value)
 
     def _released(self, func: Any, floats: bool, value: Any) -> Any:
         """A recorded number among a call's arguments as torch takes it: a tensor of the trace, of
@@ -182,7 +173,8 @@ class GuardedLowering(Lowering):
 
     def _is_table(self, value: Any) -> bool:
         """Whether `value` is a constant of one axis, which a number of the step may index."""
-        return has_content(value) and value.dim() == 1 and id(value) not in self.constants.stand_ins
+        known = self.constants.stand_ins
+        return has_content(value) and value.dim() == 1 and known.of(value) is None
 
     def _with_numbers(
         self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -287,10 +279,20 @@ class GuardedLowering(Lowering):
             raise _refuse_default_dtype()
         if any(map(is_recorded, each((*args, *(kwargs or {}).values())))):
             func, args, kwargs = self._with_numbers(func, types, args, kwargs or {})
+        if self.kept is not None:
+            args = tuple(replaced(a, self.kept) for a in args)
+            kwargs = {k: replaced(v, self.kept) for k, v in (kwargs or {}).items()}
         start = self.count() if self.count else 0
-        if func in STAY and (args[0].is_meta or id(args[0]) in self.constants.stand_ins):
+        if func in STAY and (args[0].is_meta or self.constants.stand_ins.of(args[0]) is not None):
             return args[0]
-        if func in INDEXES and args[0].is_meta:
+        if func == apart.GET and args[0].is_meta:
+            return self._data(args[0])
+        if func == apart.SET:
+            return self._set_data(*args)
+        moving = moving_slice(args[1]) if func in INDEXES else None
+        if moving is not None:
+            func, args = self._at_moving_slice(moving, func, args)
+        elif func in INDEXES and args[0].is_meta:
             args = (args[0], self._index(args[1]), *args[2:])
         run = self.table.get(func, func)
         args, kwargs = on_trace(func, args, kwargs or {}, self.rng.device)
@@ -301,9 +303,43 @@ class GuardedLowering(Lowering):
                 self.lines.append((start, self.count(), line))
         return result
 
+    def _at_moving_slice(self, moving: MovingSlice, func: Any, args: tuple[Any, ...]) -> Any:
+        reads = func is Tensor.__getitem__
+        whole = args[0]
+        if has_content(whole):
+            whole = self.constants.place(whole)
+            if not reads:
+                self.constants.write(args[0])
+        return MovingSlice.get if reads else MovingSlice.set, (moving, whole, *args[2:])
+
+    def _data(self, x: Tensor) -> Tensor:
+        if torch._C._functorch.is_functorch_wrapped_tensor(x):
+            return x.data
+        self.apart.append(apart.apart(x))
+        return self.apart[-1]
+
+    def _set_data(self, x: Tensor, value: Tensor) -> None:
+        """`x.data = value`: a copy, for the trace knows a tensor by its object."""
+        if x.shape != value.shape or x.dtype != value.dtype:
+            raise UsageError(
+                f"`x.data = y` gives a tensor another shape or type{here()}.",
+                "Assign the new tensor to its variable or attribute.",
+            )
+        if self.constants.stand_ins.is_memory_of(value):
+            raise UsageError(
+                f"`x.data = y` makes x the memory of a tensor of the state{here()}: it would "
+                "change with that.",
+                "Copy the values: x.data.copy_(y).",
+            )
+        made = x
+        if not x.is_meta:
+            made = self.constants.place(x)
+            self.constants.write(x)
+        self._data(made).copy_(self.constants.place(value) if has_content(value) else value)
+
     def _add_batch_dim(self, tensor: Tensor, dim: int, level: int) -> Tensor:
         """vmap over a tensor with content goes over its constant."""
-        if has_content(tensor) or id(tensor) in self.constants.stand_ins:
+        if has_content(tensor) or self.constants.stand_ins.of(tensor) is not None:
             tensor = self.constants.place(tensor)
         return _add_batch_dim(tensor, dim, level)
 
@@ -370,9 +406,14 @@ class Placed:
     """
 
     def __init__(
-        self, parameters: Mapping[str, Tensor], expected: frozenset[str] = frozenset()
+        self,
+        parameters: Mapping[str, Tensor],
+        parts: Sequence[Tensor] = (),
+        expected: frozenset[str] = frozenset(),
+        trained: bool = True,
     ) -> None:
-        self.parameters, self.expected = parameters, expected
+        self.parameters, self.expected, self.trained = parameters, expected, trained
+        self.parts, self.given = parts, len(parts)  # every `x.data`; those before were looked at
         self.before = {name: self._look(tensor) for name, tensor in parameters.items()}
 
     @staticmethod
@@ -390,17 +431,21 @@ class Placed:
                     "Make every parameter before capture, in the module's constructor.",
                 )
             storage, version, needs = self._look(found[name])
-            if needs != self.before[name][2]:
+            if self.trained and needs != self.before[name][2]:
                 raise UsageError(
                     f"The model {'un' if needs else ''}freezes the parameter {name} while it runs.",
                     "Set requires_grad before capture.",
                 )
+            through_data = any(
+                p._version > 0 and p.untyped_storage()._cdata == storage
+                for p in self.parts[self.given :]
+            )
             if storage != self.before[name][0]:
                 raise UsageError(
                     f"The model puts another tensor into the parameter {name} while it runs.",
                     "Change it in place, under torch.no_grad(): with copy_, mul_, clamp_.",
                 )
-            if version != self.before[name][1]:
+            if version != self.before[name][1] or through_data:
                 changed.add(name)
         if unexpected := changed - self.expected:
             raise ParametersChangedError(frozenset(unexpected))

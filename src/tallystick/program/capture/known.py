@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from tallystick.errors import UsageError
-from tallystick.program.capture.follow import Functions
+from tallystick.program.capture.functions_followed import Functions
 from tallystick.program.capture.recorded import Expression, Number, Record, Recorded, Use
 from tallystick.program.capture.source import here
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -104,13 +104,15 @@ def mean_of_sums(returned: Any) -> dict[str, Tensor]:
 
 def carried_buffers(
     module: nn.Module,
+    outside: Collection[str],
     state: Mapping[str, Value],
     outputs: Mapping[str, Value],
     micro: MicroBatches,
 ) -> dict[str, Value]:
     """The changed buffers, which each micro-batch hands to the next one.
 
-    Raises UsageError for one that batch normalisation's forward does not own.
+    `outside` are those that code keeps outside of the module. Raises UsageError for another one
+    that batch normalisation's forward does not own.
     """
     changed = {
         name: value
@@ -123,6 +125,7 @@ def carried_buffers(
         if isinstance(child, _BatchNorm)
         for name in ("running_mean", "running_var", "num_batches_tracked")
     }
+    own |= {f"buffer.{name}" for name in outside}
     others = sorted(set(changed) - own)
     if others and micro.parts > 1:
         raise UsageError(

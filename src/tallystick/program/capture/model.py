@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from tallystick.errors import UsageError
 from tallystick.numerics.types import TensorType
 from tallystick.program.build import Builder
 from tallystick.program.capture.batch import batch_types
+from tallystick.program.capture.carried import Carried
 from tallystick.program.capture.known import At
 from tallystick.program.capture.lower import Lowerer, type_of_tensor
 from tallystick.program.capture.trace import Request, Trace, meta_like
@@ -31,6 +32,8 @@ class Model:
     module: nn.Module
     parameters: dict[str, Tensor]
     buffers: dict[str, Tensor]
+    # Tensors that code keeps outside of the module (PROGRAM 5.20); `buffers` has them too.
+    outside: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, module: nn.Module) -> Model:
@@ -50,6 +53,14 @@ class Model:
                 check_name(f"{kind}.{name}")
                 type_of_tensor(tensor, f"{kind} {name}")
         return cls(module, dict(sorted(parameters.items())), dict(sorted(buffers.items())))
+
+    def carrying(self, carried: Carried) -> Model:
+        """The model with the slots of `carried` among its buffers."""
+        tensors = carried.tensors()
+        for name in tensors:
+            check_name(f"buffer.{name}")
+        buffers = dict(sorted((self.buffers | tensors).items()))
+        return replace(self, buffers=buffers, outside=tuple(tensors))
 
     def slot_types(self) -> dict[str, TensorType]:
         slots = {f"param.{k}": type_of_tensor(v) for k, v in self.parameters.items()}

@@ -30,7 +30,7 @@ from tallystick.program.capture.constants import tensor_of
 from tallystick.program.capture.eager import is_storage
 from tallystick.program.capture.factories import node_of
 from tallystick.program.capture.one_call import OneCall
-from tallystick.program.capture.source import is_model
+from tallystick.program.capture.source import here, is_model
 from tallystick.program.capture.transformers_calls import shortcut
 
 _CONSTANT = torch.ops.tallystick.constant.default
@@ -256,6 +256,11 @@ def value_questions() -> dict[Any, Callable[..., Any]]:
             if isinstance(found, Tensor):
                 with torch._C.DisableTorchFunction():
                     return of(found)
+            if method is Tensor.numpy and tensor.is_meta:
+                raise UsageError(
+                    f"The model reads a tensor through numpy{here()}, which no program sees.",
+                    "Use torch's operators.",
+                )
             return method(tensor, *args, **kwargs)
 
         return ask

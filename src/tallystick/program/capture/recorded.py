@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -126,6 +126,15 @@ class Record:
             return RecordedBool(value, expression, self)
         kind = RecordedInt if isinstance(value, int) else RecordedFloat
         return kind(value, expression, self)
+
+    def value(self, value: Any, expression: Expression) -> Any:
+        """`value`, a number or any other object, as a recorded one."""
+        if isinstance(value, (bool, int, float)) and type(value).__module__ in (
+            "builtins",
+            "numpy",
+        ):
+            return self.number(value, expression)
+        return RecordedObject(value, expression, self)
 
     def source(self, name: str, value: Number) -> Any:
         """The recorded number that stands for the source `name`, whose value is `value`."""
@@ -399,6 +408,31 @@ class RecordedBool(Recorded, torch.SymBool):
 
     __class__ = _calls_itself(bool)
     __hash__ = Recorded.__hash__
+
+
+class RecordedObject(Recorded):
+    """In the place of any other object: a string, a tuple, a member of an enumeration."""
+
+    __class__ = property(lambda self: type(self.number))
+    __hash__ = Recorded.__hash__
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter([self.record.value(part, self.expression) for part in self.number])
+
+    def __len__(self) -> int:
+        return len(self.record.pin(self))
+
+    def __contains__(self, part: Any) -> bool:
+        return plain(part) in self.record.pin(self)
+
+    def __getitem__(self, key: Any) -> Any:
+        return self.record.value(self.number[plain(key)], self.expression)
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        return self.record.pin(self)(*arguments, **named)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.record.pin(self), name)
 
 
 # Functions in C over plain numbers, which would pin what they get; and the two of Python that

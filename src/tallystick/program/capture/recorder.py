@@ -181,7 +181,7 @@ class Recorder:
             results = function(*examples)
         if self.before is not None:
             last = self.before[-1]
-            given = [self._node(result) for result in results]
+            given = [self.node_of(result) for result in results]
             if self.at == len(self.before) - 1 and _same(given, last.args[0]):
                 return
             self._leave()
@@ -189,13 +189,13 @@ class Recorder:
         self.graph.create_node("output", "output", (outputs,))
         self.graph.owning_module = cast(fx.GraphModule, self.tracer.root)
 
-    def _node(self, tensor: Tensor) -> Any:
+    def node_of(self, tensor: Tensor) -> Any:
         """The node of a tensor; a tensor that no call of this run made is its own."""
         found = self.slots.found.get(id(tensor))
         return tensor if found is None else found[0].proxy.node
 
     def _output(self, tensor: Tensor) -> Any:
-        found = self._node(tensor)
+        found = self.node_of(tensor)
         return found if isinstance(found, fx.Node) else self.tracer.create_arg(tensor)
 
     def _keep(self, made: Any, node: fx.Node) -> None:

@@ -9,12 +9,12 @@ import sysconfig
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 import torch
 
-_PACKAGE = str(Path(__file__).resolve().parents[2]) + os.sep
+PACKAGE = str(Path(__file__).resolve().parents[2]) + os.sep
 _TORCH = str(Path(torch.__file__).resolve().parent) + os.sep
 _PYTHON = sysconfig.get_paths()["stdlib"] + os.sep
 _INSTALLED = tuple(f"{os.sep}{name}{os.sep}" for name in ("site-packages", "dist-packages"))
@@ -23,7 +23,7 @@ _INSTALLED = tuple(f"{os.sep}{name}{os.sep}" for name in ("site-packages", "dist
 @lru_cache(maxsize=4096)
 def is_model(filename: str) -> bool:
     """Whether `filename` is neither ours, torch's nor Python's: a model, a loss, or a library."""
-    if filename.startswith((_PACKAGE, _TORCH, "<frozen", "<string>", "<__array")):
+    if filename.startswith((PACKAGE, _TORCH, "<frozen", "<string>", "<__array")):
         return False
     return not filename.startswith(_PYTHON) or is_installed(filename)
 
@@ -35,12 +35,27 @@ def is_installed(filename: str) -> bool:
 
 
 @lru_cache(maxsize=4096)
+def package_of(filename: str) -> str:
+    """The name of the installed package that `filename` belongs to, or nothing."""
+    for part in _INSTALLED:
+        _, found, after = filename.rpartition(part)
+        if found:
+            return after.partition(os.sep)[0].removesuffix(".py")
+    return ""
+
+
+@lru_cache(maxsize=4096)
 def line_of(filename: str, number: int) -> str:
     """`file:line`; the file from the working directory where it lies below."""
     with contextlib.suppress(ValueError):
         near = os.path.relpath(filename)
         filename = filename if near.startswith(os.pardir) else near
     return f"{filename}:{number}"
+
+
+def code_line(code: CodeType) -> str:
+    """`file:line` of a function's first line."""
+    return line_of(code.co_filename, code.co_firstlineno)
 
 
 def _line_from(frame: FrameType | None) -> str | None:

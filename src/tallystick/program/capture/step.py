@@ -94,7 +94,8 @@ def emit_step(
             "Change it once in a step: with one micro-batch, without accumulation.",
         )
     if micro is not None:
-        carried = carried_nodes(b, carried_buffers(model.module, state, outputs, micro))
+        handed = carried_buffers(model.module, model.outside, state, outputs, micro)
+        carried = carried_nodes(b, handed)
         outputs, gradients = _folded(b, micro, outputs | carried, gradients)
     scalars = update_scalars(optimizer, trains)
     values = {name: b.scalar(name) for name in scalars}

@@ -1,4 +1,4 @@
-"""Where the random numbers of `reproducible()` come from (PROGRAM 5.19).
+"""Where the random numbers of `reproducible()` come from (PROGRAM 5.23).
 
 With `seed=` they are those of a capture: key (seed, step), draw ids in order. Without it each call
 has a key of its own, the next number of torch's default generator. So the position is torch's state

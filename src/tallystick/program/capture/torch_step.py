@@ -19,8 +19,10 @@ from tallystick.program.capture.constants import replaced
 from tallystick.program.capture.functions import Lowering
 from tallystick.program.capture.guard import carry_hooks
 from tallystick.program.capture.model import loss_and_metrics
+from tallystick.program.capture.python_state import PythonState
+from tallystick.program.capture.quiet import quiet
 from tallystick.program.capture.recurrent import CELLS
-from tallystick.program.capture.settled import PythonState
+from tallystick.program.capture.stand_ins import StandIns
 from tallystick.program.capture.trace import Body, Request, call_with, first_tensor
 from tallystick.program.capture.updates import Groups, Updates
 
@@ -62,12 +64,10 @@ class _Eager(Lowering):
     """torch's own functionals in one dtype, with the contract's random numbers.
 
     Where the model asks for float32 by name, it gets that dtype; so do its constants. `stand_ins`
-    has the tensor in the place of each parameter and buffer.
+    has the tensor in the place of each one of the state.
     """
 
-    def __init__(
-        self, rng: Sequence[int], dtype: torch.dtype, stand_ins: Mapping[int, Tensor]
-    ) -> None:
+    def __init__(self, rng: Sequence[int], dtype: torch.dtype, stand_ins: StandIns) -> None:
         super().__init__(torch.tensor(list(rng), dtype=torch.int64))
         for func in COMPOSITES:  # a fault of ours would be on both sides of the comparison
             self.table.pop(func, None)
@@ -78,7 +78,8 @@ class _Eager(Lowering):
 
     def _mapped(self, value: Any) -> Any:
         if isinstance(value, Tensor):
-            value = self.stand_ins.get(id(value), value)
+            known = self.stand_ins.of(value)
+            value = value if known is None else known
             wide = value.dtype == torch.float32 and not value.requires_grad
             return value.to(self.dtype) if wide else value
         return self.dtype if value is torch.float32 else value
@@ -226,6 +227,7 @@ def torch_step(
         if k.startswith("param.")
     }
     buffers = {k[7:]: tensor(v) for k, v in inputs.state.items() if k.startswith("buffer.")}
+    kept = {k: buffers.pop(k) for k in request.outside.tensors()}
     placed = {f"module.{k}": v for k, v in (parameters | buffers).items()}
     outputs: list[tuple[str, Tensor]] = []
 
@@ -234,9 +236,11 @@ def torch_step(
         if found is not None:
             outputs.append((path, found.detach()))
 
-    python = PythonState(module)
+    python = PythonState(module, request.run)
+    request.outside.outside.look()
     real = dict(module.named_parameters()) | dict(module.named_buffers())
-    stand_ins = {id(v): placed[f"module.{k}"] for k, v in real.items()}
+    stand_ins = StandIns(real, parameters | buffers)
+    request.outside.stand_in(stand_ins, kept)
     lowering = _Eager(inputs.rng, dtype, stand_ins)
     lowering.draws = inputs.draws
     carry_hooks(dict(module.named_parameters()), parameters)
@@ -247,30 +251,37 @@ def torch_step(
     try:
         for path, child in module.named_modules():
             child.training = modes.get(path, child.training)
-        with default_dtype(dtype), torch.enable_grad(), lowering.installed():
+        with default_dtype(dtype), torch.enable_grad(), lowering.installed(), quiet():
             given = {k: tensor(v) for k, v in inputs.batch.items()}
             updates = None
             if request.groups is not None:
                 updated = {k: torch.from_numpy(v).to(dtype) for k, v in inputs.updated.items()}
                 updates = _Updates(request.groups, parameters, updated)
             body = Body(module, request.of_batch(updates))
-            returned, _, after = call_with(body, placed, given)
-            after |= {k: parameters[k] for k in request.changed}
-            named = collect(returned)
-            loss, count = named["loss"], named.get("count")
-            if updates is not None:
-                found = updates.found
-            else:
-                wanted = [parameters[k] for k in request.trained]
-                all_of_them = torch.autograd.grad(loss, wanted, allow_unused=True)
-                found = dict(zip(request.trained, all_of_them, strict=True))
+            with request.outside.placed(kept) as placing:
+                returned, _, after = call_with(body, placed, given)
+                named = collect(returned)
+                loss, count = named["loss"], named.get("count")
+                if updates is not None:
+                    found = updates.found
+                else:
+                    wanted = [parameters[k] for k in request.trained]
+                    all_of_them = torch.autograd.grad(loss, wanted, allow_unused=True)
+                    found = dict(zip(request.trained, all_of_them, strict=True))
+                after |= {k: parameters[k] for k in request.changed}
+                after |= placing.after()
+            request.outside.refuse_changed()
+            if dtype == torch.float32:  # in float64 a `.to(x.dtype)` makes another one
+                request.outside.refuse_replaced()
     finally:
+        request.outside.outside.put_back()
         for handle in handles:
             handle.remove()
         python.restore()
+        python.release()
     gradients = {k: g.detach().to(torch.float64).numpy() for k, g in found.items() if g is not None}
-    kept = {k: v.detach().to(torch.float64).numpy() for k, v in after.items()}
+    buffered = {k: v.detach().to(torch.float64).numpy().copy() for k, v in after.items()}
     seen = [(path, y.to(torch.float64).numpy()) for path, y in outputs]
     return Results(
-        float(loss.detach()), gradients, kept, seen, 1.0 if count is None else float(count)
+        float(loss.detach()), gradients, buffered, seen, 1.0 if count is None else float(count)
     )

@@ -25,7 +25,9 @@ from torch.nn.utils.stateless import _reparametrize_module
 from tallystick.errors import TallystickError, UsageError
 from tallystick.program.capture import custom_ops
 from tallystick.program.capture.batch import Batch
-from tallystick.program.capture.constants import has_content
+from tallystick.program.capture.carried import Carried
+from tallystick.program.capture.constants import Constants, has_content
+from tallystick.program.capture.earlier import Earlier
 from tallystick.program.capture.explain import add_line, explained
 from tallystick.program.capture.guard import (
     GuardedLowering,
@@ -35,11 +37,15 @@ from tallystick.program.capture.guard import (
     check_buffers,
     refuse_around,
 )
+from tallystick.program.capture.kept_after import kept_after
 from tallystick.program.capture.known import At
+from tallystick.program.capture.outside import storage_of
 from tallystick.program.capture.questions import value_questions
 from tallystick.program.capture.recorded import Record, Use
 from tallystick.program.capture.recorder import Recorder
+from tallystick.program.capture.stand_ins import StandIns
 from tallystick.program.capture.transformers_calls import traced_as_called
+from tallystick.program.capture.untrained import refuse_untrained
 from tallystick.program.capture.updates import Groups, TracedUpdates, Updates
 
 META = torch.device("meta")
@@ -65,6 +71,8 @@ class Trace:
     updates: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
     # The parameters that the forward pass changes in place, without groups.
     changed: frozenset[str] = frozenset()
+    # What was not followed while the trace was compared with others (PROGRAM 5.19).
+    notes: list[str] = field(default_factory=list, repr=False, compare=False)
     # The run itself, with its mutation, which a second one is compared with.
     run: Recorder | None = field(default=None, repr=False, compare=False)
 
@@ -191,6 +199,7 @@ class Request:
     at: At | None = None
     # The parameters that the forward pass changes in place: their next state begins with that.
     changed: frozenset[str] = frozenset()
+    outside: Carried = field(default_factory=Carried.nothing)
 
     def of_batch(self, update: Updates | None, numbers: Any = None) -> BatchLoss:
         """`run` of a module and a batch, with `update` and the step's numbers where it takes them.
@@ -215,6 +224,13 @@ def _placed(at: At, rng: Tensor, use: Use) -> Tensor:
     return made
 
 
+Around = Callable[[Recorder], contextlib.AbstractContextManager[Any]]
+
+
+def _nothing_around(recorder: Recorder) -> contextlib.AbstractContextManager[Any]:
+    return contextlib.nullcontext()
+
+
 def _check_loss(loss: Tensor) -> None:
     if not loss.requires_grad:
         raise UsageError(
@@ -224,14 +240,22 @@ def _check_loss(loss: Tensor) -> None:
 
 
 def trace(
-    request: Request, collect: Callable[[Any], dict[str, Tensor]], before: Trace | None = None
+    request: Request,
+    collect: Callable[[Any], dict[str, Tensor]],
+    before: Trace | None = None,
+    earlier: Earlier | None = None,
+    around: Around = _nothing_around,
 ) -> Trace:
     """Trace `request` on meta tensors; the result is `before` where nothing differs from that.
 
+    `earlier` knows the tensors of the traces before, which the model may have kept, and gets this
+    one's. `around(recorder)` is entered while the model runs.
+
     `collect` turns the run's result into named tensors; with trained parameters one of them is
-    `loss`. Outputs: those names, `grad.<name>`, and `buffer.<name>` for every buffer; with groups
-    `grad.<number of the update>.<name>`, and `param.<name>` for every parameter. Without groups
-    `param.<name>` for each that the request says is changed.
+    `loss`. Outputs: those names, `grad.<name>`, and `buffer.<name>` for every buffer and tensor
+    that the code keeps outside of the module; with groups `grad.<number of the update>.<name>`, and
+    `param.<name>` for every parameter. Without groups `param.<name>` for each that the request says
+    is changed.
     Raises UsageError when the model cannot be traced or draws randomness of its own.
     """
     refuse_around()
@@ -240,6 +264,7 @@ def trace(
     lines: list[tuple[int, int, str]] = []
     sources: dict[str, Tensor] = {f"param.{k}": v for k, v in request.parameters.items()}
     sources |= {f"buffer.{k}": v for k, v in request.buffers.items()}
+    sources |= {f"buffer.{k}": meta_like(v) for k, v in request.outside.tensors().items()}
     sources |= {f"batch.{k}": v for k, v in request.batch.items()}
     sources["rng"] = torch.empty(2, dtype=torch.int64, device=META)
     updates: list[tuple[str, tuple[str, ...]]] = []
@@ -261,21 +286,31 @@ def trace(
         # A clone, so that a mutated buffer is a new value and the input stays the old state.
         placed |= {f"module.{k}": given[f"buffer.{k}"].clone() for k in request.buffers}
         batch = Batch({k: given[f"batch.{k}"] for k in request.batch})
-        placed_parameters = Placed(parameters, request.changed)
         carry_hooks(dict(request.module.named_parameters()), parameters)
-        stand_ins = {id(real[k]): v for k, v in placed.items() if k in real}
+        stand_ins = StandIns(real, placed)
+        kept, leaves = _kept_outside(request.outside, given)
+        request.outside.stand_in(stand_ins, kept)
         # A second run is only compared: the first one's places are told.
         lowering = GuardedLowering(given["rng"], stand_ins, None if before else recorder.count)
         lowering.table.update(value_questions())
         if request.at is not None:
             lowering.place_number = functools.partial(_placed, request.at, given["rng"])
+        lowering.constants.left = request.outside.outside.left
+        watch.append(lowering.constants)
+        placed_parameters = Placed(
+            parameters, lowering.apart, request.changed, bool(request.trained)
+        )
+        if earlier is not None:
+            lowering.kept = functools.partial(earlier.again, recorder, lowering.rng)
         results: list[tuple[str, Tensor]] = []
         updating = None
         if request.groups is not None:
             updating = TracedUpdates(request.groups, parameters, placed_parameters, lowering)
+            updating.untrained = leaves
         body = Body(request.module, request.of_batch(updating, numbers))
         noted = _module_spans(request.module, results, recorder.count)
-        with lowering.installed(), noted as found:
+        around = request.outside.placed(kept)
+        with lowering.installed(), noted as found, around as placing:
             returned, present, buffers = call_with(body, placed, batch)
             (updating.placed if updating else placed_parameters).check(present)
             check_buffers(buffers, request.buffers)
@@ -295,6 +330,7 @@ def trace(
                     outputs |= updating.results()
             elif request.trained:
                 _check_loss(outputs["loss"])
+                refuse_untrained(outputs["loss"], leaves)
                 wanted = [parameters[k] for k in request.trained]
                 gradients = torch.autograd.grad(outputs["loss"], wanted, allow_unused=True)
                 outputs |= {
@@ -302,6 +338,9 @@ def trace(
                     for k, g in zip(request.trained, gradients, strict=True)
                     if g is not None
                 }
+            state = dict(buffers) | dict(updating.parameters if updating else parameters)
+            after = kept_after(placing, state, lowering)
+        outputs |= {f"buffer.{k}": v for k, v in after.items()}
         outputs |= {f"buffer.{k}": buffers[k] for k in request.buffers}
         if request.groups is None:
             outputs |= {f"param.{k}": parameters[k] for k in sorted(request.changed)}
@@ -309,6 +348,7 @@ def trace(
         names[:] = list(outputs)
         return [value.detach() for value in outputs.values()]
 
+    watch: list[Constants] = []
     try:
         with (
             _capture_settings(),
@@ -317,7 +357,10 @@ def trace(
             _followed(request),
         ):
             examples = list(sources.values())
-            recorder.run(step, examples)
+            with around(recorder):
+                recorder.run(step, examples)
+            if earlier is not None:
+                earlier.add(recorder)
             if before and recorder.repeats and (names, updates) == (before.outputs, before.updates):
                 return before
             graph = recorder.graph
@@ -332,7 +375,7 @@ def trace(
                 record.uses,
                 updates,
                 request.changed,
-                recorder,
+                run=recorder,
             )
             return _without_mutation(result, examples)
     except UsageError as error:
@@ -342,6 +385,29 @@ def trace(
         raise
     except Exception as error:
         raise explained(error, request.batch) from error
+    finally:
+        for constants in watch:
+            request.outside.outside.written |= constants.written
+            request.outside.outside.stale = constants.stale
+            request.outside.outside.beyond = constants.beyond
+            request.outside.outside.constants = {
+                storage_of(tensor) for tensor, _ in constants.placed.values()
+            }
+
+
+def _kept_outside(
+    outside: Carried, given: Mapping[str, Tensor]
+) -> tuple[dict[str, Tensor], list[Tensor]]:
+    """The tensors in the places of those outside, and of these the leaves with a gradient."""
+    made: dict[str, Tensor] = {}
+    leaves: list[Tensor] = []
+    for slot in outside.slots:
+        own = given[f"buffer.{slot.name}"].clone()
+        kept = slot.members[0]
+        if kept.graph or kept.tensor.requires_grad:
+            leaves.append(own := own.detach().requires_grad_())
+        made[slot.name] = own.clone() if kept.graph else own
+    return made, leaves
 
 
 def _mutates(graph: torch.fx.Graph) -> bool:

@@ -21,6 +21,7 @@ from tallystick.program.build import Builder
 from tallystick.program.capture import custom_ops
 from tallystick.program.capture.guard import Placed
 from tallystick.program.capture.randomness import Draws
+from tallystick.program.capture.untrained import refuse_untrained
 from tallystick.program.ir import Value
 from tallystick.program.parameter_groups import ParameterGroups
 from tallystick.program.tables import Scalar
@@ -151,14 +152,17 @@ class TracedUpdates(Updates):
     ) -> None:
         super().__init__(groups, parameters)
         self.placed, self.draws = placed, draws
+        self.untrained: Sequence[Tensor] = ()  # tensors outside that no update may train
         self.outputs: dict[str, Tensor] = {}
 
     def __call__(self, group: str, loss: Tensor) -> None:
         self.placed.check(self.parameters)
+        if isinstance(loss, Tensor):
+            refuse_untrained(loss, self.untrained)
         self.draws.in_backward = True
         super().__call__(group, loss)
         self.draws.in_backward = False
-        self.placed = Placed(self.parameters)
+        self.placed = Placed(self.parameters, self.placed.parts)
 
     def stepped(self, gradients: Mapping[str, Tensor]) -> dict[str, Tensor]:
         number = len(self.done)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from tallystick.errors import CannotCheckError, UsageError
-from tallystick.run.distributed.faults import PeerLostError
+from tallystick.run.distributed.faults import PeerLostError, WorkerError
 
 Bytes = np.ndarray  # u8[n], C-contiguous
 _LOOPBACK, _LOCAL = {"linux": "lo", "darwin": "lo0"}, "127.0.0.1"
@@ -78,7 +78,8 @@ def _of_this_attempt(torch: Any, store: Any) -> Any:
 class Meeting:
     """The table of keys at which workers meet before they are connected, and leave last words.
 
-    Worker 0 keeps it: on a free port of this machine (`host`), or where torchrun says.
+    Worker 0 keeps it: on a free port of this machine (`host`), or where torchrun says. Raises
+    WorkerError where torchrun's workers do not meet within the timeout.
     """
 
     def __init__(self, rank: int, size: int, timeout: float, port: int | None = None) -> None:
@@ -87,7 +88,14 @@ class Meeting:
         torch.set_num_threads(1)
         span = timedelta(seconds=timeout)
         if port is None and launched() is not None:
-            made = next(torch.distributed.rendezvous("env://", rank, size, timeout=span))
+            try:
+                made = next(torch.distributed.rendezvous("env://", rank, size, timeout=span))
+            except (RuntimeError, ValueError) as error:
+                raise WorkerError(
+                    f"The workers did not meet within {timeout:g} seconds: {str(error)[:200]}",
+                    "Look at their machines and at MASTER_ADDR and MASTER_PORT, or allow more time "
+                    "(--timeout).",
+                ) from error
             self.store, self.port = _of_this_attempt(torch, made[0]), 0
         else:
             if sys.platform in _LOOPBACK:

@@ -92,12 +92,16 @@ def export_model(
 
 @dataclass(frozen=True)
 class Weights:
-    """Weights of a run under the module's names, and the committed state that they are of."""
+    """Weights of a run under the module's names, and the committed state that they are of.
+
+    `unsaved` are buffers that no state_dict has, those outside of the module (PROGRAM 5.20) too.
+    """
 
     job: Job
     claim: Claim
     step: int
     tensors: dict[str, Array]
+    unsaved: dict[str, Array]
 
     def metadata(self, which: Which) -> dict[str, str]:
         """The metadata of an exported file: a function of the run's commitment."""
@@ -168,7 +172,8 @@ def weights_of(run: Path, trust: Sequence[PublicKey] | None, which: Which) -> We
         weights |= _averages(tensors, run)
     weights |= {alias: weights[name] for alias, name in names.tied.items()}
     kept = {n: array for n, array in weights.items() if n not in names.transient}
-    return Weights(job, chosen.claim, chosen.step, kept)
+    unsaved = {n: weights[n] for n in names.transient}
+    return Weights(job, chosen.claim, chosen.step, kept, unsaved)
 
 
 def _best_step(job: Job, claim: Claim, state: State) -> int:

@@ -1,0 +1,81 @@
+"""Tensors that a model keeps from one call for the next (PROGRAM 5.19).
+
+A table that it makes once has no input of the step before it: it is made again where a later trace
+reads it. What depends on a batch or on weights of an earlier step has no place in a program.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+
+from tallystick.errors import UsageError
+from tallystick.program.capture.recorder import Recorder
+from tallystick.program.capture.source import here
+
+_CONSTANT = torch.ops.tallystick.constant.default
+
+
+class Earlier:
+    """The tensors of earlier traces of one capture."""
+
+    def __init__(self) -> None:
+        self.recorders: list[Recorder] = []
+        self.made: tuple[Recorder | None, dict[fx.Node, Any]] = (None, {})
+
+    def add(self, recorder: Recorder) -> None:
+        self.recorders.append(recorder)
+
+    def again(self, recorder: Recorder, rng: Tensor, value: Any) -> Any:
+        """`value`, or, if it is a tensor of an earlier trace, the same one of this trace.
+
+        Raises UsageError where it depends on an input of the earlier step.
+        """
+        if not isinstance(value, Tensor) or not value.is_meta or id(value) in recorder.slots.found:
+            return value
+        for known in reversed(self.recorders):
+            found = known.slots.found.get(id(value))
+            if found is not None and found[1] is value:
+                return self._again(recorder, rng, found[0].proxy.node, value)
+        return value
+
+    def _again(self, recorder: Recorder, rng: Tensor, node: fx.Node, value: Tensor) -> Any:
+        if self.made[0] is not recorder:
+            self.made = recorder, {}
+        made = self.made[1]
+        for one in _before(node, made):
+            # A constant has the key of random numbers for its place only.
+            own = one.op == "call_function" and not (
+                isinstance(one.target, torch._ops.OpOverload) and one.target._schema.is_mutable
+            )
+            if not own or value._version:
+                raise UsageError(
+                    f"The model reads a tensor of an earlier call{here()}, which that call made "
+                    "from its batch or weights. A program has the inputs of its own step only.",
+                    "Keep it in a buffer (register_buffer) that tensor operators change: buffers "
+                    "are state.",
+                )
+            if one.target is _CONSTANT:
+                made[one] = one.target(rng, *one.args[1:])
+                continue
+            args = fx.node.map_arg(one.args, made.__getitem__)
+            kwargs = fx.node.map_arg(one.kwargs, made.__getitem__)
+            made[one] = one.target(*args, **kwargs)  # type: ignore[operator]
+        return made[node]
+
+
+def _before(node: fx.Node, made: dict[fx.Node, Any]) -> list[fx.Node]:
+    """The nodes that `node` is made of, in order, without those that are made again already."""
+    needed, stack, seen = [], [node], set(made)
+    while stack:
+        at = stack.pop()
+        if at in seen:
+            continue
+        seen.add(at)
+        needed.append(at)
+        if at.target is not _CONSTANT:
+            stack.extend(at.all_input_nodes)
+    order = {n: i for i, n in enumerate(node.graph.nodes)}
+    return sorted(needed, key=order.__getitem__)

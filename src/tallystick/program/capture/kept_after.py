@@ -1,0 +1,76 @@
+"""The next state of what traced code keeps outside of the module, and what is refused there
+(PROGRAM 5.20).
+
+torch keeps references, a state keeps values. So a tensor that would see a later change elsewhere
+has no next state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from torch import Tensor
+
+from tallystick.program.capture.apart import is_written
+from tallystick.program.capture.carried import CLONE, Placing
+from tallystick.program.capture.constants import has_content
+from tallystick.program.capture.factories import node_of
+from tallystick.program.capture.guard import GuardedLowering
+from tallystick.program.capture.outside import Kept, storage_of
+
+
+def kept_after(
+    placing: Placing, state: Mapping[str, Tensor], lowering: GuardedLowering
+) -> dict[str, Tensor]:
+    """What the code keeps after the call, by the name of the buffer slot, as tensors of the trace.
+
+    `state` has the module's own tensors by name. Raises UsageError where a slot has no next state.
+    """
+    found = {}
+    for slot in placing.slots:
+        kept, made = slot.members[0], placing.made[slot.name]
+        value = slot.after(placing.placed[slot.name], made)
+        _check_known(value, kept)
+        kept.graph = kept.graph or (value.requires_grad and not kept.tensor.requires_grad)
+        value = lowering.constants.place(value) if has_content(value) else value
+        if value.dtype != made.dtype:
+            raise kept.refusal(
+                f"changes its type from {str(made.dtype)[6:]} to {str(value.dtype)[6:]}",
+                "Make it before the training of the type that it stays.",
+            )
+        found[slot.name] = value
+    _refuse_shared(placing, found, state, lowering)
+    return found
+
+
+def _check_known(value: Tensor, kept: Kept) -> None:
+    if not has_content(value) and node_of(value) is None:
+        raise kept.refusal(
+            "is made anew in a way that the trace does not see, as by torch.nn.Parameter(...)",
+            "Copy the new values into it (copy_), or keep a plain tensor.",
+        )
+
+
+def _refuse_shared(
+    placing: Placing,
+    after: Mapping[str, Tensor],
+    state: Mapping[str, Tensor],
+    lowering: GuardedLowering,
+) -> None:
+    own = {storage_of(t): name for name, t in state.items()}
+    sees: dict[int, set[str]] = {}
+    for slot in placing.slots:
+        owner = own.get(storage_of(after[slot.name]))
+        if owner is not None:
+            raise slot.members[0].refusal(
+                f"becomes the memory of the module's {owner}, and would change with it", CLONE
+            )
+        for tensor in (after[slot.name], placing.made[slot.name]):
+            sees.setdefault(storage_of(tensor), set()).add(slot.name)
+    for names in sees.values():
+        changing = [n for n in names if is_written(placing.made[n], lowering.apart)]
+        if len(names) > 1 and changing:
+            one = next(s for s in placing.slots if s.name in names)
+            raise one.members[0].refusal(
+                "shares memory with another kept tensor, and one of them changes in place", CLONE
+            )

@@ -1,0 +1,327 @@
+"""Tensors that traced code keeps outside of the module's state: found, named, looked at, put back.
+
+A tensor in a closure, a global name, an attribute or a container may change from call to call. A
+program has no such memory: what changes becomes a slot of the state (PROGRAM 5.20). Three things
+tell that it changed: another object in its place, a change in place, and its content.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tallystick.errors import UsageError
+from tallystick.program.capture.constants import MOST_ELEMENTS, has_content, untraced
+from tallystick.program.capture.containers import Containers
+from tallystick.program.capture.places import Place, reached_from
+from tallystick.program.capture.schema import type_of_tensor
+
+OUTSIDE = "outside."
+GONE = object()
+
+
+class KeptError(UsageError):
+    """A refusal of what is kept outside."""
+
+    kept: Kept
+
+
+@dataclass(eq=False)
+class Spot:
+    """Where a tensor is: a place, and the positions in tuples there. `first` is what the place held
+    before a call."""
+
+    place: Place
+    path: tuple[int, ...]
+    first: Any
+
+    @property
+    def name(self) -> str:
+        """The path of PROGRAM 5.20; "" where none is."""
+        parts = [str(i) for i in self.path]
+        if self.place.key == "__defaults__":
+            code = self.place.holder.__code__
+            names = code.co_varnames[: code.co_argcount][-len(self.first) :]
+            parts[0] = names[self.path[0]]
+        return ".".join([self.place.path, *parts]) if self.place.path else ""
+
+    def now(self) -> Any:
+        """What is there; `GONE` where the place or its tuple is no more what it was."""
+        try:
+            value = self.place.get()
+            for i in self.path:
+                value = value[i]
+        except (LookupError, AttributeError, ValueError, TypeError):
+            return GONE
+        return value
+
+    def look(self) -> None:
+        """What is there now is what the next call begins with."""
+        with contextlib.suppress(LookupError, AttributeError, ValueError):
+            self.first = self.place.get()
+
+    def set(self, tensor: Tensor) -> None:
+        """Put `tensor` there, in a tuple of the same form."""
+        self.place.set(_replaced(self.place.get(), self.path, tensor))
+
+    def put_back(self) -> None:
+        with contextlib.suppress(LookupError, AttributeError, ValueError):
+            if self.place.get() is not self.first:
+                self.place.set(self.first)
+
+
+def _replaced(held: Any, path: tuple[int, ...], tensor: Tensor) -> Any:
+    if not path:
+        return tensor
+    items = list(held)
+    items[path[0]] = _replaced(items[path[0]], path[1:], tensor)
+    return type(held)(*items) if hasattr(held, "_fields") else type(held)(items)
+
+
+def _tensors(value: Any, path: tuple[int, ...] = ()) -> Iterator[tuple[tuple[int, ...], Tensor]]:
+    """The tensors of a place: itself, or those in its tuples."""
+    if isinstance(value, Tensor):
+        yield path, value
+    elif isinstance(value, tuple) and len(path) < 4:
+        for i, part in enumerate(value):
+            yield from _tensors(part, (*path, i))
+
+
+def storage_of(tensor: Tensor) -> int:
+    """The identity of a tensor's memory."""
+    return int(tensor.untyped_storage()._cdata)
+
+
+def _bits(tensor: Tensor) -> Tensor:
+    return tensor.detach().contiguous().view(-1).view(torch.uint8)
+
+
+@dataclass(eq=False)
+class Kept:
+    """One tensor that is kept outside: its slot's name, where it is, and its content at first.
+
+    `in_place` says that the code changes the object itself, so that every reference sees it.
+    `graph` says that what stays there carries the graph of its call.
+    """
+
+    name: str
+    said: str
+    tensor: Tensor
+    spots: list[Spot]
+    content: Tensor | None
+    in_place: bool = False
+    graph: bool = False
+    elsewhere: bool = False  # its content changed although a slot stood in its places
+    seen: Tensor | None = None  # what stands in its places during a call
+
+    @property
+    def slot(self) -> str:
+        return OUTSIDE + self.name
+
+    @property
+    def by_object(self) -> bool:
+        """Whether every reference to the object means the slot, in whatever place."""
+        large = self.tensor.numel() > MOST_ELEMENTS or self.tensor.requires_grad
+        return self.in_place or large
+
+    def changed(self) -> bool:
+        """Whether its content is another one than at first."""
+        if self.content is None:
+            return False
+        with untraced(), torch.no_grad():
+            return not torch.equal(_bits(self.tensor), _bits(self.content))
+
+    def look(self) -> None:
+        """What is kept now is what the next call begins with."""
+        for spot in self.spots:
+            spot.look()
+        self.content = _copy(self.tensor)
+
+    def put_back(self) -> None:
+        """The places and the content as they were."""
+        for spot in self.spots:
+            spot.put_back()
+        if self.changed():
+            self.write(self.content)
+
+    def write(self, content: Any) -> None:
+        """Other content into the object itself, as no change that autograd counts."""
+        with untraced(), torch.no_grad():
+            self.tensor.data.copy_(content)
+
+    def load(self, content: Tensor) -> None:
+        """`content` where the code keeps it: in the object, or a new one in its places."""
+        if self.in_place or isinstance(self.tensor, nn.Parameter):
+            self.write(content)
+            return
+        for spot in self.spots:
+            spot.set(content)
+
+    def replaced(self) -> list[bool]:
+        """Of each place, whether a call has put something else there."""
+        return [self.seen is not None and spot.now() is not self.seen for spot in self.spots]
+
+    def refusal(self, what: str, action: str, where: str = "") -> UsageError:
+        error = KeptError(f"{self.said}, a tensor outside of the module, {what}{where}.", action)
+        error.kept = self
+        return error
+
+
+@dataclass
+class Outside:
+    """Every tensor that code reached from `run` and `module` keeps, but the module's own."""
+
+    kept: list[Kept]
+    own: dict[int, str]  # the module's parameters and buffers by storage
+    containers: Containers
+    # What a trace has changed in place: storages, and the lines.
+    written: dict[int, str] = field(default_factory=dict)
+    # What the last trace has left in places that are no slots, with their names.
+    left: dict[int, tuple[Tensor, str]] = field(default_factory=dict)
+    # The memory of what the last trace had as constants.
+    constants: set[int] = field(default_factory=set)
+    # The memory of what the last trace refused as a constant.
+    beyond: set[int] = field(default_factory=set)
+    # Which of those a later trace has read: the place's name, and the line.
+    stale: tuple[str, str] | None = None
+
+    @classmethod
+    def of(cls, module: nn.Module, run: Callable[..., Any]) -> Outside:
+        found = reached_from({"loss": run, "module": module})
+        own = dict(module.named_parameters()) | dict(module.named_buffers())
+        mine = {id(t) for t in own.values()}
+        by_tensor: dict[int, list[Spot]] = {}
+        held: dict[int, Tensor] = {}
+        for place, value in found.places:
+            for path, tensor in _tensors(value):
+                if has_content(tensor) and id(tensor) not in mine and _is_plain(tensor):
+                    held[id(tensor)] = tensor
+                    by_tensor.setdefault(id(tensor), []).append(Spot(place, path, value))
+        made = cls([], {storage_of(t): n for n, t in own.items()}, Containers(found))
+        taken = {k.removeprefix(OUTSIDE) for k in own if k.startswith(OUTSIDE)}
+        for key, spots in by_tensor.items():
+            made.kept.append(_kept(held[key], spots, taken))
+        return made
+
+    def no_constants(self, carried: list[Kept]) -> list[Kept]:
+        """Where a trace met one: all beyond `carried` that are too large for a constant, or have a
+        gradient."""
+        if not any(storage_of(k.tensor) in self.beyond for k in self.kept if k not in carried):
+            return []
+        return [k for k in self.kept if k.by_object and k.name and k not in carried]
+
+    def changes(self, carried: list[Kept]) -> list[Kept]:
+        """What the last trace has changed beyond `carried`, each with the places of one slot."""
+        found: list[Kept] = []
+        for kept in [k for k in self.kept if k not in carried]:
+            values = {id(now): now for now in (s.now() for s in kept.spots)}
+            kept.in_place = storage_of(kept.tensor) in self.written or kept.changed()
+            if storage_of(kept.tensor) in self.own:
+                kept.in_place = False  # a view of the state changes with it
+            if not kept.in_place and list(values) == [id(kept.tensor)]:
+                continue
+            if len(values) > 1:
+                if kept.in_place:
+                    raise kept.refusal(
+                        "is changed in place, and one of the places that hold it gets another "
+                        "tensor",
+                        "Keep it in one place, or give each a tensor of its own (clone()).",
+                        self.written.get(storage_of(kept.tensor), ""),
+                    )
+                found += [k for k in self._split(kept) if k.spots[0].now() is not k.tensor]
+            else:
+                found.append(kept)
+        return found
+
+    def _split(self, kept: Kept) -> list[Kept]:
+        """One tensor in several places that do not stay together, as a slot for each."""
+        parts: dict[int, list[Spot]] = {}
+        for spot in kept.spots:
+            parts.setdefault(id(spot.now()), []).append(spot)
+        at = self.kept.index(kept)
+        taken = {k.name for k in self.kept if k is not kept}
+        made = [_kept(kept.tensor, spots, taken) for spots in parts.values()]
+        self.kept[at : at + 1] = made
+        return made
+
+    def take_over(self, known: list[Kept]) -> list[Kept]:
+        """The slots of another walk, with the places of the same tensors here."""
+        mine = {id(k.tensor): k for k in self.kept}
+        for kept in known:
+            kept.look()
+            here = mine.get(id(kept.tensor))
+            if here is not None and here is not kept and kept.by_object:
+                places = {(id(s.place.holder), str(s.place.key), s.path) for s in kept.spots}
+                kept.spots += [
+                    s
+                    for s in here.spots
+                    if (id(s.place.holder), str(s.place.key), s.path) not in places
+                ]
+                self.kept[self.kept.index(here)] = kept
+        self.kept += [k for k in known if k not in self.kept]
+        return list(known)
+
+    def look(self) -> None:
+        """What is there now is what the next call begins with."""
+        for kept in self.kept:
+            kept.look()
+        self.containers.look()
+
+    def put_back(self) -> None:
+        """Every place, container and content as before the first trace."""
+        for kept in self.kept:
+            kept.put_back()
+        self.containers.put_back()
+        self.written.clear()
+        self.left = {}
+
+
+@contextlib.contextmanager
+def left_as_it_was(module: nn.Module, run: Callable[..., Any]) -> Iterator[None]:
+    """What `run` keeps outside of the module is put back after the block, which calls it."""
+    outside = Outside.of(module, run)
+    try:
+        yield
+    finally:
+        outside.put_back()
+
+
+def _is_plain(tensor: Tensor) -> bool:
+    return tensor.layout == torch.strided and not tensor.is_quantized
+
+
+def _kept(tensor: Tensor, spots: list[Spot], taken: set[str]) -> Kept:
+    """With a name that none in `taken` has, which gets it."""
+    first = next((s.name for s in spots if s.name), "")
+    name, number = first, 2
+    while name and name in taken:
+        name, number = f"{first}.{number}", number + 1
+    taken.add(name)
+    return Kept(name, spots[0].place.name, tensor, spots, _copy(tensor))
+
+
+def _copy(tensor: Tensor) -> Tensor | None:
+    if tensor.device.type != "cpu":
+        return None
+    with torch.no_grad():
+        return tensor.detach().clone()
+
+
+def check_slot(kept: Kept) -> None:
+    """Raises UsageError unless the tensor can be a slot of the state."""
+    if not kept.name:
+        raise kept.refusal(
+            "changes from call to call, and is reached through a set or by a key without a name",
+            "Keep it in an attribute, a list or a dict whose keys are strings.",
+        )
+    if kept.tensor.device.type != "cpu":
+        raise kept.refusal(
+            f"changes from call to call, and is on {kept.tensor.device}",
+            "Capture on the CPU: move it there (.cpu()), with the module.",
+        )
+    type_of_tensor(kept.tensor, kept.said)

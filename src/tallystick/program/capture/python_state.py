@@ -1,0 +1,169 @@
+"""The Python state that a step reaches: looked at, compared, and put back (PROGRAM 5.19)."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import os
+import random
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from tallystick.program.capture.content import Back, content_of, items_of, tensor_content_of
+from tallystick.program.capture.looks import shape_of
+from tallystick.program.capture.places import Place, Reached, reached_from
+from tallystick.program.capture.recorded import is_recorded, plain
+from tallystick.program.capture.relay import Relay, is_iterator
+
+# Names end in _hooks, _hooks_with_kwargs and _hooks_always_called.
+_INSIDE = [
+    k for k, v in vars(nn.Module()).items() if isinstance(v, dict) and ("_hooks" in k)
+] + ["_modules"]  # fmt: skip
+_COPIED: tuple[type, ...] = (itertools.count, type(iter([])), type(iter(())), type(iter(range(0))))
+_MISSING = object()
+
+
+def _numpys_state() -> Any:
+    state: Any = np.random.get_state()
+    return state[1].tobytes(), state[2:]
+
+
+class Kept:
+    """The content of everything reached, at one moment."""
+
+    def __init__(self, found: Reached) -> None:
+        with torch._C.DisableTorchFunction():
+            self._keep(found)
+        self.drawn = (random.getstate(), np.random.get_state(), torch.get_rng_state())
+
+    def _keep(self, found: Reached) -> None:
+        self.set: list[tuple[Place, Any]] = [
+            (p, v) for p, v in found.places if p.kind in ("cell", "slot", "class")
+            or (p.kind == "item" and isinstance(p.holder, dict) and "__name__" in p.holder)
+        ]  # fmt: skip
+        self.contents: list[Back] = []
+        seen: set[int] = set()
+        values = [v for _, v in found.places]
+        for value in (*found.objects, *values):
+            if id(value) in seen:
+                continue
+            seen.add(id(value))
+            made = tensor_content_of(value) if isinstance(value, Tensor) else content_of(value)
+            if made is not None:
+                self.contents.append(made)
+            if isinstance(value, (Tensor, Relay, type)):
+                continue
+            held = getattr(value, "__dict__", None)
+            if type(held) is dict and not isinstance(value, type(os)):
+                self.contents.append(items_of(held))
+            if isinstance(value, nn.Module):
+                self.contents += [items_of(vars(value)[k]) for k in _INSIDE if k in vars(value)]
+        self.classes = [(kind, set(vars(kind))) for kind in found.objects if isinstance(kind, type)]
+
+    def restore(self) -> None:
+        """Everything as it was then.
+
+        A model may add hooks to itself at its first forward, and an attribute that says so
+        (transformers' `capture_outputs`). Without the attribute it would add them again.
+        """
+        for kind, names in self.classes:
+            for name in set(vars(kind)) - names:
+                delattr(kind, name)
+        for place, value in self.set:
+            try:
+                now = place.get()
+            except (LookupError, AttributeError, ValueError):
+                now = _MISSING
+            if now is not value:
+                place.set(value)
+        with torch._C.DisableTorchFunction():
+            for back in self.contents:
+                back()
+        random.setstate(self.drawn[0])
+        np.random.set_state(self.drawn[1])
+        torch.set_rng_state(self.drawn[2])
+
+
+class PythonState:
+    """Everything that is reached from the module and the step: looked at, and put back.
+
+    Iterators and generators in it become `Relay`s until `release`, since Python takes none back.
+    """
+
+    GENERATORS: Mapping[str, Callable[[], Any]] = {
+        "Python's random": lambda: hash(random.getstate()),
+        "numpy.random": _numpys_state,
+        "torch's generator": lambda: torch.get_rng_state().numpy().tobytes(),
+    }
+
+    def __init__(self, module: nn.Module, *steps: Any) -> None:
+        self.module = module
+        self.roots = {"module": module, "os.environ": os.environ}
+        self.roots |= {f"step{i or ''}": step for i, step in enumerate(steps)}
+        self.relays: list[tuple[Place, Relay, Any]] = []
+        self._relay()
+        self.first = self.keep()
+
+    def _relay(self) -> None:
+        known: dict[int, Relay] = {}
+        for place, value in reached_from(self.roots).places:
+            if is_iterator(value):
+                relay = known.setdefault(id(value), Relay(value))
+                first = copy.copy(value) if type(value) in _COPIED else value
+                self.relays.append((place, relay, first))
+                place.set(relay)
+
+    def reached(self) -> Reached:
+        return reached_from(self.roots)
+
+    def keep(self) -> Kept:
+        """What there is now, to be put back."""
+        return Kept(self.reached())
+
+    def restore(self) -> None:
+        """Everything as it was at the start: a trace leaves no meta tensor behind."""
+        self.first.restore()
+
+    def release(self) -> None:
+        """The iterators in their places again, as they were. Call `restore` before."""
+        for place, relay, first in self.relays:
+            if type(relay.iterator) in _COPIED or not relay.log:
+                place.set(first)
+            elif not hasattr(relay.iterator, "send"):
+                done = [result for _, raised, result in relay.log if not raised]
+                place.set(itertools.chain(done, relay.iterator))
+
+    def strip(self, reached: Reached) -> set[str]:
+        """Recorded values in places become plain again; the names of these places."""
+        found = set()
+        for place, value in reached.places:
+            if is_recorded(value):
+                place.set(plain(value))
+                found.add(place.name)
+        return found
+
+    def look(self, found: Reached | None = None) -> dict[str, Any]:
+        """By the name of a place or generator: what Python sees there. Equal names are a list."""
+        seen: dict[str, Any] = {}
+        for place, value in (found or self.reached()).places:
+            seen.setdefault(place.name, []).append(shape_of(value))
+        for name, draw in self.GENERATORS.items():
+            seen[name] = [draw()]
+        return seen
+
+
+def seen_at(place: Place) -> Any:
+    """What is seen at one place, or None where nothing is."""
+    try:
+        return shape_of(place.get())
+    except (LookupError, AttributeError, ValueError):
+        return None
+
+
+def changed(one: Mapping[str, Any], two: Mapping[str, Any]) -> list[str]:
+    """The names at which two looks differ."""
+    return [k for k in {**one, **two} if one.get(k) != two.get(k)]

@@ -1,0 +1,134 @@
+"""Functions in memory with their followed code, while a trace runs (PROGRAM 5.19)."""
+
+from __future__ import annotations
+
+import gc
+import types
+from collections.abc import Collection, Iterable
+from types import FrameType
+from typing import Any
+
+from tallystick.program.capture.followed_files import file_of, handlers_at
+from tallystick.program.capture.source import code_line, is_installed, is_model, package_of
+
+_TRACE = "tallystick.program.capture.trace"  # what calls the step
+
+
+class Rewriting:
+    """Which functions have their followed code now. `restore` gives them their own again.
+
+    `missing` names functions whose source cannot be read.
+    """
+
+    def __init__(self) -> None:
+        self.own: dict[types.CodeType, types.CodeType] = {}  # by the followed code
+        self.functions: list[tuple[types.FunctionType, types.CodeType]] = []
+        self.missing: dict[types.CodeType, str] = {}
+        # Installed packages are followed if they compute tensors; others only keep books.
+        self.packages: set[str] = set()
+
+    def _follows(self, code: types.CodeType) -> bool:
+        file = code.co_filename
+        return not is_installed(file) or package_of(file) in self.packages
+
+    def follow(self, function: types.FunctionType) -> bool:
+        """Whether `function` runs followed code from now on."""
+        code = function.__code__
+        if code in self.own:
+            return True
+        if code in self.missing or not self._follows(code):
+            return False
+        known = file_of(code.co_filename)
+        found = known.code_for(code) if known is not None else None
+        if found is None:
+            self.missing[code] = f"{code.co_name} ({code_line(code)})"
+            return False
+        self.own[found] = code
+        self._inner(code, found)
+        self.functions.append((function, code))
+        function.__code__ = found
+        return True
+
+    def _inner(self, old: types.CodeType, new: types.CodeType) -> None:
+        """The functions that a followed function makes are followed too."""
+        olds = [c for c in old.co_consts if isinstance(c, types.CodeType)]
+        news = [c for c in new.co_consts if isinstance(c, types.CodeType)]
+        for a, b in zip(olds, news, strict=True):
+            self.own[b] = a
+            self._inner(a, b)
+
+    def follow_codes(self, codes: Iterable[types.CodeType]) -> bool:
+        """Follow every function in memory that has one of these codes; whether any was new."""
+        wanted = {
+            c for c in codes if c not in self.own and c not in self.missing and self._follows(c)
+        }
+        if not wanted:
+            return False
+        followed = [self.follow(f) for f in _functions_of(wanted)]
+        return any(followed)
+
+    def unread(self) -> list[types.FunctionType]:
+        """The functions whose source cannot be read."""
+        return _functions_of(self.missing) if self.missing else []
+
+    def restore(self) -> None:
+        for function, code in self.functions:
+            function.__code__ = code
+        if self.own:
+            for made in _functions_of(self.own):
+                made.__code__ = self.own[made.__code__]
+        self.functions.clear()
+
+
+def _functions_of(codes: Collection[types.CodeType]) -> list[types.FunctionType]:
+    """The functions in memory that have one of these codes."""
+    return [
+        f
+        for f in gc.get_referrers(*codes)
+        if isinstance(f, types.FunctionType) and f.__code__ in codes
+    ]
+
+
+def raised_by_handlers(frame: FrameType | None) -> type[Exception] | None:
+    """The first class that a handler of the person's code around this call would take."""
+    while frame is not None and frame.f_globals.get("__name__") != _TRACE:
+        if is_model(frame.f_code.co_filename):
+            for kind in handlers_at(frame.f_code.co_filename, frame.f_lineno):
+                found = _class(kind, frame)
+                if found is not None:
+                    return found
+        frame = frame.f_back
+    return None
+
+
+def _class(expression: Any, frame: FrameType) -> type[Exception] | None:
+    """The exception of a handler's expression: a name, an attribute of one, or a tuple of these."""
+    elements = getattr(expression, "elts", None)
+    if elements is not None:
+        found = (_class(e, frame) for e in elements)
+        return next((kind for kind in found if kind is not None), None)
+    value = getattr(expression, "value", None)
+    made: Any
+    if value is not None:
+        owner = _named(getattr(value, "id", ""), frame)
+        made = getattr(owner, expression.attr, None)
+    else:
+        made = _named(getattr(expression, "id", ""), frame)
+    if not (isinstance(made, type) and issubclass(made, Exception)):
+        return None
+    return made if _is_made_of_nothing(made) else None
+
+
+def _named(name: str, frame: FrameType) -> Any:
+    for names in (frame.f_locals, frame.f_globals, frame.f_builtins):
+        if name in names:
+            return names[name]
+    return None
+
+
+def _is_made_of_nothing(kind: type[Exception]) -> bool:
+    try:
+        kind()
+    except Exception:
+        return False
+    return True

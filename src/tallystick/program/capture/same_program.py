@@ -1,0 +1,69 @@
+"""Whether two traces are one program: what their results are made of, and nothing else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, fx
+
+from tallystick.program.capture.liveness import live
+from tallystick.program.capture.schema import op_name
+from tallystick.program.capture.trace import Trace
+
+
+def _constant(traced: Trace, node: fx.Node) -> Any:
+    value = getattr(traced.graph.owning_module, str(node.target), None)
+    if isinstance(value, Tensor) and not value.is_meta:
+        return str(value.dtype), tuple(value.shape), value.detach().cpu().numpy().tobytes()
+    return node.target
+
+
+class _Numbered:
+    """Gives equal numbers to nodes that compute the same."""
+
+    def __init__(self) -> None:
+        self.known: dict[Any, int] = {}
+
+    def of(self, traced: Trace) -> list[tuple[fx.Node, int]]:
+        number: dict[fx.Node, int] = {}
+
+        def plain(value: Any) -> Any:
+            if isinstance(value, fx.Node):
+                return "node", number[value]
+            if isinstance(value, (list, tuple)):
+                return tuple(plain(v) for v in value)
+            if isinstance(value, dict):
+                return tuple((k, plain(v)) for k, v in value.items())
+            return type(value).__name__, repr(value)
+
+        for node in live(traced.graph):
+            if node.op == "get_attr":
+                meaning = _constant(traced, node)
+            elif node.op == "placeholder":
+                meaning = traced.inputs[list(traced.graph.nodes).index(node)]
+            else:
+                name = op_name(node.target) if node.op == "call_function" else node.op
+                meaning = name, plain(node.args), plain(dict(node.kwargs))
+            number[node] = self.known.setdefault((node.op, meaning), len(self.known))
+        return list(number.items())
+
+
+def difference(first: Trace, second: Trace) -> tuple[fx.Node, fx.Node] | None:
+    """The first pair of nodes that differ, or None where the results are computed the same way."""
+    if second is first:
+        return None
+    numbered = _Numbered()
+    one, two = numbered.of(first), numbered.of(second)
+    if one[-1][1] == two[-1][1]:
+        return None
+    ones, twos = {n for _, n in one}, {n for _, n in two}
+    a = next((node for node, n in one if n not in twos), one[-1][0])
+    b = next((node for node, n in two if n not in ones), two[-1][0])
+    return a, b
+
+
+def call_of(node: fx.Node) -> str:
+    """A node, for a message."""
+    name = op_name(node.target) if node.op == "call_function" else f"{node.op} {node.target}"
+    numbers = [repr(a) for a in node.args if not isinstance(a, (fx.Node, list, tuple))]
+    return f"{name}({', '.join(numbers)})" if numbers else name

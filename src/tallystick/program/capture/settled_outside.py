@@ -1,0 +1,178 @@
+"""Which tensors outside of the module are slots: those that traces change (PROGRAM 5.20)."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+
+from tallystick.errors import TallystickError, UsageError
+from tallystick.program.capture.carried import Carried
+from tallystick.program.capture.earlier import Earlier
+from tallystick.program.capture.outside import Kept, KeptError, Outside, storage_of
+from tallystick.program.capture.source import Blame
+from tallystick.program.capture.trace import Request, Trace, trace
+from tallystick.program.capture.untrained import UntrainedError
+
+_TRACES = 6
+_SAME = frozenset({torch.ops.aten.clone.default, torch.ops.aten.detach.default})
+
+
+def settled_outside(
+    request: Request,
+    collect: Callable[[Any], dict[str, Tensor]],
+    outside: Outside,
+    restore: Callable[[], None],
+    known: Carried | None,
+    earlier: Earlier,
+    begun: Sequence[Kept] = (),
+) -> tuple[Request, Trace]:
+    """The request with its slots, and the first trace of it that changes no other tensor.
+
+    Tensors are constants in the beginning, but those that no constant can be. `restore` puts the
+    module back. With `known` these are the slots, and no others. Those of `begun` are slots in any
+    case: another step changes them.
+    """
+    carried = [*begun] if known is None else outside.take_over(known.kept)
+    unused: list[Kept] = []
+    unread: list[Kept] = []  # an evaluation changes these, and computes nothing from them
+    as_constants: TallystickError | None = None
+    for _ in range(_TRACES):
+        request = replace(request, outside=Carried(outside).with_(carried))
+        outside.written.clear()
+        graphs = [kept.graph for kept in carried]
+        error: TallystickError | None = None
+        try:
+            traced = trace(request, collect, earlier=earlier)
+        except UntrainedError as found:
+            error = as_constants or found  # which names the line where it is read
+        except KeptError as found:
+            _back(outside, carried, restore)
+            where = _line(request, collect, found.kept.replaced)
+            error = UsageError(found.message.removesuffix(".") + f"{where}.", found.next_action)
+        except TallystickError as found:
+            error = found
+        more = [kept for kept in outside.changes(carried) if kept not in unread]
+        if known is not None and more:
+            unread += more
+            _back(outside, carried, restore)
+            _refuse_read(request, collect, carried, more)
+            _back(outside, [*carried, *unread], restore)
+            continue
+        if error is not None:
+            more += [k for k in outside.no_constants(carried) if k not in more]
+            as_constants = error
+        if error is None and not more:
+            if graphs != [kept.graph for kept in carried]:
+                _back(outside, carried, restore)
+                continue
+            _refuse_unknown(outside)
+            spare = [] if known else [k for k in carried if k not in begun]
+            unused = [k for k in spare if not _is_used(request, traced, k)]
+            if not unused:
+                for kept in unread:
+                    kept.put_back()
+                request.outside.refuse_changed(functools.partial(_changing_line, request, collect))
+                return request, traced
+        elif error is not None and not more:
+            _refuse_unknown(outside)
+            raise error
+        carried = [k for k in (*carried, *more) if k not in unused]
+        _back(outside, carried, restore)
+    assert carried
+    raise carried[-1].refusal(
+        "and others change one another at every call", "Keep fewer of them, in fewer places."
+    )
+
+
+def _changing_line(
+    request: Request, collect: Callable[[Any], dict[str, Tensor]], kept: Kept
+) -> str:
+    return _line(request, collect, kept.changed)
+
+
+def _line(
+    request: Request, collect: Callable[[Any], dict[str, Tensor]], look: Callable[[], Any]
+) -> str:
+    """Where a kept tensor changes, found by a trace line by line: ` (file:line)`, or nothing."""
+    blame = Blame(look)
+    with contextlib.suppress(TallystickError), blame.watching():
+        trace(request, collect)
+    return f" ({blame.line})" if blame.line else ""
+
+
+def _back(outside: Outside, carried: list[Kept], restore: Callable[[], None]) -> None:
+    """Everything as before the trace."""
+    for kept in carried:
+        kept.put_back()
+    outside.containers.put_back()
+    restore()
+
+
+def _refuse_read(
+    request: Request,
+    collect: Callable[[Any], dict[str, Tensor]],
+    carried: list[Kept],
+    more: list[Kept],
+) -> None:
+    """Raises UsageError where an evaluation computes from `more`, which only it changes."""
+    request = replace(request, outside=request.outside.with_([*carried, *more]))
+    traced = trace(request, collect)
+    results: Any = list(traced.graph.nodes)[-1].args[0]
+    wanted = [r for n, r in zip(traced.outputs, results, strict=True) if n[:7] != "buffer."]
+    needed = {r for r in wanted if isinstance(r, fx.Node)}
+    for node in reversed(list(traced.graph.nodes)):
+        if node in needed:
+            needed.update(node.all_input_nodes)
+    read = {n for n, p in zip(traced.inputs, traced.graph.nodes, strict=False) if p in needed}
+    for slot in request.outside.slots:
+        if f"buffer.{slot.name}" in read and slot.members[0] in more:
+            raise slot.members[0].refusal(
+                "changes in the evaluation, and not in the training",
+                "Keep numbers about the evaluation out of its loss.",
+            )
+
+
+def _refuse_unknown(outside: Outside) -> None:
+    known = {storage_of(k.tensor) for k in outside.kept} | set(outside.own)
+    for storage, where in outside.written.items():
+        if storage not in known:
+            raise UsageError(
+                f"The code changes a tensor in place that capture finds nowhere{where}: it would "
+                "have its first value at every step.",
+                "Keep it in a variable, an attribute, a list or a dict that the loss names.",
+            )
+
+
+def _is_used(request: Request, traced: Trace, kept: Kept) -> bool:
+    """Whether the step reads or changes the slot of `kept`."""
+    slot = next(s for s in request.outside.slots if kept in s.members)
+    name = f"buffer.{slot.name}"
+    nodes = list(traced.graph.nodes)
+    node = nodes[traced.inputs.index(name)]
+    results: Any = nodes[-1].args[0]
+    final = results[traced.outputs.index(name)]
+    same: set[fx.Node] = {node}
+    for other in nodes:
+        if other.op == "call_function" and set(other.all_input_nodes) & same:
+            if other.target not in _SAME:
+                return True
+            same.add(other)
+    return final not in same
+
+
+def refuse_stale(outside: Outside, error: TallystickError | None = None) -> None:
+    """Raises UsageError where a call reads what an earlier one left in a place that is no slot."""
+    if outside.stale is None:
+        return
+    place, where = outside.stale
+    raise UsageError(
+        f"{place} holds no tensor before the training, and a later call reads the one that an "
+        f"earlier call has left there{where}.",
+        "Make it before the training, of the shape and type that it stays (torch.zeros for none).",
+    ) from error

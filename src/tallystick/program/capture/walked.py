@@ -1,0 +1,201 @@
+"""Steps traced one by one, in the order in which a loop calls the loss (PROGRAM 5.25).
+
+Where the loop is known, it is known how often the loss is called: once for each micro-batch of each
+step. So Python state that the loss keeps (a counter, a generator of its own, a schedule in an
+object) has a value in every step: the one that so many calls before have left. Each step is traced
+with that value. The steps whose traces are equal are one program, and equal but for numbers are one
+program with a table (5.21 d). All of it is traced twice, from one state: what is another number the
+second time is a clock, a file, or another thread, and no function of the calls.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from tallystick.errors import UsageError
+from tallystick.program.capture.by_step import Exploration, StepPath, StepPrograms
+from tallystick.program.capture.earlier import Earlier
+from tallystick.program.capture.guard import ParametersChangedError
+from tallystick.program.capture.known import At, Names, Steps
+from tallystick.program.capture.merged import shape_of
+from tallystick.program.capture.outside import Kept as KeptTensor
+from tallystick.program.capture.outside import Outside
+from tallystick.program.capture.plain import uncompiled
+from tallystick.program.capture.python_state import Kept, PythonState
+from tallystick.program.capture.quiet import quiet
+from tallystick.program.capture.same_program import difference
+from tallystick.program.capture.settled_outside import settled_outside
+from tallystick.program.capture.trace import Request, Trace, trace
+
+MOST_CALLS = 1 << 16
+MOST_SECONDS = 600.0
+_ROUNDS = 8
+_MEASURED = 32  # calls after which the time of all is known
+
+
+class _AgainError(Exception):
+    """A later step changes what the first one left alone: it is walked anew, knowing that."""
+
+
+class Walk(Exploration):
+    """The paths of the steps, each traced with what the calls before it have left."""
+
+    def __init__(
+        self, forms: Sequence[Any], form_of: Callable[[int], int], steps: Steps, most: int
+    ) -> None:
+        super().__init__(forms, form_of, steps, most)
+        self.states: dict[int, Kept] = {}  # before the first step of a path, by its identity
+        self._carried: list[KeptTensor] = []
+        self._changed: frozenset[str] = frozenset()
+        self._began = 0.0
+        self.calls = 0  # traced in this walk
+
+    def explore(self) -> None:
+        """Raises UsageError where steps differ at a second walk, and for too many or slow ones."""
+        calls = sum(self._parts(step) for step in range(self.steps.count))
+        if calls > MOST_CALLS:
+            raise UsageError(f"{calls} calls of the loss are too many to trace.", "Take fewer.")
+        self._began = time.monotonic()
+        first = self._settled(calls)
+        if self._settled(calls) != first:
+            raise UsageError(
+                "The loss computes something else when all its calls are made a second time: it "
+                "takes something from a clock, a file or another thread.",
+                "Pass the value in the batch, or make it a constant.",
+            )
+
+    def _parts(self, step: int) -> int:
+        micro = self.forms[self.form_of(step)].micro
+        return 1 if micro is None else int(micro.parts)
+
+    def _settled(self, calls: int) -> list[Any]:
+        for _ in range(_ROUNDS):
+            try:
+                return self._walked(calls)
+            except _AgainError:
+                continue
+            except ParametersChangedError as error:
+                self._changed |= error.names
+        raise UsageError("The loss changes other tensors in each step.", "Keep fewer of them.")
+
+    def _walked(self, calls: int) -> list[Any]:
+        """What each step is, comparable; `path_of` and the groups are made anew."""
+        self.groups, self.group_of_path, self.states = [], {}, {}
+        self.path_of = [None] * self.steps.count
+        self.calls = 0
+        form = self.forms[0]
+        state = PythonState(form.module, form.loss)
+        outside = Outside.of(form.module, form.loss)
+        told: list[Any] = []
+        try:
+            with uncompiled(form.module), quiet():
+                self._walk(state, outside, told, calls)
+        finally:
+            state.restore()
+            state.release()
+            outside.put_back()
+        return told
+
+    def _walk(self, state: PythonState, outside: Outside, told: list[Any], calls: int) -> None:
+        earlier = Earlier()
+        known: dict[int, Trace] = {}  # the last trace by form
+        paths: dict[int, StepPath] = {}  # by the identity of the trace, which the path keeps
+        carried: Request | None = None
+        for step in range(self.steps.count):
+            number = self.form_of(step)
+            kept = state.keep()
+            asked = self._request(number, step, carried)
+            traced: Trace | None = None
+            for _ in range(self._parts(step)):
+                before = known.get(number)
+                if carried is None:
+                    carried, found = self._first(asked, outside, state, earlier)
+                    asked = carried
+                else:
+                    found = trace(asked, self.forms[number].collect, before, earlier)
+                    self._check_kept(asked, outside)
+                known[number] = found
+                self._count(calls)
+                if traced and traced is not found and difference(traced, found) is not None:
+                    raise UsageError(
+                        f"The micro-batches of step {step} are not computed alike.",
+                        "Train without accumulation.",
+                    )
+                traced = traced or found
+            assert traced is not None
+            path = paths.get(id(traced))
+            if path is None:
+                path = StepPath(number, step, asked, traced, shape_of(traced))
+                paths[id(traced)] = path
+                self._joined(path)
+                self.states[id(path)] = kept
+                if len(self.groups) > self.most:
+                    raise UsageError(
+                        f"The loss is more than {self.most} programs in the first {step + 1} of "
+                        f"{self.steps.count} steps, by what Python keeps between its calls.",
+                        "Let it take fewer ways.",
+                    )
+            self.path_of[step] = path
+            told.append((path.shape.digest, repr(path.shape.sources)))
+
+    def _request(self, number: int, step: int, carried: Request | None) -> Request:
+        at = At(self.steps, step, Names(), None, fixed=True)
+        made: Request = replace(self.forms[number].request(at), changed=self._changed)
+        return made if carried is None else replace(made, outside=carried.outside)
+
+    def _first(
+        self, request: Request, outside: Outside, state: PythonState, earlier: Earlier
+    ) -> tuple[Request, Trace]:
+        collect = self.forms[self.form_of(0)].collect
+        known = outside.take_over(self._carried)
+        found = settled_outside(request, collect, outside, state.restore, None, earlier, known)
+        self._carried = found[0].outside.kept
+        return found
+
+    def _check_kept(self, request: Request, outside: Outside) -> None:
+        more = outside.changes(request.outside.kept)
+        if more:
+            self._carried = [*request.outside.kept, *more]
+            raise _AgainError
+        request.outside.refuse_changed()
+
+    def _count(self, calls: int) -> None:
+        self.calls += 1
+        if self.calls == _MEASURED:
+            needed = 2 * calls * (time.monotonic() - self._began) / self.calls
+            if needed > MOST_SECONDS:
+                raise UsageError(
+                    f"Tracing all {calls} calls of the loss would take {needed:.0f} seconds.",
+                    "Take the number of the step as an argument (`at`) instead of counting.",
+                )
+
+
+def walked_by_step(
+    forms: Sequence[Any],
+    steps: Steps,
+    *,
+    form_of: Callable[[int], int],
+    most: int,
+    instead_of: UsageError,
+) -> StepPrograms:
+    """The programs of the training steps, at most `most`, where the loss keeps state of Python.
+
+    Arguments as of `captured_by_step`; the loss is called once for each micro-batch of each step,
+    and by nobody else. Raises UsageError where the steps cannot be traced one by one: what a later
+    step says, or `instead_of` where the first call says no already.
+    """
+    walk = Walk(forms, form_of, steps, most)
+    try:
+        walk.explore()
+        made = walk.programs()
+    except UsageError as error:
+        raise (error if walk.calls else instead_of) from None
+    captured = []
+    for group, step in zip(walk.groups, made.programs, strict=True):
+        kept = walk.states[id(group.paths[0])]
+        compared = step.first_step and replace(step.first_step, python=kept)
+        captured.append(replace(step, first_step=compared))
+    return replace(made, programs=tuple(captured), decides=True)
