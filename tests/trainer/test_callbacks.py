@@ -127,6 +127,33 @@ def test_a_tensor_that_the_loss_reads_may_not_change(tmp_path: Path) -> None:
         one.train()
 
 
+def test_a_module_that_the_loss_calls_may_not_change(tmp_path: Path) -> None:
+    class Taught(tallystick.Trainer):
+        teacher: Any = None
+
+        def compute_loss(self, model: Any, inputs: Any, *given: Any, **named: Any) -> Any:
+            loss = super().compute_loss(model, inputs, *given, **named)
+            return loss * self.teacher(torch.ones(1, 2)).sum()
+
+    class Follows(hf.TrainerCallback):  # type: ignore[misc]
+        """The teacher is an average of the model."""
+
+        def __init__(self, teacher: Any) -> None:
+            self.teacher = teacher
+
+        def on_step_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+            with torch.no_grad():
+                self.teacher.bias.lerp_(given["model"].transformer.ln_f.bias[:1], 0.5)
+
+    teacher = torch.nn.Linear(2, 1).requires_grad_(False)
+    one = trainer(tmp_path, Follows(teacher), kind=Taught)
+    one.teacher = teacher
+    with pytest.raises(
+        CallbackError, match=r"Follows\.on_step_end changes the tensor teacher\.bias"
+    ):
+        one.train()
+
+
 def test_wishes_that_change_no_number_are_announced_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

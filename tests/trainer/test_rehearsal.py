@@ -139,6 +139,7 @@ def outcome(out: Path, made: Callable[[Path], Any]) -> Any:
 def test_changes_at_known_steps_are_trained_as_written(tmp_path: Path) -> None:
     found = outcome(tmp_path, lambda out: trainer(out, Changes()))
     assert (found.outcome, found.detail, found.steps) == ("as written", "", UPDATES)
+    assert tallystick.audit(tmp_path / "run").accepted
 
 
 def test_the_measure_sees_a_change_that_is_left_out(tmp_path: Path) -> None:
@@ -301,3 +302,34 @@ def test_betas_that_change_are_refused(tmp_path: Path) -> None:
 
     with pytest.raises(UsageError, match="betas of the optimizer's group 0 change"):
         trainer(tmp_path, Betas()).save_job()
+
+
+MADE: list[int] = []
+
+
+class Makes(dict[str, Any]):
+    """What it gives is made anew, as transformers' ACT2FN gives activations."""
+
+    def __getitem__(self, key: str) -> Any:
+        return [super().__getitem__(key)]
+
+
+KINDS = Makes(kind="a kind")
+
+
+def test_what_code_shares_is_put_back(tmp_path: Path) -> None:
+    calls = 0
+
+    class Shares(hf.TrainerCallback):
+        count = 0
+
+        def on_step_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+            nonlocal calls
+            calls += 1
+            Shares.count += 1
+            MADE.append(len(KINDS["kind"]))
+            args.max_grad_norm = 0.5
+
+    trainer(tmp_path, Shares()).save_job()
+    assert (calls, Shares.count, MADE) == (0, 0, [])
+    assert dict.__getitem__(KINDS, "kind") == "a kind"

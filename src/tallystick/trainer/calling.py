@@ -79,10 +79,9 @@ class Calls(Events):
         self._job = job
         self._rate_names = rate_names(job, len(self.trainer.optimizer.param_groups))
         step = trained(job.commitment.timetable, start)
-        self.goes_on(step)
         if step and self._carries:
-            self._seen.put(self.trainer, step)
-            self._seen.put_attributes(self.trainer.callback_handler.callbacks, step)
+            self._seen.put(self.trainer, self.trainer.callback_handler.callbacks, step)
+        self.goes_on(step)
 
     def step(self, step: int, loss: float, seconds: float) -> None:
         assert self._job is not None
@@ -155,7 +154,7 @@ class Calls(Events):
         who = f"{type(callback).__name__}.{event}"
         if others or (made != expected and not ended):
             wrong = others or [n for n in {**made, **expected} if made.get(n) != expected.get(n)]
-            why = "" if others else self._why(heard[0], expected)
+            why = "" if others else self._why(heard[0])
             raise refusal(who, step, told(wrong, before, after), why)
         self._flags(callback, who, step, before, ended)
 
@@ -164,7 +163,7 @@ class Calls(Events):
             return {}
         return self.rehearsed.changes.get(heard, {})
 
-    def _why(self, number: int, expected: Mapping[str, Any]) -> str:
+    def _why(self, number: int) -> str:
         reason = self._seen.reasons.get(number)
         if reason is not None:
             return f"It could not be rehearsed before that: {reason}."

@@ -96,6 +96,8 @@ class _Rehearsal:
                             f"batches of one update (batch {batch} of epoch {epoch}).",
                             "Change it at an update's first batch.",
                         )
+                if self.found and self.found[-1][0] == now:
+                    now = self.found[-1][0]  # one object for many steps
                 self.found.append((now, rates_of(self.optimizer)))
                 step += 1
                 if self.scheduler is not None and self.scheduler_every == "step":

@@ -332,7 +332,7 @@ class Trainer(_Base):  # type: ignore[misc]
         handler.callbacks = [callback for callback in self._heard() if is_own(callback)]
         began = Scene.of(self)
         try:
-            with put_back({type(c).__name__: c for c in handler.callbacks}):
+            with put_back({f"callback {n}": c for n, c in enumerate(handler.callbacks)}):
                 changed, _ = self._rehearsed(course, Calls(self, course.epoch_steps, self._watch()))
                 return job_of(changed, Path(self.args.output_dir), self._overwrite)
         finally:

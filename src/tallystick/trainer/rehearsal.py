@@ -8,7 +8,7 @@ callback decides by them, or by a weight, is not known before the training (PROG
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -52,28 +52,25 @@ class Scene:
 
 @dataclass
 class Rehearsed:
-    """What was seen: the setting and rates of each update, the scene before its events, the rates
-    that the scheduler leaves, and the changes of each call of a callback. `held` has, by callback,
-    its attributes before the events of each update. `reasons` says which callbacks could not be
-    rehearsed, by number, and why."""
+    """What was seen: the setting and rates of each update, the rates that the scheduler leaves, and
+    the changes of each call of a callback. `reasons` says which callbacks could not be rehearsed,
+    by number, and why. `until` rehearses once more, and gives the scene before an update, and by
+    callback its plain attributes there."""
 
     updates: list[tuple[Setting, tuple[float | None, ...]]] = field(default_factory=list)
-    scenes: list[Scene] = field(default_factory=list)
     scheduled: list[tuple[float | None, ...]] = field(default_factory=list)
     changes: dict[Heard, dict[str, Any]] = field(default_factory=dict)
-    held: list[dict[int, dict[str, Any]]] = field(default_factory=list)
     reasons: dict[int, str] = field(default_factory=dict)
+    until: Callable[[int], tuple[Scene, dict[int, dict[str, Any]]]] | None = None
 
-    def put(self, trainer: Any, step: int) -> None:
-        """The scene before update `step`."""
-        self.scenes[min(step, len(self.scenes) - 1)].put(trainer)
-
-    def put_attributes(self, callbacks: Sequence[Any], step: int) -> None:
-        """The callbacks that change something count on from update `step`."""
-        changing = {number for number, *_ in self.changes}
-        for number, held in self.held[min(step, len(self.held) - 1)].items():
-            if number in changing:
-                vars(callbacks[number]).update(copy.deepcopy(held))
+    def put(self, trainer: Any, callbacks: Sequence[Any], step: int) -> None:
+        """A run goes on before update `step`: the scene, and the callbacks that change something,
+        are as there."""
+        assert self.until is not None
+        scene, held = self.until(step)
+        scene.put(trainer)
+        for number in {number for number, *_ in self.changes}:
+            vars(callbacks[number]).update(held[number])
 
     def settings(self) -> Settings | None:
         """Those of the job; None where no callback changes what a job can have."""
@@ -98,9 +95,7 @@ class _Rehearsal(Events):
         )
 
     def before_step(self) -> None:
-        self.found.scenes.append(Scene.of(self.trainer))
-        callbacks = enumerate(self.trainer.callback_handler.callbacks)
-        self.found.held.append({n: _plain_attributes(c) for n, c in callbacks if is_own(c)})
+        return None
 
     def before_backward(self) -> None:
         now = Setting.now(self.trainer.model, self.trainer.optimizer, None)
@@ -110,6 +105,8 @@ class _Rehearsal(Events):
         optimizer = self.trainer.optimizer
         now = Setting.now(self.trainer.model, optimizer, None)
         setting = Setting(self._trained, now.options, self._clip)
+        if self.found.updates and self.found.updates[-1][0] == setting:
+            setting = self.found.updates[-1][0]  # one object for many steps
         self.found.updates.append((setting, rates_of(optimizer)))
 
     def scheduled(self) -> None:
@@ -186,16 +183,30 @@ def _staged(trainer: Any, callbacks: Sequence[Any], left_out: Mapping[int, str])
     return stage
 
 
-def _once(
-    trainer: Any, callbacks: Sequence[Any], steps: int, epoch: int, every: int, found: Rehearsed
-) -> None:
-    """All events, of the callbacks without a reason. Raises _FailedError."""
-    rehearsal = _Rehearsal(_staged(trainer, callbacks, found.reasons), epoch, found)
-    rehearsal.goes_on(0)
-    for step in range(steps):
-        rehearsal.trained(rehearsal.record.source("the loss", 1.0))
-        if every and (step + 1) % every == 0:
-            rehearsal.validated(rehearsal.record.source("the validation loss", 1.0))
+@dataclass(frozen=True)
+class _Play:
+    """What is rehearsed: the callbacks, and the numbers of the training."""
+
+    trainer: Any
+    callbacks: Sequence[Any]
+    watch: Watch
+    epoch: int
+    every: int
+    roots: Mapping[str, Any]
+
+    def once(self, steps: int, found: Rehearsed) -> tuple[Scene, dict[int, dict[str, Any]]]:
+        """All events of so many updates, of the callbacks without a reason; the end of them.
+        Raises _FailedError."""
+        with rehearsing(), put_back(self.roots), self.watch.kept():
+            stage = _staged(self.trainer, self.callbacks, found.reasons)
+            rehearsal = _Rehearsal(stage, self.epoch, found)
+            rehearsal.goes_on(0)
+            for step in range(steps):
+                rehearsal.trained(rehearsal.record.source("the loss", 1.0))
+                if self.every and (step + 1) % self.every == 0:
+                    rehearsal.validated(rehearsal.record.source("the validation loss", 1.0))
+            callbacks = enumerate(stage.callback_handler.callbacks)
+            return Scene.of(stage), {n: _plain_attributes(c) for n, c in callbacks}
 
 
 def rehearsed(
@@ -211,12 +222,13 @@ def rehearsed(
         return None
     began, before = Scene.of(trainer), watch.look()
     reasons: dict[int, str] = {}
-    roots = {type(callback).__name__: callback for callback in own.values()}
+    kinds = sorted({type(callback).__name__ for callback in own.values()})
+    roots = {f"callback {number}": callback for number, callback in own.items()}
+    play = _Play(trainer, callbacks, watch, epoch, every, roots)
     while True:
         found = Rehearsed(reasons=reasons)
         try:
-            with rehearsing(), put_back(roots), watch.kept():
-                _once(trainer, callbacks, steps, epoch, every, found)
+            play.once(steps, found)
         except _FailedError as failed:
             reasons[failed.args[0]] = failed.args[1]
             continue
@@ -228,11 +240,12 @@ def rehearsed(
     began.put(trainer)
     if lasting := changed(before, watch.look()):
         raise CallbackError(
-            f"{' or '.join(roots)} changes {lasting[0]} past its arguments, so it cannot be "
+            f"{' or '.join(kinds)} changes {lasting[0]} past its arguments, so it cannot be "
             "rehearsed before the job is written.",
             "Let it change the model and the optimizer that an event is given.",
         )
     if past:
         why = f"it changes {past[0]} past its arguments"
         return Rehearsed(reasons=reasons | dict.fromkeys(own, why))
+    found.until = lambda step: play.once(step, Rehearsed(reasons=reasons))
     return found

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tallystick.program.capture.places import places_of
+from tallystick.program.capture.places import Place, places_of
 from tallystick.trainer.records import seeded
 
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_TRUNC
@@ -78,7 +78,8 @@ def rehearsing() -> Iterator[None]:
 @contextlib.contextmanager
 def put_back(roots: Mapping[str, Any]) -> Iterator[None]:
     """What foreign code keeps in closures, globals, classes and objects is as before afterwards."""
-    places = places_of(roots)
+    # A mapping may make what it gives (transformers' ACT2FN): there is nothing to put back.
+    places = [(place, value) for place, value in places_of(roots) if _has(place, value)]
     inside = [
         (value, copy.copy(value)) for _, value in places if type(value) in (list, dict, set, deque)
     ]
@@ -91,9 +92,17 @@ def put_back(roots: Mapping[str, Any]) -> Iterator[None]:
             value.clear()
             value.extend(content) if isinstance(value, (list, deque)) else value.update(content)
         for place, value in places:
-            with contextlib.suppress(LookupError, AttributeError, ValueError, TypeError):
-                if place.get() is not value:
+            if not _has(place, value):
+                with contextlib.suppress(LookupError, AttributeError, ValueError, TypeError):
                     place.set(value)
+
+
+def _has(place: Place, value: Any) -> bool:
+    """Whether the place has this very thing."""
+    try:
+        return place.get() is value
+    except (LookupError, AttributeError, ValueError):
+        return False
 
 
 def _identities(value: Any) -> Any:

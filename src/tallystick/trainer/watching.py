@@ -37,7 +37,8 @@ def _content(tensor: Tensor) -> Any:
 
 class Watch:
     """Looks at what decides the numbers of a training: the optimizer's groups, the parameters and
-    buffers of the model, the tensors that the loss reads beside it, and what `more` gives by name.
+    buffers of the model, the tensors and modules that the loss reads beside it, and what `more`
+    gives by name.
 
     `roots` are the objects that the loss may be reached from, those of `owner` its attributes.
     """
@@ -54,7 +55,15 @@ class Watch:
         own = {} if owner is None else {n: v for n, v in roots.items() if n in vars(owner)}
         # A root is no place of its own.
         places = [(Place(n, owner, n, "attribute"), v) for n, v in own.items()]
-        self._outside = [p for p, v in [*places, *places_of(roots)] if isinstance(v, Tensor)]
+        reached = [*places, *places_of(roots)]
+        self._outside = [place for place, value in reached if isinstance(value, Tensor)]
+        # Other modules that the loss calls: their tensors are no places.
+        inside = {id(module) for module in model.modules()}
+        self._modules = [
+            (place.name, value)
+            for place, value in reached
+            if isinstance(value, nn.Module) and id(value) not in inside
+        ]
 
     @contextmanager
     def kept(self) -> Iterator[None]:
@@ -73,6 +82,18 @@ class Watch:
             with suppress(LookupError, AttributeError, ValueError):
                 if isinstance(value := place.get(), Tensor):
                     yield value
+        yield from self._of_modules().values()
+
+    def _of_modules(self) -> dict[str, Tensor]:
+        """The tensors of the modules beside the model, each once, by name."""
+        found: dict[str, Tensor] = {}
+        seen = {id(t) for t in (*self._model.parameters(), *self._model.buffers())}
+        for prefix, module in self._modules:
+            for name, tensor in (*module.named_parameters(), *module.named_buffers()):
+                if id(tensor) not in seen:
+                    seen.add(id(tensor))
+                    found[f"{prefix}.{name}"] = tensor
+        return found
 
     def settings(self) -> dict[str, Any]:
         """By name for people, what a job can have by step, and what `more` gives."""
@@ -96,6 +117,8 @@ class Watch:
             found[f"the tensor {place.name}"] = (
                 _content(value) if isinstance(value, Tensor) else type(value).__name__
             )
+        for name, tensor in self._of_modules().items():
+            found[f"the tensor {name}"] = _content(tensor)
         state = getattr(self._optimizer, "state", {})
         found["the state of the optimizer"] = [
             (id(p), sorted((k, _content(v) if isinstance(v, Tensor) else repr(v))
