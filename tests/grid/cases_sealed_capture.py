@@ -6,13 +6,12 @@ import math
 from pathlib import Path
 from typing import Any
 
+import tallystick
 import torch
 from grid.case import Loop, Order, grid_case
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.parametrizations import spectral_norm
-
-import tallystick
 
 
 class Block(nn.Module):
@@ -21,16 +20,13 @@ class Block(nn.Module):
         self.heads = heads
         self.ln_1, self.ln_2 = nn.LayerNorm(width), nn.LayerNorm(width)
         self.c_attn, self.c_proj = nn.Linear(width, 3 * width, bias=False), nn.Linear(width, width)
-        self.mlp = nn.Sequential(
-            nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width), nn.Dropout(drop)
-        )
+        self.mlp = nn.Sequential(nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width), nn.Dropout(drop))
         self.drop = nn.Dropout(drop)
 
     def forward(self, x: Tensor) -> Tensor:
         b, t, c = x.shape
         q, k, v = (
-            part.view(b, t, self.heads, c // self.heads).transpose(1, 2)
-            for part in self.c_attn(self.ln_1(x)).split(c, 2)
+            part.view(b, t, self.heads, c // self.heads).transpose(1, 2) for part in self.c_attn(self.ln_1(x)).split(c, 2)
         )
         y = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(b, t, c)
         x = x + self.drop(self.c_proj(y))
@@ -63,23 +59,15 @@ class GPT(nn.Module):
         others = [p for p in self.parameters() if p.dim() < 2]
         return torch.optim.AdamW(
             [{"params": decayed, "weight_decay": decay}, {"params": others, "weight_decay": 0.0}],
-            lr=rate,
-            betas=(0.9, 0.95),
+            lr=rate, betas=(0.9, 0.95),
         )
 
 
 @grid_case(
     "capture_nanogpt_micro",
     "capture",
-    (
-        "weight tying",
-        "groups by dimension",
-        "micro-batches",
-        "warm-up and cosine to a floor",
-        "clipping",
-        "weight EMA",
-        "dropout",
-    ),
+    ("weight tying", "groups by dimension", "micro-batches", "warm-up and cosine to a floor", "clipping", "weight EMA",
+     "dropout"),
 )
 def capture_nanogpt_micro() -> Loop:
     """nanoGPT's train.py: get_lr by step, gradient accumulation, two groups, clipping; an EMA of the weights."""
@@ -102,13 +90,8 @@ def capture_nanogpt_micro() -> Loop:
         scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
         data = {"x": tokens[:, :-1].contiguous(), "y": tokens[:, 1:].contiguous()}
         captured = tallystick.capture(
-            model.train(),
-            lambda m, b: m(b["x"], b["y"]),
-            {n: t[: micro * accumulate] for n, t in data.items()},
-            optimizer,
-            clip_norm=1.0,
-            ema=0.95,
-            micro_batches=accumulate,
+            model.train(), lambda m, b: m(b["x"], b["y"]), {n: t[: micro * accumulate] for n, t in data.items()},
+            optimizer, clip_norm=1.0, ema=0.95, micro_batches=accumulate,
         )
         job = captured.save_job(out / "job", data, steps=updates, seed=3, schedules=scheduler)
         return tallystick.train(job, out / "run", progress=False)
@@ -138,19 +121,13 @@ class Wasserstein(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.generator = nn.Sequential(nn.Linear(4, 20), nn.ReLU(), nn.Linear(20, 2))
-        self.critic = nn.Sequential(
-            nn.Linear(2, 20), nn.LeakyReLU(0.2), nn.Linear(20, 1, bias=False)
-        )
+        self.critic = nn.Sequential(nn.Linear(2, 20), nn.LeakyReLU(0.2), nn.Linear(20, 1, bias=False))
 
 
 @grid_case(
     "capture_wgan_clamp",
     "capture",
-    (
-        "two optimizers in a step",
-        "weights clamped under no_grad after the critic's step",
-        "noise from the data",
-    ),
+    ("two optimizers in a step", "weights clamped under no_grad after the critic's step", "noise from the data"),
 )
 def capture_wgan_clamp() -> Loop:
     """WGAN (martinarjovsky): RMSprop for both, the critic's weights are clamped after its step."""
@@ -159,10 +136,7 @@ def capture_wgan_clamp() -> Loop:
     model = Wasserstein()
     generator = torch.Generator().manual_seed(73)
     angle = 6.2832 * torch.rand(records, generator=generator)
-    data = {
-        "x": torch.stack([angle.cos(), angle.sin()], 1),
-        "z": torch.randn(records, 4, generator=generator),
-    }
+    data = {"x": torch.stack([angle.cos(), angle.sin()], 1), "z": torch.randn(records, 4, generator=generator)}
     updates = records // batch * epochs
 
     def optimizers(m: Wasserstein) -> tuple[torch.optim.Optimizer, torch.optim.Optimizer]:
@@ -183,9 +157,7 @@ def capture_wgan_clamp() -> Loop:
     def signed(out: Path) -> Any:
         of_critic, of_generator = optimizers(model)
         captured = tallystick.capture(
-            model.train(),
-            step,
-            {n: t[:batch] for n, t in data.items()},
+            model.train(), step, {n: t[:batch] for n, t in data.items()},
             {"critic": of_critic, "generator": of_generator},
         )
         job = captured.save_job(out / "job", data, steps=updates, seed=4)
@@ -220,13 +192,8 @@ class SpectralCritic(nn.Module):
 @grid_case(
     "capture_spectral_penalty",
     "capture",
-    (
-        "spectral norm (power iteration in buffers)",
-        "gradient penalty (double backward)",
-        "hinge loss",
-        "ExponentialLR",
-        "drop_last",
-    ),
+    ("spectral norm (power iteration in buffers)", "gradient penalty (double backward)", "hinge loss",
+     "ExponentialLR", "drop_last"),
 )
 def capture_spectral_penalty() -> Loop:
     """SNGAN's discriminator with WGAN-GP's penalty on interpolated points, the shares from the data."""
@@ -250,9 +217,7 @@ def capture_spectral_penalty() -> Loop:
     def signed(out: Path) -> Any:
         optimizer = torch.optim.Adam(model.parameters(), lr=1e-2, betas=(0.0, 0.9))
         scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.97)
-        captured = tallystick.capture(
-            model.train(), loss, {n: t[:batch] for n, t in data.items()}, optimizer
-        )
+        captured = tallystick.capture(model.train(), loss, {n: t[:batch] for n, t in data.items()}, optimizer)
         job = captured.save_job(out / "job", data, steps=updates, seed=5, schedules=scheduler)
         return tallystick.train(job, out / "run", progress=False)
 
@@ -324,11 +289,8 @@ def capture_dqn_target() -> Loop:
             return td_loss(m, b)
 
         captured = tallystick.capture(
-            model.train(),
-            loss,
-            {n: t[:batch] for n, t in data.items()},
-            torch.optim.Adam(model.q.parameters(), lr=1e-2),
-            clip_value=0.1,
+            model.train(), loss, {n: t[:batch] for n, t in data.items()},
+            torch.optim.Adam(model.q.parameters(), lr=1e-2), clip_value=0.1,
         )
         job = captured.save_job(out / "job", data, steps=updates, seed=6)
         return tallystick.train(job, out / "run", progress=False)

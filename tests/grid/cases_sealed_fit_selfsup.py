@@ -6,13 +6,12 @@ import math
 from pathlib import Path
 from typing import Any
 
+import tallystick
 import torch
 from grid.case import Loop, Order, grid_case
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
-
-import tallystick
 
 
 def two_views(count: int, width: int, seed: int) -> tuple[Tensor, Tensor]:
@@ -40,13 +39,8 @@ class Dino(nn.Module):
 @grid_case(
     "fit_dino_center",
     "fit",
-    (
-        "teacher as EMA with a momentum schedule",
-        "centre buffer",
-        "teacher temperature warm-up by a counter in a closure",
-        "cosine schedule",
-        "clipping",
-    ),
+    ("teacher as EMA with a momentum schedule", "centre buffer", "teacher temperature warm-up by a counter in a closure",
+     "cosine schedule", "clipping"),
 )
 def fit_dino_center() -> Loop:
     """DINO's main_dino.py, tiny: momentum and temperature follow the iteration, the centre is a buffer."""
@@ -67,22 +61,16 @@ def fit_dino_center() -> Loop:
         if it > 0:  # the teacher follows the last update
             m = momentum_at(it - 1)
             with torch.no_grad():
-                for p, q in zip(
-                    model.student.parameters(), model.teacher.parameters(), strict=True
-                ):
+                for p, q in zip(model.student.parameters(), model.teacher.parameters(), strict=True):
                     q.mul_(m).add_(p, alpha=1 - m)
         views = [batch[0], batch[1]]
         students = [model.student(v) / 0.1 for v in views]
         with torch.no_grad():
             teachers = [model.teacher(v) for v in views]
             wanted = [F.softmax((t - model.center) / temperature_at(it), -1) for t in teachers]
-        loss = (
-            sum(
-                -(wanted[i] * F.log_softmax(students[j], -1)).sum(-1).mean()
-                for i, j in ((0, 1), (1, 0))
-            )
-            / 2
-        )
+        loss = sum(
+            -(wanted[i] * F.log_softmax(students[j], -1)).sum(-1).mean() for i, j in ((0, 1), (1, 0))
+        ) / 2
         with torch.no_grad():
             model.center.mul_(0.9).add_(torch.cat(teachers).mean(0, keepdim=True), alpha=0.1)
         return loss
@@ -97,13 +85,8 @@ def fit_dino_center() -> Loop:
 
         optimizer = torch.optim.AdamW(model.student.parameters(), lr=5e-3, weight_decay=0.04)
         return tallystick.fit(
-            model,
-            loss,
-            DataLoader(TensorDataset(one, two), batch_size=batch, shuffle=True, drop_last=True),
-            optimizer,
-            scheduler=torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, updates),
-            epochs=epochs,
-            clip_norm=3.0,
+            model, loss, DataLoader(TensorDataset(one, two), batch_size=batch, shuffle=True, drop_last=True), optimizer,
+            scheduler=torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, updates), epochs=epochs, clip_norm=3.0,
             out=out,
         )
 
@@ -128,12 +111,8 @@ class MoCo(nn.Module):
     def __init__(self, width: int, dim: int, k: int, m: float, t: float) -> None:
         super().__init__()
         self.k, self.m, self.t = k, m, t
-        self.encoder_q = nn.Sequential(
-            nn.Linear(width, 24), nn.BatchNorm1d(24), nn.ReLU(), nn.Linear(24, dim)
-        )
-        self.encoder_k = nn.Sequential(
-            nn.Linear(width, 24), nn.BatchNorm1d(24), nn.ReLU(), nn.Linear(24, dim)
-        )
+        self.encoder_q = nn.Sequential(nn.Linear(width, 24), nn.BatchNorm1d(24), nn.ReLU(), nn.Linear(24, dim))
+        self.encoder_k = nn.Sequential(nn.Linear(width, 24), nn.BatchNorm1d(24), nn.ReLU(), nn.Linear(24, dim))
         for q, k_ in zip(self.encoder_q.parameters(), self.encoder_k.parameters(), strict=True):
             k_.data.copy_(q.data)
             k_.requires_grad = False
@@ -166,13 +145,8 @@ class MoCo(nn.Module):
 @grid_case(
     "fit_moco_queue",
     "fit",
-    (
-        "memory bank with a pointer that wraps",
-        "key encoder by momentum in forward",
-        "BatchNorm",
-        "drop_last",
-        "rate per epoch",
-    ),
+    ("memory bank with a pointer that wraps", "key encoder by momentum in forward", "BatchNorm", "drop_last",
+     "rate per epoch"),
 )
 def fit_moco_queue() -> Loop:
     """MoCo's main_moco.py: the queue's pointer is read as a Python int, the rate falls by epoch."""
@@ -190,22 +164,14 @@ def fit_moco_queue() -> Loop:
         return F.cross_entropy(logits, torch.zeros(logits.shape[0], dtype=torch.long))
 
     def optimizer_of(model: MoCo) -> torch.optim.Optimizer:
-        return torch.optim.SGD(
-            model.encoder_q.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-4
-        )
+        return torch.optim.SGD(model.encoder_q.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-4)
 
     def signed(out: Path) -> Any:
         optimizer = optimizer_of(model)
         loader = DataLoader(TensorDataset(one, two), batch_size=batch, shuffle=True, drop_last=True)
         return tallystick.fit(
-            model,
-            criterion,
-            loader,
-            optimizer,
-            scheduler=torch.optim.lr_scheduler.LambdaLR(optimizer, rate),
-            scheduler_every="epoch",
-            epochs=epochs,
-            out=out,
+            model, criterion, loader, optimizer, scheduler=torch.optim.lr_scheduler.LambdaLR(optimizer, rate),
+            scheduler_every="epoch", epochs=epochs, out=out,
         )
 
     def plain(model, batches):
@@ -237,12 +203,8 @@ class Critic(nn.Module):
 @grid_case(
     "fit_r1_lazy",
     "fit",
-    (
-        "gradient penalty (double backward)",
-        "lazy regularisation: if step % k == 0",
-        "counter in a closure",
-        "metrics in a Python list",
-    ),
+    ("gradient penalty (double backward)", "lazy regularisation: if step % k == 0", "counter in a closure",
+     "metrics in a Python list"),
 )
 def fit_r1_lazy() -> Loop:
     """StyleGAN2's discriminator step (rosinality): R1 on the real images, in each fourth step only."""
@@ -277,12 +239,8 @@ def fit_r1_lazy() -> Loop:
             return value
 
         return tallystick.fit(
-            model,
-            loss,
-            DataLoader(TensorDataset(real, fake), batch_size=batch, shuffle=True),
-            optimizer_of(model),
-            epochs=epochs,
-            out=out,
+            model, loss, DataLoader(TensorDataset(real, fake), batch_size=batch, shuffle=True), optimizer_of(model),
+            epochs=epochs, out=out,
         )
 
     def plain(model, batches):

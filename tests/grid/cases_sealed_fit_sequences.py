@@ -6,13 +6,12 @@ import math
 from pathlib import Path
 from typing import Any
 
+import tallystick
 import torch
 from grid.case import Loop, Order, grid_case
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
-
-import tallystick
 
 
 class RNNModel(nn.Module):
@@ -34,9 +33,7 @@ class RNNModel(nn.Module):
 
     def init_hidden(self, count: int) -> tuple[Tensor, Tensor]:
         weight = next(self.parameters())
-        return weight.new_zeros(1, count, self.rnn.hidden_size), weight.new_zeros(
-            1, count, self.rnn.hidden_size
-        )
+        return weight.new_zeros(1, count, self.rnn.hidden_size), weight.new_zeros(1, count, self.rnn.hidden_size)
 
 
 def repackage_hidden(hidden: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
@@ -46,14 +43,8 @@ def repackage_hidden(hidden: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
 @grid_case(
     "fit_lstm_stateful",
     "fit",
-    (
-        "hidden states carried over batches, anew each epoch",
-        "shuffle=False",
-        "weight tying",
-        "clipping",
-        "dropout",
-        "rate per epoch",
-    ),
+    ("hidden states carried over batches, anew each epoch", "shuffle=False", "weight tying", "clipping", "dropout",
+     "rate per epoch"),
 )
 def fit_lstm_stateful() -> Loop:
     """word_language_model/main.py: hidden states go on from batch to batch, and begin anew in an epoch."""
@@ -61,10 +52,8 @@ def fit_lstm_stateful() -> Loop:
     torch.manual_seed(50)
     model = RNNModel(tokens, 12, 0.2)
     generator = torch.Generator().manual_seed(51)
-    text = (
-        torch.arange(batch * chunks * bptt + batch) * 7 // 3
-        + torch.randint(0, 2, (batch * chunks * bptt + batch,), generator=generator)
-    ) % tokens
+    text = (torch.arange(batch * chunks * bptt + batch) * 7 // 3 + torch.randint(0, 2, (batch * chunks * bptt + batch,),
+                                                                                 generator=generator)) % tokens
     columns = text.view(batch, -1)  # batchify: each row is a piece of the text
     x = torch.cat([columns[:, i * bptt : (i + 1) * bptt] for i in range(chunks)])
     y = torch.cat([columns[:, i * bptt + 1 : (i + 1) * bptt + 1] for i in range(chunks)])
@@ -83,15 +72,9 @@ def fit_lstm_stateful() -> Loop:
 
         optimizer = torch.optim.SGD(model.parameters(), lr=4.0)
         return tallystick.fit(
-            model,
-            loss,
-            DataLoader(TensorDataset(x, y), batch_size=batch, shuffle=False),
-            optimizer,
-            scheduler=torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.7),
-            scheduler_every="epoch",
-            epochs=epochs,
-            clip_norm=0.25,
-            out=out,
+            model, loss, DataLoader(TensorDataset(x, y), batch_size=batch, shuffle=False), optimizer,
+            scheduler=torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.7), scheduler_every="epoch", epochs=epochs,
+            clip_norm=0.25, out=out,
         )
 
     def plain(model, batches):
@@ -112,9 +95,7 @@ def fit_lstm_stateful() -> Loop:
                     scheduler.step()
                 yield optimizer
 
-    return Loop(
-        model, signed, plain, Order(False, batch * chunks, batch, epochs, False), chunks * epochs
-    )
+    return Loop(model, signed, plain, Order(False, batch * chunks, batch, epochs, False), chunks * epochs)
 
 
 class Forecaster(nn.Module):
@@ -141,13 +122,8 @@ class Forecaster(nn.Module):
 @grid_case(
     "fit_forecast_horizon",
     "fit",
-    (
-        "horizon that grows by epoch (class attribute; structure changes)",
-        "OneCycleLR per step",
-        "validation with a last short batch",
-        "best model kept",
-        "huber loss",
-    ),
+    ("horizon that grows by epoch (class attribute; structure changes)", "OneCycleLR per step", "validation with a last short batch",
+     "best model kept", "huber loss"),
 )
 def fit_forecast_horizon() -> Loop:
     """A forecasting notebook: the horizon is longer in later epochs, OneCycleLR, the best epoch is kept."""
@@ -168,9 +144,7 @@ def fit_forecast_horizon() -> Loop:
 
     def optimizer_of(model: Forecaster) -> tuple[torch.optim.Optimizer, Any]:
         optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
-        return optimizer, torch.optim.lr_scheduler.OneCycleLR(
-            optimizer, max_lr=2e-2, total_steps=updates + 1
-        )
+        return optimizer, torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=2e-2, total_steps=updates + 1)
 
     def signed(out: Path) -> Any:
         seen = [0]
@@ -187,16 +161,10 @@ def fit_forecast_horizon() -> Loop:
 
         optimizer, scheduler = optimizer_of(model)
         return tallystick.fit(
-            model,
-            loss,
-            DataLoader(TensorDataset(past[:count], future[:count]), batch_size=batch, shuffle=True),
-            optimizer,
-            scheduler=scheduler,
-            epochs=epochs,
+            model, loss, DataLoader(TensorDataset(past[:count], future[:count]), batch_size=batch, shuffle=True),
+            optimizer, scheduler=scheduler, epochs=epochs,
             validation=DataLoader(TensorDataset(past[count:], future[count:]), batch_size=batch),
-            validation_loss=validation_loss,
-            best=True,
-            out=out,
+            validation_loss=validation_loss, best=True, out=out,
         )
 
     def plain(model, batches):
@@ -216,10 +184,7 @@ def fit_forecast_horizon() -> Loop:
                     model.eval()
                     with torch.no_grad():
                         parts = [
-                            F.mse_loss(
-                                model(past[a : a + batch].to(dtype), longest),
-                                future[a : a + batch].to(dtype),
-                            ).item()
+                            F.mse_loss(model(past[a : a + batch].to(dtype), longest), future[a : a + batch].to(dtype)).item()
                             for a in range(count, count + held, batch)
                         ]
                     if sum(parts) / len(parts) < best:
@@ -244,12 +209,8 @@ class Policy(nn.Module):
 @grid_case(
     "fit_bandit_baseline",
     "fit",
-    (
-        "baseline as an EMA tensor outside of the module",
-        "entropy bonus annealed by a counter",
-        "accumulation",
-        "groups with different rates",
-    ),
+    ("baseline as an EMA tensor outside of the module", "entropy bonus annealed by a counter", "accumulation",
+     "groups with different rates"),
 )
 def fit_bandit_baseline() -> Loop:
     """REINFORCE on logged decisions (a contextual bandit), with a running mean of rewards as baseline."""
@@ -272,9 +233,7 @@ def fit_bandit_baseline() -> Loop:
 
     def optimizer_of(model: Policy) -> torch.optim.Optimizer:
         return torch.optim.RMSprop(
-            [{"params": model.body.parameters()}, {"params": model.actor.parameters(), "lr": 2e-2}],
-            lr=5e-3,
-            alpha=0.95,
+            [{"params": model.body.parameters()}, {"params": model.actor.parameters(), "lr": 2e-2}], lr=5e-3, alpha=0.95
         )
 
     def signed(out: Path) -> Any:
@@ -288,14 +247,7 @@ def fit_bandit_baseline() -> Loop:
 
         data = DataLoader(TensorDataset(state, action, reward), batch_size=batch, shuffle=True)
         return tallystick.fit(
-            model,
-            loss,
-            data,
-            optimizer_of(model),
-            epochs=epochs,
-            accumulate=accumulate,
-            clip_value=0.5,
-            out=out,
+            model, loss, data, optimizer_of(model), epochs=epochs, accumulate=accumulate, clip_value=0.5, out=out
         )
 
     def plain(model, batches):

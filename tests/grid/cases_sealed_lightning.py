@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import lightning as L
+import tallystick
 import torch
 from grid.case import Loop, Order, grid_case
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
-
-import tallystick
 
 
 class LitAutoEncoder(L.LightningModule):
@@ -42,21 +41,14 @@ class LitAutoEncoder(L.LightningModule):
     def configure_optimizers(self) -> Any:
         optimizer = torch.optim.Adam(self.parameters(), lr=1.5e-2)
         scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, factor=0.3, patience=0)
-        return {
-            "optimizer": optimizer,
-            "lr_scheduler": {"scheduler": scheduler, "monitor": "val_loss"},
-        }
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "monitor": "val_loss"}}
 
 
 @grid_case(
     "lightning_autoencoder_plateau",
     "Lightning",
-    (
-        "weight of a term by current_epoch, cyclical",
-        "ReduceLROnPlateau",
-        "validation with a last short batch",
-        "last short batch of training",
-    ),
+    ("weight of a term by current_epoch, cyclical", "ReduceLROnPlateau", "validation with a last short batch",
+     "last short batch of training"),
 )
 def lightning_autoencoder_plateau() -> Loop:
     """Lightning's autoencoder example, with a cyclical annealed penalty and ReduceLROnPlateau."""
@@ -72,8 +64,7 @@ def lightning_autoencoder_plateau() -> Loop:
             model,
             DataLoader(TensorDataset(x[:count]), batch_size=batch, shuffle=True),
             DataLoader(TensorDataset(x[count:]), batch_size=batch),
-            out=out,
-            max_epochs=epochs,
+            out=out, max_epochs=epochs,
         )
 
     def plain(model, batches):
@@ -86,9 +77,7 @@ def lightning_autoencoder_plateau() -> Loop:
                 (rows,) = next(batches)
                 code = model.encoder(rows)
                 beta = min(1.0, (epoch % 3) / 2)
-                loss = (
-                    F.mse_loss(model.decoder(code), rows) + 0.2 * beta * code.pow(2).sum(1).mean()
-                )
+                loss = F.mse_loss(model.decoder(code), rows) + 0.2 * beta * code.pow(2).sum(1).mean()
                 optimizer.zero_grad()
                 loss.backward()
                 optimizer.step()
@@ -103,9 +92,7 @@ def lightning_autoencoder_plateau() -> Loop:
 
 
 def projector(inputs: int, hidden: int, out: int) -> nn.Module:
-    return nn.Sequential(
-        nn.Linear(inputs, hidden), nn.BatchNorm1d(hidden), nn.ReLU(), nn.Linear(hidden, out)
-    )
+    return nn.Sequential(nn.Linear(inputs, hidden), nn.BatchNorm1d(hidden), nn.ReLU(), nn.Linear(hidden, out))
 
 
 class LitBYOL(L.LightningModule):
@@ -185,9 +172,7 @@ class LitTransfer(L.LightningModule):
 
     def __init__(self) -> None:
         super().__init__()
-        self.backbone = nn.Sequential(
-            nn.Linear(9, 18), nn.LayerNorm(18), nn.GELU(), nn.Dropout(0.1)
-        )
+        self.backbone = nn.Sequential(nn.Linear(9, 18), nn.LayerNorm(18), nn.GELU(), nn.Dropout(0.1))
         self.head = nn.Linear(18, 4)
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
@@ -202,12 +187,8 @@ class LitTransfer(L.LightningModule):
 
     def configure_optimizers(self) -> Any:
         optimizer = torch.optim.AdamW(
-            [
-                {"params": self.backbone.parameters(), "lr": 2e-3},
-                {"params": self.head.parameters()},
-            ],
-            lr=1e-2,
-            weight_decay=0.1,
+            [{"params": self.backbone.parameters(), "lr": 2e-3}, {"params": self.head.parameters()}],
+            lr=1e-2, weight_decay=0.1,
         )
         scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, self.lr_factor)
         return [optimizer], [{"scheduler": scheduler, "interval": "step"}]
@@ -216,14 +197,8 @@ class LitTransfer(L.LightningModule):
 @grid_case(
     "lightning_transfer_freeze",
     "Lightning",
-    (
-        "freezing until an epoch in on_train_epoch_start",
-        "groups with different rates",
-        "warm-up per step",
-        "dropout",
-        "label smoothing",
-        "clipping",
-    ),
+    ("freezing until an epoch in on_train_epoch_start", "groups with different rates", "warm-up per step", "dropout",
+     "label smoothing", "clipping"),
 )
 def lightning_transfer_freeze() -> Loop:
     """Lightning's finetuning example: on_train_epoch_start thaws the backbone in epoch 2; rates warm up."""
@@ -237,30 +212,20 @@ def lightning_transfer_freeze() -> Loop:
 
     def signed(out: Path) -> Any:
         loader = DataLoader(TensorDataset(x, y), batch_size=batch, shuffle=True)
-        return tallystick.fit_lightning(
-            model, loader, out=out, max_epochs=epochs, gradient_clip_val=0.5
-        )
+        return tallystick.fit_lightning(model, loader, out=out, max_epochs=epochs, gradient_clip_val=0.5)
 
     def plain(model, batches):
         model.train()
         optimizer = torch.optim.AdamW(
-            [
-                {"params": model.backbone.parameters(), "lr": 2e-3},
-                {"params": model.head.parameters()},
-            ],
-            lr=1e-2,
-            weight_decay=0.1,
+            [{"params": model.backbone.parameters(), "lr": 2e-3}, {"params": model.head.parameters()}],
+            lr=1e-2, weight_decay=0.1,
         )
-        scheduler = torch.optim.lr_scheduler.LambdaLR(
-            optimizer, lambda step: min(1.0, (step + 1) / 6)
-        )
+        scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / 6))
         for epoch in range(epochs):
             model.backbone.requires_grad_(epoch >= 2)
             for _ in range(per_epoch):
                 rows, wanted = next(batches)
-                loss = F.cross_entropy(
-                    model.head(model.backbone(rows)), wanted, label_smoothing=0.05
-                )
+                loss = F.cross_entropy(model.head(model.backbone(rows)), wanted, label_smoothing=0.05)
                 optimizer.zero_grad()
                 loss.backward()
                 nn.utils.clip_grad_norm_([p for p in model.parameters() if p.grad is not None], 0.5)
@@ -300,12 +265,7 @@ class LitTwoTasks(L.LightningModule):
 @grid_case(
     "lightning_two_tasks_accumulated",
     "Lightning",
-    (
-        "extra loss by batch_idx",
-        "accumulation with a shorter last group",
-        "last short batch",
-        "StepLR per epoch",
-    ),
+    ("extra loss by batch_idx", "accumulation with a shorter last group", "last short batch", "StepLR per epoch"),
 )
 def lightning_two_tasks_accumulated() -> Loop:
     """Multi-task learning (Kendall et al.) in Lightning: a term by batch_idx, batches accumulated by two."""

@@ -7,13 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import tallystick
 import torch
 from grid.case import Loop, Order, grid_case
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
-
-import tallystick
 
 
 def snapshot(model: nn.Module) -> dict[str, Tensor]:
@@ -28,22 +27,14 @@ def forever(loader: Any) -> Iterator[Any]:
 @grid_case(
     "reproducible_sam_centralised",
     "reproducible",
-    (
-        "SAM: two passes for an update",
-        "gradient centralisation",
-        "skip-step condition",
-        "BatchNorm",
-        "last short batch",
-        "shuffle=False",
-    ),
+    ("SAM: two passes for an update", "gradient centralisation", "skip-step condition", "BatchNorm",
+     "last short batch", "shuffle=False"),
 )
 def reproducible_sam_centralised() -> Loop:
     """davda54/sam's example: two forward-backward passes, centralised gradients, wild steps are skipped."""
     batch, epochs, count, rho, limit = 8, 4, 44, 0.05, 1.25
     torch.manual_seed(80)
-    model = nn.Sequential(
-        nn.Linear(6, 16, bias=False), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 3)
-    )
+    model = nn.Sequential(nn.Linear(6, 16, bias=False), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 3))
     generator = torch.Generator().manual_seed(81)
     x = torch.randn(count, 6, generator=generator)
     x[17] *= 30  # a wild record
@@ -58,9 +49,7 @@ def reproducible_sam_centralised() -> Loop:
     def norm_of(model: nn.Module) -> Tensor:
         return torch.stack([p.grad.pow(2).sum() for p in model.parameters()]).sum().sqrt()
 
-    def step(
-        model: nn.Module, optimizer: torch.optim.Optimizer, rows: Tensor, wanted: Tensor
-    ) -> None:
+    def step(model: nn.Module, optimizer: torch.optim.Optimizer, rows: Tensor, wanted: Tensor) -> None:
         running(model, True)
         optimizer.zero_grad()
         F.cross_entropy(model(rows), wanted, label_smoothing=0.1).backward()
@@ -83,21 +72,13 @@ def reproducible_sam_centralised() -> Loop:
 
     def optimizer_of(model: nn.Module) -> torch.optim.Optimizer:
         return torch.optim.SGD(
-            model.parameters(),
-            lr=0.1,
-            momentum=0.9,
-            nesterov=True,
-            weight_decay=5e-4,
-            foreach=False,
-            fused=False,
+            model.parameters(), lr=0.1, momentum=0.9, nesterov=True, weight_decay=5e-4, foreach=False, fused=False
         )
 
     def signed(out: Path) -> list[dict[str, Tensor]]:
         states = []
         optimizer = optimizer_of(model)
-        kept = list(
-            DataLoader(TensorDataset(x, y), batch_size=batch, shuffle=False)
-        )  # they fit in memory
+        kept = list(DataLoader(TensorDataset(x, y), batch_size=batch, shuffle=False))  # they fit in memory
         model.train()
         with tallystick.reproducible("ordered/1", seed=8) as contract:
             for _ in range(epochs):
@@ -132,16 +113,8 @@ class Conv(nn.Module):
 @grid_case(
     "reproducible_progressive_lookahead",
     "reproducible",
-    (
-        "progressive resizing by epoch",
-        "lookahead",
-        "validation with best model kept",
-        "NaN guard",
-        "dropout",
-        "rate changed by assigning param_group['lr']",
-        "python lists of metrics",
-        "own Python random",
-    ),
+    ("progressive resizing by epoch", "lookahead", "validation with best model kept", "NaN guard", "dropout",
+     "rate changed by assigning param_group['lr']", "python lists of metrics", "own Python random"),
 )
 def reproducible_progressive_lookahead() -> Loop:
     """fast.ai's progressive resizing by hand, with Lookahead (k=5), the rate halved when validation is worse."""
@@ -159,9 +132,7 @@ def reproducible_progressive_lookahead() -> Loop:
     def run(model: Conv, batches: Iterator[Any], after: Any) -> Iterator[torch.optim.Optimizer]:
         dice = random.Random(9)
         dtype = model.head.weight.dtype
-        optimizer = torch.optim.SGD(
-            model.parameters(), lr=0.2, momentum=0.9, foreach=False, fused=False
-        )
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.2, momentum=0.9, foreach=False, fused=False)
         slow = [p.detach().clone() for p in model.parameters()]
         best, kept, losses, it = math.inf, None, [], 0
         for epoch in range(epochs):

@@ -6,14 +6,13 @@ import math
 from pathlib import Path
 from typing import Any
 
+import tallystick
 import torch
 from grid.case import Loop, Order, grid_case
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import SequentialSampler
 from transformers import TrainerCallback, TrainingArguments
-
-import tallystick
 
 USUAL: dict[str, Any] = {
     "report_to": "none",
@@ -42,13 +41,7 @@ class AutoEncoder(nn.Module):
 @grid_case(
     "trainer_rae_annealed",
     "Trainer",
-    (
-        "compute_loss",
-        "weight of a term by state.global_step",
-        "drop_last",
-        "cosine",
-        "extra loss every third step",
-    ),
+    ("compute_loss", "weight of a term by state.global_step", "drop_last", "cosine", "extra loss every third step"),
 )
 def trainer_rae_annealed() -> Loop:
     """A regularised autoencoder in a Trainer; the penalty's weight grows with state.global_step."""
@@ -56,9 +49,7 @@ def trainer_rae_annealed() -> Loop:
     torch.manual_seed(30)
     model = AutoEncoder()
     generator = torch.Generator().manual_seed(31)
-    x = torch.tanh(
-        torch.randn(50, 3, generator=generator) @ torch.randn(3, 12, generator=generator)
-    )
+    x = torch.tanh(torch.randn(50, 3, generator=generator) @ torch.randn(3, 12, generator=generator))
     rows = [{"x": row} for row in x]
     per_epoch = len(rows) // batch
     updates = per_epoch * epochs
@@ -67,24 +58,15 @@ def trainer_rae_annealed() -> Loop:
         def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
             outputs = model(**inputs)
             beta = min(1.0, self.state.global_step / ramp)
-            loss = (
-                F.mse_loss(outputs["reconstruction"], inputs["x"])
-                + 0.1 * beta * outputs["code"].pow(2).mean()
-            )
+            loss = F.mse_loss(outputs["reconstruction"], inputs["x"]) + 0.1 * beta * outputs["code"].pow(2).mean()
             if self.state.global_step % 3 == 0:  # decoder's weights, lazily
                 loss = loss + 3 * 1e-2 * sum(p.pow(2).sum() for p in model.decoder.parameters())
             return (loss, outputs) if return_outputs else loss
 
     def signed(out: Path) -> Any:
         arguments = TrainingArguments(
-            str(out),
-            per_device_train_batch_size=batch,
-            num_train_epochs=epochs,
-            learning_rate=1e-2,
-            lr_scheduler_type="cosine",
-            dataloader_drop_last=True,
-            max_grad_norm=0.0,
-            **USUAL,
+            str(out), per_device_train_batch_size=batch, num_train_epochs=epochs, learning_rate=1e-2,
+            lr_scheduler_type="cosine", dataloader_drop_last=True, max_grad_norm=0.0, **USUAL,
         )
         trainer = RAETrainer(model, arguments, train_dataset=rows)
         trainer.train()
@@ -118,9 +100,7 @@ class Tower(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.stem = nn.Linear(10, 16)
-        self.blocks = nn.ModuleList(
-            [nn.Sequential(nn.LayerNorm(16), nn.Linear(16, 16), nn.GELU()) for _ in range(2)]
-        )
+        self.blocks = nn.ModuleList([nn.Sequential(nn.LayerNorm(16), nn.Linear(16, 16), nn.GELU()) for _ in range(2)])
         self.head = nn.Linear(16, 3)
 
     def forward(self, x: Tensor, labels: Tensor | None = None) -> dict[str, Tensor]:
@@ -153,12 +133,7 @@ class GradualUnfreezing(TrainerCallback):
 @grid_case(
     "trainer_gradual_unfreezing",
     "Trainer",
-    (
-        "gradual unfreezing by callback",
-        "layer-wise decay of the rate",
-        "optimizers given",
-        "clipping of what is thawed",
-    ),
+    ("gradual unfreezing by callback", "layer-wise decay of the rate", "optimizers given", "clipping of what is thawed"),
 )
 def trainer_gradual_unfreezing() -> Loop:
     """ULMFiT's fine-tuning moved to a Trainer: a callback thaws a layer per epoch, rates fall by depth."""
@@ -173,10 +148,7 @@ def trainer_gradual_unfreezing() -> Loop:
 
     def optimizer_of(model: Tower) -> torch.optim.Optimizer:
         return torch.optim.AdamW(
-            [
-                {"params": list(layer.parameters()), "lr": 1e-2 / 2.6**depth}
-                for depth, layer in enumerate(layers(model))
-            ],
+            [{"params": list(layer.parameters()), "lr": 1e-2 / 2.6**depth} for depth, layer in enumerate(layers(model))],
             weight_decay=0.05,
         )
 
@@ -185,18 +157,10 @@ def trainer_gradual_unfreezing() -> Loop:
         optimizer = optimizer_of(model)
         scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / updates)
         arguments = TrainingArguments(
-            str(out),
-            per_device_train_batch_size=batch,
-            num_train_epochs=epochs,
-            max_grad_norm=0.3,
-            **USUAL,
+            str(out), per_device_train_batch_size=batch, num_train_epochs=epochs, max_grad_norm=0.3, **USUAL
         )
         trainer = tallystick.Trainer(
-            model,
-            arguments,
-            train_dataset=rows,
-            optimizers=(optimizer, scheduler),
-            callbacks=[GradualUnfreezing()],
+            model, arguments, train_dataset=rows, optimizers=(optimizer, scheduler), callbacks=[GradualUnfreezing()]
         )
         trainer.train()
         return trainer.run
@@ -264,16 +228,8 @@ class Remember(TrainerCallback):
 @grid_case(
     "trainer_decay_later_and_stop",
     "Trainer",
-    (
-        "callback changes weight_decay",
-        "callback stops training",
-        "callback only logs",
-        "class weights",
-        "sequential sampler",
-        "BatchNorm",
-        "dropout",
-        "last short batch",
-    ),
+    ("callback changes weight_decay", "callback stops training", "callback only logs", "class weights",
+     "sequential sampler", "BatchNorm", "dropout", "last short batch"),
 )
 def trainer_decay_later_and_stop() -> Loop:
     """A tabular Trainer: records in their order, class weights, callbacks for the decay and for the end."""
@@ -297,12 +253,8 @@ def trainer_decay_later_and_stop() -> Loop:
 
     def signed(out: Path) -> Any:
         arguments = TrainingArguments(
-            str(out),
-            per_device_train_batch_size=batch,
-            max_steps=40,
-            learning_rate=1e-2,
-            lr_scheduler_type="linear",
-            **USUAL,
+            str(out), per_device_train_batch_size=batch, max_steps=40, learning_rate=1e-2,
+            lr_scheduler_type="linear", **USUAL,
         )
         trainer = WeightedTrainer(
             model, arguments, train_dataset=rows, callbacks=[DecayLater(begin, end), Remember()]
@@ -333,6 +285,4 @@ def trainer_decay_later_and_stop() -> Loop:
             scheduler.step()
             yield optimizer
 
-    return Loop(
-        model, signed, plain, Order(False, len(rows), batch, math.ceil(end / 6), False), end
-    )
+    return Loop(model, signed, plain, Order(False, len(rows), batch, math.ceil(end / 6), False), end)

@@ -7,13 +7,12 @@ import math
 from pathlib import Path
 from typing import Any
 
+import tallystick
 import torch
 from grid.case import Loop, Order, grid_case
 from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import GPT2Config, GPT2LMHeadModel, TrainingArguments
-
-import tallystick
 
 USUAL: dict[str, Any] = {
     "report_to": "none",
@@ -31,10 +30,7 @@ def decayed(model: nn.Module, decay: float) -> list[dict[str, Any]]:
     norms = {id(p) for m in model.modules() if isinstance(m, nn.LayerNorm) for p in m.parameters()}
     free = {n for n, p in model.named_parameters() if id(p) in norms or n.endswith("bias")}
     return [
-        {
-            "params": [p for n, p in model.named_parameters() if n not in free],
-            "weight_decay": decay,
-        },
+        {"params": [p for n, p in model.named_parameters() if n not in free], "weight_decay": decay},
         {"params": [p for n, p in model.named_parameters() if n in free], "weight_decay": 0.0},
     ]
 
@@ -51,70 +47,35 @@ def linear_down(warmup: int, total: int):
 @grid_case(
     "trainer_gpt2_ragged_tail",
     "Trainer",
-    (
-        "weight tying",
-        "dropout",
-        "padding",
-        "num_items_in_batch",
-        "accumulation with a shorter last group",
-        "cosine",
-        "warm-up",
-        "no decay on biases and norms",
-        "clipping",
-    ),
+    ("weight tying", "dropout", "padding", "num_items_in_batch", "accumulation with a shorter last group",
+     "cosine", "warm-up", "no decay on biases and norms", "clipping"),
 )
 def trainer_gpt2_ragged_tail() -> Loop:
     """HF's run_clm on rows of unequal length; eleven loader batches by three leave a group of two."""
     batch, accumulate, epochs, warmup = 4, 3, 5, 3
     torch.manual_seed(20)
     model = GPT2LMHeadModel(
-        GPT2Config(
-            vocab_size=40,
-            n_positions=16,
-            n_embd=16,
-            n_layer=1,
-            n_head=2,
-            attn_pdrop=0.0,
-            bos_token_id=0,
-            eos_token_id=0,
-        )
+        GPT2Config(vocab_size=40, n_positions=16, n_embd=16, n_layer=1, n_head=2, attn_pdrop=0.0,
+                   bos_token_id=0, eos_token_id=0)
     )
     generator = torch.Generator().manual_seed(21)
     rows = []
     for i in range(44):
-        start, stride, length = (
-            1 + i % 13,
-            1 + i % 3,
-            int(torch.randint(5, 16, (), generator=generator)),
-        )
+        start, stride, length = 1 + i % 13, 1 + i % 3, int(torch.randint(5, 16, (), generator=generator))
         rows.append({"input_ids": [1 + (start + stride * k) % 39 for k in range(length)]})
     groups = math.ceil(len(rows) / batch / accumulate)
     updates = groups * epochs
 
     def collate(items: list[dict[str, list[int]]]) -> dict[str, Tensor]:
-        ids = nn.utils.rnn.pad_sequence(
-            [torch.tensor(r["input_ids"]) for r in items], batch_first=True
-        )
+        ids = nn.utils.rnn.pad_sequence([torch.tensor(r["input_ids"]) for r in items], batch_first=True)
         mask = (ids != 0).long()
-        return {
-            "input_ids": ids,
-            "attention_mask": mask,
-            "labels": ids.masked_fill(mask == 0, -100),
-        }
+        return {"input_ids": ids, "attention_mask": mask, "labels": ids.masked_fill(mask == 0, -100)}
 
     def signed(out: Path) -> Any:
         arguments = TrainingArguments(
-            str(out),
-            per_device_train_batch_size=batch,
-            gradient_accumulation_steps=accumulate,
-            num_train_epochs=epochs,
-            learning_rate=6e-3,
-            lr_scheduler_type="cosine",
-            warmup_steps=warmup,
-            weight_decay=0.1,
-            adam_beta2=0.95,
-            max_grad_norm=0.5,
-            **USUAL,
+            str(out), per_device_train_batch_size=batch, gradient_accumulation_steps=accumulate,
+            num_train_epochs=epochs, learning_rate=6e-3, lr_scheduler_type="cosine", warmup_steps=warmup,
+            weight_decay=0.1, adam_beta2=0.95, max_grad_norm=0.5, **USUAL,
         )
         trainer = tallystick.Trainer(model, arguments, train_dataset=rows, data_collator=collate)
         trainer.train()
@@ -137,14 +98,9 @@ def trainer_gpt2_ragged_tail() -> Loop:
                 items = sum(int((b["labels"][:, 1:] != -100).sum()) for b in group)
                 optimizer.zero_grad()
                 for b in group:
-                    logits = model(
-                        input_ids=b["input_ids"], attention_mask=b["attention_mask"]
-                    ).logits
+                    logits = model(input_ids=b["input_ids"], attention_mask=b["attention_mask"]).logits
                     total = F.cross_entropy(
-                        logits[:, :-1].flatten(0, 1),
-                        b["labels"][:, 1:].flatten(),
-                        ignore_index=-100,
-                        reduction="sum",
+                        logits[:, :-1].flatten(0, 1), b["labels"][:, 1:].flatten(), ignore_index=-100, reduction="sum"
                     )
                     (total / items).backward()
                 nn.utils.clip_grad_norm_(model.parameters(), 0.5)
@@ -175,9 +131,7 @@ class Bag(nn.Module):
         return {"loss": F.cross_entropy(logits, labels), "logits": logits}
 
 
-def sentences(
-    count: int, words: int, length: int, classes: int, seed: int
-) -> list[dict[str, Tensor]]:
+def sentences(count: int, words: int, length: int, classes: int, seed: int) -> list[dict[str, Tensor]]:
     generator = torch.Generator().manual_seed(seed)
     ids = torch.randint(1, words, (count, length), generator=generator)
     ends = torch.randint(length // 2, length + 1, (count, 1), generator=generator)
@@ -189,16 +143,8 @@ def sentences(
 @grid_case(
     "trainer_distil_temperature",
     "Trainer",
-    (
-        "compute_loss",
-        "teacher outside of the model",
-        "temperature by state.epoch",
-        "accumulation by mean",
-        "label smoothing",
-        "weight decay",
-        "linear schedule",
-        "dropout",
-    ),
+    ("compute_loss", "teacher outside of the model", "temperature by state.epoch", "accumulation by mean",
+     "label smoothing", "weight decay", "linear schedule", "dropout"),
 )
 def trainer_distil_temperature() -> Loop:
     """HF's distillation guide (DistillationTrainer), with a temperature that falls by state.epoch."""
@@ -220,32 +166,20 @@ def trainer_distil_temperature() -> Loop:
             with torch.no_grad():
                 wanted = self.teacher(input_ids=inputs["input_ids"])["logits"]
             temperature = max(1.0, 4.0 - self.state.epoch)
-            soft = (
-                F.kl_div(
-                    F.log_softmax(outputs["logits"] / temperature, -1),
-                    F.softmax(wanted / temperature, -1),
-                    reduction="batchmean",
-                )
-                * temperature**2
-            )
+            soft = F.kl_div(
+                F.log_softmax(outputs["logits"] / temperature, -1), F.softmax(wanted / temperature, -1),
+                reduction="batchmean",
+            ) * temperature**2
             hard = F.cross_entropy(outputs["logits"], inputs["labels"], label_smoothing=0.1)
             loss = self.alpha * hard + (1 - self.alpha) * soft
             return (loss, outputs) if return_outputs else loss
 
     def signed(out: Path) -> Any:
         arguments = TrainingArguments(
-            str(out),
-            per_device_train_batch_size=batch,
-            gradient_accumulation_steps=accumulate,
-            num_train_epochs=epochs,
-            learning_rate=1e-2,
-            weight_decay=0.01,
-            warmup_steps=2,
-            **USUAL,
+            str(out), per_device_train_batch_size=batch, gradient_accumulation_steps=accumulate,
+            num_train_epochs=epochs, learning_rate=1e-2, weight_decay=0.01, warmup_steps=2, **USUAL,
         )
-        trainer = DistillationTrainer(
-            model, arguments, train_dataset=rows, teacher=teacher, alpha=0.3
-        )
+        trainer = DistillationTrainer(model, arguments, train_dataset=rows, teacher=teacher, alpha=0.3)
         trainer.train()
         return trainer.run
 
@@ -263,14 +197,9 @@ def trainer_distil_temperature() -> Loop:
                 logits = model(input_ids=b["input_ids"])["logits"]
                 with torch.no_grad():
                     wanted = guide(input_ids=b["input_ids"])["logits"]
-                soft = (
-                    F.kl_div(
-                        F.log_softmax(logits / temperature, -1),
-                        F.softmax(wanted / temperature, -1),
-                        reduction="batchmean",
-                    )
-                    * temperature**2
-                )
+                soft = F.kl_div(
+                    F.log_softmax(logits / temperature, -1), F.softmax(wanted / temperature, -1), reduction="batchmean"
+                ) * temperature**2
                 hard = F.cross_entropy(logits, b["labels"], label_smoothing=0.1)
                 ((0.3 * hard + 0.7 * soft) / accumulate).backward()
             nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -280,6 +209,7 @@ def trainer_distil_temperature() -> Loop:
             yield optimizer
 
     return Loop(model, signed, plain, Order(True, len(rows), batch, epochs, False), updates)
+
 
 
 class FGM:
@@ -306,14 +236,8 @@ class FGM:
 @grid_case(
     "trainer_fgm_training_step",
     "Trainer",
-    (
-        "training_step overridden",
-        "second backward in a step",
-        "condition on state.global_step",
-        "clipping",
-        "constant_with_warmup",
-        "last short batch",
-    ),
+    ("training_step overridden", "second backward in a step", "condition on state.global_step", "clipping",
+     "constant_with_warmup", "last short batch"),
 )
 def trainer_fgm_training_step() -> Loop:
     """A text competition's Trainer: after eight steps, each step adds an adversarial backward (FGM)."""
@@ -338,13 +262,8 @@ def trainer_fgm_training_step() -> Loop:
 
     def signed(out: Path) -> Any:
         arguments = TrainingArguments(
-            str(out),
-            per_device_train_batch_size=batch,
-            num_train_epochs=epochs,
-            learning_rate=8e-3,
-            lr_scheduler_type="constant_with_warmup",
-            warmup_steps=4,
-            **USUAL,
+            str(out), per_device_train_batch_size=batch, num_train_epochs=epochs, learning_rate=8e-3,
+            lr_scheduler_type="constant_with_warmup", warmup_steps=4, **USUAL,
         )
         trainer = AdversarialTrainer(model, arguments, train_dataset=rows)
         trainer.train()

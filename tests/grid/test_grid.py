@@ -23,9 +23,7 @@ def test_every_case_has_an_outcome() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(OUTCOMES))
-def test_a_loop_trains_as_written_or_is_refused_by_name(
-    name: str, tmp_path: Path
-) -> None:
+def test_a_loop_trains_as_written_or_is_refused_by_name(name: str, tmp_path: Path) -> None:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
