@@ -3,8 +3,9 @@ job, to a signed run, and back into the module."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,7 @@ from tallystick.program.update import Clip
 from tallystick.program.validation import StopRule
 from tallystick.run.execute.listener import Listener
 from tallystick.run.show.summary import RunSummary
-from tallystick.trainer.groups import prepared_group
+from tallystick.trainer.groups import BATCH, prepared_group
 from tallystick.trainer.settings import Settings
 from tallystick.trainer.weights import load_weights
 
@@ -195,14 +196,27 @@ class Course:
         except UsageError as error:
             if held is not None:
                 raise  # a pass calls the loss too, between the steps
-            found = walked_by_step(
-                prepared, self.numbers, form_of=self._form_of, most=most, instead_of=error
-            )
-            note(
-                f"The loss keeps state of Python between its calls: all {self.steps} steps were "
-                "traced one by one, and the job has what each of them computes."
-            )
-            return found
+            return self._one_by_one(kinds, most, error)
+
+    def _one_by_one(self, kinds: int, most: int, error: UsageError) -> StepPrograms:
+        """The programs where no text of one batch is that of all: each batch of an update by
+        itself, and each step by itself if need be. Raises `error`, or what a later step says."""
+        numbers, sizes = self.numbers, self._sizes()
+        apart = self.micro_batches > 1
+        prepared = [self._prepared(size, kind, apart) for kind in range(kinds) for size in sizes]
+        if apart:
+            readable = {name: why for name, why in numbers.refused.items() if name != BATCH}
+            numbers = replace(numbers, refused=readable)
+            with contextlib.suppress(UsageError):
+                return captured_by_step(prepared, numbers, form_of=self._form_of, most=most)
+        found = walked_by_step(
+            prepared, numbers, form_of=self._form_of, most=most, instead_of=error
+        )
+        note(
+            f"The loss keeps state of Python between its calls: all {self.steps} steps were "
+            "traced one by one, and the job has what each of them computes."
+        )
+        return found
 
     def _schedules(self) -> Any:
         if self.settings is None:
@@ -225,15 +239,17 @@ class Course:
         short = captured(left) if left else None
         return Held(held.records, captured(held.batch_size), held.every, held.rule, short)
 
-    def _prepared(self, size: int, kind: int) -> Preparation:
-        """The step over `size` records, in a setting."""
+    def _prepared(self, size: int, kind: int, apart: bool = False) -> Preparation:
+        """The step over `size` records, in a setting; `apart` as of `prepared_group`."""
         if self.settings is None:
-            return self._group(size, self.optimizer, self.clip_norm)
+            return self._group(size, self.optimizer, self.clip_norm, apart)
         with self.settings.applied(self.module, kind):
             optimizer = self.settings.described(self.module, self.optimizer, kind)
-            return self._group(size, optimizer, self.settings.kinds[kind].clip_norm)
+            return self._group(size, optimizer, self.settings.kinds[kind].clip_norm, apart)
 
-    def _group(self, size: int, optimizer: Any, clip_norm: float | None) -> Preparation:
+    def _group(
+        self, size: int, optimizer: Any, clip_norm: float | None, apart: bool
+    ) -> Preparation:
         return prepared_group(
             self.module,
             self.loss,
@@ -243,6 +259,7 @@ class Course:
             micro_batches=self.micro_batches,
             loss_over=self.loss_over,
             shrinks=self.shrinks,
+            apart=apart,
             clip=Clip(clip_norm, self.clip_value),
             contract=self.contract,
         )
