@@ -151,8 +151,8 @@ def reads(self: Any) -> None:
     ("act", "words"),
     [
         (clamps, "The hook computes with tensors"),
-        (remembers, "It changes the attribute scale"),
-        (evaluates, "It changes the attribute body.training"),
+        (remembers, "It changes the attribute module.scale"),
+        (evaluates, "It changes the attribute module.body.training"),
         (stops, "It changes its trainer's should_stop"),
         (reads, "The hook computes with tensors"),
     ],
@@ -162,6 +162,23 @@ def test_other_changes_are_refused_by_name(act: Any, words: str, tmp_path: Path)
     with pytest.raises(UsageError, match=rf"Meddles\.on_train_epoch_start does .*({words})"):
         fit(kind(), tmp_path)
     assert not (tmp_path / "job").exists()
+
+
+@pytest.mark.parametrize("attribute", ["scale", "kept", "body"])
+def test_a_hook_of_each_batch_changes_no_attribute(attribute: str, tmp_path: Path) -> None:
+    def act(self: Any, batch: Any, batch_idx: int) -> None:
+        if self.global_step == 7:
+            {
+                "scale": lambda: setattr(self, "scale", 2.0),
+                "kept": lambda: self.kept.append(1),
+                "body": lambda: self.body.eval(),
+            }[attribute]()
+        elif attribute == "body":
+            self.body.train()  # back again
+
+    kind = type("Meddles", (Net,), {"on_train_batch_start": act})
+    with pytest.raises(UsageError, match=rf"step 7 .*the attribute module\.{attribute}"):
+        fit(kind(), tmp_path)
 
 
 def test_a_hook_that_ends_an_epoch_is_refused(tmp_path: Path) -> None:

@@ -28,11 +28,13 @@ from tallystick.trainer.settings import (
     rates_of,
     without_values,
 )
-from tallystick.trainer.silence import effect, put_back, rehearsing
+from tallystick.trainer.silence import effect, identities, put_back, rehearsing
 from tallystick.trainer.watching import Watch, changed, is_carried
 
 # Those before the first epoch were never called, and mostly report: one that fails is left out.
 ONCE = ("on_fit_start", "on_train_start")
+_OFTEN = "on_train_batch_start"
+_TORCHS_OWN = frozenset(vars(nn.Module()))
 REHEARSED = (*ONCE, "on_train_epoch_start", "on_train_batch_start", "on_train_epoch_end")
 
 
@@ -77,6 +79,16 @@ class _Rehearsal:
     changes: bool = False
 
     def run(self) -> None:
+        """All hooks of all steps. Raises HookError."""
+        python = PythonState(self.module)
+        before = python.look()
+        self._steps()
+        moved = [n for n in changed(before, python.look()) if not _is_trainer(n)]
+        if moved and _OFTEN in self.hooks:
+            what = f"It changes the attribute {moved[0]}."
+            raise HookError(self._who(_OFTEN), _OFTEN, self.epochs.steps - 1, what)
+
+    def _steps(self) -> None:
         e = self.epochs
         for name in ONCE:
             self._call(name, self._at(0, 0))
@@ -106,6 +118,16 @@ class _Rehearsal:
             if self.scheduler is not None and self.scheduler_every == "epoch":
                 self.scheduler.step()
 
+    def _attributes(self) -> dict[str, Any]:
+        """Those of the modules, for a hook of each batch: what lies deeper is looked at once."""
+        found: dict[str, Any] = {}
+        for path, child in self.module.named_modules():
+            for key, value in vars(child).items():
+                if key == "training" or key not in _TORCHS_OWN:
+                    kept = identities(value) if type(value) in (list, dict, set) else None
+                    found[f"module.{path}.{key}".replace("..", ".")] = id(value), kept
+        return found
+
     def _at(self, step: int, batch: int) -> At:
         e = self.epochs
         last = min(step, e.steps - 1) if batch == 0 and step == e.steps else step
@@ -117,11 +139,12 @@ class _Rehearsal:
     def _call(self, name: str, at: At, *given: Any) -> None:
         if name not in self.hooks:
             return
-        watch, python = Watch(self.module, self.optimizer, {}), PythonState(self.module)
+        watch = Watch(self.module, self.optimizer, {})
+        held = self._attributes if name == _OFTEN else PythonState(self.module).look
         hook = getattr(self.module, name)
         arguments = given[: len(inspect.signature(hook).parameters)]
         with self.attached(self.module, at, self.optimizer) as trainer:
-            before, attributes, asked = watch.look(), python.look(), dict(vars(trainer))
+            before, attributes, asked = watch.look(), held(), dict(vars(trainer))
             try:
                 with _NoTensors():  # type: ignore[no-untyped-call]
                     returned = hook(*arguments)
@@ -133,7 +156,7 @@ class _Rehearsal:
                 why = "It leaves out an epoch." if returned == -1 else effect() or ""
             names = changed(before, watch.look())
             others = [n for n in names if not is_carried(n)]
-            moved = [n for n in changed(attributes, python.look()) if not _is_trainer(n)]
+            moved = [n for n in changed(attributes, held()) if not _is_trainer(n)]
             others += [f"the attribute {n}" for n in moved]
             others += [f"its trainer's {n}" for n in changed(asked, vars(trainer))]
         if others and not why:
@@ -145,7 +168,7 @@ class _Rehearsal:
 
 def _is_trainer(attribute: str) -> bool:
     """The stand-in, which holds the optimizer, and is looked at by itself."""
-    return attribute.rpartition(".")[2] in ("trainer", "_trainer")
+    return not {"trainer", "_trainer"}.isdisjoint(attribute.split("."))
 
 
 class HookError(UsageError):

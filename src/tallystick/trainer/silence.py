@@ -87,7 +87,7 @@ def put_back(roots: Mapping[str, Any]) -> Iterator[None]:
         yield
     finally:
         for value, content in inside:
-            if _identities(value) == _identities(content):
+            if identities(value) == identities(content):
                 continue
             value.clear()
             value.extend(content) if isinstance(value, (list, deque)) else value.update(content)
@@ -105,7 +105,7 @@ def _has(place: Place, value: Any) -> bool:
         return False
 
 
-def _identities(value: Any) -> Any:
+def identities(value: Any) -> Any:
     """What tells whether a container has the same things."""
     if isinstance(value, dict):
         return [(id(key), id(item)) for key, item in value.items()]
