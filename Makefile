@@ -41,7 +41,7 @@ $(VENV)/.deps: constraints.txt pyproject.toml
 	$(PIP) install -q -c constraints.txt torch xxhash numpy cryptography click rich safetensors \
 	  pytest pytest-xdist hypothesis mpmath zstandard starlette uvicorn httpx2 trustme obstore cuda-bindings nvidia-cuda-nvrtc
 	@echo "installing the libraries whose models and data sets the tests take ..."
-	$(PIP) install -q -c constraints.txt transformers peft onnx pyarrow pillow tokenizers datasets
+	$(PIP) install -q -c constraints.txt transformers peft lightning onnx pyarrow pillow tokenizers datasets
 	@touch $@
 
 $(VENV)/.ready: $(VENV)/.deps $(NATIVE)

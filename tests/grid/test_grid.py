@@ -8,10 +8,6 @@ from pathlib import Path
 import pytest
 import torch
 
-pytest.importorskip("transformers", reason="transformers is not installed (extra `hf`)")
-pytest.importorskip("accelerate", reason="accelerate is not installed (extra `hf`)")
-pytest.importorskip("lightning", reason="lightning is not installed (extra `lightning`)")
-
 from grid.case import cases
 from grid.measure import measured
 
@@ -19,11 +15,13 @@ OUTCOMES: dict[str, str] = json.loads((Path(__file__).parent / "outcomes.json").
 
 
 def test_every_case_has_an_outcome() -> None:
-    assert sorted(OUTCOMES) == sorted(cases())
+    assert set(cases()) <= set(OUTCOMES)
 
 
 @pytest.mark.parametrize("name", sorted(OUTCOMES))
 def test_a_loop_trains_as_written_or_is_refused_by_name(name: str, tmp_path: Path) -> None:
+    if name not in cases():
+        pytest.skip("a library of this loop is not installed")
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
