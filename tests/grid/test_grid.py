@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 import torch
-
 from grid.case import cases
 from grid.measure import measured
 
