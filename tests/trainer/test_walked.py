@@ -17,6 +17,7 @@ from torch.nn import functional as F
 
 import tallystick
 from tallystick.errors import UsageError
+from tallystick.job.job_file import load_job
 
 RECORDS, BATCH, STEPS = 24, 4, 18
 Made = Callable[[], Callable[[nn.Module, Any], Tensor]]
@@ -100,6 +101,47 @@ def loop_of(make: Made, accumulate: int = 1) -> Loop:
     order = Order(True, RECORDS, BATCH, 3, False)
     form = [torch.zeros(BATCH, 5), torch.zeros(BATCH, dtype=torch.int64)]
     return Loop(net(), signed, plain, order, STEPS // accumulate, lambda: [form])
+
+
+def set_once() -> Any:
+    held = {"alpha": 1.0}
+
+    def loss(module: nn.Module, batch: Any, at: Any = None) -> Tensor:
+        if at is not None and at.epoch == 1 and at.batch == 0:
+            held["alpha"] = 0.25
+        return held["alpha"] * F.cross_entropy(module(batch[0]), batch[1])
+
+    return loss
+
+
+def test_what_one_step_sets_holds_in_those_after_it(tmp_path: Path) -> None:
+    """Each path alone would have the flag in its own step only."""
+    module = net()
+    run = tallystick.fit(
+        module, set_once(), rows(), torch.optim.SGD(module.parameters(), lr=0.1),
+        batch_size=BATCH, epochs=3, out=tmp_path, progress=False,
+    )  # fmt: skip
+    job = load_job(tmp_path / "job")
+    tables = [t for name, t in job.scalars.items() if name.startswith("at.")]
+    per_epoch = RECORDS // BATCH
+    assert tables == [[1.0] * per_epoch + [0.25] * (STEPS - per_epoch)]
+    assert run.steps == STEPS
+
+
+def test_a_loss_that_writes_into_the_optimizer_is_refused(tmp_path: Path) -> None:
+    module = net()
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
+
+    def loss(module: nn.Module, batch: Any, at: Any) -> Tensor:
+        if at.epoch == 1:
+            optimizer.param_groups[0]["lr"] = 0.01
+        return F.cross_entropy(module(batch[0]), batch[1])
+
+    with pytest.raises(UsageError, match="changes the groups of the optimizer"):
+        tallystick.fit(
+            module, loss, rows(), optimizer, batch_size=BATCH, epochs=3, out=tmp_path,
+            progress=False,
+        )  # fmt: skip
 
 
 @pytest.mark.parametrize("make", [annealed, every_fifth, generator_of_ones_own, rising_decay])

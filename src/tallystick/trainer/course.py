@@ -3,7 +3,6 @@ job, to a signed run, and back into the module."""
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -12,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.optim import Optimizer
 
 from tallystick.api import PathLike, PrivateKey, train
 from tallystick.cli.output import note
@@ -39,7 +39,7 @@ from tallystick.program.validation import StopRule
 from tallystick.run.execute.listener import Listener
 from tallystick.run.show.summary import RunSummary
 from tallystick.trainer.groups import BATCH, prepared_group
-from tallystick.trainer.settings import Settings
+from tallystick.trainer.settings import Settings, options_of, rates_of
 from tallystick.trainer.weights import load_weights
 
 JOB, RUN = "job", "run"
@@ -176,7 +176,18 @@ class Course:
 
     @cached_property
     def programs(self) -> StepPrograms:
-        """The programs of the training steps. Raises the errors of `capture`."""
+        """The programs of the training steps. Raises the errors of `capture`, and UsageError for a
+        loss that writes into the optimizer: its groups are no result of a step."""
+        before = _groups_of(self.optimizer)
+        found = self._programs()
+        if _groups_of(self.optimizer) != before:
+            raise UsageError(
+                "The loss changes the groups of the optimizer while it runs.",
+                "Give a scheduler, or change them in a callback.",
+            )
+        return found
+
+    def _programs(self) -> StepPrograms:
         held = self.validation
         passes = 0 if held is None else 3 if held.count % held.batch_size else 2
         forms, most = set(map(self._form_of, range(self.steps))), MOST_PROGRAMS - passes
@@ -207,8 +218,12 @@ class Course:
         if apart:
             readable = {name: why for name, why in numbers.refused.items() if name != BATCH}
             numbers = replace(numbers, refused=readable)
-            with contextlib.suppress(UsageError):
+            try:
                 return captured_by_step(prepared, numbers, form_of=self._form_of, most=most)
+            except UnsupportedOperatorError:
+                raise
+            except UsageError:
+                pass  # what Python keeps decides, too
         found = walked_by_step(
             prepared, numbers, form_of=self._form_of, most=most, instead_of=error
         )
@@ -263,6 +278,13 @@ class Course:
             clip=Clip(clip_norm, self.clip_value),
             contract=self.contract,
         )
+
+
+def _groups_of(optimizer: Any) -> Any:
+    """The options and rates of a torch optimizer's groups; None for another one."""
+    if not isinstance(optimizer, Optimizer):
+        return None
+    return options_of(optimizer), rates_of(optimizer)
 
 
 def _example(records: Mapping[str, Array], size: int) -> dict[str, Any]:

@@ -13,16 +13,22 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tallystick.errors import UsageError
+from tallystick.program.capture.earlier import Earlier
 from tallystick.program.capture.functions_followed import Functions
 from tallystick.program.capture.known import At, Failed, Names, Steps
 from tallystick.program.capture.merged import Shape, Source, are_whole, shape_of, with_names
+from tallystick.program.capture.plain import uncompiled
+from tallystick.program.capture.python_state import PythonState
+from tallystick.program.capture.quiet import quiet
 from tallystick.program.capture.recorded import Expression, Use
-from tallystick.program.capture.trace import Request, Trace
+from tallystick.program.capture.same_program import difference
+from tallystick.program.capture.trace import Request, Trace, trace
 from tallystick.program.tables import Derived, Told
 
 if TYPE_CHECKING:
     from tallystick.program.capture.api import CapturedStep, Preparation
 
+_CROSSED = 16  # paths that are traced again after each other
 MOST_PATHS = 256  # each is a trace
 _MOST_WHOLE = 1 << 24  # integers go through binary32
 
@@ -114,6 +120,40 @@ class Exploration:
             left = [step for step in left if step not in taken]
             if len(self.groups) > self.most or (left and len(paths) == MOST_PATHS):
                 raise self._too_many(paths)
+
+    def crossed(self) -> None:
+        """Raises UsageError where a path is another one after what a call of another path has left:
+        each was traced from the state before the training (PROGRAM 5.21 h)."""
+        paths = [path for group in self.groups for path in group.paths]
+        setting = [path for path in paths if path.traced.sets]
+        if len(paths) < 2 or not setting:
+            return
+        for one in setting[:_CROSSED]:
+            form = self.forms[one.form]
+            state, earlier = PythonState(form.module, form.loss), Earlier()
+            try:
+                with uncompiled(form.module), quiet():
+                    trace(one.request, form.collect, earlier=earlier)
+                    for other in paths[:_CROSSED]:
+                        self._same_after(one, other, earlier)
+            finally:
+                state.restore()
+                state.release()
+                one.request.outside.outside.put_back()
+
+    def _same_after(self, one: StepPath, other: StepPath, earlier: Earlier) -> None:
+        again = trace(other.request, self.forms[other.form].collect, other.traced, earlier)
+        if again is other.traced or (
+            difference(other.traced, again) is None
+            and shape_of(again).sources == other.shape.sources
+        ):
+            return
+        raise UsageError(
+            f"What the loss keeps in step {one.step} ({', '.join(one.traced.sets[:3])}) makes step "
+            f"{other.step} another one.",
+            "Keep it in a buffer (register_buffer) that tensor operators change, or decide by the "
+            "number of the step alone.",
+        )
 
     def _traced(self, step: int) -> StepPath:
         form = self.form_of(step)
@@ -299,4 +339,5 @@ def captured_by_step(
     """
     exploration = Exploration(forms, form_of, steps, most)
     exploration.explore()
+    exploration.crossed()
     return exploration.programs()

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, fx
 
 from tallystick.errors import UsageError
+from tallystick.program.capture import custom_ops  # noqa: F401 (it registers the operators)
 from tallystick.program.capture.recorder import Recorder
 from tallystick.program.capture.source import here
 

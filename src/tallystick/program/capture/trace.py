@@ -71,6 +71,8 @@ class Trace:
     updates: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
     # The parameters that the forward pass changes in place, without groups.
     changed: frozenset[str] = frozenset()
+    # What Python keeps that the first call has changed, by name, where a second one left it alone.
+    sets: tuple[str, ...] = ()
     # What was not followed while the trace was compared with others (PROGRAM 5.19).
     notes: list[str] = field(default_factory=list, repr=False, compare=False)
     # The run itself, with its mutation, which a second one is compared with.

@@ -88,6 +88,11 @@ class Walk(Exploration):
         self.calls = 0
         form = self.forms[0]
         state = PythonState(form.module, form.loss)
+        if left := state.reached().left:
+            raise UsageError(
+                f"The loss reaches more state of Python than can be looked at, such as {left[0]}.",
+                "Keep what the loss reads nearer to it.",
+            )
         outside = Outside.of(form.module, form.loss)
         told: list[Any] = []
         try:
