@@ -133,10 +133,10 @@ def test_accumulated_updates_have_one_step_and_several_batches(tmp_path: Path) -
         out = tmp_path / loss.__name__
         run = signed(loss, out)
         assert tallystick.audit(out / "run", progress=False).accepted
-        check(run, loss, updates)
+        check(run, loss, updates, per_epoch)
 
 
-def check(run: Any, loss: Loss, updates: int) -> None:
+def check(run: Any, loss: Loss, updates: int, batches: int) -> None:
     """The losses are those of plain torch from the committed states."""
     for t, step in enumerate(committed(run)):
         plain = Net().double().train()
@@ -147,7 +147,7 @@ def check(run: Any, loss: Loss, updates: int) -> None:
             loss(
                 plain,
                 [x[i : i + BATCH].double(), y[i : i + BATCH]],
-                SimpleNamespace(step=t, batch=2 * (t % updates) + i // BATCH),
+                SimpleNamespace(step=t, batch=2 * (t % updates) + i // BATCH, batches=batches),
             )
             for i in range(0, len(x), BATCH)
         ]
