@@ -86,7 +86,8 @@ def test_errors_as_json(ts: Run) -> None:
     ("name", "old", "new", "code"),
     [
         ("job.json", b"tallystick-job/1", b"tallystick-job/2", 1),  # its own digest is another
-        ("job.json", b"tallystick-job/1", b"tallystick-job/3", 2),
+        ("job.json", b"tallystick-job/1", b"tallystick-job/3", 1),
+        ("job.json", b"tallystick-job/1", b"tallystick-job/9", 2),
         ("job.json", b"ordered/1-draft.1", b"ordered/1-draft.9", 1),
         ("job.json", b'"steps":12', b'"steps":13', 1),
         ("program.txt", b"ordered/1-draft.1", b"ordered/1-draft.9", 1),

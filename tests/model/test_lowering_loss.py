@@ -39,7 +39,10 @@ def with_constants(
     def run(*operands: Tensor) -> Any:
         count = len(operands) - len(CONSTANTS)
         K.update(zip(CONSTANTS, operands[count:], strict=True))
-        return function(*operands[:count])
+        try:
+            return function(*operands[:count])
+        finally:
+            K.clear()  # a tensor that stays there would be state of the next call
 
     return Case(run, trained, (*fixed, *CONSTANTS.values()), **more)
 
