@@ -236,6 +236,7 @@ class Exploration:
 
     def _following(self, answers: Answers) -> Following:
         following = Following(answers, lambda: 0, self.rewriting)
+        following.still = frozenset({"Python's random"}) - self.moving
         for place, value in self.state.reached().places:
             if place.name not in self.moving:
                 continue

@@ -76,6 +76,8 @@ class Calls(Marks):
         self.count = count
         self.rewriting = rewriting
         self.touched: set[str] = set()
+        # Generators whose state each call leaves as the one before did: their draws are the same.
+        self.still: frozenset[str] = frozenset()
         self.raised: list[Exception] = []
         # What methods have returned from which Python takes no recorded value.
         self.given_up: list[Expression] = []
@@ -161,6 +163,8 @@ class Calls(Marks):
         if function in (getattr, setattr, hasattr, delattr):
             return self._attribute_call(name, *arguments)
         source = changing(function)
+        if source in self.still:
+            source = None
         if source is not None:
             self.touched.add(source)
             chosen = self.mix((chosen, Expression.source(source)))
