@@ -153,7 +153,9 @@ def test_a_merged_job_keeps_a_follower_at_distance_zero_with_fewer_entries(
 def job_of_batches(job: Job) -> Job:
     """The job under a contract whose engine needs no log: Steps asks it for batches alone."""
     contract = find_contract("ordered/1").text
-    return replace(job, commitment=replace(job.commitment, contract=contract))
+    made = replace(job, commitment=replace(job.commitment, contract=contract))
+    vars(made)["texts"] = tuple(replace(text, contract=contract) for text in job.texts)
+    return made
 
 
 def test_numbers_that_no_identifier_holds_become_smaller_ones() -> None:
