@@ -104,7 +104,7 @@ _COUNTS = ("global_step", "current_epoch")
 
 
 class _NoTrainerError(UsageError, AttributeError):
-    """For what the stand-in has not: who only looks whether it is there gets his answer."""
+    """An attribute that the stand-in lacks; `hasattr` answers False for it."""
 
 
 class _AsTrainer:

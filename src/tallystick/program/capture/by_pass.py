@@ -37,5 +37,5 @@ def _refused(place: str) -> UsageError:
     return UsageError(
         f"The validation loss uses the number of the step{place}, and is another one in each pass: "
         "a pass of validation is no step of the training, and has no table.",
-        "Ask module.training first, or give a validation loss without it.",
+        "Use the number only where module.training is true, or give a validation loss without it.",
     )

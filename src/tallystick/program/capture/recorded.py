@@ -23,7 +23,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from tallystick.errors import UsageError
 from tallystick.program.capture.source import here
 
 Number = bool | int | float
@@ -467,11 +466,3 @@ def following(function: Callable[..., Any]) -> Callable[..., Any]:
         return computed(function, *arguments)
 
     return followed
-
-
-def not_a_tensor(use: Use, what: str) -> UsageError:
-    """For a recorded number where a program has no place for a number of the step."""
-    return UsageError(
-        f"{what} takes a number that changes from step to step{use.place}.",
-        "Multiply, add or compare with it instead, or make it a constant.",
-    )

@@ -26,14 +26,13 @@ from tallystick.program.capture.outside import Outside
 from tallystick.program.capture.plain import uncompiled
 from tallystick.program.capture.python_state import Kept, PythonState
 from tallystick.program.capture.quiet import quiet
-from tallystick.program.capture.same_program import difference
 from tallystick.program.capture.settled_outside import settled_outside
 from tallystick.program.capture.trace import Request, Trace, trace
 
-MOST_CALLS = 1 << 16
+MOST_STEPS = 1 << 16
 MOST_SECONDS = 600.0
 _ROUNDS = 8
-_MEASURED = 32  # calls after which the time of all is known
+_MEASURED = 32  # steps after which the time of all is known
 
 
 class _AgainError(Exception):
@@ -51,41 +50,41 @@ class Walk(Exploration):
         self._carried: list[KeptTensor] = []
         self._changed: frozenset[str] = frozenset()
         self._began = 0.0
-        self.calls = 0  # traced in this walk
+        self.traced = 0  # steps traced in this walk
 
     def explore(self) -> None:
         """Raises UsageError where steps differ at a second walk, and for too many or slow ones."""
-        calls = sum(self._parts(step) for step in range(self.steps.count))
-        if calls > MOST_CALLS:
-            raise UsageError(f"{calls} calls of the loss are too many to trace.", "Take fewer.")
+        steps = self.steps.count
+        if steps > MOST_STEPS:
+            raise UsageError(
+                f"{steps} steps are too many to trace one by one.", "Train for fewer steps."
+            )
         self._began = time.monotonic()
-        first = self._settled(calls)
-        if self._settled(calls) != first:
+        first = self._settled()
+        if self._settled() != first:
             raise UsageError(
                 "The loss computes something else when all its calls are made a second time: it "
                 "takes something from a clock, a file or another thread.",
                 "Pass the value in the batch, or make it a constant.",
             )
 
-    def _parts(self, step: int) -> int:
-        micro = self.forms[self.form_of(step)].micro
-        return 1 if micro is None else int(micro.parts)
-
-    def _settled(self, calls: int) -> list[Any]:
+    def _settled(self) -> list[Any]:
         for _ in range(_ROUNDS):
             try:
-                return self._walked(calls)
+                return self._walked()
             except _AgainError:
                 continue
             except ParametersChangedError as error:
                 self._changed |= error.names
-        raise UsageError("The loss changes other tensors in each step.", "Keep fewer of them.")
+        raise UsageError(
+            "The loss changes other tensors in each step.", "Change the same tensors in each step."
+        )
 
-    def _walked(self, calls: int) -> list[Any]:
+    def _walked(self) -> list[Any]:
         """What each step is, comparable; `path_of` and the groups are made anew."""
         self.groups, self.group_of_path, self.states = [], {}, {}
         self.path_of = [None] * self.steps.count
-        self.calls = 0
+        self.traced = 0
         form = self.forms[0]
         state = PythonState(form.module, form.loss)
         if left := state.reached().left:
@@ -97,14 +96,14 @@ class Walk(Exploration):
         told: list[Any] = []
         try:
             with uncompiled(form.module), quiet():
-                self._walk(state, outside, told, calls)
+                self._walk(state, outside, told)
         finally:
             state.restore()
             state.release()
             outside.put_back()
         return told
 
-    def _walk(self, state: PythonState, outside: Outside, told: list[Any], calls: int) -> None:
+    def _walk(self, state: PythonState, outside: Outside, told: list[Any]) -> None:
         earlier = Earlier()
         known: dict[int, Trace] = {}  # the last trace by form
         paths: dict[int, StepPath] = {}  # by the identity of the trace, which the path keeps
@@ -113,24 +112,14 @@ class Walk(Exploration):
             number = self.form_of(step)
             kept = state.keep()
             asked = self._request(number, step, carried)
-            traced: Trace | None = None
-            for _ in range(self._parts(step)):
-                before = known.get(number)
-                if carried is None:
-                    carried, found = self._first(asked, outside, state, earlier)
-                    asked = carried
-                else:
-                    found = trace(asked, self.forms[number].collect, before, earlier)
-                    self._check_kept(asked, outside)
-                known[number] = found
-                self._count(calls)
-                if traced and traced is not found and difference(traced, found) is not None:
-                    raise UsageError(
-                        f"The micro-batches of step {step} are not computed alike.",
-                        "Train without accumulation.",
-                    )
-                traced = traced or found
-            assert traced is not None
+            if carried is None:
+                carried, traced = self._first(asked, outside, state, earlier)
+                asked = carried
+            else:
+                traced = trace(asked, self.forms[number].collect, known.get(number), earlier)
+                self._check_kept(asked, outside)
+            known[number] = traced
+            self._count()
             path = paths.get(id(traced))
             if path is None:
                 path = StepPath(number, step, asked, traced, shape_of(traced))
@@ -141,7 +130,7 @@ class Walk(Exploration):
                     raise UsageError(
                         f"The loss is more than {self.most} programs in the first {step + 1} of "
                         f"{self.steps.count} steps, by what Python keeps between its calls.",
-                        "Let it take fewer ways.",
+                        "Let what Python keeps change less often.",
                     )
             self.path_of[step] = path
             told.append((path.shape.digest, repr(path.shape.sources)))
@@ -167,13 +156,14 @@ class Walk(Exploration):
             raise _AgainError
         request.outside.refuse_changed()
 
-    def _count(self, calls: int) -> None:
-        self.calls += 1
-        if self.calls == _MEASURED:
-            needed = 2 * calls * (time.monotonic() - self._began) / self.calls
+    def _count(self) -> None:
+        self.traced += 1
+        if self.traced == _MEASURED:
+            steps = self.steps.count
+            needed = 2 * steps * (time.monotonic() - self._began) / self.traced
             if needed > MOST_SECONDS:
                 raise UsageError(
-                    f"Tracing all {calls} calls of the loss would take {needed:.0f} seconds.",
+                    f"Tracing all {steps} steps one by one would take {needed:.0f} seconds.",
                     "Take the number of the step as an argument (`at`) instead of counting.",
                 )
 
@@ -188,8 +178,8 @@ def walked_by_step(
 ) -> StepPrograms:
     """The programs of the training steps, at most `most`, where the loss keeps state of Python.
 
-    Arguments as of `captured_by_step`; the loss is called once for each micro-batch of each step,
-    and by nobody else. Raises UsageError where the steps cannot be traced one by one: what a later
+    Arguments as of `captured_by_step`; each form is a whole step, and nobody but the loop
+    calls the loss. Raises UsageError where the steps cannot be traced one by one: what a later
     step says, or `instead_of` where the first call says no already.
     """
     walk = Walk(forms, form_of, steps, most)
@@ -197,7 +187,7 @@ def walked_by_step(
         walk.explore()
         made = walk.programs()
     except UsageError as error:
-        raise (error if walk.calls else instead_of) from None
+        raise (error if walk.traced else instead_of) from None
     captured = []
     for group, step in zip(walk.groups, made.programs, strict=True):
         kept = walk.states[id(group.paths[0])]
