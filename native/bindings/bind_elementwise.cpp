@@ -26,10 +26,11 @@ constexpr size_t kGrain = 16384;  // elements; below this a second thread costs 
 struct OpInfo {
   const char* name;
   size_t arity;
-  char kind;  // see TS_EW_OPS
+  char kind;  // see pointwise_loops.hpp
+  size_t work;
 };
 constexpr OpInfo kOps[] = {
-#define TS_EW_INFO(name, arity, kind) {#name, arity, #kind[0]},
+#define TS_EW_INFO(name, arity, kind, work) {#name, arity, #kind[0], work},
     TS_EW_OPS(TS_EW_INFO)
 #undef TS_EW_INFO
 };
@@ -41,7 +42,7 @@ size_t find_op(const std::string& name, size_t arity) {
 }
 
 bool is_mask_operand(char kind, size_t position) {
-  return (kind == 'm' && position == 1) || (kind == 'w' && position == 0);
+  return ((kind == 'm' || kind == 'b') && position == 1) || (kind == 'w' && position == 0);
 }
 bool is_f32(nb::dlpack::dtype t) {
   return t == nb::dtype<float>();
@@ -164,7 +165,7 @@ void apply(size_t op, const In* const* in, const Out& out, double p0, double p1)
   const float param[2] = {static_cast<float>(p0), static_cast<float>(p1)};
   const EwFn fn = TS_DISPATCH(elementwise).fn[op];
   nb::gil_scoped_release unlocked;
-  parallel_ranges(space.total, kGrain, [&](size_t begin, size_t end) {
+  parallel_ranges(space.total, kGrain / info.work, [&](size_t begin, size_t end) {
     walk(space, begin, end, [&](const ptrdiff_t* at, size_t pos, size_t n) {
       EwOperand operand[kEwArity];
       for (size_t k = 0; k < info.arity; ++k)

@@ -123,28 +123,6 @@ void layer_norm_backward(In g, In x, In mean, In rstd, MaybeIn w, MaybeOut dx, M
     });
 }
 
-// --- gelu ----------------------------------------------------------------------------------------
-void gelu(In x, Out y, bool tanh) {
-  require(count(y) == count(x), "input and output must have one size");
-  require_same_or_apart(y, x);
-  const auto fn = tanh ? TS_DISPATCH(nn).gelu_tanh : TS_DISPATCH(nn).gelu_erf;
-  const float* in = x.data();
-  float* out = y.data();
-  nb::gil_scoped_release unlocked;
-  parallel_ranges(count(x), kGrain, [&](size_t b, size_t e) { fn(in + b, out + b, e - b); });
-}
-
-void gelu_backward(In g, In x, Out out, bool tanh) {
-  require(count(g) == count(x) && count(out) == count(x), "inputs and output must have one size");
-  require_same_or_apart(out, g);
-  require_same_or_apart(out, x);
-  const auto fn = tanh ? TS_DISPATCH(nn).gelu_tanh_backward : TS_DISPATCH(nn).gelu_erf_backward;
-  const float *pg = g.data(), *px = x.data();
-  float* o = out.data();
-  nb::gil_scoped_release unlocked;
-  parallel_ranges(count(x), kGrain, [&](size_t b, size_t e) { fn(pg + b, px + b, o + b, e - b); });
-}
-
 // --- losses --------------------------------------------------------------------------------------
 enum class Reduction { mean, sum, none };
 
@@ -284,8 +262,6 @@ void bind_nn(nb::module_& m) {
   define(m, "layer_norm_backward", &layer_norm_backward, g, x, nb::arg("mean"), nb::arg("rstd"),
          nb::arg("w").none(), nb::arg("dx").none(), nb::arg("dw").none(), nb::arg("db").none(), n,
          "The wanted ones of dx, dw and db (NUMERICS 6.6).");
-  define(m, "gelu", &gelu, x, y, nb::arg("tanh"), "NUMERICS 6.7, 6.9.");
-  define(m, "gelu_backward", &gelu_backward, g, x, out, nb::arg("tanh"), "NUMERICS 6.8, 6.10.");
   const auto target = nb::arg("target"), ignore = nb::arg("ignore_index"),
              reduction = nb::arg("reduction"), grad = nb::arg("grad");
   define(m, "cross_entropy", &cross_entropy, x, target, ignore, reduction, nb::arg("loss"),

@@ -118,7 +118,7 @@ struct SquaredError {
 TS_KERNEL(loss_mse, SquaredError, 256) {
   const auto get = [&](int64_t i) { return Two{p.x[i], p.y[i]}; };
   each_item(first_item(), item_step(), p.count, get, [&](int64_t i, Two v) {
-    put1(p.out + i, squared_difference_op::f(v.a, v.b, 0.0f));
+    put1(p.out + i, mse_loss_op::f(v.a, v.b, 0.0f));
   });
 }
 

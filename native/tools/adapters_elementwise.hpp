@@ -14,7 +14,7 @@ using Bytes = std::vector<uint64_t>;
 
 inline size_t find_ew(const std::string& name) {
   static const char* const names[] = {
-#define TS_NAME(name, arity, kind) #name,
+#define TS_NAME(name, arity, kind, work) #name,
       TS_EW_OPS(TS_NAME)
 #undef TS_NAME
   };
@@ -95,19 +95,19 @@ inline bool run_sum_pair(Case& c, const char* plain, const char* scaled) {
 
 inline bool run_clamp(Case& c) {
   const bool low = c.attrs.has("min"), high = c.attrs.has("max");
-  return ew_call(c, low && high ? "clamp" : low ? "clamp_min" : "clamp_max",
-                 low ? c.f("min") : 0.0, high ? c.f("max") : 0.0);
+  return ew_call(c, low && high ? "clamp_min_max" : low ? "clamp_min" : "clamp_max",
+                 low ? c.f("min") : c.f("max"), low && high ? c.f("max") : 0.0);
 }
 
 inline bool run_pow(Case& c) {
   const double e = c.f("exponent");
   const Tensor& x = c.in[0];
-  const char* kernel = e == 2.0 ? "square" : e == 3.0 ? "cube" : e == 0.5 ? "sqrt"
-                       : e == -0.5 ? "rsqrt" : e == -1.0 ? "reciprocal" : nullptr;
+  const char* kernel = e == 1.0 ? "pow_1" : e == 2.0 ? "square" : e == 3.0 ? "pow_3"
+                       : e == 0.5 ? "sqrt" : e == -1.0 ? "reciprocal" : nullptr;
   if (kernel) return ew_call(c, kernel);
-  if (e == 1.0) {
-    const Tensor one = scalar(1.0);
-    return ew("mul", {&x, &one}, c.got[0]);
+  if (e == -0.5) {
+    TS_DISPATCH(elementary).rsqrt(x.f32(), c.got[0].f32(), x.numel());
+    return true;
   }
   const float y = static_cast<float>(e);
   TS_DISPATCH(elementary).pow(x.f32(), &y, 0, c.got[0].f32(), x.numel());
@@ -126,9 +126,9 @@ inline bool run_masked_fill(Case& c) {
 
 inline bool run_mse(Case& c) {
   const std::string& reduction = c.s("reduction");
-  if (reduction == "none") return ew_call(c, "squared_difference");
+  if (reduction == "none") return ew_call(c, "mse_loss");
   Tensor squares = c.in[0];
-  const bool ok = ew("squared_difference", {&c.in[0], &c.in[1]}, squares);
+  const bool ok = ew("mse_loss", {&c.in[0], &c.in[1]}, squares);
   const float count = static_cast<float>(squares.numel());
   *c.got[0].f32() = TS_DISPATCH(reduce).row(squares.f32(), squares.numel(), Term::value,
                                             reduction == "mean" ? &count : nullptr);

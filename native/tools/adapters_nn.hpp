@@ -76,19 +76,6 @@ inline bool run_layer_norm_backward(Case& c) {
   return true;
 }
 
-inline bool run_gelu(Case& c) {
-  const NnTable& table = TS_DISPATCH(nn);
-  const auto fn = c.s("approximate") == "tanh" ? table.gelu_tanh : table.gelu_erf;
-  fn(c.in[0].f32(), c.got[0].f32(), c.in[0].numel());
-  return true;
-}
-inline bool run_gelu_backward(Case& c) {
-  const NnTable& table = TS_DISPATCH(nn);
-  const auto fn = c.s("approximate") == "tanh" ? table.gelu_tanh_backward : table.gelu_erf_backward;
-  fn(c.in[0].f32(), c.in[1].f32(), c.got[0].f32(), c.in[0].numel());
-  return true;
-}
-
 // --- losses ----------------------------------------------------------------------------------------
 inline float live_rows(const Case& c, const Tensor& target) {
   int64_t live = 0;

@@ -34,6 +34,7 @@ const std::map<std::string, Run>& adapters() {
       TS_UNARY(cos) TS_UNARY(rsqrt) TS_UNARY(expm1) TS_UNARY(log1p) TS_UNARY(exp2) TS_UNARY(log2)
 #undef TS_UNARY
       {"aten.pow.Tensor_Scalar", run_pow},
+bool is_tanh(const Case& c) { return c.s("approximate") == "tanh"; }
 #define TS_EW(name) {"aten." #name, [](Case& c) { return ew_call(c, #name); }},
       TS_EW(neg) TS_EW(abs) TS_EW(reciprocal) TS_EW(sqrt) TS_EW(square) TS_EW(relu) TS_EW(silu)
       TS_EW(maximum) TS_EW(minimum) TS_EW(silu_backward) TS_EW(tanh_backward)
@@ -58,7 +59,7 @@ const std::map<std::string, Run>& adapters() {
       {"aten.mse_loss", run_mse},
       {"aten.mse_loss_backward", [](Case& c) {
          const bool mean = c.s("reduction") == "mean";
-         return ew_call(c, mean ? "mse_backward_mean" : "mse_backward",
+         return ew_call(c, mean ? "mse_loss_backward" : "mse_loss_backward_reduction",
                         static_cast<double>(c.in[1].numel()));
        }},
       {"aten.sum", [](Case& c) { return run_sum(c, false); }},
@@ -86,7 +87,9 @@ const std::map<std::string, Run>& adapters() {
       {"aten.native_batch_norm_backward", run_batch_norm_backward},
       {"aten.max_pool2d_with_indices", run_max_pool},
       {"aten.max_pool2d_with_indices_backward", run_max_pool_backward},
-      {"aten.gelu", run_gelu}, {"aten.gelu_backward", run_gelu_backward},
+      {"aten.gelu", [](Case& c) { return ew_call(c, is_tanh(c) ? "gelu_tanh" : "gelu"); }},
+      {"aten.gelu_backward",
+       [](Case& c) { return ew_call(c, is_tanh(c) ? "gelu_backward_tanh" : "gelu_backward"); }},
       {"tallystick.cross_entropy", run_cross_entropy},
       {"tallystick.cross_entropy_backward", run_cross_entropy_backward},
       {"aten.nll_loss_forward", run_nll}, {"aten.nll_loss_backward", run_nll_backward},

@@ -18,6 +18,7 @@ from unit.opening.disputes import locate, paths
 from unit.opening.opening_text import CONTRACTS, TEXT, block, code, golden_sites, table
 
 from tallystick.numerics.registry import all_ops, rounded_operators
+from tallystick.opening.lifted import evaluated_on_reals
 from tallystick.opening.quantity import (
     BLOCK,
     CHUNK,
@@ -30,8 +31,6 @@ from tallystick.opening.quantity import (
     Terms,
     opening_rule,
 )
-from tallystick.opening.random import real_draw
-from tallystick.opening.real_pointwise import real_graph
 from tallystick.opening.views import FAN_OUT
 from tallystick.protocol.layouts import _VIEWS
 
@@ -225,7 +224,7 @@ def test_every_operator_and_output_has_a_row() -> None:
 def test_tables_of_names() -> None:
     """OPENING 7.2 is data movement; 10.9 has every operator that is evaluated in one piece."""
     assert movers() == {name for name, spec in all_ops().items() if spec.op_class == "move"}
-    assert real_operators() == set(real_graph) | set(real_draw)
+    assert real_operators() == evaluated_on_reals()
 
 
 # --- dtypes, numbers, views (OPENING 1.3, 1.8, 3.2) -----------------------------------------------

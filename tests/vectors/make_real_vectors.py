@@ -18,13 +18,13 @@ import numpy as np
 HERE = Path(__file__).resolve()
 sys.path[:0] = [str(HERE.parents[1]), str(HERE.parent)]
 
-import kernel_format as fmt
+import kernel_format as fmt  # noqa: E402
 
-from tallystick.numerics.contracts import find_contract
-from tallystick.numerics.registry import all_ops
-from tallystick.numerics.types import DTYPES, TensorType
-from tallystick.opening.quantity import REAL, Logged, Site, opening_rule
-from tallystick.opening.values import WholeSource, needs_of
+from tallystick.numerics.contracts import find_contract  # noqa: E402
+from tallystick.numerics.registry import all_ops  # noqa: E402
+from tallystick.numerics.types import DTYPES, TensorType  # noqa: E402
+from tallystick.opening.quantity import REAL, Logged, Site, opening_rule  # noqa: E402
+from tallystick.opening.values import WholeSource, needs_of  # noqa: E402
 
 FORMAT = "tallystick-real-vectors/1"
 PATH = HERE.parents[2] / "vectors" / "real" / "published.json"

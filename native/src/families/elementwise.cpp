@@ -116,11 +116,10 @@ void run_compare(const EwOperand* in, void* out, size_t n, const float*) {
   }
 }
 
-// NUMERICS 8.5 computes. masked_fill and where move bits (clause 9) and canonicalise no value.
-template <bool kScale>
-void run_mask(const EwOperand* in, void* out, size_t n, const float* p) {
+// f(register of binary32, register of bools) for every stretch of n elements.
+template <class F>
+TS_INLINE void each_masked(const EwOperand* in, void* out, size_t n, const F& f) {
   float* o = static_cast<float*>(out);
-  const f32v p0 = v_set1(p[0]);
   Lane<float> a;
   Lane<uint8_t> mask;
   a.open(in[0], n);
@@ -131,12 +130,20 @@ void run_mask(const EwOperand* in, void* out, size_t n, const float* p) {
     const uint8_t* k = mask.at(i, m);
     for (size_t j = 0; j < m; j += kF32Lanes) {
       const size_t left = ts_min(kF32Lanes, m - j);
-      const f32v v = v_load_any(x + j, left);
       const f32m on = left == kF32Lanes ? m_load(k + j) : m_load_n(k + j, left);
-      const f32v r = kScale ? v_canon(mask_scale(v, on, p0)) : v_blend(on, p0, v);
-      v_store_any(o + i + j, v_planted(r), left);
+      v_store_any(o + i + j, v_planted(f(v_load_any(x + j, left), on)), left);
     }
   }
+}
+template <class Op>
+void run_mask(const EwOperand* in, void* out, size_t n, const float* p) {
+  const f32v p0 = v_set1(p[0]);
+  each_masked(in, out, n, [=](f32v a, f32m on) TS_LAMBDA { return v_canon(Op::f(a, on, p0)); });
+}
+// masked_fill and where move bits (clause 9) and canonicalise no value.
+void run_fill(const EwOperand* in, void* out, size_t n, const float* p) {
+  const f32v p0 = v_set1(p[0]);
+  each_masked(in, out, n, [=](f32v a, f32m on) TS_LAMBDA { return v_blend(on, p0, a); });
 }
 void run_where(const EwOperand* in, void* out, size_t n, const float*) {
   float* o = static_cast<float*>(out);
@@ -237,11 +244,10 @@ using namespace TS_ISA;
 #define TS_RUN_f2(name) run2<name##_op>
 #define TS_RUN_f3(name) run3<name##_op>
 #define TS_RUN_c2(name) run_compare<name##_op>
-#define TS_RUN_m2(name) TS_MASK_##name
+#define TS_RUN_m2(name) run_mask<name##_op>
+#define TS_RUN_b2(name) run_fill
 #define TS_RUN_w3(name) run_where
-#define TS_MASK_mask_scale run_mask<true>
-#define TS_MASK_masked_fill run_mask<false>
-#define TS_EW_FN(name, arity, kind) TS_RUN_##kind##arity(name),
+#define TS_EW_FN(name, arity, kind, work) TS_RUN_##kind##arity(name),
 
 extern const ElementwiseTable TS_TABLE(elementwise);
 const ElementwiseTable TS_TABLE(elementwise) = {{TS_EW_OPS(TS_EW_FN)}, transpose4, copy_rows};

@@ -2,7 +2,6 @@
 #include "families/nn.hpp"
 
 #include "tallystick/nn_elements.hpp"
-#include "tallystick/pointwise.hpp"
 #include "tallystick/reduce.hpp"
 
 namespace tallystick {
@@ -233,22 +232,6 @@ void layer_norm_dwb(const LayerNormBackward& p, float* dw, float* db, size_t beg
 
 size_t scratch_of(size_t rows) { return column_scratch(rows); }
 
-// --- gelu (6.7 - 6.10) ---------------------------------------------------------------------------
-template <class Op>
-void map_one(const float* x, float* y, size_t n) {
-  const f32v none = v_zero();
-  map_out(n, y, [=](size_t i, size_t k) TS_LAMBDA {
-    return Op::f(v_load_any(x + i, k), none, none);
-  });
-}
-template <class Op>
-void map_two(const float* g, const float* x, float* out, size_t n) {
-  const f32v none = v_zero();
-  map_out(n, out, [=](size_t i, size_t k) TS_LAMBDA {
-    return Op::f(v_load_any(g + i, k), v_load_any(x + i, k), none);
-  });
-}
-
 // --- losses (7.1 - 7.3) --------------------------------------------------------------------------
 void cross_entropy(const CrossEntropyForward& p, size_t begin, size_t end) {
   for (size_t r = begin; r < end; ++r) {
@@ -323,8 +306,6 @@ const NnTable TS_TABLE(nn) = {
     isa::softmax,        isa::log_softmax,   isa::softmax_backward,
     isa::log_softmax_backward, isa::layer_norm, isa::layer_norm_dx,
     isa::layer_norm_dwb, isa::scratch_of,    isa::kColTile,
-    isa::map_one<isa::gelu_erf_op>, isa::map_one<isa::gelu_tanh_op>,
-    isa::map_two<isa::gelu_erf_backward_op>, isa::map_two<isa::gelu_tanh_backward_op>,
     isa::cross_entropy, isa::cross_entropy_backward,
     isa::nll,            isa::nll_backward,  isa::loss_sum};
 

@@ -50,10 +50,6 @@ struct NnTable {
                          float* scratch);
   size_t (*column_scratch)(size_t rows);
   size_t column_tile;  // columns that are summed at a time
-  void (*gelu_erf)(const float* x, float* y, size_t n);
-  void (*gelu_tanh)(const float* x, float* y, size_t n);
-  void (*gelu_erf_backward)(const float* g, const float* x, float* out, size_t n);
-  void (*gelu_tanh_backward)(const float* g, const float* x, float* out, size_t n);
   void (*cross_entropy)(const CrossEntropyForward& p, size_t begin, size_t end);
   void (*cross_entropy_backward)(const CrossEntropyBackward& p, size_t begin, size_t end);
   void (*nll)(const float* x, const int64_t* target, int64_t ignore_index, size_t vocabulary,

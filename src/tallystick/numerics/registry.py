@@ -8,13 +8,14 @@ compute, open or capture the operator are attached to its name (`attachments.py`
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 
 from tallystick.errors import UnsupportedOperatorError, UsageError
 from tallystick.numerics.attachments import Attachments
 from tallystick.numerics.types import Attrs, AttrValue, TensorType
+from tallystick.numerics.values.forms import Form, form_of
 
 InTypes = tuple[TensorType | None, ...]
 # The types of the outputs, by operator name, attributes, and operand types; raises UsageError.
@@ -54,7 +55,8 @@ class OpSpec:
     `operands` are names in order; "w?" may be absent, and a last "x*" stands for any number.
     `rounded` is SUM or DIVIDED where the rounded contracts make its f32 elements of R(v*) (13.1).
     `is_exact` says that binary32 holds its result exactly, so that no stock kernel rounds it
-    (14.9). `uncaptured` says why no module's capture yields it.
+    (14.9). `uncaptured` says why no module's capture yields it. `forms` are the values of an
+    operator whose output element needs one element of each operand.
     """
 
     name: str
@@ -67,6 +69,12 @@ class OpSpec:
     is_exact: bool = False
     is_random: bool = False
     uncaptured: str = ""
+    forms: tuple[Form, ...] = field(default=(), repr=False)
+    terms: tuple[Form, ...] = field(default=(), repr=False)
+
+    def form(self, attrs: Attrs, dtypes: Sequence[str | None]) -> Form | None:
+        """The form of a call with operands of `dtypes` (None: absent); None without one."""
+        return form_of(self.forms, dtypes, attrs)
 
     @property
     def is_unlogged(self) -> bool:

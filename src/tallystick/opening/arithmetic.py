@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from tallystick.kernels import elements
 from tallystick.kernels.evaluate import evaluate
 from tallystick.opening import approx
 from tallystick.opening.approx import Approx
@@ -22,11 +23,7 @@ _REAL = {"aten.exp": approx.exp, "aten.log": approx.log, "aten.rsqrt": approx.rs
 
 def canonical(x: Any) -> Array:
     """`x` as f32 or f64 array with every NaN the canonical one (NUMERICS 1.5)."""
-    if isinstance(x, Approx):
-        return cast(Array, x)
-    array = np.array(x, copy=True)
-    array[np.isnan(array)] = np.array(np.nan, array.dtype)
-    return array
+    return cast(Array, x) if isinstance(x, Approx) else elements.canonical(x)
 
 
 def only(values: Array) -> Array:
@@ -43,24 +40,10 @@ def rn32(x: float) -> np.float32:
 
 
 def fma(a: Any, b: Any, c: Any) -> Array:
-    """RN32(a * b + c) elementwise, a, b, c binary32 (NUMERICS 1.4).
-
-    The product is exact in binary64. The sum is rounded to odd there, so that the second rounding,
-    to binary32, meets no false tie.
-    """
+    """RN32(a * b + c) elementwise, a, b, c binary32 (NUMERICS 1.4)."""
     if any(isinstance(v, Approx) for v in (a, b, c)):
         return cast(Array, approx.real(a) * b + c)
-    with np.errstate(all="ignore"):
-        p = np.asarray(a, np.float32).astype(np.float64) * np.asarray(b, np.float32)
-        q = np.asarray(c, np.float32).astype(np.float64)
-        p, q = np.broadcast_arrays(p, q)
-        s = np.array(p + q)
-        t = s - p
-        error = (p - (s - t)) + (q - t)
-        bits = s.view(np.int64)
-        inexact = np.isfinite(s) & (error != 0) & (bits & 1 == 0)
-        bits += np.where(inexact, np.where((error > 0) == (s > 0), 1, -1), 0)
-        return canonical(s.astype(np.float32))
+    return elements.fma(a, b, c)
 
 
 def function(name: str, x: Any) -> Array:

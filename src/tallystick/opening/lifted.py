@@ -14,11 +14,13 @@ from typing import Any, cast
 
 import numpy as np
 
+from tallystick.kernels.loops import names_of
 from tallystick.numerics.contracts import parse_contract
 from tallystick.numerics.grid import Grid, Reach, reach_of
-from tallystick.numerics.registry import lookup, summed_operators
+from tallystick.numerics.registry import all_ops, lookup, summed_operators
+from tallystick.numerics.values.forms import Form
 from tallystick.opening.approx import Approx, packed, real, unpacked, widened
-from tallystick.opening.pointwise import operand_of
+from tallystick.opening.pointwise import operands_of, sizes_of
 from tallystick.opening.quantity import (
     REAL,
     Array,
@@ -36,7 +38,10 @@ from tallystick.opening.quantity import (
     Tree,
 )
 from tallystick.opening.random import real_draw
-from tallystick.opening.real_pointwise import real_graph
+from tallystick.opening.real_pointwise import lifted_form, real_graph
+
+# OPENING 10.9 has no row for these: 9.3 lifts their rules, whose quantity is called "out".
+_BY_THEIR_RULES = frozenset({"aten.mse_loss_backward"})
 
 
 @dataclass(frozen=True)
@@ -121,20 +126,30 @@ def _lifted_chain(q: Chain, needs: tuple[Quantity, ...]) -> Chain:
 
 
 def _pointwise(site: Site) -> Quantity:
-    graph = real_graph[site.op]
+    spec, graph = lookup(site.op), real_graph.get(site.op)
 
     def compute(source: Source, _: Needs) -> Any:
-        reads = cast(Source, RealSource(source))
-        given = [
-            None if type_ is None else operand_of(site, reads, k, type_)
-            for k, type_ in enumerate(site.inputs)
-        ]
+        given = operands_of(site, cast(Source, RealSource(source)))
         with np.errstate(all="ignore"):
-            made = graph(site.attrs, given)
+            if graph is not None:
+                made = graph(site.attrs, given)
+            else:
+                named = dict(zip(names_of(spec), given, strict=False))
+                made = lifted_form(spec, site.attrs, named, sizes_of(site, spec))
         chosen = real(made[site.out] if isinstance(made, list) else made)
         return packed(chosen.reshape(-1)[0])[()]
 
-    return Local("x", "real", compute)
+    return Local("out" if site.op in _BY_THEIR_RULES else "x", "real", compute)
+
+
+def evaluated_on_reals() -> frozenset[str]:
+    """The operators of OPENING 10.9: those that are evaluated in one piece."""
+    made = {name for name, spec in all_ops().items() if any(map(_makes_reals, spec.forms))}
+    return frozenset(made - _BY_THEIR_RULES | set(real_draw))
+
+
+def _makes_reals(form: Form) -> bool:
+    return any(value.dtype == "f32" for value in form.outputs)
 
 
 def _random(site: Site) -> Quantity:
@@ -155,7 +170,7 @@ def published_rule(site: Site, rule: Callable[[Site], Quantity]) -> Logged | Non
     if site.op in real_draw:
         x: Quantity = _random(site)
     else:
-        x = _pointwise(site) if site.op in real_graph else lifted(rule(site))
+        x = _pointwise(site) if lookup(site.op).forms else lifted(rule(site))
 
     def reach(_: Source, needs: Needs) -> Reach | None:
         found = cast(Approx, _one_need(needs[0]))

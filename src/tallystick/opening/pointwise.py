@@ -1,21 +1,23 @@
 """Opening rules of operators whose output element needs one element of each operand.
 
-They are elementwise operators, gelu, and the optimizers' updates (NUMERICS 6, 8.5, 10, 11). The
-rule executes the operator itself on one element.
+They are those with forms: elementwise operators, gelu, and the optimizers' updates (NUMERICS 6,
+8.5, 10, 11). The rule computes the form's values on one element, and calls no kernel.
 """
 
 from __future__ import annotations
 
-import math
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
+from tallystick.kernels.elements import element_values
 from tallystick.kernels.evaluate import evaluate
-from tallystick.numerics.operators.common import number, text
+from tallystick.kernels.loops import names_of
+from tallystick.numerics.operators.common import number
+from tallystick.numerics.registry import OpSpec, all_ops, lookup
 from tallystick.numerics.types import TensorType
 from tallystick.opening.approx import Approx, at_most_one
-from tallystick.opening.arithmetic import canonical, only, quotient, rn32, root
+from tallystick.opening.arithmetic import canonical, rn32, root
 from tallystick.opening.quantity import (
     Array,
     Index,
@@ -29,31 +31,7 @@ from tallystick.opening.quantity import (
     opening,
 )
 
-_PAIRS = ("add", "sub", "mul", "div", "eq", "ne", "lt", "le", "gt", "ge")
-_ELEMENTARY = (
-    "exp", "log", "tanh", "erf", "sigmoid", "sin", "cos", "rsqrt", "expm1", "log1p", "exp2", "log2",
-)  # fmt: skip
-_PLAIN = (
-    "maximum", "minimum", "logical_and", "logical_or", "logical_not", "bitwise_not", "neg", "abs",
-    "reciprocal", "sqrt", "square", "relu", "silu", "leaky_relu", "clamp", "silu_backward",
-    "tanh_backward", "sigmoid_backward", "threshold_backward", "_to_copy", "gelu", "gelu_backward",
-)  # fmt: skip
-POINTWISE = (
-    *(f"aten.{name}.{form}" for name in _PAIRS for form in ("Tensor", "Scalar")),
-    *(f"aten.{name}" for name in (*_ELEMENTARY, *_PLAIN)),
-    "aten.bitwise_and.Tensor",
-    "aten.bitwise_or.Tensor",
-    "aten.bitwise_xor.Tensor",
-    "aten.bitwise_left_shift.Tensor",
-    "aten.bitwise_right_shift.Tensor",
-    "aten.floor_divide",
-    "aten.pow.Tensor_Scalar",
-    "tallystick.mask_scale",
-    "tallystick.beta_power",
-    "tallystick.adamw_step",
-    "tallystick.adam_step",
-    "tallystick.sgd_step",
-)
+POINTWISE = tuple(name for name, spec in all_ops().items() if spec.forms)
 
 
 def coordinates(element: int, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -103,33 +81,31 @@ def operand_of(site: Site, source: Source, number_: int, type_: TensorType) -> A
 
 @opening(*POINTWISE)
 def _pointwise(site: Site) -> Quantity:
+    spec = lookup(site.op)
+
     def compute(source: Source, _: Needs) -> Any:
-        given = [
-            None if type_ is None else operand_of(site, source, k, type_)
-            for k, type_ in enumerate(site.inputs)
-        ]
-        attributes = cast(dict[str, Any], dict(site.attrs))
-        result = evaluate(site.op, *given, **attributes)  # raises RefusedOperandsError
-        chosen = result[site.out] if isinstance(result, tuple) else result
-        return np.asarray(chosen).reshape(-1)[0]
+        given, sizes = operands_of(site, source), sizes_of(site, spec)
+        made = element_values(spec, site.attrs, given, sizes)  # raises RefusedOperandsError
+        return made[site.out].reshape(-1)[0]
 
     return Local("out", site.outputs[site.out].dtype, compute)
 
 
-@opening("aten.mse_loss_backward")
-def _mse_loss_backward(site: Site) -> Quantity:
-    """NUMERICS 7.4: the number of elements is the whole tensor's."""
-    types = [t for t in site.inputs if t is not None]
-    count = math.prod(types[1].shape)
+def operands_of(site: Site, source: Source) -> list[Any]:
+    """The operands' elements that go into the site's element; None for an absent operand."""
+    return [
+        None if type_ is None else operand_of(site, source, k, type_)
+        for k, type_ in enumerate(site.inputs)
+    ]
 
-    @np.errstate(all="ignore")
-    def compute(source: Source, _: Needs) -> Any:
-        g, x, y = (operand_of(site, source, k, t).reshape(1) for k, t in enumerate(types))
-        doubled = (np.float32(2) * (x - y)) * g
-        mean = text(site.attrs, "reduction") == "mean"
-        return only(quotient(doubled, count) if mean else doubled)
 
-    return Local("out", "f32", compute)
+def sizes_of(site: Site, spec: OpSpec) -> dict[str, int]:
+    """The whole operands' numbers of elements, by name."""
+    return {
+        name: type_.numel
+        for name, type_ in zip(names_of(spec), site.inputs, strict=False)
+        if type_ is not None
+    }
 
 
 @opening("tallystick.clip_coef")

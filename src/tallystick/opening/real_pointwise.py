@@ -1,20 +1,24 @@
-"""Operators of one element each, in the real numbers (NUMERICS 14.9.1, 14.11).
+"""Forms in the real numbers (NUMERICS 14.9.1, 14.11): OPENING 9.3's lifting of an operator's form.
 
-These are the clauses of NUMERICS 5, 6, 10 and 11 without any rounding. Constants are the real ones.
-Attributes are first rounded by RN32, except those of §11, which stay binary64.
+It is the clauses of NUMERICS 5, 6 and 10 without any rounding. Constants are the real numbers that
+they stand for, and an fma is a product and a sum. Attributes are first rounded by RN32. Some
+operators have expressions of their own in OPENING 10.9, attached by `real_graph`: the attributes of
+NUMERICS 11 stay binary64, and a power is one formula for every exponent.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
+from tallystick.kernels.loops import names_of
 from tallystick.numerics.attachments import Attachments
-from tallystick.numerics.operators.common import number, rn32, text
-from tallystick.numerics.types import Attrs
+from tallystick.numerics.operators.common import number, rn32
+from tallystick.numerics.registry import OpSpec
+from tallystick.numerics.types import DTYPE_NAMES, Attrs
+from tallystick.numerics.values.graph import Value, interpreted
 from tallystick.opening import approx as r
 from tallystick.opening.approx import Approx, pick, real
 from tallystick.opening.real_functions import LN2
@@ -23,54 +27,6 @@ Operands = list[Any]  # Approx; bool or integer arrays; None where absent
 Graph = Callable[[Attrs, Operands], Any]
 
 real_graph: Attachments[Graph] = Attachments("real graph", "tallystick.opening.real_pointwise")
-_HALF_ROOT, _ROOT_2_PI = math.sqrt(0.5), 1 / math.sqrt(2 * math.pi)
-_TANH = math.sqrt(2 / math.pi)
-
-
-def _attribute(attrs: Attrs, name: str) -> float:
-    return float(rn32(number(attrs, name)))
-
-
-def _pair(name: str, of: Callable[[Attrs, Any, Any], Any]) -> None:
-    @real_graph(f"aten.{name}.Tensor")
-    def tensor(attrs: Attrs, xs: Operands) -> Any:
-        return of(attrs, xs[0], xs[1])
-
-    @real_graph(f"aten.{name}.Scalar")
-    def scalar(attrs: Attrs, xs: Operands) -> Any:
-        return of(attrs, xs[0], _attribute(attrs, "other"))
-
-
-def _unary(name: str, of: Callable[[Any], Any]) -> None:
-    @real_graph(f"aten.{name}")
-    def graph(_: Attrs, xs: Operands) -> Any:
-        return of(xs[0])
-
-
-_pair("add", lambda attrs, a, b: a + _times(attrs, b))
-_pair("sub", lambda attrs, a, b: a - _times(attrs, b))
-_pair("mul", lambda _, a, b: a * b)
-_pair("div", lambda _, a, b: a / b)
-
-
-def _times(attrs: Attrs, b: Any) -> Any:
-    alpha = _attribute(attrs, "alpha")
-    return b if alpha == 1 else real(b) * alpha
-
-
-def _exp2(x: Approx) -> Approx:
-    return r.exp(x * LN2)
-
-
-for _name, _of in {
-    "exp": r.exp, "exp2": _exp2, "expm1": r.expm1, "log": r.log, "log1p": r.log1p,
-    "log2": lambda x: r.log(x) / LN2, "tanh": r.tanh, "erf": r.erf, "sigmoid": r.sigmoid,
-    "sin": r.sine, "cos": r.cosine, "rsqrt": r.rsqrt, "sqrt": r.sqrt,
-    "reciprocal": lambda x: 1.0 / x, "square": lambda x: x * x, "neg": lambda x: -x,
-    "abs": lambda x: Approx(np.abs(x.value), x.error), "silu": lambda x: x * r.sigmoid(x),
-    "_to_copy": real,
-}.items():  # fmt: skip
-    _unary(_name, _of)
 
 
 def _larger(a: Any, b: Any) -> Any:
@@ -79,54 +35,60 @@ def _larger(a: Any, b: Any) -> Any:
     numpy's own maximum of two zeros is the second operand on one processor and the positive one on
     another, and both parties state its bits.
     """
-    return np.where((a == 0) & (b == 0), a + b, np.maximum(a, b))
+    a, b = real(a).exactly(), real(b).exactly()
+    return Approx(np.where((a == 0) & (b == 0), a + b, np.maximum(a, b)))
 
 
 def _smaller(a: Any, b: Any) -> Any:
     """min(a, b) of NUMERICS 1.11."""
-    return -_larger(-a, -b)
+    return -_larger(-real(a), -real(b))
 
 
-@real_graph("aten.maximum")
-def _maximum(_: Attrs, xs: Operands) -> Any:
-    return Approx(_larger(xs[0].exactly(), xs[1].exactly()))
+_PRIMITIVES: dict[str, Callable[..., Any]] = {
+    "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b,
+    "div": lambda a, b: a / b, "fma": lambda a, b, c: a * b + c, "neg": lambda x: -x,
+    "abs": lambda x: Approx(np.abs(x.value), x.error), "max": _larger, "min": _smaller,
+    "le": lambda a, b: a.exactly() <= real(b).exactly(),
+    "gt": lambda a, b: a.exactly() > real(b).exactly(),
+    "select": pick, "convert": real, "sqrt": r.sqrt, "rsqrt": r.rsqrt,
+    "exp": r.exp, "exp2": lambda x: r.exp(x * LN2), "expm1": r.expm1,
+    "log": r.log, "log2": lambda x: r.log(x) / LN2, "log1p": r.log1p, "tanh": r.tanh, "erf": r.erf,
+    "sigmoid": r.sigmoid, "sin": r.sine, "cos": r.cosine,
+}  # fmt: skip
 
 
-@real_graph("aten.minimum")
-def _minimum(_: Attrs, xs: Operands) -> Any:
-    return Approx(_smaller(xs[0].exactly(), xs[1].exactly()))
+def lifted_form(
+    spec: OpSpec, attrs: Attrs, operands: Mapping[str, Any], sizes: Mapping[str, int]
+) -> list[Any]:
+    """The outputs of an operator's f32 form over real numbers. `operands` by name are Approx, or
+    bool or integer arrays."""
+    dtypes = [_dtype(operands[name]) if name in operands else None for name in names_of(spec)]
+    form = spec.form(attrs, dtypes)
+    assert form is not None  # the declaration refused the call
+
+    def meaning(value: Value, parts: tuple[Any, ...]) -> Any:
+        if value.kind == "operand":
+            return operands[value.name]
+        if value.kind == "attribute":
+            return real(float(rn32(number(attrs, value.name))))
+        if value.kind == "size":
+            return real(float(sizes[value.name]))
+        if value.kind == "constant":
+            return real(value.number if value.real is None else value.real)
+        return _PRIMITIVES[value.kind](*parts)
+
+    with np.errstate(all="ignore"):
+        return interpreted(form.resolved(attrs, frozenset((*attrs, *operands))), meaning)
 
 
-@real_graph("aten.clamp")
-def _clamp(attrs: Attrs, xs: Operands) -> Any:
-    x = xs[0].exactly()
-    if "min" in attrs:
-        x = _larger(x, _attribute(attrs, "min"))
-    if "max" in attrs:
-        x = _smaller(x, _attribute(attrs, "max"))
-    return Approx(x)
+def _dtype(x: Any) -> str:
+    return "f32" if isinstance(x, Approx) else DTYPE_NAMES[np.asarray(x).dtype]
 
 
-@real_graph("aten.relu")
-def _relu(_: Attrs, xs: Operands) -> Any:
-    return Approx(_larger(xs[0].exactly(), np.float64(0.0)))
-
-
-@real_graph("aten.threshold_backward")
-def _threshold_backward(attrs: Attrs, xs: Operands) -> Any:
-    return pick(xs[1].exactly() <= _attribute(attrs, "threshold"), 0.0, xs[0])
-
-
-@real_graph("aten.leaky_relu")
-def _leaky_relu(attrs: Attrs, xs: Operands) -> Any:
-    slope = _attribute(attrs, "negative_slope")
-    return pick(xs[0].exactly() > 0, xs[0], xs[0] * slope)
-
-
+# -- powers (10.6) -------------------------------------------------------------------------------
 @real_graph("aten.pow.Tensor_Scalar")
 def _pow(attrs: Attrs, xs: Operands) -> Any:
-    x, y = xs[0], _attribute(attrs, "exponent")
-    at = x.exactly()
+    at, y = xs[0].exactly(), float(rn32(number(attrs, "exponent")))
     with np.errstate(all="ignore"):
         size = r.exp(r.log(Approx(np.abs(at))) * y)
         odd = y == np.rint(y) and y % 2 == 1
@@ -137,54 +99,6 @@ def _pow(attrs: Attrs, xs: Operands) -> Any:
         signed = pick(at == 0, np.copysign(at_zero, at) if odd else at_zero, signed)
         found = pick((at == 1) | (y == 0), 1.0, signed)
         return pick(np.isfinite(at), found, np.nan)
-
-
-@real_graph("tallystick.mask_scale")
-def _mask_scale(attrs: Attrs, xs: Operands) -> Any:
-    return pick(xs[1], xs[0] * _attribute(attrs, "scale"), 0.0)
-
-
-# -- activations (6.7 - 6.11) --------------------------------------------------------------------
-@real_graph("aten.gelu")
-def _gelu(attrs: Attrs, xs: Operands) -> Any:
-    x = xs[0]
-    if text(attrs, "approximate") == "none":
-        return (x * 0.5) * (1.0 + r.erf(x * _HALF_ROOT))
-    return (x * 0.5) * (1.0 + r.tanh(_inner(x)))
-
-
-def _inner(x: Approx) -> Approx:
-    return (x + ((x * x) * x) * 0.044715) * _TANH
-
-
-@real_graph("aten.gelu_backward")
-def _gelu_backward(attrs: Attrs, xs: Operands) -> Any:
-    g, x = xs
-    if text(attrs, "approximate") == "none":
-        c = (1.0 + r.erf(x * _HALF_ROOT)) * 0.5
-        return g * (x * (r.exp((x * x) * -0.5) * _ROOT_2_PI) + c)
-    t = r.tanh(_inner(x))
-    v = ((x * x) * (3 * 0.044715) + 1.0) * _TANH
-    return g * ((1.0 + t) * 0.5 + ((x * 0.5) * (1.0 - t * t)) * v)
-
-
-@real_graph("aten.silu_backward")
-def _silu_backward(_: Attrs, xs: Operands) -> Any:
-    g, x = xs
-    s = r.sigmoid(x)
-    return g * (s * (x * (1.0 - s) + 1.0))
-
-
-@real_graph("aten.tanh_backward")
-def _tanh_backward(_: Attrs, xs: Operands) -> Any:
-    g, y = xs
-    return g * (1.0 - y * y)
-
-
-@real_graph("aten.sigmoid_backward")
-def _sigmoid_backward(_: Attrs, xs: Operands) -> Any:
-    g, y = xs
-    return g * (y * (1.0 - y))
 
 
 # -- optimizers (11) -----------------------------------------------------------------------------

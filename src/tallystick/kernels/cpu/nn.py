@@ -1,4 +1,4 @@
-"""Kernels of softmax, layer_norm and gelu with their gradients (NUMERICS 6.1 - 6.10)."""
+"""Kernels of softmax and layer_norm with their gradients (NUMERICS 6.1 to 6.6)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tallystick import _core
 from tallystick.kernels.cpu.common import Arrays, Outputs, operand, optional
 from tallystick.kernels.table import kernel
 from tallystick.numerics.operators.common import axis_of, integer, integers, number, rn32
-from tallystick.numerics.operators.nn import is_tanh, output_mask
+from tallystick.numerics.operators.nn import output_mask
 from tallystick.numerics.types import Attrs
 
 
@@ -71,18 +71,6 @@ def _layer_norm_backward(attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None
         db,
         math.prod(integers(attrs, "normalized_shape")),
     )
-
-
-# --- gelu (6.7 - 6.10) ----------------------------------------------------------------------------
-@kernel("aten.gelu", inplace=((0, 0),))
-def _gelu(attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
-    _core.gelu(operand(inputs, 0), outputs[0], is_tanh("aten.gelu", attrs))
-
-
-@kernel("aten.gelu_backward", inplace=((0, 0), (1, 0)))
-def _gelu_backward(attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
-    tanh = is_tanh("aten.gelu_backward", attrs)
-    _core.gelu_backward(operand(inputs, 0), operand(inputs, 1), outputs[0], tanh)
 
 
 # --- softmax (6.1 - 6.4) --------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import numpy as np
 from tallystick import _core
 from tallystick.kernels.cpu.common import Arrays, Outputs, operand, optional
 from tallystick.kernels.table import kernel
-from tallystick.numerics.operators.common import constant, flag, number, rn32
+from tallystick.numerics.operators.common import flag, number, rn32
 from tallystick.numerics.types import Attrs
 
 _OWN = ((0, 0), (2, 1), (3, 2))
@@ -22,14 +22,6 @@ def _factor(value: float) -> float:
 
 def _scalar64(inputs: Arrays, position: int) -> np.float64:
     return cast(np.float64, operand(inputs, position)[()])
-
-
-# --- beta_power (11.1) ----------------------------------------------------------------------------
-@kernel("tallystick.beta_power")
-def _beta_power(attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
-    with np.errstate(all="ignore"):
-        power = float(_scalar64(inputs, 0) * np.float64(number(attrs, "beta")))
-    outputs[0][...] = constant("tallystick.beta_power", "power", power, "f64")
 
 
 # --- adamw_step, adam_step (11.2, 11.3) -----------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Kernels of random tensors and of dropout's scaling (NUMERICS 8)."""
+"""Kernels of random tensors (NUMERICS 8)."""
 
 from __future__ import annotations
 
@@ -43,12 +43,6 @@ def _normal(op: str, attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
     seed, step = _key(op, inputs)
     mean, std = number(attrs, "mean"), number(attrs, "std")
     _core.normal(seed, step, integer(attrs, "draw"), mean, std, outputs[0])
-
-
-@kernel("tallystick.mask_scale", strided=True, inplace=((0, 0),))
-def _mask_scale(attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
-    x, mask = operand(inputs, 0), as_bytes(operand(inputs, 1))
-    _core.ew2("mask_scale", x, mask, outputs[0], number(attrs, "scale"))
 
 
 def philox_words(seed: int, step: int, draw: int, count: int) -> np.ndarray:

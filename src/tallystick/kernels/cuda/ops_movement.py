@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from tallystick.kernels.cuda.copies import copy, layout, widened
 from tallystick.kernels.cuda.indices import check_indices, outside
 from tallystick.kernels.cuda.launch import f64, launch_over, merged, pointer, space, whole
+from tallystick.kernels.cuda.point import constant_bits, point
 from tallystick.kernels.cuda.table import Outputs, Tensors, cuda_kernel, operand
 from tallystick.kernels.cuda.tensor import DeviceTensor
 from tallystick.numerics.operators.common import axis_of, constant, integer, number, text
@@ -164,3 +165,17 @@ def _triangle(op: str, attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
     params = space(out.shape, x) + pointer(x, out)
     params += whole(*x.shape[-2:], integer(attrs, "diagonal"), op == "aten.triu")
     launch_over(out, f"movement_triangle_{x.itemsize}", out.size, params)
+
+
+# --- choices (NUMERICS 9) -------------------------------------------------------------------------
+@cuda_kernel("aten.where", strided=True, inplace=((1, 0), (2, 0)))
+def _where(_attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
+    out = outputs[0]
+    point(f"convert_where_{out.itemsize}", out, [operand(inputs, i) for i in range(3)])
+
+
+@cuda_kernel("aten.masked_fill", named=True, strided=True, inplace=((0, 0),))
+def _masked_fill(op: str, attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
+    x, mask = operand(inputs, 0), operand(inputs, 1)
+    fill = constant_bits(constant(op, "value", number(attrs, "value"), x.dtype))
+    point(f"convert_where_{x.itemsize}", outputs[0], [mask, fill, x])

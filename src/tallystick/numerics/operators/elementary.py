@@ -2,25 +2,39 @@
 
 from __future__ import annotations
 
-from tallystick.numerics.operators.common import FLOAT, FLOATS, same_type
-from tallystick.numerics.registry import operator
+from functools import partial
 
-# 5.1's list.
-FUNCTIONS = (
-    "exp", "exp2", "expm1", "log", "log2", "log1p", "tanh", "erf", "sigmoid", "sin", "cos", "rsqrt",
-)  # fmt: skip
+from tallystick.numerics.operators.common import FLOAT
+from tallystick.numerics.operators.pointwise import pointwise
+from tallystick.numerics.values.forms import forms
+from tallystick.numerics.values.graph import (
+    Value,
+    attribute,
+    case,
+    function,
+    is_,
+    primitive,
+)
+from tallystick.numerics.values.primitives import FUNCTIONS as FUNCTIONS
 
-operator(
-    *(f"aten.{name}" for name in FUNCTIONS),
-    clause="5",
-    operands=("x",),
-    op_class="elementwise",
-)(same_type(1, FLOATS))
+for _name in FUNCTIONS:
+    pointwise(f"aten.{_name}", forms(partial(function, _name), "f32"), clause="5")
 
-operator(
-    "aten.pow.Tensor_Scalar",
-    clause="10.6",
-    operands=("x",),
-    attrs={"exponent": FLOAT},
-    op_class="elementwise",
-)(same_type(1, FLOATS))
+
+def _pow(x: Value) -> Value:
+    """Some exponents are plain arithmetic; 1 is x itself, but for a NaN."""
+    found = primitive("pow", x, attribute("exponent", x))
+    plain = {
+        1.0: x,
+        2.0: x * x,
+        3.0: (x * x) * x,
+        0.5: primitive("sqrt", x),
+        -0.5: function("rsqrt", x),
+        -1.0: 1.0 / x,
+    }
+    for exponent, value in plain.items():
+        found = case(is_("exponent", exponent), value, found)
+    return found
+
+
+pointwise("aten.pow.Tensor_Scalar", forms(_pow, "f32"), clause="10.6", attrs={"exponent": FLOAT})

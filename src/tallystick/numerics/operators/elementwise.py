@@ -1,141 +1,187 @@
-"""Elementwise arithmetic, comparisons, conversions, mse_loss (NUMERICS 6.11, 7.4, 10)."""
+"""Arithmetic, comparisons, logic, activations, conversions (NUMERICS 6.7 to 6.11, 8.5, 10)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable
+from functools import partial
 
 from tallystick.errors import UsageError
-from tallystick.numerics.operators.common import (
-    ANY,
-    DTYPE,
-    FLOAT,
-    FLOATS,
-    NUMBERS,
-    Result,
-    Types,
-    broadcast,
-    check_dtype,
-    check_shape,
-    constant,
-    number,
-    operands,
-    same_dtype,
-    same_type,
-    text,
-    whole,
+from tallystick.numerics.operators.common import ANY, DTYPE, FLOAT
+from tallystick.numerics.operators.pointwise import pointwise
+from tallystick.numerics.registry import AttrSpec
+from tallystick.numerics.types import Attrs
+from tallystick.numerics.values.forms import Form, forms
+from tallystick.numerics.values.graph import (
+    Value,
+    attribute,
+    case,
+    convert,
+    fma,
+    function,
+    has,
+    is_,
+    primitive,
+    select,
 )
-from tallystick.numerics.registry import AttrSpec, TypeRule, operator
-from tallystick.numerics.types import Attrs, TensorType
 
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
-_ONE = AttrSpec("float", 1.0)
+NUMBERS = ("f32", "i64")
 _OTHER = {"other": FLOAT}
-_ABSENT_OR_FLOAT = AttrSpec("float", required=False)
-_REDUCTION = {"reduction": AttrSpec("str", "mean")}
+_ALPHA = {"alpha": AttrSpec("float", 1.0)}
 
 
-# --- two operands (NUMERICS 10.1, 10.2, 10.8) -----------------------------------------------------
-def _with_scalar(allowed: Sequence[str], attrs_whole: Sequence[str]) -> Any:
-    def infer(op: str, attrs: Attrs, inputs: Types) -> Result:
-        (t,) = operands(op, inputs, 1)
-        check_dtype(op, t, allowed)
-        if t.dtype != "f32":
-            for name in attrs_whole:
-                whole(op, name, number(attrs, name))
-        return (t,)
+def _pair(
+    name: str,
+    make: Callable[[Value, Value], Value],
+    *dtypes: str,
+    clause: str,
+    attrs: dict[str, AttrSpec] | None = None,
+) -> None:
+    """`name` of two tensors, and of a tensor and the attribute `other` (10.1)."""
 
-    return infer
+    def scalar(a: Value) -> Value:
+        return make(a, attribute("other", a))
+
+    shared = attrs or {}
+    pointwise(f"{name}.Tensor", forms(_two(make), *dtypes), clause=clause, attrs=shared)
+    pointwise(f"{name}.Scalar", forms(scalar, *dtypes), clause=clause, attrs={**_OTHER, **shared})
 
 
-@operator(
-    "aten.add.Tensor",
-    "aten.sub.Tensor",
-    clause="10.2",
-    operands=("a", "b"),
-    attrs={"alpha": _ONE},
-    op_class="elementwise",
+def _two(make: Callable[[Value, Value], Value]) -> Callable[[Value, Value], Value]:
+    return lambda a, b: make(a, b)
+
+
+def _one(make: Callable[[Value], Value]) -> tuple[Form, ...]:
+    return forms(lambda x: make(x), "f32")
+
+
+# --- arithmetic (10.2, 10.8, 10.10) ---------------------------------------------------------------
+def _add(a: Value, b: Value) -> Value:
+    alpha = attribute("alpha", a)
+    if a.dtype == "i64":
+        return a + alpha * b
+    return case(is_("alpha", 1.0), a + b, fma(alpha, b, a))  # one rounding
+
+
+def _sub(a: Value, b: Value) -> Value:
+    alpha = attribute("alpha", a)
+    if a.dtype == "i64":
+        return a - alpha * b
+    return case(is_("alpha", 1.0), a - b, fma(-alpha, b, a))
+
+
+_pair("aten.add", _add, *NUMBERS, clause="10.2", attrs=_ALPHA)
+_pair("aten.sub", _sub, *NUMBERS, clause="10.2", attrs=_ALPHA)
+_pair("aten.mul", lambda a, b: a * b, *NUMBERS, clause="10.2")
+_pair("aten.div", lambda a, b: a / b, "f32", clause="10.2")
+pointwise(
+    "aten.floor_divide",
+    forms(
+        lambda a, b: primitive("floor_divide", a, b),
+        "i64",
+        refused=lambda _, b: primitive("eq", b, 0),
+        why="a divisor is 0",
+    ),
+    clause="10.10",
 )
-def _sum(op: str, attrs: Attrs, inputs: Types) -> Result:
-    (out,) = same_type(2, NUMBERS)(op, attrs, inputs)
-    if out.dtype != "f32":
-        whole(op, "alpha", number(attrs, "alpha"))
-    return (out,)
 
-
-# --- comparisons and logic (NUMERICS 1.10, 10.5) --------------------------------------------------
-@operator(
-    *(f"aten.{name}.Tensor" for name in COMPARISONS),
-    clause="10.5",
-    operands=("a", "b"),
-    op_class="elementwise",
+# --- one operand (6.11, 10.3) ---------------------------------------------------------------------
+pointwise("aten.neg", _one(lambda x: -x), clause="10.3")
+pointwise("aten.abs", _one(partial(primitive, "abs")), clause="10.3")
+pointwise("aten.reciprocal", _one(lambda x: 1.0 / x), clause="10.3")
+pointwise("aten.sqrt", _one(partial(primitive, "sqrt")), clause="10.3")
+pointwise("aten.square", _one(lambda x: x * x), clause="10.3")
+# A NaN is kept because it is not <= 0, and -0 becomes +0.
+pointwise("aten.relu", _one(lambda x: select(x <= 0.0, 0.0, x)), clause="6.11")
+pointwise("aten.silu", _one(lambda x: x * function("sigmoid", x)), clause="6.11")
+pointwise(
+    "aten.leaky_relu",
+    _one(lambda x: select(x > 0.0, x, x * attribute("negative_slope", x))),
+    clause="6.11",
+    attrs={"negative_slope": AttrSpec("float", 0.01)},
 )
-@operator(
-    *(f"aten.{name}.Scalar" for name in COMPARISONS),
-    clause="10.5",
-    operands=("a",),
-    attrs=_OTHER,
-    op_class="elementwise",
-)
-def _comparison(op: str, attrs: Attrs, inputs: Types) -> Result:
-    if op.endswith(".Scalar"):
-        (t,) = operands(op, inputs, 1)
-        check_dtype(op, t, [d for d in ANY if d != "f64"])
-        constant(op, "other", number(attrs, "other"), t.dtype)
-        return (TensorType("bool", t.shape),)
-    types = operands(op, inputs, 2)
-    same_dtype(op, types)
-    check_dtype(op, types[0], [d for d in ANY if d != "f64"])
-    return (TensorType("bool", broadcast(op, types)),)
+
+# --- extremes (10.4) ------------------------------------------------------------------------------
+for _name, _kind in (("maximum", "max"), ("minimum", "min")):
+    pointwise(f"aten.{_name}", forms(_two(partial(primitive, _kind)), *NUMBERS), clause="10.4")
 
 
-# --- one operand (NUMERICS 6.11, 10.3) ------------------------------------------------------------
-@operator(
-    "aten.clamp",
-    clause="10.4",
-    operands=("x",),
-    attrs={"min": _ABSENT_OR_FLOAT, "max": _ABSENT_OR_FLOAT},
-    op_class="elementwise",
-    is_exact=True,
-)
-def _clamp(op: str, attrs: Attrs, inputs: Types) -> Result:
-    (t,) = operands(op, inputs, 1)
-    check_dtype(op, t, NUMBERS)
-    given = [name for name in ("min", "max") if name in attrs]
-    if not given:
+def _clamp(x: Value) -> Value:
+    """Absent bounds are skipped."""
+    low, high = attribute("min", x), attribute("max", x)
+    raised = primitive("max", x, low)
+    both = primitive("min", raised, high)
+    return case(has("min"), case(has("max"), both, raised), primitive("min", x, high))
+
+
+def _bounded(op: str, attrs: Attrs) -> None:
+    if not {"min", "max"} & set(attrs):
         raise UsageError(f"{op}: needs min, max or both.")
-    for name in given:
-        constant(op, name, number(attrs, name), t.dtype)
-    return (t,)
 
 
-# --- backwards of activations (NUMERICS 6.11) -----------------------------------------------------
-@operator(
-    "aten.silu_backward",
-    "aten.tanh_backward",
-    "aten.sigmoid_backward",
-    clause="6.11",
-    operands=("grad", "x"),
-    op_class="elementwise",
+_BOUND = AttrSpec("float", required=False)
+pointwise(
+    "aten.clamp",
+    forms(_clamp, *NUMBERS),
+    clause="10.4",
+    attrs={"min": _BOUND, "max": _BOUND},
+    check=_bounded,
 )
-@operator(
+
+# --- comparisons, logic, bits of integers (1.10, 10.5, 10.11) -------------------------------------
+for _name in COMPARISONS:
+    _pair(f"aten.{_name}", partial(primitive, _name), *(d for d in ANY if d != "f64"),
+          clause="10.5")  # fmt: skip
+for _name, _kind, _dtypes, _clause in (
+    ("logical_and", "and", ("bool",), "10.5"),
+    ("logical_or", "or", ("bool",), "10.5"),
+    ("bitwise_and.Tensor", "and", ("bool", "i64"), "10.5"),  # on i64: 10.11
+    ("bitwise_or.Tensor", "or", ("bool", "i64"), "10.5"),
+    ("bitwise_xor.Tensor", "xor", ("i64",), "10.11"),
+    ("bitwise_left_shift.Tensor", "left_shift", ("i64",), "10.11"),
+    ("bitwise_right_shift.Tensor", "right_shift", ("i64",), "10.11"),
+):
+    pointwise(f"aten.{_name}", forms(_two(partial(primitive, _kind)), *_dtypes), clause=_clause)
+_not: Callable[[Value], Value] = partial(primitive, "not")
+pointwise("aten.logical_not", forms(lambda x: _not(x), "bool"), clause="10.5")
+pointwise("aten.bitwise_not", forms(lambda x: _not(x), "bool", "i64"), clause="10.5")
+
+
+# --- gradients of activations (6.11) --------------------------------------------------------------
+def _silu_backward(grad: Value, x: Value) -> Value:
+    s = function("sigmoid", x)
+    return grad * (s * fma(x, 1.0 - s, 1.0))
+
+
+def _tanh_backward(grad: Value, x: Value) -> Value:
+    """`x` is tanh's result, as is the next one's sigmoid's."""
+    return grad * fma(-x, x, 1.0)
+
+
+def _sigmoid_backward(grad: Value, x: Value) -> Value:
+    return grad * (x * (1.0 - x))
+
+
+def _threshold_backward(grad: Value, x: Value) -> Value:
+    return select(x <= attribute("threshold", x), 0.0, grad)
+
+
+for _name, _make in (
+    ("silu", _silu_backward),
+    ("tanh", _tanh_backward),
+    ("sigmoid", _sigmoid_backward),
+):
+    pointwise(f"aten.{_name}_backward", forms(_make, "f32"), clause="6.11", one_shape=True)
+pointwise(
     "aten.threshold_backward",
+    forms(_threshold_backward, "f32"),
     clause="6.11",
-    operands=("grad", "x"),
     attrs={"threshold": AttrSpec("float", 0.0)},
-    op_class="elementwise",
-    is_exact=True,
+    one_shape=True,
 )
-def _pair_of_one_shape(op: str, _attrs: Attrs, inputs: Types) -> Result:
-    g, x = operands(op, inputs, 2)
-    check_dtype(op, g, FLOATS)
-    check_dtype(op, x, FLOATS)
-    check_shape(op, "the second operand", x, g.shape)
-    return (g,)
 
-
-# --- conversions (NUMERICS 10.7) ------------------------------------------------------------------
-_CONVERSIONS = {
+# --- conversions (10.7) ---------------------------------------------------------------------------
+_CONVERSIONS = (
     ("i64", "f32"),
     ("bool", "f32"),
     ("bool", "i64"),
@@ -146,132 +192,39 @@ _CONVERSIONS = {
     ("u8", "i64"),
     ("i64", "i32"),
     ("i64", "u8"),
-}
+)
+_LIMIT = 2.0**63  # exact in binary32; every value below it in magnitude fits
 
 
-@operator(
+def _outside(x: Value) -> Value:
+    """A NaN, or out of an i64's range."""
+    inside = primitive("and", primitive("ge", x, -_LIMIT), primitive("lt", x, _LIMIT))
+    return primitive("not", inside)
+
+
+def _converted(source: str, target: str) -> tuple[Form, ...]:
+    checked = (source, target) == ("f32", "i64")
+    return forms(
+        lambda x: convert(x, target),
+        source,
+        when=is_("dtype", target),
+        refused=_outside if checked else None,
+        why="a NaN or out-of-range value has no 64-bit integer" if checked else "",
+    )
+
+
+pointwise(
     "aten._to_copy",
+    [form for pair in _CONVERSIONS for form in _converted(*pair)],
     clause="10.7",
-    operands=("x",),
     attrs={"dtype": DTYPE},
-    op_class="elementwise",
 )
-def _to_copy(op: str, attrs: Attrs, inputs: Types) -> Result:
-    (t,) = operands(op, inputs, 1)
-    wanted = text(attrs, "dtype")
-    if (t.dtype, wanted) not in _CONVERSIONS:
-        raise UsageError(f"{op}: converting {t.dtype} to {wanted} is not defined (NUMERICS 10.7).")
-    return (TensorType(wanted, t.shape),)
 
-
-# --- mse_loss (NUMERICS 7.4) ----------------------------------------------------------------------
-def reduction_of(op: str, attrs: Attrs) -> str:
-    reduction = text(attrs, "reduction")
-    if reduction not in ("none", "mean", "sum"):
-        raise UsageError(f"{op}: reduction must be none, mean or sum, got {reduction!r}.")
-    return reduction
-
-
-@operator(
-    "aten.mse_loss", clause="7.4", operands=("x", "y"), attrs=_REDUCTION, op_class="elementwise"
-)
-def _mse(op: str, attrs: Attrs, inputs: Types) -> Result:
-    (t,) = _pair_of_one_shape(op, attrs, inputs)
-    return (t if reduction_of(op, attrs) == "none" else TensorType("f32", ()),)
-
-
-@operator(
-    "aten.mse_loss_backward",
-    clause="7.4",
-    operands=("grad", "x", "y"),
-    attrs=_REDUCTION,
-    op_class="elementwise",
-)
-def _mse_backward(op: str, attrs: Attrs, inputs: Types) -> Result:
-    g, x, y = operands(op, inputs, 3)
-    _pair_of_one_shape(op, attrs, (x, y))
-    check_dtype(op, g, FLOATS)
-    check_shape(op, "the gradient", g, x.shape if reduction_of(op, attrs) == "none" else ())
-    return (x,)
-
-
-# --- rules that several operators share -----------------------------------------------------------
-def _declare(
-    *names: str,
-    clause: str,
-    rule: TypeRule,
-    takes: tuple[str, ...] = ("x",),
-    **rest: Any,
-) -> None:
-    operator(*names, clause=clause, operands=takes, op_class="elementwise", **rest)(rule)
-
-
-_PAIR = ("a", "b")
-_declare(
-    "aten.add.Scalar",
-    "aten.sub.Scalar",
-    clause="10.2",
-    rule=_with_scalar(NUMBERS, ("other", "alpha")),
-    takes=("a",),
-    attrs={**_OTHER, "alpha": _ONE},
-)
-_declare("aten.mul.Tensor", clause="10.2", rule=same_type(2, NUMBERS), takes=_PAIR)
-_declare("aten.div.Tensor", clause="10.2", rule=same_type(2, FLOATS), takes=_PAIR)
-_declare("aten.floor_divide", clause="10.10", rule=same_type(2, ("i64",)), takes=_PAIR)
-_declare(
-    "aten.mul.Scalar",
-    clause="10.2",
-    rule=_with_scalar(NUMBERS, ("other",)),
-    takes=("a",),
-    attrs=_OTHER,
-)
-_declare(
-    "aten.div.Scalar",
-    clause="10.2",
-    rule=_with_scalar(FLOATS, ("other",)),
-    takes=("a",),
-    attrs=_OTHER,
-)
-_declare(
-    "aten.maximum",
-    "aten.minimum",
-    clause="10.4",
-    rule=same_type(2, NUMBERS),
-    takes=_PAIR,
-    is_exact=True,
-)
-_declare(
-    "aten.logical_and",
-    "aten.logical_or",
-    clause="10.5",
-    rule=same_type(2, ("bool",)),
-    takes=_PAIR,
-)
-_declare("aten.logical_not", clause="10.5", rule=same_type(1, ("bool",)))
-# On i64: 10.11.
-_declare(
-    "aten.bitwise_and.Tensor",
-    "aten.bitwise_or.Tensor",
-    clause="10.5",
-    rule=same_type(2, ("bool", "i64")),
-    takes=_PAIR,
-)
-_declare("aten.bitwise_not", clause="10.5", rule=same_type(1, ("bool", "i64")))
-_declare(
-    "aten.bitwise_xor.Tensor",
-    "aten.bitwise_left_shift.Tensor",
-    "aten.bitwise_right_shift.Tensor",
-    clause="10.11",
-    rule=same_type(2, ("i64",)),
-    takes=_PAIR,
-)
-_declare("aten.neg", "aten.abs", clause="10.3", rule=same_type(1, FLOATS), is_exact=True)
-_declare("aten.reciprocal", "aten.sqrt", "aten.square", clause="10.3", rule=same_type(1, FLOATS))
-_declare("aten.relu", clause="6.11", rule=same_type(1, FLOATS), is_exact=True)
-_declare("aten.silu", clause="6.11", rule=same_type(1, FLOATS))
-_declare(
-    "aten.leaky_relu",
-    clause="6.11",
-    rule=same_type(1, FLOATS),
-    attrs={"negative_slope": AttrSpec("float", 0.01)},
+# --- dropout's scaling (8.5) ----------------------------------------------------------------------
+pointwise(
+    "tallystick.mask_scale",
+    forms(lambda x, mask: select(mask, x * attribute("scale", x), 0.0), ("f32", "bool")),
+    clause="8.5",
+    attrs={"scale": FLOAT},
+    one_shape=True,
 )

@@ -16,12 +16,9 @@ from tallystick.numerics.operators.common import (
     integer,
     integers,
     operands,
-    text,
 )
 from tallystick.numerics.registry import AttrSpec, operator
 from tallystick.numerics.types import Attrs, TensorType
-
-_APPROXIMATE = {"approximate": AttrSpec("str", "none")}
 
 
 def _same_f32(op: str, inputs: Types, count: int) -> TensorType:
@@ -110,29 +107,3 @@ def _layer_norm_backward(op: str, attrs: Attrs, inputs: Types) -> Result:
     affine = TensorType("f32", shape)
     wanted = zip((x, affine, affine), output_mask(op, attrs), strict=True)
     return tuple(t for t, on in wanted if on)
-
-
-# --- gelu (6.7 - 6.10) ----------------------------------------------------------------------------
-def is_tanh(op: str, attrs: Attrs) -> bool:
-    approximate = text(attrs, "approximate")
-    if approximate not in ("none", "tanh"):
-        raise UsageError(f"{op}: approximate must be none or tanh, got {approximate!r}.")
-    return approximate == "tanh"
-
-
-@operator("aten.gelu", clause="6.7, 6.9", operands=("x",), attrs=_APPROXIMATE, op_class="composite")
-def _gelu(op: str, attrs: Attrs, inputs: Types) -> Result:
-    is_tanh(op, attrs)
-    return (_same_f32(op, inputs, 1),)
-
-
-@operator(
-    "aten.gelu_backward",
-    clause="6.8, 6.10",
-    operands=("grad", "x"),
-    attrs=_APPROXIMATE,
-    op_class="composite",
-)
-def _gelu_backward(op: str, attrs: Attrs, inputs: Types) -> Result:
-    is_tanh(op, attrs)
-    return (_same_f32(op, inputs, 2),)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from tallystick.errors import UsageError
 from tallystick.numerics.operators.common import (
     FLOAT,
@@ -16,6 +18,18 @@ from tallystick.numerics.operators.common import (
 )
 from tallystick.numerics.registry import AttrSpec, operator
 from tallystick.numerics.types import Attrs, TensorType
+from tallystick.numerics.values.forms import forms
+from tallystick.numerics.values.graph import (
+    Value,
+    attribute,
+    case,
+    convert,
+    fma,
+    has,
+    is_,
+    operand,
+    primitive,
+)
 
 _ADAM_OPERANDS = (
     "p", "g", "m", "v", "lr", "beta1_power", "beta2_power", "coefficient?",
@@ -55,6 +69,61 @@ def _check_coefficient(op: str, inputs: Types, position: int) -> None:
         _is_scalar(op, "the gradient coefficient", c, "f32")
 
 
+# --- what an element becomes (11.1 to 11.4) -------------------------------------------------------
+# Scalars and attributes are binary64, each operation on them is rounded there, and RN32 is last.
+def _clipped(g: Value) -> Value:
+    """g times the gradient coefficient, where there is one (11.6)."""
+    return case(has("coefficient"), g * operand("coefficient", "f32"), g)
+
+
+def _decayed(p: Value, g: Value) -> Value:
+    """Weight decay as a part of the gradient."""
+    by = convert(attribute("weight_decay", "f64"), "f32")
+    return case(is_("weight_decay", 0.0), g, fma(by, p, g))
+
+
+def _adam_values(
+    decoupled: bool,
+    p: Value,
+    g: Value,
+    m: Value,
+    v: Value,
+    lr: Value,
+    beta1_power: Value,
+    beta2_power: Value,
+) -> list[Value]:
+    beta1, beta2 = attribute("beta1", "f64"), attribute("beta2", "f64")
+    step_size = convert(lr / (1.0 - beta1_power), "f32")
+    root = convert(primitive("sqrt", 1.0 - beta2_power), "f32")
+    g = _clipped(g)
+    if not decoupled:
+        g = _decayed(p, g)
+    m = fma(convert(1.0 - beta1, "f32"), g - m, m)
+    v = fma(convert(beta2, "f32"), v, (convert(1.0 - beta2, "f32") * g) * g)
+    below = primitive("sqrt", v) / root + convert(attribute("eps", "f64"), "f32")
+    kept = p * convert(1.0 - lr * attribute("weight_decay", "f64"), "f32") if decoupled else p
+    return [fma(-step_size, m / below, kept), m, v]
+
+
+_ADAM_DTYPES = ("f32", "f32", "f32", "f32", "f64", "f64", "f64")
+
+
+def _plain_sgd(p: Value, g: Value, buffer: Value, lr: Value) -> Value:
+    return fma(-convert(lr, "f32"), _decayed(p, _clipped(g)), p)
+
+
+def _momentum_sgd(p: Value, g: Value, buffer: Value, lr: Value) -> list[Value]:
+    momentum = convert(attribute("momentum", "f64"), "f32")
+    undamped = convert(1.0 - attribute("dampening", "f64"), "f32")
+    g = _decayed(p, _clipped(g))
+    buffer = fma(momentum, buffer, undamped * g)
+    step = case(is_("nesterov", True), fma(momentum, buffer, g), buffer)
+    return [fma(-convert(lr, "f32"), step, p), buffer]
+
+
+_SGD_DTYPES = ("f32", "f32", "f32", "f64")
+
+
 # --- beta_power (11.1) ----------------------------------------------------------------------------
 @operator(
     "tallystick.beta_power",
@@ -62,6 +131,7 @@ def _check_coefficient(op: str, inputs: Types, position: int) -> None:
     operands=("power",),
     attrs={"beta": FLOAT},
     op_class="optimizer",
+    forms=forms(lambda power: power * attribute("beta", power), "f64"),
     uncaptured=_UPDATE,
 )
 def _beta_power(op: str, _attrs: Attrs, inputs: Types) -> Result:
@@ -77,6 +147,7 @@ def _beta_power(op: str, _attrs: Attrs, inputs: Types) -> Result:
     operands=_ADAM_OPERANDS,
     attrs={**_ADAM, "weight_decay": AttrSpec("float", 0.01)},
     op_class="optimizer",
+    forms=forms(partial(_adam_values, True), _ADAM_DTYPES),
     uncaptured=_UPDATE,
 )
 @operator(
@@ -85,6 +156,7 @@ def _beta_power(op: str, _attrs: Attrs, inputs: Types) -> Result:
     operands=_ADAM_OPERANDS,
     attrs={**_ADAM, "weight_decay": AttrSpec("float", 0.0)},
     op_class="optimizer",
+    forms=forms(partial(_adam_values, False), _ADAM_DTYPES),
     uncaptured=_UPDATE,
 )
 def _adam(op: str, _attrs: Attrs, inputs: Types) -> Result:
@@ -108,6 +180,10 @@ def _adam(op: str, _attrs: Attrs, inputs: Types) -> Result:
         "nesterov": AttrSpec("bool", False),
     },
     op_class="optimizer",
+    forms=(
+        *forms(_plain_sgd, _SGD_DTYPES, when=is_("momentum", 0.0)),
+        *forms(_momentum_sgd, _SGD_DTYPES),
+    ),
     uncaptured=_UPDATE,
 )
 def _sgd(op: str, attrs: Attrs, inputs: Types) -> Result:

@@ -1,16 +1,13 @@
-"""Random tensors from Philox4x32-10, and dropout's scaling (NUMERICS 8)."""
+"""Random tensors from Philox4x32-10 (NUMERICS 8)."""
 
 from __future__ import annotations
 
 from tallystick.errors import UsageError
 from tallystick.numerics.operators.common import (
     FLOAT,
-    FLOATS,
     INTS,
     Result,
     Types,
-    check_dtype,
-    check_shape,
     integer,
     integers,
     number,
@@ -68,18 +65,3 @@ def _dropout(op: str, attrs: Attrs, inputs: Types) -> Result:
 )
 def _float(op: str, attrs: Attrs, inputs: Types) -> Result:
     return _drawn(op, attrs, inputs, "f32")
-
-
-@operator(
-    "tallystick.mask_scale",
-    clause="8.5",
-    operands=("x", "mask"),
-    attrs={"scale": FLOAT},
-    op_class="elementwise",
-)
-def _mask_scale(op: str, _attrs: Attrs, inputs: Types) -> Result:
-    x, mask = operands(op, inputs, 2)
-    check_dtype(op, x, FLOATS)
-    check_dtype(op, mask, ("bool",))
-    check_shape(op, "the mask", mask, x.shape)
-    return (x,)

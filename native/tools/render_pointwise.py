@@ -1,0 +1,141 @@
+"""Writes native/include/tallystick/pointwise.hpp: the loops' bodies, from the operators' forms.
+
+`python native/tools/render_pointwise.py` rewrites the file; `--check` says whether it is stale. A
+body is an expression of the vector layer (simd_f32.hpp). An intermediate that is used twice, or is
+long, has a name. The same text serves every instruction set and the GPU.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+from collections import Counter
+from pathlib import Path
+
+from tallystick.numerics.registry import all_ops
+from tallystick.numerics.values.graph import Value, values_below
+from tallystick.numerics.values.primitives import FUNCTIONS
+from tallystick.numerics.values.variants import Loop, loops
+
+FILE = Path(__file__).resolve().parents[1] / "include" / "tallystick" / "pointwise.hpp"
+_CALLS = {name: f"v_{name}" for name in
+          ("add", "sub", "mul", "div", "sqrt", "fma", "neg", "abs", "max", "min",
+           "eq", "ne", "lt", "le", "gt", "ge")}  # fmt: skip
+_CALLS |= {name: f"cr_{name}" for name in FUNCTIONS}
+_CALLS |= {"select": "v_blend", "and": "m_and", "or": "m_or", "not": "m_not"}
+_TYPES = {"f32": "f32v", "bool": "f32m"}
+_PARAMETERS = {1: 2, 2: 1, 3: 1}  # that every loop of so many operands has
+_FUNCTION_WORK = 4  # of a function, beside an addition's 1, when threads share a loop
+_LONG = 60  # characters; a longer part of an expression gets a name
+
+_HEAD = """\
+// What the pointwise operators compute on a register of elements, from their forms.
+// Made by native/tools/render_pointwise.py; do not edit.
+#pragma once
+#include "tallystick/elementary.hpp"
+#include "tallystick/pointwise_loops.hpp"
+#include "tallystick/simd_f32.hpp"
+
+namespace tallystick {
+namespace TS_ISA {
+
+"""
+_TAIL = """\
+}  // namespace TS_ISA
+}  // namespace tallystick
+"""
+_LIST_FILE = FILE.with_name("pointwise_loops.hpp")
+
+
+def _constant(number: float) -> str:
+    bits = struct.unpack("<I", struct.pack("<f", number))[0]
+    if bits & 0x7FFFFFFF == 0 or number != round(number, 3):
+        return f"v_bits(0x{bits:08x}u)" if bits else "v_zero()"
+    return f"v_set1({number!r}f)"
+
+
+def body(loop: Loop) -> str:
+    """The statements of a loop's function."""
+    variant = loop.variant
+    below = values_below([variant.value])
+    uses = Counter(id(part) for value in below for part in value.of)
+    names = {id(leaf): _name(leaf) for leaf in (*variant.operands, *variant.parameters)}
+    lines = []
+
+    def text(value: Value) -> str:
+        if id(value) in names:
+            return names[id(value)]
+        if value.kind == "constant":
+            assert isinstance(value.number, float)
+            return _constant(value.number)
+        return f"{_CALLS[value.kind]}({', '.join(map(text, value.of))})"
+
+    for value in below[:-1]:
+        if value.of and (uses[id(value)] > 1 or len(text(value)) > _LONG):
+            made = text(value)
+            names[id(value)] = f"v{len(lines)}"
+            lines.append(f"const {_TYPES[value.dtype]} {names[id(value)]} = {made};")
+    return "\n".join(f"    {line}" for line in (*lines, f"return {text(variant.value)};"))
+
+
+def _name(leaf: Value) -> str:
+    return f"size_of_{leaf.name}" if leaf.kind == "size" else leaf.name
+
+
+def _struct(loop: Loop) -> str:
+    variant = loop.variant
+    arguments = [f"{_TYPES[x.dtype]} {_name(x)}" for x in (*variant.operands, *variant.parameters)]
+    spare = _PARAMETERS[len(variant.operands)] - len(variant.parameters)
+    arguments += ["f32v"] * spare
+    return (
+        f"struct {loop.name}_op {{  // {loop.operator}, NUMERICS {loop.clause}\n"
+        f"  TS_INLINE static {_TYPES[variant.value.dtype]} f({', '.join(arguments)}) {{\n"
+        f"{body(loop)}\n  }}\n}};\n"
+    )
+
+
+def _work(loop: Loop) -> int:
+    functions = sum(value.kind in FUNCTIONS for value in values_below([loop.variant.value]))
+    return _FUNCTION_WORK if functions else 1
+
+
+def _sorted() -> list[Loop]:
+    return sorted(loops(all_ops().values()).values(), key=lambda loop: loop.name)
+
+
+def text() -> str:
+    """The header of the bodies."""
+    return _HEAD + "\n".join(map(_struct, _sorted())) + "\n" + _TAIL
+
+
+def list_text() -> str:
+    """The header that lists the loops."""
+    rows = [
+        f"  X({loop.name}, {len(loop.variant.operands)}, {loop.variant.kind}, {_work(loop)})"
+        for loop in _sorted()
+    ]
+    width = max(map(len, rows)) + 1
+    return (
+        "// The pointwise loops: name, number of operands, kind, work of an element.\n"
+        "// Kinds: f is binary32 in and out, c binary32 to bool, m binary32 and bool to binary32.\n"
+        "// Made by native/tools/render_pointwise.py; do not edit.\n#pragma once\n\n"
+        + f"{'#define TS_POINTWISE(X)':<{width}}\\\n"
+        + "\n".join(f"{row:<{width}}\\" for row in rows[:-1])
+        + f"\n{rows[-1]}\n"
+    )
+
+
+def main(arguments: list[str]) -> int:
+    made = {FILE: text(), _LIST_FILE: list_text()}
+    stale = [path.name for path, wanted in made.items()
+             if not path.exists() or path.read_text() != wanted]  # fmt: skip
+    if "--check" in arguments:
+        print(f"stale: {', '.join(stale)}" if stale else "as rendered")
+        return bool(stale)
+    for path, wanted in made.items():
+        path.write_text(wanted)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,75 @@
+"""mse_loss and its gradient (NUMERICS 7.4)."""
+
+from __future__ import annotations
+
+from tallystick.errors import UsageError
+from tallystick.numerics.operators.common import (
+    FLOATS,
+    Result,
+    Types,
+    check_dtype,
+    check_shape,
+    operands,
+    text,
+)
+from tallystick.numerics.registry import AttrSpec, operator
+from tallystick.numerics.types import Attrs, TensorType
+from tallystick.numerics.values.forms import forms
+from tallystick.numerics.values.graph import Value, case, is_, size
+
+_REDUCTION = {"reduction": AttrSpec("str", "mean")}
+
+
+def reduction_of(op: str, attrs: Attrs) -> str:
+    """The reduction: none, mean or sum. Raises UsageError for another."""
+    reduction = text(attrs, "reduction")
+    if reduction not in ("none", "mean", "sum"):
+        raise UsageError(f"{op}: reduction must be none, mean or sum, got {reduction!r}.")
+    return reduction
+
+
+def _squared_difference(x: Value, y: Value) -> Value:
+    d = x - y
+    return d * d
+
+
+def _gradient(grad: Value, x: Value, y: Value) -> Value:
+    doubled = (2.0 * (x - y)) * grad
+    return case(is_("reduction", "mean"), doubled / size("x"), doubled)
+
+
+def _same_shape(op: str, types: Types) -> TensorType:
+    x, y = operands(op, types, 2)
+    check_dtype(op, x, FLOATS)
+    check_dtype(op, y, FLOATS)
+    check_shape(op, "the second operand", y, x.shape)
+    return x
+
+
+@operator(
+    "aten.mse_loss",
+    clause="7.4",
+    operands=("x", "y"),
+    attrs=_REDUCTION,
+    op_class="elementwise",
+    terms=forms(_squared_difference, "f32"),
+)
+def _mse(op: str, attrs: Attrs, inputs: Types) -> Result:
+    t = _same_shape(op, inputs)
+    return (t if reduction_of(op, attrs) == "none" else TensorType("f32", ()),)
+
+
+@operator(
+    "aten.mse_loss_backward",
+    clause="7.4",
+    operands=("grad", "x", "y"),
+    attrs=_REDUCTION,
+    op_class="elementwise",
+    forms=forms(_gradient, "f32"),
+)
+def _mse_backward(op: str, attrs: Attrs, inputs: Types) -> Result:
+    g, x, y = operands(op, inputs, 3)
+    _same_shape(op, (x, y))
+    check_dtype(op, g, FLOATS)
+    check_shape(op, "the gradient", g, x.shape if reduction_of(op, attrs) == "none" else ())
+    return (x,)

@@ -1,0 +1,243 @@
+"""A value: a graph of primitives over operands' elements, attributes, sizes and constants.
+
+Equal values are one object, so an intermediate that is named once is computed once. Python's
+operators build values:
+
+    s = function("sigmoid", x)
+    grad * (s * fma(x, 1.0 - s, 1.0))
+
+A `case` has two values of which an attribute, or an operand's presence, chooses one. Before
+anything computes, `resolved` takes it away: so no interpreter knows attributes' meanings.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from tallystick.numerics.types import AttrValue
+from tallystick.numerics.values.primitives import PRIMITIVES
+
+T = TypeVar("T")
+Number = bool | int | float
+
+
+@dataclass(frozen=True)
+class Condition:
+    """`test` "is": attribute `name` equals `value`, compared as numbers (NUMERICS 1.9). "has": the
+    attribute or operand `name` is given."""
+
+    test: str
+    name: str
+    value: AttrValue | None = None
+
+    def holds(self, attrs: Mapping[str, AttrValue], given: Container[str]) -> bool:
+        """`given` are the operands and attributes that are there."""
+        if self.test == "has":
+            return self.name in given
+        return attrs.get(self.name) == self.value
+
+
+@dataclass(frozen=True, eq=False)
+class Value:
+    """One value of dtype `dtype`; see the module.
+
+    `kind` is a primitive's name, or: "operand" (its element), "attribute" (a float attribute as a
+    number of `dtype`, NUMERICS 1.9, 10.1), "size" (RN32 of the number of elements of operand
+    `name`), "constant" (`number`, and `real`, the real number that it stands for), "convert"
+    (NUMERICS 10.7; f64 to f32 is RN32), "select" (the second where the first holds, else the
+    third), "case".
+    """
+
+    kind: str
+    dtype: str
+    of: tuple[Value, ...] = ()
+    name: str = ""
+    number: Number | None = None
+    real: float | None = None
+    condition: Condition | None = None
+
+    def __add__(self, other: Operand) -> Value:
+        return primitive("add", self, other)
+
+    def __radd__(self, other: Operand) -> Value:
+        return primitive("add", other, self)
+
+    def __sub__(self, other: Operand) -> Value:
+        return primitive("sub", self, other)
+
+    def __rsub__(self, other: Operand) -> Value:
+        return primitive("sub", other, self)
+
+    def __mul__(self, other: Operand) -> Value:
+        return primitive("mul", self, other)
+
+    def __rmul__(self, other: Operand) -> Value:
+        return primitive("mul", other, self)
+
+    def __truediv__(self, other: Operand) -> Value:
+        return primitive("div", self, other)
+
+    def __rtruediv__(self, other: Operand) -> Value:
+        return primitive("div", other, self)
+
+    def __neg__(self) -> Value:
+        return primitive("neg", self)
+
+    def __le__(self, other: Operand) -> Value:
+        return primitive("le", self, other)
+
+    def __gt__(self, other: Operand) -> Value:
+        return primitive("gt", self, other)
+
+
+Operand = Value | int | float
+_MADE: dict[Any, Value] = {}
+
+
+def _bits(number: Number | None) -> Any:
+    """A number as a key: −0 is not +0, and a NaN is itself."""
+    return struct.pack("<d", number) if isinstance(number, float) else (type(number), number)
+
+
+def _value(kind: str, dtype: str, of: tuple[Value, ...] = (), **rest: Any) -> Value:
+    made = Value(kind, dtype, of, **rest)
+    key = (kind, dtype, tuple(map(id, of)), made.name, _bits(made.number), _bits(made.real),
+           made.condition)  # fmt: skip
+    return _MADE.setdefault(key, made)
+
+
+# -- leaves ----------------------------------------------------------------------------------------
+def operand(name: str, dtype: str) -> Value:
+    """The element of operand `name` that goes into this element."""
+    return _value("operand", dtype, name=name)
+
+
+def attribute(name: str, like: Value | str) -> Value:
+    """A float attribute as a number of a dtype, or of another value's: f32 by RN32."""
+    return _value("attribute", like if isinstance(like, str) else like.dtype, name=name)
+
+
+def size(name: str) -> Value:
+    """RN32 of the number of elements of operand `name`."""
+    return _value("size", "f32", name=name)
+
+
+def constant(number: Number, dtype: str, real: float | None = None) -> Value:
+    """A number that `dtype` holds exactly. `real` is what it stands for, if that is another."""
+    if dtype == "f32":
+        number = float(number)
+        if struct.unpack("<f", struct.pack("<f", number))[0] != number:
+            raise ValueError(f"{number!r} is no binary32 number")
+    elif dtype == "f64":
+        number = float(number)
+    return _value("constant", dtype, number=number, real=real)
+
+
+def binary32(bits: int, real: float) -> Value:
+    """The binary32 number of these bits, which stands for the real number `real`."""
+    return constant(struct.unpack("<f", struct.pack("<I", bits))[0], "f32", real)
+
+
+# -- what is made of them --------------------------------------------------------------------------
+def primitive(kind: str, *of: Operand) -> Value:
+    """A primitive of values; a plain number becomes a constant of their dtype."""
+    rule = PRIMITIVES[kind]
+    dtypes = {x.dtype for x in of if isinstance(x, Value)}
+    if len(dtypes) != 1 or len(of) != rule.arity or not dtypes <= set(rule.takes):
+        raise ValueError(f"{kind} takes {rule.arity} of {rule.takes}, got {of}")
+    dtype = dtypes.pop()
+    values = tuple(x if isinstance(x, Value) else constant(x, dtype) for x in of)
+    return _value(kind, rule.gives or dtype, values)
+
+
+def fma(a: Operand, b: Operand, c: Operand) -> Value:
+    """a·b + c, rounded once (NUMERICS 1.4)."""
+    return primitive("fma", a, b, c)
+
+
+def function(name: str, x: Value) -> Value:
+    """A correctly rounded function of NUMERICS 5."""
+    return primitive(name, x)
+
+
+def convert(x: Value, dtype: str) -> Value:
+    """x as `dtype` (NUMERICS 10.7; f64 to f32: RN32)."""
+    return _value("convert", dtype, (x,))
+
+
+def select(where: Value, a: Operand, b: Operand) -> Value:
+    """a where `where` holds, else b."""
+    dtype = next(x.dtype for x in (a, b) if isinstance(x, Value))
+    pair = tuple(x if isinstance(x, Value) else constant(x, dtype) for x in (a, b))
+    if where.dtype != "bool" or {x.dtype for x in pair} != {dtype}:
+        raise ValueError(f"select of {where.dtype}, {[x.dtype for x in pair]}")
+    return _value("select", dtype, (where, *pair))
+
+
+def case(condition: Condition, a: Value, b: Value) -> Value:
+    """a where the condition holds of the attributes, else b."""
+    if a.dtype != b.dtype:
+        raise ValueError(f"a case of {a.dtype} and {b.dtype}")
+    return _value("case", a.dtype, (a, b), condition=condition)
+
+
+def is_(name: str, value: AttrValue) -> Condition:
+    """That attribute `name` is `value`."""
+    return Condition("is", name, value)
+
+
+def has(name: str) -> Condition:
+    """That the operand or attribute `name` is given."""
+    return Condition("has", name)
+
+
+# -- walks -----------------------------------------------------------------------------------------
+def interpreted(roots: Sequence[Value], meaning: Callable[[Value, tuple[T, ...]], T]) -> list[T]:
+    """The meanings of the roots. Each value below them gets its meaning once, after its parts."""
+    known: dict[int, T] = {}
+
+    def of(value: Value) -> T:
+        found = known.get(id(value))
+        if found is None:
+            found = known[id(value)] = meaning(value, tuple(of(part) for part in value.of))
+        return found
+
+    return [of(root) for root in roots]
+
+
+def resolved(roots: Sequence[Value], choose: Callable[[Condition], bool]) -> tuple[Value, ...]:
+    """The roots without a case: `choose` says whether a condition holds."""
+    known: dict[int, Value] = {}
+
+    def of(value: Value) -> Value:
+        found = known.get(id(value))
+        if found is None:
+            if value.condition is not None:
+                found = of(value.of[0 if choose(value.condition) else 1])
+            elif value.of:
+                parts = tuple(of(part) for part in value.of)
+                found = _value(value.kind, value.dtype, parts, name=value.name)
+            else:
+                found = value
+            known[id(value)] = found
+        return found
+
+    return tuple(of(root) for root in roots)
+
+
+def values_below(roots: Sequence[Value]) -> list[Value]:
+    """Every value of the graph once, parts before what is made of them."""
+    found: dict[int, Value] = {}
+
+    def visit(value: Value) -> None:
+        if id(value) not in found:
+            for part in value.of:
+                visit(part)
+            found[id(value)] = value
+
+    for root in roots:
+        visit(root)
+    return list(found.values())
