@@ -174,12 +174,6 @@ def layer_norm(x: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu'
 def layer_norm_backward(g: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], x: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], mean: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], rstd: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], w: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)] | None, dx: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu')] | None, dw: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu')] | None, db: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu')] | None, n: int) -> None:
     """The wanted ones of dx, dw and db (NUMERICS 6.6)."""
 
-def gelu(x: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], y: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu')], tanh: bool) -> None:
-    """NUMERICS 6.7, 6.9."""
-
-def gelu_backward(g: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], x: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu')], tanh: bool) -> None:
-    """NUMERICS 6.8, 6.10."""
-
 def cross_entropy(x: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], target: Annotated[NDArray[numpy.int64], dict(order='C', device='cpu', writable=False)], ignore_index: int, reduction: int, loss: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu')], row_max: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu')], row_sum: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu')]) -> None:
     """NUMERICS 7.1; reduction 0 mean, 1 sum, 2 none."""
 

@@ -1,0 +1,62 @@
+"""The table of operators as a file: not stale, and enough for an interpreter of another language.
+
+Three ways compute each golden call: the text's reference (which made the vectors), the table's
+interpreter in plain primitives, and the package's kernel with the referee's element.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import kernel_format as fmt
+import make_operator_table as maker
+import numpy as np
+import pytest
+import table_reader as reader
+
+from tallystick.kernels.elements import element_values
+from tallystick.numerics.registry import all_ops
+
+KINDS = {name: {k: a.kind for k, a in spec.attrs.items()} for name, spec in all_ops().items()}
+WITH_FORMS = sorted(name for name, spec in all_ops().items() if spec.forms)
+
+
+def cases(op: str) -> list[fmt.Case]:
+    return [case for group in fmt.groups() for case in fmt.load(group, KINDS) if case.op == op]
+
+
+def test_the_file_is_what_the_declarations_say() -> None:
+    assert maker.PATH.read_text() == maker.text()
+
+
+@pytest.mark.parametrize("op", WITH_FORMS)
+def test_three_ways(op: str) -> None:
+    entry, spec = reader.table()[op], all_ops()[op]
+    found = cases(op)
+    assert found
+    for case in found:
+        attrs = dict(case.attrs)
+        by_table = reader.evaluated(entry, attrs, case.inputs)
+        assert by_table is not None
+        by_package = element_values(spec, attrs, case.inputs)
+        for one, other, wanted in zip(by_table, by_package, case.outputs, strict=True):
+            shape = wanted.shape
+            assert fmt.same_bits(np.broadcast_to(one, shape).copy(), wanted), (op, attrs)
+            assert fmt.same_bits(np.broadcast_to(other, shape).copy(), wanted), (op, attrs)
+
+
+def test_an_interpreter_needs_no_name_of_an_operator() -> None:
+    """What decides a call is in its entry: no name stands in the reader's text."""
+    text = Path(reader.__file__).read_text()
+    assert "aten." not in text and "tallystick." not in text.split('"""')[2]
+
+
+@pytest.mark.parametrize("op", ["aten.floor_divide", "aten._to_copy"])
+def test_what_a_form_refuses(op: str) -> None:
+    entry = reader.table()[op]
+    bad = {
+        "aten.floor_divide": ({}, [np.array([7], np.int64), np.array([0], np.int64)]),
+        "aten._to_copy": ({"dtype": "i64"}, [np.array([np.nan], np.float32)]),
+    }[op]
+    with pytest.raises(reader.Refused):
+        reader.evaluated(entry, *bad)
