@@ -20,7 +20,7 @@ NAMES = {np.dtype(dtype): name for name, dtype in DTYPES.items()}
 _FLOATS = ("f32", "f64")
 
 
-class Refused(Exception):
+class RefusedError(Exception):
     """The form refuses an element."""
 
 
@@ -49,9 +49,9 @@ def form_of(
     """The first form of these dtypes whose condition holds."""
     for form in entry.get("forms", ()):
         pairs = zip(dtypes, form["dtypes"], strict=False)
-        if all(one is None or one == other for one, other in pairs):
-            if "when" not in form or _holds(form["when"], attrs, set()):
-                return dict(form)
+        fits = all(one is None or one == other for one, other in pairs)
+        if fits and ("when" not in form or _holds(form["when"], attrs, set())):
+            return dict(form)
     return None
 
 
@@ -98,7 +98,7 @@ def primitive(kind: str, dtype: str, parts: Sequence[Any]) -> np.ndarray:
 def evaluated(
     entry: Mapping[str, Any], attrs: Mapping[str, Any], operands: Sequence[np.ndarray | None]
 ) -> list[np.ndarray] | None:
-    """The outputs of a call; None where no form takes it. Raises Refused."""
+    """The outputs of a call; None where no form takes it. Raises RefusedError."""
     dtypes = [None if x is None else NAMES[x.dtype] for x in operands]
     form = form_of(entry, dtypes, attrs)
     if form is None:
@@ -130,6 +130,6 @@ def evaluated(
 
     with np.errstate(all="ignore"):
         if "refused" in form and 0 not in shape and np.any(value(form["refused"])):
-            raise Refused(form["why"])
+            raise RefusedError(form["why"])
         made = [value(number) for number in form["outputs"]]
     return [canonical(x) if NAMES[x.dtype] in _FLOATS else x for x in made]

@@ -58,5 +58,5 @@ def test_what_a_form_refuses(op: str) -> None:
         "aten.floor_divide": ({}, [np.array([7], np.int64), np.array([0], np.int64)]),
         "aten._to_copy": ({"dtype": "i64"}, [np.array([np.nan], np.float32)]),
     }[op]
-    with pytest.raises(reader.Refused):
+    with pytest.raises(reader.RefusedError):
         reader.evaluated(entry, *bad)

@@ -42,12 +42,12 @@ def leading_axes(op: str, attrs: Attrs, result: TensorType) -> int:
     if rule is not None:
         return rule(attrs, result)
     spec = operator.get(op)
-    if spec is None or spec.op_class != "elementwise" or "reduction" in spec.attrs:
+    if spec is None or spec.op_class == "optimizer" or not spec.forms:
         return 0
-    return len(result.shape)
+    return 0 if any(form.reads_size for form in spec.forms) else len(result.shape)
 
 
-@_leading("aten.where", "aten.masked_fill", "aten.gelu", "aten.gelu_backward")
+@_leading("aten.where", "aten.masked_fill")
 def _every(_attrs: Attrs, result: TensorType) -> int:
     return len(result.shape)
 

@@ -41,6 +41,11 @@ class Form:
         """True if a value of f32 may be rounded."""
         return any(rounds(value) for value in values_below(self.outputs))
 
+    @property
+    def reads_size(self) -> bool:
+        """True if a value depends on a whole operand's number of elements."""
+        return any(value.kind == "size" for value in values_below(self.outputs))
+
 
 def rounds(value: Value) -> bool:
     """True if binary32 need not hold this value exactly, whatever it is made of."""

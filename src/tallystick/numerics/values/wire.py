@@ -3,7 +3,7 @@
 A form's values are a list of nodes, parts before what is made of them. A node is an object:
 
 - `kind` and `dtype` as in `graph.Value`, `of`: the numbers of its parts;
-- `name` of an operand, attribute or size; `number` of a constant, `real` where it stands for another;
+- `name` of an operand, attribute or size; `number` of a constant, `real` if it stands for another;
 - `is` or `has` of a case: the attribute or operand that decides, with `equal` for `is`.
 
 A float is a string in C99 hexadecimal, as in vectors/kernels; a member without content is left out.
