@@ -25,6 +25,8 @@ using Run = bool (*)(Case&);
 using E = ElementaryTable;
 using N = NnTable;
 
+bool is_tanh(const Case& c) { return c.s("approximate") == "tanh"; }
+
 const std::map<std::string, Run>& adapters() {
   static const std::map<std::string, Run> table = {
       {"aten.mm", run_mm}, {"aten.bmm", run_bmm}, {"aten.addmm", run_addmm},
@@ -34,7 +36,6 @@ const std::map<std::string, Run>& adapters() {
       TS_UNARY(cos) TS_UNARY(rsqrt) TS_UNARY(expm1) TS_UNARY(log1p) TS_UNARY(exp2) TS_UNARY(log2)
 #undef TS_UNARY
       {"aten.pow.Tensor_Scalar", run_pow},
-bool is_tanh(const Case& c) { return c.s("approximate") == "tanh"; }
 #define TS_EW(name) {"aten." #name, [](Case& c) { return ew_call(c, #name); }},
       TS_EW(neg) TS_EW(abs) TS_EW(reciprocal) TS_EW(sqrt) TS_EW(square) TS_EW(relu) TS_EW(silu)
       TS_EW(maximum) TS_EW(minimum) TS_EW(silu_backward) TS_EW(tanh_backward)

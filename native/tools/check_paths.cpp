@@ -29,7 +29,7 @@ using namespace tallystick;
 
 namespace {
 
-constexpr uint64_t kKnown = 0x864a1510b28f4125u;
+constexpr uint64_t kKnown = 0x974c6e4313871900u;
 
 uint64_t state = 1;
 uint32_t next() {
@@ -60,28 +60,34 @@ struct Digest {
 };
 
 constexpr const char* kNames[] = {
-#define TS_NAME(name, arity, kind) #name,
+#define TS_NAME(name, arity, kind, work) #name,
     TS_EW_OPS(TS_NAME)
 #undef TS_NAME
 };
 constexpr size_t kArity[] = {
-#define TS_ARITY(name, arity, kind) arity,
+#define TS_ARITY(name, arity, kind, work) arity,
     TS_EW_OPS(TS_ARITY)
 #undef TS_ARITY
 };
 constexpr char kKind[] = {
-#define TS_KIND(name, arity, kind) #kind[0],
+#define TS_KIND(name, arity, kind, work) #kind[0],
     TS_EW_OPS(TS_KIND)
 #undef TS_KIND
 };
 
 using Results = std::vector<std::pair<std::string, uint64_t>>;
 
+uint64_t seed_of(const char* name) {
+  Digest digest;
+  digest.add(name, std::strlen(name));
+  return digest.hash | 1;
+}
+
 Results elementwise() {
   Results all;
   const ElementwiseTable& table = TS_DISPATCH(elementwise);
-  state = 7;
   for (size_t op = 0; op < kEwOps; ++op) {
+    state = seed_of(kNames[op]);  // so that a list of other loops changes no loop's numbers
     Digest digest;
     for (size_t n : {size_t{1}, size_t{5}, size_t{16}, size_t{31}, size_t{1000}}) {
       const std::vector<float> x[3] = {values(3 * n), values(3 * n), values(3 * n)};
@@ -90,7 +96,8 @@ Results elementwise() {
       for (int layout = 0; layout < 4; ++layout) {
         EwOperand in[3];
         for (size_t k = 0; k < kArity[op]; ++k) {
-          const bool is_mask = (kKind[op] == 'm' && k == 1) || (kKind[op] == 'w' && k == 0);
+          const bool is_mask = (kKind[op] == 'm' && k == 1) || (kKind[op] == 'b' && k == 1) ||
+                               (kKind[op] == 'w' && k == 0);
           in[k].data = is_mask ? static_cast<const void*>(mask.data()) : x[k].data();
           in[k].stride = layout == 3 ? 3 : layout == 1 && k == 0 ? 0 : layout == 2 && k == 1 ? 0 : 1;
         }
