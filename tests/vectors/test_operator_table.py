@@ -16,6 +16,8 @@ import table_reader as reader
 
 from tallystick.kernels.elements import element_values
 from tallystick.numerics.registry import all_ops
+from tallystick.numerics.values.graph import values_below
+from tallystick.opening.real_pointwise import real_graph
 
 KINDS = {name: {k: a.kind for k, a in spec.attrs.items()} for name, spec in all_ops().items()}
 WITH_FORMS = sorted(name for name, spec in all_ops().items() if spec.forms)
@@ -49,6 +51,24 @@ def test_an_interpreter_needs_no_name_of_an_operator() -> None:
     """What decides a call is in its entry: no name stands in the reader's text."""
     text = Path(reader.__file__).read_text()
     assert "aten." not in text and "tallystick." not in text.split('"""')[2]
+
+
+def test_what_has_a_real_form_of_its_own() -> None:
+    """OPENING 10.9 is the form's lifting, but for these operators, and for these constants."""
+    specs = all_ops()
+    assert {op for op in real_graph if specs[op].forms} == {
+        "aten.pow.Tensor_Scalar",
+        "tallystick.adam_step",
+        "tallystick.adamw_step",
+        "tallystick.sgd_step",
+    }
+    standing = {
+        op
+        for op in WITH_FORMS
+        for form in specs[op].forms
+        if any(value.real is not None for value in values_below(form.outputs))
+    }
+    assert standing == {"aten.gelu", "aten.gelu_backward"}
 
 
 @pytest.mark.parametrize("op", ["aten.floor_divide", "aten._to_copy"])
