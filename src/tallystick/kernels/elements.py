@@ -121,13 +121,19 @@ def _meaning(
             return np.array(value.number, dtype)
         if kind == "size":
             return np.array(sizes[value.name]).astype(dtype)
-        if kind == "convert":
-            return _converted(parts[0], dtype)
-        if kind in FUNCTIONS:
-            return function(kind, parts[0])
-        return np.asarray(_PRIMITIVES[kind](*parts), dtype)
+        return numpy_primitive(value, parts)
 
     return of
+
+
+def numpy_primitive(value: Value, parts: tuple[Any, ...]) -> Array:
+    """A primitive's result on arrays."""
+    kind, dtype = value.kind, DTYPES[value.dtype]
+    if kind == "convert":
+        return _converted(parts[0], dtype)
+    if kind in FUNCTIONS:
+        return function(kind, parts[0])
+    return np.asarray(_PRIMITIVES[kind](*parts), dtype)
 
 
 def _converted(x: Any, dtype: Any) -> Array:

@@ -8,7 +8,7 @@ compute, open or capture the operator are attached to its name (`attachments.py`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -16,6 +16,7 @@ from tallystick.errors import UnsupportedOperatorError, UsageError
 from tallystick.numerics.attachments import Attachments
 from tallystick.numerics.types import Attrs, AttrValue, TensorType
 from tallystick.numerics.values.forms import Form, form_of
+from tallystick.numerics.values.positions import Part
 
 InTypes = tuple[TensorType | None, ...]
 # The types of the outputs, by operator name, attributes, and operand types; raises UsageError.
@@ -56,7 +57,9 @@ class OpSpec:
     `rounded` is SUM or DIVIDED where the rounded contracts make its f32 elements of R(v*) (13.1).
     `is_exact` says that binary32 holds its result exactly, so that no stock kernel rounds it
     (14.9). `uncaptured` says why no module's capture yields it. `forms` are the values of an
-    operator whose output element needs one element of each operand.
+    operator whose output element needs one element of each operand; `terms` those of a term, where
+    an operator is a sum. `parts` are the quantities of a composite's outputs, by the first
+    operand's dtype; the attribute `masked_by`, if one is named, leaves some of them out.
     """
 
     name: str
@@ -71,6 +74,8 @@ class OpSpec:
     uncaptured: str = ""
     forms: tuple[Form, ...] = field(default=(), repr=False)
     terms: tuple[Form, ...] = field(default=(), repr=False)
+    parts: Mapping[str, tuple[Part, ...]] = field(default_factory=dict, repr=False)
+    masked_by: str = ""
 
     def form(self, attrs: Attrs, dtypes: Sequence[str | None]) -> Form | None:
         """The form of a call with operands of `dtypes` (None: absent); None without one."""

@@ -10,12 +10,13 @@ distance of such a kernel's result from it. Both are the same on every machine.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from tallystick.opening import real_functions as f
-from tallystick.opening.quantity import REAL
+from tallystick.opening.quantity import REAL, Index, Source
 
 Array = np.ndarray
 
@@ -216,6 +217,17 @@ def widened(x: Approx, count: int) -> Approx:
     with np.errstate(all="ignore"):
         error = x.error + (count + 16) * PER_TERM * np.abs(x.value)
     return Approx(x.value, np.where(np.isinf(x.value) & (x.error == 0), 0.0, error))
+
+
+@dataclass(frozen=True)
+class RealSource:
+    """Operands' elements as exact real numbers; integers and bools as they are."""
+
+    source: Source
+
+    def read(self, operand: int, flat: Index) -> Any:
+        found = self.source.read(operand, flat)
+        return Approx(found) if found.dtype.kind == "f" else found
 
 
 # -- as statements -----------------------------------------------------------------------------

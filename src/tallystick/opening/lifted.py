@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
@@ -19,7 +18,7 @@ from tallystick.numerics.contracts import parse_contract
 from tallystick.numerics.grid import Grid, Reach, reach_of
 from tallystick.numerics.registry import all_ops, lookup, summed_operators
 from tallystick.numerics.values.forms import Form
-from tallystick.opening.approx import Approx, packed, real, unpacked, widened
+from tallystick.opening.approx import Approx, RealSource, packed, real, unpacked, widened
 from tallystick.opening.pointwise import operands_of, sizes_of
 from tallystick.opening.quantity import (
     REAL,
@@ -42,17 +41,6 @@ from tallystick.opening.real_pointwise import lifted_form, real_graph
 
 # OPENING 10.9 has no row for these: 9.3 lifts their rules, whose quantity is called "out".
 _BY_THEIR_RULES = frozenset({"aten.mse_loss_backward"})
-
-
-@dataclass(frozen=True)
-class RealSource:
-    """Operands' elements as exact real numbers; integers and bools as they are."""
-
-    source: Source
-
-    def read(self, operand: int, flat: Index) -> Any:
-        found = self.source.read(operand, flat)
-        return Approx(found) if found.dtype.kind == "f" else found
 
 
 def _needed(needs: Needs) -> Needs:

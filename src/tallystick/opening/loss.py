@@ -7,6 +7,7 @@ is a sum of quantities (`Terms`), not of terms that a referee could execute.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import cast
 
 import numpy as np
@@ -15,9 +16,9 @@ from tallystick.kernels.evaluate import evaluate
 from tallystick.numerics.operators.common import integer, text
 from tallystick.opening.approx import Approx
 from tallystick.opening.arithmetic import canonical, fma, function, only, quotient
-from tallystick.opening.normalisation import Row, exponential_sum, row_maximum
 from tallystick.opening.quantity import (
     Array,
+    Extremum,
     Index,
     Local,
     Needs,
@@ -32,6 +33,34 @@ from tallystick.opening.quantity import (
 
 # The logits that a prover holds twice at once while it makes many rows' losses.
 _BATCH = 1 << 20
+
+
+@dataclass(frozen=True)
+class Row:
+    """`count` elements of a tensor, `stride` apart from row-major position `base` on."""
+
+    base: int
+    stride: int
+    count: int
+
+    def read(self, source: Source, operand: int, index: Index) -> Array:
+        """Elements number `index` of the row, of an operand laid out as the tensor is."""
+        return source.read(operand, self.base + index * self.stride)
+
+
+def row_maximum(row: Row, operand: int) -> Extremum:
+    """The intermediate *m* of a row (NUMERICS 6.1, 7.1)."""
+    return Extremum("m", "f32", row.count, "max", lambda s, _, i: row.read(s, operand, i))
+
+
+def exponential_sum(row: Row, operand: int, maximum: Extremum) -> Tree:
+    """The intermediate *s* of a row: SUM(exp(x_i - m)) (NUMERICS 6.1, 7.1)."""
+
+    @np.errstate(all="ignore")
+    def terms(source: Source, needs: Needs, index: Index) -> Array:
+        return function("aten.exp", row.read(source, operand, index) - needs[0])
+
+    return Tree("s", "f32", row.count, terms, (maximum,))
 
 
 def _at(position: int) -> Index:

@@ -57,6 +57,11 @@ _PRIMITIVES: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 
 
+def real_primitive(kind: str, parts: tuple[Any, ...]) -> Any:
+    """A primitive in the real numbers."""
+    return _PRIMITIVES[kind](*parts)
+
+
 def lifted_form(
     spec: OpSpec, attrs: Attrs, operands: Mapping[str, Any], sizes: Mapping[str, int]
 ) -> list[Any]:
@@ -75,7 +80,7 @@ def lifted_form(
             return real(float(sizes[value.name]))
         if value.kind == "constant":
             return real(value.number if value.real is None else value.real)
-        return _PRIMITIVES[value.kind](*parts)
+        return real_primitive(value.kind, parts)
 
     with np.errstate(all="ignore"):
         return interpreted(form.resolved(attrs, frozenset((*attrs, *operands))), meaning)

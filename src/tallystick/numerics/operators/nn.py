@@ -1,4 +1,4 @@
-"""Softmax, layer_norm and gelu with their gradients (NUMERICS 6.1 - 6.10)."""
+"""Softmax and layer_norm with their gradients (NUMERICS 6.1 to 6.6)."""
 
 from __future__ import annotations
 
@@ -19,6 +19,22 @@ from tallystick.numerics.operators.common import (
 )
 from tallystick.numerics.registry import AttrSpec, operator
 from tallystick.numerics.types import Attrs, TensorType
+from tallystick.numerics.values.graph import Value, attribute, case, fma, function, has
+from tallystick.numerics.values.positions import (
+    Part,
+    as_float,
+    element,
+    extent,
+    extremum,
+    inner,
+    local,
+    numel,
+    part,
+    product,
+    read,
+    term,
+    tree,
+)
 
 
 def _same_f32(op: str, inputs: Types, count: int) -> TensorType:
@@ -31,18 +47,44 @@ def _same_f32(op: str, inputs: Types, count: int) -> TensorType:
 
 
 # --- softmax (6.1 - 6.4) --------------------------------------------------------------------------
-def _declare_softmax(name: str, clause: str, *names: str) -> None:
-    @operator(name, clause=clause, operands=names, attrs={"dim": INT}, op_class="composite")
+_COUNT, _STEP, _HERE = extent(""), inner(""), element()
+# The place of an element of the row along `dim` that this one is in.
+_IN_ROW = _HERE // (_COUNT * _STEP) * (_COUNT * _STEP) + _HERE % _STEP + term() * _STEP
+
+
+def _softmax(name: str, clause: str, names: tuple[str, ...], y: Part) -> None:
+    @operator(
+        name,
+        clause=clause,
+        operands=names,
+        attrs={"dim": INT},
+        op_class="composite",
+        parts={"f32": (y,)},
+    )
     def rule(op: str, attrs: Attrs, inputs: Types) -> Result:
         t = _same_f32(op, inputs, len(names))
         axis_of(op, integer(attrs, "dim"), len(t.shape))
         return (t,)
 
 
-_declare_softmax("aten._softmax", "6.1", "x")
-_declare_softmax("aten._log_softmax", "6.2", "x")
-_declare_softmax("aten._softmax_backward_data", "6.3", "grad", "y")
-_declare_softmax("aten._log_softmax_backward_data", "6.4", "grad", "y")
+def _declare_softmax() -> None:
+    x, grad, y = (read(name, _HERE) for name in ("x", "grad", "y"))
+    m = extremum("m", _COUNT, read("x", _IN_ROW), "max")
+    s = tree("s", _COUNT, function("exp", read("x", _IN_ROW) - part(m)))
+    log_s = local("l", function("log", part(s)))
+    products = tree("s", _COUNT, read("grad", _IN_ROW) * read("y", _IN_ROW))
+    total = tree("s", _COUNT, read("grad", _IN_ROW))
+    of_x, of_y = ("x",), ("grad", "y")
+    exponential = function("exp", x - part(m))
+    _softmax("aten._softmax", "6.1", of_x, local("y", exponential / part(s)))
+    _softmax("aten._log_softmax", "6.2", of_x, local("y", (x - part(m)) - part(log_s)))
+    back = local("out", y * (grad - part(products)))
+    _softmax("aten._softmax_backward_data", "6.3", of_y, back)
+    back = local("out", grad - function("exp", y) * part(total))
+    _softmax("aten._log_softmax_backward_data", "6.4", of_y, back)
+
+
+_declare_softmax()
 
 
 # --- layer_norm (6.5, 6.6) ------------------------------------------------------------------------
@@ -68,12 +110,40 @@ def _check_affine(op: str, inputs: Types, first: int, shape: tuple[int, ...]) ->
             check_shape(op, what, t, shape)
 
 
+def affine(h: Value, weight: Value, bias: Value) -> Value:
+    """h with weight and bias, where they are present."""
+    weighted = case(has("bias"), fma(h, weight, bias), h * weight)
+    return case(has("weight"), weighted, case(has("bias"), h + bias, h))
+
+
+_N = product("normalized_shape")
+_RN = as_float(_N)
+
+
+def _statistics(row: Value) -> tuple[Part, Part]:
+    """mean and rstd of a row."""
+    x = read("x", row * _N + term())
+    mean = local("mean", part(tree("SUM(x)", _N, x)) / _RN)
+    d = x - part(mean)
+    var = local("var", part(tree("SUM(d*d)", _N, d * d)) / _RN)
+    return mean, local("rstd", function("rsqrt", part(var) + attribute("eps", "f32")))
+
+
+def _layer_norm_parts() -> tuple[Part, ...]:
+    here = element()
+    mean, rstd = _statistics(here // _N)
+    h = (read("x", here) - part(mean)) * part(rstd)
+    y = affine(h, read("weight", here % _N), read("bias", here % _N))
+    return local("y", y), *_statistics(here)
+
+
 @operator(
     "aten.native_layer_norm",
     clause="6.5",
     operands=("x", "weight?", "bias?"),
     attrs={"normalized_shape": INTS, "eps": AttrSpec("float", 1e-5)},
     op_class="composite",
+    parts={"f32": _layer_norm_parts()},
 )
 def _layer_norm(op: str, attrs: Attrs, inputs: Types) -> Result:
     x = _same_f32(op, inputs[:1], 1)
@@ -90,12 +160,35 @@ def output_mask(op: str, attrs: Attrs) -> tuple[bool, bool, bool]:
     return bool(mask[0]), bool(mask[1]), bool(mask[2])
 
 
+def _layer_norm_gradient() -> tuple[Part, ...]:
+    here, row = element(), element() // _N
+
+    def h(at: Value, of: Value) -> Value:
+        return (read("x", at) - read("mean", of)) * read("rstd", of)
+
+    def k(at: Value, column: Value) -> Value:
+        grad = read("grad", at)
+        return case(has("weight"), grad * read("weight", column), grad)
+
+    at = row * _N + term()
+    s1 = local("s1", part(tree("SUM(k)", _N, k(at, term()))) / _RN)
+    s2 = local("s2", part(tree("SUM(k*h)", _N, k(at, term()) * h(at, row))) / _RN)
+    rest = (k(here, here % _N) - part(s1)) - h(here, row) * part(s2)
+    # The parameters' gradients are sums over the rows.
+    rows, below = numel("x") // _N, here + term() * _N
+    dw = tree("dw", rows, read("grad", below) * h(below, term()))
+    db = tree("db", rows, read("grad", below))
+    return local("dx", rest * read("rstd", row)), dw, db
+
+
 @operator(
     "aten.native_layer_norm_backward",
     clause="6.6",
     operands=("grad", "x", "mean", "rstd", "weight?", "bias?"),
     attrs={"normalized_shape": INTS, "output_mask": AttrSpec("bools", (True, True, True))},
     op_class="composite",
+    parts={"f32": _layer_norm_gradient()},
+    masked_by="output_mask",
 )
 def _layer_norm_backward(op: str, attrs: Attrs, inputs: Types) -> Result:
     x = _same_f32(op, inputs[:2], 2)

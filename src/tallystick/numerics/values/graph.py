@@ -44,11 +44,11 @@ class Condition:
 class Value:
     """One value of dtype `dtype`; see the module.
 
-    `kind` is a primitive's name, or: "operand" (its element), "attribute" (a float attribute as a
+    `kind` is a primitive's name, or: "operand" (its element), "attribute" (a number attribute as a
     number of `dtype`, NUMERICS 1.9, 10.1), "size" (RN32 of the number of elements of operand
     `name`), "constant" (`number`, and `real`, the real number that it stands for), "convert"
     (NUMERICS 10.7; f64 to f32 is RN32), "select" (the second where the first holds, else the
-    third), "case".
+    third), "case". The values of quantities have more leaves: see `positions`.
     """
 
     kind: str
@@ -58,6 +58,7 @@ class Value:
     number: Number | None = None
     real: float | None = None
     condition: Condition | None = None
+    part: Any = None  # of a "part": the quantity that it is the value of
 
     def __add__(self, other: Operand) -> Value:
         return primitive("add", self, other)
@@ -83,6 +84,12 @@ class Value:
     def __rtruediv__(self, other: Operand) -> Value:
         return primitive("div", other, self)
 
+    def __floordiv__(self, other: Operand) -> Value:
+        return primitive("over", self, other)
+
+    def __mod__(self, other: Operand) -> Value:
+        return primitive("rest", self, other)
+
     def __neg__(self) -> Value:
         return primitive("neg", self)
 
@@ -105,7 +112,7 @@ def _bits(number: Number | None) -> Any:
 def _value(kind: str, dtype: str, of: tuple[Value, ...] = (), **rest: Any) -> Value:
     made = Value(kind, dtype, of, **rest)
     key = (kind, dtype, tuple(map(id, of)), made.name, _bits(made.number), _bits(made.real),
-           made.condition)  # fmt: skip
+           made.condition, id(made.part))  # fmt: skip
     return _MADE.setdefault(key, made)
 
 

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 FLOATS, NUMBERS, WHOLE = ("f32", "f64"), ("f32", "f64", "i64"), ("bool", "i64")
 EVERY = ("f32", "f64", "i64", "i32", "u8", "bool")
+# A whole number of no dtype: a position, a size, a count of terms.
+INDEX = "index"
 
 
 @dataclass(frozen=True)
@@ -34,15 +36,20 @@ FUNCTIONS = (
 PRIMITIVES: dict[str, Primitive] = {
     # On i64 they wrap (10.8), and div and sqrt do not exist.
     **{
-        name: Primitive(arity, FLOATS if name in ("div", "sqrt") else NUMBERS, "1.3", rounds=True)
+        name: Primitive(
+            arity, FLOATS if name in ("div", "sqrt") else (*NUMBERS, INDEX), "1.3", rounds=True
+        )
         for name, arity in _ROUNDED.items()
     },
+    # Of indices: the quotient rounded down, and what it leaves.
+    "over": Primitive(2, (INDEX,), "1.1"),
+    "rest": Primitive(2, (INDEX,), "1.1"),
     "fma": Primitive(3, ("f32",), "1.4", rounds=True),
     "neg": Primitive(1, FLOATS, "10.3"),
     "abs": Primitive(1, FLOATS, "10.3"),
-    "max": Primitive(2, ("f32", "i64"), "1.11"),
+    "max": Primitive(2, ("f32", "i64", INDEX), "1.11"),
     "min": Primitive(2, ("f32", "i64"), "1.11"),
-    **{name: Primitive(2, EVERY, "1.10", gives="bool") for name in _COMPARISONS},
+    **{name: Primitive(2, (*EVERY, INDEX), "1.10", gives="bool") for name in _COMPARISONS},
     "and": Primitive(2, WHOLE, "10.5"),
     "or": Primitive(2, WHOLE, "10.5"),
     "xor": Primitive(2, WHOLE, "10.11"),

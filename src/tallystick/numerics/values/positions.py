@@ -1,0 +1,150 @@
+"""Quantities as data (OPENING 2): one element of an output, in parts that a referee can execute.
+
+A part is a value over elements that it reads, over other parts, and over whole numbers: the
+element's row-major position, the number of a term, sizes. A whole number is a value of dtype
+"index", never negative; `//` rounds down and `%` is what that leaves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tallystick.numerics.values.graph import Condition, Operand, Value, _value, values_below
+from tallystick.numerics.values.primitives import INDEX
+
+ELEMENT, TERM = "element", "term"
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """`kind` "local": `value` is its value. "tree": SUM (NUMERICS 3.1) of `count` terms, `value`
+    being one. "extremum": the largest, smallest, or the lowest index of the largest (`extreme` is
+    "max", "min", "argmax") of `count` elements, `value` being one. "chain": `start`, and one after
+    the other the `count` terms `value`, of which those stay out that `kept` does not hold of.
+    "case": the first of `of` where `condition` holds, else the second.
+
+    `first` are parts that come before those that appear in the values.
+    """
+
+    kind: str
+    name: str
+    dtype: str
+    value: Value | None = None
+    count: Value | None = None
+    extreme: str = ""
+    start: Value | None = None
+    kept: Value | None = None
+    first: tuple[Part, ...] = ()
+    condition: Condition | None = None
+    of: tuple[Part, ...] = ()
+
+
+Parts = tuple[Part, ...]
+
+
+def local(name: str, value: Value, first: Parts = ()) -> Part:
+    """A value of at most LIMIT terms."""
+    return Part("local", name, value.dtype, value, first=first)
+
+
+def tree(name: str, count: Value, term: Value) -> Part:
+    """A sum of `count` terms of the term's dtype."""
+    return Part("tree", name, term.dtype, term, count)
+
+
+def extremum(name: str, count: Value, element: Value, extreme: str) -> Part:
+    """The extreme one of `count` elements."""
+    dtype = "i64" if extreme == "argmax" else element.dtype
+    return Part("extremum", name, dtype, element, count, extreme)
+
+
+def chain(name: str, count: Value, term: Value, start: Value, kept: Value | None = None) -> Part:
+    """`start` and `count` additions one after the other, without those terms that are not kept."""
+    return Part("chain", name, term.dtype, term, count, start=start, kept=kept)
+
+
+def either(condition: Condition, a: Part, b: Part) -> Part:
+    """One of two parts, as an attribute or an operand's presence decides."""
+    return Part("case", a.name, a.dtype, condition=condition, of=(a, b))
+
+
+def part(of: Part) -> Value:
+    """The value of another part, on which the parties agree first."""
+    return _value("part", of.dtype, name=of.name, part=of)
+
+
+def in_reals(value: Value, real: Value) -> Value:
+    """A value that is another one in the real numbers (OPENING 10)."""
+    return _value("in reals", value.dtype, (value, real))
+
+
+def parts_below(roots: Sequence[Value], first: Parts = ()) -> list[Part]:
+    """The parts that values are made of, in the order in which they appear."""
+    found = dict.fromkeys(first)
+    found |= dict.fromkeys(x.part for x in values_below(roots) if x.kind == "part")
+    return list(found)
+
+
+# -- whole numbers ---------------------------------------------------------------------------------
+def element() -> Value:
+    """The element's row-major position in its output."""
+    return _value(ELEMENT, INDEX)
+
+
+def term() -> Value:
+    """The number of the term, or of the element of an extremum."""
+    return _value(TERM, INDEX)
+
+
+def whole(number: int) -> Value:
+    """A whole number."""
+    return _value("constant", INDEX, number=number)
+
+
+def _axis(axis: str | int) -> Value:
+    return whole(axis) if isinstance(axis, int) else _value("axis", INDEX, name=axis)
+
+
+def extent(operand: str, axis: str | int = "dim") -> Value:
+    """The size of an axis of an operand, or of the output (""): its number, or the attribute that
+    names it. A tensor without axes has one of size 1."""
+    return _value("extent", INDEX, (_axis(axis),), name=operand)
+
+
+def inner(operand: str, axis: str | int = "dim") -> Value:
+    """The product of the sizes of the axes after that one."""
+    return _value("inner", INDEX, (_axis(axis),), name=operand)
+
+
+def numel(operand: str) -> Value:
+    """The number of an operand's elements."""
+    return _value("numel", INDEX, name=operand)
+
+
+def product(attribute: str) -> Value:
+    """The product of the whole numbers of an attribute."""
+    return _value("product", INDEX, name=attribute)
+
+
+def reduced() -> Value:
+    """How many elements of the first operand go into one of the output (NUMERICS 3.3)."""
+    return _value("reduced", INDEX)
+
+
+def reduced_place() -> Value:
+    """The position of number `term()` of these: the reduced axes' indices in row-major order, the
+    others the output's (NUMERICS 3.3)."""
+    return _value("reduced place", INDEX)
+
+
+# -- elements --------------------------------------------------------------------------------------
+def read(operand: str, position: Operand, dtype: str = "f32") -> Value:
+    """The element of an operand at a row-major position."""
+    at = position if isinstance(position, Value) else whole(int(position))
+    return _value("read", dtype, (at,), name=operand)
+
+
+def as_float(index: Value, dtype: str = "f32") -> Value:
+    """A whole number as RN32 or RN64 of it."""
+    return _value("convert", dtype, (index,))

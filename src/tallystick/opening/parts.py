@@ -1,0 +1,233 @@
+"""Quantities of a site from the parts of its operator's declaration (numerics/values/positions)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import numpy as np
+
+from tallystick.kernels.elements import numpy_primitive
+from tallystick.kernels.loops import names_of
+from tallystick.numerics.operators.common import axis_of, constant, integer, integers, number
+from tallystick.numerics.operators.reduction import reduced_axes
+from tallystick.numerics.registry import OpSpec, all_ops, lookup
+from tallystick.numerics.types import DTYPES
+from tallystick.numerics.values.graph import Value, interpreted, resolved
+from tallystick.numerics.values.positions import ELEMENT, TERM, Part, parts_below
+from tallystick.numerics.values.primitives import INDEX
+from tallystick.opening.approx import Approx, RealSource, real
+from tallystick.opening.arithmetic import accumulated, canonical, started
+from tallystick.opening.quantity import (
+    LIMIT,
+    Array,
+    Chain,
+    Extremum,
+    Index,
+    Local,
+    Needs,
+    Quantity,
+    Site,
+    Source,
+    Tree,
+    opening,
+)
+from tallystick.opening.real_pointwise import real_primitive
+
+_WHOLE: dict[str, Callable[[Any, Any], Any]] = {
+    "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b,
+    "over": lambda a, b: a // b, "rest": lambda a, b: a % b, "max": max,
+}  # fmt: skip
+# The values of a part's terms, given its needs; index None: of the part itself.
+Computed = Callable[[Source, Needs, Index | None], Array]
+
+
+def _one(terms: Computed) -> Callable[[Source, Needs], Any]:
+    """The one value of a local part."""
+
+    def compute(source: Source, given: Needs) -> Any:
+        found = terms(source, given, None)
+        if not isinstance(found, Approx) and np.asarray(found).dtype.kind == "f":
+            found = canonical(found)
+        return (found if isinstance(found, Approx) else np.asarray(found)).reshape(-1)[0]
+
+    return compute
+
+
+class _Opened:
+    """The parts of one site; each becomes one quantity."""
+
+    def __init__(self, site: Site, spec: OpSpec) -> None:
+        self.site, self.spec = site, spec
+        self.names = names_of(spec)
+        present = [n for k, n in enumerate(self.names) if site.has(k)]
+        self.given = frozenset((*site.attrs, *present))
+        self._known: dict[int, Quantity] = {}
+        self._axes: list[tuple[int, int]] | None = None
+
+    def quantity(self, part: Part) -> Quantity:
+        found = self._known.get(id(part))
+        if found is None:
+            found = self._known[id(part)] = self._made(part)
+        return found
+
+    def _made(self, part: Part) -> Quantity:
+        if part.condition is not None:
+            holds = part.condition.holds(self.site.attrs, self.given)
+            return self.quantity(part.of[0 if holds else 1])
+        assert part.value is not None
+        roots = self._decided([x for x in (part.value, part.start, part.kept) if x is not None])
+        made_of = parts_below(roots, part.first)
+        below = tuple(map(self.quantity, made_of))
+        terms = self._computed(roots[0], made_of)
+        if part.kind == "local":
+            return Local(part.name, part.dtype, _one(terms), below)
+        assert part.count is not None
+        count = int(self._index(self._decided([part.count])[0], None))
+        if part.kind == "tree":
+            return Tree(part.name, part.dtype, count, terms, below)
+        if part.kind == "extremum":
+            return Extremum(part.name, part.dtype, count, part.extreme, terms, below)
+        return self._chain(part, count, terms, roots[1:], made_of)
+
+    def _chain(
+        self, part: Part, count: int, terms: Computed, rest: tuple[Value, ...], made_of: list[Part]
+    ) -> Quantity:
+        start = self._computed(rest[0], made_of)
+        if count == 0 and rest[0].kind != "constant":
+            # A chain without links is its start, which is a constant.
+            return Local("x", part.dtype, _one(start))
+        kept = self._computed(rest[1], made_of) if part.kept is not None else None
+        begins = rest[0].number if rest[0].kind == "constant" else 0.0
+
+        @np.errstate(all="ignore")
+        def advance(source: Source, given: Needs, state: Any, first: int, last: int) -> Any:
+            if first == 0 and rest[0].kind != "constant":
+                state = started(start(source, given, None)[0], count)
+            index = np.arange(first, last, dtype=np.int64)
+            if kept is not None:
+                index = index[kept(source, given, index)]
+            return accumulated(state, terms(source, given, index), count)
+
+        return Chain(
+            part.name, part.dtype, count, LIMIT, DTYPES[part.dtype].type(begins), advance,
+            tuple(map(self.quantity, made_of)),
+        )  # fmt: skip
+
+    def _decided(self, roots: Sequence[Value]) -> tuple[Value, ...]:
+        attrs, given = self.site.attrs, self.given
+        return resolved(roots, lambda condition: condition.holds(attrs, given))
+
+    def _computed(self, value: Value, parts: list[Part]) -> Computed:
+        numbers = {id(part): k for k, part in enumerate(parts)}
+
+        def terms(source: Source, given: Needs, index: Index | None) -> Array:
+            as_real = isinstance(source, RealSource)
+
+            def meaning(x: Value, of: tuple[Any, ...]) -> Any:
+                if x.dtype == INDEX:
+                    return self._index_of(x, of, index)
+                if x.kind == "part":
+                    return given[numbers[id(x.part)]]
+                if x.kind == "read":
+                    at = np.atleast_1d(np.asarray(of[0], np.int64))
+                    return source.read(self.names.index(x.name), at)
+                return self._value(x, of, as_real)
+
+            with np.errstate(all="ignore"):
+                return cast(Array, interpreted([value], meaning)[0])
+
+        return terms
+
+    def _value(self, x: Value, of: tuple[Any, ...], as_real: bool) -> Any:
+        if x.kind == "attribute":
+            held = constant(self.site.op, x.name, number(self.site.attrs, x.name), x.dtype)
+            return real(float(held)) if as_real else held
+        if x.kind == "constant":
+            if as_real and x.dtype in ("f32", "f64"):
+                return real(x.number if x.real is None else x.real)
+            return np.array(x.number, DTYPES[x.dtype])
+        if x.kind == "convert" and x.of[0].dtype == INDEX:
+            return real(float(of[0])) if as_real else DTYPES[x.dtype].type(of[0])
+        if x.kind == "in reals":
+            return of[1] if as_real else of[0]
+        if as_real and any(isinstance(part, Approx) for part in of):
+            return real_primitive(x.kind, of)
+        return numpy_primitive(x, of)
+
+    # -- whole numbers -----------------------------------------------------------------------------
+    def _index(self, value: Value, index: Index | None) -> Any:
+        return interpreted([value], lambda x, of: self._index_of(x, of, index))[0]
+
+    def _index_of(self, x: Value, of: tuple[Any, ...], index: Index | None) -> Any:
+        kind, site = x.kind, self.site
+        if kind == ELEMENT:
+            return site.element
+        if kind == TERM:
+            return index
+        if kind == "constant":
+            return x.number
+        if kind == "axis":
+            return x.name
+        if kind in ("extent", "inner"):
+            return self._along(kind, x.name, of[0])
+        if kind == "numel":
+            return math.prod(self._shape(x.name))
+        if kind == "product":
+            return math.prod(integers(site.attrs, x.name))
+        if kind == "reduced":
+            return math.prod(size for size, _ in self._reduced_axes())
+        if kind == "reduced place":
+            return self._reduced_place(index)
+        return _WHOLE[kind](*of)
+
+    def _shape(self, operand: str) -> tuple[int, ...]:
+        if not operand:
+            return self.site.outputs[0].shape
+        return self.site.type_of(self.names.index(operand)).shape
+
+    def _along(self, kind: str, operand: str, axis: Any) -> int:
+        shape = self._shape(operand) or (1,)
+        if isinstance(axis, str):
+            axis = axis_of(self.site.op, integer(self.site.attrs, axis), len(shape))
+        return shape[axis] if kind == "extent" else math.prod(shape[axis + 1 :])
+
+    def _reduced_axes(self) -> list[tuple[int, int]]:
+        """(size, stride) of the reduced axes, neighbours merged, outermost first."""
+        if self._axes is None:
+            shape, merged = self.site.type_of(0).shape, list[tuple[int, int]]()
+            for axis in reversed(reduced_axes(self.site.op, self.site.attrs, len(shape))):
+                size, stride = shape[axis], math.prod(shape[axis + 1 :])
+                if merged and merged[0][0] * merged[0][1] == stride:
+                    merged[0] = (size * merged[0][0], merged[0][1])
+                else:
+                    merged.insert(0, (size, stride))
+            self._axes = merged
+        return self._axes
+
+    def _reduced_place(self, index: Index | None) -> Any:
+        shape = self.site.type_of(0).shape
+        axes = reduced_axes(self.site.op, self.site.attrs, len(shape))
+        base, rest = 0, self.site.element
+        for axis in reversed(range(len(shape))):
+            if axis not in axes:
+                rest, coordinate = divmod(rest, shape[axis])
+                base += coordinate * math.prod(shape[axis + 1 :])
+        assert index is not None  # only terms have a place among the reduced ones
+        flat = np.full(index.shape, base, dtype=np.int64)
+        for size, stride in reversed(self._reduced_axes()):
+            flat += index % size * stride
+            index = index // size
+        return flat
+
+
+def _rule(site: Site) -> Quantity:
+    spec = lookup(site.op)
+    mask = site.attrs.get(spec.masked_by)
+    parts = spec.parts[site.type_of(0).dtype]
+    there = [part for k, part in enumerate(parts) if not isinstance(mask, tuple) or mask[k]]
+    return _Opened(site, spec).quantity(there[site.out])
+
+
+opening(*(name for name, spec in all_ops().items() if spec.parts))(_rule)
