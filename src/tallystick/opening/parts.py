@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any, cast
 
 import numpy as np
@@ -11,7 +12,6 @@ import numpy as np
 from tallystick.kernels.elements import numpy_primitive
 from tallystick.kernels.loops import names_of
 from tallystick.numerics.operators.common import axis_of, constant, integer, integers, number
-from tallystick.numerics.operators.reduction import reduced_axes
 from tallystick.numerics.registry import OpSpec, all_ops, lookup
 from tallystick.numerics.types import DTYPES
 from tallystick.numerics.values.graph import Value, interpreted, resolved
@@ -34,6 +34,13 @@ from tallystick.opening.quantity import (
     opening,
 )
 from tallystick.opening.real_pointwise import real_primitive
+from tallystick.opening.reduced import Reduced, reduced
+
+
+def _as_operand(x: Any) -> Any:
+    """A number as a real one; bools and integers as they are."""
+    return x if isinstance(x, Approx) or np.asarray(x).dtype.kind != "f" else real(x)
+
 
 _WHOLE: dict[str, Callable[[Any, Any], Any]] = {
     "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b,
@@ -64,7 +71,10 @@ class _Opened:
         present = [n for k, n in enumerate(self.names) if site.has(k)]
         self.given = frozenset((*site.attrs, *present))
         self._known: dict[int, Quantity] = {}
-        self._axes: list[tuple[int, int]] | None = None
+
+    @cached_property
+    def _reduced(self) -> Reduced:
+        return reduced(self.site)
 
     def quantity(self, part: Part) -> Quantity:
         found = self._known.get(id(part))
@@ -78,9 +88,10 @@ class _Opened:
             return self.quantity(part.of[0 if holds else 1])
         assert part.value is not None
         roots = self._decided([x for x in (part.value, part.start, part.kept) if x is not None])
+        reads = self._decided(part.reads)
         made_of = parts_below(roots, part.first)
         below = tuple(map(self.quantity, made_of))
-        terms = self._computed(roots[0], made_of)
+        terms = self._computed(roots[0], made_of, reads)
         if part.kind == "local":
             return Local(part.name, part.dtype, _one(terms), below)
         assert part.count is not None
@@ -119,7 +130,7 @@ class _Opened:
         attrs, given = self.site.attrs, self.given
         return resolved(roots, lambda condition: condition.holds(attrs, given))
 
-    def _computed(self, value: Value, parts: list[Part]) -> Computed:
+    def _computed(self, value: Value, parts: list[Part], reads: tuple[Value, ...] = ()) -> Computed:
         numbers = {id(part): k for k, part in enumerate(parts)}
 
         def terms(source: Source, given: Needs, index: Index | None) -> Array:
@@ -136,24 +147,26 @@ class _Opened:
                 return self._value(x, of, as_real)
 
             with np.errstate(all="ignore"):
-                return cast(Array, interpreted([value], meaning)[0])
+                return cast(Array, interpreted([*reads, value], meaning)[-1])
 
         return terms
 
     def _value(self, x: Value, of: tuple[Any, ...], as_real: bool) -> Any:
+        """Numbers are exact in the real numbers; what binary64 attributes and sizes alone make is
+        rounded there too (NUMERICS 14.9.1)."""
         if x.kind == "attribute":
             held = constant(self.site.op, x.name, number(self.site.attrs, x.name), x.dtype)
-            return real(float(held)) if as_real else held
+            return np.float64(held) if as_real else held
         if x.kind == "constant":
             if as_real and x.dtype in ("f32", "f64"):
-                return real(x.number if x.real is None else x.real)
+                return np.float64(x.number if x.real is None else x.real)
             return np.array(x.number, DTYPES[x.dtype])
         if x.kind == "convert" and x.of[0].dtype == INDEX:
-            return real(float(of[0])) if as_real else DTYPES[x.dtype].type(of[0])
+            return np.float64(of[0]) if as_real else DTYPES[x.dtype].type(of[0])
         if x.kind == "in reals":
             return of[1] if as_real else of[0]
-        if as_real and any(isinstance(part, Approx) for part in of):
-            return real_primitive(x.kind, of)
+        if as_real and (x.dtype == "f32" or any(isinstance(part, Approx) for part in of)):
+            return real_primitive(x.kind, tuple(map(_as_operand, of)))
         return numpy_primitive(x, of)
 
     # -- whole numbers -----------------------------------------------------------------------------
@@ -177,9 +190,10 @@ class _Opened:
         if kind == "product":
             return math.prod(integers(site.attrs, x.name))
         if kind == "reduced":
-            return math.prod(size for size, _ in self._reduced_axes())
+            return self._reduced.count
         if kind == "reduced place":
-            return self._reduced_place(index)
+            assert index is not None  # only terms have a place among the reduced ones
+            return self._reduced.places(index)
         return _WHOLE[kind](*of)
 
     def _shape(self, operand: str) -> tuple[int, ...]:
@@ -192,34 +206,6 @@ class _Opened:
         if isinstance(axis, str):
             axis = axis_of(self.site.op, integer(self.site.attrs, axis), len(shape))
         return shape[axis] if kind == "extent" else math.prod(shape[axis + 1 :])
-
-    def _reduced_axes(self) -> list[tuple[int, int]]:
-        """(size, stride) of the reduced axes, neighbours merged, outermost first."""
-        if self._axes is None:
-            shape, merged = self.site.type_of(0).shape, list[tuple[int, int]]()
-            for axis in reversed(reduced_axes(self.site.op, self.site.attrs, len(shape))):
-                size, stride = shape[axis], math.prod(shape[axis + 1 :])
-                if merged and merged[0][0] * merged[0][1] == stride:
-                    merged[0] = (size * merged[0][0], merged[0][1])
-                else:
-                    merged.insert(0, (size, stride))
-            self._axes = merged
-        return self._axes
-
-    def _reduced_place(self, index: Index | None) -> Any:
-        shape = self.site.type_of(0).shape
-        axes = reduced_axes(self.site.op, self.site.attrs, len(shape))
-        base, rest = 0, self.site.element
-        for axis in reversed(range(len(shape))):
-            if axis not in axes:
-                rest, coordinate = divmod(rest, shape[axis])
-                base += coordinate * math.prod(shape[axis + 1 :])
-        assert index is not None  # only terms have a place among the reduced ones
-        flat = np.full(index.shape, base, dtype=np.int64)
-        for size, stride in reversed(self._reduced_axes()):
-            flat += index % size * stride
-            index = index // size
-        return flat
 
 
 def _rule(site: Site) -> Quantity:

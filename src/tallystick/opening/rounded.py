@@ -57,7 +57,7 @@ from tallystick.opening.quantity import (
     Source,
     Tree,
 )
-from tallystick.opening.reduction import reduced
+from tallystick.opening.reduced import reduced
 
 # The terms that a prover gathers at once; the number bounds working memory.
 _AT_ONCE = 1 << 20

@@ -80,7 +80,7 @@ def _declare_softmax() -> None:
     _softmax("aten._log_softmax", "6.2", of_x, local("y", (x - part(m)) - part(log_s)))
     back = local("out", y * (grad - part(products)))
     _softmax("aten._softmax_backward_data", "6.3", of_y, back)
-    back = local("out", grad - function("exp", y) * part(total))
+    back = local("out", grad - function("exp", y) * part(total), reads=(y,))
     _softmax("aten._log_softmax_backward_data", "6.4", of_y, back)
 
 

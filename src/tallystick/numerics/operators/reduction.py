@@ -21,6 +21,32 @@ from tallystick.numerics.operators.common import (
 )
 from tallystick.numerics.registry import DIVIDED, SUM, AttrSpec, operator
 from tallystick.numerics.types import Attrs, TensorType
+from tallystick.numerics.values.graph import (
+    Value,
+    attribute,
+    case,
+    constant,
+    convert,
+    is_,
+    primitive,
+    select,
+)
+from tallystick.numerics.values.positions import (
+    Part,
+    as_float,
+    chain,
+    element,
+    extent,
+    extremum,
+    inner,
+    local,
+    part,
+    read,
+    reduced,
+    reduced_place,
+    term,
+    tree,
+)
 
 _KEEPDIM = AttrSpec("bool", False)
 _DIMS = {"dim": INTS, "keepdim": _KEEPDIM}
@@ -49,23 +75,33 @@ def _shape(op: str, attrs: Attrs, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 # --- sum and mean (NUMERICS 3.4) ------------------------------------------------------------------
-@operator("aten.mean", clause="3.4", operands=("x",), op_class="reduction", rounded=DIVIDED)
+def _summed(dtype: str) -> Part:
+    x = read("x", reduced_place(), dtype)
+    return tree("SUM(x)", reduced(), x if dtype in NUMBERS else convert(x, "i64"))
+
+
+_SUM = {"parts": {dtype: (_summed(dtype),) for dtype in ("f32", "i64", "bool")}, "rounded": SUM}
+_AVERAGE = local("mean", part(_summed("f32")) / as_float(reduced()))
+_MEAN = {"parts": {"f32": (_AVERAGE,)}, "rounded": DIVIDED}
+
+
+@operator("aten.mean", clause="3.4", operands=("x",), op_class="reduction", **_MEAN)
 @operator(
     "aten.mean.dim",
     clause="3.4",
     operands=("x",),
     attrs=_DIMS,
     op_class="reduction",
-    rounded=DIVIDED,
+    **_MEAN,
 )
-@operator("aten.sum", clause="3.4", operands=("x",), op_class="reduction", rounded=SUM)
+@operator("aten.sum", clause="3.4", operands=("x",), op_class="reduction", **_SUM)
 @operator(
     "aten.sum.dim_IntList",
     clause="3.4",
     operands=("x",),
     attrs=_DIMS,
     op_class="reduction",
-    rounded=SUM,
+    **_SUM,
 )
 def _sum(op: str, attrs: Attrs, inputs: Types) -> Result:
     (t,) = operands(op, inputs, 1)
@@ -75,19 +111,13 @@ def _sum(op: str, attrs: Attrs, inputs: Types) -> Result:
 
 
 # --- extremes (NUMERICS 3.5) ----------------------------------------------------------------------
-@operator(
-    "aten.amax",
-    "aten.amin",
-    clause="3.5",
-    operands=("x",),
-    attrs=_DIMS,
-    op_class="reduction",
-    is_exact=True,
-)
-@operator(
-    "aten.max", "aten.min", clause="3.5", operands=("x",), op_class="reduction", is_exact=True
-)
-@operator("aten.argmax", clause="3.5", operands=("x",), attrs=_DIM, op_class="reduction")
+def _extremes(kind: str) -> dict[str, tuple[Part, ...]]:
+    return {
+        dtype: (extremum(kind, reduced(), read("x", reduced_place(), dtype), kind),)
+        for dtype in NUMBERS
+    }
+
+
 def _extreme(op: str, attrs: Attrs, inputs: Types) -> Result:
     (t,) = operands(op, inputs, 1)
     check_dtype(op, t, NUMBERS)
@@ -97,13 +127,43 @@ def _extreme(op: str, attrs: Attrs, inputs: Types) -> Result:
     return (TensorType("i64" if op == "aten.argmax" else t.dtype, shape),)
 
 
+for _name, _attrs, _kind in (
+    ("amax", _DIMS, "max"),
+    ("amin", _DIMS, "min"),
+    ("max", {}, "max"),
+    ("min", {}, "min"),
+    ("argmax", _DIM, "argmax"),
+):
+    operator(
+        f"aten.{_name}",
+        clause="3.5",
+        operands=("x",),
+        attrs=_attrs,
+        op_class="reduction",
+        is_exact=_kind != "argmax",
+        parts=_extremes(_kind),
+    )(_extreme)
+
+
 # --- variance and sum of squares (NUMERICS 3.6, 3.7) ----------------------------------------------
+def _variance() -> tuple[Part, ...]:
+    x, count = convert(read("x", reduced_place()), "f64"), as_float(reduced(), "f64")
+    mean = local("mean", part(tree("SUM64(x)", reduced(), x)) / count)
+    d = x - part(mean)
+    left = count - attribute("correction", "f64")
+    total = part(tree("SUM64(d*d)", reduced(), d * d)) / select(left <= 0.0, 0.0, left)
+    return local("RN32(var)", convert(total, "f32")), local(
+        "RN32(mean)", convert(part(mean), "f32")
+    )
+
+
 @operator(
     "aten.var_mean.correction",
     clause="3.6",
     operands=("x",),
     attrs={**_DIMS, "correction": AttrSpec("float", 1.0)},
     op_class="reduction",
+    parts={"f32": _variance()},
 )
 def _var_mean(op: str, attrs: Attrs, inputs: Types) -> Result:
     (t,) = operands(op, inputs, 1)
@@ -112,7 +172,21 @@ def _var_mean(op: str, attrs: Attrs, inputs: Types) -> Result:
     return out, out
 
 
-@operator("aten.cumsum", clause="3.8", operands=("x",), attrs={"dim": INT}, op_class="reduction")
+# --- cumulative sum (NUMERICS 3.8) ----------------------------------------------------------------
+_SIZE, _STEP, _HERE = extent("x"), inner("x"), element()
+_OWN = _HERE // _STEP % _SIZE  # the place in the row along `dim`
+_IN_ROW = _HERE // (_SIZE * _STEP) * (_SIZE * _STEP) + _HERE % _STEP + term() * _STEP
+
+
+@operator(
+    "aten.cumsum",
+    clause="3.8",
+    operands=("x",),
+    attrs={"dim": INT},
+    op_class="reduction",
+    # -0 is the exact identity of addition (3.2), so the first element is a term like the others.
+    parts={"f32": (chain("y", _OWN + 1, read("x", _IN_ROW), constant(-0.0, "f32")),)},
+)
 def _cumsum(op: str, attrs: Attrs, inputs: Types) -> Result:
     (t,) = operands(op, inputs, 1)
     check_dtype(op, t, FLOATS)
@@ -121,12 +195,33 @@ def _cumsum(op: str, attrs: Attrs, inputs: Types) -> Result:
 
 
 # --- places (NUMERICS 3.9) ------------------------------------------------------------------------
+def _smaller(a: Value, b: Value) -> Value:
+    """Whether a is smaller than b; NaN is larger than every number."""
+    less = primitive("lt", a, b)
+    if a.dtype != "f32":
+        return less
+    number = primitive("not", primitive("ne", a, a))
+    return primitive("or", less, primitive("and", primitive("ne", b, b), number))
+
+
+def _place(dtype: str) -> Part:
+    """How many elements of the row come before this one; of equal ones the earlier do."""
+    x, other = read("x", _HERE, dtype), read("x", _IN_ROW, dtype)
+    down = is_("descending", True)
+    lower, higher = _smaller(other, x), _smaller(x, other)
+    before, after = case(down, higher, lower), case(down, lower, higher)
+    tie = primitive("and", primitive("not", after), primitive("lt", term(), _OWN))
+    counted = convert(primitive("or", before, tie), "i64")
+    return tree("place", _SIZE, counted, reads=(x,))
+
+
 @operator(
     "tallystick.rank",
     clause="3.9",
     operands=("x",),
     attrs={"dim": INT, "descending": AttrSpec("bool", False)},
     op_class="reduction",
+    parts={dtype: (_place(dtype),) for dtype in NUMBERS},
 )
 def _rank(op: str, attrs: Attrs, inputs: Types) -> Result:
     (t,) = operands(op, inputs, 1)
@@ -135,7 +230,16 @@ def _rank(op: str, attrs: Attrs, inputs: Types) -> Result:
     return (TensorType("i64", t.shape),)
 
 
-@operator("tallystick.sum_squares", clause="3.7", operands=("x",), op_class="reduction")
+_X = read("x", reduced_place())
+
+
+@operator(
+    "tallystick.sum_squares",
+    clause="3.7",
+    operands=("x",),
+    op_class="reduction",
+    parts={"f32": (tree("SUM(x*x)", reduced(), _X * _X),)},
+)
 def _sum_squares(op: str, _attrs: Attrs, inputs: Types) -> Result:
     (t,) = operands(op, inputs, 1)
     check_dtype(op, t, FLOATS)

@@ -24,7 +24,8 @@ class Part:
     the other the `count` terms `value`, of which those stay out that `kept` does not hold of.
     "case": the first of `of` where `condition` holds, else the second.
 
-    `first` are parts that come before those that appear in the values.
+    `first` are parts that come before those that appear in the values, `reads` elements that are
+    read before those in the value: both orders are the protocol's (OPENING 6).
     """
 
     kind: str
@@ -36,6 +37,7 @@ class Part:
     start: Value | None = None
     kept: Value | None = None
     first: tuple[Part, ...] = ()
+    reads: tuple[Value, ...] = ()
     condition: Condition | None = None
     of: tuple[Part, ...] = ()
 
@@ -43,14 +45,14 @@ class Part:
 Parts = tuple[Part, ...]
 
 
-def local(name: str, value: Value, first: Parts = ()) -> Part:
+def local(name: str, value: Value, first: Parts = (), reads: tuple[Value, ...] = ()) -> Part:
     """A value of at most LIMIT terms."""
-    return Part("local", name, value.dtype, value, first=first)
+    return Part("local", name, value.dtype, value, first=first, reads=reads)
 
 
-def tree(name: str, count: Value, term: Value) -> Part:
+def tree(name: str, count: Value, term: Value, reads: tuple[Value, ...] = ()) -> Part:
     """A sum of `count` terms of the term's dtype."""
-    return Part("tree", name, term.dtype, term, count)
+    return Part("tree", name, term.dtype, term, count, reads=reads)
 
 
 def extremum(name: str, count: Value, element: Value, extreme: str) -> Part:
