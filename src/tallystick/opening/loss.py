@@ -1,7 +1,7 @@
-"""Opening rules of the losses and their gradients (NUMERICS 7.1 - 7.4).
+"""Opening rules of the losses and their gradients (NUMERICS 7.1 - 7.3).
 
-mse_loss_backward is elementwise. A row's loss has one term for each class. So the loss of many rows
-is a sum of quantities (`Terms`), not of terms that a referee could execute.
+A row's loss has one term for each class. So the loss of many rows is a sum of quantities (`Terms`),
+not of terms that a referee could execute.
 """
 
 from __future__ import annotations
@@ -220,26 +220,3 @@ def _nll_loss_backward(site: Site) -> Quantity:
         return only(-c)
 
     return Local("out", "f32", compute)
-
-
-# --- mse_loss (7.4) -------------------------------------------------------------------------------
-@opening("aten.mse_loss")
-def _mse_loss(site: Site) -> Quantity:
-    @np.errstate(all="ignore")
-    def squares(source: Source, _: Needs, index: Index) -> Array:
-        d = source.read(0, index) - source.read(1, index)
-        return canonical(d * d)
-
-    reduction = _reduction(site)
-    if reduction == "none":
-        return Local("q", "f32", lambda s, needs: squares(s, needs, _at(site.element))[0])
-    n = site.type_of(0).numel
-    total = Tree("SUM(q)", "f32", n, squares)
-    if reduction == "sum":
-        return total
-
-    @np.errstate(all="ignore")
-    def mean(_: Source, needs: Needs) -> Array:
-        return quotient(needs[0], n)
-
-    return Local("loss", "f32", mean, (total,))

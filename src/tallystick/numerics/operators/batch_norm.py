@@ -13,11 +13,38 @@ from tallystick.numerics.operators.common import (
     flag,
     operands,
 )
+from tallystick.numerics.operators.nn import affine
 from tallystick.numerics.registry import AttrSpec, operator
 from tallystick.numerics.types import Attrs, TensorType
+from tallystick.numerics.values.graph import (
+    Value,
+    attribute,
+    case,
+    convert,
+    fma,
+    function,
+    has,
+    is_,
+    primitive,
+)
+from tallystick.numerics.values.positions import (
+    Part,
+    as_float,
+    either,
+    element,
+    extent,
+    in_reals,
+    inner,
+    local,
+    part,
+    read,
+    term,
+    tree,
+)
 
 _BACKWARD = "aten.native_batch_norm_backward"
 _EPS = AttrSpec("float", 1e-5)
+_TRAIN = is_("train", True)
 
 
 def _channels(op: str, x: TensorType) -> TensorType:
@@ -50,13 +77,62 @@ def _both(op: str, pair: Types, wanted: bool | None, what: str) -> bool:
     return here[0]
 
 
+# --- what a channel is (6.12) ---------------------------------------------------------------------
+_CHANNELS, _INNER, _HERE = extent("x", 1), inner("x", 1), element()
+_COUNT = extent("x", 0) * _INNER
+_WIDE, _NARROW = as_float(_COUNT, "f64"), as_float(_COUNT)
+# The channel of an element of x, and of an element of what is per channel.
+_OF_X, _OWN = _HERE // _INNER % _CHANNELS, _HERE
+
+
+def _in(channel: Value) -> Value:
+    """The place in x of the channel's element number `term()`."""
+    return (term() // _INNER * _CHANNELS + channel) * _INNER + term() % _INNER
+
+
+def _by_variance(channel: Value) -> Value:
+    return function("rsqrt", read("running_var", channel) + attribute("eps", "f32"))
+
+
 # --- training (6.12) ------------------------------------------------------------------------------
+def _moments(channel: Value) -> tuple[Part, Part, Part]:
+    """The mean in binary64, the mean, and the sum of squared deviations."""
+    x = convert(read("x", _in(channel)), "f64")
+    wide = local("m", part(tree("SUM64(x)", _COUNT, x)) / _WIDE)
+    d = x - part(wide)
+    return wide, local("mean", convert(part(wide), "f32")), tree("q", _COUNT, d * d)
+
+
+def _rstd(q: Part) -> Part:
+    # In the real numbers an attribute is RN32 first (14.9.1).
+    eps = in_reals(attribute("eps", "f64"), convert(attribute("eps", "f32"), "f64"))
+    var = local("var", part(q) / _WIDE)
+    return local("rstd", convert(1.0 / primitive("sqrt", part(var) + eps), "f32"))
+
+
+def _observed(name: str, of: Part) -> Part:
+    running = read(name, _OWN)
+    return local(name, fma(attribute("momentum", "f32"), part(of) - running, running))
+
+
+def _training_parts() -> tuple[Part, ...]:
+    _, mean, q = _moments(_OF_X)
+    h = (read("x", _HERE) - part(mean)) * part(_rstd(q))
+    y = affine(h, read("weight", _OF_X), read("bias", _OF_X))
+    _, mean, q = _moments(_OWN)
+    rest = as_float(primitive("max", _COUNT - 1, 0), "f64")
+    unbiased = local("u", convert(part(local("q/(n - 1)", part(q) / rest)), "f32"))
+    running = _observed("running_mean", mean), _observed("running_var", unbiased)
+    return local("y", y), mean, _rstd(q), *running
+
+
 @operator(
     "aten._native_batch_norm_legit_functional",
     clause="6.12",
     operands=("x", "weight?", "bias?", "running_mean?", "running_var?"),
     attrs={"momentum": AttrSpec("float", 0.1), "eps": _EPS},
     op_class="composite",
+    parts={"f32": _training_parts()},
 )
 def _training(op: str, attrs: Attrs, inputs: Types) -> Result:
     (x,) = operands(op, inputs[:1], 1)
@@ -76,6 +152,27 @@ def output_mask(attrs: Attrs) -> tuple[bool, bool, bool]:
     return bool(mask[0]), bool(mask[1]), bool(mask[2])
 
 
+def _gradient_parts() -> tuple[Part, ...]:
+    def h(at: Value, channel: Value) -> Value:
+        mean = case(_TRAIN, read("mean", channel), read("running_mean", channel))
+        return (read("x", at) - mean) * rstd(channel)
+
+    def rstd(channel: Value) -> Value:
+        return case(_TRAIN, read("rstd", channel), _by_variance(channel))
+
+    def sums(channel: Value) -> tuple[Part, Part]:
+        grad = read("grad", _in(channel))
+        return tree("dw", _COUNT, grad * h(_in(channel), channel)), tree("db", _COUNT, grad)
+
+    dw, db = sums(_OF_X)
+    s1, s2 = local("s1", part(db) / _NARROW), local("s2", part(dw) / _NARROW)
+    r, grad = rstd(_OF_X), read("grad", _HERE)
+    factor = case(has("weight"), r * read("weight", _OF_X), r)
+    centred = grad - part(s1)
+    trained = local("dx", fma(-h(_HERE, _OF_X), part(s2), centred) * factor, (s1, s2), (centred,))
+    return either(_TRAIN, trained, local("dx", grad * factor)), *sums(_OWN)
+
+
 @operator(
     _BACKWARD,
     clause="6.13",
@@ -86,6 +183,8 @@ def output_mask(attrs: Attrs) -> tuple[bool, bool, bool]:
         "output_mask": AttrSpec("bools", (True, True, True)),
     },
     op_class="composite",
+    parts={"f32": _gradient_parts()},
+    masked_by="output_mask",
 )
 def _backward(op: str, attrs: Attrs, inputs: Types) -> Result:
     grad, x = operands(op, inputs[:2], 2)
@@ -107,12 +206,18 @@ def statistics_at(attrs: Attrs) -> tuple[int, int]:
 
 
 # --- by running statistics (6.14) -----------------------------------------------------------------
+def _by_running_parts() -> Part:
+    h = (read("x", _HERE) - read("running_mean", _OF_X)) * _by_variance(_OF_X)
+    return local("y", affine(h, read("weight", _OF_X), read("bias", _OF_X)))
+
+
 @operator(
     "aten._native_batch_norm_legit_no_training",
     clause="6.14",
     operands=("x", "weight?", "bias?", "running_mean", "running_var"),
     attrs={"eps": _EPS},
     op_class="composite",
+    parts={"f32": (_by_running_parts(),)},
 )
 def _by_running(op: str, attrs: Attrs, inputs: Types) -> Result:
     (x,) = operands(op, inputs[:1], 1)

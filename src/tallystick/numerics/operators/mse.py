@@ -16,6 +16,18 @@ from tallystick.numerics.registry import AttrSpec, operator
 from tallystick.numerics.types import Attrs, TensorType
 from tallystick.numerics.values.forms import forms
 from tallystick.numerics.values.graph import Value, case, is_, size
+from tallystick.numerics.values.positions import (
+    Part,
+    as_float,
+    either,
+    element,
+    local,
+    numel,
+    part,
+    read,
+    term,
+    tree,
+)
 
 _REDUCTION = {"reduction": AttrSpec("str", "mean")}
 
@@ -31,6 +43,17 @@ def reduction_of(op: str, attrs: Attrs) -> str:
 def _squared_difference(x: Value, y: Value) -> Value:
     d = x - y
     return d * d
+
+
+def _loss() -> Part:
+    def term_at(at: Value) -> Value:
+        return _squared_difference(read("x", at), read("y", at))
+
+    count = numel("x")
+    total = tree("SUM(q)", count, term_at(term()))
+    mean = local("loss", part(total) / as_float(count))
+    reduced = either(is_("reduction", "sum"), total, mean)
+    return either(is_("reduction", "none"), local("q", term_at(element())), reduced)
 
 
 def _gradient(grad: Value, x: Value, y: Value) -> Value:
@@ -53,6 +76,7 @@ def _same_shape(op: str, types: Types) -> TensorType:
     attrs=_REDUCTION,
     op_class="elementwise",
     terms=forms(_squared_difference, "f32"),
+    parts={"f32": (_loss(),)},
 )
 def _mse(op: str, attrs: Attrs, inputs: Types) -> Result:
     t = _same_shape(op, inputs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from tallystick.errors import UsageError
 from tallystick.numerics.operators.common import (
@@ -80,9 +81,12 @@ def _summed(dtype: str) -> Part:
     return tree("SUM(x)", reduced(), x if dtype in NUMBERS else convert(x, "i64"))
 
 
-_SUM = {"parts": {dtype: (_summed(dtype),) for dtype in ("f32", "i64", "bool")}, "rounded": SUM}
+_SUM: dict[str, Any] = {
+    "parts": {dtype: (_summed(dtype),) for dtype in ("f32", "i64", "bool")},
+    "rounded": SUM,
+}
 _AVERAGE = local("mean", part(_summed("f32")) / as_float(reduced()))
-_MEAN = {"parts": {"f32": (_AVERAGE,)}, "rounded": DIVIDED}
+_MEAN: dict[str, Any] = {"parts": {"f32": (_AVERAGE,)}, "rounded": DIVIDED}
 
 
 @operator("aten.mean", clause="3.4", operands=("x",), op_class="reduction", **_MEAN)
