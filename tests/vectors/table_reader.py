@@ -29,12 +29,14 @@ def table() -> dict[str, dict[str, Any]]:
     return {entry["name"]: entry for entry in json.loads(PATH.read_text())["operators"]}
 
 
-def _number(text: Any, dtype: str) -> np.ndarray:
+def literal(text: Any, dtype: str) -> np.ndarray:
+    """A constant's number."""
     value = float.fromhex(text) if isinstance(text, str) else text
     return np.array(value, DTYPES[dtype])
 
 
-def _holds(condition: Mapping[str, Any], attrs: Mapping[str, Any], there: set[str]) -> bool:
+def holds(condition: Mapping[str, Any], attrs: Mapping[str, Any], there: set[str]) -> bool:
+    """Whether a condition holds of the attributes, and of the operands that are there."""
     if "has" in condition:
         return condition["has"] in there or condition["has"] in attrs
     held, wanted = attrs.get(condition["is"]), condition["equal"]
@@ -50,7 +52,7 @@ def form_of(
     for form in entry.get("forms", ()):
         pairs = zip(dtypes, form["dtypes"], strict=False)
         fits = all(one is None or one == other for one, other in pairs)
-        if fits and ("when" not in form or _holds(form["when"], attrs, set())):
+        if fits and ("when" not in form or holds(form["when"], attrs, set())):
             return dict(form)
     return None
 
@@ -116,7 +118,7 @@ def evaluated(
     def computed(node: Mapping[str, Any]) -> Any:
         kind, dtype = node["kind"], node["dtype"]
         if kind == "case":  # the other part is not looked at: it may need what is not there
-            return value(node["of"][0 if _holds(node, attrs, set(there)) else 1])
+            return value(node["of"][0 if holds(node, attrs, set(there)) else 1])
         if kind == "operand":
             return there[node["name"]]
         if kind == "attribute":
@@ -125,7 +127,7 @@ def evaluated(
         if kind == "size":
             return rn32_int(there[node["name"]].size)
         if kind == "constant":
-            return _number(node["number"], dtype)
+            return literal(node["number"], dtype)
         return primitive(kind, dtype, [value(part) for part in node["of"]])
 
     with np.errstate(all="ignore"):

@@ -13,6 +13,7 @@ import make_operator_table as maker
 import numpy as np
 import pytest
 import table_reader as reader
+from part_reader import Opened
 
 from tallystick.kernels.elements import element_values
 from tallystick.numerics.registry import all_ops
@@ -20,6 +21,7 @@ from tallystick.numerics.values.graph import values_below
 from tallystick.opening.real_pointwise import real_graph
 
 KINDS = {name: {k: a.kind for k, a in spec.attrs.items()} for name, spec in all_ops().items()}
+WITH_PARTS = sorted(name for name, spec in all_ops().items() if spec.parts)
 WITH_FORMS = sorted(name for name, spec in all_ops().items() if spec.forms)
 
 
@@ -45,6 +47,20 @@ def test_three_ways(op: str) -> None:
             shape = wanted.shape
             assert fmt.same_bits(np.broadcast_to(one, shape).copy(), wanted), (op, attrs)
             assert fmt.same_bits(np.broadcast_to(other, shape).copy(), wanted), (op, attrs)
+
+
+@pytest.mark.parametrize("op", WITH_PARTS)
+def test_parts_give_the_golden_elements(op: str) -> None:
+    entry, looked = reader.table()[op], 0
+    for case in cases(op):
+        opened = Opened(entry, case.attrs, case.inputs, case.outputs)
+        for out, wanted in enumerate(case.outputs):
+            for element in range(0, wanted.size, max(1, wanted.size // 8)):
+                found = np.asarray(opened.value(out, element), wanted.dtype)
+                same = found.tobytes() == wanted.reshape(-1)[element].tobytes()
+                assert same, (op, dict(case.attrs), out, element, found)
+                looked += 1
+    assert looked
 
 
 def test_an_interpreter_needs_no_name_of_an_operator() -> None:

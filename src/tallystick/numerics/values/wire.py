@@ -4,7 +4,8 @@ A form's values are a list of nodes, parts before what is made of them. A node i
 
 - `kind` and `dtype` as in `graph.Value`, `of`: the numbers of its parts;
 - `name` of an operand, attribute or size; `number` of a constant, `real` if it stands for another;
-- `is` or `has` of a case: the attribute or operand that decides, with `equal` for `is`.
+- `is` or `has` of a case: the attribute or operand that decides, with `equal` for `is`;
+- `part`: the number of the part that it is the value of.
 
 A float is a string in C99 hexadecimal, as in vectors/kernels; a member without content is left out.
 """
@@ -17,6 +18,7 @@ from typing import Any
 from tallystick.numerics.registry import AttrSpec, OpSpec
 from tallystick.numerics.values.forms import Form
 from tallystick.numerics.values.graph import Condition, Value, values_below
+from tallystick.numerics.values.positions import Part, parts_below
 
 
 def _plain(value: Any) -> Any:
@@ -30,7 +32,9 @@ def _condition(condition: Condition) -> dict[str, Any]:
     return {"is": condition.name, "equal": _plain(condition.value)}
 
 
-def nodes(roots: Sequence[Value]) -> tuple[list[dict[str, Any]], list[int]]:
+def nodes(
+    roots: Sequence[Value], parts: Sequence[Part] = ()
+) -> tuple[list[dict[str, Any]], list[int]]:
     """The nodes of a graph, and the numbers of its roots among them."""
     below = values_below(roots)
     at = {id(value): k for k, value in enumerate(below)}
@@ -47,6 +51,8 @@ def nodes(roots: Sequence[Value]) -> tuple[list[dict[str, Any]], list[int]]:
             node["real"] = _plain(value.real)
         if value.condition is not None:
             node |= _condition(value.condition)
+        if value.part is not None:
+            node["part"] = parts.index(value.part)
         found.append(node)
     return found, [at[id(root)] for root in roots]
 
@@ -64,6 +70,54 @@ def form_entry(form: Form) -> dict[str, Any]:
         entry["when"] = _condition(form.when)
     if form.refused is not None:
         entry |= {"refused": numbers[-1], "why": form.why}
+    return entry
+
+
+def part_entries(outputs: Sequence[Part]) -> dict[str, Any]:
+    """The parts of an operator's outputs: the nodes of all of them, a list of parts, each after
+    those that it is made of, and the outputs' numbers in it.
+
+    A part's `value`, `count`, `start` and `kept` are numbers of nodes, `reads` those of elements
+    that are read first; `of` and `first` are numbers of parts, as is `part` of a node.
+    """
+    listed: list[Part] = []
+
+    def visit(part: Part) -> None:
+        if part in listed:
+            return
+        for below in (*part.of, *parts_below(_roots(part), part.first)):
+            visit(below)
+        listed.append(part)
+
+    for output in outputs:
+        visit(output)
+    roots = [root for part in listed for root in _roots(part)]
+    made, _ = nodes(roots, listed)
+    at = {id(value): k for k, value in enumerate(values_below(roots))}
+    entries = [_part(part, at, listed) for part in listed]
+    return {"nodes": made, "parts": entries, "outputs": [listed.index(part) for part in outputs]}
+
+
+def _roots(part: Part) -> list[Value]:
+    held = (*part.reads, part.value, part.count, part.start, part.kept)
+    return [value for value in held if value is not None]
+
+
+def _part(part: Part, at: dict[int, int], listed: list[Part]) -> dict[str, Any]:
+    entry: dict[str, Any] = {"kind": part.kind, "name": part.name, "dtype": part.dtype}
+    for name in ("value", "count", "start", "kept"):
+        value = getattr(part, name)
+        if value is not None:
+            entry[name] = at[id(value)]
+    if part.reads:
+        entry["reads"] = [at[id(value)] for value in part.reads]
+    if part.extreme:
+        entry["extreme"] = part.extreme
+    for name in ("of", "first"):
+        if getattr(part, name):
+            entry[name] = [listed.index(below) for below in getattr(part, name)]
+    if part.condition is not None:
+        entry |= _condition(part.condition)
     return entry
 
 
@@ -90,4 +144,8 @@ def operator_entry(spec: OpSpec) -> dict[str, Any]:
         entry["forms"] = [form_entry(form) for form in spec.forms]
     if spec.terms:
         entry["terms"] = [form_entry(form) for form in spec.terms]
+    if spec.parts:
+        entry["parts"] = {dtype: part_entries(parts) for dtype, parts in spec.parts.items()}
+    if spec.masked_by:
+        entry["masked_by"] = spec.masked_by
     return entry
