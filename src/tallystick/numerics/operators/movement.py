@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from typing import Any
 
 from tallystick.errors import UsageError
 from tallystick.numerics.operators.common import (
@@ -28,6 +29,26 @@ from tallystick.numerics.operators.common import (
 )
 from tallystick.numerics.registry import AttrSpec, InTypes, operator
 from tallystick.numerics.types import Attrs, TensorType
+from tallystick.numerics.values.graph import Value, attribute, convert, primitive
+from tallystick.numerics.values.graph import constant as literal
+from tallystick.numerics.values.positions import (
+    Part,
+    as_float,
+    at,
+    broadcast_place,
+    choice,
+    element,
+    extent,
+    inside,
+    latest,
+    local,
+    permuted,
+    placed,
+    reaches,
+    read,
+    term,
+)
+from tallystick.numerics.values.primitives import INDEX, MOVED
 
 
 def _open_end(attrs: Attrs, inputs: InTypes) -> int | None:
@@ -44,10 +65,29 @@ _RANGE = {
     "end": AttrSpec("int", _open_end),
     "step": AttrSpec("int", 1),
 }
+_HERE = element()
+_START, _END, _STEP = (attribute(name, INDEX) for name in ("start", "end", "step"))
+
+
+def _moved(operand: str, position: Value = _HERE) -> Value:
+    """An element with its bits."""
+    return read(operand, position, MOVED)
+
+
+def _out(value: Value) -> dict[str, tuple[Part, ...]]:
+    """The parts of an output of any dtype."""
+    return {MOVED: (local("out", value),)}
 
 
 # --- views ----------------------------------------------------------------------------------------
-@operator("aten.view", clause="9", operands=("x",), attrs={"size": INTS}, op_class="move")
+@operator(
+    "aten.view",
+    clause="9",
+    operands=("x",),
+    attrs={"size": INTS},
+    op_class="move",
+    parts=_out(_moved("x")),
+)
 def _view(op: str, attrs: Attrs, inputs: Types) -> Result:
     (t,) = operands(op, inputs, 1)
     size = integers(attrs, "size")
@@ -56,7 +96,14 @@ def _view(op: str, attrs: Attrs, inputs: Types) -> Result:
     return (TensorType(t.dtype, size),)
 
 
-@operator("aten.permute", clause="9", operands=("x",), attrs={"dims": INTS}, op_class="move")
+@operator(
+    "aten.permute",
+    clause="9",
+    operands=("x",),
+    attrs={"dims": INTS},
+    op_class="move",
+    parts=_out(_moved("x", permuted("x", "dims"))),
+)
 def _permute(op: str, attrs: Attrs, inputs: Types) -> Result:
     (t,) = operands(op, inputs, 1)
     dims = integers(attrs, "dims")
@@ -65,7 +112,14 @@ def _permute(op: str, attrs: Attrs, inputs: Types) -> Result:
     return (TensorType(t.dtype, tuple(t.shape[d] for d in dims)),)
 
 
-@operator("aten.expand", clause="9", operands=("x",), attrs={"size": INTS}, op_class="move")
+@operator(
+    "aten.expand",
+    clause="9",
+    operands=("x",),
+    attrs={"size": INTS},
+    op_class="move",
+    parts=_out(_moved("x", broadcast_place("x"))),
+)
 def _expand(op: str, attrs: Attrs, inputs: Types) -> Result:
     (t,) = operands(op, inputs, 1)
     size = integers(attrs, "size")
@@ -89,7 +143,14 @@ def _with(shape: tuple[int, ...], axis: int, size: int) -> tuple[int, ...]:
     return (*shape[:axis], size, *shape[axis + 1 :])
 
 
-@operator("aten.slice", clause="9", operands=("x",), attrs=_RANGE, op_class="move")
+@operator(
+    "aten.slice",
+    clause="9",
+    operands=("x",),
+    attrs=_RANGE,
+    op_class="move",
+    parts=_out(_moved("x", placed("x", "dim", _START + at() * _STEP))),
+)
 def _slice(op: str, attrs: Attrs, inputs: Types) -> Result:
     (t,) = operands(op, inputs, 1)
     axis, _, count = slice_of(op, attrs, t)
@@ -97,7 +158,22 @@ def _slice(op: str, attrs: Attrs, inputs: Types) -> Result:
 
 
 # --- joining and scattering -----------------------------------------------------------------------
-@operator("aten.slice_scatter", clause="9", operands=("x", "source"), attrs=_RANGE, op_class="move")
+def _written() -> Value:
+    """x's element, or the source's where the slice has one."""
+    k = at() - _START
+    between = primitive("and", primitive("ge", k, 0), primitive("lt", at(), _END))
+    written = primitive("and", between, primitive("eq", k % _STEP, 0))
+    return choice(written, _moved("source", placed("source", "dim", k // _STEP)), _moved("x"))
+
+
+@operator(
+    "aten.slice_scatter",
+    clause="9",
+    operands=("x", "source"),
+    attrs=_RANGE,
+    op_class="move",
+    parts=_out(_written()),
+)
 def _slice_scatter(op: str, attrs: Attrs, inputs: Types) -> Result:
     x, src = operands(op, inputs, 2)
     same_dtype(op, (x, src))
@@ -140,7 +216,19 @@ def _check_along(op: str, attrs: Attrs, x: TensorType, index: TensorType) -> Non
         raise UsageError(f"{op}: indices {index} do not fit {x} along axis {axis}.")
 
 
-@operator("aten.gather", clause="9", operands=("x", "index"), attrs={"dim": INT}, op_class="move")
+def _indexed(position: Value) -> Value:
+    """The element of x whose index along `dim` is an element of `index`."""
+    return _moved("x", placed("x", "dim", inside(read("index", position, "i64"), extent("x"))))
+
+
+@operator(
+    "aten.gather",
+    clause="9",
+    operands=("x", "index"),
+    attrs={"dim": INT},
+    op_class="move",
+    parts=_out(_indexed(_HERE)),
+)
 def _gather(op: str, attrs: Attrs, inputs: Types) -> Result:
     x, index = operands(op, inputs, 2)
     _check_along(op, attrs, x, index)
@@ -148,7 +236,12 @@ def _gather(op: str, attrs: Attrs, inputs: Types) -> Result:
 
 
 @operator(
-    "aten.index_select", clause="9", operands=("x", "index"), attrs={"dim": INT}, op_class="move"
+    "aten.index_select",
+    clause="9",
+    operands=("x", "index"),
+    attrs={"dim": INT},
+    op_class="move",
+    parts=_out(_indexed(at())),
 )
 def _index_select(op: str, attrs: Attrs, inputs: Types) -> Result:
     x, index = operands(op, inputs, 2)
@@ -160,12 +253,21 @@ def _index_select(op: str, attrs: Attrs, inputs: Types) -> Result:
 
 
 # --- writing by index (NUMERICS 9.3) --------------------------------------------------------------
+def _replaced() -> Part:
+    """x's element, or that of the last source along `dim` whose index is the element's own."""
+    index = read("index", placed("index", "dim", term()), "i64")
+    own = primitive("eq", inside(index, extent("x")), at())
+    source = _moved("source", placed("source", "dim", term()))
+    return latest("out", reaches("index", "dim") * extent("index"), source, _moved("x"), own)
+
+
 @operator(
     "aten.scatter.src",
     clause="9.3",
     operands=("x", "index", "source"),
     attrs={"dim": INT},
     op_class="move",
+    parts={MOVED: (_replaced(),)},
 )
 def _scatter(op: str, attrs: Attrs, inputs: Types) -> Result:
     x, index, source = operands(op, inputs, 3)
@@ -176,7 +278,18 @@ def _scatter(op: str, attrs: Attrs, inputs: Types) -> Result:
 
 
 # --- choosing -------------------------------------------------------------------------------------
-@operator("aten.where", clause="9", operands=("condition", "a", "b"), op_class="move")
+def _chosen() -> Value:
+    a, b = (_moved(name, broadcast_place(name)) for name in ("a", "b"))
+    return choice(read("condition", broadcast_place("condition"), "bool"), a, b)
+
+
+@operator(
+    "aten.where",
+    clause="9",
+    operands=("condition", "a", "b"),
+    op_class="move",
+    parts=_out(_chosen()),
+)
 def _where(op: str, _attrs: Attrs, inputs: Types) -> Result:
     condition, a, b = operands(op, inputs, 3)
     check_dtype(op, condition, ("bool",))
@@ -184,8 +297,16 @@ def _where(op: str, _attrs: Attrs, inputs: Types) -> Result:
     return (TensorType(dtype, broadcast(op, (condition, a, b))),)
 
 
+_VALUE = attribute("value", MOVED)
+
+
 @operator(
-    "aten.masked_fill", clause="9", operands=("x", "mask"), attrs={"value": FLOAT}, op_class="move"
+    "aten.masked_fill",
+    clause="9",
+    operands=("x", "mask"),
+    attrs={"value": FLOAT},
+    op_class="move",
+    parts=_out(choice(read("mask", broadcast_place("mask"), "bool"), _VALUE, _moved("x"))),
 )
 def _masked_fill(op: str, attrs: Attrs, inputs: Types) -> Result:
     x, mask = operands(op, inputs, 2)
@@ -203,6 +324,7 @@ def _masked_fill(op: str, attrs: Attrs, inputs: Types) -> Result:
     operands=(),
     attrs={"size": INTS, "value": FLOAT, "dtype": AttrSpec("dtype", "f32")},
     op_class="move",
+    parts=_out(_VALUE),
 )
 def _full(op: str, attrs: Attrs, _inputs: Types) -> Result:
     size, dtype = integers(attrs, "size"), text(attrs, "dtype")
@@ -210,6 +332,17 @@ def _full(op: str, attrs: Attrs, _inputs: Types) -> Result:
         raise UsageError(f"{op}: {dtype} {list(size)} is no tensor type.")
     constant(op, "value", number(attrs, "value"), dtype)
     return (TensorType(dtype, size),)
+
+
+def _counted(number: Value) -> Value:
+    """start + number·step in number's dtype."""
+    return attribute("start", number) + number * attribute("step", number)
+
+
+_COUNTED = {
+    "i64": (local("out", _counted(convert(_HERE, "i64"))),),
+    "f32": (local("out", convert(_counted(as_float(_HERE, "f64")), "f32")),),
+}
 
 
 @operator(
@@ -223,6 +356,7 @@ def _full(op: str, attrs: Attrs, _inputs: Types) -> Result:
         "dtype": AttrSpec("dtype", "i64"),
     },
     op_class="move",
+    parts=_COUNTED,
 )
 def _arange(op: str, attrs: Attrs, _inputs: Types) -> Result:
     start, end, step = (number(attrs, k) for k in ("start", "end", "step"))
@@ -239,14 +373,20 @@ def _arange(op: str, attrs: Attrs, _inputs: Types) -> Result:
     return (TensorType(dtype, (max(count, 0),)),)
 
 
-@operator(
-    "aten.tril",
-    "aten.triu",
-    clause="9",
-    operands=("x",),
-    attrs={"diagonal": AttrSpec("int", 0)},
-    op_class="move",
-)
+def _triangle_of(comparison: str) -> dict[str, Any]:
+    """x where column - row compares so with `diagonal`, else 0."""
+    kept = primitive(comparison, at(-1) - at(-2), attribute("diagonal", INDEX))
+    return {
+        "clause": "9",
+        "operands": ("x",),
+        "attrs": {"diagonal": AttrSpec("int", 0)},
+        "op_class": "move",
+        "parts": _out(choice(kept, _moved("x"), literal(0, MOVED))),
+    }
+
+
+@operator("aten.tril", **_triangle_of("le"))
+@operator("aten.triu", **_triangle_of("ge"))
 def _triangle(op: str, _attrs: Attrs, inputs: Types) -> Result:
     (t,) = operands(op, inputs, 1)
     if len(t.shape) < 2:
