@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from fractions import Fraction
-from typing import Any
 
 from tallystick.errors import UsageError
 from tallystick.numerics.operators.common import (
@@ -27,7 +27,7 @@ from tallystick.numerics.operators.common import (
     same_dtype,
     text,
 )
-from tallystick.numerics.registry import AttrSpec, InTypes, operator
+from tallystick.numerics.registry import AttrSpec, InTypes, TypeRule, operator
 from tallystick.numerics.types import Attrs, TensorType
 from tallystick.numerics.values.graph import Value, attribute, convert, primitive
 from tallystick.numerics.values.graph import constant as literal
@@ -65,6 +65,7 @@ _RANGE = {
     "end": AttrSpec("int", _open_end),
     "step": AttrSpec("int", 1),
 }
+Declares = Callable[[TypeRule], TypeRule]
 _HERE = element()
 _START, _END, _STEP = (attribute(name, INDEX) for name in ("start", "end", "step"))
 
@@ -74,20 +75,14 @@ def _moved(operand: str, position: Value = _HERE) -> Value:
     return read(operand, position, MOVED)
 
 
-def _out(value: Value) -> dict[str, tuple[Part, ...]]:
-    """The parts of an output of any dtype."""
-    return {MOVED: (local("out", value),)}
+def _move(name: str, names: tuple[str, ...], out: Value, **attrs: AttrSpec) -> Declares:
+    """Declares an operator by the element of its output, of any dtype."""
+    parts = {MOVED: (local("out", out),)}
+    return operator(name, clause="9", operands=names, attrs=attrs, op_class="move", parts=parts)
 
 
 # --- views ----------------------------------------------------------------------------------------
-@operator(
-    "aten.view",
-    clause="9",
-    operands=("x",),
-    attrs={"size": INTS},
-    op_class="move",
-    parts=_out(_moved("x")),
-)
+@_move("aten.view", ("x",), _moved("x"), size=INTS)
 def _view(op: str, attrs: Attrs, inputs: Types) -> Result:
     (t,) = operands(op, inputs, 1)
     size = integers(attrs, "size")
@@ -96,14 +91,7 @@ def _view(op: str, attrs: Attrs, inputs: Types) -> Result:
     return (TensorType(t.dtype, size),)
 
 
-@operator(
-    "aten.permute",
-    clause="9",
-    operands=("x",),
-    attrs={"dims": INTS},
-    op_class="move",
-    parts=_out(_moved("x", permuted("x", "dims"))),
-)
+@_move("aten.permute", ("x",), _moved("x", permuted("x", "dims")), dims=INTS)
 def _permute(op: str, attrs: Attrs, inputs: Types) -> Result:
     (t,) = operands(op, inputs, 1)
     dims = integers(attrs, "dims")
@@ -112,14 +100,7 @@ def _permute(op: str, attrs: Attrs, inputs: Types) -> Result:
     return (TensorType(t.dtype, tuple(t.shape[d] for d in dims)),)
 
 
-@operator(
-    "aten.expand",
-    clause="9",
-    operands=("x",),
-    attrs={"size": INTS},
-    op_class="move",
-    parts=_out(_moved("x", broadcast_place("x"))),
-)
+@_move("aten.expand", ("x",), _moved("x", broadcast_place("x")), size=INTS)
 def _expand(op: str, attrs: Attrs, inputs: Types) -> Result:
     (t,) = operands(op, inputs, 1)
     size = integers(attrs, "size")
@@ -143,14 +124,7 @@ def _with(shape: tuple[int, ...], axis: int, size: int) -> tuple[int, ...]:
     return (*shape[:axis], size, *shape[axis + 1 :])
 
 
-@operator(
-    "aten.slice",
-    clause="9",
-    operands=("x",),
-    attrs=_RANGE,
-    op_class="move",
-    parts=_out(_moved("x", placed("x", "dim", _START + at() * _STEP))),
-)
+@_move("aten.slice", ("x",), _moved("x", placed("x", "dim", _START + at() * _STEP)), **_RANGE)
 def _slice(op: str, attrs: Attrs, inputs: Types) -> Result:
     (t,) = operands(op, inputs, 1)
     axis, _, count = slice_of(op, attrs, t)
@@ -166,14 +140,7 @@ def _written() -> Value:
     return choice(written, _moved("source", placed("source", "dim", k // _STEP)), _moved("x"))
 
 
-@operator(
-    "aten.slice_scatter",
-    clause="9",
-    operands=("x", "source"),
-    attrs=_RANGE,
-    op_class="move",
-    parts=_out(_written()),
-)
+@_move("aten.slice_scatter", ("x", "source"), _written(), **_RANGE)
 def _slice_scatter(op: str, attrs: Attrs, inputs: Types) -> Result:
     x, src = operands(op, inputs, 2)
     same_dtype(op, (x, src))
@@ -221,28 +188,14 @@ def _indexed(position: Value) -> Value:
     return _moved("x", placed("x", "dim", inside(read("index", position, "i64"), extent("x"))))
 
 
-@operator(
-    "aten.gather",
-    clause="9",
-    operands=("x", "index"),
-    attrs={"dim": INT},
-    op_class="move",
-    parts=_out(_indexed(_HERE)),
-)
+@_move("aten.gather", ("x", "index"), _indexed(_HERE), dim=INT)
 def _gather(op: str, attrs: Attrs, inputs: Types) -> Result:
     x, index = operands(op, inputs, 2)
     _check_along(op, attrs, x, index)
     return (TensorType(x.dtype, index.shape),)
 
 
-@operator(
-    "aten.index_select",
-    clause="9",
-    operands=("x", "index"),
-    attrs={"dim": INT},
-    op_class="move",
-    parts=_out(_indexed(at())),
-)
+@_move("aten.index_select", ("x", "index"), _indexed(at()), dim=INT)
 def _index_select(op: str, attrs: Attrs, inputs: Types) -> Result:
     x, index = operands(op, inputs, 2)
     check_dtype(op, index, ("i64",))
@@ -283,13 +236,7 @@ def _chosen() -> Value:
     return choice(read("condition", broadcast_place("condition"), "bool"), a, b)
 
 
-@operator(
-    "aten.where",
-    clause="9",
-    operands=("condition", "a", "b"),
-    op_class="move",
-    parts=_out(_chosen()),
-)
+@_move("aten.where", ("condition", "a", "b"), _chosen())
 def _where(op: str, _attrs: Attrs, inputs: Types) -> Result:
     condition, a, b = operands(op, inputs, 3)
     check_dtype(op, condition, ("bool",))
@@ -300,13 +247,11 @@ def _where(op: str, _attrs: Attrs, inputs: Types) -> Result:
 _VALUE = attribute("value", MOVED)
 
 
-@operator(
+@_move(
     "aten.masked_fill",
-    clause="9",
-    operands=("x", "mask"),
-    attrs={"value": FLOAT},
-    op_class="move",
-    parts=_out(choice(read("mask", broadcast_place("mask"), "bool"), _VALUE, _moved("x"))),
+    ("x", "mask"),
+    choice(read("mask", broadcast_place("mask"), "bool"), _VALUE, _moved("x")),
+    value=FLOAT,
 )
 def _masked_fill(op: str, attrs: Attrs, inputs: Types) -> Result:
     x, mask = operands(op, inputs, 2)
@@ -318,14 +263,7 @@ def _masked_fill(op: str, attrs: Attrs, inputs: Types) -> Result:
 
 
 # --- making ---------------------------------------------------------------------------------------
-@operator(
-    "aten.full",
-    clause="9",
-    operands=(),
-    attrs={"size": INTS, "value": FLOAT, "dtype": AttrSpec("dtype", "f32")},
-    op_class="move",
-    parts=_out(_VALUE),
-)
+@_move("aten.full", (), _VALUE, size=INTS, value=FLOAT, dtype=AttrSpec("dtype", "f32"))
 def _full(op: str, attrs: Attrs, _inputs: Types) -> Result:
     size, dtype = integers(attrs, "size"), text(attrs, "dtype")
     if dtype not in ANY or any(n < 0 for n in size):
@@ -373,20 +311,17 @@ def _arange(op: str, attrs: Attrs, _inputs: Types) -> Result:
     return (TensorType(dtype, (max(count, 0),)),)
 
 
-def _triangle_of(comparison: str) -> dict[str, Any]:
+def _kept(comparison: str) -> Value:
     """x where column - row compares so with `diagonal`, else 0."""
     kept = primitive(comparison, at(-1) - at(-2), attribute("diagonal", INDEX))
-    return {
-        "clause": "9",
-        "operands": ("x",),
-        "attrs": {"diagonal": AttrSpec("int", 0)},
-        "op_class": "move",
-        "parts": _out(choice(kept, _moved("x"), literal(0, MOVED))),
-    }
+    return choice(kept, _moved("x"), literal(0, MOVED))
 
 
-@operator("aten.tril", **_triangle_of("le"))
-@operator("aten.triu", **_triangle_of("ge"))
+_DIAGONAL = AttrSpec("int", 0)
+
+
+@_move("aten.tril", ("x",), _kept("le"), diagonal=_DIAGONAL)
+@_move("aten.triu", ("x",), _kept("ge"), diagonal=_DIAGONAL)
 def _triangle(op: str, _attrs: Attrs, inputs: Types) -> Result:
     (t,) = operands(op, inputs, 1)
     if len(t.shape) < 2:
