@@ -38,6 +38,8 @@ class Opened:
         dtype = next(name for name, kind in DTYPES.items() if np.dtype(kind) == first.dtype)
         parts = entry["parts"]
         self.first, self.attrs = first, attrs
+        # The last operand "x*" stands for any number.
+        self.of_any_number = [x for x in operands[max(len(names) - 1, 0) :] if x is not None]
         self.table = parts[dtype if dtype in parts else "moved"]
         self.of_output, self.moved = outputs[0].shape, outputs[0].dtype
         mask = attrs.get(entry.get("masked_by", ""))
@@ -108,6 +110,8 @@ class Opened:
             if np.any((value(of[0]) < 0) | (value(of[0]) >= value(of[1]))):
                 raise RefusedError("an index is outside")
             return value(of[0])
+        if kind == "joined":
+            return np.concatenate(self.of_any_number, value(of[0])).reshape(-1)[self.element]
         if kind == "word":
             return _word(self.there[node["name"]], *map(value, of))
         if kind == "read":

@@ -20,7 +20,13 @@ from tallystick.numerics.values.positions import ELEMENT, TERM, Part, parts_belo
 from tallystick.numerics.values.primitives import INDEX, MOVED
 from tallystick.opening.approx import Approx, RealSource, real
 from tallystick.opening.arithmetic import accumulated, canonical, started
-from tallystick.opening.pointwise import broadcast_position, check_inside, coordinates, position
+from tallystick.opening.pointwise import (
+    broadcast_position,
+    check_inside,
+    coordinates,
+    one,
+    position,
+)
 from tallystick.opening.quantity import (
     LIMIT,
     Array,
@@ -160,6 +166,8 @@ class _Opened:
             def meaning(x: Value, of: tuple[Any, ...]) -> Any:
                 if x.kind == "word":
                     return self._word(source, self.names.index(x.name), *of)
+                if x.kind == "joined":
+                    return self._joined(source, self.names.index(x.name), of[0])
                 if x.kind == "inside":
                     check_inside(self.site.op, of[0], of[1])
                     return of[0]
@@ -207,6 +215,14 @@ class _Opened:
         mask = (1 << 32) - 1
         words = philox4x32((block & mask, block >> 32, draw, step), (seed & mask, seed >> 32))
         return words[number]
+
+    def _joined(self, source: Source, operand: int, axis: Any) -> Array:
+        here = coordinates(self.site.element, self.site.outputs[0].shape)
+        axis = self._axis(axis, len(here))
+        k = here[axis]
+        while k >= (shape := self.site.type_of(operand).shape)[axis]:
+            operand, k = operand + 1, k - shape[axis]
+        return one(source, operand, position((*here[:axis], k, *here[axis + 1 :]), shape))
 
     # -- whole numbers -----------------------------------------------------------------------------
     def _index(self, value: Value, index: Index | None) -> Any:

@@ -40,6 +40,7 @@ from tallystick.numerics.values.positions import (
     element,
     extent,
     inside,
+    joined,
     latest,
     local,
     permuted,
@@ -150,13 +151,7 @@ def _slice_scatter(op: str, attrs: Attrs, inputs: Types) -> Result:
     return (x,)
 
 
-@operator(
-    "aten.cat",
-    clause="9",
-    operands=("x*",),
-    attrs={"dim": AttrSpec("int", 0)},
-    op_class="move",
-)
+@_move("aten.cat", ("x*",), joined("x"), dim=AttrSpec("int", 0))
 def _cat(op: str, attrs: Attrs, inputs: Types) -> Result:
     types = operands(op, inputs, max(len(inputs), 1))
     dtype = same_dtype(op, types)

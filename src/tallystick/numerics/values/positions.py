@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tallystick.numerics.values.graph import Condition, Operand, Value, _value, values_below
-from tallystick.numerics.values.primitives import INDEX
+from tallystick.numerics.values.primitives import INDEX, MOVED
 
 ELEMENT, TERM = "element", "term"
 
@@ -191,8 +191,13 @@ def read(operand: str, position: Operand, dtype: str = "f32") -> Value:
     return _value("read", dtype, (at,), name=operand)
 
 
+def joined(operands: str, axis: str | int = "dim") -> Value:
+    """The element of any number of operands, one after the other along an axis."""
+    return _value("joined", MOVED, (_axis(axis),), name=operands)
+
+
 def choice(where: Value, a: Value, b: Value) -> Value:
-    """a where `where` holds, else b. The other is not computed: nothing of it is read."""
+    """a where `where`, one bool, holds, else b. Nothing of the other is computed or read."""
     return _value("choice", a.dtype, (where, a, b))
 
 
