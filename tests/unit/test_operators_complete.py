@@ -26,7 +26,6 @@ from tallystick.numerics.attachments import Attachments
 from tallystick.numerics.registry import OpSpec, all_ops, check_attrs, lookup
 from tallystick.numerics.types import type_of
 from tallystick.opening.quantity import opening
-from tallystick.opening.random import real_draw
 from tallystick.opening.real_pointwise import real_graph
 from tallystick.opening.rounded import exact_sum
 from tallystick.program.ir import COMMIT
@@ -34,7 +33,7 @@ from tallystick.program.ir import COMMIT
 torch = pytest.importorskip("torch", reason="capture and stock kernels are torch's")
 
 PROGRAM = Path(__file__).resolve().parents[2] / "src" / "tallystick" / "program"
-COLUMNS = ("kernel", "opening rule", "rounded", "on reals", "stock form", "exact torch kernel",
+COLUMNS = ("kernel", "opening rule", "rounded", "stock form", "exact torch kernel",
            "lowering", "reference", "golden vectors")  # fmt: skip
 
 
@@ -42,7 +41,7 @@ def attachments() -> list[Attachments[Any]]:
     from tallystick.kernels.stock.exact import exact
     from tallystick.kernels.stock.stock import stock_form
 
-    return [kernel, opening, rounded_kernel, exact_sum, real_graph, real_draw, exact, stock_form]
+    return [kernel, opening, rounded_kernel, exact_sum, real_graph, exact, stock_form]
 
 
 @cache
@@ -101,14 +100,6 @@ def has_f32(spec: OpSpec) -> bool:
     return any(y.dtype == np.float32 for case in golden()[spec.name] for y in case.outputs)
 
 
-def needed_on_reals(spec: OpSpec) -> bool:
-    """Whether the published form needs a graph of its own: where the rule runs the operator."""
-    rule = opening.get(spec.name)
-    runs_operator = getattr(rule, "__name__", "") == "_pointwise"
-    draws = spec.is_random and spec.name in opening
-    return has_f32(spec) and not spec.rounded and (runs_operator or draws)
-
-
 def needed_exactly(spec: OpSpec) -> bool:
     """Whether a torch device needs an exact kernel: for a golden call that no form computes."""
     from tallystick.kernels.stock.stock import stock_form
@@ -125,13 +116,11 @@ def row(spec: OpSpec) -> dict[str, str]:
 
     name = spec.name
     rounded = name in rounded_kernel and name in exact_sum
-    on_reals = spec.forms or name in real_draw  # a form is lifted
     unlogged = spec.is_unlogged or not has_f32(spec)
     return {
         "kernel": "view" if name in view else "yes" * (name in kernel),
         "opening rule": "yes" * (name in opening),
         "rounded": "yes" * rounded if spec.rounded else "not rounded",
-        "on reals": "yes" * bool(on_reals) if needed_on_reals(spec) else "by its rule",
         "stock form": "never logged" if unlogged else "exact" if spec.is_exact
         else "yes" * (name in stock_form),
         "exact torch kernel": "yes" * (name in exact) if needed_exactly(spec) else "not needed",
@@ -160,11 +149,12 @@ def test_the_table_sees_a_gap(column: str, monkeypatch: pytest.MonkeyPatch) -> N
     from tallystick.kernels.stock.exact import exact
     from tallystick.kernels.stock.stock import stock_form
 
-    name = {"on reals": "tallystick.normal", "lowering": "tallystick.sum_squares",
-            "exact torch kernel": "aten.relu"}.get(column, "aten.mm")  # fmt: skip
+    name = {"lowering": "tallystick.sum_squares", "exact torch kernel": "aten.relu"}.get(
+        column, "aten.mm"
+    )
     tables: dict[str, dict[str, Any]] = {
         "kernel": kernel.load(), "opening rule": opening.load(), "rounded": exact_sum.load(),
-        "on reals": real_draw.load(), "stock form": stock_form.load(), "reference": REFERENCE,
+        "stock form": stock_form.load(), "reference": REFERENCE,
         "exact torch kernel": exact.load(), "golden vectors": golden(),
     }  # fmt: skip
     if column == "lowering":

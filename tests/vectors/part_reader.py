@@ -10,10 +10,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from reference.floats import canonical, rn32, rn32_int
-from reference.move import DTYPES
+from reference.floats import canonical, rn32_int
+from reference.move import DTYPES, constant
+from reference.rand import philox
 from reference.sums import axes_of, rows_of, sum_columns
-from table_reader import holds, literal, primitive
+from table_reader import RefusedError, holds, literal, primitive
 
 _WHOLE = {
     "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b,
@@ -33,10 +34,14 @@ class Opened:
     ) -> None:
         names = [name.rstrip("?*") for name in entry["operands"]]
         self.there = {n: x for n, x in zip(names, operands, strict=False) if x is not None}
-        first = next(iter(self.there.values()))
+        first = next(iter(self.there.values()), outputs[0])
         dtype = next(name for name, kind in DTYPES.items() if np.dtype(kind) == first.dtype)
-        self.first, self.attrs, self.table = first, attrs, entry["parts"][dtype]
-        self.of_output = outputs[0].shape
+        parts = entry["parts"]
+        self.first, self.attrs = first, attrs
+        # The last operand "x*" stands for any number.
+        self.of_any_number = [x for x in operands[max(len(names) - 1, 0) :] if x is not None]
+        self.table = parts[dtype if dtype in parts else "moved"]
+        self.of_output, self.moved = outputs[0].shape, outputs[0].dtype
         mask = attrs.get(entry.get("masked_by", ""))
         self.outputs = [
             number for k, number in enumerate(self.table["outputs"]) if mask is None or mask[k]
@@ -58,8 +63,14 @@ class Opened:
             chosen = 0 if holds(part, self.attrs, set(self.there)) else 1
             return self._part(part["of"][chosen])
         if kind == "local":
-            return _canonical(np.asarray(self._node(part["value"], None)).reshape(-1)[0])
+            found = np.asarray(self._node(part["value"], None)).reshape(-1)[0]
+            return found if dtype == "moved" else _canonical(found)
         count = self._node(part["count"], None)
+        if kind == "latest":
+            kept = self._terms(part["kept"], count).nonzero()[0] if count else np.array([])
+            if not kept.size:
+                return np.asarray(self._node(part["start"], None)).reshape(-1)[0]
+            return self._terms(part["value"], count)[kept[-1]]
         terms = self._terms(part["value"], count)
         if kind == "tree":
             return _canonical(sum_columns(terms.reshape(-1, 1))[0]) if count else DTYPES[dtype](0)
@@ -93,18 +104,29 @@ class Opened:
             return self._part(node["part"])
         if kind == "in reals":
             return value(of[0])
+        if kind == "choice":
+            return value(of[1 if np.all(value(of[0])) else 2])
+        if kind == "inside":
+            if np.any((value(of[0]) < 0) | (value(of[0]) >= value(of[1]))):
+                raise RefusedError("an index is outside")
+            return value(of[0])
+        if kind == "joined":
+            return np.concatenate(self.of_any_number, value(of[0])).reshape(-1)[self.element]
+        if kind == "word":
+            return _word(self.there[node["name"]], *map(value, of))
         if kind == "read":
             return self.there[node["name"]].reshape(-1)[np.asarray(value(of[0]))]
-        if kind == "attribute":
-            given = self.attrs[node["name"]]
-            return rn32(given) if dtype == "f32" else np.float64(given)
         if dtype == "index":
             return self._whole(node, value, index)
+        if kind == "attribute":
+            return constant(self.attrs[node["name"]], self._dtype(dtype))
         if kind == "constant":
-            return literal(node["number"], dtype)
+            return np.asarray(literal(node["number"], "f64" if dtype == "moved" else dtype)).astype(
+                self._dtype(dtype)
+            )
         parts = [value(part) for part in of]
         if kind == "convert" and isinstance(parts[0], int):
-            return rn32_int(parts[0]) if dtype == "f32" else np.float64(parts[0])
+            return rn32_int(parts[0]) if dtype == "f32" else np.array(parts[0], DTYPES[dtype])
         return primitive(kind, dtype, [np.asarray(part) for part in parts])
 
     def _whole(self, node: Mapping[str, Any], value: Any, index: np.ndarray | None) -> Any:
@@ -115,8 +137,10 @@ class Opened:
             return index
         if kind == "constant":
             return node["number"]
-        if kind == "axis":
+        if kind in ("axis", "attribute"):
             return self.attrs[name]
+        if kind in ("placed", "reaches", "permuted", "broadcast"):
+            return self._placed(kind, name, [value(part) for part in node.get("of", ())])
         if kind == "product":
             return math.prod(self.attrs[name])
         if kind == "numel":
@@ -130,6 +154,33 @@ class Opened:
             rows = rows_of(places, axes_of(dict(self.attrs), self.first.ndim))
             return rows.shape[1] if kind == "reduced" else rows[self.element][index]
         return _WHOLE[kind](*(value(part) for part in node["of"]))
+
+    def _placed(self, kind: str, name: str | None, of: Sequence[Any]) -> Any:
+        x = self.there[str(name)]
+        places = np.arange(x.size).reshape(x.shape)
+        here = np.unravel_index(self.element, self.of_output)
+        if kind == "broadcast":
+            return int(np.broadcast_to(places, self.of_output)[here])
+        if kind == "permuted":
+            return int(places.transpose(of[0])[here])
+        axis = of[0] % max(x.ndim, 1)
+        others = [b for b in range(x.ndim) if b != axis]
+        if kind == "reaches":
+            return int(all(here[b] < x.shape[b] for b in others))
+        row = places[tuple(here[b] if b in others else slice(None) for b in range(x.ndim))]
+        return row.reshape(-1)[of[1]]
+
+    def _dtype(self, name: str) -> Any:
+        return self.moved if name == "moved" else DTYPES[name]
+
+
+def _word(key: np.ndarray, draw: int, block: int, number: int) -> int:
+    """NUMERICS 8.1."""
+    seed, step = int(key[0]), int(key[1])
+    if seed < 0 or not 0 <= step < 1 << 32:
+        raise RefusedError("the key is out of range")
+    mask = (1 << 32) - 1
+    return philox((block & mask, block >> 32, draw, step), (seed & mask, seed >> 32))[number]
 
 
 def _canonical(x: Any) -> Any:

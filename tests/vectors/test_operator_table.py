@@ -63,6 +63,30 @@ def test_parts_give_the_golden_elements(op: str) -> None:
     assert looked
 
 
+def test_what_moves_keeps_the_bits_of_a_nan() -> None:
+    x = np.array([0x7F800001, 0xFFC12345], np.uint32).view(np.float32)
+    opened = Opened(reader.table()["aten.view"], {"size": (1, 2)}, [x], [x.reshape(1, 2)])
+    assert [opened.value(0, k).tobytes() for k in range(2)] == [x[:1].tobytes(), x[1:].tobytes()]
+
+
+@pytest.mark.parametrize(
+    ("op", "attrs", "inputs", "out"),
+    [
+        ("aten.gather", {"dim": 0}, [np.zeros(3), np.array([3])], np.zeros(1)),
+        ("aten.index_select", {"dim": 0}, [np.zeros(3), np.array([-1])], np.zeros(1)),
+        ("aten.embedding", {}, [np.zeros((3, 2), np.float32), np.array([3])], np.zeros((1, 2))),
+        ("aten.scatter.src", {"dim": 0}, [np.zeros(3), np.array([3]), np.ones(1)], np.zeros(3)),
+        ("tallystick.dropout_mask", {"draw": 0, "p": 0.5}, [np.array([-1, 0])], np.zeros(1, bool)),
+        ("tallystick.uniform", {"draw": 0}, [np.array([0, 1 << 32])], np.zeros(1, np.float32)),
+    ],
+)
+def test_what_a_part_refuses(
+    op: str, attrs: dict[str, object], inputs: list[np.ndarray], out: np.ndarray
+) -> None:
+    with pytest.raises(reader.RefusedError):
+        Opened(reader.table()[op], attrs, inputs, [out]).value(0, 0)
+
+
 def test_an_interpreter_needs_no_name_of_an_operator() -> None:
     """What decides a call is in its entry: no name stands in the reader's text."""
     text = Path(reader.__file__).read_text()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -16,7 +17,7 @@ import numpy as np
 from tallystick.kernels.loops import names_of
 from tallystick.numerics.contracts import parse_contract
 from tallystick.numerics.grid import Grid, Reach, reach_of
-from tallystick.numerics.registry import all_ops, lookup, summed_operators
+from tallystick.numerics.registry import OpSpec, all_ops, lookup, summed_operators
 from tallystick.numerics.values.forms import Form
 from tallystick.opening.approx import Approx, RealSource, packed, real, unpacked, widened
 from tallystick.opening.pointwise import operands_of, sizes_of
@@ -36,7 +37,6 @@ from tallystick.opening.quantity import (
     Terms,
     Tree,
 )
-from tallystick.opening.random import real_draw
 from tallystick.opening.real_pointwise import lifted_form, real_graph
 
 # OPENING 10.9 has no row for these: 9.3 lifts their rules, whose quantity is called "out".
@@ -133,16 +133,16 @@ def _pointwise(site: Site) -> Quantity:
 def evaluated_on_reals() -> frozenset[str]:
     """The operators of OPENING 10.9: those that are evaluated in one piece."""
     made = {name for name, spec in all_ops().items() if any(map(_makes_reals, spec.forms))}
-    return frozenset(made - _BY_THEIR_RULES | set(real_draw))
+    drawn = {name for name, spec in all_ops().items() if spec.is_random and _draws_reals(spec)}
+    return frozenset(made - _BY_THEIR_RULES | drawn)
 
 
 def _makes_reals(form: Form) -> bool:
     return any(value.dtype == "f32" for value in form.outputs)
 
 
-def _random(site: Site) -> Quantity:
-    make = real_draw[site.op]
-    return Local("x", "real", lambda source, _: packed(make(site, source))[()])
+def _draws_reals(spec: OpSpec) -> bool:
+    return any(part.dtype == "f32" for parts in spec.parts.values() for part in parts)
 
 
 def published_rule(site: Site, rule: Callable[[Site], Quantity]) -> Logged | None:
@@ -155,10 +155,9 @@ def published_rule(site: Site, rule: Callable[[Site], Quantity]) -> Logged | Non
     if lookup(site.op).is_unlogged:
         return None
     grid = Grid(parse_contract(site.contract).bits)
-    if site.op in real_draw:
-        x: Quantity = _random(site)
-    else:
-        x = _pointwise(site) if lookup(site.op).forms else lifted(rule(site))
+    x = _pointwise(site) if lookup(site.op).forms else lifted(rule(site))
+    if lookup(site.op).is_random:
+        x = replace(x, name="x")
 
     def reach(_: Source, needs: Needs) -> Reach | None:
         found = cast(Approx, _one_need(needs[0]))

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from tallystick.commit.philox import philox4x32
 from tallystick.kernels.elements import numpy_primitive
 from tallystick.kernels.loops import names_of
 from tallystick.numerics.operators.common import axis_of, constant, integer, integers, number
@@ -16,9 +17,16 @@ from tallystick.numerics.registry import OpSpec, all_ops, lookup
 from tallystick.numerics.types import DTYPES
 from tallystick.numerics.values.graph import Value, interpreted, resolved
 from tallystick.numerics.values.positions import ELEMENT, TERM, Part, parts_below
-from tallystick.numerics.values.primitives import INDEX
+from tallystick.numerics.values.primitives import INDEX, MOVED
 from tallystick.opening.approx import Approx, RealSource, real
 from tallystick.opening.arithmetic import accumulated, canonical, started
+from tallystick.opening.pointwise import (
+    broadcast_position,
+    check_inside,
+    coordinates,
+    one,
+    position,
+)
 from tallystick.opening.quantity import (
     LIMIT,
     Array,
@@ -28,6 +36,7 @@ from tallystick.opening.quantity import (
     Local,
     Needs,
     Quantity,
+    RefusedOperandsError,
     Site,
     Source,
     Tree,
@@ -50,12 +59,12 @@ _WHOLE: dict[str, Callable[[Any, Any], Any]] = {
 Computed = Callable[[Source, Needs, Index | None], Array]
 
 
-def _one(terms: Computed) -> Callable[[Source, Needs], Any]:
-    """The one value of a local part."""
+def _one(terms: Computed, moved: bool = False) -> Callable[[Source, Needs], Any]:
+    """The one value of a local part. What is moved keeps even the bits of a NaN (NUMERICS 1.5)."""
 
     def compute(source: Source, given: Needs) -> Any:
         found = terms(source, given, None)
-        if not isinstance(found, Approx) and np.asarray(found).dtype.kind == "f":
+        if not isinstance(found, Approx) and np.asarray(found).dtype.kind == "f" and not moved:
             found = canonical(found)
         return (found if isinstance(found, Approx) else np.asarray(found)).reshape(-1)[0]
 
@@ -92,15 +101,33 @@ class _Opened:
         made_of = parts_below(roots, part.first)
         below = tuple(map(self.quantity, made_of))
         terms = self._computed(roots[0], made_of, reads)
+        dtype = self._dtype(part.dtype)
         if part.kind == "local":
-            return Local(part.name, part.dtype, _one(terms), below)
+            return Local(part.name, dtype, _one(terms, part.dtype == MOVED), below)
         assert part.count is not None
         count = int(self._index(self._decided([part.count])[0], None))
         if part.kind == "tree":
             return Tree(part.name, part.dtype, count, terms, below)
         if part.kind == "extremum":
             return Extremum(part.name, part.dtype, count, part.extreme, terms, below)
+        if part.kind == "latest":
+            return self._latest(part, count, terms, roots[1:], made_of)
         return self._chain(part, count, terms, roots[1:], made_of)
+
+    def _latest(
+        self, part: Part, count: int, terms: Computed, rest: tuple[Value, ...], made_of: list[Part]
+    ) -> Quantity:
+        start, kept = (self._computed(x, made_of) for x in rest)
+        dtype = self._dtype(part.dtype)
+
+        def advance(source: Source, given: Needs, state: Any, first: int, last: int) -> Any:
+            if first == 0:
+                state = start(source, given, None)[0]
+            index = np.arange(max(first, 1) - 1, last - 1, dtype=np.int64)
+            index = index[kept(source, given, index)]
+            return terms(source, given, index[-1:])[0] if index.size else state
+
+        return Chain(part.name, dtype, 1 + count, LIMIT, DTYPES[dtype].type(0), advance)
 
     def _chain(
         self, part: Part, count: int, terms: Computed, rest: tuple[Value, ...], made_of: list[Part]
@@ -137,6 +164,13 @@ class _Opened:
             as_real = isinstance(source, RealSource)
 
             def meaning(x: Value, of: tuple[Any, ...]) -> Any:
+                if x.kind == "word":
+                    return self._word(source, self.names.index(x.name), *of)
+                if x.kind == "joined":
+                    return self._joined(source, self.names.index(x.name), of[0])
+                if x.kind == "inside":
+                    check_inside(self.site.op, of[0], of[1])
+                    return of[0]
                 if x.dtype == INDEX:
                     return self._index_of(x, of, index)
                 if x.kind == "part":
@@ -155,12 +189,13 @@ class _Opened:
         """Numbers are exact in the real numbers; what binary64 attributes and sizes alone make is
         rounded there too (NUMERICS 14.9.1)."""
         if x.kind == "attribute":
-            held = constant(self.site.op, x.name, number(self.site.attrs, x.name), x.dtype)
+            dtype = self._dtype(x.dtype)
+            held = constant(self.site.op, x.name, number(self.site.attrs, x.name), dtype)
             return np.float64(held) if as_real else held
         if x.kind == "constant":
             if as_real and x.dtype in ("f32", "f64"):
                 return np.float64(x.number if x.real is None else x.real)
-            return np.array(x.number, DTYPES[x.dtype])
+            return np.array(x.number, DTYPES[self._dtype(x.dtype)])
         if x.kind == "convert" and x.of[0].dtype == INDEX:
             return np.float64(of[0]) if as_real else DTYPES[x.dtype].type(of[0])
         if x.kind == "in reals":
@@ -168,6 +203,26 @@ class _Opened:
         if as_real and (x.dtype == "f32" or any(isinstance(part, Approx) for part in of)):
             return real_primitive(x.kind, tuple(map(_as_operand, of)))
         return numpy_primitive(x, of)
+
+    def _dtype(self, name: str) -> str:
+        return self.site.outputs[self.site.out].dtype if name == MOVED else name
+
+    def _word(self, source: Source, operand: int, draw: int, block: int, number: int) -> int:
+        """NUMERICS 8.1."""
+        seed, step = (int(v) for v in source.read(operand, np.array([0, 1], np.int64)))
+        if seed < 0 or not 0 <= step < 1 << 32:
+            raise RefusedOperandsError(self.site.op, f"the key ({seed}, {step}) is out of range.")
+        mask = (1 << 32) - 1
+        words = philox4x32((block & mask, block >> 32, draw, step), (seed & mask, seed >> 32))
+        return words[number]
+
+    def _joined(self, source: Source, operand: int, axis: Any) -> Array:
+        here = coordinates(self.site.element, self.site.outputs[0].shape)
+        axis = self._axis(axis, len(here))
+        k = here[axis]
+        while k >= (shape := self.site.type_of(operand).shape)[axis]:
+            operand, k = operand + 1, k - shape[axis]
+        return one(source, operand, position((*here[:axis], k, *here[axis + 1 :]), shape))
 
     # -- whole numbers -----------------------------------------------------------------------------
     def _index(self, value: Value, index: Index | None) -> Any:
@@ -183,6 +238,12 @@ class _Opened:
             return x.number
         if kind == "axis":
             return x.name
+        if kind == "attribute":
+            return integer(site.attrs, x.name)
+        if kind == "broadcast":
+            return broadcast_position(site.element, site.outputs[0].shape, self._shape(x.name))
+        if kind in ("placed", "reaches", "permuted"):
+            return self._placed(x, of)
         if kind in ("extent", "inner"):
             return self._along(kind, x.name, of[0])
         if kind == "numel":
@@ -196,6 +257,19 @@ class _Opened:
             return self._reduced.places(index)
         return _WHOLE[kind](*of)
 
+    def _placed(self, x: Value, of: tuple[Any, ...]) -> Any:
+        """Of the element's coordinates in an operand."""
+        site, shape = self.site, self._shape(x.name) or (1,)
+        here: tuple[Any, ...] = coordinates(site.element, site.outputs[0].shape or (1,))
+        if x.kind == "permuted":
+            dims = integers(site.attrs, of[0])
+            here = tuple(here[dims.index(k)] for k in range(len(dims)))
+            return position(here, self._shape(x.name))
+        axis = self._axis(of[0], len(shape))
+        if x.kind == "placed":
+            return position((*here[:axis], of[1], *here[axis + 1 :]), shape)
+        return int(all(here[b] < n for b, n in enumerate(shape) if b != axis))
+
     def _shape(self, operand: str) -> tuple[int, ...]:
         if not operand:
             return self.site.outputs[0].shape
@@ -203,15 +277,20 @@ class _Opened:
 
     def _along(self, kind: str, operand: str, axis: Any) -> int:
         shape = self._shape(operand) or (1,)
-        if isinstance(axis, str):
-            axis = axis_of(self.site.op, integer(self.site.attrs, axis), len(shape))
+        axis = self._axis(axis, len(shape))
         return shape[axis] if kind == "extent" else math.prod(shape[axis + 1 :])
+
+    def _axis(self, axis: Any, rank: int) -> int:
+        """An axis of an attribute, or a number, counted from the front."""
+        held = integer(self.site.attrs, axis) if isinstance(axis, str) else axis
+        return axis_of(self.site.op, held, rank)
 
 
 def _rule(site: Site) -> Quantity:
     spec = lookup(site.op)
     mask = site.attrs.get(spec.masked_by)
-    parts = spec.parts[site.type_of(0).dtype]
+    first = site.type_of(0) if site.inputs else site.outputs[0]
+    parts = spec.parts[first.dtype if first.dtype in spec.parts else MOVED]
     there = [part for k, part in enumerate(parts) if not isinstance(mask, tuple) or mask[k]]
     return _Opened(site, spec).quantity(there[site.out])
 

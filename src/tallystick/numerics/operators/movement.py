@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from fractions import Fraction
 
 from tallystick.errors import UsageError
@@ -26,8 +27,29 @@ from tallystick.numerics.operators.common import (
     same_dtype,
     text,
 )
-from tallystick.numerics.registry import AttrSpec, InTypes, operator
+from tallystick.numerics.registry import AttrSpec, InTypes, TypeRule, operator
 from tallystick.numerics.types import Attrs, TensorType
+from tallystick.numerics.values.graph import Value, attribute, convert, primitive
+from tallystick.numerics.values.graph import constant as literal
+from tallystick.numerics.values.positions import (
+    Part,
+    as_float,
+    at,
+    broadcast_place,
+    choice,
+    element,
+    extent,
+    inside,
+    joined,
+    latest,
+    local,
+    permuted,
+    placed,
+    reaches,
+    read,
+    term,
+)
+from tallystick.numerics.values.primitives import INDEX, MOVED
 
 
 def _open_end(attrs: Attrs, inputs: InTypes) -> int | None:
@@ -44,10 +66,24 @@ _RANGE = {
     "end": AttrSpec("int", _open_end),
     "step": AttrSpec("int", 1),
 }
+Declares = Callable[[TypeRule], TypeRule]
+_HERE = element()
+_START, _END, _STEP = (attribute(name, INDEX) for name in ("start", "end", "step"))
+
+
+def _moved(operand: str, position: Value = _HERE) -> Value:
+    """An element with its bits."""
+    return read(operand, position, MOVED)
+
+
+def _move(name: str, names: tuple[str, ...], out: Value, **attrs: AttrSpec) -> Declares:
+    """Declares an operator by the element of its output, of any dtype."""
+    parts = {MOVED: (local("out", out),)}
+    return operator(name, clause="9", operands=names, attrs=attrs, op_class="move", parts=parts)
 
 
 # --- views ----------------------------------------------------------------------------------------
-@operator("aten.view", clause="9", operands=("x",), attrs={"size": INTS}, op_class="move")
+@_move("aten.view", ("x",), _moved("x"), size=INTS)
 def _view(op: str, attrs: Attrs, inputs: Types) -> Result:
     (t,) = operands(op, inputs, 1)
     size = integers(attrs, "size")
@@ -56,7 +92,7 @@ def _view(op: str, attrs: Attrs, inputs: Types) -> Result:
     return (TensorType(t.dtype, size),)
 
 
-@operator("aten.permute", clause="9", operands=("x",), attrs={"dims": INTS}, op_class="move")
+@_move("aten.permute", ("x",), _moved("x", permuted("x", "dims")), dims=INTS)
 def _permute(op: str, attrs: Attrs, inputs: Types) -> Result:
     (t,) = operands(op, inputs, 1)
     dims = integers(attrs, "dims")
@@ -65,7 +101,7 @@ def _permute(op: str, attrs: Attrs, inputs: Types) -> Result:
     return (TensorType(t.dtype, tuple(t.shape[d] for d in dims)),)
 
 
-@operator("aten.expand", clause="9", operands=("x",), attrs={"size": INTS}, op_class="move")
+@_move("aten.expand", ("x",), _moved("x", broadcast_place("x")), size=INTS)
 def _expand(op: str, attrs: Attrs, inputs: Types) -> Result:
     (t,) = operands(op, inputs, 1)
     size = integers(attrs, "size")
@@ -89,7 +125,7 @@ def _with(shape: tuple[int, ...], axis: int, size: int) -> tuple[int, ...]:
     return (*shape[:axis], size, *shape[axis + 1 :])
 
 
-@operator("aten.slice", clause="9", operands=("x",), attrs=_RANGE, op_class="move")
+@_move("aten.slice", ("x",), _moved("x", placed("x", "dim", _START + at() * _STEP)), **_RANGE)
 def _slice(op: str, attrs: Attrs, inputs: Types) -> Result:
     (t,) = operands(op, inputs, 1)
     axis, _, count = slice_of(op, attrs, t)
@@ -97,7 +133,15 @@ def _slice(op: str, attrs: Attrs, inputs: Types) -> Result:
 
 
 # --- joining and scattering -----------------------------------------------------------------------
-@operator("aten.slice_scatter", clause="9", operands=("x", "source"), attrs=_RANGE, op_class="move")
+def _written() -> Value:
+    """x's element, or the source's where the slice has one."""
+    k = at() - _START
+    between = primitive("and", primitive("ge", k, 0), primitive("lt", at(), _END))
+    written = primitive("and", between, primitive("eq", k % _STEP, 0))
+    return choice(written, _moved("source", placed("source", "dim", k // _STEP)), _moved("x"))
+
+
+@_move("aten.slice_scatter", ("x", "source"), _written(), **_RANGE)
 def _slice_scatter(op: str, attrs: Attrs, inputs: Types) -> Result:
     x, src = operands(op, inputs, 2)
     same_dtype(op, (x, src))
@@ -107,13 +151,7 @@ def _slice_scatter(op: str, attrs: Attrs, inputs: Types) -> Result:
     return (x,)
 
 
-@operator(
-    "aten.cat",
-    clause="9",
-    operands=("x*",),
-    attrs={"dim": AttrSpec("int", 0)},
-    op_class="move",
-)
+@_move("aten.cat", ("x*",), joined("x"), dim=AttrSpec("int", 0))
 def _cat(op: str, attrs: Attrs, inputs: Types) -> Result:
     types = operands(op, inputs, max(len(inputs), 1))
     dtype = same_dtype(op, types)
@@ -140,16 +178,19 @@ def _check_along(op: str, attrs: Attrs, x: TensorType, index: TensorType) -> Non
         raise UsageError(f"{op}: indices {index} do not fit {x} along axis {axis}.")
 
 
-@operator("aten.gather", clause="9", operands=("x", "index"), attrs={"dim": INT}, op_class="move")
+def _indexed(position: Value) -> Value:
+    """The element of x whose index along `dim` is an element of `index`."""
+    return _moved("x", placed("x", "dim", inside(read("index", position, "i64"), extent("x"))))
+
+
+@_move("aten.gather", ("x", "index"), _indexed(_HERE), dim=INT)
 def _gather(op: str, attrs: Attrs, inputs: Types) -> Result:
     x, index = operands(op, inputs, 2)
     _check_along(op, attrs, x, index)
     return (TensorType(x.dtype, index.shape),)
 
 
-@operator(
-    "aten.index_select", clause="9", operands=("x", "index"), attrs={"dim": INT}, op_class="move"
-)
+@_move("aten.index_select", ("x", "index"), _indexed(at()), dim=INT)
 def _index_select(op: str, attrs: Attrs, inputs: Types) -> Result:
     x, index = operands(op, inputs, 2)
     check_dtype(op, index, ("i64",))
@@ -160,12 +201,21 @@ def _index_select(op: str, attrs: Attrs, inputs: Types) -> Result:
 
 
 # --- writing by index (NUMERICS 9.3) --------------------------------------------------------------
+def _replaced() -> Part:
+    """x's element, or that of the last source along `dim` whose index is the element's own."""
+    index = read("index", placed("index", "dim", term()), "i64")
+    own = primitive("eq", inside(index, extent("x")), at())
+    source = _moved("source", placed("source", "dim", term()))
+    return latest("out", reaches("index", "dim") * extent("index"), source, _moved("x"), own)
+
+
 @operator(
     "aten.scatter.src",
     clause="9.3",
     operands=("x", "index", "source"),
     attrs={"dim": INT},
     op_class="move",
+    parts={MOVED: (_replaced(),)},
 )
 def _scatter(op: str, attrs: Attrs, inputs: Types) -> Result:
     x, index, source = operands(op, inputs, 3)
@@ -176,7 +226,12 @@ def _scatter(op: str, attrs: Attrs, inputs: Types) -> Result:
 
 
 # --- choosing -------------------------------------------------------------------------------------
-@operator("aten.where", clause="9", operands=("condition", "a", "b"), op_class="move")
+def _chosen() -> Value:
+    a, b = (_moved(name, broadcast_place(name)) for name in ("a", "b"))
+    return choice(read("condition", broadcast_place("condition"), "bool"), a, b)
+
+
+@_move("aten.where", ("condition", "a", "b"), _chosen())
 def _where(op: str, _attrs: Attrs, inputs: Types) -> Result:
     condition, a, b = operands(op, inputs, 3)
     check_dtype(op, condition, ("bool",))
@@ -184,8 +239,14 @@ def _where(op: str, _attrs: Attrs, inputs: Types) -> Result:
     return (TensorType(dtype, broadcast(op, (condition, a, b))),)
 
 
-@operator(
-    "aten.masked_fill", clause="9", operands=("x", "mask"), attrs={"value": FLOAT}, op_class="move"
+_VALUE = attribute("value", MOVED)
+
+
+@_move(
+    "aten.masked_fill",
+    ("x", "mask"),
+    choice(read("mask", broadcast_place("mask"), "bool"), _VALUE, _moved("x")),
+    value=FLOAT,
 )
 def _masked_fill(op: str, attrs: Attrs, inputs: Types) -> Result:
     x, mask = operands(op, inputs, 2)
@@ -197,19 +258,24 @@ def _masked_fill(op: str, attrs: Attrs, inputs: Types) -> Result:
 
 
 # --- making ---------------------------------------------------------------------------------------
-@operator(
-    "aten.full",
-    clause="9",
-    operands=(),
-    attrs={"size": INTS, "value": FLOAT, "dtype": AttrSpec("dtype", "f32")},
-    op_class="move",
-)
+@_move("aten.full", (), _VALUE, size=INTS, value=FLOAT, dtype=AttrSpec("dtype", "f32"))
 def _full(op: str, attrs: Attrs, _inputs: Types) -> Result:
     size, dtype = integers(attrs, "size"), text(attrs, "dtype")
     if dtype not in ANY or any(n < 0 for n in size):
         raise UsageError(f"{op}: {dtype} {list(size)} is no tensor type.")
     constant(op, "value", number(attrs, "value"), dtype)
     return (TensorType(dtype, size),)
+
+
+def _counted(number: Value) -> Value:
+    """start + number·step in number's dtype."""
+    return attribute("start", number) + number * attribute("step", number)
+
+
+_COUNTED = {
+    "i64": (local("out", _counted(convert(_HERE, "i64"))),),
+    "f32": (local("out", convert(_counted(as_float(_HERE, "f64")), "f32")),),
+}
 
 
 @operator(
@@ -223,6 +289,7 @@ def _full(op: str, attrs: Attrs, _inputs: Types) -> Result:
         "dtype": AttrSpec("dtype", "i64"),
     },
     op_class="move",
+    parts=_COUNTED,
 )
 def _arange(op: str, attrs: Attrs, _inputs: Types) -> Result:
     start, end, step = (number(attrs, k) for k in ("start", "end", "step"))
@@ -239,14 +306,17 @@ def _arange(op: str, attrs: Attrs, _inputs: Types) -> Result:
     return (TensorType(dtype, (max(count, 0),)),)
 
 
-@operator(
-    "aten.tril",
-    "aten.triu",
-    clause="9",
-    operands=("x",),
-    attrs={"diagonal": AttrSpec("int", 0)},
-    op_class="move",
-)
+def _kept(comparison: str) -> Value:
+    """x where column - row compares so with `diagonal`, else 0."""
+    kept = primitive(comparison, at(-1) - at(-2), attribute("diagonal", INDEX))
+    return choice(kept, _moved("x"), literal(0, MOVED))
+
+
+_DIAGONAL = AttrSpec("int", 0)
+
+
+@_move("aten.tril", ("x",), _kept("le"), diagonal=_DIAGONAL)
+@_move("aten.triu", ("x",), _kept("ge"), diagonal=_DIAGONAL)
 def _triangle(op: str, _attrs: Attrs, inputs: Types) -> Result:
     (t,) = operands(op, inputs, 1)
     if len(t.shape) < 2:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from tallystick.errors import UsageError
 from tallystick.numerics.operators.common import (
     FLOAT,
@@ -15,10 +17,55 @@ from tallystick.numerics.operators.common import (
 )
 from tallystick.numerics.registry import AttrSpec, operator
 from tallystick.numerics.types import Attrs, TensorType
+from tallystick.numerics.values.graph import (
+    Value,
+    attribute,
+    binary32,
+    constant,
+    fma,
+    function,
+    primitive,
+)
+from tallystick.numerics.values.positions import Part, as_float, element, in_reals, local, word
+from tallystick.numerics.values.primitives import INDEX
 
 _DRAW = {"draw": AttrSpec("int", 0), "shape": INTS}
 
 WORD = 1 << 32
+
+
+# --- elements (8.4, 8.6, 8.7) ---------------------------------------------------------------------
+def _word(block: Value, number: Value) -> Value:
+    return word("rng", attribute("draw", INDEX), block, number)
+
+
+_OWN = _word(element() // 4, element() % 4)
+
+
+def _unit(whole: Value) -> Value:
+    """whole·2^-24, exact also in the real numbers."""
+    exact = as_float(whole, "f64") * 2.0**-24
+    return in_reals(as_float(whole) * 2.0**-24, exact)
+
+
+def _mask() -> Part:
+    """The threshold is p·2^32 rounded to a whole number. Adding 2^52 rounds to one, to even."""
+    threshold = (attribute("p", "f64") * 2.0**32 + 2.0**52) - 2.0**52
+    return local("mask", primitive("ge", as_float(_OWN, "f64"), threshold))
+
+
+def _uniform() -> Part:
+    low, high = attribute("low", "f32"), attribute("high", "f32")
+    return local("out", fma(_unit(_OWN // 256), high - low, low))
+
+
+def _normal() -> Part:
+    block, pair = element() // 2, element() % 2 * 2
+    u1 = _unit(_word(block, pair) // 256 + 1)
+    u2 = _unit(_word(block, pair + 1) // 256)
+    root = function("sqrt", constant(-2.0, "f32") * function("log", u1))
+    z = root * function("cos", u2 * binary32(0x40C90FDB, 2 * math.pi))  # C6
+    return local("out", fma(z, attribute("std", "f32"), attribute("mean", "f32")))
 
 
 def _drawn(op: str, attrs: Attrs, inputs: Types, dtype: str) -> Result:
@@ -40,6 +87,7 @@ def _drawn(op: str, attrs: Attrs, inputs: Types, dtype: str) -> Result:
     attrs={**_DRAW, "p": FLOAT},
     op_class="random",
     is_random=True,
+    parts={"i64": (_mask(),)},
 )
 def _dropout(op: str, attrs: Attrs, inputs: Types) -> Result:
     if not 0.0 <= number(attrs, "p") < 1.0:
@@ -54,6 +102,7 @@ def _dropout(op: str, attrs: Attrs, inputs: Types) -> Result:
     attrs={**_DRAW, "low": AttrSpec("float", 0.0), "high": AttrSpec("float", 1.0)},
     op_class="random",
     is_random=True,
+    parts={"i64": (_uniform(),)},
 )
 @operator(
     "tallystick.normal",
@@ -62,6 +111,7 @@ def _dropout(op: str, attrs: Attrs, inputs: Types) -> Result:
     attrs={**_DRAW, "mean": AttrSpec("float", 0.0), "std": AttrSpec("float", 1.0)},
     op_class="random",
     is_random=True,
+    parts={"i64": (_normal(),)},
 )
 def _float(op: str, attrs: Attrs, inputs: Types) -> Result:
     return _drawn(op, attrs, inputs, "f32")

@@ -17,15 +17,25 @@ from tallystick.numerics.operators.common import (
 )
 from tallystick.numerics.registry import AttrSpec, operator
 from tallystick.numerics.types import Attrs, TensorType
+from tallystick.numerics.values.graph import Value
+from tallystick.numerics.values.positions import element, extent, inside, local, read
+from tallystick.numerics.values.primitives import MOVED
 
 
 # --- embedding (9, 4.2) ---------------------------------------------------------------------------
+def _looked_up() -> Value:
+    width = extent("weight", 1)
+    row = inside(read("index", element() // width, "i64"), extent("weight", 0))
+    return read("weight", row * width + element() % width, MOVED)
+
+
 @operator(
     "aten.embedding",
     clause="9",
     operands=("weight", "index"),
     attrs={"padding_idx": AttrSpec("int", -1)},
     op_class="move",
+    parts={MOVED: (local("out", _looked_up()),)},
 )
 def _embedding(op: str, _attrs: Attrs, inputs: Types) -> Result:
     weight, index = operands(op, inputs, 2)

@@ -203,13 +203,18 @@ def has(name: str) -> Condition:
 
 # -- walks -----------------------------------------------------------------------------------------
 def interpreted(roots: Sequence[Value], meaning: Callable[[Value, tuple[T, ...]], T]) -> list[T]:
-    """The meanings of the roots. Each value below them gets its meaning once, after its parts."""
+    """The meanings of the roots. Each value below them gets its meaning once, after its parts. What
+    a choice does not choose gets none."""
     known: dict[int, T] = {}
 
     def of(value: Value) -> T:
         found = known.get(id(value))
         if found is None:
-            found = known[id(value)] = meaning(value, tuple(of(part) for part in value.of))
+            if value.kind == "choice":
+                found = of(value.of[1 if of(value.of[0]) else 2])
+            else:
+                found = meaning(value, tuple(of(part) for part in value.of))
+            known[id(value)] = found
         return found
 
     return [of(root) for root in roots]

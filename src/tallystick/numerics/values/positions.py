@@ -2,7 +2,8 @@
 
 A part is a value over elements that it reads, over other parts, and over whole numbers: the
 element's row-major position, the number of a term, sizes. A whole number is a value of dtype
-"index", never negative; `//` rounds down and `%` is what that leaves.
+"index"; `//` rounds down and `%` is what that leaves. An element that is only moved has the dtype
+"moved", which stands for the output's.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tallystick.numerics.values.graph import Condition, Operand, Value, _value, values_below
-from tallystick.numerics.values.primitives import INDEX
+from tallystick.numerics.values.primitives import INDEX, MOVED
 
 ELEMENT, TERM = "element", "term"
 
@@ -22,6 +23,8 @@ class Part:
     being one. "extremum": the largest, smallest, or the lowest index of the largest (`extreme` is
     "max", "min", "argmax") of `count` elements, `value` being one. "chain": `start`, and one after
     the other the `count` terms `value`, of which those stay out that `kept` does not hold of.
+    "latest": a chain whose link 0 is `start`; each of the `count` links after it replaces the state
+    by its `value`, if `kept` holds of it.
     "case": the first of `of` where `condition` holds, else the second.
 
     `first` are parts that come before those that appear in the values, `reads` elements that are
@@ -64,6 +67,11 @@ def extremum(name: str, count: Value, element: Value, extreme: str) -> Part:
 def chain(name: str, count: Value, term: Value, start: Value, kept: Value | None = None) -> Part:
     """`start` and `count` additions one after the other, without those terms that are not kept."""
     return Part("chain", name, term.dtype, term, count, start=start, kept=kept)
+
+
+def latest(name: str, count: Value, value: Value, start: Value, kept: Value) -> Part:
+    """The last of `count` values that are kept, or `start`."""
+    return Part("latest", name, value.dtype, value, count, start=start, kept=kept)
 
 
 def either(condition: Condition, a: Part, b: Part) -> Part:
@@ -124,6 +132,42 @@ def numel(operand: str) -> Value:
     return _value("numel", INDEX, name=operand)
 
 
+def at(axis: str | int = "dim") -> Value:
+    """The element's coordinate along an axis of the output."""
+    return element() // inner("", axis) % extent("", axis)
+
+
+def placed(operand: str, axis: str | int, coordinate: Value) -> Value:
+    """The position in an operand of the element's coordinates, that along `axis` replaced."""
+    return _value("placed", INDEX, (_axis(axis), coordinate), name=operand)
+
+
+def reaches(operand: str, axis: str | int) -> Value:
+    """1 if an operand has the element's coordinates, that along `axis` apart; else 0."""
+    return _value("reaches", INDEX, (_axis(axis),), name=operand)
+
+
+def permuted(operand: str, attribute: str) -> Value:
+    """The position in an operand whose axis number attribute[j] is the output's axis j."""
+    return _value("permuted", INDEX, (_axis(attribute),), name=operand)
+
+
+def broadcast_place(operand: str) -> Value:
+    """The position of the element in an operand that is broadcast (NUMERICS 10.1)."""
+    return _value("broadcast", INDEX, name=operand)
+
+
+def inside(index: Value, size: Value) -> Value:
+    """An element of an i64 operand as a whole number; refused outside of [0, size)."""
+    return _value("inside", INDEX, (index, size))
+
+
+def word(operand: str, draw: Value, block: Value, number: Value) -> Value:
+    """A word of a Philox block (NUMERICS 8.1). The operand has seed and step, which are one read;
+    refused where they are no key."""
+    return _value("word", INDEX, (draw, block, number), name=operand)
+
+
 def product(attribute: str) -> Value:
     """The product of the whole numbers of an attribute."""
     return _value("product", INDEX, name=attribute)
@@ -145,6 +189,16 @@ def read(operand: str, position: Operand, dtype: str = "f32") -> Value:
     """The element of an operand at a row-major position."""
     at = position if isinstance(position, Value) else whole(int(position))
     return _value("read", dtype, (at,), name=operand)
+
+
+def joined(operands: str, axis: str | int = "dim") -> Value:
+    """The element of any number of operands, one after the other along an axis."""
+    return _value("joined", MOVED, (_axis(axis),), name=operands)
+
+
+def choice(where: Value, a: Value, b: Value) -> Value:
+    """a where `where`, one bool, holds, else b. Nothing of the other is computed or read."""
+    return _value("choice", a.dtype, (where, a, b))
 
 
 def as_float(index: Value, dtype: str = "f32") -> Value:

@@ -12,6 +12,8 @@ FLOATS, NUMBERS, WHOLE = ("f32", "f64"), ("f32", "f64", "i64"), ("bool", "i64")
 EVERY = ("f32", "f64", "i64", "i32", "u8", "bool")
 # A whole number of no dtype: a position, a size, a count of terms.
 INDEX = "index"
+# The output's dtype, of an element that is moved: its bits stay what they are.
+MOVED = "moved"
 
 
 @dataclass(frozen=True)
