@@ -2,7 +2,7 @@
 
 A part is a value over elements that it reads, over other parts, and over whole numbers: the
 element's row-major position, the number of a term, sizes. A whole number is a value of dtype
-"index", never negative; `//` rounds down and `%` is what that leaves.
+"index"; `//` rounds down and `%` is what that leaves.
 """
 
 from __future__ import annotations
@@ -10,7 +10,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tallystick.numerics.values.graph import Condition, Operand, Value, _value, values_below
+from tallystick.numerics.values.graph import (
+    Condition,
+    Operand,
+    Value,
+    _value,
+    constant,
+    convert,
+    values_below,
+)
 from tallystick.numerics.values.primitives import INDEX
 
 ELEMENT, TERM = "element", "term"
@@ -22,7 +30,11 @@ class Part:
     being one. "extremum": the largest, smallest, or the lowest index of the largest (`extreme` is
     "max", "min", "argmax") of `count` elements, `value` being one. "chain": `start`, and one after
     the other the `count` terms `value`, of which those stay out that `kept` does not hold of.
-    "case": the first of `of` where `condition` holds, else the second.
+    "terms": SUM of `count` terms, each a quantity of its own: term i is the part in `of` for
+    element i. "case": the first of `of` where `condition` holds, else the second.
+
+    Where `alone` holds, the operator's first output is the terms, and row i of each operand goes
+    into term i: so a prover has many at once. `[i]` in a name stands for the element's number.
 
     `first` are parts that come before those that appear in the values, `reads` elements that are
     read before those in the value: both orders are the protocol's (OPENING 6).
@@ -40,6 +52,7 @@ class Part:
     reads: tuple[Value, ...] = ()
     condition: Condition | None = None
     of: tuple[Part, ...] = ()
+    alone: Condition | None = None
 
 
 Parts = tuple[Part, ...]
@@ -64,6 +77,11 @@ def extremum(name: str, count: Value, element: Value, extreme: str) -> Part:
 def chain(name: str, count: Value, term: Value, start: Value, kept: Value | None = None) -> Part:
     """`start` and `count` additions one after the other, without those terms that are not kept."""
     return Part("chain", name, term.dtype, term, count, start=start, kept=kept)
+
+
+def terms(name: str, count: Value, of: Part, alone: Condition | None = None) -> Part:
+    """A sum of `count` terms that are each too long to execute: `of` for element 0, 1, ..."""
+    return Part("terms", name, of.dtype, count=count, of=(of,), alone=alone)
 
 
 def either(condition: Condition, a: Part, b: Part) -> Part:
@@ -109,8 +127,8 @@ def _axis(axis: str | int) -> Value:
 
 
 def extent(operand: str, axis: str | int = "dim") -> Value:
-    """The size of an axis of an operand, or of the output (""): its number, or the attribute that
-    names it. A tensor without axes has one of size 1."""
+    """The size of an axis of an operand, or of the output (""): its number, from the end if that is
+    negative, or the attribute that names it. A tensor without axes has one of size 1."""
     return _value("extent", INDEX, (_axis(axis),), name=operand)
 
 
@@ -129,6 +147,16 @@ def product(attribute: str) -> Value:
     return _value("product", INDEX, name=attribute)
 
 
+def entry(attribute: str, number: int = 0) -> Value:
+    """One whole number of an attribute; a single number stands for all."""
+    return _value("entry", INDEX, (whole(number),), name=attribute)
+
+
+def given(name: str) -> Value:
+    """How many operands a name with a star stands for."""
+    return _value("given", INDEX, name=name)
+
+
 def reduced() -> Value:
     """How many elements of the first operand go into one of the output (NUMERICS 3.3)."""
     return _value("reduced", INDEX)
@@ -141,12 +169,29 @@ def reduced_place() -> Value:
 
 
 # -- elements --------------------------------------------------------------------------------------
-def read(operand: str, position: Operand, dtype: str = "f32") -> Value:
-    """The element of an operand at a row-major position."""
+def read(operand: str, position: Operand, dtype: str = "f32", number: Value | None = None) -> Value:
+    """The element of an operand at a row-major position. `number` is the operand's among those that
+    a name with a star stands for."""
     at = position if isinstance(position, Value) else whole(int(position))
-    return _value("read", dtype, (at,), name=operand)
+    return _value("read", dtype, (at,) if number is None else (at, number), name=operand)
+
+
+def only_where(where: Value, value: Value, otherwise: float) -> Value:
+    """`value` where `where` holds, else a number. What is read for `value` alone is read only
+    there, and what is refused is refused only there."""
+    return _value("only where", value.dtype, (where, value, constant(otherwise, value.dtype)))
 
 
 def as_float(index: Value, dtype: str = "f32") -> Value:
     """A whole number as RN32 or RN64 of it."""
-    return _value("convert", dtype, (index,))
+    return convert(index, dtype)
+
+
+def as_index(x: Value) -> Value:
+    """An i64 as a whole number."""
+    return convert(x, INDEX)
+
+
+def inside(x: Value, count: Value, what: str = "index") -> Value:
+    """An i64 as a whole number below `count`. The operands are refused where it is none."""
+    return _value("inside", INDEX, (x, count), name=what)
