@@ -13,11 +13,12 @@ import numpy as np
 from reference.floats import canonical, rn32, rn32_int
 from reference.move import DTYPES
 from reference.sums import axes_of, rows_of, sum_columns
-from table_reader import holds, literal, primitive
+from table_reader import RefusedError, holds, literal, primitive
 
 _WHOLE = {
     "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b,
-    "over": lambda a, b: a // b, "rest": lambda a, b: a % b, "max": max,
+    "over": lambda a, b: a // b, "rest": lambda a, b: a % b, "max": max, "min": min,
+    "select": lambda where, a, b: a if where else b, "convert": lambda x: x,
 }  # fmt: skip
 
 
@@ -31,8 +32,9 @@ class Opened:
         operands: Sequence[np.ndarray | None],
         outputs: Sequence[np.ndarray],
     ) -> None:
-        names = [name.rstrip("?*") for name in entry["operands"]]
-        self.there = {n: x for n, x in zip(names, operands, strict=False) if x is not None}
+        self.names = [name.rstrip("?*") for name in entry["operands"]]
+        self.operands = list(operands)
+        self.there = {n: x for n, x in zip(self.names, operands, strict=False) if x is not None}
         first = next(iter(self.there.values()))
         dtype = next(name for name, kind in DTYPES.items() if np.dtype(kind) == first.dtype)
         self.first, self.attrs, self.table = first, attrs, entry["parts"][dtype]
@@ -60,19 +62,30 @@ class Opened:
         if kind == "local":
             return _canonical(np.asarray(self._node(part["value"], None)).reshape(-1)[0])
         count = self._node(part["count"], None)
-        terms = self._terms(part["value"], count)
-        if kind == "tree":
-            return _canonical(sum_columns(terms.reshape(-1, 1))[0]) if count else DTYPES[dtype](0)
-        if kind == "extremum":
-            return _extreme(part["extreme"], terms)
-        state = np.asarray(self._node(part["start"], None))
-        for x in terms:
-            state = state + x
-        return _canonical(state)
-
-    def _terms(self, node: int, count: int) -> np.ndarray:
         index = np.arange(count, dtype=np.int64)
-        return np.broadcast_to(self._node(node, index), (count,))
+        if kind == "terms":
+            return _sum(np.array([self._of(part["of"][0], i) for i in index], DTYPES[dtype]))
+        if kind == "chain":
+            if "kept" in part:
+                index = index[self._terms(part["kept"], index)]
+            state = np.asarray(self._node(part["start"], None)).reshape(-1)[0]
+            with np.errstate(all="ignore"):
+                for x in self._terms(part["value"], index):
+                    state = state + x
+            return _canonical(state)
+        terms = self._terms(part["value"], index)
+        return _extreme(part["extreme"], terms) if kind == "extremum" else _sum(terms)
+
+    def _of(self, part: int, element: int) -> Any:
+        """A part for another element."""
+        own = self.element, self._known
+        self.element, self._known = element, {}
+        found = self._part(part)
+        self.element, self._known = own
+        return found
+
+    def _terms(self, node: int, index: np.ndarray) -> np.ndarray:
+        return np.broadcast_to(self._node(node, index), index.shape)
 
     def _node(self, number: int, index: np.ndarray | None) -> Any:
         known: dict[int, Any] = {}
@@ -94,7 +107,12 @@ class Opened:
         if kind == "in reals":
             return value(of[0])
         if kind == "read":
-            return self.there[node["name"]].reshape(-1)[np.asarray(value(of[0]))]
+            number = self.names.index(node["name"]) + sum(value(part) for part in of[1:])
+            operand = self.operands[number]
+            assert operand is not None
+            return operand.reshape(-1)[np.asarray(value(of[0]))]
+        if kind == "only where":
+            return self._only_where(value(of[0]), of[1], of[2], value, index)
         if kind == "attribute":
             given = self.attrs[node["name"]]
             return rn32(given) if dtype == "f32" else np.float64(given)
@@ -103,9 +121,18 @@ class Opened:
         if kind == "constant":
             return literal(node["number"], dtype)
         parts = [value(part) for part in of]
-        if kind == "convert" and isinstance(parts[0], int):
+        if kind == "convert" and isinstance(parts[0], int) and dtype in ("f32", "f64"):
             return rn32_int(parts[0]) if dtype == "f32" else np.float64(parts[0])
         return primitive(kind, dtype, [np.asarray(part) for part in parts])
+
+    def _only_where(
+        self, where: Any, node: int, rest: int, value: Any, index: np.ndarray | None
+    ) -> Any:
+        if index is None:
+            return value(node if where else rest)
+        each = [(node if held else rest, index[[k]]) for k, held in enumerate(where)]
+        dtype = DTYPES[self.table["nodes"][node]["dtype"]]
+        return np.array([self._terms(at, one)[0] for at, one in each], dtype)
 
     def _whole(self, node: Mapping[str, Any], value: Any, index: np.ndarray | None) -> Any:
         kind, name = node["kind"], node.get("name")
@@ -115,6 +142,16 @@ class Opened:
             return index
         if kind == "constant":
             return node["number"]
+        if kind == "entry":
+            held = np.atleast_1d(self.attrs[name])
+            return int(held[min(value(node["of"][0]), len(held) - 1)])
+        if kind == "given":
+            return len(self.operands) - self.names.index(name)
+        if kind == "inside":
+            x, end = (value(part) for part in node["of"])
+            if np.any((x < 0) | (x >= end)):
+                raise RefusedError(f"{name} is outside")
+            return x
         if kind == "axis":
             return self.attrs[name]
         if kind == "product":
@@ -130,6 +167,13 @@ class Opened:
             rows = rows_of(places, axes_of(dict(self.attrs), self.first.ndim))
             return rows.shape[1] if kind == "reduced" else rows[self.element][index]
         return _WHOLE[kind](*(value(part) for part in node["of"]))
+
+
+def _sum(terms: np.ndarray) -> Any:
+    """NUMERICS 3.1."""
+    if not len(terms):
+        return terms.dtype.type(0)
+    return _canonical(sum_columns(terms.reshape(-1, 1))[0])
 
 
 def _canonical(x: Any) -> Any:
