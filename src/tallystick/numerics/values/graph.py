@@ -12,6 +12,7 @@ anything computes, `resolved` takes it away: so no interpreter knows attributes'
 
 from __future__ import annotations
 
+import operator
 import struct
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
@@ -225,8 +226,9 @@ def resolved(roots: Sequence[Value], choose: Callable[[Condition], bool]) -> tup
             if value.condition is not None:
                 found = of(value.of[0 if choose(value.condition) else 1])
             elif value.of:
-                parts = tuple(of(part) for part in value.of)
-                found = _value(value.kind, value.dtype, parts, name=value.name)
+                parts = tuple(map(of, value.of))
+                same = all(map(operator.is_, parts, value.of))
+                found = value if same else _value(value.kind, value.dtype, parts, name=value.name)
             else:
                 found = value
             known[id(value)] = found
