@@ -18,7 +18,8 @@ from table_reader import RefusedError, holds, literal, primitive
 
 _WHOLE = {
     "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b,
-    "over": lambda a, b: a // b, "rest": lambda a, b: a % b, "max": max,
+    "over": lambda a, b: a // b, "rest": lambda a, b: a % b, "max": max, "min": min,
+    "select": lambda where, a, b: a if where else b, "convert": lambda x: x,
 }  # fmt: skip
 
 
@@ -32,14 +33,13 @@ class Opened:
         operands: Sequence[np.ndarray | None],
         outputs: Sequence[np.ndarray],
     ) -> None:
-        names = [name.rstrip("?*") for name in entry["operands"]]
+        self.names = names = [name.rstrip("?*") for name in entry["operands"]]
+        self.operands = list(operands)
         self.there = {n: x for n, x in zip(names, operands, strict=False) if x is not None}
         first = next(iter(self.there.values()), outputs[0])
         dtype = next(name for name, kind in DTYPES.items() if np.dtype(kind) == first.dtype)
         parts = entry["parts"]
         self.first, self.attrs = first, attrs
-        # The last operand "x*" stands for any number.
-        self.of_any_number = [x for x in operands[max(len(names) - 1, 0) :] if x is not None]
         self.table = parts[dtype if dtype in parts else "moved"]
         self.of_output, self.moved = outputs[0].shape, outputs[0].dtype
         mask = attrs.get(entry.get("masked_by", ""))
@@ -66,24 +66,36 @@ class Opened:
             found = np.asarray(self._node(part["value"], None)).reshape(-1)[0]
             return found if dtype == "moved" else _canonical(found)
         count = self._node(part["count"], None)
+        index = np.arange(count, dtype=np.int64)
+        if kind == "terms":
+            return _sum(np.array([self._of(part["of"][0], i) for i in index], DTYPES[dtype]))
+        if kind in ("chain", "latest"):
+            return self._chained(kind, part, index)
+        terms = self._terms(part["value"], index)
+        return _extreme(part["extreme"], terms) if kind == "extremum" else _sum(terms)
+
+    def _chained(self, kind: str, part: Mapping[str, Any], index: np.ndarray) -> Any:
+        if "kept" in part and len(index):
+            index = index[self._terms(part["kept"], index)]
+        state = np.asarray(self._node(part["start"], None)).reshape(-1)[0]
+        links = self._terms(part["value"], index) if len(index) else []
         if kind == "latest":
-            kept = self._terms(part["kept"], count).nonzero()[0] if count else np.array([])
-            if not kept.size:
-                return np.asarray(self._node(part["start"], None)).reshape(-1)[0]
-            return self._terms(part["value"], count)[kept[-1]]
-        terms = self._terms(part["value"], count)
-        if kind == "tree":
-            return _canonical(sum_columns(terms.reshape(-1, 1))[0]) if count else DTYPES[dtype](0)
-        if kind == "extremum":
-            return _extreme(part["extreme"], terms)
-        state = np.asarray(self._node(part["start"], None))
-        for x in terms:
-            state = state + x
+            return links[-1] if len(links) else state
+        with np.errstate(all="ignore"):
+            for x in links:
+                state = state + x
         return _canonical(state)
 
-    def _terms(self, node: int, count: int) -> np.ndarray:
-        index = np.arange(count, dtype=np.int64)
-        return np.broadcast_to(self._node(node, index), (count,))
+    def _of(self, part: int, element: int) -> Any:
+        """A part for another element."""
+        own = self.element, self._known
+        self.element, self._known = element, {}
+        found = self._part(part)
+        self.element, self._known = own
+        return found
+
+    def _terms(self, node: int, index: np.ndarray) -> np.ndarray:
+        return np.broadcast_to(self._node(node, index), index.shape)
 
     def _node(self, number: int, index: np.ndarray | None) -> Any:
         known: dict[int, Any] = {}
@@ -105,17 +117,17 @@ class Opened:
         if kind == "in reals":
             return value(of[0])
         if kind == "choice":
-            return value(of[1 if np.all(value(of[0])) else 2])
-        if kind == "inside":
-            if np.any((value(of[0]) < 0) | (value(of[0]) >= value(of[1]))):
-                raise RefusedError("an index is outside")
-            return value(of[0])
+            return self._choice(value(of[0]), of[1], of[2], value, index)
         if kind == "joined":
-            return np.concatenate(self.of_any_number, value(of[0])).reshape(-1)[self.element]
+            own = self.operands[self.names.index(node["name"]) :]
+            return np.concatenate(own, value(of[0])).reshape(-1)[self.element]
         if kind == "word":
             return _word(self.there[node["name"]], *map(value, of))
         if kind == "read":
-            return self.there[node["name"]].reshape(-1)[np.asarray(value(of[0]))]
+            number = self.names.index(node["name"]) + sum(value(part) for part in of[1:])
+            operand = self.operands[number]
+            assert operand is not None
+            return operand.reshape(-1)[np.asarray(value(of[0]))]
         if dtype == "index":
             return self._whole(node, value, index)
         if kind == "attribute":
@@ -125,9 +137,18 @@ class Opened:
                 self._dtype(dtype)
             )
         parts = [value(part) for part in of]
-        if kind == "convert" and isinstance(parts[0], int):
+        if kind == "convert" and isinstance(parts[0], int) and dtype != "index":
             return rn32_int(parts[0]) if dtype == "f32" else np.array(parts[0], DTYPES[dtype])
         return primitive(kind, dtype, [np.asarray(part) for part in parts])
+
+    def _choice(
+        self, where: Any, node: int, rest: int, value: Any, index: np.ndarray | None
+    ) -> Any:
+        if index is None:
+            return value(node if where else rest)
+        each = [(node if held else rest, index[[k]]) for k, held in enumerate(where)]
+        dtype = DTYPES[self.table["nodes"][node]["dtype"]]
+        return np.array([self._terms(at, one)[0] for at, one in each], dtype)
 
     def _whole(self, node: Mapping[str, Any], value: Any, index: np.ndarray | None) -> Any:
         kind, name = node["kind"], node.get("name")
@@ -141,6 +162,16 @@ class Opened:
             return self.attrs[name]
         if kind in ("placed", "reaches", "permuted", "broadcast"):
             return self._placed(kind, name, [value(part) for part in node.get("of", ())])
+        if kind == "entry":
+            held = np.atleast_1d(self.attrs[name])
+            return int(held[min(value(node["of"][0]), len(held) - 1)])
+        if kind == "given":
+            return len(self.operands) - self.names.index(name)
+        if kind == "inside":
+            x, end = (value(part) for part in node["of"])
+            if np.any((x < 0) | (x >= end)):
+                raise RefusedError(f"{name} is outside")
+            return x
         if kind == "product":
             return math.prod(self.attrs[name])
         if kind == "numel":
@@ -181,6 +212,13 @@ def _word(key: np.ndarray, draw: int, block: int, number: int) -> int:
         raise RefusedError("the key is out of range")
     mask = (1 << 32) - 1
     return philox((block & mask, block >> 32, draw, step), (seed & mask, seed >> 32))[number]
+
+
+def _sum(terms: np.ndarray) -> Any:
+    """NUMERICS 3.1."""
+    if not len(terms):
+        return terms.dtype.type(0)
+    return _canonical(sum_columns(terms.reshape(-1, 1))[0])
 
 
 def _canonical(x: Any) -> Any:

@@ -120,3 +120,23 @@ def test_what_a_form_refuses(op: str) -> None:
     }[op]
     with pytest.raises(reader.RefusedError):
         reader.evaluated(entry, *bad)
+
+
+LOSS = {"ignore_index": -100, "reduction": "sum"}
+INDEX = np.array([0, 2], np.int64)
+
+
+@pytest.mark.parametrize(
+    ("op", "attrs", "operands"),
+    [
+        ("aten.index_add", {"dim": 0}, [np.ones(2, np.float32), INDEX, np.ones(2, np.float32)]),
+        ("aten.nll_loss_forward", LOSS, [np.ones((2, 2), np.float32), INDEX]),
+        ("tallystick.cross_entropy", LOSS, [np.ones((2, 2), np.float32), INDEX]),
+    ],
+)
+def test_what_a_chain_or_a_class_refuses(
+    op: str, attrs: dict[str, object], operands: list[np.ndarray]
+) -> None:
+    opened = Opened(reader.table()[op], attrs, operands, [np.zeros(2, np.float32)])
+    with pytest.raises(reader.RefusedError):
+        opened.value(0, 0)

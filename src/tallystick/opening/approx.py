@@ -125,11 +125,6 @@ def pick(mask: Any, a: Any, b: Any) -> Approx:
     return Approx(np.where(mask, a.value, b.value), np.where(mask, a.error, b.error))
 
 
-def at_most_one(x: Approx) -> Approx:
-    """min(x, 1)."""
-    return Approx(np.minimum(x.value, 1.0), x.error)
-
-
 def sqrt(x: Any) -> Approx:
     """The square root."""
     x = real(x)

@@ -17,61 +17,27 @@ from tallystick.opening import approx
 from tallystick.opening.approx import Approx
 from tallystick.opening.quantity import Array
 
-# Functions that rules use, on real numbers (NUMERICS 14.11).
-_REAL = {"aten.exp": approx.exp, "aten.log": approx.log, "aten.rsqrt": approx.rsqrt}
-
 
 def canonical(x: Any) -> Array:
     """`x` as f32 or f64 array with every NaN the canonical one (NUMERICS 1.5)."""
     return cast(Array, x) if isinstance(x, Approx) else elements.canonical(x)
 
 
-def only(values: Array) -> Array:
-    """The one element of `values`; a NaN becomes the canonical one."""
-    return cast(Array, canonical(values)[0])
-
-
 def rn32(x: float) -> np.float32:
-    """RN32 of a binary64 number (NUMERICS 1.2, 1.9); real numbers are not rounded."""
-    if isinstance(x, Approx):
-        return cast(np.float32, x)
+    """RN32 of a binary64 number (NUMERICS 1.2, 1.9)."""
     with np.errstate(all="ignore"):
         return cast(np.float32, np.float32(x))
 
 
 def fma(a: Any, b: Any, c: Any) -> Array:
     """RN32(a * b + c) elementwise, a, b, c binary32 (NUMERICS 1.4)."""
-    if any(isinstance(v, Approx) for v in (a, b, c)):
-        return cast(Array, approx.real(a) * b + c)
     return elements.fma(a, b, c)
 
 
 def function(name: str, x: Any) -> Array:
     """An elementary function of NUMERICS 5 by its operator name, such as "aten.exp"."""
-    if isinstance(x, tuple):
-        x = x[0] if isinstance(x[0], Approx) else np.array(x)
-    if isinstance(x, Approx):
-        return cast(Array, _REAL[name](x.reshape(-1)))
     array = np.ascontiguousarray(x, dtype=np.float32)
     return np.asarray(evaluate(name, array))
-
-
-def quotient(total: Any, count: int) -> Array:
-    """total / RN32(count); of real numbers, total / count."""
-    return canonical(total / (float(count) if isinstance(total, Approx) else rn32(count)))
-
-
-def root(x: Any) -> Any:
-    """The square root, an IEEE-754 operation (NUMERICS 5.5); that of a negative number is NaN."""
-    if isinstance(x, Approx):
-        return approx.sqrt(x)
-    with np.errstate(invalid="ignore"):
-        return canonical(np.sqrt(x))
-
-
-def magnitude(x: Any) -> Any:
-    """|x| of a number that is an operand's."""
-    return approx.Approx(np.abs(x.value), x.error) if isinstance(x, Approx) else np.abs(x)
 
 
 def accumulated(state: Any, added: Any, count: int) -> Any:

@@ -13,7 +13,7 @@ import numpy as np
 
 from tallystick.numerics.operators.common import flag
 from tallystick.numerics.operators.fold import FOLD, fold_count, split
-from tallystick.opening.arithmetic import canonical, only, quotient
+from tallystick.opening.arithmetic import canonical, rn32
 from tallystick.opening.pointwise import one
 from tallystick.opening.quantity import Array, Local, Needs, Quantity, Site, Source, opening
 
@@ -27,8 +27,8 @@ def _fold(site: Site) -> Quantity:
     def compute(_: Source, needs: Needs) -> Any:
         total = _sum([np.asarray(x, np.float32).reshape(1) for x in needs])
         if flag(site.attrs, "mean"):
-            return only(quotient(total, fold_count(site.attrs, len(needs))))
-        return only(canonical(total))
+            total = total / rn32(fold_count(site.attrs, len(needs)))
+        return canonical(total)[0]
 
     given = (Local(f"x[{i}]", "f32", partial(element, i)) for i in range(len(site.inputs)))
     return Local("out", "f32", compute, tuple(given))

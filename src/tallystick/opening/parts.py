@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, cast
 
@@ -11,15 +12,17 @@ import numpy as np
 
 from tallystick.commit.philox import philox4x32
 from tallystick.kernels.elements import numpy_primitive
+from tallystick.kernels.evaluate import evaluate
 from tallystick.kernels.loops import names_of
 from tallystick.numerics.operators.common import axis_of, constant, integer, integers, number
 from tallystick.numerics.registry import OpSpec, all_ops, lookup
 from tallystick.numerics.types import DTYPES
-from tallystick.numerics.values.graph import Value, interpreted, resolved
+from tallystick.numerics.values.graph import Condition, Value, resolved
 from tallystick.numerics.values.positions import ELEMENT, TERM, Part, parts_below
 from tallystick.numerics.values.primitives import INDEX, MOVED
 from tallystick.opening.approx import Approx, RealSource, real
 from tallystick.opening.arithmetic import accumulated, canonical, started
+from tallystick.opening.chosen import Chosen
 from tallystick.opening.pointwise import (
     broadcast_position,
     check_inside,
@@ -29,6 +32,7 @@ from tallystick.opening.pointwise import (
 )
 from tallystick.opening.quantity import (
     LIMIT,
+    VALUE_DTYPES,
     Array,
     Chain,
     Extremum,
@@ -39,11 +43,13 @@ from tallystick.opening.quantity import (
     RefusedOperandsError,
     Site,
     Source,
+    Terms,
     Tree,
     opening,
 )
 from tallystick.opening.real_pointwise import real_primitive
 from tallystick.opening.reduced import Reduced, reduced
+from tallystick.opening.values import value_of
 
 
 def _as_operand(x: Any) -> Any:
@@ -51,10 +57,14 @@ def _as_operand(x: Any) -> Any:
     return x if isinstance(x, Approx) or np.asarray(x).dtype.kind != "f" else real(x)
 
 
-_WHOLE: dict[str, Callable[[Any, Any], Any]] = {
+_WHOLE: dict[str, Callable[..., Any]] = {
     "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b,
-    "over": lambda a, b: a // b, "rest": lambda a, b: a % b, "max": max,
+    "over": lambda a, b: a // b, "rest": lambda a, b: a % b, "max": max, "min": min,
+    "eq": lambda a, b: a == b, "select": lambda where, a, b: a if where else b,
+    "convert": lambda x: x,
 }  # fmt: skip
+# The elements of an operand that a prover holds at once while it makes many terms.
+_BATCH = 1 << 20
 # The values of a part's terms, given its needs; index None: of the part itself.
 Computed = Callable[[Source, Needs, Index | None], Array]
 
@@ -69,6 +79,12 @@ def _one(terms: Computed, moved: bool = False) -> Callable[[Source, Needs], Any]
         return (found if isinstance(found, Approx) else np.asarray(found)).reshape(-1)[0]
 
     return compute
+
+
+def _places(rows: Index, shape: tuple[int, ...]) -> Index:
+    """The places of all elements of some rows, each of `shape`."""
+    within = np.arange(math.prod(shape), dtype=np.int64).reshape(shape)
+    return rows.reshape(-1, *(1 for _ in shape)) * within.size + within
 
 
 class _Opened:
@@ -95,6 +111,8 @@ class _Opened:
         if part.condition is not None:
             holds = part.condition.holds(self.site.attrs, self.given)
             return self.quantity(part.of[0 if holds else 1])
+        if part.kind == "terms":
+            return self._terms(part)
         assert part.value is not None
         roots = self._decided([x for x in (part.value, part.start, part.kept) if x is not None])
         reads = self._decided(part.reads)
@@ -103,9 +121,9 @@ class _Opened:
         terms = self._computed(roots[0], made_of, reads)
         dtype = self._dtype(part.dtype)
         if part.kind == "local":
-            return Local(part.name, dtype, _one(terms, part.dtype == MOVED), below)
-        assert part.count is not None
-        count = int(self._index(self._decided([part.count])[0], None))
+            name = part.name.replace("[i]", f"[{self.site.element}]")
+            return Local(name, dtype, _one(terms, part.dtype == MOVED), below)
+        count = self._count(part)
         if part.kind == "tree":
             return Tree(part.name, part.dtype, count, terms, below)
         if part.kind == "extremum":
@@ -113,6 +131,41 @@ class _Opened:
         if part.kind == "latest":
             return self._latest(part, count, terms, roots[1:], made_of)
         return self._chain(part, count, terms, roots[1:], made_of)
+
+    def _count(self, part: Part) -> int:
+        assert part.count is not None  # only a local part has none
+        return int(self._index(self._decided([part.count])[0], None))
+
+    # -- terms that are quantities -----------------------------------------------------------------
+    def _terms(self, part: Part) -> Terms:
+        (of,), count = part.of, self._count(part)
+
+        def term(i: int) -> Quantity:
+            return _Opened(replace(self.site, element=i), self.spec).quantity(of)
+
+        def each(source: Source, _: Needs, index: Index) -> Array:
+            found = [value_of(term(int(i)), source) for i in index]
+            return np.array(found, VALUE_DTYPES[part.dtype])
+
+        terms = each if part.alone is None else self._rows(part.alone)
+        return Terms(part.name, part.dtype, count, term, terms)
+
+    def _rows(self, alone: Condition) -> Callable[[Source, Needs, Index], Array]:
+        """A prover's answer: the operator itself on many rows of its operands, some at a time."""
+        op = self.site.op
+        attrs: dict[str, Any] = {**self.site.attrs, alone.name: alone.value}
+        shapes = [t.shape[1:] for t in self.site.inputs if t is not None]
+        at_once = max(1, _BATCH // max(1, *map(math.prod, shapes)))
+
+        def terms(source: Source, _: Needs, index: Index) -> Array:
+            found = np.empty(len(index), np.float32)
+            for first in range(0, len(index), at_once):
+                rows = index[first : first + at_once]
+                given = [source.read(k, _places(rows, shape)) for k, shape in enumerate(shapes)]
+                found[first : first + at_once] = evaluate(op, *given, **attrs)[0]
+            return found
+
+        return terms
 
     def _latest(
         self, part: Part, count: int, terms: Computed, rest: tuple[Value, ...], made_of: list[Part]
@@ -168,20 +221,18 @@ class _Opened:
                     return self._word(source, self.names.index(x.name), *of)
                 if x.kind == "joined":
                     return self._joined(source, self.names.index(x.name), of[0])
-                if x.kind == "inside":
-                    check_inside(self.site.op, of[0], of[1])
-                    return of[0]
                 if x.dtype == INDEX:
                     return self._index_of(x, of, index)
                 if x.kind == "part":
                     return given[numbers[id(x.part)]]
                 if x.kind == "read":
                     at = np.atleast_1d(np.asarray(of[0], np.int64))
-                    return source.read(self.names.index(x.name), at)
+                    return source.read(self.names.index(x.name) + sum(of[1:]), at)
                 return self._value(x, of, as_real)
 
+            values = Chosen(meaning)
             with np.errstate(all="ignore"):
-                return cast(Array, interpreted([*reads, value], meaning)[-1])
+                return cast(Array, [values(x) for x in (*reads, value)][-1])
 
         return terms
 
@@ -226,7 +277,7 @@ class _Opened:
 
     # -- whole numbers -----------------------------------------------------------------------------
     def _index(self, value: Value, index: Index | None) -> Any:
-        return interpreted([value], lambda x, of: self._index_of(x, of, index))[0]
+        return Chosen(lambda x, of: self._index_of(x, of, index))(value)
 
     def _index_of(self, x: Value, of: tuple[Any, ...], index: Index | None) -> Any:
         kind, site = x.kind, self.site
@@ -248,6 +299,13 @@ class _Opened:
             return self._along(kind, x.name, of[0])
         if kind == "numel":
             return math.prod(self._shape(x.name))
+        if kind == "entry":
+            return self._entry(x.name, of[0])
+        if kind == "given":
+            return len(site.inputs) - self.names.index(x.name)
+        if kind == "inside":
+            check_inside(site.op, of[0], of[1], x.name)
+            return of[0]
         if kind == "product":
             return math.prod(integers(site.attrs, x.name))
         if kind == "reduced":
@@ -274,6 +332,12 @@ class _Opened:
         if not operand:
             return self.site.outputs[0].shape
         return self.site.type_of(self.names.index(operand)).shape
+
+    def _entry(self, attribute: str, number: int) -> int:
+        held = self.site.attrs[attribute]
+        if isinstance(held, tuple):
+            return int(held[min(number, len(held) - 1)])
+        return integer(self.site.attrs, attribute)
 
     def _along(self, kind: str, operand: str, axis: Any) -> int:
         shape = self._shape(operand) or (1,)

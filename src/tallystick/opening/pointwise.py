@@ -11,23 +11,17 @@ from typing import Any
 import numpy as np
 
 from tallystick.kernels.elements import element_values
-from tallystick.kernels.evaluate import evaluate
 from tallystick.kernels.loops import names_of
-from tallystick.numerics.operators.common import number
 from tallystick.numerics.registry import OpSpec, all_ops, lookup
 from tallystick.numerics.types import TensorType
-from tallystick.opening.approx import Approx, at_most_one
-from tallystick.opening.arithmetic import canonical, rn32, root
 from tallystick.opening.quantity import (
     Array,
-    Index,
     Local,
     Needs,
     Quantity,
     RefusedOperandsError,
     Site,
     Source,
-    Terms,
     opening,
 )
 
@@ -62,14 +56,14 @@ def one(source: Source, operand: int, flat: int) -> Array:
     return source.read(operand, np.array([flat], dtype=np.int64))
 
 
-def check_inside(op: str, index: Array, size: int) -> None:
+def check_inside(op: str, index: Array, size: int, what: str = "index") -> None:
     """The indices are in [0, size), as the kernels check (NUMERICS 1.13).
 
     Raises RefusedOperandsError.
     """
     outside = (index < 0) | (index >= size)
     if outside.any():
-        raise RefusedOperandsError(op, f"index {index[outside][0]} is outside [0, {size}).")
+        raise RefusedOperandsError(op, f"{what} {index[outside][0]} is outside [0, {size}).")
 
 
 def operand_of(site: Site, source: Source, number_: int, type_: TensorType) -> Array:
@@ -106,35 +100,3 @@ def sizes_of(site: Site, spec: OpSpec) -> dict[str, int]:
         for name, type_ in zip(names_of(spec), site.inputs, strict=False)
         if type_ is not None
     }
-
-
-@opening("tallystick.clip_coef")
-def _clip_coef(site: Site) -> Quantity:
-    """NUMERICS 11.6. The sums of squares are terms, so that the game opens one of them, not all."""
-    count = len(site.inputs)
-
-    def square(i: int) -> Quantity:
-        return Local(f"s[{i}]", "f32", lambda source, _: one(source, i, 0)[0])
-
-    def squares(source: Source, _: Needs, index: Index) -> Array:
-        return np.array([one(source, int(i), 0)[0] for i in index], dtype=np.float32)
-
-    total = Terms("total", "f32", count, square, squares)
-
-    def norm_of(_: Source, needs: Needs) -> Any:
-        return canonical(root(needs[0]))
-
-    norm = Local("norm", "f32", norm_of, (total,))
-    if site.out == 1:
-        return norm
-    limit = rn32(number(site.attrs, "max_norm"))
-
-    @np.errstate(all="ignore")
-    def coefficient(_: Source, needs: Needs) -> Any:
-        if isinstance(needs[0], Approx):  # §11's attributes and constants stay binary64
-            ratio_of = number(site.attrs, "max_norm") / (needs[0] + 1e-6)
-            return at_most_one(ratio_of)
-        ratio = np.asarray(limit / (needs[0] + rn32(1e-6)), dtype=np.float32).reshape(1)
-        return evaluate("aten.minimum", canonical(ratio), np.ones(1, np.float32))[0]
-
-    return Local("coefficient", "f32", coefficient, (norm,))

@@ -35,8 +35,10 @@ def _larger(a: Any, b: Any) -> Any:
     numpy's own maximum of two zeros is the second operand on one processor and the positive one on
     another, and both parties state its bits.
     """
-    a, b = real(a).exactly(), real(b).exactly()
-    return Approx(np.where((a == 0) & (b == 0), a + b, np.maximum(a, b)))
+    a, b = real(a), real(b)
+    zeros = (a.value == 0) & (b.value == 0)
+    value = np.where(zeros, a.value + b.value, np.maximum(a.value, b.value))
+    return Approx(value, np.maximum(a.error, b.error))
 
 
 def _smaller(a: Any, b: Any) -> Any:

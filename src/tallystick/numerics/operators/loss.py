@@ -14,6 +14,33 @@ from tallystick.numerics.operators.common import (
 )
 from tallystick.numerics.registry import AttrSpec, operator
 from tallystick.numerics.types import Attrs, TensorType
+from tallystick.numerics.values.graph import (
+    Value,
+    case,
+    convert,
+    fma,
+    function,
+    is_,
+    primitive,
+    select,
+)
+from tallystick.numerics.values.positions import (
+    Part,
+    as_index,
+    choice,
+    either,
+    element,
+    entry,
+    extent,
+    extremum,
+    inside,
+    local,
+    part,
+    read,
+    term,
+    terms,
+    tree,
+)
 
 _ATTRS = {"ignore_index": AttrSpec("int", -100), "reduction": AttrSpec("str", "mean")}
 
@@ -44,18 +71,69 @@ def _loss_type(op: str, attrs: Attrs, rows: int) -> TensorType:
     return TensorType("f32", (rows,)) if reduction_of(op, attrs) == 2 else _SCALAR
 
 
+# --- what a row is (7.1) --------------------------------------------------------------------------
+_ROWS, _CLASSES, _HERE = extent("x", 0), extent("x", 1), element()
+_MEAN, _NONE = is_("reduction", "mean"), is_("reduction", "none")
+
+
+def _counts(row: Value) -> Value:
+    """Whether a row counts."""
+    return primitive("ne", as_index(read("target", row, "i64")), entry("ignore_index"))
+
+
+def _class(row: Value) -> Value:
+    """The class that a row's target is."""
+    return inside(read("target", row, "i64"), _CLASSES, "target")
+
+
+_COUNT = tree("count", _ROWS, convert(_counts(term()), "i64"))
+_RN = convert(part(_COUNT), "f32")
+
+
+def _reduced(row: Part, total: Part) -> Part:
+    """The loss, of a row's loss and the sum of all."""
+    mean = local("loss", part(total) / _RN)
+    return either(_NONE, row, either(is_("reduction", "sum"), total, mean))
+
+
+def _gradient_of(row: Value) -> Value:
+    """The element of the losses' gradient for a row."""
+    return case(_NONE, read("grad", row), read("grad", 0))
+
+
 # --- cross_entropy (7.1, 7.2) ---------------------------------------------------------------------
+def _cross_entropy_parts() -> tuple[Part, ...]:
+    base = _HERE * _CLASSES
+    x = read("x", base + term())
+    m = extremum("m", _CLASSES, x, "max")
+    s = tree("s", _CLASSES, function("exp", x - part(m)))
+    x = read("x", base + _class(_HERE))
+    loss = choice(_counts(_HERE), function("log", part(s)) - (x - part(m)), 0.0)
+    row = local("l_r", loss, (m, s))
+    return _reduced(row, terms("SUM(l)", _ROWS, row, _NONE)), m, s
+
+
 @operator(
     "tallystick.cross_entropy",
     clause="7.1",
     operands=("x", "target"),
     attrs=_ATTRS,
     op_class="composite",
+    parts={"f32": _cross_entropy_parts()},
 )
 def _cross_entropy(op: str, attrs: Attrs, inputs: Types) -> Result:
     rows = _logits(op, *operands(op, inputs, 2))
     per_row = TensorType("f32", (rows,))
     return _loss_type(op, attrs, rows), per_row, per_row
+
+
+def _cross_entropy_gradient() -> Part:
+    row, own = _HERE // _CLASSES, _HERE % _CLASSES
+    grad = _gradient_of(row)
+    c = case(_MEAN, grad / _RN, grad)
+    p = function("exp", read("x", _HERE) - read("row_max", row)) / read("row_sum", row)
+    at_target = primitive("eq", _class(row), own)
+    return local("out", choice(_counts(row), select(at_target, fma(c, p, -c), c * p), 0.0))
 
 
 @operator(
@@ -64,6 +142,7 @@ def _cross_entropy(op: str, attrs: Attrs, inputs: Types) -> Result:
     operands=("grad", "x", "target", "row_max", "row_sum"),
     attrs=_ATTRS,
     op_class="composite",
+    parts={"f32": (_cross_entropy_gradient(),)},
 )
 def _cross_entropy_backward(op: str, attrs: Attrs, inputs: Types) -> Result:
     g, x, target, row_max, row_sum = operands(op, inputs, 5)
@@ -81,16 +160,33 @@ def _check_grad(op: str, attrs: Attrs, g: TensorType, rows: int) -> None:
 
 
 # --- nll_loss (7.3) -------------------------------------------------------------------------------
+def _nll_parts() -> tuple[Part, Part]:
+    def loss(row: Value) -> Value:
+        return choice(_counts(row), -read("x", row * _CLASSES + _class(row)), 0.0)
+
+    total = tree("SUM(l)", _ROWS, loss(term()))
+    return _reduced(local("l_r", loss(_HERE)), total), local("total_weight", _RN)
+
+
 @operator(
     "aten.nll_loss_forward",
     clause="7.3",
     operands=("x", "target"),
     attrs=_ATTRS,
     op_class="composite",
+    parts={"f32": _nll_parts()},
 )
 def _nll(op: str, attrs: Attrs, inputs: Types) -> Result:
     rows = _logits(op, *operands(op, inputs, 2))
     return _loss_type(op, attrs, rows), _SCALAR
+
+
+def _nll_gradient() -> Part:
+    row, own = _HERE // _CLASSES, _HERE % _CLASSES
+    grad = _gradient_of(row)
+    c = case(_MEAN, grad / read("total_weight", 0), grad)
+    at_target = choice(primitive("eq", _class(row), own), -c, 0.0)
+    return local("out", choice(_counts(row), at_target, 0.0))
 
 
 @operator(
@@ -99,6 +195,7 @@ def _nll(op: str, attrs: Attrs, inputs: Types) -> Result:
     operands=("grad", "x", "target", "total_weight"),
     attrs=_ATTRS,
     op_class="composite",
+    parts={"f32": (_nll_gradient(),)},
 )
 def _nll_backward(op: str, attrs: Attrs, inputs: Types) -> Result:
     g, x, target, total = operands(op, inputs, 4)

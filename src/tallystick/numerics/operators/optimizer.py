@@ -22,6 +22,7 @@ from tallystick.numerics.values.forms import forms
 from tallystick.numerics.values.graph import (
     Value,
     attribute,
+    binary32,
     case,
     convert,
     fma,
@@ -29,6 +30,16 @@ from tallystick.numerics.values.graph import (
     is_,
     operand,
     primitive,
+)
+from tallystick.numerics.values.positions import (
+    Part,
+    element,
+    given,
+    in_reals,
+    local,
+    part,
+    read,
+    terms,
 )
 
 _ADAM_OPERANDS = (
@@ -200,12 +211,25 @@ def _sgd(op: str, attrs: Attrs, inputs: Types) -> Result:
 
 
 # --- clip_coef (11.6) -----------------------------------------------------------------------------
+def _clip_parts() -> tuple[Part, Part]:
+    # The sums of squares are terms, so that the game opens one of them, not all.
+    square = local("s[i]", read("squares", 0, number=element()))
+    total = terms("total", given("squares"), square)
+    norm = local("norm", primitive("sqrt", part(total)))
+    # In the real numbers the attributes and constants of 11 stay binary64.
+    limit = attribute("max_norm", "f32")
+    limit = in_reals(limit, convert(attribute("max_norm", "f64"), "f32"))
+    ratio = limit / (part(norm) + binary32(0x358637BD, 1e-6))
+    return local("coefficient", primitive("min", ratio, 1.0)), norm
+
+
 @operator(
     "tallystick.clip_coef",
     clause="11.6",
     operands=("squares*",),
     attrs={"max_norm": FLOAT},
     op_class="optimizer",
+    parts={"f32": _clip_parts()},
     uncaptured=_UPDATE,
 )
 def _clip_coef(op: str, _attrs: Attrs, inputs: Types) -> Result:

@@ -16,8 +16,22 @@ from tallystick.numerics.operators.common import (
     operands,
     pair,
 )
+from tallystick.numerics.operators.scatter import scattered
 from tallystick.numerics.registry import AttrSpec, operator
 from tallystick.numerics.types import Attrs, TensorType
+from tallystick.numerics.values.graph import Value, convert, primitive
+from tallystick.numerics.values.positions import (
+    Part,
+    as_index,
+    element,
+    entry,
+    extent,
+    extremum,
+    local,
+    part,
+    read,
+    term,
+)
 
 _ATTRS = {
     "kernel_size": INTS,
@@ -84,6 +98,43 @@ def _result_shape(op: str, attrs: Attrs, x: TensorType) -> tuple[int, ...]:
     return (*x.shape[:-2], *sizes)
 
 
+_HERE = element()
+
+
+def _plane(name: str) -> Value:
+    """The elements of a plane of an operand."""
+    return extent(name, -2) * extent(name, -1)
+
+
+def _taps(axis: int, output: Value) -> tuple[Value, Value]:
+    """The first tap inside x of an output along pooled axis 0 or 1, and how many there are."""
+    size = extent("x", axis - 2)
+    kernel, stride, padding, dilation = (
+        entry(name, axis) for name in ("kernel_size", "stride", "padding", "dilation")
+    )
+    origin = output * stride
+    before = (primitive("max", padding - origin, 0) + dilation - 1) // dilation
+    within = (size + padding - origin + dilation - 1) // dilation
+    return origin + before * dilation - padding, primitive("min", kernel, within) - before
+
+
+def _pooled() -> tuple[Part, Part]:
+    wide, column = extent("", -1), _HERE % extent("", -1)
+    (top, rows), (left, columns) = _taps(0, _HERE // wide % extent("", -2)), _taps(1, column)
+    base = _HERE // _plane("") * _plane("x")
+
+    def place(tap: Value) -> Value:
+        """Position in the plane of a tap by number; as taps ascend, so do positions (6.15)."""
+        y = top + tap // columns * entry("dilation", 0)
+        return y * extent("x", -1) + left + tap % columns * entry("dilation", 1)
+
+    count = rows * columns
+    winner = extremum("tap", count, read("x", base + place(term())), "argmax")
+    # A number that both parties made up gives some tap, so no element outside is asked for.
+    at = place(as_index(part(winner)) % count)
+    return local("y", read("x", base + at)), local("index", convert(at, "i64"))
+
+
 @operator(
     "aten.max_pool2d_with_indices",
     clause="6.15",
@@ -91,6 +142,7 @@ def _result_shape(op: str, attrs: Attrs, x: TensorType) -> tuple[int, ...]:
     attrs=_ATTRS,
     op_class="composite",
     is_exact=True,
+    parts={"f32": _pooled()},
 )
 def _forward(op: str, attrs: Attrs, inputs: Types) -> Result:
     (x,) = operands(op, inputs, 1)
@@ -99,12 +151,19 @@ def _forward(op: str, attrs: Attrs, inputs: Types) -> Result:
     return TensorType("f32", shape), TensorType("i64", shape)
 
 
+def _pool_gradient() -> Part:
+    size, sources = _plane("x"), _plane("grad")
+    at = _HERE // size * sources + term()
+    return scattered(sources, read("index", at, "i64"), size, _HERE % size, read("grad", at))
+
+
 @operator(
     "aten.max_pool2d_with_indices_backward",
     clause="6.16",
     operands=("grad", "x", "index"),
     attrs=_ATTRS,
     op_class="scatter",
+    parts={"f32": (_pool_gradient(),)},
 )
 def _backward(op: str, attrs: Attrs, inputs: Types) -> Result:
     grad, x, index = operands(op, inputs, 3)

@@ -17,9 +17,33 @@ from tallystick.numerics.operators.common import (
 )
 from tallystick.numerics.registry import AttrSpec, operator
 from tallystick.numerics.types import Attrs, TensorType
-from tallystick.numerics.values.graph import Value
-from tallystick.numerics.values.positions import element, extent, inside, local, read
+from tallystick.numerics.values.graph import Value, constant, primitive, select
+from tallystick.numerics.values.positions import (
+    Part,
+    chain,
+    element,
+    entry,
+    extent,
+    inner,
+    inside,
+    local,
+    numel,
+    read,
+    term,
+    whole,
+)
 from tallystick.numerics.values.primitives import MOVED
+
+_HERE = element()
+
+
+def scattered(
+    count: Value, index: Value, rows: Value, row: Value, value: Value, start: Value | float = 0.0
+) -> Part:
+    """A chain over `count` sources (4.1): `start`, then the values of those whose index, of `rows`
+    destinations, is `row`. One of another destination keeps the state."""
+    begin = start if isinstance(start, Value) else constant(start, "f32")
+    return chain("d", count, value, begin, primitive("eq", inside(index, rows), row))
 
 
 # --- embedding (9, 4.2) ---------------------------------------------------------------------------
@@ -46,6 +70,16 @@ def _embedding(op: str, _attrs: Attrs, inputs: Types) -> Result:
     return (TensorType("f32", index.shape + weight.shape[1:]),)
 
 
+def _embedding_gradient() -> Part:
+    width = extent("", 1)
+    row, column = _HERE // width, _HERE % width
+    # Every source of the padding row is skipped.
+    padded = primitive("eq", row, entry("padding_idx"))
+    count = select(padded, whole(0), numel("index"))
+    index = read("index", term(), "i64")
+    return scattered(count, index, extent("", 0), row, read("grad", term() * width + column))
+
+
 @operator(
     "aten.embedding_dense_backward",
     clause="4.2",
@@ -56,6 +90,7 @@ def _embedding(op: str, _attrs: Attrs, inputs: Types) -> Result:
         "scale_grad_by_freq": AttrSpec("bool", False),
     },
     op_class="scatter",
+    parts={"f32": (_embedding_gradient(),)},
 )
 def _embedding_backward(op: str, attrs: Attrs, inputs: Types) -> Result:
     op = op
@@ -74,12 +109,20 @@ def _embedding_backward(op: str, attrs: Attrs, inputs: Types) -> Result:
 
 
 # --- index_add (4.3) ------------------------------------------------------------------------------
+def _added() -> Part:
+    size, step, count = extent("x"), inner("x"), numel("index")
+    source = (_HERE // (step * size) * count + term()) * step + _HERE % step
+    index, row = read("index", term(), "i64"), _HERE // step % size
+    return scattered(count, index, size, row, read("source", source), read("x", _HERE))
+
+
 @operator(
     "aten.index_add",
     clause="4.3",
     operands=("x", "index", "source"),
     attrs={"dim": INT},
     op_class="scatter",
+    parts={"f32": (_added(),)},
 )
 def _index_add(op: str, attrs: Attrs, inputs: Types) -> Result:
     x, index, source = operands(op, inputs, 3)

@@ -12,6 +12,7 @@ anything computes, `resolved` takes it away: so no interpreter knows attributes'
 
 from __future__ import annotations
 
+import operator
 import struct
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
@@ -203,18 +204,13 @@ def has(name: str) -> Condition:
 
 # -- walks -----------------------------------------------------------------------------------------
 def interpreted(roots: Sequence[Value], meaning: Callable[[Value, tuple[T, ...]], T]) -> list[T]:
-    """The meanings of the roots. Each value below them gets its meaning once, after its parts. What
-    a choice does not choose gets none."""
+    """The meanings of the roots. Each value below them gets its meaning once, after its parts."""
     known: dict[int, T] = {}
 
     def of(value: Value) -> T:
         found = known.get(id(value))
         if found is None:
-            if value.kind == "choice":
-                found = of(value.of[1 if of(value.of[0]) else 2])
-            else:
-                found = meaning(value, tuple(of(part) for part in value.of))
-            known[id(value)] = found
+            found = known[id(value)] = meaning(value, tuple(of(part) for part in value.of))
         return found
 
     return [of(root) for root in roots]
@@ -230,8 +226,9 @@ def resolved(roots: Sequence[Value], choose: Callable[[Condition], bool]) -> tup
             if value.condition is not None:
                 found = of(value.of[0 if choose(value.condition) else 1])
             elif value.of:
-                parts = tuple(of(part) for part in value.of)
-                found = _value(value.kind, value.dtype, parts, name=value.name)
+                parts = tuple(map(of, value.of))
+                same = all(map(operator.is_, parts, value.of))
+                found = value if same else _value(value.kind, value.dtype, parts, name=value.name)
             else:
                 found = value
             known[id(value)] = found

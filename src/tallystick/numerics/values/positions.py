@@ -11,7 +11,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tallystick.numerics.values.graph import Condition, Operand, Value, _value, values_below
+from tallystick.numerics.values.graph import (
+    Condition,
+    Operand,
+    Value,
+    _value,
+    constant,
+    convert,
+    values_below,
+)
 from tallystick.numerics.values.primitives import INDEX, MOVED
 
 ELEMENT, TERM = "element", "term"
@@ -24,8 +32,12 @@ class Part:
     "max", "min", "argmax") of `count` elements, `value` being one. "chain": `start`, and one after
     the other the `count` terms `value`, of which those stay out that `kept` does not hold of.
     "latest": a chain whose link 0 is `start`; each of the `count` links after it replaces the state
-    by its `value`, if `kept` holds of it.
-    "case": the first of `of` where `condition` holds, else the second.
+    by its `value`, if `kept` holds of it. "terms": SUM of `count` terms, each a quantity of its
+    own: term i is the part in `of` for element i. "case": the first of `of` where `condition`
+    holds, else the second.
+
+    Where `alone` holds, the operator's first output is the terms, and row i of each operand goes
+    into term i: so a prover has many at once. `[i]` in a name stands for the element's number.
 
     `first` are parts that come before those that appear in the values, `reads` elements that are
     read before those in the value: both orders are the protocol's (OPENING 6).
@@ -43,6 +55,7 @@ class Part:
     reads: tuple[Value, ...] = ()
     condition: Condition | None = None
     of: tuple[Part, ...] = ()
+    alone: Condition | None = None
 
 
 Parts = tuple[Part, ...]
@@ -72,6 +85,11 @@ def chain(name: str, count: Value, term: Value, start: Value, kept: Value | None
 def latest(name: str, count: Value, value: Value, start: Value, kept: Value) -> Part:
     """The last of `count` values that are kept, or `start`."""
     return Part("latest", name, value.dtype, value, count, start=start, kept=kept)
+
+
+def terms(name: str, count: Value, of: Part, alone: Condition | None = None) -> Part:
+    """A sum of `count` terms that are each too long to execute: `of` for element 0, 1, ..."""
+    return Part("terms", name, of.dtype, count=count, of=(of,), alone=alone)
 
 
 def either(condition: Condition, a: Part, b: Part) -> Part:
@@ -117,8 +135,8 @@ def _axis(axis: str | int) -> Value:
 
 
 def extent(operand: str, axis: str | int = "dim") -> Value:
-    """The size of an axis of an operand, or of the output (""): its number, or the attribute that
-    names it. A tensor without axes has one of size 1."""
+    """The size of an axis of an operand, or of the output (""): its number, from the end if that is
+    negative, or the attribute that names it. A tensor without axes has one of size 1."""
     return _value("extent", INDEX, (_axis(axis),), name=operand)
 
 
@@ -157,11 +175,6 @@ def broadcast_place(operand: str) -> Value:
     return _value("broadcast", INDEX, name=operand)
 
 
-def inside(index: Value, size: Value) -> Value:
-    """An element of an i64 operand as a whole number; refused outside of [0, size)."""
-    return _value("inside", INDEX, (index, size))
-
-
 def word(operand: str, draw: Value, block: Value, number: Value) -> Value:
     """A word of a Philox block (NUMERICS 8.1). The operand has seed and step, which are one read;
     refused where they are no key."""
@@ -171,6 +184,16 @@ def word(operand: str, draw: Value, block: Value, number: Value) -> Value:
 def product(attribute: str) -> Value:
     """The product of the whole numbers of an attribute."""
     return _value("product", INDEX, name=attribute)
+
+
+def entry(attribute: str, number: int = 0) -> Value:
+    """One whole number of an attribute; a single number stands for all."""
+    return _value("entry", INDEX, (whole(number),), name=attribute)
+
+
+def given(name: str) -> Value:
+    """How many operands a name with a star stands for."""
+    return _value("given", INDEX, name=name)
 
 
 def reduced() -> Value:
@@ -185,10 +208,11 @@ def reduced_place() -> Value:
 
 
 # -- elements --------------------------------------------------------------------------------------
-def read(operand: str, position: Operand, dtype: str = "f32") -> Value:
-    """The element of an operand at a row-major position."""
+def read(operand: str, position: Operand, dtype: str = "f32", number: Value | None = None) -> Value:
+    """The element of an operand at a row-major position. `number` is the operand's among those that
+    a name with a star stands for."""
     at = position if isinstance(position, Value) else whole(int(position))
-    return _value("read", dtype, (at,), name=operand)
+    return _value("read", dtype, (at,) if number is None else (at, number), name=operand)
 
 
 def joined(operands: str, axis: str | int = "dim") -> Value:
@@ -196,11 +220,23 @@ def joined(operands: str, axis: str | int = "dim") -> Value:
     return _value("joined", MOVED, (_axis(axis),), name=operands)
 
 
-def choice(where: Value, a: Value, b: Value) -> Value:
-    """a where `where`, one bool, holds, else b. Nothing of the other is computed or read."""
-    return _value("choice", a.dtype, (where, a, b))
+def choice(where: Value, a: Value, b: Value | float) -> Value:
+    """a where `where` holds, else b. What is read or refused for one of them alone is read and
+    refused only where that one is chosen."""
+    other = b if isinstance(b, Value) else constant(b, a.dtype)
+    return _value("choice", a.dtype, (where, a, other))
 
 
 def as_float(index: Value, dtype: str = "f32") -> Value:
     """A whole number as RN32 or RN64 of it."""
-    return _value("convert", dtype, (index,))
+    return convert(index, dtype)
+
+
+def as_index(x: Value) -> Value:
+    """An i64 as a whole number."""
+    return convert(x, INDEX)
+
+
+def inside(x: Value, count: Value, what: str = "index") -> Value:
+    """An i64 as a whole number below `count`. The operands are refused where it is none."""
+    return _value("inside", INDEX, (x, count), name=what)

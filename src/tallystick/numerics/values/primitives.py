@@ -50,7 +50,7 @@ PRIMITIVES: dict[str, Primitive] = {
     "neg": Primitive(1, FLOATS, "10.3"),
     "abs": Primitive(1, FLOATS, "10.3"),
     "max": Primitive(2, ("f32", "i64", INDEX), "1.11"),
-    "min": Primitive(2, ("f32", "i64"), "1.11"),
+    "min": Primitive(2, ("f32", "i64", INDEX), "1.11"),
     **{name: Primitive(2, (*EVERY, INDEX), "1.10", gives="bool") for name in _COMPARISONS},
     "and": Primitive(2, WHOLE, "10.5"),
     "or": Primitive(2, WHOLE, "10.5"),

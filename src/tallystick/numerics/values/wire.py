@@ -78,7 +78,8 @@ def part_entries(outputs: Sequence[Part]) -> dict[str, Any]:
     those that it is made of, and the outputs' numbers in it.
 
     A part's `value`, `count`, `start` and `kept` are numbers of nodes, `reads` those of elements
-    that are read first; `of` and `first` are numbers of parts, as is `part` of a node.
+    that are read first; `of` and `first` are numbers of parts, as is `part` of a node. `alone` only
+    saves a prover time, and is left out.
     """
     listed: list[Part] = []
 
