@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tallystick.api import given
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from torch import nn
     from torch.optim import Optimizer as TorchOptimizer
 
-    from tallystick.program.capture.api import CapturedStep
+    from tallystick.program.capture.api import CapturedStep, Pass
     from tallystick.program.capture.trace import BatchLoss
     from tallystick.program.capture.updates import StepFunction
 
@@ -44,6 +44,15 @@ class Capture:
     step: CapturedStep
     evaluation: Program
     forward: Program | None
+    passes: Pass | None = field(default=None, repr=False, compare=False)
+    # Why passes between the steps are refused.
+    shared: UsageError | None = field(default=None, repr=False, compare=False)
+
+    def refuse_shared(self) -> None:
+        """Raises UsageError where passes of validation between the steps would share Python state
+        with them (PROGRAM 5.19 f)."""
+        if self.shared is not None:
+            raise self.shared
 
     @property
     def program(self) -> Program:
@@ -93,6 +102,8 @@ class Capture:
         the threshold (it names the module),
         StorageError where the directory cannot be written.
         """
+        if validation is not None:
+            self.refuse_shared()
         return save_step(
             self.step,
             directory,
@@ -190,13 +201,18 @@ def capture(
         loss_over=loss_over,
         trains=trains,
     )
-    evaluation = captures.capture_eval(
+    passes = captures.capture_pass(
         module, loss, batch, contract, has_updates=several, loss_over=loss_over, step=step
     )
+    shared = None
+    try:
+        passes.refuse_shared([step])
+    except UsageError as error:  # of passes, and nobody may want any
+        shared = error
     inference = None
     if forward is not None:
         inference = captures.capture_forward(module, batch, forward, contract, step=step)
-    return Capture(step, evaluation, inference)
+    return Capture(step, passes.program, inference, passes, shared)
 
 
 def save_job(
@@ -246,6 +262,7 @@ def save_job(
         chosen = next(iter(programs), "") if evaluate is None else evaluate
         if chosen not in programs:
             raise UsageError(f"evaluate={chosen!r} is no program.", "Name one of programs.")
+        programs[chosen].refuse_shared()
         of = programs[chosen].evaluation
         short = None if validation_short is None else validation_short.evaluation
         held = Held(validation, of, evaluate_every, stop_rule or StopRule(), short)

@@ -29,7 +29,7 @@ from tallystick.job.save import save_job
 from tallystick.job.scalars import BY_STEP
 from tallystick.job.several import Held, save_several
 from tallystick.numerics.contracts import ORDERED_1
-from tallystick.program.capture.api import CapturedStep, Preparation, capture_eval
+from tallystick.program.capture.api import CapturedStep, Preparation, capture_pass
 from tallystick.program.capture.by_step import StepPrograms, captured_by_step
 from tallystick.program.capture.known import Steps
 from tallystick.program.capture.walked import walked_by_step
@@ -245,10 +245,12 @@ class Course:
 
         def captured(size: int) -> Program:
             example = _example(held.records, size)
-            return capture_eval(
+            found = capture_pass(
                 self.module, held.loss, example, self.contract, committed=True,
                 passes=held.numbers, step=self.programs.programs[0],
             )  # fmt: skip
+            found.refuse_shared(self.programs.programs, in_loop=True)
+            return found.program
 
         left = held.count % held.batch_size
         short = captured(left) if left else None

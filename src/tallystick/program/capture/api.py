@@ -7,8 +7,7 @@ device gives the same program. State slots are `param.<name>`, `buffer.<name>` a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -22,6 +21,7 @@ from tallystick.numerics.types import DTYPES, TensorType
 from tallystick.program.build import Builder
 from tallystick.program.canonical import canonicalize
 from tallystick.program.capture.batch import meta_batch
+from tallystick.program.capture.between import Calls, evaluation_mode, joined, refuse_shared
 from tallystick.program.capture.by_pass import at_every_pass
 from tallystick.program.capture.carried import Carried
 from tallystick.program.capture.first_step import FirstStep
@@ -61,7 +61,8 @@ class CapturedStep:
     `names` are those of its state_dict where they are not those of the slots. `batch` has a whole
     step's types. `micro_batches` says how many the step was captured for, None where its program is
     a text 1. `outside` has the tensors outside of the module that are slots (PROGRAM 5.20).
-    `not_followed` names what could not be followed (PROGRAM 5.19), for a job's `about`.
+    `not_followed` names what could not be followed (PROGRAM 5.19), for a job's `about`. `calls` are
+    those that were traced.
     """
 
     program: Program
@@ -75,6 +76,7 @@ class CapturedStep:
     micro_batches: int | None = None
     outside: Carried = field(default_factory=Carried.nothing, repr=False, compare=False)
     not_followed: str = ""
+    calls: Calls | None = field(default=None, repr=False, compare=False)
 
     def state_for(self, weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """The initial state around `weights`: every `param.` and `buffer.` slot by name."""
@@ -99,17 +101,6 @@ def _finish(
     program = canonicalize(b.finish(outputs, carried))
     check_program(program)
     return program
-
-
-@contextmanager
-def _evaluation_mode(module: nn.Module) -> Iterator[None]:
-    before = [(m, m.training) for m in module.modules()]
-    module.eval()
-    try:
-        yield
-    finally:
-        for child, training in before:
-            child.training = training
 
 
 def capture(
@@ -222,7 +213,8 @@ class Preparation:
             if self.ema is not None:
                 step = step.averaged(b, self.ema)
             made = _captured(b, model, request, step, self.outputs_grads, self.micro)
-        return replace(made, not_followed="; ".join(traced.notes)) if traced.notes else made
+        calls = Calls(self.module, self.collect, ((request, traced),))
+        return replace(made, not_followed="; ".join(traced.notes), calls=calls)
 
 
 def prepare(
@@ -351,7 +343,7 @@ class _Evaluated:
         return self.model.request(self.loss, self.batch, at=at)
 
     def traced(self, request: Request) -> tuple[Request, Trace]:
-        with uncompiled(self.module), _evaluation_mode(self.module):
+        with uncompiled(self.module), evaluation_mode(self.module):
             return settled_trace(request, self.collect, self.known)
 
 
@@ -364,12 +356,12 @@ def _capture_without_step(
     may_change: bool = True,
     passes: Steps | None = None,
     step: CapturedStep | None = None,
-) -> Program:
+) -> Pass:
     module = original(module)
     with uncompiled(module):
         known = None if step is None else step.outside
         evaluated = _Evaluated(Model.of(module), run, meta_batch(batch), collect, known)
-    at = None if passes is None else at_every_pass(evaluated, passes)
+    at, ways = (None, ()) if passes is None else at_every_pass(evaluated, passes)
     request, traced = evaluated.traced(evaluated.request(at))
     if traced.changed and not may_change:
         raise UsageError(
@@ -382,10 +374,26 @@ def _capture_without_step(
     state = declare(b, model, {}, evaluated.batch)
     outputs = lower(b, traced, state)
     kept = {name: v for name, v in outputs.items() if not name.startswith(("buffer.", "param."))}
-    return _finish(b, kept)
+    calls = Calls(module, collect, ((request, traced), *ways), evaluates=True)
+    return Pass(_finish(b, kept), calls)
 
 
-def capture_eval(
+@dataclass(frozen=True)
+class Pass:
+    """A captured evaluation, and the calls that were traced."""
+
+    program: Program
+    calls: Calls
+
+    def refuse_shared(self, steps: Sequence[CapturedStep], in_loop: bool = False) -> None:
+        """Raises UsageError where passes between these training steps share Python state with them
+        (PROGRAM 5.19 f); `in_loop` where the loop is known, also a buffer."""
+        found = [step.calls for step in steps if step.calls is not None]
+        if found:
+            refuse_shared(joined(found), self.calls, in_loop)
+
+
+def capture_pass(
     module: nn.Module,
     loss: BatchLoss | StepFunction,
     batch: Mapping[str, Any],
@@ -396,7 +404,7 @@ def capture_eval(
     committed: bool = False,
     passes: Steps | None = None,
     step: CapturedStep | None = None,
-) -> Program:
+) -> Pass:
     """The loss of a batch in evaluation mode (no dropout), as a program without next state.
 
     It reads the `param.` and `buffer.` slots of the training state. `has_updates` says that `loss`
@@ -412,6 +420,17 @@ def capture_eval(
     return _capture_without_step(
         module, run, batch, collect, resolve_contract(contract), not committed, passes, step
     )
+
+
+def capture_eval(
+    module: nn.Module,
+    loss: BatchLoss | StepFunction,
+    batch: Mapping[str, Any],
+    contract: str = ORDERED_1,
+    **given: Any,
+) -> Program:
+    """The program of `capture_pass`."""
+    return capture_pass(module, loss, batch, contract, **given).program
 
 
 def capture_forward(
@@ -440,4 +459,5 @@ def capture_forward(
         )
 
     run = forward or (lambda m, b: m(**b))
-    return _capture_without_step(module, run, batch, collect, resolve_contract(contract), step=step)
+    contract = resolve_contract(contract)
+    return _capture_without_step(module, run, batch, collect, contract, step=step).program

@@ -80,7 +80,7 @@ def shown(name: str) -> str:
     return name
 
 
-def _begun(text: str) -> str:
+def begun(text: str) -> str:
     return text[:1].upper() + text[1:] if text.startswith(("the ", "default ", "a ")) else text
 
 
@@ -90,11 +90,11 @@ def told(name: str, one: dict[str, Any], two: dict[str, Any]) -> str:
     if name in PythonState.GENERATORS:
         return f"The model draws from {name} while it runs"
     if before == after:
-        return f"{_begun(shown(name))} changes between calls"
+        return f"{begun(shown(name))} changes between calls"
     at = next((i for i, (a, b) in enumerate(zip(before, after, strict=False)) if a != b), 0)
     values = [short(look[at]) if at < len(look) else "nothing" for look in (before, after)]
     moves = f", from {values[0]} to {values[1]}" if values[0] != values[1] else ""
-    return f"{_begun(shown(name))} changes at every forward{moves}"
+    return f"{begun(shown(name))} changes at every forward{moves}"
 
 
 @dataclass
@@ -119,6 +119,8 @@ class Exploration:
     after: dict[str, Any]
     rewriting: Rewriting = field(default_factory=Rewriting)
     traces: int = 0
+    # How a place changes, for people, where not at every forward.
+    said: Callable[[str], str] | None = None
 
     def follow(self, moving: set[str]) -> None:
         """Raises UsageError where a value of `moving` reaches the program, by name and line."""
@@ -335,6 +337,8 @@ class Exploration:
     def _told(self, names: list[str]) -> str:
         """That of `names` changes which was first seen to."""
         seen = [n for n in names if self.between.get(n) != self.after.get(n)]
+        if self.said is not None and names:
+            return self.said(names[0])
         return told((seen or names or ["Python state"])[0], self.between, self.after)
 
 

@@ -189,6 +189,8 @@ class Outside:
     beyond: set[int] = field(default_factory=set)
     # Which of those a later trace has read: the place's name, and the line.
     stale: tuple[str, str] | None = None
+    # What an evaluation changes and computes nothing from: put back after each trace.
+    unread: list[Kept] = field(default_factory=list)
 
     @classmethod
     def of(cls, module: nn.Module, run: Callable[..., Any]) -> Outside:

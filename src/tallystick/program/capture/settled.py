@@ -85,6 +85,7 @@ def _settled(request: Request, collect: Collect, known: Carried | None) -> tuple
         _refuse_growing(request, collect, outside, first)
         moving = set(changed(between, after))
         first.sets = tuple(changed(before, between))
+        first.changes = bool(first.sets or moving or outside.unread)
         if "torch's generator" in moving:
             _refuse_moving(request, collect, state, between, after, ["torch's generator"])
         reading = (reads_outside(o) for o in state.reached().objects if type(o) is FunctionType)

@@ -77,6 +77,7 @@ def settled_outside(
             if not unused:
                 for kept in unread:
                     kept.put_back()
+                outside.unread = unread
                 request.outside.refuse_changed(functools.partial(_changing_line, request, collect))
                 return request, traced
         elif error is not None and not more:

@@ -43,6 +43,7 @@ from tallystick.program.capture.outside import storage_of
 from tallystick.program.capture.questions import value_questions
 from tallystick.program.capture.recorded import Record, Use
 from tallystick.program.capture.recorder import Recorder
+from tallystick.program.capture.spans import module_spans, origins_of
 from tallystick.program.capture.stand_ins import StandIns
 from tallystick.program.capture.transformers_calls import traced_as_called
 from tallystick.program.capture.untrained import refuse_untrained
@@ -73,6 +74,8 @@ class Trace:
     changed: frozenset[str] = frozenset()
     # What Python keeps that the first call has changed, by name, where a second one left it alone.
     sets: tuple[str, ...] = ()
+    # Whether calls change anything that Python keeps.
+    changes: bool = False
     # What was not followed while the trace was compared with others (PROGRAM 5.19).
     notes: list[str] = field(default_factory=list, repr=False, compare=False)
     # The run itself, with its mutation, which a second one is compared with.
@@ -107,66 +110,6 @@ def call_with(body: Body, placed: dict[str, Tensor], batch: dict[str, Tensor]) -
     """
     with _reparametrize_module(body, placed, tie_weights=True, stack_weights=True):
         return body(batch)
-
-
-def first_tensor(output: Any) -> Tensor | None:
-    """The tensor that a module returns, or the first in what it returns."""
-    if isinstance(output, Mapping):
-        output = tuple(output.values())
-    while isinstance(output, (list, tuple)) and output:
-        output = output[0]
-    return output if isinstance(output, Tensor) else None
-
-
-@contextlib.contextmanager
-def _module_spans(
-    module: nn.Module, results: list[tuple[str, Tensor]], count: Callable[[], int]
-) -> Iterator[list[tuple[int, int, str]]]:
-    """Collects (first node, end node, module path) for every forward call, innermost first.
-
-    `results` gets the path and the tensor of every call that returns one.
-    """
-    spans: list[tuple[int, int, str]] = []
-    entered: list[int] = []
-    handles = []
-    for path, child in module.named_modules():
-
-        def enter(_module: nn.Module, _args: Any) -> None:
-            entered.append(count())
-
-        def leave(_module: nn.Module, _args: Any, output: Any, path: str = path) -> None:
-            result = first_tensor(output)
-            if result is not None:
-                results.append((path, result))
-            spans.append((entered.pop(), count(), path or type(_module).__name__))
-
-        handles.append(child.register_forward_pre_hook(enter))
-        handles.append(child.register_forward_hook(leave))
-    try:
-        yield spans
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
-def _origins(graph: torch.fx.Graph, spans: list[tuple[int, int, str]]) -> dict[str, str]:
-    """Module path per node name. A backward node is named after the forward node it reads."""
-    names = [node.name for node in graph.nodes]
-    origin: dict[str, str] = {}
-    for start, end, path in spans:
-        for name in names[start:end]:
-            origin.setdefault(name, path)
-    for node in graph.nodes:
-        if node.name in origin or node.op != "call_function":
-            continue
-        # Saved activations say more about a backward node than the gradient that flows in.
-        for operand in reversed(node.all_input_nodes):
-            if operand.name in origin:
-                path = origin[operand.name]
-                suffix = " (backward)"
-                origin[node.name] = path if path.endswith(suffix) else path + suffix
-                break
-    return origin
 
 
 @contextlib.contextmanager
@@ -310,7 +253,7 @@ def trace(
             updating = TracedUpdates(request.groups, parameters, placed_parameters, lowering)
             updating.untrained = leaves
         body = Body(request.module, request.of_batch(updating, numbers))
-        noted = _module_spans(request.module, results, recorder.count)
+        noted = module_spans(request.module, results, recorder.count)
         around = request.outside.placed(kept)
         with lowering.installed(), noted as found, around as placing:
             returned, present, buffers = call_with(body, placed, batch)
@@ -372,8 +315,8 @@ def trace(
                 graph,
                 list(sources),
                 names,
-                _origins(graph, spans),
-                _origins(graph, lines),
+                origins_of(graph, spans),
+                origins_of(graph, lines),
                 record.uses,
                 updates,
                 request.changed,
@@ -388,6 +331,8 @@ def trace(
     except Exception as error:
         raise explained(error, request.batch) from error
     finally:
+        for kept in request.outside.outside.unread:
+            kept.put_back()
         for constants in watch:
             request.outside.outside.written |= constants.written
             request.outside.outside.stale = constants.stale
@@ -499,6 +444,6 @@ def _without_mutation(traced: Trace, examples: list[Tensor]) -> Trace:
     return replace(
         traced,
         graph=graph,
-        origin=_origins(graph, interpreter.spans),
-        lines=_origins(graph, interpreter.line_spans),
+        origin=origins_of(graph, interpreter.spans),
+        lines=origins_of(graph, interpreter.line_spans),
     )
