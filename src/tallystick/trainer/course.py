@@ -29,11 +29,11 @@ from tallystick.job.save import save_job
 from tallystick.job.scalars import BY_STEP
 from tallystick.job.several import Held, save_several
 from tallystick.numerics.contracts import ORDERED_1
-from tallystick.program.capture.api import CapturedStep, Preparation, capture_pass
+from tallystick.program.capture.api import CapturedStep, Pass, Preparation, capture_pass
+from tallystick.program.capture.between import Calls
 from tallystick.program.capture.by_step import StepPrograms, captured_by_step
 from tallystick.program.capture.known import Steps
 from tallystick.program.capture.walked import walked_by_step
-from tallystick.program.ir import Program
 from tallystick.program.update import Clip
 from tallystick.program.validation import StopRule
 from tallystick.run.execute.listener import Listener
@@ -238,23 +238,40 @@ class Course:
             return self.schedules
         return self.settings.schedules(self.module, self.optimizer)
 
+    @cached_property
+    def _passes(self) -> list[Pass]:
+        """The evaluation of a whole batch of held-out records, and of a last short one."""
+        held = self.validation
+        if held is None:
+            return []
+        left, found = held.count % held.batch_size, []
+        for size in [held.batch_size, left] if left else [held.batch_size]:
+            captured = capture_pass(
+                self.module, held.loss, _example(held.records, size), self.contract, committed=True,
+                passes=held.numbers, step=self.programs.programs[0],
+            )  # fmt: skip
+            captured.refuse_shared(self.programs.programs, in_loop=True)
+            found.append(captured)
+        return found
+
     def _held(self) -> Held | None:
         held = self.validation
         if held is None:
             return None
+        whole, *short = [each.program for each in self._passes]
+        return Held(held.records, whole, held.every, held.rule, short[0] if short else None)
 
-        def captured(size: int) -> Program:
-            example = _example(held.records, size)
-            found = capture_pass(
-                self.module, held.loss, example, self.contract, committed=True,
-                passes=held.numbers, step=self.programs.programs[0],
-            )  # fmt: skip
-            found.refuse_shared(self.programs.programs, in_loop=True)
-            return found.program
+    @property
+    def runs(self) -> list[Any]:
+        """What the loop calls."""
+        return [self.loss] if self.validation is None else [self.loss, self.validation.loss]
 
-        left = held.count % held.batch_size
-        short = captured(left) if left else None
-        return Held(held.records, captured(held.batch_size), held.every, held.rule, short)
+    def calls(self) -> list[Calls] | None:
+        """The calls of both losses, as they were traced; None where each step was by itself."""
+        if self.programs.one_by_one:
+            return None
+        steps = [step.calls for step in self.programs.programs if step.calls is not None]
+        return [*steps, *(each.calls for each in self._passes)]
 
     def _prepared(self, size: int, kind: int, apart: bool = False) -> Preparation:
         """The step over `size` records, in a setting; `apart` as of `prepared_group`."""

@@ -45,6 +45,7 @@ class StepPrograms:
     programs: tuple[CapturedStep, ...]
     of_steps: tuple[int, ...]
     decides: bool
+    one_by_one: bool = False  # each step was traced after those before it (PROGRAM 5.25)
 
     def first(self, program: int) -> int:
         """The first training step of a program."""

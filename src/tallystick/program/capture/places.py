@@ -14,7 +14,7 @@ import re
 import sys
 import types
 from collections import OrderedDict, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -340,9 +340,11 @@ class Reached:
     names: list[str]
 
 
-def reached_from(roots: Mapping[str, Any]) -> Reached:
-    """Everything that is reached from `roots` (an object by its name), the nearest first."""
+def reached_from(roots: Mapping[str, Any], past: Sequence[Any] = ()) -> Reached:
+    """Everything that is reached from `roots` (an object by its name), the nearest first; what the
+    objects `past` hold is left out."""
     walk = _Walk()
+    walk.seen.update(map(id, past))
     places = list(walk.from_(roots))
     return Reached(places, walk.kept, walk.left, walk.names)
 

@@ -193,4 +193,4 @@ def walked_by_step(
         kept = walk.states[id(group.paths[0])]
         compared = step.first_step and replace(step.first_step, python=kept)
         captured.append(replace(step, first_step=compared))
-    return replace(made, programs=tuple(captured), decides=True)
+    return replace(made, programs=tuple(captured), decides=True, one_by_one=True)
