@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils.data import DataLoader
 
 import tallystick
 from tallystick.errors import UsageError
@@ -363,3 +364,65 @@ def test_a_buffer_that_only_counts(tmp_path: Path) -> None:
         return mse(m, b)
 
     assert fit_buffered(tmp_path, loss).finished
+
+
+# -- the other loops ---------------------------------------------------------------------------
+class Lit(nn.Module):
+    """Of the form of a LightningModule."""
+
+    def __init__(self, reads: bool) -> None:
+        super().__init__()
+        torch.manual_seed(3)
+        self.layer, self.passes, self.reads = nn.Linear(4, 3), 0, reads
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        loss = F.mse_loss(self.layer(batch[0]), batch[1])
+        return loss * 0.5**self.passes if self.reads else loss
+
+    def validation_step(self, batch: Any, batch_idx: int) -> Tensor:
+        self.passes += 1
+        return F.mse_loss(self.layer(batch[0]), batch[1])
+
+    def configure_optimizers(self) -> Any:
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+@pytest.mark.parametrize("reads", [True, False])
+def test_a_lightning_module(reads: bool, tmp_path: Path) -> None:
+    def run() -> Any:
+        loaders = (DataLoader(rows(n), batch_size=4) for n in (16, 8))
+        return tallystick.fit_lightning(
+            Lit(reads), *loaders, out=tmp_path, max_steps=6, val_check_interval=2, progress=False
+        )
+
+    if not reads:
+        assert run().finished
+        return
+    with pytest.raises(UsageError, match=r"passes is changed by the pass of validation"):
+        run()
+
+
+@pytest.mark.parametrize("reads", [True, False])
+def test_a_transformers_trainer(reads: bool, tmp_path: Path) -> None:
+    pytest.importorskip("accelerate", reason="accelerate is not installed (extra `hf`)")
+    from trainer_parts import arguments, gpt2, padded, sentences
+
+    class Counts(tallystick.Trainer):
+        passes = 0
+
+        def compute_loss(self, model: Any, inputs: Any, *given: Any, **named: Any) -> Any:
+            if not model.training:
+                self.passes += 1
+            loss = super().compute_loss(model, inputs, *given, **named)
+            return loss * 0.5**self.passes if reads and model.training else loss
+
+    one = Counts(
+        gpt2(), arguments(tmp_path, max_steps=4, eval_strategy="steps", eval_steps=2),
+        train_dataset=sentences(), eval_dataset=sentences(8, seed=1), data_collator=padded,
+    )  # fmt: skip
+    if not reads:
+        one.train()
+        assert one.run is not None and one.run.finished
+        return
+    with pytest.raises(UsageError, match=r"passes.* is changed by the pass of validation"):
+        one.train()
