@@ -262,3 +262,21 @@ def test_what_is_harmless_is_traced_once(tmp_path: Path, monkeypatch: pytest.Mon
     held = Held()
     assert fit(tmp_path / "run", held.module, held.loss, Book(held, tmp_path / "x.csv")).finished
     assert len(traced) <= 2
+
+
+def test_steps_that_were_traced_one_by_one(tmp_path: Path) -> None:
+    """What their state would be after a change is not known: none is taken, and none is refused."""
+
+    def anneals(held: Held) -> Any:
+        def loss(module: nn.Module, batch: list[Tensor]) -> Tensor:
+            held.criterion.calls += 1
+            return F.mse_loss(module(batch[0]), batch[1]) / held.criterion.calls
+
+        return loss
+
+    held = Held()
+    assert fit(tmp_path / "one", held.module, anneals(held), Meddles(lambda: None)).finished
+    held = Held()
+    listener = Meddles(lambda: setattr(held.criterion, "alpha", 0.5))
+    with pytest.raises(CallbackError, match=r"alpha.*traced one by one"):
+        fit(tmp_path / "two", held.module, anneals(held), listener)

@@ -426,3 +426,26 @@ def test_a_transformers_trainer(reads: bool, tmp_path: Path) -> None:
         return
     with pytest.raises(UsageError, match=r"passes.* is changed by the pass of validation"):
         one.train()
+
+
+def test_passes_and_the_step_of_another_program(tmp_path: Path) -> None:
+    module = Net()
+    batch = {"0": torch.zeros(4, 4), "1": torch.zeros(4, 3)}
+
+    def one(m: Any, b: Any) -> Tensor:
+        if not m.training:
+            m.passes += 1
+        return F.mse_loss(m(b["0"]), b["1"])
+
+    def other(m: Any, b: Any) -> Tensor:
+        return F.mse_loss(m(b["0"]), b["1"]) * 0.5**m.passes
+
+    programs = {
+        name: tallystick.capture(module, loss, batch, tallystick.SGD(0.1), trains=trains)
+        for name, loss, trains in (("one", one, "layer.weight"), ("other", other, "layer.bias"))
+    }
+    with pytest.raises(UsageError, match=r"passes is changed by the pass of validation"):
+        tallystick.save_job(
+            tmp_path, arrays(16), programs=programs, steps=6, validation=arrays(8),
+            evaluate_every=2,
+        )  # fmt: skip

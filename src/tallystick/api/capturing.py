@@ -54,6 +54,11 @@ class Capture:
         if self.shared is not None:
             raise self.shared
 
+    def refuse_shared_with(self, other: Capture) -> None:
+        """The same of the steps of another program of the job."""
+        if self.passes is not None:
+            self.passes.refuse_shared([other.step])
+
     @property
     def program(self) -> Program:
         """The training step's program; the program digest covers `.text()`."""
@@ -263,6 +268,9 @@ def save_job(
         if chosen not in programs:
             raise UsageError(f"evaluate={chosen!r} is no program.", "Name one of programs.")
         programs[chosen].refuse_shared()
+        for name, other in programs.items():
+            if name != chosen:
+                programs[chosen].refuse_shared_with(other)
         of = programs[chosen].evaluation
         short = None if validation_short is None else validation_short.evaluation
         held = Held(validation, of, evaluate_every, stop_rule or StopRule(), short)
