@@ -19,12 +19,19 @@ from tallystick.program.capture.source import here
 _CONSTANT = torch.ops.tallystick.constant.default
 
 
+class EarlierError(UsageError):
+    """A refusal of `tensor`, which an earlier call has left."""
+
+    tensor: Tensor
+
+
 class Earlier:
     """The tensors of earlier traces of one capture."""
 
     def __init__(self) -> None:
         self.recorders: list[Recorder] = []
         self.made: tuple[Recorder | None, dict[fx.Node, Any]] = (None, {})
+        self.given: list[tuple[Tensor, Any, str]] = []  # to this trace: kept, made again, the line
 
     def add(self, recorder: Recorder) -> None:
         self.recorders.append(recorder)
@@ -44,7 +51,7 @@ class Earlier:
 
     def _again(self, recorder: Recorder, rng: Tensor, node: fx.Node, value: Tensor) -> Any:
         if self.made[0] is not recorder:
-            self.made = recorder, {}
+            self.made, self.given = (recorder, {}), []
         made = self.made[1]
         for one in _before(node, made):
             # A constant has the key of random numbers for its place only.
@@ -52,11 +59,10 @@ class Earlier:
                 isinstance(one.target, torch._ops.OpOverload) and one.target._schema.is_mutable
             )
             if not own or value._version:
-                raise UsageError(
-                    f"The model reads a tensor of an earlier call{here()}, which that call made "
-                    "from its batch or weights. A program has the inputs of its own step only.",
-                    "Keep it in a buffer (register_buffer) that tensor operators change: buffers "
-                    "are state.",
+                raise _refusal(
+                    value,
+                    f"reads a tensor of an earlier call{here()}, which that call made from its "
+                    "batch or weights",
                 )
             if one.target is _CONSTANT:
                 made[one] = one.target(rng, *one.args[1:])
@@ -64,7 +70,26 @@ class Earlier:
             args = fx.node.map_arg(one.args, made.__getitem__)
             kwargs = fx.node.map_arg(one.kwargs, made.__getitem__)
             made[one] = one.target(*args, **kwargs)  # type: ignore[operator]
+        self.given.append((value, made[node], here()))
         return made[node]
+
+    def refuse_changed(self, recorder: Recorder) -> None:
+        """Raises UsageError where this trace has changed in place what it made again: the kept
+        tensor has not changed, and the next trace would have it without that."""
+        for value, made, where in self.given if self.made[0] is recorder else ():
+            if made._version:
+                raise _refusal(
+                    value, f"changes a tensor of an earlier call in place, which it reads{where}"
+                )
+
+
+def _refusal(value: Tensor, what: str) -> EarlierError:
+    error = EarlierError(
+        f"The model {what}. A program has the inputs of its own step only.",
+        "Keep it in a buffer (register_buffer) that tensor operators change: buffers are state.",
+    )
+    error.tensor = value
+    return error
 
 
 def _before(node: fx.Node, made: dict[fx.Node, Any]) -> list[fx.Node]:

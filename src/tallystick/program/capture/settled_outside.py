@@ -71,7 +71,7 @@ def settled_outside(
             if graphs != [kept.graph for kept in carried]:
                 _back(outside, carried, restore)
                 continue
-            _refuse_unknown(outside)
+            refuse_unknown(outside)
             spare = [] if known else [k for k in carried if k not in begun]
             unused = [k for k in spare if not _is_used(request, traced, k)]
             if not unused:
@@ -80,7 +80,7 @@ def settled_outside(
                 request.outside.refuse_changed(functools.partial(_changing_line, request, collect))
                 return request, traced
         elif error is not None and not more:
-            _refuse_unknown(outside)
+            refuse_unknown(outside)
             raise error
         carried = [k for k in (*carried, *more) if k not in unused]
         _back(outside, carried, restore)
@@ -138,7 +138,8 @@ def _refuse_read(
             )
 
 
-def _refuse_unknown(outside: Outside) -> None:
+def refuse_unknown(outside: Outside) -> None:
+    """Raises UsageError where a trace has changed a tensor in place that is kept nowhere."""
     known = {storage_of(k.tensor) for k in outside.kept} | set(outside.own)
     for storage, where in outside.written.items():
         if storage not in known:

@@ -24,7 +24,7 @@ from torch.nn.utils.stateless import _reparametrize_module
 
 from tallystick.errors import TallystickError, UsageError
 from tallystick.program.capture import custom_ops
-from tallystick.program.capture.batch import Batch
+from tallystick.program.capture.batch import Batch, anew
 from tallystick.program.capture.carried import Carried
 from tallystick.program.capture.constants import Constants, has_content
 from tallystick.program.capture.earlier import Earlier
@@ -267,7 +267,8 @@ def trace(
     sources: dict[str, Tensor] = {f"param.{k}": v for k, v in request.parameters.items()}
     sources |= {f"buffer.{k}": v for k, v in request.buffers.items()}
     sources |= {f"buffer.{k}": meta_like(v) for k, v in request.outside.tensors().items()}
-    sources |= {f"batch.{k}": v for k, v in request.batch.items()}
+    # Others than those of the trace before: a model that keeps a batch has that one of its call.
+    sources |= {f"batch.{k}": anew(v) for k, v in request.batch.items()}
     sources["rng"] = torch.empty(2, dtype=torch.int64, device=META)
     updates: list[tuple[str, tuple[str, ...]]] = []
     numbers, record = (None, Record()) if request.at is None else request.at.recorded()
@@ -362,6 +363,7 @@ def trace(
             with around(recorder):
                 recorder.run(step, examples)
             if earlier is not None:
+                earlier.refuse_changed(recorder)
                 earlier.add(recorder)
             if before and recorder.repeats and (names, updates) == (before.outputs, before.updates):
                 return before

@@ -13,25 +13,28 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NoReturn
 
 from tallystick.errors import UsageError
 from tallystick.program.capture.by_step import Exploration, StepPath, StepPrograms
-from tallystick.program.capture.earlier import Earlier
+from tallystick.program.capture.earlier import Earlier, EarlierError
 from tallystick.program.capture.guard import ParametersChangedError
+from tallystick.program.capture.kept_after import refuse_shared_between_steps
 from tallystick.program.capture.known import At, Names, Steps
+from tallystick.program.capture.late import Late, Start, late_of
 from tallystick.program.capture.merged import shape_of
+from tallystick.program.capture.outside import OUTSIDE, Outside
 from tallystick.program.capture.outside import Kept as KeptTensor
-from tallystick.program.capture.outside import Outside
 from tallystick.program.capture.plain import uncompiled
 from tallystick.program.capture.python_state import Kept, PythonState
 from tallystick.program.capture.quiet import quiet
-from tallystick.program.capture.settled_outside import settled_outside
+from tallystick.program.capture.settled_outside import refuse_unknown, settled_outside
 from tallystick.program.capture.trace import Request, Trace, trace
 
 MOST_STEPS = 1 << 16
 MOST_SECONDS = 600.0
-_ROUNDS = 8
+_ROUNDS = 24
+_MOST_LATE = 16  # places, each of which is found by a walk
 _MEASURED = 32  # steps after which the time of all is known
 
 
@@ -87,11 +90,14 @@ class Walk(Exploration):
         self.traced = 0
         form = self.forms[0]
         state = PythonState(form.module, form.loss)
-        if left := state.reached().left:
+        found = state.reached()
+        if found.left:
             raise UsageError(
-                f"The loss reaches more state of Python than can be looked at, such as {left[0]}.",
+                "The loss reaches more state of Python than can be looked at, such as "
+                f"{found.left[0]}.",
                 "Keep what the loss reads nearer to it.",
             )
+        self._start = Start.of(found)
         outside = Outside.of(form.module, form.loss)
         told: list[Any] = []
         try:
@@ -116,7 +122,11 @@ class Walk(Exploration):
                 carried, traced = self._first(asked, outside, state, earlier)
                 asked = carried
             else:
-                traced = trace(asked, self.forms[number].collect, known.get(number), earlier)
+                try:
+                    traced = trace(asked, self.forms[number].collect, known.get(number), earlier)
+                except EarlierError as error:
+                    kept.restore()  # the place that the call began with
+                    self._carry(error, asked)
                 self._check_kept(asked, outside)
             known[number] = traced
             self._count()
@@ -134,6 +144,11 @@ class Walk(Exploration):
                     )
             self.path_of[step] = path
             told.append((path.shape.digest, repr(path.shape.sources)))
+        assert carried is not None
+        refuse_shared_between_steps(carried.outside)
+        for one in carried.outside.kept:
+            if isinstance(one, Late):
+                one.finish()
 
     def _request(self, number: int, step: int, carried: Request | None) -> Request:
         at = At(self.steps, step, Names(), None, fixed=True)
@@ -145,15 +160,33 @@ class Walk(Exploration):
     ) -> tuple[Request, Trace]:
         collect = self.forms[self.form_of(0)].collect
         known = outside.take_over(self._carried)
+        for one in known:
+            if isinstance(one, Late):
+                one.graph = False  # the first step reads none
         found = settled_outside(request, collect, outside, state.restore, None, earlier, known)
         self._carried = found[0].outside.kept
         return found
+
+    def _carry(self, error: EarlierError, request: Request) -> NoReturn:
+        """Walk anew with a slot for what an earlier call has left in a place (PROGRAM 5.20 g); or
+        raises `error` where no such place is known."""
+        carried = request.outside
+        places = {one.place_path for one in carried.kept if isinstance(one, Late)}
+        taken = {one.name for one in carried.outside.kept}
+        taken |= {k.removeprefix(OUTSIDE) for k in request.buffers if k.startswith(OUTSIDE)}
+        roots = {"loss": self.forms[0].loss, "module": self.forms[0].module}
+        found = late_of(error.tensor, roots, self._start, places, taken)
+        if not found or len(places) == _MOST_LATE:
+            raise error
+        self._carried = [*carried.kept, *found]
+        raise _AgainError from error
 
     def _check_kept(self, request: Request, outside: Outside) -> None:
         more = outside.changes(request.outside.kept)
         if more:
             self._carried = [*request.outside.kept, *more]
             raise _AgainError
+        refuse_unknown(outside)
         request.outside.refuse_changed()
 
     def _count(self) -> None:
