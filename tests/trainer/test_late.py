@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -165,6 +166,36 @@ def zeros_that_a_later_call_changes() -> Any:
     return loss
 
 
+def handler_around_the_read() -> Any:
+    """A refusal within `try` is not the loss's own affair."""
+    kept: dict[str, Any] = {"mean": None, "calls": 0}
+
+    def loss(module: nn.Module, tokens: Tensor) -> Tensor:
+        scores = module(tokens[:, :-1])[0]
+        kept["calls"] += 1
+        try:
+            scores = scores + kept["mean"]
+        except Exception:
+            scores = 1.5 * scores
+        kept["mean"] = scores.detach().mean((0, 1))
+        return kept["calls"] * 0.1 * told(scores, tokens)
+
+    return loss
+
+
+def last_ones_in_a_deque() -> Any:
+    kept: deque[Tensor] = deque(maxlen=3)
+
+    def loss(module: nn.Module, tokens: Tensor) -> Tensor:
+        scores = module(tokens[:, :-1])[0]
+        for old in kept:
+            scores = scores + 0.2 * old
+        kept.append(scores.detach().mean((0, 1)))
+        return told(scores, tokens)
+
+    return loss
+
+
 def last_batches() -> Any:
     """The batch before and the one before that."""
     kept: dict[str, Any] = {"one": None, "two": None}
@@ -204,7 +235,7 @@ def loop_of(make: Make, accumulate: int = 1) -> Loop:
 
 
 def programs(run: Any) -> int:
-    return len(load_job(Path(run.directory) / "job").programs)
+    return len(load_job(Path(run.directory) / "job").commitment.timetable.programs)
 
 
 TRAINED = {
@@ -217,6 +248,8 @@ TRAINED = {
     attribute_of_a_class: 2,
     changed_in_place: 2,
     zeros_that_a_later_call_changes: 2,
+    handler_around_the_read: 2,
+    last_ones_in_a_deque: 4,
     last_batches: 3,
 }
 
@@ -226,6 +259,7 @@ def test_each_step_is_that_of_the_plain_loop(make: Make, tmp_path: Path) -> None
     run = loop_of(make).signed(tmp_path)
     found = compared(Case(make.__name__, "fit", (), lambda: loop_of(make)), run)
     assert (found.outcome, found.steps) == ("as written", STEPS), found
+    assert programs(run) == TRAINED[make]
     assert tallystick.audit(tmp_path / "run", threads=1).accepted
 
 
@@ -344,6 +378,38 @@ def one_memory_from_another_step_on() -> Any:
     return loss
 
 
+def object_of_each_call() -> Any:
+    class Held:
+        def __init__(self, mean: Tensor) -> None:
+            self.mean = mean
+
+    kept: dict[str, Any] = {"held": None, "calls": 0}
+
+    def loss(module: nn.Module, tokens: Tensor) -> Tensor:
+        kept["calls"] += 1
+        scores = module(tokens[:, :-1])[0]
+        try:
+            scores = scores + kept["held"].mean
+        except Exception:
+            scores = 1.5 * scores
+        kept["held"] = Held(scores.detach().mean((0, 1)))
+        return kept["calls"] * told(scores, tokens)
+
+    return loss
+
+
+def list_that_grows() -> Any:
+    kept: list[Tensor] = []
+
+    def loss(module: nn.Module, tokens: Tensor) -> Tensor:
+        scores = module(tokens[:, :-1])[0]
+        scores = scores + kept[-1] if kept else scores
+        kept.append(scores.detach().mean((0, 1)))
+        return told(scores, tokens)
+
+    return loss
+
+
 def graph_that_goes_on() -> Any:
     hidden: Any = None
 
@@ -374,6 +440,8 @@ REFUSED = {
     another_form: r"kept\['hidden'\]\[0\] in the closure of loss .* another form",
     one_tensor_in_two_places: r"kept\['[ab]'\] in the closure of loss .* shares memory",
     one_memory_from_another_step_on: r"kept\['[ab]'\] in the closure of loss .* shares memory",
+    object_of_each_call: "reads a tensor of an earlier call",
+    list_that_grows: "reads a tensor of an earlier call",
     graph_that_goes_on: "gradient",
     constant_that_changes: "changes a tensor in place that capture finds nowhere",
 }

@@ -32,6 +32,7 @@ class Earlier:
         self.recorders: list[Recorder] = []
         self.made: tuple[Recorder | None, dict[fx.Node, Any]] = (None, {})
         self.given: list[tuple[Tensor, Any, str]] = []  # to this trace: kept, made again, the line
+        self.refused: tuple[Recorder, EarlierError] | None = None
 
     def add(self, recorder: Recorder) -> None:
         self.recorders.append(recorder)
@@ -59,11 +60,13 @@ class Earlier:
                 isinstance(one.target, torch._ops.OpOverload) and one.target._schema.is_mutable
             )
             if not own or value._version:
-                raise _refusal(
+                error = _refusal(
                     value,
                     f"reads a tensor of an earlier call{here()}, which that call made from its "
                     "batch or weights",
                 )
+                self.refused = recorder, error
+                raise error
             if one.target is _CONSTANT:
                 made[one] = one.target(rng, *one.args[1:])
                 continue
@@ -73,9 +76,13 @@ class Earlier:
         self.given.append((value, made[node], here()))
         return made[node]
 
-    def refuse_changed(self, recorder: Recorder) -> None:
-        """Raises UsageError where this trace has changed in place what it made again: the kept
-        tensor has not changed, and the next trace would have it without that."""
+    def check(self, recorder: Recorder) -> None:
+        """Raises the refusal of this trace that an `except` of the model's has taken; and
+        UsageError where the trace has changed in place what it made again: the kept tensor has not
+        changed, and the next trace would have it without that."""
+        refused, self.refused = self.refused, None
+        if refused is not None and refused[0] is recorder:
+            raise refused[1]
         for value, made, where in self.given if self.made[0] is recorder else ():
             if made._version:
                 raise _refusal(

@@ -363,7 +363,7 @@ def trace(
             with around(recorder):
                 recorder.run(step, examples)
             if earlier is not None:
-                earlier.refuse_changed(recorder)
+                earlier.check(recorder)
                 earlier.add(recorder)
             if before and recorder.repeats and (names, updates) == (before.outputs, before.updates):
                 return before
