@@ -14,6 +14,7 @@ from torch import Tensor, fx
 from tallystick.errors import TallystickError, UsageError
 from tallystick.program.capture.carried import Carried
 from tallystick.program.capture.earlier import Earlier
+from tallystick.program.capture.first_calls import first_trace
 from tallystick.program.capture.outside import Kept, KeptError, Outside, storage_of
 from tallystick.program.capture.source import Blame
 from tallystick.program.capture.trace import Request, Trace, trace
@@ -42,13 +43,14 @@ def settled_outside(
     unused: list[Kept] = []
     unread: list[Kept] = []  # an evaluation changes these, and computes nothing from them
     as_constants: TallystickError | None = None
-    for _ in range(_TRACES):
+    for attempt in range(_TRACES):
         request = replace(request, outside=Carried(outside).with_(carried))
         outside.written.clear()
         graphs = [kept.graph for kept in carried]
         error: TallystickError | None = None
         try:
-            traced = trace(request, collect, earlier=earlier)
+            one = trace if attempt else first_trace
+            traced = one(request, collect, earlier=earlier)
         except UntrainedError as found:
             error = as_constants or found  # which names the line where it is read
         except KeptError as found:

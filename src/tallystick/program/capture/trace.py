@@ -202,6 +202,8 @@ class Request:
     # The parameters that the forward pass changes in place: their next state begins with that.
     changed: frozenset[str] = frozenset()
     outside: Carried = field(default_factory=Carried.nothing)
+    # Gets the first trace from the state of Python before the training (`first_calls`).
+    firsts: list[Any] | None = field(default=None, repr=False, compare=False)
 
     def of_batch(self, update: Updates | None, numbers: Any = None) -> BatchLoss:
         """`run` of a module and a batch, with `update` and the step's numbers where it takes them.

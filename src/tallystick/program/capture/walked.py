@@ -13,11 +13,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from types import FunctionType
 from typing import Any, NoReturn
 
 from tallystick.errors import UsageError
 from tallystick.program.capture.by_step import Exploration, StepPath, StepPrograms
 from tallystick.program.capture.earlier import Earlier, EarlierError
+from tallystick.program.capture.first_calls import refuse_other_calls
+from tallystick.program.capture.follow_calls import reads_outside
+from tallystick.program.capture.followed_files import file_of
 from tallystick.program.capture.guard import ParametersChangedError
 from tallystick.program.capture.kept_after import refuse_shared_between_steps
 from tallystick.program.capture.known import At, Names, Steps
@@ -29,6 +33,7 @@ from tallystick.program.capture.plain import uncompiled
 from tallystick.program.capture.python_state import Kept, PythonState
 from tallystick.program.capture.quiet import quiet
 from tallystick.program.capture.settled_outside import refuse_unknown, settled_outside
+from tallystick.program.capture.source import code_line, is_installed, is_model
 from tallystick.program.capture.trace import Request, Trace, trace
 
 MOST_STEPS = 1 << 16
@@ -53,6 +58,7 @@ class Walk(Exploration):
         self._carried: list[KeptTensor] = []
         self._changed: frozenset[str] = frozenset()
         self._began = 0.0
+        self.notes: list[str] = []  # what the walk cannot put back, or not read
         self.traced = 0  # steps traced in this walk
 
     def explore(self) -> None:
@@ -98,6 +104,7 @@ class Walk(Exploration):
                 "Keep what the loss reads nearer to it.",
             )
         self._start = Start.of(found)
+        self.notes = _not_followed(found.objects)
         outside = Outside.of(form.module, form.loss)
         told: list[Any] = []
         try:
@@ -132,6 +139,7 @@ class Walk(Exploration):
             self._count()
             path = paths.get(id(traced))
             if path is None:
+                traced.notes[:] = self.notes
                 path = StepPath(number, step, asked, traced, shape_of(traced))
                 paths[id(traced)] = path
                 self._joined(path)
@@ -201,6 +209,20 @@ class Walk(Exploration):
                 )
 
 
+def _not_followed(objects: Sequence[Any]) -> list[str]:
+    """The person's functions that name what is no state of Python, and those without a source."""
+    found = []
+    for function in objects:
+        if type(function) is not FunctionType or is_installed(function.__code__.co_filename):
+            continue
+        named, code = sorted(reads_outside(function)), function.__code__
+        if named:
+            found.append(f"{code.co_name} ({code_line(code)}), which names {', '.join(named)}")
+        elif is_model(code.co_filename) and file_of(code.co_filename) is None:
+            found.append(f"{code.co_name} ({code_line(code)})")
+    return sorted(set(found))
+
+
 def walked_by_step(
     forms: Sequence[Any],
     steps: Steps,
@@ -208,13 +230,17 @@ def walked_by_step(
     form_of: Callable[[int], int],
     most: int,
     instead_of: UsageError,
+    tried: Sequence[Any] = (),
 ) -> StepPrograms:
     """The programs of the training steps, at most `most`, where the loss keeps state of Python.
 
-    Arguments as of `captured_by_step`; each form is a whole step, and nobody but the loop
-    calls the loss. Raises UsageError where the steps cannot be traced one by one: what a later
-    step says, or `instead_of` where the first call says no already.
+    Arguments as of `captured_by_step`; `tried` are the forms of which traces came before. Each form
+    is a whole step, and nobody but the loop calls the loss. Raises UsageError where the steps
+    cannot be traced one by one: what a later step says, or `instead_of` where the first call says
+    no already.
     """
+    for form in tried:
+        refuse_other_calls(form.firsts, form.collect)
     walk = Walk(forms, form_of, steps, most)
     try:
         walk.explore()
