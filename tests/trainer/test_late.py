@@ -398,6 +398,23 @@ def object_of_each_call() -> Any:
     return loss
 
 
+def object_of_the_first_call() -> Any:
+    class Held:
+        def __init__(self) -> None:
+            self.count = torch.zeros(TOKENS)
+
+    kept: dict[str, Any] = {"held": None}
+
+    def loss(module: nn.Module, tokens: Tensor) -> Tensor:
+        if kept["held"] is None:
+            kept["held"] = Held()
+        else:
+            kept["held"].count.add_(torch.ones(TOKENS))
+        return told(module(tokens[:, :-1])[0] * (1 + kept["held"].count), tokens)
+
+    return loss
+
+
 def list_that_grows() -> Any:
     kept: list[Tensor] = []
 
@@ -441,6 +458,7 @@ REFUSED = {
     one_tensor_in_two_places: r"kept\['[ab]'\] in the closure of loss .* shares memory",
     one_memory_from_another_step_on: r"kept\['[ab]'\] in the closure of loss .* shares memory",
     object_of_each_call: "reads a tensor of an earlier call",
+    object_of_the_first_call: "changes a tensor in place that an earlier call has made",
     list_that_grows: "reads a tensor of an earlier call",
     graph_that_goes_on: "gradient",
     constant_that_changes: "changes a tensor in place that capture finds nowhere",

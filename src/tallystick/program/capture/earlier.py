@@ -24,6 +24,16 @@ class EarlierError(UsageError):
 
     tensor: Tensor
 
+    @classmethod
+    def of(cls, tensor: Tensor, said: UsageError) -> EarlierError:
+        """With the words of `said`."""
+        made = cls(said.message, said.next_action)
+        made.tensor = tensor
+        return made
+
+
+_KEEP = "Keep it in a buffer (register_buffer) that tensor operators change: buffers are state."
+
 
 class Earlier:
     """The tensors of earlier traces of one capture."""
@@ -60,11 +70,12 @@ class Earlier:
                 isinstance(one.target, torch._ops.OpOverload) and one.target._schema.is_mutable
             )
             if not own or value._version:
-                error = _refusal(
-                    value,
-                    f"reads a tensor of an earlier call{here()}, which that call made from its "
-                    "batch or weights",
+                said = UsageError(
+                    f"The model reads a tensor of an earlier call{here()}, which that call made "
+                    "from its batch or weights. A program has the inputs of its own step only.",
+                    _KEEP,
                 )
+                error = EarlierError.of(value, said)
                 self.refused = recorder, error
                 raise error
             if one.target is _CONSTANT:
@@ -85,18 +96,12 @@ class Earlier:
             raise refused[1]
         for value, made, where in self.given if self.made[0] is recorder else ():
             if made._version:
-                raise _refusal(
-                    value, f"changes a tensor of an earlier call in place, which it reads{where}"
+                said = UsageError(
+                    f"The model changes a tensor in place that an earlier call has made{where}. A "
+                    "program has the inputs of its own step only.",
+                    _KEEP,
                 )
-
-
-def _refusal(value: Tensor, what: str) -> EarlierError:
-    error = EarlierError(
-        f"The model {what}. A program has the inputs of its own step only.",
-        "Keep it in a buffer (register_buffer) that tensor operators change: buffers are state.",
-    )
-    error.tensor = value
-    return error
+                raise EarlierError.of(value, said)
 
 
 def _before(node: fx.Node, made: dict[fx.Node, Any]) -> list[fx.Node]:
