@@ -207,9 +207,11 @@ class Course:
         except UsageError as error:
             if held is not None:
                 raise  # a pass calls the loss too, between the steps
-            return self._one_by_one(kinds, most, error)
+            return self._one_by_one(kinds, most, error, prepared)
 
-    def _one_by_one(self, kinds: int, most: int, error: UsageError) -> StepPrograms:
+    def _one_by_one(
+        self, kinds: int, most: int, error: UsageError, tried: list[Preparation]
+    ) -> StepPrograms:
         """The programs where no text of one batch is that of all: each batch of an update by
         itself, and each step by itself if need be. Raises `error`, or what a later step says."""
         numbers, sizes = self.numbers, self._sizes()
@@ -225,8 +227,9 @@ class Course:
             except UsageError:
                 pass  # what Python keeps decides, too
         found = walked_by_step(
-            prepared, numbers, form_of=self._form_of, most=most, instead_of=error
-        )
+            prepared, numbers, form_of=self._form_of, most=most, instead_of=error,
+            tried=[*tried, *prepared],
+        )  # fmt: skip
         note(
             f"The loss keeps state of Python between its calls: all {self.steps} steps were "
             "traced one by one, and the job has what each of them computes."

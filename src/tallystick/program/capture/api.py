@@ -24,6 +24,7 @@ from tallystick.program.capture.batch import meta_batch
 from tallystick.program.capture.between import Calls, evaluation_mode, joined, refuse_shared
 from tallystick.program.capture.by_pass import at_every_pass
 from tallystick.program.capture.carried import Carried
+from tallystick.program.capture.first_calls import FirstCall
 from tallystick.program.capture.first_step import FirstStep
 from tallystick.program.capture.guard import check_loss, check_mode
 from tallystick.program.capture.known import At, Steps
@@ -181,6 +182,8 @@ class Preparation:
     outputs_grads: bool
     contract: str
     trains: str
+    # The first traces from the state of Python before the training.
+    firsts: list[FirstCall] = field(default_factory=list, repr=False, compare=False)
 
     @property
     def module(self) -> nn.Module:
@@ -199,7 +202,7 @@ class Preparation:
         """Two traces that are equal, and the request with what the code keeps outside of the
         module. Raises as `capture`."""
         with uncompiled(self.module):
-            return settled_trace(request, self.collect)
+            return settled_trace(replace(request, firsts=self.firsts), self.collect)
 
     def step(self, request: Request, traced: Trace) -> CapturedStep:
         """The captured step of that trace. Raises as `capture`."""

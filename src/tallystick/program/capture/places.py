@@ -105,7 +105,7 @@ def names_in(code: types.CodeType) -> set[str]:
     return found
 
 
-def _joined(path: str, key: Any) -> str:
+def joined(path: str, key: Any) -> str:
     """The path of what stands under `key`; "" without one."""
     if not path or not isinstance(key, (str, int)):
         return ""
@@ -130,10 +130,10 @@ class _At:
         """An item of a container; a key that has no name of its own counts by its number."""
         named = key if isinstance(key, (str, int)) else number
         part = f"[{key!r}]"[:80]
-        return _At(within(self.name, part), _joined(self.path, named), self.depth)
+        return _At(within(self.name, part), joined(self.path, named), self.depth)
 
     def attribute(self, key: str) -> _At:
-        return _At(within(self.name, f".{key}"), _joined(self.path, key), self.depth)
+        return _At(within(self.name, f".{key}"), joined(self.path, key), self.depth)
 
     def owner(self) -> _At:
         """The object whose method this is."""
@@ -255,7 +255,7 @@ class _Walk:
             if "_hooks" in key and isinstance(held, dict):
                 for number, hook in enumerate(held.values()):
                     name = f"a hook of {type(module).__name__}"
-                    self._part(_At(name, _joined(at.path, f"{key[1:]}.{number}"), at.depth), hook)
+                    self._part(_At(name, joined(at.path, f"{key[1:]}.{number}"), at.depth), hook)
 
     def _class(self, kind: type, depth: int) -> None:
         for base in kind.__mro__:
@@ -305,7 +305,7 @@ class _Walk:
             said = _At(f"a default of {at}", own.path, depth)
             self._add(said, function, "__defaults__", "slot")
         for key in function.__kwdefaults__ or ():
-            said = _At(f"default {key} of {at}", _joined(own.path, key), depth)
+            said = _At(f"default {key} of {at}", joined(own.path, key), depth)
             self._add(said, function.__kwdefaults__, key, "item")
         self._globals(function, here)
 

@@ -24,7 +24,7 @@ from torch.nn.utils.stateless import _reparametrize_module
 
 from tallystick.errors import TallystickError, UsageError
 from tallystick.program.capture import custom_ops
-from tallystick.program.capture.batch import Batch
+from tallystick.program.capture.batch import Batch, anew
 from tallystick.program.capture.carried import Carried
 from tallystick.program.capture.constants import Constants, has_content
 from tallystick.program.capture.earlier import Earlier
@@ -145,6 +145,8 @@ class Request:
     # The parameters that the forward pass changes in place: their next state begins with that.
     changed: frozenset[str] = frozenset()
     outside: Carried = field(default_factory=Carried.nothing)
+    # Gets the first trace from the state of Python before the training (`first_calls`).
+    firsts: list[Any] | None = field(default=None, repr=False, compare=False)
 
     def of_batch(self, update: Updates | None, numbers: Any = None) -> BatchLoss:
         """`run` of a module and a batch, with `update` and the step's numbers where it takes them.
@@ -210,7 +212,8 @@ def trace(
     sources: dict[str, Tensor] = {f"param.{k}": v for k, v in request.parameters.items()}
     sources |= {f"buffer.{k}": v for k, v in request.buffers.items()}
     sources |= {f"buffer.{k}": meta_like(v) for k, v in request.outside.tensors().items()}
-    sources |= {f"batch.{k}": v for k, v in request.batch.items()}
+    # Others than those of the trace before: a model that keeps a batch has that one of its call.
+    sources |= {f"batch.{k}": anew(v) for k, v in request.batch.items()}
     sources["rng"] = torch.empty(2, dtype=torch.int64, device=META)
     updates: list[tuple[str, tuple[str, ...]]] = []
     numbers, record = (None, Record()) if request.at is None else request.at.recorded()
@@ -305,6 +308,7 @@ def trace(
             with around(recorder):
                 recorder.run(step, examples)
             if earlier is not None:
+                earlier.check(recorder)
                 earlier.add(recorder)
             if before and recorder.repeats and (names, updates) == (before.outputs, before.updates):
                 return before

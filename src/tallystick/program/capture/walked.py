@@ -13,25 +13,33 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from types import FunctionType
+from typing import Any, NoReturn
 
 from tallystick.errors import UsageError
 from tallystick.program.capture.by_step import Exploration, StepPath, StepPrograms
-from tallystick.program.capture.earlier import Earlier
+from tallystick.program.capture.earlier import Earlier, EarlierError
+from tallystick.program.capture.first_calls import refuse_other_calls
+from tallystick.program.capture.follow_calls import reads_outside
+from tallystick.program.capture.followed_files import file_of
 from tallystick.program.capture.guard import ParametersChangedError
+from tallystick.program.capture.kept_after import refuse_shared_between_steps
 from tallystick.program.capture.known import At, Names, Steps
+from tallystick.program.capture.late import Late, Start, late_of
 from tallystick.program.capture.merged import shape_of
+from tallystick.program.capture.outside import OUTSIDE, Outside
 from tallystick.program.capture.outside import Kept as KeptTensor
-from tallystick.program.capture.outside import Outside
 from tallystick.program.capture.plain import uncompiled
 from tallystick.program.capture.python_state import Kept, PythonState
 from tallystick.program.capture.quiet import quiet
-from tallystick.program.capture.settled_outside import settled_outside
+from tallystick.program.capture.settled_outside import refuse_unknown, settled_outside
+from tallystick.program.capture.source import code_line, is_installed, is_model
 from tallystick.program.capture.trace import Request, Trace, trace
 
 MOST_STEPS = 1 << 16
 MOST_SECONDS = 600.0
-_ROUNDS = 8
+_ROUNDS = 24
+_MOST_LATE = 16  # places, each of which is found by a walk
 _MEASURED = 32  # steps after which the time of all is known
 
 
@@ -50,6 +58,7 @@ class Walk(Exploration):
         self._carried: list[KeptTensor] = []
         self._changed: frozenset[str] = frozenset()
         self._began = 0.0
+        self.notes: list[str] = []  # what the walk cannot put back, or not read
         self.traced = 0  # steps traced in this walk
 
     def explore(self) -> None:
@@ -87,11 +96,15 @@ class Walk(Exploration):
         self.traced = 0
         form = self.forms[0]
         state = PythonState(form.module, form.loss)
-        if left := state.reached().left:
+        found = state.reached()
+        if found.left:
             raise UsageError(
-                f"The loss reaches more state of Python than can be looked at, such as {left[0]}.",
+                "The loss reaches more state of Python than can be looked at, such as "
+                f"{found.left[0]}.",
                 "Keep what the loss reads nearer to it.",
             )
+        self._start = Start.of(found)
+        self.notes = _not_followed(found.objects)
         outside = Outside.of(form.module, form.loss)
         told: list[Any] = []
         try:
@@ -116,12 +129,17 @@ class Walk(Exploration):
                 carried, traced = self._first(asked, outside, state, earlier)
                 asked = carried
             else:
-                traced = trace(asked, self.forms[number].collect, known.get(number), earlier)
+                try:
+                    traced = trace(asked, self.forms[number].collect, known.get(number), earlier)
+                except EarlierError as error:
+                    kept.restore()  # the place that the call began with
+                    self._carry(error, asked)
                 self._check_kept(asked, outside)
             known[number] = traced
             self._count()
             path = paths.get(id(traced))
             if path is None:
+                traced.notes[:] = self.notes
                 path = StepPath(number, step, asked, traced, shape_of(traced))
                 paths[id(traced)] = path
                 self._joined(path)
@@ -134,6 +152,11 @@ class Walk(Exploration):
                     )
             self.path_of[step] = path
             told.append((path.shape.digest, repr(path.shape.sources)))
+        assert carried is not None
+        refuse_shared_between_steps(carried.outside)
+        for one in carried.outside.kept:
+            if isinstance(one, Late):
+                one.finish()
 
     def _request(self, number: int, step: int, carried: Request | None) -> Request:
         at = At(self.steps, step, Names(), None, fixed=True)
@@ -145,15 +168,33 @@ class Walk(Exploration):
     ) -> tuple[Request, Trace]:
         collect = self.forms[self.form_of(0)].collect
         known = outside.take_over(self._carried)
+        for one in known:
+            if isinstance(one, Late):
+                one.graph = False  # the first step reads none
         found = settled_outside(request, collect, outside, state.restore, None, earlier, known)
         self._carried = found[0].outside.kept
         return found
+
+    def _carry(self, error: EarlierError, request: Request) -> NoReturn:
+        """Walk anew with a slot for what an earlier call has left in a place (PROGRAM 5.20 g); or
+        raises `error` where no such place is known."""
+        carried = request.outside
+        places = {one.place_path for one in carried.kept if isinstance(one, Late)}
+        taken = {one.name for one in carried.outside.kept}
+        taken |= {k.removeprefix(OUTSIDE) for k in request.buffers if k.startswith(OUTSIDE)}
+        roots = {"loss": self.forms[0].loss, "module": self.forms[0].module}
+        found = late_of(error.tensor, roots, self._start, places, taken)
+        if not found or len(places) == _MOST_LATE:
+            raise error
+        self._carried = [*carried.kept, *found]
+        raise _AgainError from error
 
     def _check_kept(self, request: Request, outside: Outside) -> None:
         more = outside.changes(request.outside.kept)
         if more:
             self._carried = [*request.outside.kept, *more]
             raise _AgainError
+        refuse_unknown(outside)
         request.outside.refuse_changed()
 
     def _count(self) -> None:
@@ -168,6 +209,20 @@ class Walk(Exploration):
                 )
 
 
+def _not_followed(objects: Sequence[Any]) -> list[str]:
+    """The person's functions that name what is no state of Python, and those without a source."""
+    found = []
+    for function in objects:
+        if type(function) is not FunctionType or is_installed(function.__code__.co_filename):
+            continue
+        named, code = sorted(reads_outside(function)), function.__code__
+        if named:
+            found.append(f"{code.co_name} ({code_line(code)}), which names {', '.join(named)}")
+        elif is_model(code.co_filename) and file_of(code.co_filename) is None:
+            found.append(f"{code.co_name} ({code_line(code)})")
+    return sorted(set(found))
+
+
 def walked_by_step(
     forms: Sequence[Any],
     steps: Steps,
@@ -175,13 +230,17 @@ def walked_by_step(
     form_of: Callable[[int], int],
     most: int,
     instead_of: UsageError,
+    tried: Sequence[Any] = (),
 ) -> StepPrograms:
     """The programs of the training steps, at most `most`, where the loss keeps state of Python.
 
-    Arguments as of `captured_by_step`; each form is a whole step, and nobody but the loop
-    calls the loss. Raises UsageError where the steps cannot be traced one by one: what a later
-    step says, or `instead_of` where the first call says no already.
+    Arguments as of `captured_by_step`; `tried` are the forms of which traces came before. Each form
+    is a whole step, and nobody but the loop calls the loss. Raises UsageError where the steps
+    cannot be traced one by one: what a later step says, or `instead_of` where the first call says
+    no already.
     """
+    for form in tried:
+        refuse_other_calls(form.firsts, form.collect)
     walk = Walk(forms, form_of, steps, most)
     try:
         walk.explore()
