@@ -45,11 +45,6 @@ def settled_trace(
         try:
             return _settled(request, collect, known)
         except ParametersChangedError as error:
-            if request.groups is not None:
-                raise UsageError(
-                    f"The model changes the parameter {min(error.names)} while it runs.",
-                    "In a step with several optimizers only those change parameters.",
-                ) from None
             request = replace(request, changed=request.changed | error.names)
 
 
