@@ -23,6 +23,7 @@ from tallystick.program.capture.onnx.call import Call
 
 CAPTURE = Path(package.__file__).parent
 _CLASSES = ("UnsupportedOperatorError", "UsageError")
+_KINDS_OF_USAGE = ("UntrainedError", "MovingStateError")
 _GAP = "…"
 # A message of fewer literal characters passes another refusal on, or says that we made a mistake.
 _SPEAKS = 8
@@ -101,7 +102,8 @@ class _Reader:
 
     def raised(self, call: ast.Call) -> str:
         """The class of the error that a call makes, if it makes one of ours."""
-        name = getattr(call.func, "id", "").replace("UntrainedError", "UsageError")
+        name = getattr(call.func, "id", "")
+        name = _CLASSES[1] if name in _KINDS_OF_USAGE else name
         if getattr(call.func, "attr", "") == "refusal":
             return _CLASSES[1]
         if getattr(call.func, "attr", "") == "refuse":

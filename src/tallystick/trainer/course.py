@@ -21,7 +21,7 @@ from tallystick.commit.timetable import MOST_PROGRAMS
 from tallystick.disk.anew import refuse_strangers
 from tallystick.disk.files import remove_tree
 from tallystick.disk.regular import present
-from tallystick.errors import UnsupportedOperatorError, UsageError
+from tallystick.errors import MovingStateError, UnsupportedOperatorError, UsageError
 from tallystick.job.job import JOB_DIRECTORY, MANIFEST, Job
 from tallystick.job.job_file import load_job
 from tallystick.job.parts import STEP
@@ -211,9 +211,12 @@ class Course:
 
     def _one_by_one(self, kinds: int, most: int, error: UsageError) -> StepPrograms:
         """The programs where no text of one batch is that of all: each batch of an update by
-        itself, and each step by itself if need be. Raises `error`, or what a later step says."""
+        itself; and each step by itself where state of Python moves. Raises `error`, or what a
+        later step says."""
         numbers, sizes = self.numbers, self._sizes()
-        apart = self.micro_batches > 1
+        apart, moves = self.micro_batches > 1, isinstance(error, MovingStateError)
+        if not apart and not moves:
+            raise error
         prepared = [self._prepared(size, kind, apart) for kind in range(kinds) for size in sizes]
         if apart:
             readable = {name: why for name, why in numbers.refused.items() if name != BATCH}
@@ -222,8 +225,10 @@ class Course:
                 return captured_by_step(prepared, numbers, form_of=self._form_of, most=most)
             except UnsupportedOperatorError:
                 raise
-            except UsageError:
-                pass  # what Python keeps decides, too
+            except UsageError as other:
+                moves = moves or isinstance(other, MovingStateError)
+            if not moves:
+                raise error
         found = walked_by_step(
             prepared, numbers, form_of=self._form_of, most=most, instead_of=error
         )

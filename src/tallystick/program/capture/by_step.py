@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from tallystick.errors import UsageError
+from tallystick.errors import MovingStateError, UsageError
 from tallystick.program.capture.earlier import Earlier
 from tallystick.program.capture.functions_followed import Functions
 from tallystick.program.capture.known import At, Failed, Names, Steps
@@ -148,7 +148,7 @@ class Exploration:
             and shape_of(again).sources == other.shape.sources
         ):
             return
-        raise UsageError(
+        raise MovingStateError(
             f"What the loss keeps in step {one.step} ({', '.join(one.traced.sets[:3])}) makes step "
             f"{other.step} another one.",
             "Keep it in a buffer (register_buffer) that tensor operators change, or decide by the "
@@ -205,13 +205,17 @@ class Exploration:
             if len(self.groups) > self.most
             else f"takes more than {MOST_PATHS} ways in the job's {self.steps.count} steps"
         )
-        return UsageError(
+        made = UsageError(
             f"The loss {programs}. Most of them come from{place or ' its code'}, which makes "
             f"{what} of a number of the step.".replace("from (", "from the line ("),
             "Where it is a number of the loss, compute it by arithmetic, min, max and functions of "
             "math, or index a list or a torch tensor with it. Where it is a shape or a branch, let "
             "it have fewer values.",
         )
+        if len(self.groups) > self.most:
+            return made
+        # Ways that are few programs are few when each step is traced by itself, too.
+        return MovingStateError(made.message, made.next_action)
 
     # -- programs ----------------------------------------------------------------------------------
     def programs(self) -> StepPrograms:

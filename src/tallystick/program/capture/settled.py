@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import Tensor, fx
 
-from tallystick.errors import TallystickError, UsageError
+from tallystick.errors import MovingStateError, TallystickError, UsageError
 from tallystick.program.capture.carried import Carried
 from tallystick.program.capture.earlier import Earlier
 from tallystick.program.capture.explore import Exploration, shown, told
@@ -73,7 +73,7 @@ def _settled(request: Request, collect: Collect, known: Carried | None) -> tuple
             _refuse_changes(request, collect, state, changed(before, between), None)
             _refuse_difference(first, *pair)
         if first.outputs != second.outputs:
-            raise UsageError(
+            raise MovingStateError(
                 "Two traces of the model have different results.",
                 "Return the same metrics, and use the same parameters, at every step.",
             )
@@ -149,7 +149,7 @@ def _refuse_moving(
         return
     drawn = [name for name in moving if name in state.GENERATORS]
     name = (drawn or moving)[0]
-    raise UsageError(
+    raise MovingStateError(
         f"{told(name, one, two)}{_line(request, collect, state, name)}. A program would have the "
         "first trace's value at every step.",
         "Draw the numbers beforehand into the batch, or use dropout, whose masks the contract "
@@ -173,7 +173,7 @@ def _refuse_changes(
     state.restore()
     where = _line(request, collect, state, names[0])
     second = f"fails: {error.message}" if error else "is another program."
-    raise UsageError(
+    raise MovingStateError(
         f"The first forward changes {', '.join(shown(n) for n in names[:4])}{where}, and a second "
         f"forward with that {second}",
         "Set such attributes before capture, or register tensors among them as buffers.",
@@ -183,7 +183,7 @@ def _refuse_changes(
 def _refuse_difference(first: Trace, a: fx.Node, b: fx.Node) -> None:
     path, line = first.origin.get(a.name), first.lines.get(a.name)
     where = f"in module {path}" if path else "outside every submodule"
-    raise UsageError(
+    raise MovingStateError(
         f"Two traces of the model differ: first {call_of(a)}, then {call_of(b)}, {where}"
         f"{f' ({line})' if line else ''}. It takes something from Python that changes: a clock, "
         "a counter, a generator.",
