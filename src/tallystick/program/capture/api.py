@@ -40,7 +40,13 @@ from tallystick.program.capture.settled import settled_trace
 from tallystick.program.capture.step import Step, emit_probes, emit_step
 from tallystick.program.capture.stock_instances import all_described
 from tallystick.program.capture.trace import BatchLoss, Request, Trace, trace
-from tallystick.program.capture.updates import Groups, StepFunction, belongs, without_updates
+from tallystick.program.capture.updates import (
+    Groups,
+    StepFunction,
+    belongs,
+    refuse_never_updated,
+    without_updates,
+)
 from tallystick.program.check import check_program
 from tallystick.program.ema import EMA
 from tallystick.program.expand import expand, step_batch_types
@@ -208,7 +214,10 @@ class Preparation:
         """Two traces that are equal, and the request with what the code keeps outside of the
         module. Raises as `capture`."""
         with uncompiled(self.module):
-            return settled_trace(request, self.collect)
+            found = settled_trace(request, self.collect)
+        if self.groups is not None:
+            refuse_never_updated(self.groups, found[1].updates)
+        return found
 
     def step(self, request: Request, traced: Trace) -> CapturedStep:
         """The captured step of that trace. Raises as `capture`."""

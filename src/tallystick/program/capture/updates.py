@@ -8,7 +8,7 @@ parameters.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -103,6 +103,17 @@ class Groups:
         return self.members[group]
 
 
+def refuse_never_updated(groups: Groups, done: Iterable[tuple[str, tuple[str, ...]]]) -> None:
+    """Raises UsageError where the updates `done` of a step, or of all, leave a group out."""
+    updated = {group for group, _ in done}
+    for group in groups.members:
+        if group not in updated:
+            raise UsageError(
+                f"The step never updates {group}.",
+                f"Call update({group!r}, loss) in it, or freeze these parameters.",
+            )
+
+
 def without_updates(step: StepFunction) -> Callable[[nn.Module, dict[str, Tensor]], Any]:
     """The step with an `update` that does nothing, as evaluation runs it."""
     return lambda module, batch: step(module, batch, lambda group, loss: None)
@@ -172,16 +183,7 @@ class TracedUpdates(Updates):
         return dict(zip(gradients, after, strict=True))
 
     def results(self) -> dict[str, Tensor]:
-        """The gradients of every update, and the parameters after the last one.
-
-        Raises UsageError where a group was never updated.
-        """
-        for group in self.groups.members:
-            if group not in {done for done, _ in self.done}:
-                raise UsageError(
-                    f"The step never updates {group}.",
-                    f"Call update({group!r}, loss) in it, or freeze these parameters.",
-                )
+        """The gradients of every update, and the parameters after the last one."""
         return self.outputs | {f"param.{k}": v for k, v in self.parameters.items()}
 
 

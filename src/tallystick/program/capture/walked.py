@@ -136,7 +136,7 @@ class Walk(Exploration):
             told.append((path.shape.digest, repr(path.shape.sources)))
 
     def _request(self, number: int, step: int, carried: Request | None) -> Request:
-        at = At(self.steps, step, Names(), None, fixed=True)
+        at = At(self.steps, step, Names(), None, fixed=True) if self.steps.told else None
         made: Request = replace(self.forms[number].request(at), changed=self._changed)
         return made if carried is None else replace(made, outside=carried.outside)
 
@@ -164,7 +164,10 @@ class Walk(Exploration):
             if needed > MOST_SECONDS:
                 raise UsageError(
                     f"Tracing all {steps} steps one by one would take {needed:.0f} seconds.",
-                    "Take the number of the step as an argument (`at`) instead of counting.",
+                    "Take the number of the step as an argument (`at`) instead of counting."
+                    if self.steps.told
+                    else "Make fewer steps; or use tallystick.fit, whose loss gets the number of "
+                    "the step.",
                 )
 
 
