@@ -106,6 +106,8 @@ class _Reader:
         name = _CLASSES[1] if name in _KINDS_OF_USAGE else name
         if getattr(call.func, "attr", "") == "refusal":
             return _CLASSES[1]
+        if getattr(getattr(call.func, "func", None), "id", "") == "_refusal":
+            return _CLASSES[1]
         if getattr(call.func, "attr", "") == "refuse":
             return _CLASSES[0]
         return name if name in _CLASSES else ""

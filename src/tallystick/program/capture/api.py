@@ -38,7 +38,11 @@ from tallystick.program.capture.model import Model, declare, loss_and_metrics, l
 from tallystick.program.capture.plain import original, uncompiled
 from tallystick.program.capture.settled import settled_trace
 from tallystick.program.capture.step import Step, emit_probes, emit_step
-from tallystick.program.capture.stock_instances import all_described
+from tallystick.program.capture.stock_instances import (
+    all_described,
+    refused_without_group,
+    without_group,
+)
 from tallystick.program.capture.trace import BatchLoss, Request, Trace, trace
 from tallystick.program.capture.updates import (
     Groups,
@@ -196,6 +200,8 @@ class Preparation:
     outputs_grads: bool
     contract: str
     trains: str
+    # Of a torch optimizer's: in no group, so the loss may not give them a gradient.
+    ungrouped: tuple[str, ...] = ()
 
     @property
     def module(self) -> nn.Module:
@@ -221,6 +227,9 @@ class Preparation:
 
     def step(self, request: Request, traced: Trace) -> CapturedStep:
         """The captured step of that trace. Raises as `capture`."""
+        for name in self.ungrouped:
+            if f"grad.{name}" in traced.outputs:
+                raise refused_without_group(name)
         b = Builder(resolve_contract(self.contract))
         request = replace(request, changed=traced.changed)
         model = self.model.carrying(request.outside)
@@ -270,7 +279,10 @@ def prepare(
                 "No parameter requires a gradient.", "Unfreeze one, or use capture_eval."
             )
         groups = None
-        rules = all_described(optimizer, {k: model.parameters[k] for k in trainable})
+        parameters = {k: model.parameters[k] for k in trainable}
+        ungrouped = without_group(optimizer, parameters)
+        owned = {k: p for k, p in parameters.items() if k not in ungrouped}
+        rules = all_described(optimizer, owned)
         micro = micro_batches_of(micro_batches, loss_over, isinstance(rules, Mapping))
         if isinstance(rules, Mapping):
             if trains is not None:
@@ -282,7 +294,7 @@ def prepare(
         given = meta_batch(batch) if micro is None else micro.share(meta_batch(batch))
     return Preparation(
         model, loss, given, trainable, rules, clip, groups, micro, ema, outputs_grads, contract,
-        trains or "",
+        trains or "", ungrouped,
     )  # fmt: skip
 
 

@@ -21,9 +21,10 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from tallystick.errors import MovingStateError, TallystickError
+from tallystick.errors import MovingStateError, TallystickError, UsageError
 from tallystick.program.capture.earlier import Earlier
 from tallystick.program.capture.follow import Following
+from tallystick.program.capture.follow_calls import OUTSIDE
 from tallystick.program.capture.follow_marks import Answers, Reach, Site
 from tallystick.program.capture.liveness import reaches_results
 from tallystick.program.capture.looks import PLAIN, short
@@ -320,16 +321,15 @@ class Exploration:
             _NEXT,
         )
 
-    def _decides(self, use: Use) -> MovingStateError:
-        return MovingStateError(
-            f"{self._told(sorted(use.expression.sources()))}, and decides about the program"
-            f"{use.place}.",
-            _NEXT,
+    def _decides(self, use: Use) -> UsageError:
+        names = sorted(use.expression.sources())
+        return _refusal(names)(
+            f"{self._told(names)}, and decides about the program{use.place}.", _NEXT
         )
 
-    def _reached(self, reach: Reach) -> MovingStateError:
+    def _reached(self, reach: Reach) -> UsageError:
         names = sorted(reach.expression.sources())
-        return MovingStateError(f"{self._told(names)}, and {reach.what}{reach.place}.", _NEXT)
+        return _refusal(names)(f"{self._told(names)}, and {reach.what}{reach.place}.", _NEXT)
 
     def _named(self, names: list[str]) -> str:
         return ", ".join(shown(name) for name in names)
@@ -338,6 +338,11 @@ class Exploration:
         """That of `names` changes which was first seen to."""
         seen = [n for n in names if self.between.get(n) != self.after.get(n)]
         return told((seen or names or ["Python state"])[0], self.between, self.after)
+
+
+def _refusal(names: list[str]) -> type[UsageError]:
+    """What a clock or a file gives is no function of the calls: then no walk helps (5.25)."""
+    return UsageError if OUTSIDE & set(names) else MovingStateError
 
 
 def _is_global(place: Any) -> bool:

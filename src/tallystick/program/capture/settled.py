@@ -20,7 +20,12 @@ from tallystick.program.capture.explore import Exploration, shown, told
 from tallystick.program.capture.follow_calls import reads_outside
 from tallystick.program.capture.guard import ParametersChangedError
 from tallystick.program.capture.outside import Outside
-from tallystick.program.capture.python_state import PythonState, changed, seen_at
+from tallystick.program.capture.python_state import (
+    PythonState,
+    changed,
+    left_changed,
+    seen_at,
+)
 from tallystick.program.capture.quiet import quiet
 from tallystick.program.capture.same_program import call_of, difference
 from tallystick.program.capture.settled_outside import refuse_stale, settled_outside
@@ -52,6 +57,7 @@ def _settled(request: Request, collect: Collect, known: Carried | None) -> tuple
     state = PythonState(request.module, request.run)
     earlier = Earlier()
     outside = Outside.of(request.module, request.run)
+    before: dict[str, Any] | None = None
     try:
         before = state.look()
         request, first = settled_outside(request, collect, outside, state.restore, known, earlier)
@@ -91,6 +97,12 @@ def _settled(request: Request, collect: Collect, known: Carried | None) -> tuple
         if left:
             first.notes.append(f"{len(left)} places beyond the limits, such as {shown(left[0])}")
         return request, first
+    except MovingStateError as error:
+        state.restore()
+        if before is not None and left_changed(before, state.look()):
+            # A later trace would begin with what these have left.
+            raise UsageError(error.message, error.next_action) from error
+        raise
     finally:
         state.restore()
         state.release()

@@ -10,6 +10,7 @@ second time is a clock, a file, or another thread, and no function of the calls.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -18,14 +19,17 @@ from typing import Any
 from tallystick.errors import UsageError
 from tallystick.program.capture.by_step import Exploration, StepPath, StepPrograms
 from tallystick.program.capture.earlier import Earlier
+from tallystick.program.capture.explore import shown
 from tallystick.program.capture.guard import ParametersChangedError
 from tallystick.program.capture.known import At, Names, Steps
 from tallystick.program.capture.merged import shape_of
 from tallystick.program.capture.outside import Kept as KeptTensor
 from tallystick.program.capture.outside import Outside
+from tallystick.program.capture.outside_calls import OutsideCalls
 from tallystick.program.capture.plain import uncompiled
-from tallystick.program.capture.python_state import Kept, PythonState
+from tallystick.program.capture.python_state import Kept, PythonState, left_changed
 from tallystick.program.capture.quiet import quiet
+from tallystick.program.capture.recorder import Recorder
 from tallystick.program.capture.settled_outside import settled_outside
 from tallystick.program.capture.trace import Request, Trace, trace
 
@@ -50,6 +54,7 @@ class Walk(Exploration):
         self._carried: list[KeptTensor] = []
         self._changed: frozenset[str] = frozenset()
         self._began = 0.0
+        self._watched: OutsideCalls | None = None
         self.traced = 0  # steps traced in this walk
 
     def explore(self) -> None:
@@ -60,7 +65,9 @@ class Walk(Exploration):
                 f"{steps} steps are too many to trace one by one.", "Train for fewer steps."
             )
         self._began = time.monotonic()
+        self._watched = OutsideCalls()
         first = self._settled()
+        self._watched = None
         if self._settled() != first:
             raise UsageError(
                 "The loss computes something else when all its calls are made a second time: it "
@@ -93,15 +100,37 @@ class Walk(Exploration):
                 "Keep what the loss reads nearer to it.",
             )
         outside = Outside.of(form.module, form.loss)
-        told: list[Any] = []
+        before, told = state.look(), list[Any]()
         try:
             with uncompiled(form.module), quiet():
                 self._walk(state, outside, told)
+                state.restore()
+                self._check_put_back(before, state.look())
         finally:
             state.restore()
             state.release()
             outside.put_back()
         return told
+
+    def _check_put_back(self, before: dict[str, Any], after: dict[str, Any]) -> None:
+        """Raises UsageError where a second walk would begin with what the first has left."""
+        if self._watched is not None and self._watched.found is not None:
+            source, where = self._watched.found
+            raise UsageError(
+                f"The loss reads {source}{where}, and keeps state of Python that decides about its "
+                "steps. These are traced one by one, and what it reads there is no function of its "
+                "calls.",
+                "Read it outside of the loss, and pass it in the batch or as a constant.",
+            )
+        if left := left_changed(before, after):
+            raise UsageError(
+                f"{shown(left[0])} changes while the loss is traced, and cannot be put back.",
+                "Keep it in a number, a list, a dict or an attribute of Python.",
+            )
+
+    def _around(self, recorder: Recorder) -> contextlib.AbstractContextManager[None]:
+        watched = self._watched
+        return contextlib.nullcontext() if watched is None else watched.watching()
 
     def _walk(self, state: PythonState, outside: Outside, told: list[Any]) -> None:
         earlier = Earlier()
@@ -116,7 +145,9 @@ class Walk(Exploration):
                 carried, traced = self._first(asked, outside, state, earlier)
                 asked = carried
             else:
-                traced = trace(asked, self.forms[number].collect, known.get(number), earlier)
+                traced = trace(
+                    asked, self.forms[number].collect, known.get(number), earlier, self._around
+                )
                 self._check_kept(asked, outside)
             known[number] = traced
             self._count()
