@@ -219,11 +219,11 @@ STATEMENTS = (
     "with torch.inference_mode(): capture(model, loss, batch, sgd)",
     "model.weight.register_post_accumulate_grad_hook(print); capture(model, loss, batch, sgd)",
     "model.register_forward_hook(lambda m, a, y: y * random.random()); "
-    "capture(model, loss, batch, sgd)",
+    "capture(model, loss, batch, sgd).program",
     "model.register_forward_hook(lambda m, a, y: y * time.time()); "
-    "capture(model, loss, batch, sgd)",
+    "capture(model, loss, batch, sgd).program",
     "model.n = []; model.register_forward_hook(lambda m, a, y: m.n.append(1) or y * len(m.n)); "
-    "capture(model, loss, batch, sgd)",
+    "capture(model, loss, batch, sgd).program",
     "model.register_forward_hook(lambda m, a, y: m.register_buffer('last', y)); "
     "capture(model, loss, batch, sgd)",
     "model.register_forward_hook(lambda m, a, y: y.sum() * torch.tensor([0.5] * 9999)); "

@@ -70,8 +70,11 @@ REFUSED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("flip", "steps"), [(4, 8), (50, 53)])
-@pytest.mark.parametrize("name", [name for name in HARMFUL if name not in CARRIED])
+@pytest.mark.parametrize(
+    ("name", "flip", "steps"),
+    [(name, 4, 8) for name in HARMFUL if name not in CARRIED]
+    + [(name, 50, 53) for name in [*HARMFUL][::5] if name not in CARRIED],  # seconds for each
+)
 def test_a_job_of_a_harmful_idiom_is_the_plain_loop(
     name: str, flip: int, steps: int, tmp_path: Path
 ) -> None:

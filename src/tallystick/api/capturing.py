@@ -202,8 +202,15 @@ def capture(
     `trains`, the path of a submodule, says which parameters this step trains, of a module that
     several programs of one job train by turns (`tallystick.save_job`). The others stay.
 
-    What a program cannot carry (autocast, a counter or a random number of Python in forward) is
-    refused by name, with the model's file and line. Two traces are compared for it.
+    What a program cannot carry (autocast, the clock, a file that changes) is refused by name, with
+    the model's file and line. Two traces are compared for it. Where the loss keeps state of Python
+    that decides (a counter in a closure, a schedule in an object), no one program is all steps:
+    then `Capture.save_job` traces its `steps` steps one by one, in the order in which a loop calls
+    the loss: once for each micro-batch. `.program`, `.step` and `.evaluation`, held-out records,
+    `forward` and `tallystick.save_job` raise MovingStateError, which says what moves and where.
+
+    A parameter that is in no group of a torch optimizer is state that no update changes. It is
+    refused where the loss gives it a gradient.
 
     Raises UsageError when the model cannot become a program, UnsupportedOperatorError (naming
     operator and module path) for an operator the contract does not define, CannotCheckError
