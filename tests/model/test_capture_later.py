@@ -129,6 +129,30 @@ def test_what_needs_one_program_says_why_there_is_none(tmp_path: Path) -> None:
     assert not (tmp_path / "job").exists() and loss.calls == 0
 
 
+def test_too_many_steps_are_refused_at_once(tmp_path: Path) -> None:
+    captured = tallystick.capture(net(), Counting(), batch_of(), tallystick.SGD(0.1))
+    with pytest.raises(UsageError, match=r"calls changes .* 10000000000 steps are too many"):
+        captured.save_job(tmp_path / "job", DATA, steps=10**10)
+
+
+def test_a_file_that_is_read_is_no_function_of_the_calls(tmp_path: Path) -> None:
+    """Both walks would begin where the traces of the capture have left it: behind the flip."""
+    path, loss = tmp_path / "calls", Counting()
+    path.write_text("")
+
+    def flipping(module: nn.Module, batch: dict[str, Tensor]) -> Any:
+        calls = len(path.read_text())
+        path.write_text("x" * (calls + 1))
+        found, _ = loss(module, batch)
+        return found if calls < 3 else 0.5 * found
+
+    with pytest.raises(UsageError, match=r"reads a file \(\S*test_capture_later\.py:\d+\)"):
+        tallystick.capture(net(), flipping, batch_of(), tallystick.SGD(0.1)).save_job(
+            tmp_path / "job", DATA, steps=8
+        )
+    assert not (tmp_path / "job").exists()
+
+
 def test_a_module_that_was_changed_in_between_is_refused(tmp_path: Path) -> None:
     for change in (nn.Module.eval, lambda m: nn.init.zeros_(m[0].weight)):
         module = net()

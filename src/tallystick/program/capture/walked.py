@@ -58,12 +58,7 @@ class Walk(Exploration):
         self.traced = 0  # steps traced in this walk
 
     def explore(self) -> None:
-        """Raises UsageError where steps differ at a second walk, and for too many or slow ones."""
-        steps = self.steps.count
-        if steps > MOST_STEPS:
-            raise UsageError(
-                f"{steps} steps are too many to trace one by one.", "Train for fewer steps."
-            )
+        """Raises UsageError where steps differ at a second walk, and for slow ones."""
         self._began = time.monotonic()
         self._watched = OutsideCalls()
         first = self._settled()
@@ -216,6 +211,11 @@ def walked_by_step(
     calls the loss. Raises UsageError where the steps cannot be traced one by one: what a later
     step says, or `instead_of` where the first call says no already.
     """
+    if steps.count > MOST_STEPS:
+        raise UsageError(
+            f"{instead_of.message} And {steps.count} steps are too many to trace one by one.",
+            "Train for fewer steps. Or: " + instead_of.next_action,
+        )
     walk = Walk(forms, form_of, steps, most)
     try:
         walk.explore()
