@@ -39,9 +39,19 @@ from tallystick.program.capture.model import Model, declare, loss_and_metrics, l
 from tallystick.program.capture.plain import original, uncompiled
 from tallystick.program.capture.settled import settled_trace
 from tallystick.program.capture.step import Step, emit_probes, emit_step
-from tallystick.program.capture.stock_instances import all_described
+from tallystick.program.capture.stock_instances import (
+    all_described,
+    refused_without_group,
+    without_group,
+)
 from tallystick.program.capture.trace import BatchLoss, Request, Trace, trace
-from tallystick.program.capture.updates import Groups, StepFunction, belongs, without_updates
+from tallystick.program.capture.updates import (
+    Groups,
+    StepFunction,
+    belongs,
+    refuse_never_updated,
+    without_updates,
+)
 from tallystick.program.check import check_program
 from tallystick.program.ema import EMA
 from tallystick.program.expand import expand, step_batch_types
@@ -182,6 +192,8 @@ class Preparation:
     outputs_grads: bool
     contract: str
     trains: str
+    # Of a torch optimizer's: in no group, so the loss may not give them a gradient.
+    ungrouped: tuple[str, ...] = ()
     # The first traces from the state of Python before the training.
     firsts: list[FirstCall] = field(default_factory=list, repr=False, compare=False)
 
@@ -202,10 +214,16 @@ class Preparation:
         """Two traces that are equal, and the request with what the code keeps outside of the
         module. Raises as `capture`."""
         with uncompiled(self.module):
-            return settled_trace(replace(request, firsts=self.firsts), self.collect)
+            found = settled_trace(replace(request, firsts=self.firsts), self.collect)
+        if self.groups is not None:
+            refuse_never_updated(self.groups, found[1].updates)
+        return found
 
     def step(self, request: Request, traced: Trace) -> CapturedStep:
         """The captured step of that trace. Raises as `capture`."""
+        for name in self.ungrouped:
+            if f"grad.{name}" in traced.outputs:
+                raise refused_without_group(name)
         b = Builder(resolve_contract(self.contract))
         request = replace(request, changed=traced.changed)
         model = self.model.carrying(request.outside)
@@ -256,7 +274,10 @@ def prepare(
                 "No parameter requires a gradient.", "Unfreeze one, or use capture_eval."
             )
         groups = None
-        rules = all_described(optimizer, {k: model.parameters[k] for k in trainable})
+        parameters = {k: model.parameters[k] for k in trainable}
+        ungrouped = without_group(optimizer, parameters)
+        owned = {k: p for k, p in parameters.items() if k not in ungrouped}
+        rules = all_described(optimizer, owned)
         micro = micro_batches_of(micro_batches, loss_over, isinstance(rules, Mapping))
         if isinstance(rules, Mapping):
             if trains is not None:
@@ -268,7 +289,7 @@ def prepare(
         given = meta_batch(batch) if micro is None else micro.share(meta_batch(batch))
     return Preparation(
         model, loss, given, trainable, rules, clip, groups, micro, ema, outputs_grads, contract,
-        trains or "",
+        trains or "", ungrouped,
     )  # fmt: skip
 
 

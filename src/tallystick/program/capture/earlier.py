@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from tallystick.errors import UsageError
+from tallystick.errors import MovingStateError, UsageError
 from tallystick.program.capture import custom_ops  # noqa: F401 (it registers the operators)
 from tallystick.program.capture.recorder import Recorder
 from tallystick.program.capture.source import here
@@ -19,7 +19,7 @@ from tallystick.program.capture.source import here
 _CONSTANT = torch.ops.tallystick.constant.default
 
 
-class EarlierError(UsageError):
+class EarlierError(MovingStateError):
     """A refusal of `tensor`, which an earlier call has left."""
 
     tensor: Tensor

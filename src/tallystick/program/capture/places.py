@@ -200,6 +200,8 @@ class _Walk:
             self._part(at, value.args)
             for key in value.keywords:
                 self._add(at.item(key), value.keywords, key, "item")
+            self.kept.append(value.keywords)  # a dict of its own, whose content may change
+            self.names.append(at.name)
         elif isinstance(value, Mapping) and _may_load(type(value)):
             return
         elif isinstance(value, Mapping) and hasattr(value, "__setitem__"):

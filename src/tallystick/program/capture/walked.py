@@ -10,6 +10,7 @@ second time is a clock, a file, or another thread, and no function of the calls.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -19,6 +20,7 @@ from typing import Any, NoReturn
 from tallystick.errors import UsageError
 from tallystick.program.capture.by_step import Exploration, StepPath, StepPrograms
 from tallystick.program.capture.earlier import Earlier, EarlierError
+from tallystick.program.capture.explore import shown
 from tallystick.program.capture.first_calls import refuse_other_calls
 from tallystick.program.capture.follow_calls import reads_outside
 from tallystick.program.capture.followed_files import file_of
@@ -29,9 +31,11 @@ from tallystick.program.capture.late import Late, Start, late_of
 from tallystick.program.capture.merged import shape_of
 from tallystick.program.capture.outside import OUTSIDE, Outside
 from tallystick.program.capture.outside import Kept as KeptTensor
+from tallystick.program.capture.outside_calls import OutsideCalls
 from tallystick.program.capture.plain import uncompiled
-from tallystick.program.capture.python_state import Kept, PythonState
+from tallystick.program.capture.python_state import Kept, PythonState, left_changed
 from tallystick.program.capture.quiet import quiet
+from tallystick.program.capture.recorder import Recorder
 from tallystick.program.capture.settled_outside import refuse_unknown, settled_outside
 from tallystick.program.capture.source import code_line, is_installed, is_model
 from tallystick.program.capture.trace import Request, Trace, trace
@@ -59,17 +63,15 @@ class Walk(Exploration):
         self._changed: frozenset[str] = frozenset()
         self._began = 0.0
         self.notes: list[str] = []  # what the walk cannot put back, or not read
+        self._watched: OutsideCalls | None = None
         self.traced = 0  # steps traced in this walk
 
     def explore(self) -> None:
-        """Raises UsageError where steps differ at a second walk, and for too many or slow ones."""
-        steps = self.steps.count
-        if steps > MOST_STEPS:
-            raise UsageError(
-                f"{steps} steps are too many to trace one by one.", "Train for fewer steps."
-            )
+        """Raises UsageError where steps differ at a second walk, and for slow ones."""
         self._began = time.monotonic()
+        self._watched = OutsideCalls()
         first = self._settled()
+        self._watched = None
         if self._settled() != first:
             raise UsageError(
                 "The loss computes something else when all its calls are made a second time: it "
@@ -106,15 +108,37 @@ class Walk(Exploration):
         self._start = Start.of(found)
         self.notes = _not_followed(found.objects)
         outside = Outside.of(form.module, form.loss)
-        told: list[Any] = []
+        before, told = state.look(), list[Any]()
         try:
             with uncompiled(form.module), quiet():
                 self._walk(state, outside, told)
+                state.restore()
+                self._check_put_back(before, state.look())
         finally:
             state.restore()
             state.release()
             outside.put_back()
         return told
+
+    def _check_put_back(self, before: dict[str, Any], after: dict[str, Any]) -> None:
+        """Raises UsageError where a second walk would begin with what the first has left."""
+        if self._watched is not None and self._watched.found is not None:
+            source, where = self._watched.found
+            raise UsageError(
+                f"The loss reads {source}{where}, and keeps state of Python that decides about its "
+                "steps. These are traced one by one, and what it reads there is no function of its "
+                "calls.",
+                "Read it outside of the loss, and pass it in the batch or as a constant.",
+            )
+        if left := left_changed(before, after):
+            raise UsageError(
+                f"{shown(left[0])} changes while the loss is traced, and cannot be put back.",
+                "Keep it in a number, a list, a dict or an attribute of Python.",
+            )
+
+    def _around(self, recorder: Recorder) -> contextlib.AbstractContextManager[None]:
+        watched = self._watched
+        return contextlib.nullcontext() if watched is None else watched.watching()
 
     def _walk(self, state: PythonState, outside: Outside, told: list[Any]) -> None:
         earlier = Earlier()
@@ -129,8 +153,9 @@ class Walk(Exploration):
                 carried, traced = self._first(asked, outside, state, earlier)
                 asked = carried
             else:
+                collect, last = self.forms[number].collect, known.get(number)
                 try:
-                    traced = trace(asked, self.forms[number].collect, known.get(number), earlier)
+                    traced = trace(asked, collect, last, earlier, self._around)
                 except EarlierError as error:
                     kept.restore()  # the place that the call began with
                     self._carry(error, asked)
@@ -159,7 +184,7 @@ class Walk(Exploration):
                 one.finish()
 
     def _request(self, number: int, step: int, carried: Request | None) -> Request:
-        at = At(self.steps, step, Names(), None, fixed=True)
+        at = At(self.steps, step, Names(), None, fixed=True) if self.steps.told else None
         made: Request = replace(self.forms[number].request(at), changed=self._changed)
         return made if carried is None else replace(made, outside=carried.outside)
 
@@ -205,7 +230,10 @@ class Walk(Exploration):
             if needed > MOST_SECONDS:
                 raise UsageError(
                     f"Tracing all {steps} steps one by one would take {needed:.0f} seconds.",
-                    "Take the number of the step as an argument (`at`) instead of counting.",
+                    "Take the number of the step as an argument (`at`) instead of counting."
+                    if self.steps.told
+                    else "Make fewer steps; or use tallystick.fit, whose loss gets the number of "
+                    "the step.",
                 )
 
 
@@ -239,6 +267,11 @@ def walked_by_step(
     cannot be traced one by one: what a later step says, or `instead_of` where the first call says
     no already.
     """
+    if steps.count > MOST_STEPS:
+        raise UsageError(
+            f"{instead_of.message} And {steps.count} steps are too many to trace one by one.",
+            "Train for fewer steps. Or: " + instead_of.next_action,
+        )
     for form in tried:
         refuse_other_calls(form.firsts, form.collect)
     walk = Walk(forms, form_of, steps, most)
