@@ -206,11 +206,13 @@ class Exploration:
             f"has more than {self.most} programs in the job's {self.steps.count} steps, and a job "
             "has no more"
             if len(self.groups) > self.most
-            else f"takes more than {MOST_PATHS} ways in the job's {self.steps.count} steps"
+            else f"takes more than {MOST_PATHS} ways through its code in the job's "
+            f"{self.steps.count} steps"
         )
+        where = f" the line{place}" if place.startswith(" (") else place or " its code"
         made = UsageError(
-            f"The loss {programs}. Most of them come from{place or ' its code'}, which makes "
-            f"{what} of a number of the step.".replace("from (", "from the line ("),
+            f"The loss {programs}. Most of them come from{where}, which makes {what} of a number "
+            "of the step.",
             "Where it is a number of the loss, compute it by arithmetic, min, max and functions of "
             "math, or index a list or a torch tensor with it. Where it is a shape or a branch, let "
             "it have fewer values.",
