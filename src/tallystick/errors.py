@@ -35,6 +35,12 @@ class UnsupportedOperatorError(UsageError):
     """A model uses an operator that no contract defines."""
 
 
+class MovingStateError(UsageError):
+    """What a loss computes moves from call to call, by state that Python keeps, or in more ways
+    than are explored. No single program is all calls. Where it is known how often the loss is
+    called, its steps can be traced one by one (PROGRAM 5.25)."""
+
+
 class RefusedOperandsError(UsageError):
     """Operands hold values that the operator refuses, such as an index outside of another operand.
 

@@ -23,6 +23,7 @@ from tallystick.program.capture.onnx.call import Call
 
 CAPTURE = Path(package.__file__).parent
 _CLASSES = ("UnsupportedOperatorError", "UsageError")
+_KINDS_OF_USAGE = ("UntrainedError", "MovingStateError")
 _GAP = "…"
 # A message of fewer literal characters passes another refusal on, or says that we made a mistake.
 _SPEAKS = 8
@@ -101,8 +102,11 @@ class _Reader:
 
     def raised(self, call: ast.Call) -> str:
         """The class of the error that a call makes, if it makes one of ours."""
-        name = getattr(call.func, "id", "").replace("UntrainedError", "UsageError")
+        name = getattr(call.func, "id", "")
+        name = _CLASSES[1] if name in _KINDS_OF_USAGE else name
         if getattr(call.func, "attr", "") == "refusal":
+            return _CLASSES[1]
+        if getattr(getattr(call.func, "func", None), "id", "") == "_refusal":
             return _CLASSES[1]
         if getattr(call.func, "attr", "") == "refuse":
             return _CLASSES[0]
@@ -215,11 +219,11 @@ STATEMENTS = (
     "with torch.inference_mode(): capture(model, loss, batch, sgd)",
     "model.weight.register_post_accumulate_grad_hook(print); capture(model, loss, batch, sgd)",
     "model.register_forward_hook(lambda m, a, y: y * random.random()); "
-    "capture(model, loss, batch, sgd)",
+    "capture(model, loss, batch, sgd).program",
     "model.register_forward_hook(lambda m, a, y: y * time.time()); "
-    "capture(model, loss, batch, sgd)",
+    "capture(model, loss, batch, sgd).program",
     "model.n = []; model.register_forward_hook(lambda m, a, y: m.n.append(1) or y * len(m.n)); "
-    "capture(model, loss, batch, sgd)",
+    "capture(model, loss, batch, sgd).program",
     "model.register_forward_hook(lambda m, a, y: m.register_buffer('last', y)); "
     "capture(model, loss, batch, sgd)",
     "model.register_forward_hook(lambda m, a, y: y.sum() * torch.tensor([0.5] * 9999)); "

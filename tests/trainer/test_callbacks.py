@@ -197,3 +197,105 @@ def test_what_callbacks_hear_after_a_resume(tmp_path: Path) -> None:
     begun = second.events[1][0] - 1
     # From the state on from which the run goes on, they hear what an unbroken run would tell them.
     assert second.events[1:] == whole.events[1 + begun :]
+
+
+# -- numbers of Python -------------------------------------------------------------------------
+class Criterion:
+    """What a loss beside the model reads."""
+
+    def __init__(self) -> None:
+        self.alpha, self.calls = 1.0, 0
+
+
+class Weighs(tallystick.Trainer):
+    criterion: Any = None
+
+    def compute_loss(self, model: Any, inputs: Any, *given: Any, **named: Any) -> Any:
+        self.criterion.calls += 1
+        weight = getattr(self.state, "weight", 1.0)
+        loss = super().compute_loss(model, inputs, *given, **named)
+        return loss * self.criterion.alpha * WEIGHTS["of all"] * weight
+
+
+WEIGHTS = {"of all": 1.0}
+
+
+def weighs(out: Path, *callbacks: Any, **given: Any) -> Any:
+    one = trainer(out, *callbacks, kind=Weighs, **given)
+    one.criterion = Criterion()
+    return one
+
+
+def in_global(one: Any, given: Any) -> None:
+    WEIGHTS["of all"] = 0.5
+
+
+NUMBERS: dict[str, tuple[Callable[[Any, Any], Any], str]] = {
+    "criterion": (lambda one, given: setattr(one.criterion, "alpha", 0.5), r"alpha.*1\.0 → 0\.5"),
+    "global": (in_global, r"WEIGHTS.*1\.0 → 0\.5"),
+    "state": (lambda one, given: setattr(one.state, "weight", 0.5), r"weight.*nothing → 0\.5"),
+    "layer": (
+        lambda one, given: setattr(given["model"].transformer.h[0].attn, "scaling", 0.25),
+        r"scaling.*0\.5 → 0\.25",
+    ),
+    "layer of torch": (
+        lambda one, given: setattr(given["model"].transformer.ln_f, "eps", 1e-2),
+        r"ln_f\.eps.*1e-05 → 0\.01",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_a_number_that_the_loss_reads_may_not_change(name: str, tmp_path: Path) -> None:
+    act, words = NUMBERS[name]
+    one = weighs(tmp_path)
+    one.add_callback(callback("Sets", "on_step_end", lambda args, control, given: act(one, given)))
+    try:
+        with pytest.raises(CallbackError, match=rf"Sets\.on_step_end changes .*{words}.*at step 2"):
+            one.train()
+    finally:
+        WEIGHTS["of all"] = 1.0
+    assert not (tmp_path / "run" / "commitment.json").exists()
+
+
+class Books(hf.TrainerCallback):  # type: ignore[misc]
+    """Its own bookkeeping, and what the loss reaches but does not read."""
+
+    def __init__(self, one: Any) -> None:
+        self.one, self.steps, self.losses = one, 0, []
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+        self.steps += 1
+        self.one.criterion.calls = 0
+        state.noted = self.steps
+        given["model"].config.noted = self.steps
+        given["model"].noted = [self.steps]
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
+        self.losses.append(logs.get("loss"))
+        state.log_history.append({"own": 1.0})
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+        self.one.criterion.alpha = 2.0
+
+
+def test_bookkeeping_is_no_change(tmp_path: Path) -> None:
+    one = weighs(tmp_path, logging_steps=1)
+    one.add_callback(books := Books(one))
+    one.train()
+    assert one.run.finished
+    assert books.steps == 4
+
+
+def test_modes_that_the_loop_sets_again_are_no_change(tmp_path: Path) -> None:
+    """transformers calls `model.train()` before each step."""
+
+    def act(args: Any, control: Any, given: Any) -> None:
+        given["model"].eval()
+        given["model"].transformer.ln_f.train()
+
+    usual = trainer(tmp_path / "usual")
+    usual.train()
+    one = trainer(tmp_path / "run", callback("Evaluates", "on_step_end", act))
+    one.train()
+    assert one.run.run_root == usual.run.run_root

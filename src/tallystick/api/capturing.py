@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, cast
 
 from tallystick.api import given
 from tallystick.api.given import PathLike
@@ -14,6 +14,7 @@ from tallystick.data.freeze import Progress
 from tallystick.data.freeze import freeze as freeze_records
 from tallystick.data.frozen import Frozen
 from tallystick.errors import CannotCheckError, UsageError
+from tallystick.job.by_step import save_later
 from tallystick.job.columns import Data
 from tallystick.job.job import Job
 from tallystick.job.save import save_job as save_step
@@ -23,14 +24,15 @@ from tallystick.job.step_records import StepRecords, step_records
 from tallystick.kernels.environment import exact_environment
 from tallystick.program.ema import EMA
 from tallystick.program.ir import Program
-from tallystick.program.update import Optimizers
+from tallystick.program.update import Clip, Optimizers
 from tallystick.program.validation import StopRule
 
 if TYPE_CHECKING:
     from torch import nn
     from torch.optim import Optimizer as TorchOptimizer
 
-    from tallystick.program.capture.api import CapturedStep
+    from tallystick.program.capture.api import CapturedStep, Pass
+    from tallystick.program.capture.later import Later
     from tallystick.program.capture.trace import BatchLoss
     from tallystick.program.capture.updates import StepFunction
 
@@ -39,15 +41,47 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Capture:
-    """A captured training step with its evaluation programs, ready to become a job."""
+    """A captured training step with its evaluation programs, ready to become a job.
 
-    step: CapturedStep
-    evaluation: Program
+    Where the loss keeps state of Python that decides about the program, `save_job` settles the
+    programs of its steps (PROGRAM 5.25); what needs one program before raises MovingStateError.
+    """
+
+    found: tuple[CapturedStep, Program] | Later
     forward: Program | None
+    passes: Pass | None = field(default=None, repr=False, compare=False)
+    # Why passes between the steps are refused.
+    shared: UsageError | None = field(default=None, repr=False, compare=False)
+
+    def refuse_shared(self) -> None:
+        """Raises UsageError where passes of validation between the steps would share Python state
+        with them (PROGRAM 5.19 f)."""
+        if self.shared is not None:
+            raise self.shared
+
+    def refuse_shared_with(self, other: Capture) -> None:
+        """The same of the steps of another program of the job."""
+        if self.passes is not None:
+            self.passes.refuse_shared([other.step])
+
+    @property
+    def step(self) -> CapturedStep:
+        """The captured step. Raises MovingStateError where no single one is all steps."""
+        return self._settled()[0]
+
+    @property
+    def evaluation(self) -> Program:
+        """The loss of a batch in evaluation mode. Raises as `step`."""
+        return self._settled()[1]
+
+    def _settled(self) -> tuple[CapturedStep, Program]:
+        if isinstance(self.found, tuple):
+            return self.found
+        raise self.found.refusal
 
     @property
     def program(self) -> Program:
-        """The training step's program; the program digest covers `.text()`."""
+        """The training step's program; the program digest covers `.text()`. Raises as `step`."""
         return self.step.program
 
     def save_job(
@@ -90,9 +124,33 @@ class Capture:
         The first step is compared with the module in float64, which takes the memory and the time
         of such a step; without `compare_first_step` the job's `about` says that it was not. Raises
         UsageError for data that does not fit the program, and for a first step that differs beyond
-        the threshold (it names the module),
-        StorageError where the directory cannot be written.
+        the threshold (it names the module), StorageError where the directory cannot be written.
+
+        Where the loss keeps state of Python that decides (a counter in a closure), the `steps`
+        steps are traced one by one from the state that Python has now, and each gets the program
+        that its call computes. Then the module is the captured one still, and there is no
+        validation: a pass would call the loss too.
         """
+        if not isinstance(self.found, tuple):
+            if validation is not None or (short and isinstance(short.found, tuple)):
+                raise self.found.refusal
+            return save_later(
+                self.found,
+                directory,
+                data,
+                steps=steps,
+                seed=seed,
+                checkpoint_interval=checkpoint_interval,
+                schedules=schedules,
+                order=order,
+                epoch_end=epoch_end,
+                short=None if short is None else cast("Later", short.found),
+                stop_rule=stop_rule,
+                compare_first_step=compare_first_step,
+                overwrite=overwrite,
+            )
+        if validation is not None:
+            self.refuse_shared()
         return save_step(
             self.step,
             directory,
@@ -160,28 +218,34 @@ def capture(
     `trains`, the path of a submodule, says which parameters this step trains, of a module that
     several programs of one job train by turns (`tallystick.save_job`). The others stay.
 
-    What a program cannot carry (autocast, a counter or a random number of Python in forward) is
-    refused by name, with the model's file and line. Two traces are compared for it.
+    What a program cannot carry (autocast, the clock, a file that changes) is refused by name, with
+    the model's file and line. Two traces are compared for it. Where the loss keeps state of Python
+    that decides (a counter in a closure, a schedule in an object), no one program is all steps:
+    then `Capture.save_job` traces its `steps` steps one by one, in the order in which a loop calls
+    the loss: once for each micro-batch. `.program`, `.step` and `.evaluation`, held-out records,
+    `forward` and `tallystick.save_job` raise MovingStateError, which says what moves and where.
+
+    A parameter that is in no group of a torch optimizer is state that no update changes. It is
+    refused where the loss gives it a gradient.
 
     Raises UsageError when the model cannot become a program, UnsupportedOperatorError (naming
     operator and module path) for an operator the contract does not define, CannotCheckError
     without PyTorch.
     """
     captures = _with_torch("tallystick.program.capture.api", "capture")
+    later = _with_torch("tallystick.program.capture.later", "capture")
     several = isinstance(optimizer, Mapping)
     for name, limit in (("clip_norm", clip_norm), ("clip_value", clip_value)):
         if limit is not None and not 0 < limit < float("inf"):
             raise UsageError(f"{name} is {limit}.", "Give a positive number, or None.")
     if isinstance(ema, float):
         ema = EMA(ema)
-    step = captures.capture(
+    step = later.capture_or_later(
         module,
         loss,
         batch,
         optimizer,
-        clip_norm=clip_norm,
-        clip_value=clip_value,
-        grad_norm=grad_norm,
+        clip=Clip(clip_norm, clip_value, grad_norm),
         ema=ema,
         outputs_grads=outputs_grads,
         contract=contract,
@@ -190,13 +254,22 @@ def capture(
         loss_over=loss_over,
         trains=trains,
     )
-    evaluation = captures.capture_eval(
+    if isinstance(step, later.Later):
+        if forward is not None:
+            raise step.refusal
+        return Capture(step, None)
+    passes = captures.capture_pass(
         module, loss, batch, contract, has_updates=several, loss_over=loss_over, step=step
     )
+    shared = None
+    try:
+        passes.refuse_shared([step])
+    except UsageError as error:  # of passes, and nobody may want any
+        shared = error
     inference = None
     if forward is not None:
         inference = captures.capture_forward(module, batch, forward, contract, step=step)
-    return Capture(step, evaluation, inference)
+    return Capture((step, passes.program), inference, passes, shared)
 
 
 def save_job(
@@ -246,6 +319,10 @@ def save_job(
         chosen = next(iter(programs), "") if evaluate is None else evaluate
         if chosen not in programs:
             raise UsageError(f"evaluate={chosen!r} is no program.", "Name one of programs.")
+        programs[chosen].refuse_shared()
+        for name, other in programs.items():
+            if name != chosen:
+                programs[chosen].refuse_shared_with(other)
         of = programs[chosen].evaluation
         short = None if validation_short is None else validation_short.evaluation
         held = Held(validation, of, evaluate_every, stop_rule or StopRule(), short)

@@ -387,6 +387,9 @@ def _notes(steps: Mapping[str, CapturedStep], commitment: Commitment) -> dict[st
         transient |= set(step.names.transient)
         derived += derived_note(step.scalars).values()
     notes = ModuleNames(tied, tuple(transient)).notes()
+    left = {part for s in steps.values() for part in s.not_followed.split("; ") if part}
+    if left:
+        notes["not followed"] = "; ".join(sorted(left))
     if derived:
         notes[DERIVED] = " ".join(sorted(set(" ".join(derived).split())))
     assert isinstance(commitment, JobCommitment2) or len(steps) == 1

@@ -11,14 +11,16 @@ from typing import Any
 
 from tallystick.cli.output import note
 from tallystick.job.job import Job
+from tallystick.program.capture.places import Place
 from tallystick.run.show.series import decides, trained, trains
 from tallystick.trainer.arguments import HONOURED
+from tallystick.trainer.course import Course
 from tallystick.trainer.listening import BETWEEN, Events, Heard
+from tallystick.trainer.python_watch import PythonWatch
 from tallystick.trainer.rehearsal import Rehearsed
 from tallystick.trainer.watching import (
     FLAG,
     Watch,
-    changed,
     fields_of,
     is_carried,
     refusal,
@@ -26,6 +28,7 @@ from tallystick.trainer.watching import (
     told,
 )
 
+_LOOPS_OWN = ("state", "control", "callback_handler")
 _FLAGS = ("should_training_stop", "should_epoch_stop", "should_evaluate", "should_save")
 
 
@@ -39,6 +42,26 @@ def watch_of(trainer: Any, names: Sequence[str]) -> Watch:
 
     roots = {name: getattr(trainer, name) for name in names}
     return Watch(trainer.model, trainer.optimizer, roots, trainer, more)
+
+
+def python_watch_of(trainer: Any, course: Course) -> PythonWatch:
+    """A watch over what the loss of a Trainer reads. Callbacks by themselves are not looked at; nor
+    what the loop writes, and the arguments that `watch_of` sees. transformers' own loop sets the
+    model's modes before each step."""
+
+    def past() -> list[Any]:
+        state = trainer.state
+        return [
+            trainer.callback_handler, trainer.control, trainer.lr_scheduler, state.log_history,
+            trainer.train_dataset, trainer.eval_dataset,
+        ]  # fmt: skip
+
+    def skips(place: Place) -> bool:
+        if place.holder is trainer.args:
+            return place.key in HONOURED
+        return place.holder is trainer and place.key in _LOOPS_OWN
+
+    return PythonWatch(course.module, course.runs, course.calls, past, skips, trains=True)
 
 
 def rate_names(job: Job, groups: int) -> list[str]:
@@ -147,14 +170,15 @@ class Calls(Events):
         before = self.watch.look()
         self.call(event, given)
         after = self.watch.look()
-        names = [name for name in changed(before, after) if not name.startswith(FLAG)]
+        ended = event in ("on_train_end", "on_save")
+        found, reason = self.watch.changes(before, after, python=not ended)
+        names = [name for name in found if not name.startswith(FLAG)]
         made = {name: after[name] for name in names if is_carried(name)}
         others = [name for name in names if name not in made]
-        ended = event in ("on_train_end", "on_save")
         who = f"{type(callback).__name__}.{event}"
         if others or (made != expected and not ended):
             wrong = others or [n for n in {**made, **expected} if made.get(n) != expected.get(n)]
-            why = "" if others else self._why(heard[0])
+            why = reason if others else self._why(heard[0])
             raise refusal(who, step, told(wrong, before, after), why)
         self._flags(callback, who, step, before, ended)
 

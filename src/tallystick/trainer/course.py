@@ -21,29 +21,27 @@ from tallystick.commit.timetable import MOST_PROGRAMS
 from tallystick.disk.anew import refuse_strangers
 from tallystick.disk.files import remove_tree
 from tallystick.disk.regular import present
-from tallystick.errors import UnsupportedOperatorError, UsageError
+from tallystick.errors import MovingStateError, UnsupportedOperatorError, UsageError
+from tallystick.job.by_step import about_steps, save_by_step
 from tallystick.job.job import JOB_DIRECTORY, MANIFEST, Job
 from tallystick.job.job_file import load_job
-from tallystick.job.parts import STEP
 from tallystick.job.save import save_job
-from tallystick.job.scalars import BY_STEP
-from tallystick.job.several import Held, save_several
+from tallystick.job.several import Held
 from tallystick.numerics.contracts import ORDERED_1
-from tallystick.program.capture.api import CapturedStep, Preparation, capture_eval
+from tallystick.program.capture.accumulated import BATCH, prepared_group
+from tallystick.program.capture.api import CapturedStep, Pass, Preparation, capture_pass
+from tallystick.program.capture.between import Calls
 from tallystick.program.capture.by_step import StepPrograms, captured_by_step
 from tallystick.program.capture.known import Steps
 from tallystick.program.capture.walked import walked_by_step
-from tallystick.program.ir import Program
 from tallystick.program.update import Clip
 from tallystick.program.validation import StopRule
 from tallystick.run.execute.listener import Listener
 from tallystick.run.show.summary import RunSummary
-from tallystick.trainer.groups import BATCH, prepared_group
 from tallystick.trainer.settings import Settings, options_of, rates_of
 from tallystick.trainer.weights import load_weights
 
 JOB, RUN = "job", "run"
-_BY_STEP = "as the loss decides by the number of the step, for the {} steps of this job"
 
 
 @dataclass(frozen=True)
@@ -70,7 +68,7 @@ class Course:
     `loss(module, batch)` gets a dict of tensors, or with `loss_over="sum"` returns (sum, count), as
     for `tallystick.capture`. `records` maps a name to an array (N, *shape of one record). An epoch
     has the first `epoch_records` of its `order`; its last update may have fewer than a batch, and
-    fewer micro-batches (`trainer.groups`). Both losses get as their last argument the `numbers`
+    fewer micro-batches (`accumulated.py`). Both losses get as their last argument the `numbers`
     that are known of each step (PROGRAM 5.21). `settings` are those of its steps where they differ
     (5.22): then it has the rates and the bound for the norm as well.
     """
@@ -121,7 +119,6 @@ class Course:
             "order": self.order,
             "epoch_end": self.taken,
             "schedules": self._schedules(),
-            "about": {BY_STEP: _BY_STEP.format(self.steps)} if found.decides else None,
             "compare_first_step": compare_first_step,
             "overwrite": overwrite,
         }
@@ -132,18 +129,9 @@ class Course:
             and self.settings is None
             and all(other.scalars == step.scalars for other in others)
         ):
+            given["about"] = about_steps(found)
             return self._save_one(step, directory, others[0] if others else None, given)
-        names = [STEP, *(f"{STEP}-{n + 2}" for n in range(len(others)))]
-        return save_several(
-            directory,
-            dict(zip(names, found.programs, strict=True)),
-            self.records,
-            schedule=None,
-            count=self.steps,
-            programs_of_steps=[names[n] for n in found.of_steps],
-            held=self._held(),
-            **given,
-        )
+        return save_by_step(directory, found, self.records, held=self._held(), **given)
 
     def _save_one(
         self, step: CapturedStep, directory: Path, short: CapturedStep | None, given: dict[str, Any]
@@ -207,13 +195,18 @@ class Course:
         except UsageError as error:
             if held is not None:
                 raise  # a pass calls the loss too, between the steps
-            return self._one_by_one(kinds, most, error)
+            return self._one_by_one(kinds, most, error, prepared)
 
-    def _one_by_one(self, kinds: int, most: int, error: UsageError) -> StepPrograms:
+    def _one_by_one(
+        self, kinds: int, most: int, error: UsageError, tried: list[Preparation]
+    ) -> StepPrograms:
         """The programs where no text of one batch is that of all: each batch of an update by
-        itself, and each step by itself if need be. Raises `error`, or what a later step says."""
+        itself; and each step by itself where state of Python moves. Raises `error`, or what a
+        later step says."""
         numbers, sizes = self.numbers, self._sizes()
-        apart = self.micro_batches > 1
+        apart, moves = self.micro_batches > 1, isinstance(error, MovingStateError)
+        if not apart and not moves:
+            raise error
         prepared = [self._prepared(size, kind, apart) for kind in range(kinds) for size in sizes]
         if apart:
             readable = {name: why for name, why in numbers.refused.items() if name != BATCH}
@@ -222,11 +215,14 @@ class Course:
                 return captured_by_step(prepared, numbers, form_of=self._form_of, most=most)
             except UnsupportedOperatorError:
                 raise
-            except UsageError:
-                pass  # what Python keeps decides, too
+            except UsageError as other:
+                moves = moves or isinstance(other, MovingStateError)
+            if not moves:
+                raise error
         found = walked_by_step(
-            prepared, numbers, form_of=self._form_of, most=most, instead_of=error
-        )
+            prepared, numbers, form_of=self._form_of, most=most, instead_of=error,
+            tried=[*tried, *prepared],
+        )  # fmt: skip
         note(
             f"The loss keeps state of Python between its calls: all {self.steps} steps were "
             "traced one by one, and the job has what each of them computes."
@@ -238,21 +234,40 @@ class Course:
             return self.schedules
         return self.settings.schedules(self.module, self.optimizer)
 
+    @cached_property
+    def _passes(self) -> list[Pass]:
+        """The evaluation of a whole batch of held-out records, and of a last short one."""
+        held = self.validation
+        if held is None:
+            return []
+        left, found = held.count % held.batch_size, []
+        for size in [held.batch_size, left] if left else [held.batch_size]:
+            captured = capture_pass(
+                self.module, held.loss, _example(held.records, size), self.contract, committed=True,
+                passes=held.numbers, step=self.programs.programs[0],
+            )  # fmt: skip
+            captured.refuse_shared(self.programs.programs, in_loop=True)
+            found.append(captured)
+        return found
+
     def _held(self) -> Held | None:
         held = self.validation
         if held is None:
             return None
+        whole, *short = [each.program for each in self._passes]
+        return Held(held.records, whole, held.every, held.rule, short[0] if short else None)
 
-        def captured(size: int) -> Program:
-            example = _example(held.records, size)
-            return capture_eval(
-                self.module, held.loss, example, self.contract, committed=True,
-                passes=held.numbers, step=self.programs.programs[0],
-            )  # fmt: skip
+    @property
+    def runs(self) -> list[Any]:
+        """What the loop calls."""
+        return [self.loss] if self.validation is None else [self.loss, self.validation.loss]
 
-        left = held.count % held.batch_size
-        short = captured(left) if left else None
-        return Held(held.records, captured(held.batch_size), held.every, held.rule, short)
+    def calls(self) -> list[Calls] | None:
+        """The calls of both losses, as they were traced; None where each step was by itself."""
+        if self.programs.one_by_one:
+            return None
+        steps = [step.calls for step in self.programs.programs if step.calls is not None]
+        return [*steps, *(each.calls for each in self._passes)]
 
     def _prepared(self, size: int, kind: int, apart: bool = False) -> Preparation:
         """The step over `size` records, in a setting; `apart` as of `prepared_group`."""

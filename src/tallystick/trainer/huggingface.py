@@ -8,7 +8,6 @@ that the run ends with.
 
 from __future__ import annotations
 
-import copy
 import math
 import time
 from collections.abc import Iterator, Mapping
@@ -36,7 +35,7 @@ from tallystick.program.capture.python_state import PythonState
 from tallystick.program.validation import StopRule
 from tallystick.run.show.summary import RunSummary
 from tallystick.trainer.arguments import check_arguments, check_methods
-from tallystick.trainer.calling import Calls, show_rates, watch_of
+from tallystick.trainer.calling import Calls, python_watch_of, show_rates, watch_of
 from tallystick.trainer.course import JOB, RUN, Course, Validation, carry_out, job_of
 from tallystick.trainer.listening import is_own
 from tallystick.trainer.loop import updates_of
@@ -160,15 +159,16 @@ class Trainer(_Base):  # type: ignore[misc]
     @contextmanager
     def _state_at(self, at: Any) -> Iterator[None]:
         """`self.state` as it is when transformers computes the loss of that step. What the loss
-        logs there is not kept."""
-        before = self.state
-        self.state = copy.copy(before)
+        logs there is not kept. It stays the same object, whose attributes are followed."""
+        held = vars(self.state)
+        before = dict(held)
         self.state.global_step, self.state.epoch = at.step, at.epoch
-        self.state.log_history = list(before.log_history)
+        self.state.log_history = list(self.state.log_history)
         try:
             yield
         finally:
-            self.state = before
+            held.clear()
+            held.update(before)
 
     def _is_sum(self, records: Mapping[str, Array]) -> bool:
         """Whether the losses of micro-batches are parts of a sum over `num_items_in_batch`."""
@@ -371,6 +371,7 @@ class Trainer(_Base):  # type: ignore[misc]
         try:
             calls = Calls(self, course.epoch_steps, self._watch(), str(out / RUN))
             course, calls.rehearsed = self._rehearsed(course, calls)
+            calls.watch.python = python_watch_of(self, course)
             self.run = carry_out(
                 course,
                 out,

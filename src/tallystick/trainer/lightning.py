@@ -28,6 +28,7 @@ from tallystick.run.show.summary import RunSummary
 from tallystick.trainer.course import carry_out
 from tallystick.trainer.hooks import REHEARSED, settings_of_hooks
 from tallystick.trainer.loop import course_of, epochs_of
+from tallystick.trainer.python_watch import PythonWatch
 from tallystick.trainer.settings import set_flags
 from tallystick.trainer.watched import watched
 from tallystick.trainer.watching import Watch
@@ -347,14 +348,16 @@ def fit_lightning(
         [name for name in REHEARSED if _own(module, name)],
         lambda copied, at, own: _hooked(copied, attach(at), own),
     )
+    course = replace(course, settings=settings)
+    python = PythonWatch(module, course.runs, course.calls)
     roots = {"loss": loss, "validation_loss": validation_loss}
     summary = carry_out(
-        replace(course, settings=settings),
+        course,
         Path(out),
         threads=threads,
         device=device,
         key=key,
-        listener=watched(listener, lambda: Watch(module, optimizer, roots)),
+        listener=watched(listener, lambda: Watch(module, optimizer, roots, python=python)),
         progress=progress,
         best=best,
         overwrite=overwrite,

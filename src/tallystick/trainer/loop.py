@@ -22,6 +22,7 @@ from tallystick.run.execute.listener import Listener
 from tallystick.run.show.summary import RunSummary
 from tallystick.trainer.course import Course, Validation, carry_out
 from tallystick.trainer.numbers import Epochs, takes_numbers
+from tallystick.trainer.python_watch import PythonWatch
 from tallystick.trainer.records import collated, flatten, rebuilt
 from tallystick.trainer.watched import watched
 from tallystick.trainer.watching import Watch
@@ -250,6 +251,7 @@ def fit(
         contract=contract,
         frozen_collator=frozen_collator,
     )
+    python = PythonWatch(module, course.runs, course.calls)
     roots = {"loss": loss, "validation_loss": validation_loss}
     return carry_out(
         course,
@@ -257,7 +259,7 @@ def fit(
         threads=threads,
         device=device,
         key=key,
-        listener=watched(listener, lambda: Watch(module, optimizer, roots)),
+        listener=watched(listener, lambda: Watch(module, optimizer, roots, python=python)),
         progress=progress,
         best=best,
         overwrite=overwrite,

@@ -12,9 +12,11 @@ import threading
 import warnings
 from collections import deque
 from collections.abc import Iterator, Mapping
+from types import ModuleType
 from typing import Any
 
-from tallystick.program.capture.places import Place, places_of
+from tallystick.program.capture.content import items_of
+from tallystick.program.capture.places import Place, reached_from
 from tallystick.trainer.records import seeded
 
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_TRUNC
@@ -79,13 +81,21 @@ def rehearsing() -> Iterator[None]:
 def put_back(roots: Mapping[str, Any]) -> Iterator[None]:
     """What foreign code keeps in closures, globals, classes and objects is as before afterwards."""
     # A mapping may make what it gives (transformers' ACT2FN): there is nothing to put back.
-    places = [(place, value) for place, value in places_of(roots) if _has(place, value)]
+    found = reached_from(roots)
+    places = [(place, value) for place, value in found.places if _has(place, value)]
+    attributes = [
+        items_of(vars(held))
+        for held in found.objects
+        if type(getattr(held, "__dict__", None)) is dict and not isinstance(held, ModuleType)
+    ]
     inside = [
         (value, copy.copy(value)) for _, value in places if type(value) in (list, dict, set, deque)
     ]
     try:
         yield
     finally:
+        for back in attributes:  # an attribute that was not there before is gone
+            back()
         for value, content in inside:
             if identities(value) == identities(content):
                 continue

@@ -8,7 +8,7 @@ from typing import Any
 from tallystick.job.job import Job
 from tallystick.run.execute.listener import Listener
 from tallystick.run.show.series import trained
-from tallystick.trainer.watching import Watch, changed, refusal, told
+from tallystick.trainer.watching import Watch, refusal, told
 
 
 class Watched:
@@ -29,9 +29,10 @@ class Watched:
         before = self._watch.look()
         call(*given)
         after = self._watch.look()
-        if names := changed(before, after):
+        names, why = self._watch.changes(before, after)
+        if names:
             who = f"{type(self._listener).__name__}.{method}"
-            raise refusal(who, self._done, told(names, before, after))
+            raise refusal(who, self._done, told(names, before, after), why)
 
     def notice(self, text: str) -> None:
         self._call("notice", text)

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from tallystick.errors import CallbackError
 from tallystick.program.capture.places import Place, places_of
+from tallystick.trainer.python_watch import PythonName, PythonWatch, said
 
 FLAG = "control."
 CLIP = "args.max_grad_norm"
@@ -37,8 +38,8 @@ def _content(tensor: Tensor) -> Any:
 
 class Watch:
     """Looks at what decides the numbers of a training: the optimizer's groups, the parameters and
-    buffers of the model, the tensors and modules that the loss reads beside it, and what `more`
-    gives by name.
+    buffers of the model, the tensors and modules that the loss reads beside it, what `python` sees,
+    and what `more` gives by name.
 
     `roots` are the objects that the loss may be reached from, those of `owner` its attributes.
     """
@@ -50,8 +51,10 @@ class Watch:
         roots: Mapping[str, Any],
         owner: Any = None,
         more: Callable[[], Mapping[str, Any]] = dict,
+        python: PythonWatch | None = None,
     ) -> None:
         self._model, self._optimizer, self._more = model, optimizer, more
+        self.python = python
         own = {} if owner is None else {n: v for n, v in roots.items() if n in vars(owner)}
         # A root is no place of its own.
         places = [(Place(n, owner, n, "attribute"), v) for n, v in own.items()]
@@ -125,7 +128,20 @@ class Watch:
              for k, v in held.items()))
             for p, held in state.items()
         ]  # fmt: skip
-        return found
+        return found if self.python is None else found | self.python.look()
+
+    def changes(
+        self, before: Mapping[str, Any], after: Mapping[str, Any], python: bool = True
+    ) -> tuple[list[str], str]:
+        """The names of what differs and matters, and a reason where there is one to tell. Without
+        `python`, what Python keeps matters no more."""
+        names = changed(before, after)
+        reached = [name for name in names if isinstance(name, PythonName)]
+        others = [name for name in names if not isinstance(name, PythonName)]
+        if self.python is None or not reached or not python:
+            return others, ""
+        why = self.python.decides(reached)
+        return (others, "") if why is None else ([*others, *reached], why)
 
     def _groups(self) -> Iterator[tuple[str, Any]]:
         # tallystick's own optimizers are values, which nobody changes.
@@ -162,6 +178,9 @@ def told(names: Sequence[str], before: Mapping[str, Any], after: Mapping[str, An
     """Changes for people: a name each, with both values where they are short."""
     found = []
     for name in names:
+        if isinstance(name, PythonName):
+            found.append(said(name, before, after))
+            continue
         one, other = before.get(name), after.get(name)
         plain = isinstance(one, (bool, str)) and isinstance(other, (bool, str))
         short = plain and len(f"{one}{other}") <= 60

@@ -7,8 +7,7 @@ device gives the same program. State slots are `param.<name>`, `buffer.<name>` a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -22,8 +21,10 @@ from tallystick.numerics.types import DTYPES, TensorType
 from tallystick.program.build import Builder
 from tallystick.program.canonical import canonicalize
 from tallystick.program.capture.batch import meta_batch
+from tallystick.program.capture.between import Calls, evaluation_mode, joined, refuse_shared
 from tallystick.program.capture.by_pass import at_every_pass
 from tallystick.program.capture.carried import Carried
+from tallystick.program.capture.first_calls import FirstCall
 from tallystick.program.capture.first_step import FirstStep
 from tallystick.program.capture.guard import check_loss, check_mode
 from tallystick.program.capture.known import At, Steps
@@ -38,9 +39,19 @@ from tallystick.program.capture.model import Model, declare, loss_and_metrics, l
 from tallystick.program.capture.plain import original, uncompiled
 from tallystick.program.capture.settled import settled_trace
 from tallystick.program.capture.step import Step, emit_probes, emit_step
-from tallystick.program.capture.stock_instances import all_described
+from tallystick.program.capture.stock_instances import (
+    all_described,
+    refused_without_group,
+    without_group,
+)
 from tallystick.program.capture.trace import BatchLoss, Request, Trace, trace
-from tallystick.program.capture.updates import Groups, StepFunction, belongs, without_updates
+from tallystick.program.capture.updates import (
+    Groups,
+    StepFunction,
+    belongs,
+    refuse_never_updated,
+    without_updates,
+)
 from tallystick.program.check import check_program
 from tallystick.program.ema import EMA
 from tallystick.program.expand import expand, step_batch_types
@@ -61,7 +72,8 @@ class CapturedStep:
     `names` are those of its state_dict where they are not those of the slots. `batch` has a whole
     step's types. `micro_batches` says how many the step was captured for, None where its program is
     a text 1. `outside` has the tensors outside of the module that are slots (PROGRAM 5.20).
-    `not_followed` names what could not be followed (PROGRAM 5.19), for a job's `about`.
+    `not_followed` names what could not be followed (PROGRAM 5.19), for a job's `about`. `calls` are
+    those that were traced.
     """
 
     program: Program
@@ -75,6 +87,7 @@ class CapturedStep:
     micro_batches: int | None = None
     outside: Carried = field(default_factory=Carried.nothing, repr=False, compare=False)
     not_followed: str = ""
+    calls: Calls | None = field(default=None, repr=False, compare=False)
 
     def state_for(self, weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """The initial state around `weights`: every `param.` and `buffer.` slot by name."""
@@ -99,17 +112,6 @@ def _finish(
     program = canonicalize(b.finish(outputs, carried))
     check_program(program)
     return program
-
-
-@contextmanager
-def _evaluation_mode(module: nn.Module) -> Iterator[None]:
-    before = [(m, m.training) for m in module.modules()]
-    module.eval()
-    try:
-        yield
-    finally:
-        for child, training in before:
-            child.training = training
 
 
 def capture(
@@ -190,6 +192,10 @@ class Preparation:
     outputs_grads: bool
     contract: str
     trains: str
+    # Of a torch optimizer's: in no group, so the loss may not give them a gradient.
+    ungrouped: tuple[str, ...] = ()
+    # The first traces from the state of Python before the training.
+    firsts: list[FirstCall] = field(default_factory=list, repr=False, compare=False)
 
     @property
     def module(self) -> nn.Module:
@@ -208,10 +214,16 @@ class Preparation:
         """Two traces that are equal, and the request with what the code keeps outside of the
         module. Raises as `capture`."""
         with uncompiled(self.module):
-            return settled_trace(request, self.collect)
+            found = settled_trace(replace(request, firsts=self.firsts), self.collect)
+        if self.groups is not None:
+            refuse_never_updated(self.groups, found[1].updates)
+        return found
 
     def step(self, request: Request, traced: Trace) -> CapturedStep:
         """The captured step of that trace. Raises as `capture`."""
+        for name in self.ungrouped:
+            if f"grad.{name}" in traced.outputs:
+                raise refused_without_group(name)
         b = Builder(resolve_contract(self.contract))
         request = replace(request, changed=traced.changed)
         model = self.model.carrying(request.outside)
@@ -222,7 +234,8 @@ class Preparation:
             if self.ema is not None:
                 step = step.averaged(b, self.ema)
             made = _captured(b, model, request, step, self.outputs_grads, self.micro)
-        return replace(made, not_followed="; ".join(traced.notes)) if traced.notes else made
+        calls = Calls(self.module, self.collect, ((request, traced),))
+        return replace(made, not_followed="; ".join(traced.notes), calls=calls)
 
 
 def prepare(
@@ -261,7 +274,10 @@ def prepare(
                 "No parameter requires a gradient.", "Unfreeze one, or use capture_eval."
             )
         groups = None
-        rules = all_described(optimizer, {k: model.parameters[k] for k in trainable})
+        parameters = {k: model.parameters[k] for k in trainable}
+        ungrouped = without_group(optimizer, parameters)
+        owned = {k: p for k, p in parameters.items() if k not in ungrouped}
+        rules = all_described(optimizer, owned)
         micro = micro_batches_of(micro_batches, loss_over, isinstance(rules, Mapping))
         if isinstance(rules, Mapping):
             if trains is not None:
@@ -273,7 +289,7 @@ def prepare(
         given = meta_batch(batch) if micro is None else micro.share(meta_batch(batch))
     return Preparation(
         model, loss, given, trainable, rules, clip, groups, micro, ema, outputs_grads, contract,
-        trains or "",
+        trains or "", ungrouped,
     )  # fmt: skip
 
 
@@ -351,7 +367,7 @@ class _Evaluated:
         return self.model.request(self.loss, self.batch, at=at)
 
     def traced(self, request: Request) -> tuple[Request, Trace]:
-        with uncompiled(self.module), _evaluation_mode(self.module):
+        with uncompiled(self.module), evaluation_mode(self.module):
             return settled_trace(request, self.collect, self.known)
 
 
@@ -364,12 +380,12 @@ def _capture_without_step(
     may_change: bool = True,
     passes: Steps | None = None,
     step: CapturedStep | None = None,
-) -> Program:
+) -> Pass:
     module = original(module)
     with uncompiled(module):
         known = None if step is None else step.outside
         evaluated = _Evaluated(Model.of(module), run, meta_batch(batch), collect, known)
-    at = None if passes is None else at_every_pass(evaluated, passes)
+    at, ways = (None, ()) if passes is None else at_every_pass(evaluated, passes)
     request, traced = evaluated.traced(evaluated.request(at))
     if traced.changed and not may_change:
         raise UsageError(
@@ -382,10 +398,26 @@ def _capture_without_step(
     state = declare(b, model, {}, evaluated.batch)
     outputs = lower(b, traced, state)
     kept = {name: v for name, v in outputs.items() if not name.startswith(("buffer.", "param."))}
-    return _finish(b, kept)
+    calls = Calls(module, collect, ((request, traced), *ways), evaluates=True)
+    return Pass(_finish(b, kept), calls)
 
 
-def capture_eval(
+@dataclass(frozen=True)
+class Pass:
+    """A captured evaluation, and the calls that were traced."""
+
+    program: Program
+    calls: Calls
+
+    def refuse_shared(self, steps: Sequence[CapturedStep], in_loop: bool = False) -> None:
+        """Raises UsageError where passes between these training steps share Python state with them
+        (PROGRAM 5.19 f); `in_loop` where the loop is known, also a buffer."""
+        found = [step.calls for step in steps if step.calls is not None]
+        if found:
+            refuse_shared(joined(found), self.calls, in_loop)
+
+
+def capture_pass(
     module: nn.Module,
     loss: BatchLoss | StepFunction,
     batch: Mapping[str, Any],
@@ -396,7 +428,7 @@ def capture_eval(
     committed: bool = False,
     passes: Steps | None = None,
     step: CapturedStep | None = None,
-) -> Program:
+) -> Pass:
     """The loss of a batch in evaluation mode (no dropout), as a program without next state.
 
     It reads the `param.` and `buffer.` slots of the training state. `has_updates` says that `loss`
@@ -412,6 +444,17 @@ def capture_eval(
     return _capture_without_step(
         module, run, batch, collect, resolve_contract(contract), not committed, passes, step
     )
+
+
+def capture_eval(
+    module: nn.Module,
+    loss: BatchLoss | StepFunction,
+    batch: Mapping[str, Any],
+    contract: str = ORDERED_1,
+    **given: Any,
+) -> Program:
+    """The program of `capture_pass`."""
+    return capture_pass(module, loss, batch, contract, **given).program
 
 
 def capture_forward(
@@ -440,4 +483,5 @@ def capture_forward(
         )
 
     run = forward or (lambda m, b: m(**b))
-    return _capture_without_step(module, run, batch, collect, resolve_contract(contract), step=step)
+    contract = resolve_contract(contract)
+    return _capture_without_step(module, run, batch, collect, contract, step=step).program

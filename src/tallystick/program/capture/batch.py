@@ -29,6 +29,11 @@ def _dtype(name: str, given: Any) -> torch.dtype:
         ) from None
 
 
+def anew(tensor: Tensor) -> Tensor:
+    """Another tensor of that layout, without storage."""
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
+
+
 class NoSuchTensorError(KeyError):
     """A model or a loss asked the batch for a name that it does not have."""
 

@@ -7,10 +7,12 @@ from typing import Any
 from tallystick.errors import UsageError
 from tallystick.program.capture.by_step import MOST_PATHS, Exploration
 from tallystick.program.capture.known import At, Names, Steps
+from tallystick.program.capture.trace import Request, Trace
 
 
-def at_every_pass(evaluated: Any, passes: Steps) -> At:
-    """The numbers of the first pass, where the loss computes the same in each of `passes`.
+def at_every_pass(evaluated: Any, passes: Steps) -> tuple[At, tuple[tuple[Request, Trace], ...]]:
+    """The numbers of the first pass, where the loss computes the same in each of `passes`; and the
+    other ways that the code takes in them.
 
     `evaluated` has `loss` and `module`, and gives a `request(at)` and what is `traced(request)`.
     Raises UsageError, with the line, for a loss that passes would have apart.
@@ -30,7 +32,8 @@ def at_every_pass(evaluated: Any, passes: Steps) -> At:
             values.add(repr(float(source) if isinstance(source, int) else source))
         if len(values) > 1:
             raise _refused(exploration.origin(first.paths[-1], number))
-    return At(passes, 0, Names(), None, fixed=True)
+    ways = tuple((path.request, path.traced) for path in first.paths[1:])
+    return At(passes, 0, Names(), None, fixed=True), ways
 
 
 def _refused(place: str) -> UsageError:

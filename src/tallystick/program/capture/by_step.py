@@ -12,7 +12,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from tallystick.errors import UsageError
+from tallystick.errors import MovingStateError, UsageError
+from tallystick.program.capture.between import Calls
+from tallystick.program.capture.counted import check_trained
 from tallystick.program.capture.earlier import Earlier
 from tallystick.program.capture.functions_followed import Functions
 from tallystick.program.capture.known import At, Failed, Names, Steps
@@ -23,7 +25,7 @@ from tallystick.program.capture.quiet import quiet
 from tallystick.program.capture.recorded import Expression, Use
 from tallystick.program.capture.same_program import difference
 from tallystick.program.capture.trace import Request, Trace, trace
-from tallystick.program.tables import Derived, Told
+from tallystick.program.tables import Told
 
 if TYPE_CHECKING:
     from tallystick.program.capture.api import CapturedStep, Preparation
@@ -44,6 +46,7 @@ class StepPrograms:
     programs: tuple[CapturedStep, ...]
     of_steps: tuple[int, ...]
     decides: bool
+    one_by_one: bool = False  # each step was traced after those before it (PROGRAM 5.25)
 
     def first(self, program: int) -> int:
         """The first training step of a program."""
@@ -148,7 +151,7 @@ class Exploration:
             and shape_of(again).sources == other.shape.sources
         ):
             return
-        raise UsageError(
+        raise MovingStateError(
             f"What the loss keeps in step {one.step} ({', '.join(one.traced.sets[:3])}) makes step "
             f"{other.step} another one.",
             "Keep it in a buffer (register_buffer) that tensor operators change, or decide by the "
@@ -203,15 +206,21 @@ class Exploration:
             f"has more than {self.most} programs in the job's {self.steps.count} steps, and a job "
             "has no more"
             if len(self.groups) > self.most
-            else f"takes more than {MOST_PATHS} ways in the job's {self.steps.count} steps"
+            else f"takes more than {MOST_PATHS} ways through its code in the job's "
+            f"{self.steps.count} steps"
         )
-        return UsageError(
-            f"The loss {programs}. Most of them come from{place or ' its code'}, which makes "
-            f"{what} of a number of the step.".replace("from (", "from the line ("),
+        where = f" the line{place}" if place.startswith(" (") else place or " its code"
+        made = UsageError(
+            f"The loss {programs}. Most of them come from{where}, which makes {what} of a number "
+            "of the step.",
             "Where it is a number of the loss, compute it by arithmetic, min, max and functions of "
             "math, or index a list or a torch tensor with it. Where it is a shape or a branch, let "
             "it have fewer values.",
         )
+        if len(self.groups) > self.most:
+            return made
+        # Ways that are few programs are few when each step is traced by itself, too.
+        return MovingStateError(made.message, made.next_action)
 
     # -- programs ----------------------------------------------------------------------------------
     def programs(self) -> StepPrograms:
@@ -238,10 +247,12 @@ class Exploration:
             form = self.forms[group.form]
             step = form.step(group.paths[0].request, traced)
             read = {n: tables[n] for n in step.program.scalar_names if n in tables}
-            captured.append(replace(step, scalars=step.scalars | read))
+            ways = tuple((path.request, path.traced) for path in group.paths)
+            calls = Calls(form.module, form.collect, ways)
+            captured.append(replace(step, scalars=step.scalars | read, calls=calls))
         decides = any(_conditions(p.traced) for group in self.groups for p in group.paths)
         found = StepPrograms(tuple(captured), tuple(of_steps), decides)
-        _check_trained(found)
+        check_trained(found)
         return found
 
     def _kind(self, source: Source) -> Any:
@@ -283,40 +294,6 @@ class Exploration:
                 f"A number of the loss is {value} in step {step}.", "Give finite numbers."
             )
         return float(value)
-
-
-def _check_trained(found: StepPrograms) -> None:
-    """Raises UsageError where a parameter that two programs would train is reached by the loss of
-    one of them alone, and the optimizer counts its updates: torch counts those of each parameter, a
-    job those of all in its group."""
-    for number, other in enumerate(found.programs):
-        for before, first in enumerate(found.programs[:number]):
-            both = _asked(first) & _asked(other)
-            apart = both & (set(first.untrained) ^ set(other.untrained))
-            if not apart or not any(map(_counts, (first, other))):
-                continue
-            name = min(apart)
-            has, lacks = (before, number) if name in other.untrained else (number, before)
-            raise UsageError(
-                f"The loss reaches the parameter {name} in step {found.first(has)}, and not in "
-                f"step {found.first(lacks)}. The optimizer counts its updates, torch's for each "
-                "parameter and a job's for all together.",
-                "Let every step reach the same parameters (+ 0.0 * parameter.sum() makes a "
-                "gradient of zeros), or train with SGD, which counts none.",
-            )
-
-
-def _asked(step: CapturedStep) -> set[str]:
-    """The parameters that require a gradient in the step."""
-    assert step.first_step is not None
-    return set(step.first_step.request.trained)
-
-
-def _counts(step: CapturedStep) -> bool:
-    return any(name.startswith("opt.beta1_power") for name in step.slot_rules) or any(
-        isinstance(scalar, Derived) and scalar.follows_steps and not isinstance(scalar, Told)
-        for scalar in step.scalars.values()
-    )
 
 
 def _conditions(traced: Trace) -> list[Use]:

@@ -35,17 +35,14 @@ class Slot:
         placed = []
         for kept in self.members:
             seen = made if kept.tensor is self.tensor else seen_as(made, kept.tensor)
-            for spot in kept.spots:
-                spot.set(seen)
-            kept.seen = seen
+            kept.put(seen)
             placed.append((kept, seen))
         return placed
 
     def after(self, placed: Sequence[tuple[Kept, Tensor]], made: Tensor) -> Tensor:
         """What the code has left there. Raises UsageError where that is no next state."""
         for kept, seen in placed:
-            found = {id(now): now for now in (spot.now() for spot in kept.spots)}
-            values = list(found.values()) or [seen]
+            values = kept.values(seen)
             if len(self.members) > 1 or kept.tensor is not self.tensor:
                 if values != [seen]:
                     raise kept.refusal(
@@ -102,6 +99,7 @@ class Placing:
 
     slots: tuple[Slot, ...]
     made: dict[str, Tensor]
+    outside: Outside
     placed: dict[str, list[tuple[Kept, Tensor]]] = field(default_factory=dict)
 
     def after(self) -> dict[str, Tensor]:
@@ -138,15 +136,14 @@ class Carried:
     @contextlib.contextmanager
     def placed(self, made: Mapping[str, Tensor]) -> Iterator[Placing]:
         """The code keeps `made` within the block. Then its own tensors are in their places."""
-        placing = Placing(self.slots, {slot.name: made[slot.name] for slot in self.slots})
+        placing = Placing(self.slots, {s.name: made[s.name] for s in self.slots}, self.outside)
         try:
             for slot in self.slots:
                 placing.placed[slot.name] = slot.place(made[slot.name])
             yield placing
         finally:
             for kept in self.kept:
-                kept.elsewhere, kept.seen = kept.changed(), None
-                kept.put_back()
+                kept.end_call()
 
     def stand_in(self, stand_ins: StandIns, made: Mapping[str, Tensor]) -> None:
         """`made` also where the code has a reference that is in no place: to what changes in place,

@@ -21,9 +21,10 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from tallystick.errors import TallystickError, UsageError
+from tallystick.errors import MovingStateError, TallystickError, UsageError
 from tallystick.program.capture.earlier import Earlier
 from tallystick.program.capture.follow import Following
+from tallystick.program.capture.follow_calls import OUTSIDE
 from tallystick.program.capture.follow_marks import Answers, Reach, Site
 from tallystick.program.capture.liveness import reaches_results
 from tallystick.program.capture.looks import PLAIN, short
@@ -80,7 +81,7 @@ def shown(name: str) -> str:
     return name
 
 
-def _begun(text: str) -> str:
+def begun(text: str) -> str:
     return text[:1].upper() + text[1:] if text.startswith(("the ", "default ", "a ")) else text
 
 
@@ -90,11 +91,11 @@ def told(name: str, one: dict[str, Any], two: dict[str, Any]) -> str:
     if name in PythonState.GENERATORS:
         return f"The model draws from {name} while it runs"
     if before == after:
-        return f"{_begun(shown(name))} changes between calls"
+        return f"{begun(shown(name))} changes between calls"
     at = next((i for i, (a, b) in enumerate(zip(before, after, strict=False)) if a != b), 0)
     values = [short(look[at]) if at < len(look) else "nothing" for look in (before, after)]
     moves = f", from {values[0]} to {values[1]}" if values[0] != values[1] else ""
-    return f"{_begun(shown(name))} changes at every forward{moves}"
+    return f"{begun(shown(name))} changes at every forward{moves}"
 
 
 @dataclass
@@ -119,9 +120,11 @@ class Exploration:
     after: dict[str, Any]
     rewriting: Rewriting = field(default_factory=Rewriting)
     traces: int = 0
+    # How a place changes, for people, where not at every forward.
+    said: Callable[[str], str] | None = None
 
     def follow(self, moving: set[str]) -> None:
-        """Raises UsageError where a value of `moving` reaches the program, by name and line."""
+        """Raises MovingStateError where one of `moving` reaches the program, by name and line."""
         self.kept = self.state.keep()
         self.moving = set(moving)
         try:
@@ -132,7 +135,7 @@ class Exploration:
                     return
         finally:
             self.rewriting.restore()
-        raise UsageError(
+        raise MovingStateError(
             f"More and more Python state depends on {self._named(sorted(self.moving)[:1])}, which "
             "changes between calls.",
             _NEXT,
@@ -144,7 +147,9 @@ class Exploration:
         self._compare(usual, None)
         for name in PythonState.GENERATORS:
             if name in self.moving and name not in usual.touched:
-                raise UsageError(f"{self._told([name])}, in code that is not followed.", _NEXT)
+                raise MovingStateError(
+                    f"{self._told([name])}, in code that is not followed.", _NEXT
+                )
         self.moving |= set(changed(self.after, usual.look))
         self._refuse_unread()
         again = self._run({}, restored=False)
@@ -183,7 +188,7 @@ class Exploration:
             answers = Answers(turned=turned)
             self.traces += 1
             if self.traces > MOST_TRACES:
-                raise UsageError(
+                raise MovingStateError(
                     f"{MOST_TRACES} traces do not tell whether state that changes between calls "
                     f"reaches the program: {self._named(sorted(self.moving)[:3])}.",
                     _NEXT,
@@ -201,7 +206,7 @@ class Exploration:
             if restored and self.rewriting.follow_codes(plain_codes):
                 continue
             return _Run(found, answers, self._ended(following), following.touched)
-        raise UsageError("The step makes new functions at every call.", _NEXT)
+        raise MovingStateError("The step makes new functions at every call.", _NEXT)
 
     def _traced(self, following: Following, plain_codes: set[CodeType]) -> Trace:
         @contextlib.contextmanager
@@ -266,7 +271,7 @@ class Exploration:
         return self.state.look(found)
 
     def _refuse_unread(self) -> None:
-        """Raises UsageError where a function without source reaches moving state."""
+        """Raises MovingStateError where a function without source reaches moving state."""
         moving = {
             (id(place.holder), place.key if isinstance(place.key, (str, int)) else None): place.name
             for place, _ in self.state.reached().places
@@ -277,7 +282,7 @@ class Exploration:
                 key = place.key if isinstance(place.key, (str, int)) else None
                 name = moving.get((id(place.holder), key))
                 if name is not None:
-                    raise UsageError(
+                    raise MovingStateError(
                         f"{self._told([name])}, and {function.__name__}, whose source cannot be "
                         f"read, may read it ({code_line(function.__code__)}).",
                         "Define the function in a file, or keep what changes away from it.",
@@ -300,34 +305,33 @@ class Exploration:
                 raise self._decides(found)
         pair = difference(self.first, run.trace)
         line = self.first.lines.get(pair[0].name) if pair else None
-        raise UsageError(
+        raise MovingStateError(
             f"{self._told(sorted(self.moving))}, and a later forward is another program"
             f"{f' ({line})' if line else ''}.",
             _NEXT,
         )
 
-    def _failed(self, error: Exception, use: Use | None) -> UsageError:
+    def _failed(self, error: Exception, use: Use | None) -> MovingStateError:
         text = error.message if isinstance(error, TallystickError) else repr(error)
         if use is None:
-            return UsageError(
+            return MovingStateError(
                 f"{self._told(sorted(self.moving))}, and the step cannot be followed: {text}", _NEXT
             )
-        return UsageError(
+        return MovingStateError(
             f"{self._told(sorted(use.expression.sources()))}, and decides a branch{use.place}; the "
             f"other way fails: {text}",
             _NEXT,
         )
 
     def _decides(self, use: Use) -> UsageError:
-        return UsageError(
-            f"{self._told(sorted(use.expression.sources()))}, and decides about the program"
-            f"{use.place}.",
-            _NEXT,
+        names = sorted(use.expression.sources())
+        return _refusal(names)(
+            f"{self._told(names)}, and decides about the program{use.place}.", _NEXT
         )
 
     def _reached(self, reach: Reach) -> UsageError:
         names = sorted(reach.expression.sources())
-        return UsageError(f"{self._told(names)}, and {reach.what}{reach.place}.", _NEXT)
+        return _refusal(names)(f"{self._told(names)}, and {reach.what}{reach.place}.", _NEXT)
 
     def _named(self, names: list[str]) -> str:
         return ", ".join(shown(name) for name in names)
@@ -335,7 +339,14 @@ class Exploration:
     def _told(self, names: list[str]) -> str:
         """That of `names` changes which was first seen to."""
         seen = [n for n in names if self.between.get(n) != self.after.get(n)]
+        if self.said is not None and names:
+            return self.said(names[0])
         return told((seen or names or ["Python state"])[0], self.between, self.after)
+
+
+def _refusal(names: list[str]) -> type[UsageError]:
+    """What a clock or a file gives is no function of the calls: then no walk helps (5.25)."""
+    return UsageError if OUTSIDE & set(names) else MovingStateError
 
 
 def _is_global(place: Any) -> bool:

@@ -129,6 +129,8 @@ class FirstStep:
             return f"the module does not run in float64: {text[0] if text else type(error)}"
         assert step.loss is not None
         kept = {k[7:]: v for k, v in step.state.items() if k.startswith("buffer.")} | before
+        if self.request.groups is not None:  # changed between the updates, or behind the last one
+            kept |= {name: step.state[f"param.{name}"] for name in self.request.changed}
         ours = Results(float(step.loss), self._gradients(step.outputs), kept)
         if not math.isfinite(exact.loss):
             return "the module's loss is not finite in float64"
@@ -189,7 +191,15 @@ class FirstStep:
                 n: step.outputs[f"updated.{at}{n}"] if at else step.state[f"param.{n}"]
                 for n in update.names
             })  # fmt: skip
-        return Stepped(begun, step.state, gradients, updated, inputs.scalars)
+        changed: list[dict[str, Array]] = [{} for _ in self.updates]
+        for name, value in step.outputs.items():
+            kind, _, rest = name.partition(".")
+            of_update, _, parameter = rest.partition(".")
+            if kind == "begun":
+                changed[int(of_update)][parameter] = value
+        groups = self.request.groups is not None
+        between = self.request.changed if groups else frozenset()
+        return Stepped(begun, step.state, gradients, updated, inputs.scalars, changed, between)
 
     def _torchs(self, dtype: torch.dtype, inputs: Inputs, shake: int | None = None) -> Results:
         if self.micro is None:

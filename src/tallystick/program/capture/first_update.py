@@ -60,7 +60,8 @@ class Update:
 class Stepped:
     """The first step of a program: slots before and after, gradients and new parameters by update.
 
-    `gradients` and `updated` have a mapping for each update.
+    `gradients` and `updated` have a mapping for each update. `changed` are the parameters that a
+    step function changes in place between updates; `begun` has what each update gets of them.
     """
 
     before: Mapping[str, Array]
@@ -68,6 +69,8 @@ class Stepped:
     gradients: Sequence[Mapping[str, Array]]
     updated: Sequence[Mapping[str, Array]]
     scalars: Mapping[str, float]
+    begun: Sequence[Mapping[str, Array]] = ()
+    changed: frozenset[str] = frozenset()
 
 
 def _coefficient(gradients: Mapping[str, Array], most: float, dtype: torch.dtype) -> float:
@@ -171,6 +174,7 @@ def compare_updates(updates: Sequence[Update], step: Stepped, wide: float) -> st
     last = {name: number for number, u in enumerate(updates) for name in u.names}
     done = dict.fromkeys(begun, 0)
     for number, update in enumerate(updates):
+        latest |= step.begun[number] if step.begun else {}
         gradients, factors = _clipped(update.clip, step.gradients[number], sides)
         for group, optimizer, names in parts[number]:
             scalars = _scalars(optimizer, group, step.scalars)
@@ -197,6 +201,8 @@ def compare_updates(updates: Sequence[Update], step: Stepped, wide: float) -> st
                 latest[name] = new
             done[group] += 1
     _check_powers(parts, step, done)
+    # What the function made of them is compared with the module, as the buffers are.
+    latest |= {name: step.after[f"param.{name}"] for name in step.changed}
     _check_kept(step, latest)
     _check_averages(step, latest, wide)
     return None

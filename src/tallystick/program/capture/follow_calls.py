@@ -11,6 +11,7 @@ import sys
 import types
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from os import _Environ
 from typing import Any
 
 import numpy as np
@@ -66,6 +67,21 @@ def changing(function: Any) -> str | None:
     if module in ("random", "datetime") and isinstance(owner, type) is (module == "random"):
         return None
     return _CHANGING.get(module)
+
+
+OUTSIDE = frozenset(_CHANGING.values()) - {"Python's random", "numpy.random"}
+
+
+def changing_code(frame: types.FrameType) -> str | None:
+    """`changing` of the function of Python's whose call `frame` is."""
+    name, module = frame.f_code.co_name, str(frame.f_globals.get("__name__", ""))
+    if name in _CONSTANT:
+        return None
+    if module == "os" and (name == "getenv" or isinstance(frame.f_locals.get("self"), _Environ)):
+        return None  # the environment is put back
+    if module.partition(".")[0] == "pathlib":
+        return "a file" if name in _PATH_READS else None
+    return None if module == "random" else _CHANGING.get(module)
 
 
 class Calls(Marks):

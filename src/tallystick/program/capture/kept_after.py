@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from torch import Tensor
 
 from tallystick.program.capture.apart import is_written
-from tallystick.program.capture.carried import CLONE, Placing
+from tallystick.program.capture.carried import CLONE, Carried, Placing
 from tallystick.program.capture.constants import has_content
 from tallystick.program.capture.factories import node_of
 from tallystick.program.capture.guard import GuardedLowering
@@ -27,12 +27,15 @@ def kept_after(
     `state` has the module's own tensors by name. Raises UsageError where a slot has no next state.
     """
     found = {}
+    outside = placing.outside
     for slot in placing.slots:
         kept, made = slot.members[0], placing.made[slot.name]
         value = slot.after(placing.placed[slot.name], made)
         _check_known(value, kept)
-        kept.graph = kept.graph or (value.requires_grad and not kept.tensor.requires_grad)
-        value = lowering.constants.place(value) if has_content(value) else value
+        kept.note_graph(value)
+        if has_content(value):  # another one may hold it too, a place that is no slot
+            outside.together.append(frozenset({slot.name, ""}))
+            value = lowering.constants.place(value)
         if value.dtype != made.dtype:
             raise kept.refusal(
                 f"changes its type from {str(made.dtype)[6:]} to {str(value.dtype)[6:]}",
@@ -67,10 +70,36 @@ def _refuse_shared(
             )
         for tensor in (after[slot.name], placing.made[slot.name]):
             sees.setdefault(storage_of(tensor), set()).add(slot.name)
+    after_it: dict[int, set[str]] = {}
+    for name, tensor in after.items():
+        after_it.setdefault(storage_of(tensor), set()).add(name)
+    outside = placing.outside
+    outside.together += [frozenset(n) for n in after_it.values() if len(n) > 1]
+    outside.flows += [frozenset(n) for n in sees.values() if len(n) > 1]
+    outside.mutated |= {n for n in after if is_written(placing.made[n], lowering.apart)}
     for names in sees.values():
         changing = [n for n in names if is_written(placing.made[n], lowering.apart)]
         if len(names) > 1 and changing:
             one = next(s for s in placing.slots if s.name in names)
             raise one.members[0].refusal(
                 "shares memory with another kept tensor, and one of them changes in place", CLONE
+            )
+
+
+def refuse_shared_between_steps(carried: Carried) -> None:
+    """Raises UsageError where slots may see one memory after some step, and another step changes
+    one of them in place. What flows from one slot to another counts as theirs together."""
+    outside = carried.outside
+    groups: list[set[str]] = []
+    for names in (*outside.flows, *outside.together):
+        joined = set(names).union(*(g for g in groups if g & names - {""}))
+        groups = [g for g in groups if not g & names - {""}] + [joined]
+    at_once = set().union(*outside.together)
+    for group in groups:
+        if group & at_once - {""} and group & outside.mutated:
+            one = next(s for s in carried.slots if s.name in group & outside.mutated)
+            raise one.members[0].refusal(
+                "shares memory with another kept tensor after one step, and changes in place in "
+                "another step",
+                CLONE,
             )

@@ -19,12 +19,14 @@ class Steps:
 
     `columns` has, by source, a number for each step. `constants` are the same in all of them, and
     are plain numbers for the traced code. `refused` says, by source, why a program cannot read it.
+    The loss gets them as its last argument, if `told`.
     """
 
     count: int
     columns: Mapping[str, Sequence[Number]]
     constants: Mapping[str, Any] = field(default_factory=dict)
     refused: Mapping[str, str] = field(default_factory=dict)
+    told: bool = True
 
     def sources(self, step: int) -> dict[str, Number]:
         """The sources' numbers in training step `step`."""

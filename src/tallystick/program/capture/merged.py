@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
+from tallystick.program.capture.same_program import constant
 from tallystick.program.capture.schema import op_name
 from tallystick.program.capture.trace import Trace
 
@@ -108,20 +109,14 @@ def shape_of(traced: Trace) -> Shape:
             continue
         place[node] = len(place)
         args, named = _arguments(node, noted)
-        name = op_name(node.target) if node.op == "call_function" else _held(traced, node)
+        if node.op == "call_function":
+            name = op_name(node.target)
+        else:
+            name = constant(traced, node) if node.op == "get_attr" else node.op
         forms = [form(a) for a in args], [(k, form(v)) for k, v in named.items()]
         told.append(repr((node.op, name, forms)))
     digest = hashlib.sha256("\n".join(told).encode("utf-8")).digest()
     return Shape(digest, tuple(sources))
-
-
-def _held(traced: Trace, node: fx.Node) -> Any:
-    """What a node that calls nothing is: a constant by its content."""
-    value = getattr(traced.graph.owning_module, str(node.target), None)
-    if node.op == "get_attr" and isinstance(value, Tensor) and not value.is_meta:
-        content = value.detach().cpu().numpy().tobytes()
-        return str(value.dtype), tuple(value.shape), hashlib.sha256(content).hexdigest()
-    return str(node.target) if node.op == "get_attr" else node.op
 
 
 def with_names(traced: Trace, names: Mapping[int, str]) -> Trace:

@@ -162,6 +162,26 @@ class Kept:
         for spot in self.spots:
             spot.set(content)
 
+    def put(self, seen: Tensor) -> None:
+        """`seen` in its places, for a call."""
+        for spot in self.spots:
+            spot.set(seen)
+        self.seen = seen
+
+    def values(self, seen: Tensor) -> list[Any]:
+        """What a call has left in its places, each object once; `seen` was there."""
+        found = {id(now): now for now in (spot.now() for spot in self.spots)}
+        return list(found.values()) or [seen]
+
+    def note_graph(self, value: Tensor) -> None:
+        """`value` stays there after a call."""
+        self.graph = self.graph or (value.requires_grad and not self.tensor.requires_grad)
+
+    def end_call(self) -> None:
+        """Its own tensor in its places again."""
+        self.elsewhere, self.seen = self.changed(), None
+        self.put_back()
+
     def replaced(self) -> list[bool]:
         """Of each place, whether a call has put something else there."""
         return [self.seen is not None and spot.now() is not self.seen for spot in self.spots]
@@ -187,8 +207,15 @@ class Outside:
     constants: set[int] = field(default_factory=set)
     # The memory of what the last trace refused as a constant.
     beyond: set[int] = field(default_factory=set)
-    # Which of those a later trace has read: the place's name, and the line.
+    # Which of those left a later trace has read: the place's name, and the line.
     stale: tuple[str, str] | None = None
+    # What an evaluation changes and computes nothing from: put back after each trace.
+    unread: list[Kept] = field(default_factory=list)
+    # Slots that see one memory after a call, slots that do within one, and those that a call has
+    # changed in place: of all traces so far.
+    together: list[frozenset[str]] = field(default_factory=list)
+    flows: list[frozenset[str]] = field(default_factory=list)
+    mutated: set[str] = field(default_factory=set)
 
     @classmethod
     def of(cls, module: nn.Module, run: Callable[..., Any]) -> Outside:

@@ -14,7 +14,7 @@ import re
 import sys
 import types
 from collections import OrderedDict, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -105,7 +105,7 @@ def names_in(code: types.CodeType) -> set[str]:
     return found
 
 
-def _joined(path: str, key: Any) -> str:
+def joined(path: str, key: Any) -> str:
     """The path of what stands under `key`; "" without one."""
     if not path or not isinstance(key, (str, int)):
         return ""
@@ -130,10 +130,10 @@ class _At:
         """An item of a container; a key that has no name of its own counts by its number."""
         named = key if isinstance(key, (str, int)) else number
         part = f"[{key!r}]"[:80]
-        return _At(within(self.name, part), _joined(self.path, named), self.depth)
+        return _At(within(self.name, part), joined(self.path, named), self.depth)
 
     def attribute(self, key: str) -> _At:
-        return _At(within(self.name, f".{key}"), _joined(self.path, key), self.depth)
+        return _At(within(self.name, f".{key}"), joined(self.path, key), self.depth)
 
     def owner(self) -> _At:
         """The object whose method this is."""
@@ -200,6 +200,8 @@ class _Walk:
             self._part(at, value.args)
             for key in value.keywords:
                 self._add(at.item(key), value.keywords, key, "item")
+            self.kept.append(value.keywords)  # a dict of its own, whose content may change
+            self.names.append(at.name)
         elif isinstance(value, Mapping) and _may_load(type(value)):
             return
         elif isinstance(value, Mapping) and hasattr(value, "__setitem__"):
@@ -255,7 +257,7 @@ class _Walk:
             if "_hooks" in key and isinstance(held, dict):
                 for number, hook in enumerate(held.values()):
                     name = f"a hook of {type(module).__name__}"
-                    self._part(_At(name, _joined(at.path, f"{key[1:]}.{number}"), at.depth), hook)
+                    self._part(_At(name, joined(at.path, f"{key[1:]}.{number}"), at.depth), hook)
 
     def _class(self, kind: type, depth: int) -> None:
         for base in kind.__mro__:
@@ -305,7 +307,7 @@ class _Walk:
             said = _At(f"a default of {at}", own.path, depth)
             self._add(said, function, "__defaults__", "slot")
         for key in function.__kwdefaults__ or ():
-            said = _At(f"default {key} of {at}", _joined(own.path, key), depth)
+            said = _At(f"default {key} of {at}", joined(own.path, key), depth)
             self._add(said, function.__kwdefaults__, key, "item")
         self._globals(function, here)
 
@@ -340,9 +342,11 @@ class Reached:
     names: list[str]
 
 
-def reached_from(roots: Mapping[str, Any]) -> Reached:
-    """Everything that is reached from `roots` (an object by its name), the nearest first."""
+def reached_from(roots: Mapping[str, Any], past: Sequence[Any] = ()) -> Reached:
+    """Everything that is reached from `roots` (an object by its name), the nearest first; what the
+    objects `past` hold is left out."""
     walk = _Walk()
+    walk.seen.update(map(id, past))
     places = list(walk.from_(roots))
     return Reached(places, walk.kept, walk.left, walk.names)
 

@@ -29,7 +29,10 @@ class Rewriting:
 
     def _follows(self, code: types.CodeType) -> bool:
         file = code.co_filename
-        return not is_installed(file) or package_of(file) in self.packages
+        if not is_installed(file):
+            return True
+        # A library's reads any attribute, also for what follows it, and would call itself.
+        return code.co_name != "__getattribute__" and package_of(file) in self.packages
 
     def follow(self, function: types.FunctionType) -> bool:
         """Whether `function` runs followed code from now on."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
 from torch import Tensor, fx
@@ -11,11 +12,13 @@ from tallystick.program.capture.schema import op_name
 from tallystick.program.capture.trace import Trace
 
 
-def _constant(traced: Trace, node: fx.Node) -> Any:
+def constant(traced: Trace, node: fx.Node) -> Any:
+    """What a `get_attr` node is: a constant by its content, any other tensor by its name."""
     value = getattr(traced.graph.owning_module, str(node.target), None)
     if isinstance(value, Tensor) and not value.is_meta:
-        return str(value.dtype), tuple(value.shape), value.detach().cpu().numpy().tobytes()
-    return node.target
+        content = hashlib.sha256(value.detach().cpu().numpy().tobytes()).hexdigest()
+        return str(value.dtype), tuple(value.shape), content
+    return str(node.target)
 
 
 class _Numbered:
@@ -38,7 +41,7 @@ class _Numbered:
 
         for node in live(traced.graph):
             if node.op == "get_attr":
-                meaning = _constant(traced, node)
+                meaning = constant(traced, node)
             elif node.op == "placeholder":
                 meaning = traced.inputs[list(traced.graph.nodes).index(node)]
             else:

@@ -13,14 +13,19 @@ from typing import Any
 
 from torch import Tensor, fx
 
-from tallystick.errors import TallystickError, UsageError
+from tallystick.errors import MovingStateError, TallystickError, UsageError
 from tallystick.program.capture.carried import Carried
 from tallystick.program.capture.earlier import Earlier
 from tallystick.program.capture.explore import Exploration, shown, told
 from tallystick.program.capture.follow_calls import reads_outside
 from tallystick.program.capture.guard import ParametersChangedError
 from tallystick.program.capture.outside import Outside
-from tallystick.program.capture.python_state import PythonState, changed, seen_at
+from tallystick.program.capture.python_state import (
+    PythonState,
+    changed,
+    left_changed,
+    seen_at,
+)
 from tallystick.program.capture.quiet import quiet
 from tallystick.program.capture.same_program import call_of, difference
 from tallystick.program.capture.settled_outside import refuse_stale, settled_outside
@@ -45,11 +50,6 @@ def settled_trace(
         try:
             return _settled(request, collect, known)
         except ParametersChangedError as error:
-            if request.groups is not None:
-                raise UsageError(
-                    f"The model changes the parameter {min(error.names)} while it runs.",
-                    "In a step with several optimizers only those change parameters.",
-                ) from None
             request = replace(request, changed=request.changed | error.names)
 
 
@@ -57,6 +57,7 @@ def _settled(request: Request, collect: Collect, known: Carried | None) -> tuple
     state = PythonState(request.module, request.run)
     earlier = Earlier()
     outside = Outside.of(request.module, request.run)
+    before: dict[str, Any] | None = None
     try:
         before = state.look()
         request, first = settled_outside(request, collect, outside, state.restore, known, earlier)
@@ -78,13 +79,14 @@ def _settled(request: Request, collect: Collect, known: Carried | None) -> tuple
             _refuse_changes(request, collect, state, changed(before, between), None)
             _refuse_difference(first, *pair)
         if first.outputs != second.outputs:
-            raise UsageError(
+            raise MovingStateError(
                 "Two traces of the model have different results.",
                 "Return the same metrics, and use the same parameters, at every step.",
             )
         _refuse_growing(request, collect, outside, first)
         moving = set(changed(between, after))
         first.sets = tuple(changed(before, between))
+        first.changes = bool(first.sets or moving or outside.unread)
         if "torch's generator" in moving:
             _refuse_moving(request, collect, state, between, after, ["torch's generator"])
         reading = (reads_outside(o) for o in state.reached().objects if type(o) is FunctionType)
@@ -96,6 +98,12 @@ def _settled(request: Request, collect: Collect, known: Carried | None) -> tuple
         if left:
             first.notes.append(f"{len(left)} places beyond the limits, such as {shown(left[0])}")
         return request, first
+    except MovingStateError as error:
+        state.restore()
+        if before is not None and left_changed(before, state.look()):
+            # A later trace would begin with what these have left.
+            raise UsageError(error.message, error.next_action) from error
+        raise
     finally:
         state.restore()
         state.release()
@@ -154,7 +162,7 @@ def _refuse_moving(
         return
     drawn = [name for name in moving if name in state.GENERATORS]
     name = (drawn or moving)[0]
-    raise UsageError(
+    raise MovingStateError(
         f"{told(name, one, two)}{_line(request, collect, state, name)}. A program would have the "
         "first trace's value at every step.",
         "Draw the numbers beforehand into the batch, or use dropout, whose masks the contract "
@@ -178,7 +186,7 @@ def _refuse_changes(
     state.restore()
     where = _line(request, collect, state, names[0])
     second = f"fails: {error.message}" if error else "is another program."
-    raise UsageError(
+    raise MovingStateError(
         f"The first forward changes {', '.join(shown(n) for n in names[:4])}{where}, and a second "
         f"forward with that {second}",
         "Set such attributes before capture, or register tensors among them as buffers.",
@@ -188,7 +196,7 @@ def _refuse_changes(
 def _refuse_difference(first: Trace, a: fx.Node, b: fx.Node) -> None:
     path, line = first.origin.get(a.name), first.lines.get(a.name)
     where = f"in module {path}" if path else "outside every submodule"
-    raise UsageError(
+    raise MovingStateError(
         f"Two traces of the model differ: first {call_of(a)}, then {call_of(b)}, {where}"
         f"{f' ({line})' if line else ''}. It takes something from Python that changes: a clock, "
         "a counter, a generator.",

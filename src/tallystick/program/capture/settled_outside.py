@@ -14,6 +14,7 @@ from torch import Tensor, fx
 from tallystick.errors import TallystickError, UsageError
 from tallystick.program.capture.carried import Carried
 from tallystick.program.capture.earlier import Earlier
+from tallystick.program.capture.first_calls import first_trace
 from tallystick.program.capture.outside import Kept, KeptError, Outside, storage_of
 from tallystick.program.capture.source import Blame
 from tallystick.program.capture.trace import Request, Trace, trace
@@ -42,13 +43,14 @@ def settled_outside(
     unused: list[Kept] = []
     unread: list[Kept] = []  # an evaluation changes these, and computes nothing from them
     as_constants: TallystickError | None = None
-    for _ in range(_TRACES):
+    for attempt in range(_TRACES):
         request = replace(request, outside=Carried(outside).with_(carried))
         outside.written.clear()
         graphs = [kept.graph for kept in carried]
         error: TallystickError | None = None
         try:
-            traced = trace(request, collect, earlier=earlier)
+            one = trace if attempt else first_trace
+            traced = one(request, collect, earlier=earlier)
         except UntrainedError as found:
             error = as_constants or found  # which names the line where it is read
         except KeptError as found:
@@ -71,16 +73,17 @@ def settled_outside(
             if graphs != [kept.graph for kept in carried]:
                 _back(outside, carried, restore)
                 continue
-            _refuse_unknown(outside)
+            refuse_unknown(outside)
             spare = [] if known else [k for k in carried if k not in begun]
             unused = [k for k in spare if not _is_used(request, traced, k)]
             if not unused:
                 for kept in unread:
                     kept.put_back()
+                outside.unread = unread
                 request.outside.refuse_changed(functools.partial(_changing_line, request, collect))
                 return request, traced
         elif error is not None and not more:
-            _refuse_unknown(outside)
+            refuse_unknown(outside)
             raise error
         carried = [k for k in (*carried, *more) if k not in unused]
         _back(outside, carried, restore)
@@ -138,7 +141,8 @@ def _refuse_read(
             )
 
 
-def _refuse_unknown(outside: Outside) -> None:
+def refuse_unknown(outside: Outside) -> None:
+    """Raises UsageError where a trace has changed a tensor in place that is kept nowhere."""
     known = {storage_of(k.tensor) for k in outside.kept} | set(outside.own)
     for storage, where in outside.written.items():
         if storage not in known:

@@ -37,9 +37,9 @@ class Step:
     """A step in the builder: next state, other outputs, gradients, and the optimizers' needs.
 
     `updates` are the optimizers' steps in order. `updated` are the parameters after each of
-    several, and `before` those that the forward pass changed as the update gets them: the
-    comparison of the first step reads both. `carried` are slots that each micro-batch hands to the
-    next.
+    several, and `before` those that the forward pass changed as the update gets them, of several
+    as each gets them: the comparison of the first step reads both. `carried` are slots that each
+    micro-batch hands to the next.
     """
 
     next_state: dict[str, Value]
@@ -140,7 +140,8 @@ def _several_updates(
 ) -> Step:
     rules = update_slots(groups, traced.updates, types)
     state = declare(b, model, rules, request.batch)
-    updates = EmittedUpdates(b, groups, traced.updates, {name: state[name] for name in rules})
+    slots = {name: state[name] for name in rules}
+    updates = EmittedUpdates(b, groups, traced.updates, slots, request.changed)
     outputs = lower(b, traced, state, updates)
     next_state = {name: outputs.pop(name, value) for name, value in state.items()}
     gradients = {k: outputs.pop(k) for k in list(outputs) if k.startswith("grad.")}
@@ -156,6 +157,7 @@ def _several_updates(
             for group, names in traced.updates
         ),
         updates.updated,
+        updates.begun,
     )
 
 

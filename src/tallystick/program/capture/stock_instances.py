@@ -154,6 +154,24 @@ def one_group(optimizer: TorchOptimizer, options: Mapping[str, Any], name: str) 
     return _read(optimizer, {**options, "initial_lr": None}, f"lr.{name}")
 
 
+def without_group(optimizer: object, parameters: Mapping[str, Tensor]) -> tuple[str, ...]:
+    """The parameters that a torch optimizer, which has others of them, has in no group."""
+    if not isinstance(optimizer, TorchOptimizer):
+        return ()
+    owned = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    found = tuple(sorted(name for name, p in parameters.items() if id(p) not in owned))
+    return found if len(found) < len(parameters) else ()
+
+
+def refused_without_group(name: str) -> UsageError:
+    """The refusal of a parameter that gets a gradient, and no update. It would count where the
+    norm of all gradients is clipped."""
+    return UsageError(
+        f"The parameter {name} requires a gradient, and no group of the optimizer has it.",
+        "Freeze it (requires_grad_(False)), or add it to the optimizer.",
+    )
+
+
 def described(optimizer: object, parameters: Mapping[str, Tensor]) -> Optimizers:
     """The optimizer as tallystick describes it. `parameters` are the trained ones by name.
 
@@ -185,11 +203,7 @@ def described(optimizer: object, parameters: Mapping[str, Tensor]) -> Optimizers
     owned = {name for _, members in groups for name in members}
     missing = sorted(set(parameters) - owned)
     if missing:
-        raise UsageError(
-            f"The parameter {missing[0]} requires a gradient, and no group of the optimizer has "
-            "it.",
-            "Freeze it (requires_grad_(False)), or add it to the optimizer.",
-        )
+        raise refused_without_group(missing[0])
     if len(groups) == 1:
         return _read(optimizer, groups[0][0], "lr")
     width = len(str(len(optimizer.param_groups) - 1))

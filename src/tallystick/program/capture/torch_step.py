@@ -22,8 +22,9 @@ from tallystick.program.capture.model import loss_and_metrics
 from tallystick.program.capture.python_state import PythonState
 from tallystick.program.capture.quiet import quiet
 from tallystick.program.capture.recurrent import CELLS
+from tallystick.program.capture.spans import first_tensor
 from tallystick.program.capture.stand_ins import StandIns
-from tallystick.program.capture.trace import Body, Request, call_with, first_tensor
+from tallystick.program.capture.trace import Body, Request, call_with
 from tallystick.program.capture.updates import Groups, Updates
 
 Array = np.ndarray

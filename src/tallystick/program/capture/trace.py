@@ -24,7 +24,7 @@ from torch.nn.utils.stateless import _reparametrize_module
 
 from tallystick.errors import TallystickError, UsageError
 from tallystick.program.capture import custom_ops
-from tallystick.program.capture.batch import Batch
+from tallystick.program.capture.batch import Batch, anew
 from tallystick.program.capture.carried import Carried
 from tallystick.program.capture.constants import Constants, has_content
 from tallystick.program.capture.earlier import Earlier
@@ -43,6 +43,7 @@ from tallystick.program.capture.outside import storage_of
 from tallystick.program.capture.questions import value_questions
 from tallystick.program.capture.recorded import Record, Use
 from tallystick.program.capture.recorder import Recorder
+from tallystick.program.capture.spans import module_spans, origins_of
 from tallystick.program.capture.stand_ins import StandIns
 from tallystick.program.capture.transformers_calls import traced_as_called
 from tallystick.program.capture.untrained import refuse_untrained
@@ -73,6 +74,8 @@ class Trace:
     changed: frozenset[str] = frozenset()
     # What Python keeps that the first call has changed, by name, where a second one left it alone.
     sets: tuple[str, ...] = ()
+    # Whether calls change anything that Python keeps.
+    changes: bool = False
     # What was not followed while the trace was compared with others (PROGRAM 5.19).
     notes: list[str] = field(default_factory=list, repr=False, compare=False)
     # The run itself, with its mutation, which a second one is compared with.
@@ -109,66 +112,6 @@ def call_with(body: Body, placed: dict[str, Tensor], batch: dict[str, Tensor]) -
         return body(batch)
 
 
-def first_tensor(output: Any) -> Tensor | None:
-    """The tensor that a module returns, or the first in what it returns."""
-    if isinstance(output, Mapping):
-        output = tuple(output.values())
-    while isinstance(output, (list, tuple)) and output:
-        output = output[0]
-    return output if isinstance(output, Tensor) else None
-
-
-@contextlib.contextmanager
-def _module_spans(
-    module: nn.Module, results: list[tuple[str, Tensor]], count: Callable[[], int]
-) -> Iterator[list[tuple[int, int, str]]]:
-    """Collects (first node, end node, module path) for every forward call, innermost first.
-
-    `results` gets the path and the tensor of every call that returns one.
-    """
-    spans: list[tuple[int, int, str]] = []
-    entered: list[int] = []
-    handles = []
-    for path, child in module.named_modules():
-
-        def enter(_module: nn.Module, _args: Any) -> None:
-            entered.append(count())
-
-        def leave(_module: nn.Module, _args: Any, output: Any, path: str = path) -> None:
-            result = first_tensor(output)
-            if result is not None:
-                results.append((path, result))
-            spans.append((entered.pop(), count(), path or type(_module).__name__))
-
-        handles.append(child.register_forward_pre_hook(enter))
-        handles.append(child.register_forward_hook(leave))
-    try:
-        yield spans
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
-def _origins(graph: torch.fx.Graph, spans: list[tuple[int, int, str]]) -> dict[str, str]:
-    """Module path per node name. A backward node is named after the forward node it reads."""
-    names = [node.name for node in graph.nodes]
-    origin: dict[str, str] = {}
-    for start, end, path in spans:
-        for name in names[start:end]:
-            origin.setdefault(name, path)
-    for node in graph.nodes:
-        if node.name in origin or node.op != "call_function":
-            continue
-        # Saved activations say more about a backward node than the gradient that flows in.
-        for operand in reversed(node.all_input_nodes):
-            if operand.name in origin:
-                path = origin[operand.name]
-                suffix = " (backward)"
-                origin[node.name] = path if path.endswith(suffix) else path + suffix
-                break
-    return origin
-
-
 @contextlib.contextmanager
 def _capture_settings() -> Iterator[None]:
     """Fused inference paths off, factories on the meta device, while a trace runs."""
@@ -202,6 +145,8 @@ class Request:
     # The parameters that the forward pass changes in place: their next state begins with that.
     changed: frozenset[str] = frozenset()
     outside: Carried = field(default_factory=Carried.nothing)
+    # Gets the first trace from the state of Python before the training (`first_calls`).
+    firsts: list[Any] | None = field(default=None, repr=False, compare=False)
 
     def of_batch(self, update: Updates | None, numbers: Any = None) -> BatchLoss:
         """`run` of a module and a batch, with `update` and the step's numbers where it takes them.
@@ -267,7 +212,8 @@ def trace(
     sources: dict[str, Tensor] = {f"param.{k}": v for k, v in request.parameters.items()}
     sources |= {f"buffer.{k}": v for k, v in request.buffers.items()}
     sources |= {f"buffer.{k}": meta_like(v) for k, v in request.outside.tensors().items()}
-    sources |= {f"batch.{k}": v for k, v in request.batch.items()}
+    # Others than those of the trace before: a model that keeps a batch has that one of its call.
+    sources |= {f"batch.{k}": anew(v) for k, v in request.batch.items()}
     sources["rng"] = torch.empty(2, dtype=torch.int64, device=META)
     updates: list[tuple[str, tuple[str, ...]]] = []
     numbers, record = (None, Record()) if request.at is None else request.at.recorded()
@@ -310,7 +256,7 @@ def trace(
             updating = TracedUpdates(request.groups, parameters, placed_parameters, lowering)
             updating.untrained = leaves
         body = Body(request.module, request.of_batch(updating, numbers))
-        noted = _module_spans(request.module, results, recorder.count)
+        noted = module_spans(request.module, results, recorder.count)
         around = request.outside.placed(kept)
         with lowering.installed(), noted as found, around as placing:
             returned, present, buffers = call_with(body, placed, batch)
@@ -362,6 +308,7 @@ def trace(
             with around(recorder):
                 recorder.run(step, examples)
             if earlier is not None:
+                earlier.check(recorder)
                 earlier.add(recorder)
             if before and recorder.repeats and (names, updates) == (before.outputs, before.updates):
                 return before
@@ -372,8 +319,8 @@ def trace(
                 graph,
                 list(sources),
                 names,
-                _origins(graph, spans),
-                _origins(graph, lines),
+                origins_of(graph, spans),
+                origins_of(graph, lines),
                 record.uses,
                 updates,
                 request.changed,
@@ -388,6 +335,8 @@ def trace(
     except Exception as error:
         raise explained(error, request.batch) from error
     finally:
+        for kept in request.outside.outside.unread:
+            kept.put_back()
         for constants in watch:
             request.outside.outside.written |= constants.written
             request.outside.outside.stale = constants.stale
@@ -499,6 +448,6 @@ def _without_mutation(traced: Trace, examples: list[Tensor]) -> Trace:
     return replace(
         traced,
         graph=graph,
-        origin=_origins(graph, interpreter.spans),
-        lines=_origins(graph, interpreter.line_spans),
+        origin=origins_of(graph, interpreter.spans),
+        lines=origins_of(graph, interpreter.line_spans),
     )

@@ -8,7 +8,7 @@ parameters.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -103,6 +103,17 @@ class Groups:
         return self.members[group]
 
 
+def refuse_never_updated(groups: Groups, done: Iterable[tuple[str, tuple[str, ...]]]) -> None:
+    """Raises UsageError where the updates `done` of a step, or of all, leave a group out."""
+    updated = {group for group, _ in done}
+    for group in groups.members:
+        if group not in updated:
+            raise UsageError(
+                f"The step never updates {group}.",
+                f"Call update({group!r}, loss) in it, or freeze these parameters.",
+            )
+
+
 def without_updates(step: StepFunction) -> Callable[[nn.Module, dict[str, Tensor]], Any]:
     """The step with an `update` that does nothing, as evaluation runs it."""
     return lambda module, batch: step(module, batch, lambda group, loss: None)
@@ -162,7 +173,7 @@ class TracedUpdates(Updates):
         self.draws.in_backward = True
         super().__call__(group, loss)
         self.draws.in_backward = False
-        self.placed = Placed(self.parameters, self.placed.parts)
+        self.placed = Placed(self.parameters, self.placed.parts, self.placed.expected)
 
     def stepped(self, gradients: Mapping[str, Tensor]) -> dict[str, Tensor]:
         number = len(self.done)
@@ -172,16 +183,7 @@ class TracedUpdates(Updates):
         return dict(zip(gradients, after, strict=True))
 
     def results(self) -> dict[str, Tensor]:
-        """The gradients of every update, and the parameters after the last one.
-
-        Raises UsageError where a group was never updated.
-        """
-        for group in self.groups.members:
-            if group not in {done for done, _ in self.done}:
-                raise UsageError(
-                    f"The step never updates {group}.",
-                    f"Call update({group!r}, loss) in it, or freeze these parameters.",
-                )
+        """The gradients of every update, and the parameters after the last one."""
         return self.outputs | {f"param.{k}": v for k, v in self.parameters.items()}
 
 
@@ -200,7 +202,8 @@ class EmittedUpdates:
     """Writes the update nodes of a trace into a program, in their order.
 
     `slots` are the optimizers' own, after the updates so far. `updated` has the parameters after
-    each one, which the comparison of the first step reads.
+    each one, and `begun` those of `changed`, which the step function changes in place, as it gets
+    them: the comparison of the first step reads both.
     """
 
     def __init__(
@@ -209,19 +212,23 @@ class EmittedUpdates:
         groups: Groups,
         done: Sequence[tuple[str, tuple[str, ...]]],
         slots: Mapping[str, Value],
+        changed: Collection[str] = (),
     ) -> None:
-        self.b, self.groups, self.done = builder, groups, done
+        self.b, self.groups, self.done, self.changed = builder, groups, done, changed
         self.slots = dict(slots)
         self.scalars = {name: builder.scalar(name) for name in groups.scalars()}
         self.metrics: dict[str, Value] = {}
         self.updated: dict[str, Value] = {}
+        self.begun: dict[str, Value] = {}
 
     def __call__(
         self, number: int, parameters: Sequence[Value], gradients: Sequence[Value]
     ) -> list[Value]:
         """Update `number`: the parameters' new values."""
         group, names = self.done[number]
-        state = self.slots | {f"param.{n}": v for n, v in zip(names, parameters, strict=True)}
+        given = dict(zip(names, parameters, strict=True))
+        state = self.slots | {f"param.{n}": v for n, v in given.items()}
+        self.begun |= {f"begun.{number}.{n}": given[n] for n in names if n in self.changed}
         changed, metrics = emit_update(
             self.b,
             self.groups.optimizers[group],

@@ -10,28 +10,40 @@ second time is a clock, a file, or another thread, and no function of the calls.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from types import FunctionType
+from typing import Any, NoReturn
 
 from tallystick.errors import UsageError
 from tallystick.program.capture.by_step import Exploration, StepPath, StepPrograms
-from tallystick.program.capture.earlier import Earlier
+from tallystick.program.capture.earlier import Earlier, EarlierError
+from tallystick.program.capture.explore import shown
+from tallystick.program.capture.first_calls import refuse_other_calls
+from tallystick.program.capture.follow_calls import reads_outside
+from tallystick.program.capture.followed_files import file_of
 from tallystick.program.capture.guard import ParametersChangedError
+from tallystick.program.capture.kept_after import refuse_shared_between_steps
 from tallystick.program.capture.known import At, Names, Steps
+from tallystick.program.capture.late import Late, Start, late_of
 from tallystick.program.capture.merged import shape_of
+from tallystick.program.capture.outside import OUTSIDE, Outside
 from tallystick.program.capture.outside import Kept as KeptTensor
-from tallystick.program.capture.outside import Outside
+from tallystick.program.capture.outside_calls import OutsideCalls
 from tallystick.program.capture.plain import uncompiled
-from tallystick.program.capture.python_state import Kept, PythonState
+from tallystick.program.capture.python_state import Kept, PythonState, left_changed
 from tallystick.program.capture.quiet import quiet
-from tallystick.program.capture.settled_outside import settled_outside
+from tallystick.program.capture.recorder import Recorder
+from tallystick.program.capture.settled_outside import refuse_unknown, settled_outside
+from tallystick.program.capture.source import code_line, is_installed, is_model
 from tallystick.program.capture.trace import Request, Trace, trace
 
 MOST_STEPS = 1 << 16
 MOST_SECONDS = 600.0
-_ROUNDS = 8
+_ROUNDS = 24
+_MOST_LATE = 16  # places, each of which is found by a walk
 _MEASURED = 32  # steps after which the time of all is known
 
 
@@ -50,17 +62,16 @@ class Walk(Exploration):
         self._carried: list[KeptTensor] = []
         self._changed: frozenset[str] = frozenset()
         self._began = 0.0
+        self.notes: list[str] = []  # what the walk cannot put back, or not read
+        self._watched: OutsideCalls | None = None
         self.traced = 0  # steps traced in this walk
 
     def explore(self) -> None:
-        """Raises UsageError where steps differ at a second walk, and for too many or slow ones."""
-        steps = self.steps.count
-        if steps > MOST_STEPS:
-            raise UsageError(
-                f"{steps} steps are too many to trace one by one.", "Train for fewer steps."
-            )
+        """Raises UsageError where steps differ at a second walk, and for slow ones."""
         self._began = time.monotonic()
+        self._watched = OutsideCalls()
         first = self._settled()
+        self._watched = None
         if self._settled() != first:
             raise UsageError(
                 "The loss computes something else when all its calls are made a second time: it "
@@ -87,21 +98,47 @@ class Walk(Exploration):
         self.traced = 0
         form = self.forms[0]
         state = PythonState(form.module, form.loss)
-        if left := state.reached().left:
+        found = state.reached()
+        if found.left:
             raise UsageError(
-                f"The loss reaches more state of Python than can be looked at, such as {left[0]}.",
+                "The loss reaches more state of Python than can be looked at, such as "
+                f"{found.left[0]}.",
                 "Keep what the loss reads nearer to it.",
             )
+        self._start = Start.of(found)
+        self.notes = _not_followed(found.objects)
         outside = Outside.of(form.module, form.loss)
-        told: list[Any] = []
+        before, told = state.look(), list[Any]()
         try:
             with uncompiled(form.module), quiet():
                 self._walk(state, outside, told)
+                state.restore()
+                self._check_put_back(before, state.look())
         finally:
             state.restore()
             state.release()
             outside.put_back()
         return told
+
+    def _check_put_back(self, before: dict[str, Any], after: dict[str, Any]) -> None:
+        """Raises UsageError where a second walk would begin with what the first has left."""
+        if self._watched is not None and self._watched.found is not None:
+            source, where = self._watched.found
+            raise UsageError(
+                f"The loss reads {source}{where}, and keeps state of Python that decides about its "
+                "steps. These are traced one by one, and what it reads there is no function of its "
+                "calls.",
+                "Read it outside of the loss, and pass it in the batch or as a constant.",
+            )
+        if left := left_changed(before, after):
+            raise UsageError(
+                f"{shown(left[0])} changes while the loss is traced, and cannot be put back.",
+                "Keep it in a number, a list, a dict or an attribute of Python.",
+            )
+
+    def _around(self, recorder: Recorder) -> contextlib.AbstractContextManager[None]:
+        watched = self._watched
+        return contextlib.nullcontext() if watched is None else watched.watching()
 
     def _walk(self, state: PythonState, outside: Outside, told: list[Any]) -> None:
         earlier = Earlier()
@@ -116,12 +153,18 @@ class Walk(Exploration):
                 carried, traced = self._first(asked, outside, state, earlier)
                 asked = carried
             else:
-                traced = trace(asked, self.forms[number].collect, known.get(number), earlier)
+                collect, last = self.forms[number].collect, known.get(number)
+                try:
+                    traced = trace(asked, collect, last, earlier, self._around)
+                except EarlierError as error:
+                    kept.restore()  # the place that the call began with
+                    self._carry(error, asked)
                 self._check_kept(asked, outside)
             known[number] = traced
             self._count()
             path = paths.get(id(traced))
             if path is None:
+                traced.notes[:] = self.notes
                 path = StepPath(number, step, asked, traced, shape_of(traced))
                 paths[id(traced)] = path
                 self._joined(path)
@@ -134,9 +177,14 @@ class Walk(Exploration):
                     )
             self.path_of[step] = path
             told.append((path.shape.digest, repr(path.shape.sources)))
+        assert carried is not None
+        refuse_shared_between_steps(carried.outside)
+        for one in carried.outside.kept:
+            if isinstance(one, Late):
+                one.finish()
 
     def _request(self, number: int, step: int, carried: Request | None) -> Request:
-        at = At(self.steps, step, Names(), None, fixed=True)
+        at = At(self.steps, step, Names(), None, fixed=True) if self.steps.told else None
         made: Request = replace(self.forms[number].request(at), changed=self._changed)
         return made if carried is None else replace(made, outside=carried.outside)
 
@@ -145,15 +193,33 @@ class Walk(Exploration):
     ) -> tuple[Request, Trace]:
         collect = self.forms[self.form_of(0)].collect
         known = outside.take_over(self._carried)
+        for one in known:
+            if isinstance(one, Late):
+                one.graph = False  # the first step reads none
         found = settled_outside(request, collect, outside, state.restore, None, earlier, known)
         self._carried = found[0].outside.kept
         return found
+
+    def _carry(self, error: EarlierError, request: Request) -> NoReturn:
+        """Walk anew with a slot for what an earlier call has left in a place (PROGRAM 5.20 g); or
+        raises `error` where no such place is known."""
+        carried = request.outside
+        places = {one.place_path for one in carried.kept if isinstance(one, Late)}
+        taken = {one.name for one in carried.outside.kept}
+        taken |= {k.removeprefix(OUTSIDE) for k in request.buffers if k.startswith(OUTSIDE)}
+        roots = {"loss": self.forms[0].loss, "module": self.forms[0].module}
+        found = late_of(error.tensor, roots, self._start, places, taken)
+        if not found or len(places) == _MOST_LATE:
+            raise error
+        self._carried = [*carried.kept, *found]
+        raise _AgainError from error
 
     def _check_kept(self, request: Request, outside: Outside) -> None:
         more = outside.changes(request.outside.kept)
         if more:
             self._carried = [*request.outside.kept, *more]
             raise _AgainError
+        refuse_unknown(outside)
         request.outside.refuse_changed()
 
     def _count(self) -> None:
@@ -164,8 +230,25 @@ class Walk(Exploration):
             if needed > MOST_SECONDS:
                 raise UsageError(
                     f"Tracing all {steps} steps one by one would take {needed:.0f} seconds.",
-                    "Take the number of the step as an argument (`at`) instead of counting.",
+                    "Take the number of the step as an argument (`at`) instead of counting."
+                    if self.steps.told
+                    else "Make fewer steps; or use tallystick.fit, whose loss gets the number of "
+                    "the step.",
                 )
+
+
+def _not_followed(objects: Sequence[Any]) -> list[str]:
+    """The person's functions that name what is no state of Python, and those without a source."""
+    found = []
+    for function in objects:
+        if type(function) is not FunctionType or is_installed(function.__code__.co_filename):
+            continue
+        named, code = sorted(reads_outside(function)), function.__code__
+        if named:
+            found.append(f"{code.co_name} ({code_line(code)}), which names {', '.join(named)}")
+        elif is_model(code.co_filename) and file_of(code.co_filename) is None:
+            found.append(f"{code.co_name} ({code_line(code)})")
+    return sorted(set(found))
 
 
 def walked_by_step(
@@ -175,13 +258,22 @@ def walked_by_step(
     form_of: Callable[[int], int],
     most: int,
     instead_of: UsageError,
+    tried: Sequence[Any] = (),
 ) -> StepPrograms:
     """The programs of the training steps, at most `most`, where the loss keeps state of Python.
 
-    Arguments as of `captured_by_step`; each form is a whole step, and nobody but the loop
-    calls the loss. Raises UsageError where the steps cannot be traced one by one: what a later
-    step says, or `instead_of` where the first call says no already.
+    Arguments as of `captured_by_step`; `tried` are the forms of which traces came before. Each form
+    is a whole step, and nobody but the loop calls the loss. Raises UsageError where the steps
+    cannot be traced one by one: what a later step says, or `instead_of` where the first call says
+    no already.
     """
+    if steps.count > MOST_STEPS:
+        raise UsageError(
+            f"{instead_of.message} And {steps.count} steps are too many to trace one by one.",
+            "Train for fewer steps. Or: " + instead_of.next_action,
+        )
+    for form in tried:
+        refuse_other_calls(form.firsts, form.collect)
     walk = Walk(forms, form_of, steps, most)
     try:
         walk.explore()
@@ -193,4 +285,4 @@ def walked_by_step(
         kept = walk.states[id(group.paths[0])]
         compared = step.first_step and replace(step.first_step, python=kept)
         captured.append(replace(step, first_step=compared))
-    return replace(made, programs=tuple(captured), decides=True)
+    return replace(made, programs=tuple(captured), decides=True, one_by_one=True)

@@ -1,0 +1,101 @@
+"""Writing a job whose steps have the programs that were found for them (PROGRAM 5.21, 5.25)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tallystick.commit.stream import SHORT
+from tallystick.disk.anew import refuse_taken
+from tallystick.errors import UsageError
+from tallystick.job.columns import Data, taken
+from tallystick.job.job import JOB_DIRECTORY, Job
+from tallystick.job.one_stream import End
+from tallystick.job.parts import STEP
+from tallystick.job.save import save_job
+from tallystick.job.scalars import BY_STEP
+from tallystick.job.several import save_several
+from tallystick.kernels.environment import exact_environment
+from tallystick.program.validation import StopRule
+
+if TYPE_CHECKING:
+    from tallystick.program.capture.by_step import StepPrograms
+    from tallystick.program.capture.later import Later
+
+_BY_STEP = "as the loss decides by the number of the step, for the {} steps of this job"
+
+
+def about_steps(found: StepPrograms) -> dict[str, str]:
+    """What a job says of programs that are those of its steps alone."""
+    return {BY_STEP: _BY_STEP.format(len(found.of_steps))} if found.decides else {}
+
+
+def save_by_step(
+    directory: str | Path, found: StepPrograms, data: Data | None, **given: Any
+) -> Job:
+    """Write the job of the steps that were found; `given` and errors as of `save_several`."""
+    names = [STEP, *(f"{STEP}-{n + 2}" for n in range(len(found.programs) - 1))]
+    return save_several(
+        directory,
+        dict(zip(names, found.programs, strict=True)),
+        data,
+        schedule=None,
+        count=len(found.of_steps),
+        programs_of_steps=[names[n] for n in found.of_steps],
+        about=about_steps(found),
+        **given,
+    )
+
+
+@exact_environment()
+def save_later(
+    later: Later,
+    directory: str | Path,
+    data: Data,
+    *,
+    steps: int,
+    epoch_end: End,
+    short: Later | None,
+    stop_rule: StopRule | None,
+    overwrite: bool,
+    **given: Any,
+) -> Job:
+    """Write the job of a step whose programs are those of `steps` steps, which are traced now.
+
+    Arguments as of `save_job`. Raises as that, and as `Later.settled`.
+    """
+    if not overwrite:
+        refuse_taken(Path(directory), JOB_DIRECTORY)
+    if steps < 1:
+        raise UsageError(f"A job of {steps} steps trains nothing.", "Give at least one step.")
+    if stop_rule is not None:
+        raise UsageError("Committed validation needs held-out records.", "Pass validation=... too.")
+    epoch = _epoch(later, data, steps, short) if epoch_end == SHORT or short is not None else 0
+    found = later.settled(steps, short if epoch else None, epoch)
+    given |= {"epoch_end": epoch_end, "overwrite": overwrite}
+    if len(found.programs) > 1:
+        return save_by_step(directory, found, data, **given)
+    (step,) = found.programs
+    return save_job(step, directory, data, steps=steps, about=about_steps(found), **given)
+
+
+def _epoch(later: Later, data: Data, steps: int, short: Later | None) -> int:
+    """The steps of an epoch that ends with a short one; 0 where the run has none."""
+    columns, _ = taken(data, "data")
+    size = later.batch_size
+    records = len(next(iter(columns.values())))
+    epoch, last = -(-records // size), records % size
+    if not last:
+        if short is not None:
+            raise UsageError("No batch of an epoch is short.", "Leave the short step out.")
+        return 0
+    if steps < epoch:
+        return 0
+    if short is None or short.batch_size != last:
+        raise UsageError(
+            f"The last batch of an epoch has {last} records, and "
+            + ("no step is given for it." if short is None else "the short step has others."),
+            f"Capture the step once more with an example batch of {last}, and pass it as short; "
+            "or let epoch_end be 'drop' or 'run on'.",
+        )
+    return epoch

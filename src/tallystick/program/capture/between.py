@@ -1,0 +1,242 @@
+"""Whether passes of validation and training steps share Python state (PROGRAM 5.19 f).
+
+Each of the two is traced from the state before the training. In the loop they take turns over one
+state. So they are traced in turns here: both must stay the programs that they were. What moves in
+either is followed in both, by the rules of `explore`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from torch import Tensor, nn
+
+from tallystick.errors import TallystickError, UsageError
+from tallystick.program.capture.earlier import Earlier
+from tallystick.program.capture.explore import Exploration, begun, shown
+from tallystick.program.capture.looks import short
+from tallystick.program.capture.outside import Kept, storage_of
+from tallystick.program.capture.plain import uncompiled
+from tallystick.program.capture.python_state import PythonState, changed, seen_at
+from tallystick.program.capture.quiet import quiet
+from tallystick.program.capture.same_program import difference
+from tallystick.program.capture.source import Blame
+from tallystick.program.capture.trace import Request, Trace, trace
+from tallystick.program.capture.written import refuse_written
+
+STEP, PASS = "the training step", "the pass of validation"
+_ROUNDS = 8
+_NEXT = (
+    "Let the training and the validation each read what it changes itself, or decide by the number "
+    "of the step (`at`)."
+)
+
+
+@dataclass(frozen=True)
+class Calls:
+    """The calls of a loss: each way through it with its trace, which keeps what that found."""
+
+    module: nn.Module
+    collect: Callable[[Any], dict[str, Tensor]]
+    ways: tuple[tuple[Request, Trace], ...]
+    evaluates: bool = False
+
+    @property
+    def changes(self) -> bool:
+        """Whether a call changes anything that Python keeps."""
+        return any(traced.changes for _, traced in self.ways)
+
+    @property
+    def name(self) -> str:
+        return PASS if self.evaluates else STEP
+
+    @property
+    def runs(self) -> list[Any]:
+        return list({id(request.run): request.run for request, _ in self.ways}.values())
+
+    @contextmanager
+    def mode(self) -> Iterator[None]:
+        """The module as the calls have it."""
+        with uncompiled(self.module), ExitStack() as stack:
+            if self.evaluates:
+                stack.enter_context(evaluation_mode(self.module))
+            yield
+
+
+@contextmanager
+def evaluation_mode(module: nn.Module) -> Iterator[None]:
+    before = [(m, m.training) for m in module.modules()]
+    module.eval()
+    try:
+        yield
+    finally:
+        for child, training in before:
+            child.training = training
+
+
+def joined(calls: Sequence[Calls]) -> Calls:
+    """Those of several programs of one loss."""
+    return replace(calls[0], ways=tuple(way for each in calls for way in each.ways))
+
+
+def refuse_shared(training: Calls, evaluation: Calls, in_loop: bool = False) -> None:
+    """Raises UsageError where what one of them changes reaches the program of the other. `in_loop`
+    where a pass would leave its buffers to the next step, and no program does."""
+    if in_loop:
+        refuse_written(training.ways, evaluation.ways)
+    if training.changes or evaluation.changes:
+        _Turns(training, evaluation).check()
+
+
+@dataclass
+class _Looks:
+    """What Python sees before and after the calls of a side."""
+
+    before: Mapping[str, Any]
+    after: Mapping[str, Any]
+
+    @property
+    def names(self) -> list[str]:
+        return changed(self.before, self.after)
+
+
+@dataclass
+class _Turns:
+    training: Calls
+    evaluation: Calls
+    earlier: Earlier = field(default_factory=Earlier)
+    looks: dict[str, _Looks] = field(default_factory=dict)  # the last ones, by side
+    firsts: dict[str, _Looks] = field(default_factory=dict)
+
+    def check(self) -> None:
+        sides = self.training, self.evaluation
+        self.state = PythonState(self.training.module, *self.training.runs, *self.evaluation.runs)
+        try:
+            with quiet():
+                self._turn(self.training, None)
+                self._turn(self.training, self.training)
+                for before, now in ((*sides,), (*sides[::-1],), (*sides,)):
+                    self._turn(now, before)
+                self._refuse_tensors()
+                self._follow()
+        finally:
+            self.state.restore()
+            self.state.release()
+            for side in sides:
+                for request, _ in side.ways:
+                    request.outside.outside.put_back()
+
+    # -- trace after trace -------------------------------------------------------------------------
+    def _turn(self, side: Calls, before: Calls | None) -> None:
+        """The calls of a side after those of another. Raises UsageError where they differ."""
+        with side.mode():
+            seen = self.state.look()
+            for request, first in side.ways:
+                error: TallystickError | None = None
+                try:
+                    again = trace(request, side.collect, first, self.earlier)
+                except TallystickError as found:
+                    error, again = found, first
+                if error is None and difference(first, again) is None:
+                    continue
+                raise self._other(side, before, error) from error
+            self.looks[side.name] = _Looks(seen, self.state.look())
+            self.firsts.setdefault(side.name, self.looks[side.name])
+
+    def _other(
+        self, side: Calls, before: Calls | None, error: TallystickError | None
+    ) -> UsageError:
+        """`side` is another program after `before`."""
+        what = "is another program." if error is None else f"fails: {error.message}"
+        said = "" if before is None else self._changes(before)
+        if not said:
+            return UsageError(f"After {before.name if before else PASS}, {side.name} {what}", _NEXT)
+        return UsageError(f"{said}, and after that {side.name} {what}", _NEXT)
+
+    def _changes(self, side: Calls) -> str:
+        """What the calls of a side change, with the line; "" where nothing."""
+        for looks in (self.looks[side.name], self.firsts[side.name]):
+            names = looks.names
+            if names:
+                name = min(names, key=lambda name: _rank(name, looks))
+                return self._said(name, side, looks) + self._line(side, name)
+        return ""
+
+    def _line(self, side: Calls, name: str) -> str:
+        """Where a side changes a place: ` (file:line)`, or nothing."""
+        self.state.restore()
+        places = [place for place, _ in self.state.reached().places if place.name == name]
+        blame = Blame(lambda: [seen_at(place) for place in places])
+        with side.mode(), blame.watching():
+            for request, _ in side.ways:
+                try:
+                    trace(request, side.collect)
+                except TallystickError:
+                    break
+        return f" ({blame.line})" if blame.line else ""
+
+    def _said(self, name: str, side: Calls, looks: _Looks) -> str:
+        one, two = looks.before.get(name, [None]), looks.after.get(name, [None])
+        at = next((i for i, (a, b) in enumerate(zip(one, two, strict=False)) if a != b), 0)
+        values = [short(look[at]) if at < len(look) else "nothing" for look in (one, two)]
+        moves = f", from {values[0]} to {values[1]}" if values[0] != values[1] else ""
+        return f"{begun(shown(name))} is changed by {side.name}{moves}"
+
+    # -- tensors beside the model ------------------------------------------------------------------
+    def _refuse_tensors(self) -> None:
+        """Raises UsageError for a tensor that passes change and the steps have as a constant."""
+        read = {s for request, _ in self.training.ways for s in request.outside.outside.constants}
+        for request, _ in self.evaluation.ways:
+            for kept in request.outside.outside.unread:
+                if storage_of(kept.tensor) in read:
+                    raise _refused(kept)
+
+    # -- what moves --------------------------------------------------------------------------------
+    def _follow(self) -> None:
+        moving = {name for looks in self.looks.values() for name in looks.names}
+        for _ in range(_ROUNDS):
+            known = len(moving)
+            if not moving:
+                return
+            for side in (self.evaluation, self.training):
+                for request, first in side.ways:
+                    moving |= self._moves(side, request, first, moving)
+            if len(moving) == known:
+                return
+        raise UsageError("More and more Python state moves in turns of the two losses.", _NEXT)
+
+    def _moves(self, side: Calls, request: Request, first: Trace, moving: set[str]) -> set[str]:
+        """What moves beside `moving` in a call. Raises UsageError where it reaches the program."""
+        with side.mode():
+            now = self.state.look()
+            found = Exploration(
+                request, side.collect, self.state, first, self.earlier, now, now, said=self._tells
+            )
+            try:
+                found.follow(moving)
+            except UsageError as error:
+                raise UsageError(f"{error.message} That is {side.name}.", _NEXT) from error
+            finally:
+                found.kept.restore()
+        return found.moving
+
+    def _tells(self, name: str) -> str:
+        for side in (self.evaluation, self.training):
+            if name in self.looks[side.name].names:
+                return self._said(name, side, self.looks[side.name])
+        return f"{begun(shown(name))} changes between calls"
+
+
+def _refused(kept: Kept) -> UsageError:
+    return kept.refusal("changes in a pass of validation, and the training step reads it", _NEXT)
+
+
+def _rank(name: str, looks: _Looks) -> int:
+    """How little a name says: what holds an attribute that changes may look another one, too."""
+    seen = [look for look in looks.after.get(name) or () if isinstance(look, tuple) and look]
+    if any(look[0] in ("tensor", "bool", "int", "float", "str") for look in seen):
+        return 0 if name in looks.before else 2
+    return 1 if any(look[0] in ("list", "deque", "map") for look in seen) else 3

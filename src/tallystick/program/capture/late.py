@@ -1,0 +1,207 @@
+"""Places that hold no tensor before the training, and one after a call (PROGRAM 5.20 g).
+
+A hidden state is None at first. Where each step is traced by itself (PROGRAM 5.25), it is known
+which steps find a tensor there: only those read the slot. The others leave the place as it is, so
+the zeros with which the slot begins reach no result.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tallystick.program.capture.outside import GONE, Kept, Spot
+from tallystick.program.capture.places import Place, Reached, joined, reached_from, within
+
+_DEPTH = 4
+Path = tuple[Any, ...]
+
+
+def _parts(value: Any, path: Path = ()) -> Iterator[tuple[Path, Tensor]]:
+    """The tensors of a value: itself, or those in its tuples, lists and dicts."""
+    if isinstance(value, Tensor):
+        yield path, value
+    elif len(path) < _DEPTH and (isinstance(value, tuple) or type(value) is list):
+        for i, part in enumerate(value):
+            yield from _parts(part, (*path, i))
+    elif len(path) < _DEPTH and type(value) is dict:
+        for key, part in value.items():
+            if isinstance(key, str):
+                yield from _parts(part, (*path, key))
+
+
+def _with(held: Any, path: Path, tensor: Tensor) -> Any:
+    """`held` with `tensor` in it: a list or dict is changed in place, as others may hold it too."""
+    if not path:
+        return tensor
+    part = _with(held[path[0]], path[1:], tensor)
+    if isinstance(held, tuple):
+        items = list(held)
+        items[path[0]] = part
+        return type(held)(*items) if hasattr(held, "_fields") else type(held)(items)
+    held[path[0]] = part
+    return held
+
+
+def _copied(held: Any) -> Any:
+    """Containers of their own around the same tensors."""
+    if isinstance(held, tuple):
+        parts = [_copied(part) for part in held]
+        return type(held)(*parts) if hasattr(held, "_fields") else type(held)(parts)
+    if type(held) is list:
+        return [_copied(part) for part in held]
+    return {k: _copied(v) for k, v in held.items()} if type(held) is dict else held
+
+
+@dataclass(eq=False)
+class Late(Kept):
+    """A tensor that a call puts in a place that held none. `tensor` has zeros.
+
+    `paths` are those of all tensors in the place. `end` is what the place holds after the last
+    step, if tensors.
+    """
+
+    paths: frozenset[Path] = frozenset()
+    end: Any = None
+
+    @property
+    def place_path(self) -> str:
+        return self.spots[0].place.path
+
+    @property
+    def by_object(self) -> bool:
+        return False
+
+    def _held(self) -> dict[Path, Tensor]:
+        """The tensors in the place now. Raises UsageError for others than after the first call."""
+        try:
+            found = dict(_parts(self.spots[0].place.get()))
+        except (LookupError, AttributeError, ValueError):
+            return {}
+        if found and found.keys() != self.paths:
+            raise self.refusal(
+                "stands in another form after a later call",
+                "Keep as many tensors there, in tuples or lists of the same lengths.",
+            )
+        return found
+
+    def look(self) -> None:
+        """What is there before the first step stays known: it is put back."""
+
+    def put(self, seen: Tensor) -> None:
+        """In the place of the tensor that the call before has left, if it has left one."""
+        self.seen = seen
+        if self._held():
+            self._set(seen)
+
+    def _set(self, tensor: Tensor) -> None:
+        spot = self.spots[0]
+        held = spot.place.get()
+        changed = _with(held, spot.path, tensor)
+        if changed is not held:
+            spot.place.set(changed)
+
+    def values(self, seen: Tensor) -> list[Any]:
+        """What the call has left. Where that is no tensor, the next call reads none: the slot keeps
+        what it had."""
+        found = self._held()
+        return [found[self.spots[0].path]] if found else [seen]
+
+    def replaced(self) -> list[bool]:
+        return [self.seen is not None and self.values(self.seen)[0] is not self.seen]
+
+    def note_graph(self, value: Tensor) -> None:
+        """Of each call by itself, since each step has a trace of its own."""
+        self.graph = value.requires_grad
+
+    def end_call(self) -> None:
+        """What a call has left stays: it tells the next one that there is a tensor."""
+        self.seen = None
+
+    def finish(self) -> None:
+        """After the last step."""
+        held = self._held()
+        self.end = _copied(self.spots[0].place.get()) if held else None
+
+    def load(self, content: Tensor) -> None:
+        """Where the training ends with tensors in the place."""
+        if self.end is None:
+            return
+        with contextlib.suppress(LookupError, AttributeError, ValueError):
+            if not self._held():
+                self.spots[0].place.set(_copied(self.end))
+            self._set(content)
+
+
+@dataclass(frozen=True)
+class Start:
+    """What is reached before the first step, and is put back after the last."""
+
+    found: Reached
+    objects: set[int] = field(default_factory=set)
+    places: dict[tuple[int, str, str], Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, found: Reached) -> Start:
+        made = cls(found, {id(value) for value in found.objects})
+        made.places.update({_key(place): value for place, value in found.places})
+        made.objects.update(id(place.holder) for place, _ in found.places)
+        return made
+
+    def has(self, place: Place) -> bool:
+        """Whether a place is there in every run of the steps, and `PythonState` empties it."""
+        if _key(place) in self.places:
+            return True
+        variable = place.kind in ("cell", "slot") or (
+            isinstance(place.holder, dict) and "__name__" in place.holder
+        )
+        return id(place.holder) in self.objects and not variable
+
+
+def _key(place: Place) -> tuple[int, str, str]:
+    return id(place.holder), str(place.key), place.kind
+
+
+def late_of(
+    tensor: Tensor, roots: Mapping[str, Any], start: Start, known: set[str], taken: set[str]
+) -> list[Late]:
+    """All tensors of the first place that holds `tensor` and held none before the first step; none
+    where no such place is. Those at the paths of `known` are passed by; names of slots in `taken`
+    are not given again."""
+    for place, value in reached_from(roots).places:
+        parts = dict(_parts(value))
+        if not any(t is tensor for t in parts.values()) or id(value) in start.objects:
+            continue
+        first = start.places.get(_key(place), GONE)
+        if place.path not in known and start.has(place) and not dict(_parts(first)):
+            paths = frozenset(parts)
+            return [_late(place, path, t, first, paths, taken) for path, t in parts.items()]
+    return []
+
+
+def _late(
+    place: Place, path: Path, tensor: Tensor, first: Any, paths: frozenset[Path], taken: set[str]
+) -> Late:
+    name, said = place.path, place.name
+    for key in path:
+        name, said = joined(name, key), within(said, f"[{key!r}]")
+    once, number = name, 2
+    while name and name in taken:
+        name, number = f"{once}.{number}", number + 1
+    taken.add(name)
+    zeros = torch.zeros(tensor.shape, dtype=tensor.dtype, device="cpu")
+    return Late(name, said, zeros, [_LateSpot(place, path, first)], None, paths=paths)
+
+
+@dataclass(eq=False)
+class _LateSpot(Spot):
+    """Its `first` is what the place held before the first step; `GONE` where it was not there."""
+
+    def put_back(self) -> None:
+        if self.first is not GONE:
+            super().put_back()

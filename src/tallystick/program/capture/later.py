@@ -1,0 +1,133 @@
+"""A capture whose loss keeps Python state that decides: its programs are those of so many steps.
+
+No one program is all steps of such a loss. But a job of N steps calls it once for each micro-batch
+of each of them, in order. So the steps are traced one by one when a job says how many there are
+(PROGRAM 5.25), from the state that Python has then.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from tallystick.commit.timetable import MOST_PROGRAMS
+from tallystick.errors import MovingStateError, UsageError
+from tallystick.program.capture.accumulated import in_batches
+from tallystick.program.capture.api import CapturedStep, Preparation, capture, prepare
+from tallystick.program.capture.batch import meta_batch
+from tallystick.program.capture.by_step import StepPrograms
+from tallystick.program.capture.known import Steps
+from tallystick.program.capture.model import Model
+from tallystick.program.capture.walked import walked_by_step
+from tallystick.program.ema import EMA
+from tallystick.program.update import Clip
+
+
+def capture_or_later(
+    module: nn.Module,
+    loss: Any,
+    batch: Mapping[str, Any],
+    optimizer: Any,
+    *,
+    clip: Clip,
+    ema: EMA | None,
+    outputs_grads: bool,
+    contract: str,
+    mode: str,
+    micro_batches: int | None,
+    loss_over: str,
+    trains: str | None,
+) -> CapturedStep | Later:
+    """The captured step; or, where Python state moves from call to call, what settles its programs
+    for so many steps. Arguments and errors as of `capture`."""
+    given: dict[str, Any] = {
+        "ema": ema,
+        "outputs_grads": outputs_grads,
+        "contract": contract,
+        "mode": mode,
+        "trains": trains,
+    }
+    try:
+        return capture(
+            module,
+            loss,
+            batch,
+            optimizer,
+            clip_norm=clip.norm,
+            clip_value=clip.value,
+            grad_norm=clip.report,
+            micro_batches=micro_batches,
+            loss_over=loss_over,
+            **given,
+        )
+    except MovingStateError as error:
+        refusal = error
+    whole = loss
+    if micro_batches is not None:
+        # The calls differ, so they are no repetitions of one text.
+        size = len(next(iter(meta_batch(batch).values())))
+        whole = in_batches(loss, size // micro_batches, loss_over)
+    prepared = prepare(module, whole, batch, optimizer, clip=clip, **given)
+    return Later(prepared, loss, refusal, _look(prepared.model))
+
+
+@dataclass(frozen=True)
+class Later:
+    """A step that is settled when a job says how many there are. `refusal` says why not before.
+
+    `prepared` is a whole step, whose `loss` is the author's. `before` is a look at the module.
+    """
+
+    prepared: Preparation
+    loss: Any
+    refusal: MovingStateError
+    before: Any
+
+    @property
+    def batch_size(self) -> int:
+        """The records of a whole step."""
+        return next((t.shape[0] for t in self.prepared.batch.values()), 1)
+
+    def settled(self, steps: int, short: Later | None = None, epoch: int = 0) -> StepPrograms:
+        """The programs of `steps` training steps from the state that Python has now; every
+        `epoch`-th is that of `short`, if given.
+
+        Raises UsageError where the module has changed since the capture, and where the steps cannot
+        be traced one by one.
+        """
+        if _look(self.prepared.model) != self.before:
+            raise UsageError(
+                "The module has changed since its capture, and the steps of its loss, which keeps "
+                "state of Python, are traced when the job is saved.",
+                "Save the job before the module is trained, and before it changes its mode.",
+            )
+        forms = [self.prepared]
+        if short is not None:
+            if short.loss is not self.loss or short.prepared.module is not self.prepared.module:
+                raise UsageError(
+                    "The short step was captured with another loss or another module.",
+                    "Capture both with one function: what it keeps moves in all of them.",
+                )
+            forms.append(short.prepared)
+        ends = epoch if short is not None else 0
+        return walked_by_step(
+            forms,
+            Steps(max(steps, 0), {}, told=False),
+            form_of=lambda step: 1 if ends and (step + 1) % ends == 0 else 0,
+            most=MOST_PROGRAMS,
+            instead_of=self.refusal,
+        )
+
+
+def _look(model: Model) -> Any:
+    """What a capture takes of the module: its tensors and their values, and its modes."""
+    module = model.module
+    own = dict(module.named_parameters()) | dict(module.named_buffers())
+    same = all(own.get(n) is t for n, t in (model.parameters | model.buffers).items())
+    weights = model.weights() or {}
+    values = {n: hashlib.sha256(a.tobytes()).digest() for n, a in weights.items()}
+    return same, sorted(own), values, [child.training for child in module.modules()]

@@ -1,0 +1,184 @@
+"""Numbers, modes and objects of Python that the losses reach, before and after foreign code.
+
+The look is that of PROGRAM 5.19. A change is no fault by itself: with what is there now the losses
+are traced again, and only another program is refused. What passes for every value is remembered by
+its place, so that a counter costs no trace in each step (PROGRAM 5.22 f).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from torch import Tensor, nn
+
+from tallystick.errors import TallystickError
+from tallystick.program.capture.between import Calls
+from tallystick.program.capture.earlier import Earlier
+from tallystick.program.capture.explore import Exploration, shown
+from tallystick.program.capture.looks import shape_of as look_of_shape
+from tallystick.program.capture.looks import short
+from tallystick.program.capture.places import Place, Reached, reached_from
+from tallystick.program.capture.python_state import PythonState
+from tallystick.program.capture.quiet import quiet
+from tallystick.program.capture.same_program import difference
+from tallystick.program.capture.trace import trace
+
+_CLOSURE = " in the closure of "
+
+
+class PythonName(str):
+    """The name of a place that Python code reaches."""
+
+    __slots__ = ()
+
+
+class PythonWatch:
+    """Looks at what `runs` and the module reach.
+
+    `calls` are the calls of the losses once they are captured; None where no trace of one step can
+    be compared with that of another (PROGRAM 5.25). `past` are objects that are left out, and
+    `skips(place)` says which places are. With `trains` the loop sets the modes of the module itself
+    before each step.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        runs: Sequence[Any],
+        calls: Callable[[], Sequence[Calls] | None],
+        past: Callable[[], Sequence[Any]] = tuple,
+        skips: Callable[[Place], bool] = lambda place: False,
+        trains: bool = False,
+    ) -> None:
+        self._module, self._runs, self._calls = module, runs, calls
+        self._past, self._skips, self._trains = past, skips, trains
+        self._harmless: set[str] = set()
+
+    def look(self) -> dict[str, Any]:
+        """By the name of a place: what Python sees there now."""
+        roots = {"module": self._module}
+        roots |= {f"step{i or ''}": run for i, run in enumerate(self._runs)}
+        found = reached_from(roots, self._past())
+        own = {id(child) for child in self._module.modules()} if self._trains else set()
+        seen: dict[str, Any] = {}
+        for place, value in found.places:
+            if place.key == "training" and id(place.holder) in own:
+                continue
+            if not self._skips(place):
+                look = "tensor" if isinstance(value, Tensor) else look_of_shape(value)
+                seen.setdefault(PythonName(place.name), []).append(look)
+        for name, look in _structure(found):
+            seen.setdefault(PythonName(name), []).append(look)
+        return seen
+
+    # -- whether a change matters ------------------------------------------------------------------
+    def decides(self, names: Sequence[str]) -> str | None:
+        """Why the change of these places makes a loss another one; None where it does not."""
+        new = [name for name in names if not self._is_known(name)]
+        if not new:
+            return None
+        calls = self._calls()
+        if calls is None:
+            return "The steps were traced one by one, by what Python keeps between them."
+        with self._state() as state:
+            for each in calls:
+                reason = self._other(each)
+                if reason is not None:
+                    return reason
+            self._remember(new, calls, state)
+        return None
+
+    @contextmanager
+    def _state(self) -> Iterator[PythonState]:
+        """What Python keeps, put back after the block; the module as a step has it."""
+        modes = [(child, child.training) for child in self._module.modules()]
+        state = PythonState(self._module, *self._runs)
+        try:
+            if self._trains:
+                self._module.train()
+            with quiet():
+                yield state
+        finally:
+            state.restore()
+            state.release()
+            for child, mode in modes:
+                child.training = mode
+
+    def _other(self, calls: Calls) -> str | None:
+        """Why calls are others than those of the job."""
+        earlier = Earlier()
+        with calls.mode():
+            for request, first in calls.ways:
+                outside = request.outside.outside
+                try:
+                    again = trace(request, calls.collect, first, earlier)
+                except TallystickError as error:
+                    return f"With that {calls.name} fails: {error.message}"
+                finally:
+                    outside.put_back()
+                pair = difference(first, again)
+                if pair is not None:
+                    line = first.lines.get(pair[0].name)
+                    return f"With that {calls.name} is another one{f' ({line})' if line else ''}."
+        return None
+
+    def _remember(self, names: Sequence[str], calls: Sequence[Calls], state: PythonState) -> None:
+        """Those of `names` that reach no program, whatever is there, are not traced again."""
+        found = state.reached()
+        followed = {p.name for p, _ in found.places if not _is_torchs(p)}
+        moving = {str(name) for name in names} & followed
+        if not moving:
+            return
+        try:
+            for each in calls:
+                for request, first in each.ways:
+                    with each.mode():
+                        now = state.look()
+                        Exploration(
+                            request, each.collect, state, first, Earlier(), now, now
+                        ).follow(moving)
+        except TallystickError:
+            return  # it matters for another value
+        finally:
+            for each in calls:
+                for request, _ in each.ways:
+                    request.outside.outside.put_back()
+        self._harmless |= moving
+
+    def _is_known(self, name: str) -> bool:
+        """Whether the place, or what it is a part of, is harmless."""
+        variable, _, function = name.partition(_CLOSURE)
+        for known in self._harmless:
+            whole, _, inside = known.partition(_CLOSURE)
+            if inside == function and (variable == whole or variable.startswith(
+                (whole + ".", whole + "[")
+            )):  # fmt: skip
+                return True
+        return False
+
+
+def _is_torchs(place: Place) -> bool:
+    """Whether torch's own code reads the place, which is not followed."""
+    kind = type(place.holder)
+    return place.key == "training" or kind.__module__.partition(".")[0] == "torch"
+
+
+def _structure(found: Reached) -> Iterator[tuple[str, Any]]:
+    """The layers and the hooks of the modules that are reached."""
+    for name, value in zip(found.names, found.objects, strict=True):
+        if isinstance(value, nn.Module):
+            held: Mapping[str, Any] = vars(value)
+            for key, child in held["_modules"].items():
+                yield f"{name}.{key}", ("layer", type(child).__qualname__, id(child))
+            hooks = {k: v for k, v in held.items() if "_hooks" in k and isinstance(v, dict)}
+            yield f"the hooks of {name}", [list(map(id, v.values())) for v in hooks.values()]
+
+
+def said(name: PythonName, before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
+    """A change for people, with both values where they are short."""
+    one, other = (looks.get(name) or ["nothing"] for looks in (before, after))
+    at = next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), 0)
+    values = [short(look[at]) if at < len(look) else "nothing" for look in (one, other)]
+    return f"{shown(name)} ({values[0]} → {values[1]})" if values[0] != values[1] else shown(name)
