@@ -1,4 +1,4 @@
-"""Writes vectors/operators.json, the table of operators (see its README beside it).
+"""Writes vectors/operators.json, the table of operators (see operators.md beside it).
 
 `python tests/vectors/make_operator_table.py` rewrites the file, byte for byte the same.
 """
