@@ -1,8 +1,12 @@
-"""Writes native/include/tallystick/pointwise.hpp: the loops' bodies, from the operators' forms.
+"""Writes the loops' bodies, from the operators' forms.
 
-`python native/tools/render_pointwise.py` rewrites the file; `--check` says whether it is stale. A
-body is an expression of the vector layer (simd_f32.hpp). An intermediate that is used twice, or is
-long, has a name. The same text serves every instruction set and the GPU.
+`python native/tools/render_pointwise.py` rewrites the files; `--check` says which are stale.
+
+- native/include/tallystick/pointwise.hpp, on binary32: an expression of the vector layer
+  (simd_f32.hpp). An intermediate that is used twice, or is long, has a name. The same text serves
+  every instruction set and the GPU.
+- native/include/tallystick/pointwise_loops.hpp: the list of these loops.
+- native/cuda/integer.cu: the whole loops, an expression of C++ each.
 """
 
 from __future__ import annotations
@@ -13,11 +17,12 @@ from collections import Counter
 from pathlib import Path
 
 from tallystick.numerics.registry import all_ops
-from tallystick.numerics.values.graph import Value, values_below
+from tallystick.numerics.values.graph import Value, interpreted, values_below
 from tallystick.numerics.values.primitives import FUNCTIONS
 from tallystick.numerics.values.variants import Loop, loops
 
-FILE = Path(__file__).resolve().parents[1] / "include" / "tallystick" / "pointwise.hpp"
+_NATIVE = Path(__file__).resolve().parents[1]
+FILE = _NATIVE / "include" / "tallystick" / "pointwise.hpp"
 _CALLS = {name: f"v_{name}" for name in
           ("add", "sub", "mul", "div", "sqrt", "fma", "neg", "abs", "max", "min",
            "eq", "ne", "lt", "le", "gt", "ge")}  # fmt: skip
@@ -45,6 +50,26 @@ _TAIL = """\
 }  // namespace tallystick
 """
 _LIST_FILE = FILE.with_name("pointwise_loops.hpp")
+
+# Of whole loops.
+_WHOLE_FILE = _NATIVE / "cuda" / "integer.cu"
+_WHOLE_HEAD = """\
+// Operators on integers and bools, and conversions, from their forms.
+// Made by native/tools/render_pointwise.py; do not edit.
+#include "point.hpp"
+#include "whole.hpp"
+
+namespace tallystick {
+namespace TS_ISA {
+
+"""
+_STORED = {"f32": "float", "i64": "int64_t", "i32": "int32_t", "u8": "uint8_t", "bool": "uint8_t"}
+_SIGNS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
+          "and": "&", "or": "|", "xor": "^"}  # fmt: skip
+_WHOLE_CALLS = {name: f"w_{name}" for name in
+                ("add", "sub", "mul", "floor_divide", "left_shift", "right_shift")}  # fmt: skip
+_WIDE = 92
+_WHOLE_CALLS |= {"max": "ts_max", "min": "ts_min"}
 
 
 def _constant(number: float) -> str:
@@ -99,20 +124,21 @@ def _work(loop: Loop) -> int:
     return _FUNCTION_WORK if functions else 1
 
 
-def _sorted() -> list[Loop]:
-    return sorted(loops(all_ops().values()).values(), key=lambda loop: loop.name)
+def _sorted(whole: bool) -> list[Loop]:
+    found = loops(all_ops().values()).values()
+    return sorted((x for x in found if x.variant.is_whole == whole), key=lambda loop: loop.name)
 
 
 def text() -> str:
     """The header of the bodies."""
-    return _HEAD + "\n".join(map(_struct, _sorted())) + "\n" + _TAIL
+    return _HEAD + "\n".join(map(_struct, _sorted(False))) + "\n" + _TAIL
 
 
 def list_text() -> str:
     """The header that lists the loops."""
     rows = [
         f"  X({loop.name}, {len(loop.variant.operands)}, {loop.variant.kind}, {_work(loop)})"
-        for loop in _sorted()
+        for loop in _sorted(False)
     ]
     width = max(map(len, rows)) + 1
     return (
@@ -125,8 +151,58 @@ def list_text() -> str:
     )
 
 
+# --- whole loops ----------------------------------------------------------------------------------
+def _whole_meaning(value: Value, parts: tuple[str, ...]) -> str:
+    """An expression of C++, in parentheses where it needs them. Integers of 64 bits, and bools, are
+    all that is computed with; other dtypes are compared and converted."""
+    kind, dtypes = value.kind, {value.dtype, *(part.dtype for part in value.of)}
+    if kind in ("operand", "attribute"):
+        return value.name
+    if kind == "constant":
+        return f"{value.number!r}f" if value.dtype == "f32" else f"{value.number!r}"
+    if kind in _SIGNS:
+        return f"({parts[0]} {_SIGNS[kind]} {parts[1]})"
+    if kind == "not":
+        return f"{'!' if value.dtype == 'bool' else '~'}{parts[0]}"
+    if kind == "convert":
+        number = f"{parts[0]} != 0" if "bool" in dtypes else parts[0]
+        to = "" if value.dtype == "bool" else f"static_cast<{_STORED[value.dtype]}>"
+        return f"{to}({number})"
+    assert dtypes == {"i64"}
+    return f"{_WHOLE_CALLS[kind]}({', '.join(parts)})"
+
+
+def _whole_text(value: Value) -> str:
+    made = interpreted([value], _whole_meaning)[0]
+    return made[1:-1] if made.startswith("(") else made
+
+
+def _whole_kernel(loop: Loop) -> str:
+    variant = loop.variant
+    count, made = len(variant.operands), f"return {_whole_text(variant.value)};"
+    types = [_STORED[x.dtype] for x in (variant.value, *variant.operands)]
+    arguments = "".join(f", {_STORED[x.dtype]} {x.name}" for x in variant.operands)
+    params, call = f"Point<{count}>", f"each<{', '.join(types)}>(p, [](int64_t{arguments}) {{"
+    if variant.refused is not None:
+        params = f"Refusing<{count}>"
+        call = f"each<{', '.join(types)}>(p.point, [&](int64_t i{arguments}) -> {types[0]} {{"
+        bad = f"if ({_whole_text(variant.refused)}) "
+        made = f"{bad}{{\n      refuse(p.refusal, i);\n      return 0;\n    }}\n    {made}"
+    fits = "\n" not in made and len(call + made) < _WIDE
+    inside = f" {made} " if fits else f"\n    {made}\n  "
+    return (
+        f"// {loop.operator}, NUMERICS {loop.clause}\n"
+        f"TS_KERNEL(integer_{loop.name}, {params}, 256) {{\n  {call}{inside}}});\n}}\n"
+    )
+
+
+def whole_text() -> str:
+    """The whole loops' kernels."""
+    return _WHOLE_HEAD + "\n".join(map(_whole_kernel, _sorted(True))) + "\n" + _TAIL
+
+
 def main(arguments: list[str]) -> int:
-    made = {FILE: text(), _LIST_FILE: list_text()}
+    made = {FILE: text(), _LIST_FILE: list_text(), _WHOLE_FILE: whole_text()}
     stale = [path.name for path, wanted in made.items()
              if not path.exists() or path.read_text() != wanted]  # fmt: skip
     if "--check" in arguments:
