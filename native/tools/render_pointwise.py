@@ -14,15 +14,17 @@ from __future__ import annotations
 import struct
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 from tallystick.numerics.registry import all_ops
 from tallystick.numerics.values.graph import Value, interpreted, values_below
 from tallystick.numerics.values.primitives import FUNCTIONS
+from tallystick.numerics.values.steps import condition_name
 from tallystick.numerics.values.variants import Loop, loops
 
-_NATIVE = Path(__file__).resolve().parents[1]
-FILE = _NATIVE / "include" / "tallystick" / "pointwise.hpp"
+NATIVE = Path(__file__).resolve().parents[1]
+FILE = NATIVE / "include" / "tallystick" / "pointwise.hpp"
 _CALLS = {name: f"v_{name}" for name in
           ("add", "sub", "mul", "div", "sqrt", "fma", "neg", "abs", "max", "min",
            "eq", "ne", "lt", "le", "gt", "ge")}  # fmt: skip
@@ -45,14 +47,14 @@ namespace tallystick {
 namespace TS_ISA {
 
 """
-_TAIL = """\
+TAIL = """\
 }  // namespace TS_ISA
 }  // namespace tallystick
 """
 _LIST_FILE = FILE.with_name("pointwise_loops.hpp")
 
 # Of whole loops.
-_WHOLE_FILE = _NATIVE / "cuda" / "integer.cu"
+_WHOLE_FILE = NATIVE / "cuda" / "integer.cu"
 _WHOLE_HEAD = """\
 // Operators on integers and bools, and conversions, from their forms.
 // Made by native/tools/render_pointwise.py; do not edit.
@@ -79,13 +81,11 @@ def _constant(number: float) -> str:
     return f"v_set1({number!r}f)"
 
 
-def body(loop: Loop) -> str:
-    """The statements of a loop's function."""
-    variant = loop.variant
-    below = values_below([variant.value])
-    uses = Counter(id(part) for value in below for part in value.of)
-    names = {id(leaf): _name(leaf) for leaf in (*variant.operands, *variant.parameters)}
-    lines = []
+def statements(roots: Sequence[Value], known: dict[int, str]) -> tuple[list[str], list[str]]:
+    """What names intermediates, and the expressions of the roots. `known`: leaves' names, by id."""
+    names, below = dict(known), values_below(roots, known)
+    uses = Counter(id(part) for value in below if id(value) not in known for part in value.of)
+    lines: list[str] = []
 
     def text(value: Value) -> str:
         if id(value) in names:
@@ -93,14 +93,27 @@ def body(loop: Loop) -> str:
         if value.kind == "constant":
             assert isinstance(value.number, float)
             return _constant(value.number)
-        return f"{_CALLS[value.kind]}({', '.join(map(text, value.of))})"
+        parts = list(map(text, value.of))
+        if value.condition is not None:
+            return f"{condition_name(value.condition)} ? {parts[0]} : {parts[1]}"
+        return f"{_CALLS[value.kind]}({', '.join(parts)})"
 
-    for value in below[:-1]:
-        if value.of and (uses[id(value)] > 1 or len(text(value)) > _LONG):
-            made = text(value)
-            names[id(value)] = f"v{len(lines)}"
+    for value in below:
+        if id(value) in names or not value.of or not uses[id(value)]:
+            continue
+        times = uses[id(value)] + (value in roots)
+        if times > 1 or value.condition is not None or len(text(value)) > _LONG:
+            made, names[id(value)] = text(value), f"v{len(lines)}"
             lines.append(f"const {_TYPES[value.dtype]} {names[id(value)]} = {made};")
-    return "\n".join(f"    {line}" for line in (*lines, f"return {text(variant.value)};"))
+    return lines, [text(root) for root in roots]
+
+
+def body(loop: Loop) -> str:
+    """The statements of a loop's function."""
+    variant = loop.variant
+    names = {id(leaf): _name(leaf) for leaf in (*variant.operands, *variant.parameters)}
+    lines, (made,) = statements([variant.value], names)
+    return "\n".join(f"    {line}" for line in (*lines, f"return {made};"))
 
 
 def _name(leaf: Value) -> str:
@@ -131,7 +144,7 @@ def _sorted(whole: bool) -> list[Loop]:
 
 def text() -> str:
     """The header of the bodies."""
-    return _HEAD + "\n".join(map(_struct, _sorted(False))) + "\n" + _TAIL
+    return _HEAD + "\n".join(map(_struct, _sorted(False))) + "\n" + TAIL
 
 
 def list_text() -> str:
@@ -198,11 +211,14 @@ def _whole_kernel(loop: Loop) -> str:
 
 def whole_text() -> str:
     """The whole loops' kernels."""
-    return _WHOLE_HEAD + "\n".join(map(_whole_kernel, _sorted(True))) + "\n" + _TAIL
+    return _WHOLE_HEAD + "\n".join(map(_whole_kernel, _sorted(True))) + "\n" + TAIL
 
 
 def main(arguments: list[str]) -> int:
+    import render_optimizer  # which imports this module
+
     made = {FILE: text(), _LIST_FILE: list_text(), _WHOLE_FILE: whole_text()}
+    made |= render_optimizer.texts()
     stale = [path.name for path, wanted in made.items()
              if not path.exists() or path.read_text() != wanted]  # fmt: skip
     if "--check" in arguments:
