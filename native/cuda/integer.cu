@@ -1,4 +1,4 @@
-// Operators on integers and bools, and conversions, from their forms.
+// Operators on integers and bools, and conversions, from the operators' forms.
 // Made by native/tools/render_pointwise.py; do not edit.
 #include "point.hpp"
 #include "whole.hpp"

@@ -7,9 +7,6 @@
 namespace tallystick {
 namespace TS_ISA {
 
-TS_INLINE float rn32(double x) { return static_cast<float>(x); }
-
-// tallystick.adam_step, NUMERICS 11.3
 struct adam_step {
   int64_t count, fours;
   const float* in[4];
@@ -18,20 +15,22 @@ struct adam_step {
   const double* beta1_power;
   const double* beta2_power;
   const float* coefficient;
-  F64 beta1, weight_decay, beta2, eps;
+  F64 beta1;
+  F64 weight_decay;
+  F64 beta2;
+  F64 eps;
 };
 TS_INLINE adam_step_factors factors_of(const adam_step& p) {
-  return {-rn32(*p.lr / (1.0 - *p.beta1_power)),
-          rn32(1.0 - p.beta1.value),
-          p.coefficient ? *p.coefficient : 0.0f,
-          rn32(p.weight_decay.value),
-          rn32(p.beta2.value),
-          rn32(1.0 - p.beta2.value),
-          rn32(sqrt1(1.0 - *p.beta2_power)),
-          rn32(p.eps.value)};
+  return {-static_cast<float>(*p.lr / (1.0 - *p.beta1_power)),
+          static_cast<float>(1.0 - p.beta1.value),
+          p.coefficient ? *p.coefficient : 0,
+          static_cast<float>(p.weight_decay.value),
+          static_cast<float>(p.beta2.value),
+          static_cast<float>(1.0 - p.beta2.value),
+          static_cast<float>(sqrt1(1.0 - *p.beta2_power)),
+          static_cast<float>(p.eps.value)};
 }
 
-// tallystick.adamw_step, NUMERICS 11.2
 struct adamw_step {
   int64_t count, fours;
   const float* in[4];
@@ -40,20 +39,22 @@ struct adamw_step {
   const double* beta1_power;
   const double* beta2_power;
   const float* coefficient;
-  F64 beta1, beta2, eps, weight_decay;
+  F64 beta1;
+  F64 beta2;
+  F64 eps;
+  F64 weight_decay;
 };
 TS_INLINE adamw_step_factors factors_of(const adamw_step& p) {
-  return {-rn32(*p.lr / (1.0 - *p.beta1_power)),
-          rn32(1.0 - p.beta1.value),
-          p.coefficient ? *p.coefficient : 0.0f,
-          rn32(p.beta2.value),
-          rn32(1.0 - p.beta2.value),
-          rn32(sqrt1(1.0 - *p.beta2_power)),
-          rn32(p.eps.value),
-          rn32(1.0 - (*p.lr * p.weight_decay.value))};
+  return {-static_cast<float>(*p.lr / (1.0 - *p.beta1_power)),
+          static_cast<float>(1.0 - p.beta1.value),
+          p.coefficient ? *p.coefficient : 0,
+          static_cast<float>(p.beta2.value),
+          static_cast<float>(1.0 - p.beta2.value),
+          static_cast<float>(sqrt1(1.0 - *p.beta2_power)),
+          static_cast<float>(p.eps.value),
+          static_cast<float>(1.0 - (*p.lr * p.weight_decay.value))};
 }
 
-// tallystick.sgd_step, NUMERICS 11.4
 struct sgd_step_momentum_is_0 {
   int64_t count, fours;
   const float* in[2];
@@ -63,29 +64,29 @@ struct sgd_step_momentum_is_0 {
   F64 weight_decay;
 };
 TS_INLINE sgd_step_momentum_is_0_factors factors_of(const sgd_step_momentum_is_0& p) {
-  return {-rn32(*p.lr),
-          p.coefficient ? *p.coefficient : 0.0f,
-          rn32(p.weight_decay.value)};
+  return {-static_cast<float>(*p.lr),
+          p.coefficient ? *p.coefficient : 0,
+          static_cast<float>(p.weight_decay.value)};
 }
 
-// tallystick.sgd_step, NUMERICS 11.4
 struct sgd_step {
   int64_t count, fours;
   const float* in[3];
   float* out[2];
   const double* lr;
   const float* coefficient;
-  F64 momentum, dampening, weight_decay;
+  F64 momentum;
+  F64 dampening;
+  F64 weight_decay;
 };
 TS_INLINE sgd_step_factors factors_of(const sgd_step& p) {
-  return {-rn32(*p.lr),
-          rn32(p.momentum.value),
-          rn32(1.0 - p.dampening.value),
-          p.coefficient ? *p.coefficient : 0.0f,
-          rn32(p.weight_decay.value)};
+  return {-static_cast<float>(*p.lr),
+          static_cast<float>(p.momentum.value),
+          static_cast<float>(1.0 - p.dampening.value),
+          p.coefficient ? *p.coefficient : 0,
+          static_cast<float>(p.weight_decay.value)};
 }
 
-// Kernel, step, and which of its conditions hold.
 #define TS_STEPS(X)                                                                               \
   X(adam_step, adam_step, false, false)                                                           \
   X(adam_step_weight_decay_is_0, adam_step, false, true)                                          \

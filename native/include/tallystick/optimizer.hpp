@@ -1,4 +1,4 @@
-// What an optimizer's step makes of a register of each operand, from the operators' forms.
+// What an optimizer's step makes of a register of elements, from the operators' forms.
 // Made by native/tools/render_pointwise.py; do not edit.
 #pragma once
 #include "tallystick/simd_f32.hpp"
@@ -8,14 +8,14 @@ namespace TS_ISA {
 
 // tallystick.adam_step, NUMERICS 11.3
 struct adam_step_factors {
-  f32v k0;  // -rn32(lr / (1.0 - beta1_power))
-  f32v k1;  // rn32(1.0 - beta1)
+  f32v k0;  // -static_cast<float>(lr / (1.0 - beta1_power))
+  f32v k1;  // static_cast<float>(1.0 - beta1)
   f32v k2;  // coefficient
-  f32v k3;  // rn32(weight_decay)
-  f32v k4;  // rn32(beta2)
-  f32v k5;  // rn32(1.0 - beta2)
-  f32v k6;  // rn32(sqrt1(1.0 - beta2_power))
-  f32v k7;  // rn32(eps)
+  f32v k3;  // static_cast<float>(weight_decay)
+  f32v k4;  // static_cast<float>(beta2)
+  f32v k5;  // static_cast<float>(1.0 - beta2)
+  f32v k6;  // static_cast<float>(sqrt1(1.0 - beta2_power))
+  f32v k7;  // static_cast<float>(eps)
 };
 template <bool has_coefficient, bool weight_decay_is_0>
 struct adam_step_op {
@@ -31,14 +31,14 @@ struct adam_step_op {
 
 // tallystick.adamw_step, NUMERICS 11.2
 struct adamw_step_factors {
-  f32v k0;  // -rn32(lr / (1.0 - beta1_power))
-  f32v k1;  // rn32(1.0 - beta1)
+  f32v k0;  // -static_cast<float>(lr / (1.0 - beta1_power))
+  f32v k1;  // static_cast<float>(1.0 - beta1)
   f32v k2;  // coefficient
-  f32v k3;  // rn32(beta2)
-  f32v k4;  // rn32(1.0 - beta2)
-  f32v k5;  // rn32(sqrt1(1.0 - beta2_power))
-  f32v k6;  // rn32(eps)
-  f32v k7;  // rn32(1.0 - (lr * weight_decay))
+  f32v k3;  // static_cast<float>(beta2)
+  f32v k4;  // static_cast<float>(1.0 - beta2)
+  f32v k5;  // static_cast<float>(sqrt1(1.0 - beta2_power))
+  f32v k6;  // static_cast<float>(eps)
+  f32v k7;  // static_cast<float>(1.0 - (lr * weight_decay))
 };
 template <bool has_coefficient>
 struct adamw_step_op {
@@ -53,9 +53,9 @@ struct adamw_step_op {
 
 // tallystick.sgd_step, NUMERICS 11.4
 struct sgd_step_momentum_is_0_factors {
-  f32v k0;  // -rn32(lr)
+  f32v k0;  // -static_cast<float>(lr)
   f32v k1;  // coefficient
-  f32v k2;  // rn32(weight_decay)
+  f32v k2;  // static_cast<float>(weight_decay)
 };
 template <bool has_coefficient, bool weight_decay_is_0>
 struct sgd_step_momentum_is_0_op {
@@ -69,11 +69,11 @@ struct sgd_step_momentum_is_0_op {
 
 // tallystick.sgd_step, NUMERICS 11.4
 struct sgd_step_factors {
-  f32v k0;  // -rn32(lr)
-  f32v k1;  // rn32(momentum)
-  f32v k2;  // rn32(1.0 - dampening)
+  f32v k0;  // -static_cast<float>(lr)
+  f32v k1;  // static_cast<float>(momentum)
+  f32v k2;  // static_cast<float>(1.0 - dampening)
   f32v k3;  // coefficient
-  f32v k4;  // rn32(weight_decay)
+  f32v k4;  // static_cast<float>(weight_decay)
 };
 template <bool has_coefficient, bool weight_decay_is_0, bool nesterov>
 struct sgd_step_op {

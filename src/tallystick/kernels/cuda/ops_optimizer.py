@@ -8,10 +8,10 @@ from tallystick.kernels.cuda.launch import f64, launch_over, pointer, whole
 from tallystick.kernels.cuda.point import FOUR, aligned
 from tallystick.kernels.cuda.table import Outputs, Tensors, cuda_kernel, operand
 from tallystick.numerics.operators.common import number
-from tallystick.numerics.registry import lookup
+from tallystick.numerics.registry import all_ops, lookup
 from tallystick.numerics.types import Attrs
 from tallystick.numerics.values.forms import Form
-from tallystick.numerics.values.steps import Step, step_of
+from tallystick.numerics.values.variants import Step, steps
 
 
 @cuda_kernel("tallystick.beta_power")
@@ -22,20 +22,22 @@ def _beta_power(attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
 
 
 @cache
-def _steps(op: str) -> list[tuple[Form, Step]]:
-    return [(form, step_of(lookup(op), form)) for form in lookup(op).forms]
+def _steps() -> dict[Form, Step]:
+    return {step.form: step for step in steps(all_ops().values())}
 
 
 def _step(op: str, attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
     pairs = zip(lookup(op).operands, inputs, strict=False)
     given = {name.rstrip("?"): x for name, x in pairs if x is not None}
-    own = lookup(op).form(attrs, [None if x is None else x.dtype for x in inputs])
-    step = next(step for form, step in _steps(op) if form is own)
-    kernel = step.kernel([condition.holds(attrs, given) for condition in step.conditions])
+    form = lookup(op).form(attrs, [None if x is None else x.dtype for x in inputs])
+    assert form is not None  # the declaration has checked the call
+    step = _steps()[form]
+    kernel = step.kernel(condition.holds(attrs, given) for condition in step.conditions)
     elements, p = [given[x.name] for x in step.elements], given["p"]
     params = whole(p.size, aligned(*elements, *outputs)) + pointer(*elements, *outputs)
-    params += pointer(*(given.get(x.name) for x in step.scalars))
-    params += f64(*(number(attrs, x.name) for x in step.attributes))
+    for x in step.numbers:
+        is_operand = x.kind == "operand"
+        params += pointer(given.get(x.name)) if is_operand else f64(number(attrs, x.name))
     launch_over(p, f"optimizer_{kernel}", p.size, params, each=FOUR)
 
 

@@ -157,3 +157,67 @@ def loops(specs: Iterable[OpSpec]) -> dict[str, Loop]:
     if len(set(names)) != len(names):
         raise ValueError(f"two loops of one name: {sorted(names)}")
     return found
+
+
+# -- steps -----------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Step:
+    """A form of an optimizer. Its operands on binary32 are `elements`; every other leaf is one of
+    `numbers`, operands first. What is made of these alone is a factor, computed before the loop.
+    A kernel is one way to decide `conditions`."""
+
+    name: str
+    operator: str
+    clause: str
+    form: Form
+    elements: tuple[Value, ...]
+    numbers: tuple[Value, ...]
+    factors: tuple[Value, ...]
+    conditions: tuple[Condition, ...]
+
+    def kernel(self, holds: Iterable[bool]) -> str:
+        """The name of the kernel for which these conditions hold."""
+        names = map(condition_name, self.conditions)
+        return "_".join([self.name, *(name for name, it in zip(names, holds, strict=True) if it)])
+
+
+def condition_name(condition: Condition) -> str:
+    """`has_coefficient`, `weight_decay_is_0`, `nesterov`."""
+    if condition.test == "has":
+        return f"has_{condition.name}"
+    value = condition.value
+    return condition.name if value is True else f"{condition.name}_is_{value:g}"
+
+
+def steps(specs: Iterable[OpSpec]) -> list[Step]:
+    """The steps of those of these operators that are an optimizer's on tensors."""
+    return [
+        _step(spec, form)
+        for spec in sorted(specs, key=lambda spec: spec.name)
+        for form in spec.forms
+        if spec.op_class == "optimizer" and "f32" in form.dtypes
+    ]
+
+
+def _step(spec: OpSpec, form: Form) -> Step:
+    below = values_below(form.outputs)
+    places = [name.rstrip("?") for name in spec.operands]
+    operands = sorted((x for x in below if x.kind == "operand"), key=lambda x: places.index(x.name))
+    elements = [x for x in operands if x.dtype == "f32" and x.name in form.operands]
+    numbers = [x for x in (*operands, *below) if x.kind == "attribute" or x in operands]
+    factors: dict[Value, None] = {}
+
+    def find(value: Value) -> None:
+        if any(x.kind == "case" or x in elements for x in values_below([value])):
+            for part in value.of:
+                find(part)
+        elif value.kind != "constant":
+            factors[value] = None
+
+    for output in form.outputs:
+        find(output)
+    name = spec.name.split(".")[1] + ("" if form.when is None else f"_{condition_name(form.when)}")
+    conditions = dict.fromkeys(x.condition for x in below if x.condition is not None)
+    numbers = [x for x in dict.fromkeys(numbers) if x not in elements]
+    return Step(name, spec.name, spec.clause, form, tuple(elements), tuple(numbers),
+                tuple(factors), tuple(conditions))  # fmt: skip
