@@ -1,88 +1,251 @@
-// Operators on integers and bool (NUMERICS 10.4, 10.5, 10.8, 10.10, 10.11).
+// Operators on integers and bools, and conversions, from the operators' forms.
+// Made by native/tools/render_pointwise.py; do not edit.
 #include "point.hpp"
+#include "whole.hpp"
 
 namespace tallystick {
 namespace TS_ISA {
 
-// Modulo 2^64: unsigned arithmetic wraps, signed overflow would be undefined.
-TS_KERNEL(integer_add, Point<3>, 256) {
-  each<uint64_t, uint64_t, uint64_t, uint64_t>(
-      p, [](int64_t, uint64_t a, uint64_t b, uint64_t alpha) { return a + alpha * b; });
-}
-TS_KERNEL(integer_sub, Point<3>, 256) {
-  each<uint64_t, uint64_t, uint64_t, uint64_t>(
-      p, [](int64_t, uint64_t a, uint64_t b, uint64_t alpha) { return a - alpha * b; });
-}
-TS_KERNEL(integer_mul, Point<2>, 256) {
-  each<uint64_t, uint64_t, uint64_t>(p, [](int64_t, uint64_t a, uint64_t b) { return a * b; });
+// aten.bitwise_and.Tensor, NUMERICS 10.5
+TS_KERNEL(integer_bool_bitwise_and, Point<2>, 256) {
+  each<uint8_t, uint8_t, uint8_t>(p, [](int64_t, uint8_t a, uint8_t b) { return a & b; });
 }
 
-TS_INLINE int64_t floor_quotient(int64_t a, int64_t b) {
-  if (b == 0) return 0;
-  if (b == -1) return static_cast<int64_t>(0 - static_cast<uint64_t>(a));  // -2^63 wraps
-  const int64_t q = a / b;
-  return a % b != 0 && (a < 0) != (b < 0) ? q - 1 : q;
+// aten.bitwise_not, NUMERICS 10.5
+TS_KERNEL(integer_bool_bitwise_not, Point<1>, 256) {
+  each<uint8_t, uint8_t>(p, [](int64_t, uint8_t x) { return !x; });
 }
-TS_KERNEL(integer_floor_divide, Refusing<2>, 256) {
-  each<int64_t, int64_t, int64_t>(p.point, [&](int64_t i, int64_t a, int64_t b) {
-    if (b == 0) refuse(p.refusal, i);
-    return floor_quotient(a, b);
+
+// aten.bitwise_or.Tensor, NUMERICS 10.5
+TS_KERNEL(integer_bool_bitwise_or, Point<2>, 256) {
+  each<uint8_t, uint8_t, uint8_t>(p, [](int64_t, uint8_t a, uint8_t b) { return a | b; });
+}
+
+// aten._to_copy, NUMERICS 10.7
+TS_KERNEL(integer_bool_to_copy_f32, Point<1>, 256) {
+  each<float, uint8_t>(p, [](int64_t, uint8_t x) { return static_cast<float>(x != 0); });
+}
+
+// aten._to_copy, NUMERICS 10.7
+TS_KERNEL(integer_bool_to_copy_i64, Point<1>, 256) {
+  each<int64_t, uint8_t>(p, [](int64_t, uint8_t x) { return static_cast<int64_t>(x != 0); });
+}
+
+// aten._to_copy, NUMERICS 10.7
+TS_KERNEL(integer_f32_to_copy_bool, Point<1>, 256) {
+  each<uint8_t, float>(p, [](int64_t, float x) { return x != 0; });
+}
+
+// aten._to_copy, NUMERICS 10.7
+TS_KERNEL(integer_f32_to_copy_i64, Refusing<1>, 256) {
+  each<int64_t, float>(p.point, [&](int64_t i, float x) -> int64_t {
+    if (!((x >= -9.223372036854776e+18f) & (x < 9.223372036854776e+18f))) {
+      refuse(p.refusal, i);
+      return 0;
+    }
+    return static_cast<int64_t>(x);
   });
 }
 
-TS_KERNEL(integer_maximum, Point<2>, 256) {
+// aten.eq.Tensor, NUMERICS 10.5
+TS_KERNEL(integer_i32_eq, Point<2>, 256) {
+  each<uint8_t, int32_t, int32_t>(p, [](int64_t, int32_t a, int32_t b) { return a == b; });
+}
+
+// aten.ge.Tensor, NUMERICS 10.5
+TS_KERNEL(integer_i32_ge, Point<2>, 256) {
+  each<uint8_t, int32_t, int32_t>(p, [](int64_t, int32_t a, int32_t b) { return a >= b; });
+}
+
+// aten.gt.Tensor, NUMERICS 10.5
+TS_KERNEL(integer_i32_gt, Point<2>, 256) {
+  each<uint8_t, int32_t, int32_t>(p, [](int64_t, int32_t a, int32_t b) { return a > b; });
+}
+
+// aten.le.Tensor, NUMERICS 10.5
+TS_KERNEL(integer_i32_le, Point<2>, 256) {
+  each<uint8_t, int32_t, int32_t>(p, [](int64_t, int32_t a, int32_t b) { return a <= b; });
+}
+
+// aten.lt.Tensor, NUMERICS 10.5
+TS_KERNEL(integer_i32_lt, Point<2>, 256) {
+  each<uint8_t, int32_t, int32_t>(p, [](int64_t, int32_t a, int32_t b) { return a < b; });
+}
+
+// aten.ne.Tensor, NUMERICS 10.5
+TS_KERNEL(integer_i32_ne, Point<2>, 256) {
+  each<uint8_t, int32_t, int32_t>(p, [](int64_t, int32_t a, int32_t b) { return a != b; });
+}
+
+// aten._to_copy, NUMERICS 10.7
+TS_KERNEL(integer_i32_to_copy_i64, Point<1>, 256) {
+  each<int64_t, int32_t>(p, [](int64_t, int32_t x) { return static_cast<int64_t>(x); });
+}
+
+// aten.add.Tensor, NUMERICS 10.2
+TS_KERNEL(integer_i64_add, Point<3>, 256) {
+  each<int64_t, int64_t, int64_t, int64_t>(p, [](int64_t, int64_t a, int64_t b, int64_t alpha) {
+    return w_add(a, w_mul(alpha, b));
+  });
+}
+
+// aten.bitwise_and.Tensor, NUMERICS 10.5
+TS_KERNEL(integer_i64_bitwise_and, Point<2>, 256) {
+  each<int64_t, int64_t, int64_t>(p, [](int64_t, int64_t a, int64_t b) { return a & b; });
+}
+
+// aten.bitwise_left_shift.Tensor, NUMERICS 10.11
+TS_KERNEL(integer_i64_bitwise_left_shift, Point<2>, 256) {
+  each<int64_t, int64_t, int64_t>(p, [](int64_t, int64_t a, int64_t b) {
+    return w_left_shift(a, b);
+  });
+}
+
+// aten.bitwise_not, NUMERICS 10.5
+TS_KERNEL(integer_i64_bitwise_not, Point<1>, 256) {
+  each<int64_t, int64_t>(p, [](int64_t, int64_t x) { return ~x; });
+}
+
+// aten.bitwise_or.Tensor, NUMERICS 10.5
+TS_KERNEL(integer_i64_bitwise_or, Point<2>, 256) {
+  each<int64_t, int64_t, int64_t>(p, [](int64_t, int64_t a, int64_t b) { return a | b; });
+}
+
+// aten.bitwise_right_shift.Tensor, NUMERICS 10.11
+TS_KERNEL(integer_i64_bitwise_right_shift, Point<2>, 256) {
+  each<int64_t, int64_t, int64_t>(p, [](int64_t, int64_t a, int64_t b) {
+    return w_right_shift(a, b);
+  });
+}
+
+// aten.bitwise_xor.Tensor, NUMERICS 10.11
+TS_KERNEL(integer_i64_bitwise_xor, Point<2>, 256) {
+  each<int64_t, int64_t, int64_t>(p, [](int64_t, int64_t a, int64_t b) { return a ^ b; });
+}
+
+// aten.clamp, NUMERICS 10.4
+TS_KERNEL(integer_i64_clamp_min_max, Point<3>, 256) {
+  each<int64_t, int64_t, int64_t, int64_t>(p, [](int64_t, int64_t x, int64_t min, int64_t max) {
+    return ts_min(ts_max(x, min), max);
+  });
+}
+
+// aten.eq.Tensor, NUMERICS 10.5
+TS_KERNEL(integer_i64_eq, Point<2>, 256) {
+  each<uint8_t, int64_t, int64_t>(p, [](int64_t, int64_t a, int64_t b) { return a == b; });
+}
+
+// aten.floor_divide, NUMERICS 10.10
+TS_KERNEL(integer_i64_floor_divide, Refusing<2>, 256) {
+  each<int64_t, int64_t, int64_t>(p.point, [&](int64_t i, int64_t a, int64_t b) -> int64_t {
+    if (b == 0) {
+      refuse(p.refusal, i);
+      return 0;
+    }
+    return w_floor_divide(a, b);
+  });
+}
+
+// aten.ge.Tensor, NUMERICS 10.5
+TS_KERNEL(integer_i64_ge, Point<2>, 256) {
+  each<uint8_t, int64_t, int64_t>(p, [](int64_t, int64_t a, int64_t b) { return a >= b; });
+}
+
+// aten.gt.Tensor, NUMERICS 10.5
+TS_KERNEL(integer_i64_gt, Point<2>, 256) {
+  each<uint8_t, int64_t, int64_t>(p, [](int64_t, int64_t a, int64_t b) { return a > b; });
+}
+
+// aten.le.Tensor, NUMERICS 10.5
+TS_KERNEL(integer_i64_le, Point<2>, 256) {
+  each<uint8_t, int64_t, int64_t>(p, [](int64_t, int64_t a, int64_t b) { return a <= b; });
+}
+
+// aten.lt.Tensor, NUMERICS 10.5
+TS_KERNEL(integer_i64_lt, Point<2>, 256) {
+  each<uint8_t, int64_t, int64_t>(p, [](int64_t, int64_t a, int64_t b) { return a < b; });
+}
+
+// aten.maximum, NUMERICS 10.4
+TS_KERNEL(integer_i64_maximum, Point<2>, 256) {
   each<int64_t, int64_t, int64_t>(p, [](int64_t, int64_t a, int64_t b) { return ts_max(a, b); });
 }
-TS_KERNEL(integer_minimum, Point<2>, 256) {
+
+// aten.minimum, NUMERICS 10.4
+TS_KERNEL(integer_i64_minimum, Point<2>, 256) {
   each<int64_t, int64_t, int64_t>(p, [](int64_t, int64_t a, int64_t b) { return ts_min(a, b); });
 }
-TS_KERNEL(integer_clamp, Point<3>, 256) {
-  each<int64_t, int64_t, int64_t, int64_t>(p, [](int64_t, int64_t x, int64_t low, int64_t high) {
-    return ts_min(ts_max(x, low), high);
+
+// aten.mul.Tensor, NUMERICS 10.2
+TS_KERNEL(integer_i64_mul, Point<2>, 256) {
+  each<int64_t, int64_t, int64_t>(p, [](int64_t, int64_t a, int64_t b) { return w_mul(a, b); });
+}
+
+// aten.ne.Tensor, NUMERICS 10.5
+TS_KERNEL(integer_i64_ne, Point<2>, 256) {
+  each<uint8_t, int64_t, int64_t>(p, [](int64_t, int64_t a, int64_t b) { return a != b; });
+}
+
+// aten.sub.Tensor, NUMERICS 10.2
+TS_KERNEL(integer_i64_sub, Point<3>, 256) {
+  each<int64_t, int64_t, int64_t, int64_t>(p, [](int64_t, int64_t a, int64_t b, int64_t alpha) {
+    return w_sub(a, w_mul(alpha, b));
   });
 }
 
-// By the type's name: bool is compared as uint8_t.
-#define TS_COMPARE_AS(name, op, type)                                             \
-  TS_KERNEL(integer_##name##_##type, Point<2>, 256) {                             \
-    each<uint8_t, type, type>(p, [](int64_t, type a, type b) { return a op b; }); \
-  }
-#define TS_COMPARE(name, op)         \
-  TS_COMPARE_AS(name, op, int64_t)   \
-  TS_COMPARE_AS(name, op, int32_t)   \
-  TS_COMPARE_AS(name, op, uint8_t)
-TS_COMPARE(eq, ==)
-TS_COMPARE(ne, !=)
-TS_COMPARE(lt, <)
-TS_COMPARE(le, <=)
-TS_COMPARE(gt, >)
-TS_COMPARE(ge, >=)
-
-#define TS_LOGIC(name, op, type)                                                      \
-  TS_KERNEL(integer_##name##_##type, Point<2>, 256) {                                 \
-    each<type, type, type>(                                                           \
-        p, [](int64_t, type a, type b) { return static_cast<type>(a op b); });        \
-  }
-TS_LOGIC(and, &, int64_t)
-TS_LOGIC(or, |, int64_t)
-TS_LOGIC(xor, ^, int64_t)
-TS_LOGIC(and, &, uint8_t)
-TS_LOGIC(or, |, uint8_t)
-TS_KERNEL(integer_not_int64_t, Point<1>, 256) {
-  each<int64_t, int64_t>(p, [](int64_t, int64_t a) { return ~a; });
-}
-TS_KERNEL(integer_not_uint8_t, Point<1>, 256) {  // of a bool
-  each<uint8_t, uint8_t>(p, [](int64_t, uint8_t a) { return a == 0; });
+// aten._to_copy, NUMERICS 10.7
+TS_KERNEL(integer_i64_to_copy_bool, Point<1>, 256) {
+  each<uint8_t, int64_t>(p, [](int64_t, int64_t x) { return x != 0; });
 }
 
-// A device shifts by its own rule where the count is not below the width.
-TS_KERNEL(integer_left_shift, Point<2>, 256) {
-  each<uint64_t, uint64_t, uint64_t>(
-      p, [](int64_t, uint64_t a, uint64_t b) { return b < 64 ? a << b : 0; });
+// aten._to_copy, NUMERICS 10.7
+TS_KERNEL(integer_i64_to_copy_f32, Point<1>, 256) {
+  each<float, int64_t>(p, [](int64_t, int64_t x) { return static_cast<float>(x); });
 }
-TS_KERNEL(integer_right_shift, Point<2>, 256) {
-  each<int64_t, int64_t, uint64_t>(
-      p, [](int64_t, int64_t a, uint64_t b) { return a >> (b < 64 ? b : 63); });
+
+// aten._to_copy, NUMERICS 10.7
+TS_KERNEL(integer_i64_to_copy_i32, Point<1>, 256) {
+  each<int32_t, int64_t>(p, [](int64_t, int64_t x) { return static_cast<int32_t>(x); });
+}
+
+// aten._to_copy, NUMERICS 10.7
+TS_KERNEL(integer_i64_to_copy_u8, Point<1>, 256) {
+  each<uint8_t, int64_t>(p, [](int64_t, int64_t x) { return static_cast<uint8_t>(x); });
+}
+
+// aten.eq.Tensor, NUMERICS 10.5
+TS_KERNEL(integer_u8_eq, Point<2>, 256) {
+  each<uint8_t, uint8_t, uint8_t>(p, [](int64_t, uint8_t a, uint8_t b) { return a == b; });
+}
+
+// aten.ge.Tensor, NUMERICS 10.5
+TS_KERNEL(integer_u8_ge, Point<2>, 256) {
+  each<uint8_t, uint8_t, uint8_t>(p, [](int64_t, uint8_t a, uint8_t b) { return a >= b; });
+}
+
+// aten.gt.Tensor, NUMERICS 10.5
+TS_KERNEL(integer_u8_gt, Point<2>, 256) {
+  each<uint8_t, uint8_t, uint8_t>(p, [](int64_t, uint8_t a, uint8_t b) { return a > b; });
+}
+
+// aten.le.Tensor, NUMERICS 10.5
+TS_KERNEL(integer_u8_le, Point<2>, 256) {
+  each<uint8_t, uint8_t, uint8_t>(p, [](int64_t, uint8_t a, uint8_t b) { return a <= b; });
+}
+
+// aten.lt.Tensor, NUMERICS 10.5
+TS_KERNEL(integer_u8_lt, Point<2>, 256) {
+  each<uint8_t, uint8_t, uint8_t>(p, [](int64_t, uint8_t a, uint8_t b) { return a < b; });
+}
+
+// aten.ne.Tensor, NUMERICS 10.5
+TS_KERNEL(integer_u8_ne, Point<2>, 256) {
+  each<uint8_t, uint8_t, uint8_t>(p, [](int64_t, uint8_t a, uint8_t b) { return a != b; });
+}
+
+// aten._to_copy, NUMERICS 10.7
+TS_KERNEL(integer_u8_to_copy_i64, Point<1>, 256) {
+  each<int64_t, uint8_t>(p, [](int64_t, uint8_t x) { return static_cast<int64_t>(x); });
 }
 
 }  // namespace TS_ISA

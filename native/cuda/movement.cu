@@ -1,5 +1,5 @@
 // Operators that move or make data (NUMERICS 9): bits move, values are never read as floats.
-#include "device.hpp"
+#include "point.hpp"
 
 namespace tallystick {
 namespace TS_ISA {
@@ -184,6 +184,16 @@ TS_KERNEL(movement_arange_i64, ArangeI64, 256) {
     p.out[i] = static_cast<int64_t>(static_cast<uint64_t>(i) * static_cast<uint64_t>(p.step) +
                                     static_cast<uint64_t>(p.start));
 }
+
+// The elements that a choice copies keep their bits, so they are read as integers.
+#define TS_WHERE(bytes, type)                                                              \
+  TS_KERNEL(movement_where_##bytes, Point<3>, 256) {                                       \
+    each<type, uint8_t, type, type>(                                                       \
+        p, [](int64_t, uint8_t chosen, type a, type b) { return chosen != 0 ? a : b; });   \
+  }
+TS_WHERE(1, uint8_t)
+TS_WHERE(4, uint32_t)
+TS_WHERE(8, uint64_t)
 
 }  // namespace TS_ISA
 }  // namespace tallystick

@@ -1,4 +1,4 @@
-// What the pointwise operators compute on a register of elements, from their forms.
+// What the pointwise operators compute on a register of elements, from the operators' forms.
 // Made by native/tools/render_pointwise.py; do not edit.
 #pragma once
 #include "tallystick/elementary.hpp"

@@ -21,63 +21,55 @@ TS_INLINE void put_any(float* p, f32v a, size_t k) {
   else v_put_n(p, a, k);
 }
 
-template <bool Scaled, bool AddsDecay, bool ScalesParam>
-void adam_range(const AdamStep& s, size_t begin, size_t end) {
-  const AdamFactors factors = {v_set1(s.rest1), v_set1(s.beta2), v_set1(s.rest2),
-                               v_set1(s.eps), v_set1(s.root_bc2), v_set1(-s.step_size),
-                               v_set1(s.decay), v_set1(Scaled ? *s.c : 0.0f)};
-  const float *p_in = s.p, *g_in = s.g, *m_in = s.m, *v_in = s.v;
-  float *p_out = s.p_out, *m_out = s.m_out, *v_out = s.v_out;
+// A function of its own: inlined where it is called, its loop runs out of registers.
+template <class Op, class Factors, size_t Out, class... In>
+__attribute__((noinline)) void step(const Factors& given, float* const (&out)[Out], size_t begin,
+                                    size_t end, In... in) {
+  const Factors factors = given;
   for_lanes(begin, end, [=](size_t i, size_t k) TS_LAMBDA {
-    const AdamElement made = adam_element<Scaled, AddsDecay, ScalesParam>(
-        factors, v_load_any(p_in + i, k), v_load_any(g_in + i, k), v_load_any(m_in + i, k),
-        v_load_any(v_in + i, k));
-    put_any(p_out + i, made.p, k);
-    put_any(m_out + i, made.m, k);
-    put_any(v_out + i, made.v, k);
+    const auto made = Op::f(factors, v_load_any(in + i, k)...);
+    for (size_t j = 0; j < Out; ++j) put_any(out[j] + i, made.of[j], k);
   });
 }
 
-void adam(const AdamStep& s, size_t begin, size_t end) {
+// The factors are in the order of optimizer.hpp.
+template <bool Scaled>
+void adam_kind(const AdamStep& s, size_t begin, size_t end) {
+  const f32v minus_step = v_set1(-s.step_size), root = v_set1(s.root_bc2), eps = v_set1(s.eps);
+  const f32v rest1 = v_set1(s.rest1), beta2 = v_set1(s.beta2), rest2 = v_set1(s.rest2);
+  const f32v decay = v_set1(s.decay), c = v_set1(Scaled ? *s.c : 0.0f);
+  float* const out[] = {s.p_out, s.m_out, s.v_out};
   if (s.scales_param) {
-    if (s.c) adam_range<true, false, true>(s, begin, end);
-    else adam_range<false, false, true>(s, begin, end);
-  } else if (s.adds_decay) {
-    if (s.c) adam_range<true, true, false>(s, begin, end);
-    else adam_range<false, true, false>(s, begin, end);
-  } else {
-    if (s.c) adam_range<true, false, false>(s, begin, end);
-    else adam_range<false, false, false>(s, begin, end);
+    const adamw_step_factors k = {minus_step, rest1, c, beta2, rest2, root, eps, decay};
+    return step<adamw_step_op<Scaled>>(k, out, begin, end, s.p, s.g, s.m, s.v);
   }
+  const adam_step_factors k = {minus_step, rest1, c, decay, beta2, rest2, root, eps};
+  if (s.adds_decay) step<adam_step_op<Scaled, false>>(k, out, begin, end, s.p, s.g, s.m, s.v);
+  else step<adam_step_op<Scaled, true>>(k, out, begin, end, s.p, s.g, s.m, s.v);
+}
+void adam(const AdamStep& s, size_t begin, size_t end) {
+  if (s.c) adam_kind<true>(s, begin, end);
+  else adam_kind<false>(s, begin, end);
 }
 
-template <bool Scaled, bool Decays, bool Momentum, bool Nesterov>
-void sgd_range(const SgdStep& s, size_t begin, size_t end) {
-  const SgdFactors factors = {v_set1(-s.lr), v_set1(s.momentum), v_set1(s.undamped),
-                              v_set1(s.weight_decay), v_set1(Scaled ? *s.c : 0.0f)};
-  const float *p_in = s.p, *g_in = s.g, *buf_in = s.buf;
-  float *p_out = s.p_out, *buf_out = s.buf_out;
-  for_lanes(begin, end, [=](size_t i, size_t k) TS_LAMBDA {
-    const f32v buf = Momentum ? v_load_any(buf_in + i, k) : v_zero();
-    const SgdElement made = sgd_element<Scaled, Decays, Momentum, Nesterov>(
-        factors, v_load_any(p_in + i, k), v_load_any(g_in + i, k), buf);
-    if (Momentum) put_any(buf_out + i, made.buf, k);
-    put_any(p_out + i, made.p, k);
-  });
-}
-
-template <bool Scaled, bool Decays>
+template <bool Scaled, bool IsPlain>
 void sgd_kind(const SgdStep& s, size_t begin, size_t end) {
-  if (!s.buf) sgd_range<Scaled, Decays, false, false>(s, begin, end);
-  else if (s.nesterov) sgd_range<Scaled, Decays, true, true>(s, begin, end);
-  else sgd_range<Scaled, Decays, true, false>(s, begin, end);
+  const f32v minus_lr = v_set1(-s.lr), c = v_set1(Scaled ? *s.c : 0.0f);
+  const f32v decay = v_set1(s.weight_decay);
+  if (!s.buf) {
+    const sgd_step_momentum_is_0_factors k = {minus_lr, c, decay};
+    return step<sgd_step_momentum_is_0_op<Scaled, IsPlain>>(k, {s.p_out}, begin, end, s.p, s.g);
+  }
+  const sgd_step_factors k = {minus_lr, v_set1(s.momentum), v_set1(s.undamped), c, decay};
+  float* const out[] = {s.p_out, s.buf_out};
+  if (s.nesterov) step<sgd_step_op<Scaled, IsPlain, true>>(k, out, begin, end, s.p, s.g, s.buf);
+  else step<sgd_step_op<Scaled, IsPlain, false>>(k, out, begin, end, s.p, s.g, s.buf);
 }
-
 void sgd(const SgdStep& s, size_t begin, size_t end) {
-  if (s.c && s.decays) sgd_kind<true, true>(s, begin, end);
-  else if (s.c) sgd_kind<true, false>(s, begin, end);
-  else if (s.decays) sgd_kind<false, true>(s, begin, end);
-  else sgd_kind<false, false>(s, begin, end);
+  if (s.c && s.decays) sgd_kind<true, false>(s, begin, end);
+  else if (s.c) sgd_kind<true, true>(s, begin, end);
+  else if (s.decays) sgd_kind<false, false>(s, begin, end);
+  else sgd_kind<false, true>(s, begin, end);
 }
 
 void clip_coef(const float* s, size_t n, float max_norm, float* out) {

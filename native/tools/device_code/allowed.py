@@ -32,7 +32,7 @@ ALLOWED: tuple[Allowed, ...] = (
     Allowed("min.f32 *, 0f7F800000", ("reduce",), _IDENTITY),
     Allowed(
         "cvt.rzi.s64.f32 *",
-        ("convert",),
+        ("integer",),
         "The kernel compares with both ends of the range, which a NaN fails, and refuses the rest.",
     ),
 )

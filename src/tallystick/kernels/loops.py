@@ -1,6 +1,7 @@
-"""Which loop computes a call of a pointwise operator on binary32, and what goes into it.
+"""Which loop computes a call of a pointwise operator, and what goes into it.
 
-A device has every loop of `numerics.values.variants`, every function of NUMERICS 5, and `pow`.
+A device has every loop of `numerics.values.variants`, every function of NUMERICS 5, and `pow`. The
+processor has no whole loop.
 """
 
 from __future__ import annotations
@@ -10,31 +11,35 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any
 
-from tallystick.numerics.operators.common import number, rn32
+from tallystick.numerics.operators.common import constant, number
 from tallystick.numerics.registry import OpSpec, all_ops, lookup
 from tallystick.numerics.types import Attrs
 from tallystick.numerics.values.graph import Condition, Value, values_below
 from tallystick.numerics.values.primitives import FUNCTIONS
 from tallystick.numerics.values.variants import loops, variant_of
 
-POINTWISE, FUNCTION, POWER = "pointwise", "function", "pow"
+POINTWISE, FUNCTION, POWER, WHOLE = "pointwise", "function", "pow", "whole"
 
 
 @dataclass(frozen=True)
 class Call:
-    """`family` is where `name` is found. `operands` are positions of a call's operands, or names of
+    """`family` is where `name` is found. `operands` are positions of a call's operands, or
     attributes that are operands of one number; `parameters` are attributes, or operands' sizes."""
 
     family: str
     name: str
-    operands: tuple[int | str, ...]
+    operands: tuple[int | Value, ...]
     parameters: tuple[Value, ...] = ()
     masks: bool = False  # whether an operand or the result is a bool
+    why: str = ""  # of a refusal, where the loop may refuse an element
 
-    def gathered(self, attrs: Attrs, inputs: Sequence[Any]) -> list[Any]:
-        """The loop's operands; f32[] arrays for attributes (NUMERICS 1.9)."""
+    def gathered(self, op: str, attrs: Attrs, inputs: Sequence[Any]) -> list[Any]:
+        """The loop's operands; 0-d arrays for attributes (NUMERICS 1.9, 10.1)."""
         return [
-            inputs[at] if isinstance(at, int) else rn32(number(attrs, at)) for at in self.operands
+            inputs[x]
+            if isinstance(x, int)
+            else constant(op, x.name, number(attrs, x.name), x.dtype)
+            for x in self.operands
         ]
 
     def numbers(self, op: str, attrs: Attrs, inputs: Sequence[Any]) -> list[float]:
@@ -62,24 +67,25 @@ def _names_of_loops() -> dict[str, str]:
 def _call(op: str, dtypes: tuple[str, ...], attrs: tuple[tuple[str, Any], ...]) -> Call | None:
     spec, given = lookup(op), dict(attrs)
     form = spec.form(given, dtypes)
-    if form is None or len(form.outputs) != 1 or not set(form.dtypes) <= {"f32", "bool"}:
+    if form is None or len(form.outputs) != 1:
         return None
     (value,) = form.resolved(given, frozenset((*given, *form.operands)))
     places = {name: k for k, name in enumerate(names_of(spec))}
     if value.kind in FUNCTIONS and value.of[0].kind == "operand":
         return Call(FUNCTION, value.kind, (places[value.of[0].name],))
     if value.kind == "pow":
-        return Call(POWER, "pow", (places[value.of[0].name], value.of[1].name))
+        return Call(POWER, "pow", (places[value.of[0].name], value.of[1]))
     variant = variant_of(form, value)
     name = None if variant is None else _names_of_loops().get(variant.structure)
     if variant is None or name is None:
         return None
-    operands = tuple(places.get(leaf.name, leaf.name) for leaf in variant.operands)
-    return Call(POINTWISE, name, operands, variant.parameters, variant.kind != "f")
+    operands = tuple(places.get(leaf.name, leaf) for leaf in variant.operands)
+    family = WHOLE if variant.is_whole else POINTWISE
+    return Call(family, name, operands, variant.parameters, variant.kind != "f", form.why)
 
 
 def call_of(op: str, attrs: Attrs, dtypes: Sequence[str]) -> Call | None:
-    """The loop of a call with operands of `dtypes`; None where none on binary32 computes it.
+    """The loop of a call with operands of `dtypes`; None where none computes it.
 
     The numbers of attributes go in at each call: equal keys may differ in a zero's sign.
     """

@@ -13,6 +13,7 @@ from tallystick.kernels.elements import element_values
 from tallystick.kernels.loops import (
     FUNCTION,
     POWER,
+    WHOLE,
     Call,
     call_of,
     deciding,
@@ -31,7 +32,7 @@ Fill = Callable[[Attrs, Any, np.ndarray], None]
 
 def _fill(spec: OpSpec, call: Call | None) -> Fill:
     """What computes every call that is decided as this one."""
-    if call is None:
+    if call is None or call.family == WHOLE:
 
         def by_numpy(attrs: Attrs, inputs: Any, out: np.ndarray) -> None:
             out[...] = element_values(spec, attrs, inputs)[0]
@@ -43,7 +44,7 @@ def _fill(spec: OpSpec, call: Call | None) -> Fill:
     if call.family == POWER:
 
         def power(attrs: Attrs, inputs: Any, out: np.ndarray) -> None:
-            x, exponent = call.gathered(attrs, inputs)
+            x, exponent = call.gathered(spec.name, attrs, inputs)
             _core.pow(np.ascontiguousarray(x), exponent.reshape(1), out)
 
         return power
@@ -61,11 +62,12 @@ def _by_loop(op: str, call: Call) -> Fill:
 
     if not call.masks:
         return lambda attrs, inputs, out: loop(
-            name, *call.gathered(attrs, inputs), out, *call.numbers(op, attrs, inputs)
+            name, *call.gathered(op, attrs, inputs), out, *call.numbers(op, attrs, inputs)
         )
 
     def masked(attrs: Attrs, inputs: Any, out: np.ndarray) -> None:
-        operands = [as_bytes(x) if x.dtype == np.bool_ else x for x in call.gathered(attrs, inputs)]
+        gathered = call.gathered(op, attrs, inputs)
+        operands = [as_bytes(x) if x.dtype == np.bool_ else x for x in gathered]
         to = as_bytes(out) if out.dtype == np.bool_ else out
         loop(name, *operands, to, *call.numbers(op, attrs, inputs))
 

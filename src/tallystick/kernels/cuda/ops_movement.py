@@ -171,11 +171,11 @@ def _triangle(op: str, attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
 @cuda_kernel("aten.where", strided=True, inplace=((1, 0), (2, 0)))
 def _where(_attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
     out = outputs[0]
-    point(f"convert_where_{out.itemsize}", out, [operand(inputs, i) for i in range(3)])
+    point(f"movement_where_{out.itemsize}", out, [operand(inputs, i) for i in range(3)])
 
 
 @cuda_kernel("aten.masked_fill", named=True, strided=True, inplace=((0, 0),))
 def _masked_fill(op: str, attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
     x, mask = operand(inputs, 0), operand(inputs, 1)
     fill = constant_bits(constant(op, "value", number(attrs, "value"), x.dtype))
-    point(f"convert_where_{x.itemsize}", outputs[0], [mask, fill, x])
+    point(f"movement_where_{x.itemsize}", outputs[0], [mask, fill, x])

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from tallystick.kernels.cuda.launch import f64, launch_over, pointer, whole
 from tallystick.kernels.cuda.point import FOUR, aligned
-from tallystick.kernels.cuda.table import Outputs, Tensors, cuda_kernel, operand, optional
-from tallystick.numerics.operators.common import flag, number
+from tallystick.kernels.cuda.table import Outputs, Tensors, cuda_kernel, operand
+from tallystick.numerics.operators.common import number
+from tallystick.numerics.registry import all_ops, lookup
 from tallystick.numerics.types import Attrs
-
-_OWN = ((0, 0), (2, 1), (3, 2))
+from tallystick.numerics.values.forms import Form
+from tallystick.numerics.values.variants import Step, steps
 
 
 @cuda_kernel("tallystick.beta_power")
@@ -18,31 +21,26 @@ def _beta_power(attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
     out.device.launch("optimizer_beta_power", (1, 1, 1), 32, params)
 
 
-@cuda_kernel("tallystick.adamw_step", "tallystick.adam_step", named=True, inplace=_OWN)
-def _adam(op: str, attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
-    p, g, m, v, lr, beta1_power, beta2_power = (operand(inputs, i) for i in range(7))
-    c = optional(inputs, 7)
-    decoupled = op == "tallystick.adamw_step"
-    kernel = "optimizer_adamw" if decoupled else "optimizer_adam"
-    if not decoupled and number(attrs, "weight_decay") != 0:
-        kernel += "_decays"
-    params = whole(p.size, aligned(p, g, m, v, *outputs))
-    params += pointer(p, g, m, v, c, *outputs, lr, beta1_power, beta2_power)
-    params += f64(*(number(attrs, name) for name in ("beta1", "beta2", "eps", "weight_decay")))
-    launch_over(p, kernel + ("_scaled" if c else ""), p.size, params, each=FOUR)
+@cache
+def _steps() -> dict[Form, Step]:
+    return {step.form: step for step in steps(all_ops().values())}
 
 
-@cuda_kernel("tallystick.sgd_step", inplace=((0, 0), (2, 1)))
-def _sgd(attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
-    p, g, lr = (operand(inputs, i) for i in (0, 1, 3))
-    buf, c = inputs[2], optional(inputs, 4)
-    kernel = "optimizer_sgd"
-    if buf is not None:
-        kernel += "_nesterov" if flag(attrs, "nesterov") else "_momentum"
-    if number(attrs, "weight_decay") != 0:
-        kernel += "_decays"
-    buf_out = outputs[1] if len(outputs) > 1 else None
-    params = whole(p.size, aligned(p, g, buf, *outputs))
-    params += pointer(p, g, buf, c, outputs[0], buf_out, lr)
-    params += f64(*(number(attrs, name) for name in ("momentum", "dampening", "weight_decay")))
-    launch_over(p, kernel + ("_scaled" if c else ""), p.size, params, each=FOUR)
+def _step(op: str, attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
+    pairs = zip(lookup(op).operands, inputs, strict=False)
+    given = {name.rstrip("?"): x for name, x in pairs if x is not None}
+    form = lookup(op).form(attrs, [None if x is None else x.dtype for x in inputs])
+    assert form is not None  # the declaration has checked the call
+    step = _steps()[form]
+    kernel = step.kernel(condition.holds(attrs, given) for condition in step.conditions)
+    elements, p = [given[x.name] for x in step.elements], given["p"]
+    params = whole(p.size, aligned(*elements, *outputs)) + pointer(*elements, *outputs)
+    for x in step.numbers:
+        is_operand = x.kind == "operand"
+        params += pointer(given.get(x.name)) if is_operand else f64(number(attrs, x.name))
+    launch_over(p, f"optimizer_{kernel}", p.size, params, each=FOUR)
+
+
+_OWN = ((0, 0), (2, 1), (3, 2))
+cuda_kernel("tallystick.adamw_step", "tallystick.adam_step", named=True, inplace=_OWN)(_step)
+cuda_kernel("tallystick.sgd_step", named=True, inplace=_OWN[:2])(_step)

@@ -1,19 +1,18 @@
 """The pointwise operators: calls of native/cuda/pointwise.cu and elementary.cu on binary32, of
-integer.cu and convert.cu on the rest (NUMERICS 5 to 7, 8.5, 10)."""
+integer.cu on the rest (NUMERICS 5 to 7, 8.5, 10)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
-from tallystick.kernels.cuda.integers import WHOLE
 from tallystick.kernels.cuda.point import constant_bits, point
 from tallystick.kernels.cuda.table import Outputs, Tensors, cuda_kernel, operand
 from tallystick.kernels.cuda.tensor import DeviceTensor
 from tallystick.kernels.loops import (
     FUNCTION,
     POINTWISE,
+    POWER,
+    WHOLE,
     Call,
     call_of,
     pointwise_operators,
@@ -22,7 +21,7 @@ from tallystick.kernels.loops import (
 from tallystick.numerics.registry import OpSpec
 from tallystick.numerics.types import Attrs
 
-_FAMILIES = {POINTWISE: "pointwise", FUNCTION: "elementary"}
+_FILES = {POINTWISE: "pointwise", FUNCTION: "elementary", POWER: "elementary", WHOLE: "integer"}
 
 
 def point2(name: str, a: DeviceTensor, b: DeviceTensor | int, out: DeviceTensor) -> None:
@@ -33,27 +32,29 @@ def point2(name: str, a: DeviceTensor, b: DeviceTensor | int, out: DeviceTensor)
 
 
 def _run(call: Call, op: str, attrs: Attrs, inputs: list[DeviceTensor], out: DeviceTensor) -> None:
+    kernel = f"{_FILES[call.family]}_{call.name}"
     operands: list[DeviceTensor | int] = [
-        constant_bits(x) if isinstance(x, np.ndarray) else x for x in call.gathered(attrs, inputs)
+        constant_bits(x) if isinstance(x, np.ndarray) else x
+        for x in call.gathered(op, attrs, inputs)
     ]
-    kernel = f"{_FAMILIES.get(call.family, 'elementary')}_{call.name}"
-    p0, p1, *_ = (*call.numbers(op, attrs, inputs), 0.0, 0.0)
-    point(kernel, out, operands, p0, p1)
+    if not call.why:
+        p0, p1, *_ = (*call.numbers(op, attrs, inputs), 0.0, 0.0)
+        point(kernel, out, operands, p0, p1)
+    elif out.size:
+        refusals = out.device.refusals
+        point(kernel, out, operands, more=refusals.slots(op, call.why))
+        refusals.after(op, call.why)
 
 
 def _attach(spec: OpSpec) -> None:
     name, count = spec.name, len(spec.operands)
-    whole: Callable[..., None] | None = WHOLE.get(name)
 
     @cuda_kernel(name, strided=True, inplace=storage_shared(spec))
     def run(attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
         tensors = [operand(inputs, i) for i in range(count)]
         call = call_of(name, attrs, [x.dtype for x in tensors])
-        if call is not None:
-            _run(call, name, attrs, tensors, outputs[0])
-        else:
-            assert whole is not None  # every other form is on integers or bools
-            whole(name, attrs, inputs, outputs)
+        assert call is not None  # every form on these dtypes has a loop
+        _run(call, name, attrs, tensors, outputs[0])
 
 
 for _spec in pointwise_operators():

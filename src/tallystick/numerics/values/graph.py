@@ -237,13 +237,14 @@ def resolved(roots: Sequence[Value], choose: Callable[[Condition], bool]) -> tup
     return tuple(of(root) for root in roots)
 
 
-def values_below(roots: Sequence[Value]) -> list[Value]:
-    """Every value of the graph once, parts before what is made of them."""
+def values_below(roots: Sequence[Value], leaves: Container[int] = ()) -> list[Value]:
+    """Every value of the graph once, parts before what is made of them. None below `leaves`, by
+    their ids."""
     found: dict[int, Value] = {}
 
     def visit(value: Value) -> None:
         if id(value) not in found:
-            for part in value.of:
+            for part in () if id(value) in leaves else value.of:
                 visit(part)
             found[id(value)] = value
 
