@@ -20,6 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from tallystick.cli.output import note
 from tallystick.errors import TallystickError, UsageError
 from tallystick.program.capture.python_state import PythonState
+from tallystick.program.capture.structure import is_flag
 from tallystick.trainer.numbers import Epochs
 from tallystick.trainer.settings import (
     Setting,
@@ -83,7 +84,7 @@ class _Rehearsal:
         python = PythonState(self.module)
         before = python.look()
         self._steps()
-        moved = [n for n in changed(before, python.look()) if not _is_trainer(n)]
+        moved = _moved(before, python.look())
         if moved and _OFTEN in self.hooks:
             what = f"It changes the attribute {moved[0]}."
             raise HookError(self._who(_OFTEN), _OFTEN, self.epochs.steps - 1, what)
@@ -156,14 +157,20 @@ class _Rehearsal:
                 why = "It leaves out an epoch." if returned == -1 else effect() or ""
             names = changed(before, watch.look())
             others = [n for n in names if not is_carried(n)]
-            moved = [n for n in changed(attributes, held()) if not _is_trainer(n)]
-            others += [f"the attribute {n}" for n in moved]
+            others += [f"the attribute {n}" for n in _moved(attributes, held())]
             others += [f"its trainer's {n}" for n in changed(asked, vars(trainer))]
         if others and not why:
             why = f"It changes {others[0]}."
         if why:
             raise HookError(self._who(name), name, at.step, why)
         self.changes |= bool(names)
+
+
+def _moved(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """The attributes that changed, without what is looked at by itself: `requires_grad`, and the
+    place of the trainer."""
+    names = [name for name in changed(before, after) if not _is_trainer(name)]
+    return [name for name in names if not any(map(is_flag, after.get(name, ())))]
 
 
 def _is_trainer(attribute: str) -> bool:

@@ -19,10 +19,11 @@ from tallystick.program.capture.earlier import Earlier
 from tallystick.program.capture.explore import Exploration, shown
 from tallystick.program.capture.looks import shape_of as look_of_shape
 from tallystick.program.capture.looks import short
-from tallystick.program.capture.places import Place, Reached, reached_from
+from tallystick.program.capture.places import Place, reached_from
 from tallystick.program.capture.python_state import PythonState
 from tallystick.program.capture.quiet import quiet
 from tallystick.program.capture.same_program import difference
+from tallystick.program.capture.structure import is_flag, structure_of
 from tallystick.program.capture.trace import trace
 
 _CLOSURE = " in the closure of "
@@ -69,8 +70,9 @@ class PythonWatch:
             if not self._skips(place):
                 look = "tensor" if isinstance(value, Tensor) else look_of_shape(value)
                 seen.setdefault(PythonName(place.name), []).append(look)
-        for name, look in _structure(found):
-            seen.setdefault(PythonName(name), []).append(look)
+        for name, look in structure_of(found):
+            if not is_flag(look):  # the trainer looks at those
+                seen.setdefault(PythonName(name), []).append(look)
         return seen
 
     # -- whether a change matters ------------------------------------------------------------------
@@ -163,17 +165,6 @@ def _is_torchs(place: Place) -> bool:
     """Whether torch's own code reads the place, which is not followed."""
     kind = type(place.holder)
     return place.key == "training" or kind.__module__.partition(".")[0] == "torch"
-
-
-def _structure(found: Reached) -> Iterator[tuple[str, Any]]:
-    """The layers and the hooks of the modules that are reached."""
-    for name, value in zip(found.names, found.objects, strict=True):
-        if isinstance(value, nn.Module):
-            held: Mapping[str, Any] = vars(value)
-            for key, child in held["_modules"].items():
-                yield f"{name}.{key}", ("layer", type(child).__qualname__, id(child))
-            hooks = {k: v for k, v in held.items() if "_hooks" in k and isinstance(v, dict)}
-            yield f"the hooks of {name}", [list(map(id, v.values())) for v in hooks.values()]
 
 
 def said(name: PythonName, before: Mapping[str, Any], after: Mapping[str, Any]) -> str:

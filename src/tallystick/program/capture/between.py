@@ -24,6 +24,7 @@ from tallystick.program.capture.python_state import PythonState, changed, seen_a
 from tallystick.program.capture.quiet import quiet
 from tallystick.program.capture.same_program import difference
 from tallystick.program.capture.source import Blame
+from tallystick.program.capture.structure import is_flag
 from tallystick.program.capture.trace import Request, Trace, trace
 from tallystick.program.capture.written import refuse_written
 
@@ -145,6 +146,13 @@ class _Turns:
                 raise self._other(side, before, error) from error
             self.looks[side.name] = _Looks(seen, self.state.look())
             self.firsts.setdefault(side.name, self.looks[side.name])
+            for name in self.looks[side.name].names:
+                if any(map(is_flag, self.looks[side.name].after.get(name, ()))):
+                    raise UsageError(
+                        f"{self._said(name, side, self.looks[side.name])}, and after that {STEP} "
+                        "trains other parameters.",
+                        _NEXT,
+                    )
 
     def _other(
         self, side: Calls, before: Calls | None, error: TallystickError | None
@@ -237,6 +245,6 @@ def _refused(kept: Kept) -> UsageError:
 def _rank(name: str, looks: _Looks) -> int:
     """How little a name says: what holds an attribute that changes may look another one, too."""
     seen = [look for look in looks.after.get(name) or () if isinstance(look, tuple) and look]
-    if any(look[0] in ("tensor", "bool", "int", "float", "str") for look in seen):
+    if any(look[0] in ("tensor", "bool", "int", "float", "str", "hooks") for look in seen):
         return 0 if name in looks.before else 2
     return 1 if any(look[0] in ("list", "deque", "map") for look in seen) else 3

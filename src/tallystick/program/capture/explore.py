@@ -37,6 +37,7 @@ from tallystick.program.capture.rewriting import Rewriting
 from tallystick.program.capture.rewritten import NAME
 from tallystick.program.capture.same_program import difference
 from tallystick.program.capture.source import code_line, is_installed, is_model, package_of
+from tallystick.program.capture.structure import HOOKS
 from tallystick.program.capture.trace import Request, Trace, trace
 
 Collect = Callable[[Any], dict[str, Tensor]]
@@ -72,6 +73,9 @@ def shown(name: str) -> str:
     """A place, for a message: what belongs to the module by its own path."""
     if name in PythonState.GENERATORS:
         return name
+    if name.startswith(HOOKS):
+        path = name.removeprefix(HOOKS)
+        return HOOKS + ("the module" if path == "module" else path.removeprefix("module."))
     head, _, rest = name.partition(".")
     if head in ("module", "step", "self"):
         return f"the attribute {rest}" if rest else "the step"

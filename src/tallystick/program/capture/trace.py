@@ -45,6 +45,7 @@ from tallystick.program.capture.recorded import Record, Use
 from tallystick.program.capture.recorder import Recorder
 from tallystick.program.capture.spans import module_spans, origins_of
 from tallystick.program.capture.stand_ins import StandIns
+from tallystick.program.capture.structure import real_flags
 from tallystick.program.capture.transformers_calls import traced_as_called
 from tallystick.program.capture.untrained import refuse_untrained
 from tallystick.program.capture.updates import Groups, TracedUpdates, Updates
@@ -234,13 +235,16 @@ def trace(
         # A clone, so that a mutated buffer is a new value and the input stays the old state.
         placed |= {f"module.{k}": given[f"buffer.{k}"].clone() for k in request.buffers}
         batch = Batch({k: given[f"batch.{k}"] for k in request.batch})
-        carry_hooks(dict(request.module.named_parameters()), parameters)
+        own_parameters = dict(request.module.named_parameters())
+        carry_hooks(own_parameters, parameters)
         stand_ins = StandIns(real, placed)
         kept, leaves = _kept_outside(request.outside, given)
         request.outside.stand_in(stand_ins, kept)
         # A second run is only compared: the first one's places are told.
         lowering = GuardedLowering(given["rng"], stand_ins, None if before else recorder.count)
         lowering.table.update(value_questions())
+        if not request.trained:
+            lowering.table.update(real_flags(own_parameters, parameters))
         if request.at is not None:
             lowering.place_number = functools.partial(_placed, request.at, given["rng"])
         lowering.constants.left = request.outside.outside.left
