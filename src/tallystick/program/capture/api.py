@@ -234,7 +234,8 @@ class Preparation:
             if self.ema is not None:
                 step = step.averaged(b, self.ema)
             made = _captured(b, model, request, step, self.outputs_grads, self.micro)
-        calls = Calls(self.module, self.collect, ((request, traced),))
+        modes = tuple((child, child.training) for child in self.module.modules())
+        calls = Calls(self.module, self.collect, ((request, traced),), modes=modes)
         return replace(made, not_followed="; ".join(traced.notes), calls=calls)
 
 

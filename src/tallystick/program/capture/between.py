@@ -44,6 +44,8 @@ class Calls:
     collect: Callable[[Any], dict[str, Tensor]]
     ways: tuple[tuple[Request, Trace], ...]
     evaluates: bool = False
+    # Of the modules, when a step was captured: by now its owner may have called module.eval().
+    modes: tuple[tuple[nn.Module, bool], ...] = ()
 
     @property
     def changes(self) -> bool:
@@ -62,8 +64,10 @@ class Calls:
     def mode(self) -> Iterator[None]:
         """The module as the calls have it."""
         with uncompiled(self.module), ExitStack() as stack:
-            if self.evaluates:
+            if self.evaluates or self.modes:
                 stack.enter_context(evaluation_mode(self.module))
+            for child, training in self.modes:
+                child.training = training
             yield
 
 
