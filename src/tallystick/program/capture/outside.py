@@ -20,6 +20,7 @@ from tallystick.program.capture.constants import MOST_ELEMENTS, has_content, unt
 from tallystick.program.capture.containers import Containers
 from tallystick.program.capture.places import Place, reached_from
 from tallystick.program.capture.schema import type_of_tensor
+from tallystick.program.capture.tensor_parts import parts, with_part
 
 OUTSIDE = "outside."
 GONE = object()
@@ -67,29 +68,12 @@ class Spot:
 
     def set(self, tensor: Tensor) -> None:
         """Put `tensor` there, in a tuple of the same form."""
-        self.place.set(_replaced(self.place.get(), self.path, tensor))
+        self.place.set(with_part(self.place.get(), self.path, tensor))
 
     def put_back(self) -> None:
         with contextlib.suppress(LookupError, AttributeError, ValueError):
             if self.place.get() is not self.first:
                 self.place.set(self.first)
-
-
-def _replaced(held: Any, path: tuple[int, ...], tensor: Tensor) -> Any:
-    if not path:
-        return tensor
-    items = list(held)
-    items[path[0]] = _replaced(items[path[0]], path[1:], tensor)
-    return type(held)(*items) if hasattr(held, "_fields") else type(held)(items)
-
-
-def _tensors(value: Any, path: tuple[int, ...] = ()) -> Iterator[tuple[tuple[int, ...], Tensor]]:
-    """The tensors of a place: itself, or those in its tuples."""
-    if isinstance(value, Tensor):
-        yield path, value
-    elif isinstance(value, tuple) and len(path) < 4:
-        for i, part in enumerate(value):
-            yield from _tensors(part, (*path, i))
 
 
 def storage_of(tensor: Tensor) -> int:
@@ -225,7 +209,7 @@ class Outside:
         by_tensor: dict[int, list[Spot]] = {}
         held: dict[int, Tensor] = {}
         for place, value in found.places:
-            for path, tensor in _tensors(value):
+            for path, tensor in parts(value, tuples_only=True):
                 if has_content(tensor) and id(tensor) not in mine and _is_plain(tensor):
                     held[id(tensor)] = tensor
                     by_tensor.setdefault(id(tensor), []).append(Spot(place, path, value))
