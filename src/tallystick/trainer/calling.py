@@ -79,7 +79,7 @@ def show_rates(trainer: Any, rates: Sequence[float | None]) -> None:
         trainer.lr_scheduler._last_lr = list(rates)
 
 
-class Calls(Events):
+class CallbackCalls(Events):
     """A `Listener` that calls the callbacks of `trainer` as its own loop would.
 
     `epoch` is the number of updates of one; `rehearsed` what the callbacks are to change.

@@ -30,7 +30,7 @@ from tallystick.job.several import Held
 from tallystick.numerics.contracts import ORDERED_1
 from tallystick.program.capture.accumulated import BATCH, prepared_group
 from tallystick.program.capture.api import CapturedStep, Pass, Preparation, capture_pass
-from tallystick.program.capture.between import Calls
+from tallystick.program.capture.between import LossCalls
 from tallystick.program.capture.by_step import StepPrograms, captured_by_step
 from tallystick.program.capture.known import Steps
 from tallystick.program.capture.walked import walked_by_step
@@ -262,7 +262,7 @@ class Course:
         """What the loop calls."""
         return [self.loss] if self.validation is None else [self.loss, self.validation.loss]
 
-    def calls(self) -> list[Calls] | None:
+    def calls(self) -> list[LossCalls] | None:
         """The calls of both losses, as they were traced; None where each step was by itself."""
         if self.programs.one_by_one:
             return None

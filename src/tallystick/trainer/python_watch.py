@@ -7,18 +7,17 @@ its place, so that a counter costs no trace in each step (PROGRAM 5.22 f).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from torch import Tensor, nn
 
 from tallystick.errors import TallystickError
-from tallystick.program.capture.between import Calls
+from tallystick.program.capture.between import LossCalls
 from tallystick.program.capture.earlier import Earlier
-from tallystick.program.capture.explore import Exploration, shown
+from tallystick.program.capture.explore import Exploration
 from tallystick.program.capture.looks import shape_of as look_of_shape
-from tallystick.program.capture.looks import short
 from tallystick.program.capture.places import Place, reached_from
 from tallystick.program.capture.python_state import PythonState
 from tallystick.program.capture.quiet import quiet
@@ -48,7 +47,7 @@ class PythonWatch:
         self,
         module: nn.Module,
         runs: Sequence[Any],
-        calls: Callable[[], Sequence[Calls] | None],
+        calls: Callable[[], Sequence[LossCalls] | None],
         past: Callable[[], Sequence[Any]] = tuple,
         skips: Callable[[Place], bool] = lambda place: False,
         trains: bool = False,
@@ -108,7 +107,7 @@ class PythonWatch:
             for child, mode in modes:
                 child.training = mode
 
-    def _other(self, calls: Calls) -> str | None:
+    def _other(self, calls: LossCalls) -> str | None:
         """Why calls are others than those of the job."""
         earlier = Earlier()
         with calls.mode():
@@ -126,7 +125,9 @@ class PythonWatch:
                     return f"With that {calls.name} is another one{f' ({line})' if line else ''}."
         return None
 
-    def _remember(self, names: Sequence[str], calls: Sequence[Calls], state: PythonState) -> None:
+    def _remember(
+        self, names: Sequence[str], calls: Sequence[LossCalls], state: PythonState
+    ) -> None:
         """Those of `names` that reach no program, whatever is there, are not traced again."""
         found = state.reached()
         followed = {p.name for p, _ in found.places if not _is_torchs(p)}
@@ -165,11 +166,3 @@ def _is_torchs(place: Place) -> bool:
     """Whether torch's own code reads the place, which is not followed."""
     kind = type(place.holder)
     return place.key == "training" or kind.__module__.partition(".")[0] == "torch"
-
-
-def said(name: PythonName, before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
-    """A change for people, with both values where they are short."""
-    one, other = (looks.get(name) or ["nothing"] for looks in (before, after))
-    at = next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), 0)
-    values = [short(look[at]) if at < len(look) else "nothing" for look in (one, other)]
-    return f"{shown(name)} ({values[0]} → {values[1]})" if values[0] != values[1] else shown(name)

@@ -17,8 +17,10 @@ import xxhash
 from torch import Tensor, nn
 
 from tallystick.errors import CallbackError
+from tallystick.program.capture.explore import shown
+from tallystick.program.capture.looks import moved
 from tallystick.program.capture.places import Place, places_of
-from tallystick.trainer.python_watch import PythonName, PythonWatch, said
+from tallystick.trainer.python_watch import PythonName, PythonWatch
 
 FLAG = "control."
 CLIP = "args.max_grad_norm"
@@ -179,7 +181,7 @@ def told(names: Sequence[str], before: Mapping[str, Any], after: Mapping[str, An
     found = []
     for name in names:
         if isinstance(name, PythonName):
-            found.append(said(name, before, after))
+            found.append(shown(name) + moved(name, before, after, " ({} → {})"))
             continue
         one, other = before.get(name), after.get(name)
         plain = isinstance(one, (bool, str)) and isinstance(other, (bool, str))

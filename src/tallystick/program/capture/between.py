@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from tallystick.errors import TallystickError, UsageError
 from tallystick.program.capture.earlier import Earlier
 from tallystick.program.capture.explore import Exploration, begun, shown
-from tallystick.program.capture.looks import short
+from tallystick.program.capture.looks import moved
 from tallystick.program.capture.outside import Kept, storage_of
 from tallystick.program.capture.plain import uncompiled
 from tallystick.program.capture.python_state import PythonState, changed, seen_at
@@ -37,7 +37,7 @@ _NEXT = (
 
 
 @dataclass(frozen=True)
-class Calls:
+class LossCalls:
     """The calls of a loss: each way through it with its trace, which keeps what that found."""
 
     module: nn.Module
@@ -82,12 +82,12 @@ def evaluation_mode(module: nn.Module) -> Iterator[None]:
             child.training = training
 
 
-def joined(calls: Sequence[Calls]) -> Calls:
+def joined(calls: Sequence[LossCalls]) -> LossCalls:
     """Those of several programs of one loss."""
     return replace(calls[0], ways=tuple(way for each in calls for way in each.ways))
 
 
-def refuse_shared(training: Calls, evaluation: Calls, in_loop: bool = False) -> None:
+def refuse_shared(training: LossCalls, evaluation: LossCalls, in_loop: bool = False) -> None:
     """Raises UsageError where what one of them changes reaches the program of the other. `in_loop`
     where a pass would leave its buffers to the next step, and no program does."""
     if in_loop:
@@ -110,8 +110,8 @@ class _Looks:
 
 @dataclass
 class _Turns:
-    training: Calls
-    evaluation: Calls
+    training: LossCalls
+    evaluation: LossCalls
     earlier: Earlier = field(default_factory=Earlier)
     looks: dict[str, _Looks] = field(default_factory=dict)  # the last ones, by side
     firsts: dict[str, _Looks] = field(default_factory=dict)
@@ -135,7 +135,7 @@ class _Turns:
                     request.outside.outside.put_back()
 
     # -- trace after trace -------------------------------------------------------------------------
-    def _turn(self, side: Calls, before: Calls | None) -> None:
+    def _turn(self, side: LossCalls, before: LossCalls | None) -> None:
         """The calls of a side after those of another. Raises UsageError where they differ."""
         with side.mode():
             seen = self.state.look()
@@ -159,7 +159,7 @@ class _Turns:
                     )
 
     def _other(
-        self, side: Calls, before: Calls | None, error: TallystickError | None
+        self, side: LossCalls, before: LossCalls | None, error: TallystickError | None
     ) -> UsageError:
         """`side` is another program after `before`."""
         what = "is another program." if error is None else f"fails: {error.message}"
@@ -168,7 +168,7 @@ class _Turns:
             return UsageError(f"After {before.name if before else PASS}, {side.name} {what}", _NEXT)
         return UsageError(f"{said}, and after that {side.name} {what}", _NEXT)
 
-    def _changes(self, side: Calls) -> str:
+    def _changes(self, side: LossCalls) -> str:
         """What the calls of a side change, with the line; "" where nothing."""
         for looks in (self.looks[side.name], self.firsts[side.name]):
             names = looks.names
@@ -177,7 +177,7 @@ class _Turns:
                 return self._said(name, side, looks) + self._line(side, name)
         return ""
 
-    def _line(self, side: Calls, name: str) -> str:
+    def _line(self, side: LossCalls, name: str) -> str:
         """Where a side changes a place: ` (file:line)`, or nothing."""
         self.state.restore()
         places = [place for place, _ in self.state.reached().places if place.name == name]
@@ -190,12 +190,9 @@ class _Turns:
                     break
         return f" ({blame.line})" if blame.line else ""
 
-    def _said(self, name: str, side: Calls, looks: _Looks) -> str:
-        one, two = looks.before.get(name, [None]), looks.after.get(name, [None])
-        at = next((i for i, (a, b) in enumerate(zip(one, two, strict=False)) if a != b), 0)
-        values = [short(look[at]) if at < len(look) else "nothing" for look in (one, two)]
-        moves = f", from {values[0]} to {values[1]}" if values[0] != values[1] else ""
-        return f"{begun(shown(name))} is changed by {side.name}{moves}"
+    def _said(self, name: str, side: LossCalls, looks: _Looks) -> str:
+        values = moved(name, looks.before, looks.after)
+        return f"{begun(shown(name))} is changed by {side.name}{values}"
 
     # -- tensors beside the model ------------------------------------------------------------------
     def _refuse_tensors(self) -> None:
@@ -220,7 +217,7 @@ class _Turns:
                 return
         raise UsageError("More and more Python state moves in turns of the two losses.", _NEXT)
 
-    def _moves(self, side: Calls, request: Request, first: Trace, moving: set[str]) -> set[str]:
+    def _moves(self, side: LossCalls, request: Request, first: Trace, moving: set[str]) -> set[str]:
         """What moves beside `moving` in a call. Raises UsageError where it reaches the program."""
         with side.mode():
             now = self.state.look()

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tallystick.errors import MovingStateError, UsageError
-from tallystick.program.capture.between import Calls
+from tallystick.program.capture.between import LossCalls
 from tallystick.program.capture.counted import check_trained
 from tallystick.program.capture.earlier import Earlier
 from tallystick.program.capture.functions_followed import Functions
@@ -248,7 +248,7 @@ class Exploration:
             step = form.step(group.paths[0].request, traced)
             read = {n: tables[n] for n in step.program.scalar_names if n in tables}
             ways = tuple((path.request, path.traced) for path in group.paths)
-            calls = Calls(form.module, form.collect, ways)
+            calls = LossCalls(form.module, form.collect, ways)
             captured.append(replace(step, scalars=step.scalars | read, calls=calls))
         decides = any(_conditions(p.traced) for group in self.groups for p in group.paths)
         found = StepPrograms(tuple(captured), tuple(of_steps), decides)

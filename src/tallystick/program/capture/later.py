@@ -116,7 +116,7 @@ class Later:
         ends = epoch if short is not None else 0
         return walked_by_step(
             forms,
-            Steps(max(steps, 0), {}, told=False),
+            Steps(steps, {}, told=False),
             form_of=lambda step: 1 if ends and (step + 1) % ends == 0 else 0,
             most=MOST_PROGRAMS,
             instead_of=self.refusal,
