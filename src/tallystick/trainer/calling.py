@@ -61,7 +61,9 @@ def python_watch_of(trainer: Any, course: Course) -> PythonWatch:
             return place.key in HONOURED
         return place.holder is trainer and place.key in _LOOPS_OWN
 
-    return PythonWatch(course.module, course.runs, course.calls, past, skips, trains=True)
+    return PythonWatch(
+        course.module, course.runs, course.calls, past, skips, True, lambda: course.live
+    )
 
 
 def rate_names(job: Job, groups: int) -> list[str]:
@@ -167,9 +169,11 @@ class Calls(Events):
         expected = self._expected(heard)
         if event in BETWEEN and not expected:
             return
-        before = self.watch.look()
+        # Between forward and update, Python is as the forward pass has left it.
+        self.watch.at(self.trainer.state.global_step + (event in BETWEEN))
+        before = self.watch.look(marks=True)
         self.call(event, given)
-        after = self.watch.look()
+        after = self.watch.look(marks=True)
         ended = event in ("on_train_end", "on_save")
         found, reason = self.watch.changes(before, after, python=not ended)
         names = [name for name in found if not name.startswith(FLAG)]

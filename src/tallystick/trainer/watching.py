@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from tallystick.errors import CallbackError
 from tallystick.program.capture.places import Place, places_of
-from tallystick.trainer.python_watch import PythonName, PythonWatch, said
+from tallystick.trainer.python_watch import PythonName, PythonWatch, mark_of, said
 
 FLAG = "control."
 CLIP = "args.max_grad_norm"
@@ -105,23 +105,34 @@ class Watch:
             found[f"requires_grad of {name}"] = parameter.requires_grad
         return found | dict(self._more())
 
-    def look(self) -> dict[str, Any]:
-        """By name for people, what is there now."""
+    def at(self, step: int) -> None:
+        """Training step `step` comes next."""
+        if self.python is not None:
+            self.python.at(step)
+
+    def look(self, marks: bool = False) -> dict[str, Any]:
+        """By name for people, what is there now. With `marks` a tensor is told by its object and
+        its changes too: the live ones do not move in a run, so that zeros set to zeros may stand
+        for other values."""
+
+        def content(tensor: Tensor) -> Any:
+            return (_content(tensor), mark_of(tensor)) if marks else _content(tensor)
+
         found = self.settings()
         for name, parameter in self._model.named_parameters():
-            found[f"the parameter {name}"] = _content(parameter)
+            found[f"the parameter {name}"] = content(parameter)
         for name, buffer in self._model.named_buffers():
-            found[f"the buffer {name}"] = _content(buffer)
+            found[f"the buffer {name}"] = content(buffer)
         for place in self._outside:
             try:
                 value = place.get()
             except (LookupError, AttributeError, ValueError):
                 value = None
             found[f"the tensor {place.name}"] = (
-                _content(value) if isinstance(value, Tensor) else type(value).__name__
+                content(value) if isinstance(value, Tensor) else type(value).__name__
             )
         for name, tensor in self._of_modules().items():
-            found[f"the tensor {name}"] = _content(tensor)
+            found[f"the tensor {name}"] = content(tensor)
         state = getattr(self._optimizer, "state", {})
         found["the state of the optimizer"] = [
             (id(p), sorted((k, _content(v) if isinstance(v, Tensor) else repr(v))
