@@ -25,6 +25,7 @@ from tallystick.program.capture.python_state import PythonState
 from tallystick.program.capture.quiet import quiet
 from tallystick.program.capture.same_program import difference
 from tallystick.program.capture.trace import trace
+from tallystick.trainer.code_watch import CodeWatch
 
 _CLOSURE = " in the closure of "
 
@@ -54,7 +55,7 @@ class PythonWatch:
         trains: bool = False,
         live: Callable[[], Live | None] = lambda: None,
     ) -> None:
-        self._live = live
+        self._live, self._code = live, CodeWatch()
         self._module, self._runs, self._calls = module, runs, calls
         self._past, self._skips, self._trains = past, skips, trains
         self._harmless: set[str] = set()
@@ -83,7 +84,7 @@ class PythonWatch:
                 else:  # the content is looked at beside this
                     look = ("tensor", *(mark_of(value) if one_by_one else ()))
                 seen.setdefault(PythonName(place.name), []).append(look)
-        for name, look in _structure(found):
+        for name, look in (*_structure(found), *self._code.look(found.functions)):
             seen.setdefault(PythonName(name), []).append(look)
         return seen
 

@@ -36,6 +36,12 @@ def _content(tensor: Tensor) -> Any:
     return tuple(tensor.shape), xxhash.xxh3_128_digest(array.view(torch.uint8).numpy().tobytes())
 
 
+def _hooks_of(tensor: Tensor) -> list[list[int]]:
+    """What changes or reads a gradient as it is made."""
+    held = (tensor._backward_hooks, getattr(tensor, "_post_accumulate_grad_hooks", None))
+    return [list(map(id, hooks.values())) for hooks in held if hooks]
+
+
 class Watch:
     """Looks at what decides the numbers of a training: the optimizer's groups, the parameters and
     buffers of the model, the tensors and modules that the loss reads beside it, what `python` sees,
@@ -121,6 +127,7 @@ class Watch:
         found = self.settings()
         for name, parameter in self._model.named_parameters():
             found[f"the parameter {name}"] = content(parameter)
+            found[f"the hooks of the parameter {name}"] = _hooks_of(parameter)
         for name, buffer in self._model.named_buffers():
             found[f"the buffer {name}"] = content(buffer)
         for place in self._outside:
