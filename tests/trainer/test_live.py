@@ -207,6 +207,46 @@ def test_a_second_training_goes_on_from_the_first(make: Any, tmp_path: Path) -> 
     assert (kept.calls, kept.last, kept.log) == (own.calls, own.last, own.log)
 
 
+def fades(kept: Kept) -> Any:
+    """A tensor made of constants, each from the one before: no slot."""
+
+    def loss(module: nn.Module, x: Tensor) -> Tensor:
+        kept.hidden = torch.ones(1) if kept.hidden is None else kept.hidden * 0.9
+        return module(x).pow(2).mean() * kept.hidden.squeeze()  # type: ignore[no-any-return, attr-defined]
+
+    return loss
+
+
+def logs(kept: Kept) -> Any:
+    counting = counts(kept)
+
+    def loss(module: nn.Module, x: Tensor) -> Tensor:
+        found: Tensor = counting(module, x)
+        kept.hidden = found.detach()  # type: ignore[assignment]
+        kept.log.append(found.detach())
+        return found
+
+    return loss
+
+
+def test_a_tensor_that_no_state_holds_is_refused_by_name(tmp_path: Path) -> None:
+    kept, module = Kept(), net()
+    loss = fades(kept)
+    fit(tmp_path / "a", module, loss)
+    with pytest.raises(UsageError, match=r"kept\.hidden.* is a tensor .*earlier training"):
+        fit(tmp_path / "b", module, loss)
+    kept.hidden = None
+    assert fit(tmp_path / "b", module, loss).finished
+
+
+def test_a_tensor_that_no_step_reads_is_as_before(tmp_path: Path) -> None:
+    kept, module = Kept(), net()
+    loss = logs(kept)
+    fit(tmp_path / "a", module, loss)
+    assert (kept.calls, kept.hidden, kept.log) == (6, None, [])
+    assert fit(tmp_path / "b", module, loss).finished
+
+
 # -- hooks of a LightningModule ------------------------------------------------------------------
 class Lit(nn.Module):
     """Of the form of a LightningModule, whose step counts and hands on."""

@@ -12,7 +12,7 @@ import contextlib
 import os
 import random
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakValueDictionary
@@ -23,7 +23,7 @@ from torch import Tensor
 
 from tallystick.program.capture.content import Back, content_of
 from tallystick.program.capture.looks import PLAIN, look_of
-from tallystick.program.capture.outside import GONE
+from tallystick.program.capture.outside import GONE, UNKNOWN
 from tallystick.program.capture.places import Place, Reached
 from tallystick.program.capture.recorded import plain
 from tallystick.program.capture.relay import Relay
@@ -39,6 +39,7 @@ class _Shape:
 
     shape: tuple[int, ...]
     dtype: torch.dtype
+    read: set[int] = field(default_factory=set)  # not empty where a later call has made it again
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,6 +116,13 @@ class Moments:
             made = [*self._of_places(found), *self._of_containers(found), *self._of_others(found)]
         self.changes.append([] if first else made)
         self.drawn = [*self.drawn[:1], (random.getstate(), np.random.get_state())]
+
+    def read(self, tensors: Iterable[Tensor]) -> None:
+        """The last step has made again what the one before it has left."""
+        for tensor in tensors:
+            known = self._shapes.get(id(tensor))
+            if known is not None:
+                known[1].read.add(1)
 
     def end(self, relays: list[tuple[Place, Relay, Any]]) -> None:
         """No more is added."""
@@ -269,10 +277,18 @@ class Live:
             np.random.set_state(moments.drawn[-1][1])
 
     def settle(self) -> None:
-        """After `finish`: where a tensor without numbers is left, it is as before the first `put`:
-        no step has read it."""
+        """After `finish`: where a tensor without numbers is left, it is as before the first `put`
+        if no step has read it. What one has made again stays, and no later capture may read it."""
+        read = {
+            _name_of(self._of(change.of))
+            for changes in self._moments.changes for change in changes if _was_read(change.value)
+        }  # fmt: skip
         for of, back in self._first.values():
-            if self._holds_made(of):
+            made = self._made_in(of)
+            if made and _name_of(of) in read:
+                for tensor in made:
+                    UNKNOWN[id(tensor)] = tensor
+            elif made:
                 with contextlib.suppress(*_ABSENT, TypeError):
                     back()
 
@@ -282,7 +298,7 @@ class Live:
         seen: set[Any] = set()
         for change in (c for changes in self._moments.changes for c in changes):
             of = self._of(change.of)
-            key = _key(of) if isinstance(of, Place) else id(of)
+            key = _name_of(of)
             if key not in seen:
                 seen.add(key)
                 back = _back_of(of)
@@ -326,20 +342,35 @@ class Live:
             return value.kind(*parts) if named else value.kind(parts)
         return self._through(value)
 
-    def _holds_made(self, of: Any) -> bool:
-        made = set(map(id, self._made.values()))
+    def _made_in(self, of: Any) -> list[Tensor]:
+        """The tensors without numbers in a place or a container."""
+        made = {id(tensor): tensor for tensor in self._made.values()}
 
-        def has(value: Any) -> bool:
+        def parts(value: Any) -> Iterator[Tensor]:
             if isinstance(value, tuple):
-                return any(map(has, value))
-            return id(value) in made
+                for part in value:
+                    yield from parts(part)
+            elif id(value) in made:
+                yield made[id(value)]
 
-        if isinstance(of, Place):
-            try:
-                return has(of.get())
-            except _ABSENT:
-                return False
-        return _is_container(of) and any(map(has, _items(of)))
+        try:
+            held = (of.get(),) if isinstance(of, Place) else tuple(_items(of))
+        except (*_ABSENT, TypeError):
+            return []
+        return list(parts(held))
+
+
+def _name_of(of: Any) -> Any:
+    return _key(of) if isinstance(of, Place) else id(of)
+
+
+def _was_read(value: Any) -> bool:
+    """Whether a later call has made a tensor of a value again."""
+    if isinstance(value, _Shape):
+        return bool(value.read)
+    if isinstance(value, _Parts):
+        return any(map(_was_read, value.parts))
+    return isinstance(value, (tuple, list)) and any(map(_was_read, value))
 
 
 def _back_of(of: Any) -> Back | None:

@@ -330,8 +330,8 @@ class _Walk:
 
 @dataclass(frozen=True)
 class Reached:
-    """What is reached from some roots: places with what is there, objects with their names, what was
-    left out, and the functions with code of the model's.
+    """What is reached from some roots: places with what is there, objects with their names, what
+    was left out, and the functions with code of the model's.
 
     `left` names the places beyond `MOST_PLACES` and those at `DEPTH`, whose insides are not known.
     """

@@ -164,6 +164,7 @@ class Walk(Exploration):
                     kept.restore()  # the place that the call began with
                     self._carry(error, asked)
                 self._check_kept(asked, outside)
+            self.moments.read(value for value, _, _ in earlier.given)
             known[number] = traced
             self._count()
             path = paths.get(id(traced))
