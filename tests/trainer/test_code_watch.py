@@ -98,6 +98,21 @@ def test_a_function_of_torch_that_does_the_same(
     assert fit(tmp_path, Halved(), by_function, act).finished
 
 
+def test_what_a_library_loads_is_no_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[int] = []
+
+    def loss(module: nn.Module, x: Tensor) -> Tensor:
+        calls.append(1)
+        if hasattr(F, "loaded_later") and F.loaded_later is None:
+            raise AssertionError
+        return module(x).pow(2).mean() * len(calls)
+
+    def act() -> None:
+        monkeypatch.setattr(F, "loaded_later", F.relu, raising=False)
+
+    assert fit(tmp_path, Halved(), loss, act).finished
+
+
 @pytest.mark.parametrize("name", ["SCALE_OF_A_TEST", "NAME_OF_A_TEST"])
 def test_the_environment(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def act() -> None:

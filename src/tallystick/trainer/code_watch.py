@@ -19,10 +19,12 @@ class CodeWatch:
     """Looks at functions by their code, and at what they name in modules of libraries."""
 
     def __init__(self) -> None:
+        self._first: set[str] | None = None  # a library may load more of itself while it is used
         self._named: dict[int, tuple[types.CodeType, frozenset[str]]] = {}
 
     def look(self, functions: Sequence[types.FunctionType]) -> Iterator[tuple[str, Any]]:
         """By a name for people, what tells that it is another one."""
+        libraries = set[str]()
         for function in functions:
             code = function.__code__
             yield f"the code of {code.co_name} ({code_line(code)})", id(code)
@@ -32,9 +34,14 @@ class CodeWatch:
             for key in sorted(names & function.__globals__.keys()):
                 part = function.__globals__[key]
                 if isinstance(part, types.ModuleType):
-                    yield from _within(part, names, key)
+                    for name, look in _within(part, names, key):
+                        libraries.add(name)
+                        if self._first is None or name in self._first:
+                            yield name, look
             if names & _ENVIRONMENT:
                 yield "os.environ", dict(os.environ)
+        if self._first is None:
+            self._first = libraries
 
     def _names(self, code: types.CodeType) -> frozenset[str]:
         if id(code) not in self._named:
