@@ -19,6 +19,7 @@ from torch.nn import functional as F
 import tallystick
 from tallystick.errors import UsageError
 from tallystick.job.job_file import load_job
+from tallystick.run.execute.listener import Silent
 
 RECORDS, BATCH, STEPS = 24, 4, 18
 Made = Callable[[], Callable[[nn.Module, Any], Tensor]]
@@ -154,15 +155,28 @@ def test_each_step_is_that_of_the_plain_loop(make: Made, tmp_path: Path) -> None
 
 
 def test_a_resumed_call_makes_the_same_job(tmp_path: Path) -> None:
-    """The state is put back, so a second call of one script is the same job."""
+    """A call that fails leaves the state as it was, so that the same call goes on; one that ends
+    leaves it as after the last step."""
+
+    class Stops(Silent):
+        def step(self, step: int, loss: float, seconds: float) -> None:
+            raise KeyboardInterrupt
+
     module, loss = net(), annealed()
     optimizer = torch.optim.AdamW(module.parameters(), lr=2e-2)
     given: dict[str, Any] = {"batch_size": BATCH, "steps": STEPS, "progress": False}
-    first = tallystick.fit(module, loss, rows(), optimizer, out=tmp_path / "a", **given)
+    first = tallystick.fit(module, annealed(), rows(), optimizer, out=tmp_path / "a", **given)
     again = net()
+    optimizer = torch.optim.AdamW(again.parameters(), lr=2e-2)
+    with pytest.raises(KeyboardInterrupt):
+        tallystick.fit(
+            again, loss, rows(), optimizer, out=tmp_path / "b", listener=Stops(), **given
+        )
     optimizer = torch.optim.AdamW(again.parameters(), lr=2e-2)
     second = tallystick.fit(again, loss, rows(), optimizer, out=tmp_path / "b", **given)
     assert second.run_root == first.run_root
+    with pytest.raises(UsageError, match=r"another job.*what the loss keeps"):
+        tallystick.fit(again, loss, rows(), optimizer, out=tmp_path / "b", **given)
 
 
 def by_the_clock() -> Any:

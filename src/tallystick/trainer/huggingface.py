@@ -37,7 +37,7 @@ from tallystick.run.show.summary import RunSummary
 from tallystick.trainer.arguments import check_arguments, check_methods
 from tallystick.trainer.calling import CallbackCalls, python_watch_of, show_rates, watch_of
 from tallystick.trainer.course import JOB, RUN, Course, Validation, carry_out, job_of
-from tallystick.trainer.listening import is_own
+from tallystick.trainer.listening import is_own, refuse_unheard
 from tallystick.trainer.loop import updates_of
 from tallystick.trainer.numbers import Epochs
 from tallystick.trainer.records import collated
@@ -411,6 +411,7 @@ class Trainer(_Base):  # type: ignore[misc]
     def _rehearsed(self, course: Course, calls: CallbackCalls) -> tuple[Course, Rehearsed | None]:
         """The course with what the callbacks change of it: at the beginning, which they hear now,
         and then at the steps of a rehearsal."""
+        refuse_unheard(self.callback_handler.callbacks, course.micro_batches)
         calls.tell("on_train_begin")
         course = replace(course, clip_norm=self.args.max_grad_norm or None)
         every = 0 if course.validation is None else course.validation.every

@@ -18,12 +18,14 @@ from tallystick.program.capture.between import LossCalls
 from tallystick.program.capture.earlier import Earlier
 from tallystick.program.capture.explore import Exploration
 from tallystick.program.capture.looks import shape_of as look_of_shape
+from tallystick.program.capture.moments import Live
 from tallystick.program.capture.places import Place, reached_from
 from tallystick.program.capture.python_state import PythonState
 from tallystick.program.capture.quiet import quiet
 from tallystick.program.capture.same_program import difference
 from tallystick.program.capture.structure import is_flag, structure_of
 from tallystick.program.capture.trace import trace
+from tallystick.trainer.code_watch import CodeWatch
 
 _CLOSURE = " in the closure of "
 
@@ -40,7 +42,7 @@ class PythonWatch:
     `calls` are the calls of the losses once they are captured; None where no trace of one step can
     be compared with that of another (PROGRAM 5.25). `past` are objects that are left out, and
     `skips(place)` says which places are. With `trains` the loop sets the modes of the module itself
-    before each step.
+    before each step. `live` puts what moves from step to step into its places.
     """
 
     def __init__(
@@ -51,13 +53,23 @@ class PythonWatch:
         past: Callable[[], Sequence[Any]] = tuple,
         skips: Callable[[Place], bool] = lambda place: False,
         trains: bool = False,
+        live: Callable[[], Live | None] = lambda: None,
     ) -> None:
+        self._live, self._code = live, CodeWatch()
         self._module, self._runs, self._calls = module, runs, calls
         self._past, self._skips, self._trains = past, skips, trains
         self._harmless: set[str] = set()
 
+    def at(self, step: int) -> None:
+        """Training step `step` comes next: places that the steps themselves change are as they are
+        there, so that foreign code which sets them back changes them."""
+        live = self._live()
+        if live is not None:
+            live.put(step)
+
     def look(self) -> dict[str, Any]:
         """By the name of a place: what Python sees there now."""
+        one_by_one = self._live() is not None
         roots = {"module": self._module}
         roots |= {f"step{i or ''}": run for i, run in enumerate(self._runs)}
         found = reached_from(roots, self._past())
@@ -67,11 +79,16 @@ class PythonWatch:
             if place.key == "training" and id(place.holder) in own:
                 continue
             if not self._skips(place):
-                look = "tensor" if isinstance(value, Tensor) else look_of_shape(value)
+                if not isinstance(value, Tensor):
+                    look = look_of_shape(value)
+                else:  # the content is looked at beside this
+                    look = ("tensor", *(mark_of(value) if one_by_one else ()))
                 seen.setdefault(PythonName(place.name), []).append(look)
         for name, look in structure_of(found):
             if not is_flag(look):  # the trainer looks at those
                 seen.setdefault(PythonName(name), []).append(look)
+        for name, look in self._code.look(found.functions):
+            seen.setdefault(PythonName(name), []).append(look)
         return seen
 
     # -- whether a change matters ------------------------------------------------------------------
@@ -160,6 +177,12 @@ class PythonWatch:
             )):  # fmt: skip
                 return True
         return False
+
+
+def mark_of(tensor: Tensor) -> tuple[int, int | None]:
+    """Which object it is, and how often it was changed in place: zeros that become zeros again are
+    another tensor where a step has left others."""
+    return id(tensor), None if tensor.is_inference() else tensor._version
 
 
 def _is_torchs(place: Place) -> bool:

@@ -29,6 +29,7 @@ from tallystick.program.tables import Told
 
 if TYPE_CHECKING:
     from tallystick.program.capture.api import CapturedStep, Preparation
+    from tallystick.program.capture.moments import Moments
 
 _CROSSED = 16  # paths that are traced again after each other
 MOST_PATHS = 256  # each is a trace
@@ -46,7 +47,8 @@ class StepPrograms:
     programs: tuple[CapturedStep, ...]
     of_steps: tuple[int, ...]
     decides: bool
-    one_by_one: bool = False  # each step was traced after those before it (PROGRAM 5.25)
+    # What Python keeps, where each step was traced after those before it (PROGRAM 5.25).
+    moments: Moments | None = None
 
     def first(self, program: int) -> int:
         """The first training step of a program."""

@@ -11,6 +11,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
+from weakref import WeakValueDictionary
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +25,8 @@ from tallystick.program.capture.tensor_parts import parts, with_part
 
 OUTSIDE = "outside."
 GONE = object()
+# Tensors that a training has left and whose numbers are not known (PROGRAM 5.25 c).
+UNKNOWN: WeakValueDictionary[int, Tensor] = WeakValueDictionary()
 
 
 class KeptError(UsageError):
@@ -210,6 +213,13 @@ class Outside:
         held: dict[int, Tensor] = {}
         for place, value in found.places:
             for path, tensor in parts(value, tuples_only=True):
+                if UNKNOWN.get(id(tensor)) is tensor:
+                    raise UsageError(
+                        f"{place.name} is a tensor that the steps of an earlier training have "
+                        "made, each from the one before, and no state of that run holds its "
+                        "numbers.",
+                        "Set it to what the next training begins with.",
+                    )
                 if has_content(tensor) and id(tensor) not in mine and _is_plain(tensor):
                     held[id(tensor)] = tensor
                     by_tensor.setdefault(id(tensor), []).append(Spot(place, path, value))

@@ -29,6 +29,7 @@ from tallystick.program.capture.kept_after import refuse_shared_between_steps
 from tallystick.program.capture.known import At, Names, Steps
 from tallystick.program.capture.late import Late, Start, late_of
 from tallystick.program.capture.merged import shape_of
+from tallystick.program.capture.moments import Moments
 from tallystick.program.capture.outside import OUTSIDE, Outside
 from tallystick.program.capture.outside import Kept as KeptTensor
 from tallystick.program.capture.outside_calls import OutsideCalls
@@ -59,6 +60,7 @@ class Walk(Exploration):
     ) -> None:
         super().__init__(forms, form_of, steps, most)
         self.states: dict[int, Kept] = {}  # before the first step of a path, by its identity
+        self.moments = Moments()
         self._carried: list[KeptTensor] = []
         self._changed: frozenset[str] = frozenset()
         self._began = 0.0
@@ -141,13 +143,15 @@ class Walk(Exploration):
         return contextlib.nullcontext() if watched is None else watched.watching()
 
     def _walk(self, state: PythonState, outside: Outside, told: list[Any]) -> None:
-        earlier = Earlier()
+        earlier, self.moments = Earlier(), Moments()
         known: dict[int, Trace] = {}  # the last trace by form
         paths: dict[int, StepPath] = {}  # by the identity of the trace, which the path keeps
         carried: Request | None = None
         for step in range(self.steps.count):
             number = self.form_of(step)
-            kept = state.keep()
+            found = state.reached()
+            self.moments.add(found)
+            kept = Kept(found)
             asked = self._request(number, step, carried)
             if carried is None:
                 carried, traced = self._first(asked, outside, state, earlier)
@@ -160,6 +164,7 @@ class Walk(Exploration):
                     kept.restore()  # the place that the call began with
                     self._carry(error, asked)
                 self._check_kept(asked, outside)
+            self.moments.read(value for value, _, _ in earlier.given)
             known[number] = traced
             self._count()
             path = paths.get(id(traced))
@@ -177,6 +182,8 @@ class Walk(Exploration):
                     )
             self.path_of[step] = path
             told.append((path.shape.digest, repr(path.shape.sources)))
+        self.moments.add(state.reached())
+        self.moments.end(state.relays)
         assert carried is not None
         refuse_shared_between_steps(carried.outside)
         for one in carried.outside.kept:
@@ -285,4 +292,4 @@ def walked_by_step(
         kept = walk.states[id(group.paths[0])]
         compared = step.first_step and replace(step.first_step, python=kept)
         captured.append(replace(step, first_step=compared))
-    return replace(made, programs=tuple(captured), decides=True, one_by_one=True)
+    return replace(made, programs=tuple(captured), decides=True, moments=walk.moments)
