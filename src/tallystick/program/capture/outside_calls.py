@@ -24,10 +24,12 @@ def _is_persons(file: str) -> bool:
 
 
 class OutsideCalls:
-    """`found` is the first such call: what it reads, and ` (file:line)`."""
+    """`found` is the first such call: what it reads, and ` (file:line)`. `numbered` is the place of
+    the first call of id()."""
 
     def __init__(self) -> None:
         self.found: tuple[str, str] | None = None
+        self.numbered: str | None = None
 
     def _event(self, frame: FrameType, event: str, function: Any) -> None:
         if self.found is not None or event not in ("c_call", "call"):
@@ -35,6 +37,9 @@ class OutsideCalls:
         caller = frame if event == "c_call" else frame.f_back
         if caller is None or not _is_persons(caller.f_code.co_filename):
             return
+        if function is id and self.numbered is None:
+            line = line_of(caller.f_code.co_filename, caller.f_lineno)
+            self.numbered = f" ({line})" if line else ""
         source = changing(function) if event == "c_call" else changing_code(frame)
         if source is not None and source not in PythonState.GENERATORS:
             line = line_of(caller.f_code.co_filename, caller.f_lineno)

@@ -29,11 +29,12 @@ from tallystick.program.capture.kept_after import refuse_shared_between_steps
 from tallystick.program.capture.known import At, Names, Steps
 from tallystick.program.capture.late import Late, Start, late_of
 from tallystick.program.capture.merged import shape_of
+from tallystick.program.capture.one_object import Left, OneObject
 from tallystick.program.capture.outside import OUTSIDE, Outside
 from tallystick.program.capture.outside import Kept as KeptTensor
 from tallystick.program.capture.outside_calls import OutsideCalls
 from tallystick.program.capture.plain import uncompiled
-from tallystick.program.capture.python_state import Kept, PythonState, left_changed
+from tallystick.program.capture.python_state import PythonState, left_changed
 from tallystick.program.capture.quiet import quiet
 from tallystick.program.capture.recorder import Recorder
 from tallystick.program.capture.settled_outside import refuse_unknown, settled_outside
@@ -58,10 +59,11 @@ class Walk(Exploration):
         self, forms: Sequence[Any], form_of: Callable[[int], int], steps: Steps, most: int
     ) -> None:
         super().__init__(forms, form_of, steps, most)
-        self.states: dict[int, Kept] = {}  # before the first step of a path, by its identity
+        self.states: dict[int, Left] = {}  # before the first step of a path, by its identity
         self._carried: list[KeptTensor] = []
         self._changed: frozenset[str] = frozenset()
         self._began = 0.0
+        self._objects = OneObject({"loss": forms[0].loss, "module": forms[0].module})
         self.notes: list[str] = []  # what the walk cannot put back, or not read
         self._watched: OutsideCalls | None = None
         self.traced = 0  # steps traced in this walk
@@ -130,6 +132,13 @@ class Walk(Exploration):
                 "calls.",
                 "Read it outside of the loss, and pass it in the batch or as a constant.",
             )
+        if self._watched is not None and self._watched.numbered is not None and self._carried:
+            raise UsageError(
+                f"The loss asks for id(...){self._watched.numbered}, and keeps tensors from one "
+                "call for the next. A program's step gets others in their places, with other "
+                "numbers.",
+                "Ask whether two places hold one object by `is`.",
+            )
         if left := left_changed(before, after):
             raise UsageError(
                 f"{shown(left[0])} changes while the loss is traced, and cannot be put back.",
@@ -148,6 +157,7 @@ class Walk(Exploration):
         for step in range(self.steps.count):
             number = self.form_of(step)
             kept = state.keep()
+            left = Left(kept, carried.outside.kept if carried else ())
             asked = self._request(number, step, carried)
             if carried is None:
                 carried, traced = self._first(asked, outside, state, earlier)
@@ -168,7 +178,7 @@ class Walk(Exploration):
                 path = StepPath(number, step, asked, traced, shape_of(traced))
                 paths[id(traced)] = path
                 self._joined(path)
-                self.states[id(path)] = kept
+                self.states[id(path)] = left
                 if len(self.groups) > self.most:
                     raise UsageError(
                         f"The loss is more than {self.most} programs in the first {step + 1} of "
@@ -194,10 +204,13 @@ class Walk(Exploration):
         collect = self.forms[self.form_of(0)].collect
         known = outside.take_over(self._carried)
         for one in known:
+            one.left, one.objects = None, self._objects
             if isinstance(one, Late):
                 one.graph = False  # the first step reads none
         found = settled_outside(request, collect, outside, state.restore, None, earlier, known)
         self._carried = found[0].outside.kept
+        for one in self._carried:
+            one.objects = self._objects
         return found
 
     def _carry(self, error: EarlierError, request: Request) -> NoReturn:
@@ -207,8 +220,7 @@ class Walk(Exploration):
         places = {one.place_path for one in carried.kept if isinstance(one, Late)}
         taken = {one.name for one in carried.outside.kept}
         taken |= {k.removeprefix(OUTSIDE) for k in request.buffers if k.startswith(OUTSIDE)}
-        roots = {"loss": self.forms[0].loss, "module": self.forms[0].module}
-        found = late_of(error.tensor, roots, self._start, places, taken)
+        found = late_of(error.tensor, self._objects, self._start, places, taken)
         if not found or len(places) == _MOST_LATE:
             raise error
         self._carried = [*carried.kept, *found]
