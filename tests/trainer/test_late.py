@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -283,6 +284,22 @@ def one_tensor_in_two_places() -> Any:
     return loss
 
 
+def zeros_that_change_places() -> Any:
+    """The zeros of the first call depend on nothing: a slot gets them by a swap."""
+    kept: dict[str, Any] = {"a": None, "b": None}
+
+    def loss(module: nn.Module, tokens: Tensor) -> Tensor:
+        scores = module(tokens[:, :-1])[0]
+        if kept["a"] is None:
+            kept["a"], kept["b"] = scores.detach().mean((0, 1)), torch.zeros(TOKENS)
+        else:
+            kept["a"], kept["b"] = kept["b"], kept["a"]
+            scores = scores + kept["a"] + 0.1 * kept["b"]
+        return told(scores, tokens)
+
+    return loss
+
+
 def signed(make: Make, out: Path, accumulate: int = 1, **given: Any) -> Any:
     module = Reader()
     optimizer = torch.optim.SGD(module.parameters(), lr=0.5)
@@ -329,6 +346,7 @@ TRAINED = {
     one_object_that_was_two: 2,
     two_that_nobody_compares: 1,
     one_tensor_in_two_places: 2,
+    zeros_that_change_places: 2,
 }
 
 
@@ -530,10 +548,24 @@ def number_of_an_object() -> Any:
     return loss
 
 
+def copy_of_the_module() -> Any:
+    kept: dict[str, Any] = {"target": None}
+
+    def loss(module: nn.Module, tokens: Tensor) -> Tensor:
+        if kept["target"] is None:
+            kept["target"] = copy.deepcopy(module)
+        with torch.no_grad():
+            target = kept["target"](tokens[:, :-1])[0]
+        return told(module(tokens[:, :-1])[0] - 0.5 * target, tokens)
+
+    return loss
+
+
 REFUSED = {
     grows: r"hidden in the closure of loss .* changes its type from float32\[9\]",
     another_form: r"kept\['hidden'\]\[0\] in the closure of loss .* another form",
     one_memory_from_another_step_on: r"kept\['[ab]'\] in the closure of loss .* shares memory",
+    copy_of_the_module: r"reads a tensor of an earlier call \(",
     object_of_each_call: "reads a tensor of an earlier call",
     object_of_the_first_call: "changes a tensor in place that an earlier call has made",
     list_that_grows: "reads a tensor of an earlier call",

@@ -59,10 +59,14 @@ class Capture:
         if self.shared is not None:
             raise self.shared
 
-    def refuse_shared_with(self, other: Capture) -> None:
-        """The same of the steps of another program of the job."""
-        if self.passes is not None:
-            self.passes.refuse_shared([other.step])
+    def refuse_shared_with(self, others: Sequence[Capture], short: Capture | None = None) -> None:
+        """The same of the steps of others in the job; `short` evaluates the last held-out
+        records."""
+        last = None if short is None else short.passes
+        if self.passes is None or (last is None and not others):
+            return
+        steps = [*([] if last is None else [self.step]), *(other.step for other in others)]
+        self.passes.refuse_shared(steps, in_loop=True, short=last)
 
     @property
     def step(self) -> CapturedStep:
@@ -151,6 +155,7 @@ class Capture:
             )
         if validation is not None:
             self.refuse_shared()
+            self.refuse_shared_with([] if short is None else [short], validation_short)
         return save_step(
             self.step,
             directory,
@@ -263,7 +268,7 @@ def capture(
     )
     shared = None
     try:
-        passes.refuse_shared([step])
+        passes.refuse_shared([step], in_loop=True)
     except UsageError as error:  # of passes, and nobody may want any
         shared = error
     inference = None
@@ -320,14 +325,17 @@ def save_job(
         if chosen not in programs:
             raise UsageError(f"evaluate={chosen!r} is no program.", "Name one of programs.")
         programs[chosen].refuse_shared()
-        for name, other in programs.items():
-            if name != chosen:
-                programs[chosen].refuse_shared_with(other)
+        others = [other for name, other in programs.items() if name != chosen]
+        programs[chosen].refuse_shared_with(others, validation_short)
         of = programs[chosen].evaluation
         short = None if validation_short is None else validation_short.evaluation
         held = Held(validation, of, evaluate_every, stop_rule or StopRule(), short)
     elif stop_rule is not None or evaluate is not None or evaluate_every:
         raise UsageError("Committed validation needs held-out records.", "Pass validation=... too.")
+    calls = {name: captured.step.calls for name, captured in programs.items()}
+    if len(calls) > 1:
+        between = _with_torch("tallystick.program.capture.between", "save_job")
+        between.refuse_shared_programs({n: c for n, c in calls.items() if c is not None})
     return save_several(
         directory,
         {name: captured.step for name, captured in programs.items()},

@@ -1,4 +1,4 @@
-"""Whether a call asks if two places hold one tensor, where a call before has let them (PROGRAM 5.20).
+"""Whether a call asks if two places hold one tensor that a call before has left (PROGRAM 5.20).
 
 A trace has a tensor of its own for each slot. Code may ask by `is` whether two places hold the same
 object. After a call that has left one tensor in both, a loop has one there in the next call.

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tallystick.program.capture.one_object import OneObject, Path, parts, put_part
+from tallystick.program.capture.one_object import DICTS, OneObject, Path, parts, put_part
 from tallystick.program.capture.outside import GONE, Kept, Spot
 from tallystick.program.capture.places import Place, Reached, joined, reached_from, within
 
@@ -26,7 +26,9 @@ def _copied(held: Any) -> Any:
         return type(held)(*parts) if hasattr(held, "_fields") else type(held)(parts)
     if type(held) is list:
         return [_copied(part) for part in held]
-    return {k: _copied(v) for k, v in held.items()} if type(held) is dict else held
+    if type(held) in DICTS:
+        return type(held)({k: _copied(v) for k, v in held.items()})
+    return held
 
 
 @dataclass(eq=False)

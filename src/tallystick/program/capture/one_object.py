@@ -13,9 +13,11 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
+from tallystick.program.capture.batch import Batch
 from tallystick.program.capture.places import Place, reached_from
 
 _DEPTH = 4
+DICTS: tuple[type, ...] = (dict, Batch)
 Path = tuple[Any, ...]
 
 
@@ -26,7 +28,7 @@ def parts(value: Any, path: Path = ()) -> Iterator[tuple[Path, Tensor]]:
     elif len(path) < _DEPTH and (isinstance(value, tuple) or type(value) is list):
         for i, part in enumerate(value):
             yield from parts(part, (*path, i))
-    elif len(path) < _DEPTH and type(value) is dict:
+    elif len(path) < _DEPTH and type(value) in DICTS:
         for key, part in value.items():
             if isinstance(key, str):
                 yield from parts(part, (*path, key))

@@ -19,6 +19,23 @@ def first_tensor(output: Any) -> Tensor | None:
     return output if isinstance(output, Tensor) else None
 
 
+def _nothing(*given: Any) -> None:
+    """What a copy of a hook does."""
+
+
+class _Hook:
+    """A hook of one trace: a copy of the module, which the code may keep, has none that acts."""
+
+    def __init__(self, act: Callable[..., None]) -> None:
+        self.act = act
+
+    def __call__(self, *given: Any) -> None:
+        self.act(*given)
+
+    def __deepcopy__(self, memo: Any) -> Callable[..., None]:
+        return _nothing
+
+
 @contextlib.contextmanager
 def module_spans(
     module: nn.Module, results: list[tuple[str, Tensor]], count: Callable[[], int]
@@ -41,8 +58,8 @@ def module_spans(
                 results.append((path, result))
             spans.append((entered.pop(), count(), path or type(_module).__name__))
 
-        handles.append(child.register_forward_pre_hook(enter))
-        handles.append(child.register_forward_hook(leave))
+        handles.append(child.register_forward_pre_hook(_Hook(enter)))
+        handles.append(child.register_forward_hook(_Hook(leave)))
     try:
         yield spans
     finally:

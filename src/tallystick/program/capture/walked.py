@@ -146,6 +146,9 @@ class Walk(Exploration):
             )
 
     def _around(self, recorder: Recorder) -> contextlib.AbstractContextManager[None]:
+        return self._watching()
+
+    def _watching(self) -> contextlib.AbstractContextManager[None]:
         watched = self._watched
         return contextlib.nullcontext() if watched is None else watched.watching()
 
@@ -207,7 +210,8 @@ class Walk(Exploration):
             one.left, one.objects = None, self._objects
             if isinstance(one, Late):
                 one.graph = False  # the first step reads none
-        found = settled_outside(request, collect, outside, state.restore, None, earlier, known)
+        with self._watching():
+            found = settled_outside(request, collect, outside, state.restore, None, earlier, known)
         self._carried = found[0].outside.kept
         for one in self._carried:
             one.objects = self._objects
