@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 
 from tallystick.errors import UsageError
 from tallystick.program.capture.by_step import Exploration, StepPath, StepPrograms
+from tallystick.program.capture.clocks import ahead
 from tallystick.program.capture.earlier import Earlier, EarlierError
 from tallystick.program.capture.explore import shown
 from tallystick.program.capture.first_calls import refuse_other_calls
@@ -73,8 +74,16 @@ class Walk(Exploration):
         self._began = time.monotonic()
         self._watched = OutsideCalls()
         first = self._settled()
-        self._watched = None
+        clock = self._watched.clock
+        # Of a clock that nobody moves, it is unknown whether it decides.
+        self._watched = None if clock is None else OutsideCalls(clocks=True)
         if self._settled() != first:
+            if clock is not None:
+                raise UsageError(
+                    f"The loss reads the clock{clock}, and computes something else when that goes "
+                    "faster.",
+                    "Read it outside of the loss, and pass it in the batch or as a constant.",
+                )
             raise UsageError(
                 "The loss computes something else when all its calls are made a second time: it "
                 "takes something from a clock, a file or another thread.",
@@ -112,8 +121,11 @@ class Walk(Exploration):
         outside = Outside.of(form.module, form.loss)
         before, told = state.look(), list[Any]()
         try:
+            moved = self._watched is not None and self._watched.clocks
+            clocks = ahead(found.objects) if moved else contextlib.nullcontext()
             with uncompiled(form.module), quiet():
-                self._walk(state, outside, told)
+                with clocks:
+                    self._walk(state, outside, told)
                 state.restore()
                 self._check_put_back(before, state.look())
         finally:
