@@ -98,6 +98,8 @@ def test_an_epoch_may_end_with_a_short_batch(tmp_path: Path) -> None:
     given: dict[str, Any] = {"steps": 12, "epoch_end": "short"}
     with pytest.raises(UsageError, match="no step is given for it"):
         whole.save_job(tmp_path / "job", DATA, **given)
+    with pytest.raises(UsageError, match="No batch of an epoch is short"):
+        whole.save_job(tmp_path / "job", DATA, steps=12, short=short)
     other = tallystick.capture(module, Counting(), batch_of(30 % size), rule)
     with pytest.raises(UsageError, match="another loss"):
         whole.save_job(tmp_path / "job", DATA, short=other, **given)

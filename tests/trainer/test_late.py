@@ -14,6 +14,7 @@ from grid.case import Case, Loop, Order
 from grid.measure import compared
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils.data import DataLoader
 
 import tallystick
 from tallystick.errors import UsageError
@@ -414,6 +415,38 @@ def test_a_lie_about_a_later_program_is_convicted(tmp_path: Path) -> None:
     assert found.convicted == ("B",)
     assert found.verdict.place.step == 8
     assert tallystick.judge(tmp_path / "evidence", job).verdict == found.verdict
+
+
+class Buffered(nn.Module):
+    hidden: Any
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(4)
+        self.reader = Reader()
+        self.register_buffer("hidden", None)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        scores = self.reader(tokens)[0]
+        scores = scores if self.hidden is None else scores + self.hidden
+        self.hidden = scores.detach().mean((0, 1))
+        return scores  # type: ignore[no-any-return]
+
+
+def test_a_buffer_that_is_none_at_first(tmp_path: Path) -> None:
+    module, plain = Buffered(), Buffered()
+    loss = lambda module, tokens: told(module(tokens[:, :-1]), tokens)  # noqa: E731
+    tallystick.fit(
+        module, loss, DataLoader(text(), BATCH), torch.optim.SGD(module.parameters(), lr=0.5),
+        epochs=1, out=tmp_path, progress=False,
+    )  # fmt: skip
+    optimizer = torch.optim.SGD(plain.parameters(), lr=0.5)
+    for begin in range(0, RECORDS, BATCH):
+        optimizer.zero_grad()
+        loss(plain, torch.stack(text()[begin : begin + BATCH])).backward()
+        optimizer.step()
+    torch.testing.assert_close(module.state_dict(), plain.state_dict(), rtol=1e-5, atol=1e-5)
+    assert "hidden" in plain.state_dict()
 
 
 # -- refused by name -------------------------------------------------------------------------------

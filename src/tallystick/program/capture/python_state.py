@@ -62,6 +62,7 @@ class Kept:
                 self.contents.append(items_of(held))
             if isinstance(value, nn.Module):
                 self.contents += [items_of(vars(value)[k]) for k in _INSIDE if k in vars(value)]
+                self.contents.append(items_of(value._buffers))  # a call may fill an empty one
         self.classes = [(kind, set(vars(kind))) for kind in found.objects if isinstance(kind, type)]
 
     def restore(self) -> None:

@@ -18,6 +18,7 @@ from types import FunctionType
 from typing import Any, NoReturn
 
 from tallystick.errors import UsageError
+from tallystick.program.capture.buffers_made import empty_buffers
 from tallystick.program.capture.by_step import Exploration, StepPath, StepPrograms
 from tallystick.program.capture.clocks import ahead
 from tallystick.program.capture.earlier import Earlier, EarlierError
@@ -117,6 +118,7 @@ class Walk(Exploration):
                 "Keep what the loss reads nearer to it.",
             )
         self._start = Start.of(found)
+        self._filled = empty_buffers(form.module)
         self.notes = _not_followed(found.objects)
         outside = Outside.of(form.module, form.loss)
         before, told = state.look(), list[Any]()
@@ -210,7 +212,9 @@ class Walk(Exploration):
 
     def _request(self, number: int, step: int, carried: Request | None) -> Request:
         at = At(self.steps, step, Names(), None, fixed=True) if self.steps.told else None
-        made: Request = replace(self.forms[number].request(at), changed=self._changed)
+        made: Request = replace(
+            self.forms[number].request(at), changed=self._changed, filled=self._filled
+        )
         return made if carried is None else replace(made, outside=carried.outside)
 
     def _first(
