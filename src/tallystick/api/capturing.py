@@ -137,7 +137,7 @@ class Capture:
                 overwrite=overwrite,
             )
         if validation is not None:
-            _refuse_shared(self.passes, [self])
+            _refuse_shared(self.passes, [self, *([short] if short else [])], validation_short)
         return save_step(
             self.step,
             directory,
@@ -301,12 +301,16 @@ def save_job(
         chosen = next(iter(programs), "") if evaluate is None else evaluate
         if chosen not in programs:
             raise UsageError(f"evaluate={chosen!r} is no program.", "Name one of programs.")
-        _refuse_shared(programs[chosen].passes, programs.values())
+        _refuse_shared(programs[chosen].passes, programs.values(), validation_short)
         of = programs[chosen].evaluation
         short = None if validation_short is None else validation_short.evaluation
         held = Held(validation, of, evaluate_every, stop_rule or StopRule(), short)
     elif stop_rule is not None or evaluate is not None or evaluate_every:
         raise UsageError("Committed validation needs held-out records.", "Pass validation=... too.")
+    calls = {name: captured.step.calls for name, captured in programs.items()}
+    if len(calls) > 1:
+        between = _with_torch("tallystick.program.capture.between", "save_job")
+        between.refuse_shared_programs({n: c for n, c in calls.items() if c is not None})
     return save_several(
         directory,
         {name: captured.step for name, captured in programs.items()},
@@ -326,12 +330,13 @@ def save_job(
     )
 
 
-def _refuse_shared(passes: Pass | None, programs: Iterable[Capture]) -> None:
+def _refuse_shared(passes: Pass | None, programs: Iterable[Capture], short: Capture | None) -> None:
     """Raises UsageError where passes of validation between the steps of the programs would share
-    Python state with them (PROGRAM 5.19 f)."""
+    Python state with them (PROGRAM 5.19 f); `short` evaluates the last held-out records."""
     for program in programs:
         if passes is not None:
-            passes.refuse_shared([program.step])
+            last = None if short is None else short.passes
+            passes.refuse_shared([program.step], in_loop=True, short=last)
 
 
 def records_of(job: Job | PathLike, step: int) -> StepRecords:

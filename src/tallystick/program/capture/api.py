@@ -410,12 +410,16 @@ class Pass:
     program: Program
     calls: LossCalls
 
-    def refuse_shared(self, steps: Sequence[CapturedStep], in_loop: bool = False) -> None:
+    def refuse_shared(
+        self, steps: Sequence[CapturedStep], in_loop: bool = False, short: Pass | None = None
+    ) -> None:
         """Raises UsageError where passes between these training steps share Python state with them
-        (PROGRAM 5.19 f); `in_loop` where the loop is known, also a buffer."""
+        (PROGRAM 5.19 f); `in_loop` where the loop is known, also a buffer. `short` is the pass of
+        the last held-out records, where these are no whole batch."""
         found = [step.calls for step in steps if step.calls is not None]
         if found:
-            refuse_shared(joined(found), self.calls, in_loop)
+            calls = [self.calls, *([] if short is None else [short.calls])]
+            refuse_shared(joined(found), joined(calls), in_loop)
 
 
 def capture_pass(

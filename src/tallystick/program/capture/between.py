@@ -7,6 +7,7 @@ either is followed in both, by the rules of `explore`.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -19,6 +20,7 @@ from tallystick.program.capture.earlier import Earlier
 from tallystick.program.capture.explore import Exploration, begun, shown
 from tallystick.program.capture.looks import moved
 from tallystick.program.capture.outside import Kept, storage_of
+from tallystick.program.capture.places import Place, reached_from
 from tallystick.program.capture.plain import uncompiled
 from tallystick.program.capture.python_state import PythonState, changed, seen_at
 from tallystick.program.capture.quiet import quiet
@@ -34,6 +36,10 @@ _NEXT = (
     "Let the training and the validation each read what it changes itself, or decide by the number "
     "of the step (`at`)."
 )
+_NEXT_PROGRAM = (
+    "Let each program's loss read only what it changes itself, or keep it in a buffer "
+    "(register_buffer): buffers are state of all programs."
+)
 
 
 @dataclass(frozen=True)
@@ -46,6 +52,7 @@ class LossCalls:
     evaluates: bool = False
     # Of the modules, when a step was captured: by now its owner may have called module.eval().
     modes: tuple[tuple[nn.Module, bool], ...] = ()
+    program: str = ""  # which of several programs of a job it is
 
     @property
     def changes(self) -> bool:
@@ -54,6 +61,8 @@ class LossCalls:
 
     @property
     def name(self) -> str:
+        if self.program:
+            return f"the step of the program {self.program}"
         return PASS if self.evaluates else STEP
 
     @property
@@ -96,6 +105,14 @@ def refuse_shared(training: LossCalls, evaluation: LossCalls, in_loop: bool = Fa
         _Turns(training, evaluation).check()
 
 
+def refuse_shared_programs(programs: Mapping[str, LossCalls]) -> None:
+    """Raises UsageError where what a step of one program changes reaches the program of another."""
+    named = [replace(calls, program=name) for name, calls in programs.items()]
+    for one, two in itertools.combinations(named, 2):
+        if one.changes or two.changes:
+            _Turns(one, two).check()
+
+
 @dataclass
 class _Looks:
     """What Python sees before and after the calls of a side."""
@@ -116,9 +133,16 @@ class _Turns:
     looks: dict[str, _Looks] = field(default_factory=dict)  # the last ones, by side
     firsts: dict[str, _Looks] = field(default_factory=dict)
 
+    @property
+    def _next(self) -> str:
+        return _NEXT_PROGRAM if self.training.program else _NEXT
+
     def check(self) -> None:
         sides = self.training, self.evaluation
-        self.state = PythonState(self.training.module, *self.training.runs, *self.evaluation.runs)
+        roots = [*self.training.runs, *self.evaluation.runs]
+        if self.evaluation.module is not self.training.module:
+            roots.append(self.evaluation.module)
+        self.state = PythonState(self.training.module, *roots)
         try:
             with quiet():
                 self._turn(self.training, None)
@@ -165,17 +189,30 @@ class _Turns:
         what = "is another program." if error is None else f"fails: {error.message}"
         said = "" if before is None else self._changes(before)
         if not said:
-            return UsageError(f"After {before.name if before else PASS}, {side.name} {what}", _NEXT)
-        return UsageError(f"{said}, and after that {side.name} {what}", _NEXT)
+            other = before or next(s for s in (self.evaluation, self.training) if s is not side)
+            return UsageError(f"After {other.name}, {side.name} {what}", self._next)
+        return UsageError(f"{said}, and after that {side.name} {what}", self._next)
 
     def _changes(self, side: LossCalls) -> str:
         """What the calls of a side change, with the line; "" where nothing."""
-        for looks in (self.looks[side.name], self.firsts[side.name]):
-            names = looks.names
+        both = self.looks[side.name], self.firsts[side.name]
+        names_read = self._read_by(self.evaluation if side is self.training else self.training)
+        for looks, read in (
+            (both[0], names_read),
+            (both[1], names_read),
+            *((b, None) for b in both),
+        ):
+            names = [name for name in looks.names if read is None or name in read]
             if names:
                 name = min(names, key=lambda name: _rank(name, looks))
                 return self._said(name, side, looks) + self._line(side, name)
         return ""
+
+    def _read_by(self, side: LossCalls) -> set[str]:
+        """The names of what the loss of a side reaches by itself, without the module."""
+        roots = {f"run{i}": run for i, run in enumerate(side.runs)}
+        reached = {_place(place) for place, _ in reached_from(roots).places}
+        return {p.name for p, _ in self.state.reached().places if _place(p) in reached}
 
     def _line(self, side: LossCalls, name: str) -> str:
         """Where a side changes a place: ` (file:line)`, or nothing."""
@@ -215,7 +252,7 @@ class _Turns:
                     moving |= self._moves(side, request, first, moving)
             if len(moving) == known:
                 return
-        raise UsageError("More and more Python state moves in turns of the two losses.", _NEXT)
+        raise UsageError("More and more Python state moves in turns of the two losses.", self._next)
 
     def _moves(self, side: LossCalls, request: Request, first: Trace, moving: set[str]) -> set[str]:
         """What moves beside `moving` in a call. Raises UsageError where it reaches the program."""
@@ -227,7 +264,7 @@ class _Turns:
             try:
                 found.follow(moving)
             except UsageError as error:
-                raise UsageError(f"{error.message} That is {side.name}.", _NEXT) from error
+                raise UsageError(f"{error.message} That is {side.name}.", self._next) from error
             finally:
                 found.kept.restore()
         return found.moving
@@ -241,6 +278,10 @@ class _Turns:
 
 def _refused(kept: Kept) -> UsageError:
     return kept.refusal("changes in a pass of validation, and the training step reads it", _NEXT)
+
+
+def _place(place: Place) -> tuple[int, str, str]:
+    return id(place.holder), str(place.key), place.kind
 
 
 def _rank(name: str, looks: _Looks) -> int:

@@ -451,16 +451,6 @@ class Placed:
             raise ParametersChangedError(frozenset(unexpected))
 
 
-def check_buffers(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> None:
-    """Raises UsageError where the forward pass made or removed a buffer."""
-    for name in sorted(set(found) ^ set(wanted)):
-        what = "removes" if name in wanted else "makes"
-        raise UsageError(
-            f"The model {what} the buffer {name} while it runs.",
-            "Buffers are state: register each in the module's constructor.",
-        )
-
-
 def check_mode(module: nn.Module, mode: str) -> None:
     """Raises UsageError unless the module is in `mode`, which is "train" or "eval"."""
     if mode not in ("train", "eval"):

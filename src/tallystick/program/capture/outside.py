@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from tallystick.errors import UsageError
 from tallystick.program.capture.constants import MOST_ELEMENTS, has_content, untraced
 from tallystick.program.capture.containers import Containers
+from tallystick.program.capture.one_object import OneObject
 from tallystick.program.capture.places import Place, reached_from
 from tallystick.program.capture.schema import type_of_tensor
 from tallystick.program.capture.tensor_parts import parts, with_part
@@ -105,6 +106,10 @@ class Kept:
     graph: bool = False
     elsewhere: bool = False  # its content changed although a slot stood in its places
     seen: Tensor | None = None  # what stands in its places during a call
+    # What the call before has left in its places; with `objects` the next one finds one object
+    # wherever that has left one.
+    left: Tensor | None = None
+    objects: OneObject | None = field(default=None, repr=False)
 
     @property
     def slot(self) -> str:
@@ -131,6 +136,7 @@ class Kept:
 
     def put_back(self) -> None:
         """The places and the content as they were."""
+        self.left = None
         for spot in self.spots:
             spot.put_back()
         if self.changed():
@@ -151,6 +157,8 @@ class Kept:
 
     def put(self, seen: Tensor) -> None:
         """`seen` in its places, for a call."""
+        if self.objects is not None and self.left is not None and not self.in_place:
+            seen = self.objects.put(self.left, seen)
         for spot in self.spots:
             spot.set(seen)
         self.seen = seen
@@ -166,8 +174,14 @@ class Kept:
 
     def end_call(self) -> None:
         """Its own tensor in its places again."""
+        values, left = [] if self.seen is None else self.values(self.seen), self.left
+        if len(values) == 1 and isinstance(values[0], Tensor) and values[0].is_meta:
+            left = values[0]  # of a trace: a call on real values tells nothing
         self.elsewhere, self.seen = self.changed(), None
         self.put_back()
+        self.left = left
+        if self.objects is not None:
+            self.objects.end_call()
 
     def replaced(self) -> list[bool]:
         """Of each place, whether a call has put something else there."""

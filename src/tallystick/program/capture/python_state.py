@@ -65,6 +65,7 @@ class Kept:
                 self.contents += [items_of(vars(value)[k]) for k in _INSIDE if k in vars(value)]
                 parameters = [p for p in value._parameters.values() if p is not None]
                 self.contents += map(flags_of, parameters)
+                self.contents.append(items_of(value._buffers))  # a call may fill an empty one
         self.classes = [(kind, set(vars(kind))) for kind in found.objects if isinstance(kind, type)]
 
     def restore(self) -> None:

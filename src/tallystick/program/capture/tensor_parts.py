@@ -7,7 +7,10 @@ from typing import Any
 
 from torch import Tensor
 
+from tallystick.program.capture.batch import Batch
+
 _DEPTH = 4
+DICTS: tuple[type, ...] = (dict, Batch)
 Path = tuple[Any, ...]
 
 
@@ -18,7 +21,7 @@ def parts(value: Any, path: Path = (), tuples_only: bool = False) -> Iterator[tu
         yield path, value
     elif isinstance(value, tuple) or (type(value) is list and not tuples_only):
         inside = enumerate(value)
-    elif type(value) is dict and not tuples_only:
+    elif type(value) in DICTS and not tuples_only:
         inside = ((key, part) for key, part in value.items() if isinstance(key, str))
     if len(path) < _DEPTH:
         for key, part in inside:
@@ -42,7 +45,9 @@ def copied(held: Any) -> Any:
         return _tuple_as(held, list(map(copied, held)))
     if type(held) is list:
         return list(map(copied, held))
-    return {k: copied(v) for k, v in held.items()} if type(held) is dict else held
+    if type(held) in DICTS:
+        return type(held)({k: copied(v) for k, v in held.items()})
+    return held
 
 
 def _tuple_as(like: Any, items: list[Any]) -> Any:

@@ -258,7 +258,8 @@ def torch_step(
                 updates = _Updates(request.groups, parameters, updated)
             body = Body(module, request.of_batch(updates))
             with request.outside.placed(kept) as placing, around_calls(module, noted):
-                returned, _, after = call_with(body, placed, given)
+                returned, _, present = call_with(body, placed, given)
+                after = {k: v for k, v in present.items() if k not in request.filled}
                 named = collect(returned)
                 loss, count = named["loss"], named.get("count")
                 if updates is not None:

@@ -25,6 +25,7 @@ from torch.nn.utils.stateless import _reparametrize_module
 from tallystick.errors import TallystickError, UsageError
 from tallystick.program.capture import custom_ops
 from tallystick.program.capture.batch import Batch, anew
+from tallystick.program.capture.buffers_made import check_buffers, empty_buffers
 from tallystick.program.capture.carried import Carried
 from tallystick.program.capture.constants import Constants, has_content
 from tallystick.program.capture.earlier import Earlier
@@ -34,7 +35,6 @@ from tallystick.program.capture.guard import (
     ParametersChangedError,
     Placed,
     carry_hooks,
-    check_buffers,
     refuse_around,
 )
 from tallystick.program.capture.kept_after import kept_after
@@ -145,6 +145,8 @@ class Request:
     at: At | None = None
     # The parameters that the forward pass changes in place: their next state begins with that.
     changed: frozenset[str] = frozenset()
+    # Buffers that are None before the training, and that a call may give a tensor (PROGRAM 5.20 g).
+    filled: frozenset[str] = frozenset()
     outside: Carried = field(default_factory=Carried.nothing)
     # Gets the first trace from the state of Python before the training (`first_calls`).
     firsts: list[Any] | None = field(default=None, repr=False, compare=False)
@@ -265,7 +267,7 @@ def trace(
         with lowering.installed(), noted as found, around as placing:
             returned, present, buffers = call_with(body, placed, batch)
             (updating.placed if updating else placed_parameters).check(present)
-            check_buffers(buffers, request.buffers)
+            check_buffers(buffers, request.buffers, empty, request.filled)
             outputs = {
                 k: lowering.constants.place(v) if has_content(v) else v
                 for k, v in collect(returned).items()
@@ -290,7 +292,9 @@ def trace(
                     for k, g in zip(request.trained, gradients, strict=True)
                     if g is not None
                 }
-            state = dict(buffers) | dict(updating.parameters if updating else parameters)
+            state = {k: buffers[k] for k in request.buffers} | dict(
+                updating.parameters if updating else parameters
+            )
             after = kept_after(placing, state, lowering)
         outputs |= {f"buffer.{k}": v for k, v in after.items()}
         outputs |= {f"buffer.{k}": buffers[k] for k in request.buffers}
@@ -301,6 +305,7 @@ def trace(
         return [value.detach() for value in outputs.values()]
 
     watch: list[Constants] = []
+    empty = empty_buffers(request.module)
     try:
         with (
             _capture_settings(),
