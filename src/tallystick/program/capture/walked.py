@@ -188,7 +188,7 @@ class Walk(Exploration):
                 try:
                     traced = trace(asked, collect, last, earlier, self._around)
                 except EarlierError as error:
-                    left.restore()  # the place that the call began with
+                    kept.restore()  # the place that the call began with
                     self._carry(error, asked)
                 self._check_kept(asked, outside)
             self.moments.read(value for value, _, _ in earlier.given)
