@@ -36,9 +36,9 @@ class UnsupportedOperatorError(UsageError):
 
 
 class MovingStateError(UsageError):
-    """What a loss computes moves from call to call, by state that Python keeps, or in more ways
-    than are explored. No single program is all calls. Where it is known how often the loss is
-    called, its steps can be traced one by one (PROGRAM 5.25)."""
+    """Python keeps state that changes from call to call, and what the loss computes changes with
+    it; or traces cannot tell whether it does. So no single program is all calls. Where it is known
+    how often the loss is called, its steps can be traced one by one (PROGRAM 5.25)."""
 
 
 class RefusedOperandsError(UsageError):

@@ -98,6 +98,8 @@ def test_an_epoch_may_end_with_a_short_batch(tmp_path: Path) -> None:
     given: dict[str, Any] = {"steps": 12, "epoch_end": "short"}
     with pytest.raises(UsageError, match="no step is given for it"):
         whole.save_job(tmp_path / "job", DATA, **given)
+    with pytest.raises(UsageError, match="No batch of an epoch is short"):
+        whole.save_job(tmp_path / "job", DATA, steps=12, short=short)
     other = tallystick.capture(module, Counting(), batch_of(30 % size), rule)
     with pytest.raises(UsageError, match="another loss"):
         whole.save_job(tmp_path / "job", DATA, short=other, **given)
@@ -151,6 +153,38 @@ def test_a_file_that_is_read_is_no_function_of_the_calls(tmp_path: Path) -> None
             tmp_path / "job", DATA, steps=8
         )
     assert not (tmp_path / "job").exists()
+
+
+def test_a_file_that_only_the_first_call_reads(tmp_path: Path) -> None:
+    """The traces of the capture have made the file: both walks find it then."""
+    marker = tmp_path / "marker"
+    kept = {"calls": 0, "scale": 1.0}
+
+    def loss(module: nn.Module, batch: dict[str, Tensor]) -> Any:
+        kept["calls"] += 1
+        if kept["calls"] == 1:
+            kept["scale"] = 2.0 if marker.exists() else 1.0
+            marker.touch()
+        return kept["scale"] * kept["calls"] * F.cross_entropy(module(batch["x"]), batch["y"])
+
+    captured = tallystick.capture(net(), loss, batch_of(), tallystick.SGD(0.1))
+    with pytest.raises(UsageError, match=r"reads a file \(\S*test_capture_later\.py:\d+\)"):
+        captured.save_job(tmp_path / "job", DATA, steps=8)
+
+
+def test_the_batch_before_is_kept(tmp_path: Path) -> None:
+    kept: dict[str, Any] = {"batch": None}
+
+    def loss(module: nn.Module, batch: dict[str, Tensor]) -> Any:
+        found = F.cross_entropy(module(batch["x"]), batch["y"])
+        if (old := kept["batch"]) is not None:
+            found = found + 0.5 * F.cross_entropy(module(old["x"]), old["y"])
+        kept["batch"] = batch
+        return found
+
+    captured = tallystick.capture(net(), loss, batch_of(), tallystick.SGD(0.1))
+    job = captured.save_job(tmp_path / "job", DATA, steps=4)
+    assert len(job.commitment.timetable.programs) == 2
 
 
 def test_a_module_that_was_changed_in_between_is_refused(tmp_path: Path) -> None:

@@ -325,6 +325,7 @@ def test_capture_refuses_validation_alone(tmp_path: Path) -> None:
 
 def test_capture_takes_harmless_state(tmp_path: Path) -> None:
     step = captured(logs())
+    step.passes.calls.module.eval()  # as its owner may have done since
     step.save_job(tmp_path, arrays(16), steps=6, validation=arrays(8), evaluate_every=2)
 
 
@@ -449,3 +450,81 @@ def test_passes_and_the_step_of_another_program(tmp_path: Path) -> None:
             tmp_path, arrays(16), programs=programs, steps=6, validation=arrays(8),
             evaluate_every=2,
         )  # fmt: skip
+
+
+def test_what_one_program_changes_and_another_reads(tmp_path: Path) -> None:
+    module, flags, calls = Net(), {"on": False}, {"one": 0}
+    batch = {"0": torch.zeros(4, 4), "1": torch.zeros(4, 3)}
+
+    def one(m: Any, b: Any) -> Tensor:
+        calls["one"] += 1
+        return F.mse_loss(m(b["0"]), b["1"])
+
+    def sets(m: Any, b: Any) -> Tensor:
+        flags["on"] = True
+        return one(m, b)
+
+    def other(m: Any, b: Any) -> Tensor:
+        return F.mse_loss(m(b["0"]), b["1"]) * (3.0 if flags["on"] else 1.0)
+
+    def save(first: Any) -> None:
+        programs = {
+            name: tallystick.capture(module, loss, batch, tallystick.SGD(0.1), trains=trains)
+            for name, loss, trains in (
+                ("one", first, "layer.weight"),
+                ("other", other, "layer.bias"),
+            )
+        }
+        tallystick.save_job(tmp_path / "job", arrays(16), programs=programs, steps=6)
+
+    with pytest.raises(
+        UsageError, match=r"flags\['on'\].* is changed by the step of the program one"
+    ):
+        save(sets)
+    assert not (tmp_path / "job").exists() and flags == {"on": False}
+    save(one)
+
+
+def test_a_capture_whose_passes_change_what_its_steps_read(tmp_path: Path) -> None:
+    def halves(m: Any, b: Any) -> Tensor:
+        if not m.training:
+            m.scale.mul_(0.5)
+            return mse(m, b)
+        return mse(m, b) * m.scale
+
+    hidden = {"mean": torch.zeros(())}
+
+    def keeps(m: Any, b: Any) -> Tensor:
+        found = mse(m, b) * (1 + hidden["mean"])
+        hidden["mean"] = found.detach()
+        return found
+
+    scales = {"short": 1.0}
+
+    def short_pass(m: Any, b: Any) -> Tensor:
+        if not m.training and len(b[0]) == 2:
+            scales["short"] = 3.0
+        return mse(m, b) * (scales["short"] if m.training else 1.0)
+
+    for loss, words in (
+        (halves, "changes the buffer scale"),
+        (keeps, r"changes the buffer outside\.b?.*mean"),
+        (short_pass, r"scales\['short'\].* is changed by the pass of validation"),
+    ):
+        module = Buffered()
+        named = lambda m, b, loss=loss: loss(m, [b["0"], b["1"]])  # noqa: E731
+        whole, short = (
+            tallystick.capture(
+                module,
+                named,
+                {"0": torch.zeros(size, 4), "1": torch.zeros(size, 3)},
+                tallystick.SGD(0.1),
+            )
+            for size in (4, 2)
+        )
+        given: dict[str, Any] = {"validation": arrays(10), "evaluate_every": 2}
+        if loss is short_pass:
+            given["validation_short"] = short
+        with pytest.raises(UsageError, match=words):
+            whole.save_job(tmp_path / "job", arrays(16), steps=6, **given)
+        whole.save_job(tmp_path / loss.__name__, arrays(16), steps=6)

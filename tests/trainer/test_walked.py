@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import random
 import re
 import time
@@ -19,6 +20,7 @@ from torch.nn import functional as F
 import tallystick
 from tallystick.errors import UsageError
 from tallystick.job.job_file import load_job
+from tallystick.run.execute.listener import Silent
 
 RECORDS, BATCH, STEPS = 24, 4, 18
 Made = Callable[[], Callable[[nn.Module, Any], Tensor]]
@@ -154,15 +156,28 @@ def test_each_step_is_that_of_the_plain_loop(make: Made, tmp_path: Path) -> None
 
 
 def test_a_resumed_call_makes_the_same_job(tmp_path: Path) -> None:
-    """The state is put back, so a second call of one script is the same job."""
+    """A call that fails leaves the state as it was, so that the same call goes on; one that ends
+    leaves it as after the last step."""
+
+    class Stops(Silent):
+        def step(self, step: int, loss: float, seconds: float) -> None:
+            raise KeyboardInterrupt
+
     module, loss = net(), annealed()
     optimizer = torch.optim.AdamW(module.parameters(), lr=2e-2)
     given: dict[str, Any] = {"batch_size": BATCH, "steps": STEPS, "progress": False}
-    first = tallystick.fit(module, loss, rows(), optimizer, out=tmp_path / "a", **given)
+    first = tallystick.fit(module, annealed(), rows(), optimizer, out=tmp_path / "a", **given)
     again = net()
+    optimizer = torch.optim.AdamW(again.parameters(), lr=2e-2)
+    with pytest.raises(KeyboardInterrupt):
+        tallystick.fit(
+            again, loss, rows(), optimizer, out=tmp_path / "b", listener=Stops(), **given
+        )
     optimizer = torch.optim.AdamW(again.parameters(), lr=2e-2)
     second = tallystick.fit(again, loss, rows(), optimizer, out=tmp_path / "b", **given)
     assert second.run_root == first.run_root
+    with pytest.raises(UsageError, match=r"another job.*what the loss keeps"):
+        tallystick.fit(again, loss, rows(), optimizer, out=tmp_path / "b", **given)
 
 
 def by_the_clock() -> Any:
@@ -235,6 +250,78 @@ def test_what_is_no_function_of_the_calls_is_refused(tmp_path: Path) -> None:
         with pytest.raises(UsageError, match=r"reads the clock \(\w.*py|[Aa] file"):
             loop_of(make).signed(tmp_path / "out")
         assert not (tmp_path / "out" / "job").exists()
+
+
+def timed() -> Any:
+    held: dict[str, Any] = {"calls": 0, "seconds": 0.0, "log": []}
+
+    def loss(module: nn.Module, batch: Any) -> Tensor:
+        begun = time.time()
+        held["calls"] += 1
+        found = (1 + 0.1 * held["calls"]) * F.cross_entropy(module(batch[0]), batch[1])
+        held["seconds"] += time.time() - begun
+        now = datetime.datetime.now()
+        held["log"].append(f"{time.strftime('%H:%M')} {now:%H:%M} {isinstance(now, datetime.date)}")
+        return found
+
+    return loss
+
+
+def test_a_clock_that_is_only_told_passes(tmp_path: Path) -> None:
+    run = loop_of(timed).signed(tmp_path)
+    found = compared(Case("timed", "fit", (), lambda: loop_of(timed)), run)
+    assert (found.outcome, found.steps) == ("as written", STEPS), found
+    assert "the clock" in load_job(tmp_path / "job").about["not followed"]
+    assert type(time).__name__ == "module" and time.time() == pytest.approx(begun(), abs=3600)
+
+
+def begun() -> float:
+    return datetime.datetime.now().timestamp()
+
+
+def far_deadline() -> Any:
+    held = {"calls": 0}
+    end = time.time() + 365 * 24 * 3600
+
+    def loss(module: nn.Module, batch: Any) -> Tensor:
+        held["calls"] += 1
+        found = held["calls"] * F.cross_entropy(module(batch[0]), batch[1])
+        return found if time.time() < end else 0.5 * found
+
+    return loss
+
+
+def far_deadline_of_a_date() -> Any:
+    held: dict[str, Any] = {"calls": 0, "begun": None}
+
+    def loss(module: nn.Module, batch: Any) -> Tensor:
+        held["calls"] += 1
+        held["begun"] = held["begun"] or datetime.datetime.now()
+        found = held["calls"] * F.cross_entropy(module(batch[0]), batch[1])
+        gone = (datetime.datetime.now() - held["begun"]).total_seconds()
+        return found if gone < 7 * 24 * 3600 else 0.5 * found
+
+    return loss
+
+
+def clock_of_another_name() -> Any:
+    held = {"calls": 0}
+
+    def loss(module: nn.Module, batch: Any) -> Tensor:
+        from time import monotonic
+
+        held["calls"] += 1
+        late = monotonic() > 1e12
+        return held["calls"] * F.cross_entropy(module(batch[0]), batch[1]) * (0.5 if late else 1)
+
+    return loss
+
+
+@pytest.mark.parametrize("make", [far_deadline, far_deadline_of_a_date, clock_of_another_name])
+def test_a_clock_that_may_decide_is_refused(make: Made, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"reads the clock \(\w.*test_walked\.py:\d+\)"):
+        loop_of(make).signed(tmp_path)
+    assert not (tmp_path / "job").exists()
 
 
 @pytest.mark.parametrize("make", [annealed, every_fifth])

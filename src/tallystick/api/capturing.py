@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
@@ -50,19 +50,6 @@ class Capture:
     found: tuple[CapturedStep, Program] | Later
     forward: Program | None
     passes: Pass | None = field(default=None, repr=False, compare=False)
-    # Why passes between the steps are refused.
-    shared: UsageError | None = field(default=None, repr=False, compare=False)
-
-    def refuse_shared(self) -> None:
-        """Raises UsageError where passes of validation between the steps would share Python state
-        with them (PROGRAM 5.19 f)."""
-        if self.shared is not None:
-            raise self.shared
-
-    def refuse_shared_with(self, other: Capture) -> None:
-        """The same of the steps of another program of the job."""
-        if self.passes is not None:
-            self.passes.refuse_shared([other.step])
 
     @property
     def step(self) -> CapturedStep:
@@ -150,7 +137,7 @@ class Capture:
                 overwrite=overwrite,
             )
         if validation is not None:
-            self.refuse_shared()
+            _refuse_shared(self.passes, [self, *([short] if short else [])], validation_short)
         return save_step(
             self.step,
             directory,
@@ -261,15 +248,10 @@ def capture(
     passes = captures.capture_pass(
         module, loss, batch, contract, has_updates=several, loss_over=loss_over, step=step
     )
-    shared = None
-    try:
-        passes.refuse_shared([step])
-    except UsageError as error:  # of passes, and nobody may want any
-        shared = error
     inference = None
     if forward is not None:
         inference = captures.capture_forward(module, batch, forward, contract, step=step)
-    return Capture((step, passes.program), inference, passes, shared)
+    return Capture((step, passes.program), inference, passes)
 
 
 def save_job(
@@ -319,15 +301,16 @@ def save_job(
         chosen = next(iter(programs), "") if evaluate is None else evaluate
         if chosen not in programs:
             raise UsageError(f"evaluate={chosen!r} is no program.", "Name one of programs.")
-        programs[chosen].refuse_shared()
-        for name, other in programs.items():
-            if name != chosen:
-                programs[chosen].refuse_shared_with(other)
+        _refuse_shared(programs[chosen].passes, programs.values(), validation_short)
         of = programs[chosen].evaluation
         short = None if validation_short is None else validation_short.evaluation
         held = Held(validation, of, evaluate_every, stop_rule or StopRule(), short)
     elif stop_rule is not None or evaluate is not None or evaluate_every:
         raise UsageError("Committed validation needs held-out records.", "Pass validation=... too.")
+    calls = {name: captured.step.calls for name, captured in programs.items()}
+    if len(calls) > 1:
+        between = _with_torch("tallystick.program.capture.between", "save_job")
+        between.refuse_shared_programs({n: c for n, c in calls.items() if c is not None})
     return save_several(
         directory,
         {name: captured.step for name, captured in programs.items()},
@@ -345,6 +328,15 @@ def save_job(
         compare_first_step=compare_first_step,
         overwrite=overwrite,
     )
+
+
+def _refuse_shared(passes: Pass | None, programs: Iterable[Capture], short: Capture | None) -> None:
+    """Raises UsageError where passes of validation between the steps of the programs would share
+    Python state with them (PROGRAM 5.19 f); `short` evaluates the last held-out records."""
+    for program in programs:
+        if passes is not None:
+            last = None if short is None else short.passes
+            passes.refuse_shared([program.step], in_loop=True, short=last)
 
 
 def records_of(job: Job | PathLike, step: int) -> StepRecords:

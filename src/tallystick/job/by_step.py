@@ -5,12 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tallystick.commit.stream import SHORT
 from tallystick.disk.anew import refuse_taken
 from tallystick.errors import UsageError
 from tallystick.job.columns import Data, taken
 from tallystick.job.job import JOB_DIRECTORY, Job
-from tallystick.job.one_stream import End
+from tallystick.job.one_stream import End, stream_with_short
 from tallystick.job.parts import STEP
 from tallystick.job.save import save_job
 from tallystick.job.scalars import BY_STEP
@@ -70,32 +69,13 @@ def save_later(
         raise UsageError(f"A job of {steps} steps trains nothing.", "Give at least one step.")
     if stop_rule is not None:
         raise UsageError("Committed validation needs held-out records.", "Pass validation=... too.")
-    epoch = _epoch(later, data, steps, short) if epoch_end == SHORT or short is not None else 0
+    columns, _ = taken(data, "data")
+    records = len(next(iter(columns.values())))
+    of_short = None if short is None else short.batch_size
+    _, epoch = stream_with_short(STEP, later.batch_size, of_short, records, epoch_end, steps)
     found = later.settled(steps, short if epoch else None, epoch)
     given |= {"epoch_end": epoch_end, "overwrite": overwrite}
     if len(found.programs) > 1:
         return save_by_step(directory, found, data, **given)
     (step,) = found.programs
     return save_job(step, directory, data, steps=steps, about=about_steps(found), **given)
-
-
-def _epoch(later: Later, data: Data, steps: int, short: Later | None) -> int:
-    """The steps of an epoch that ends with a short one; 0 where the run has none."""
-    columns, _ = taken(data, "data")
-    size = later.batch_size
-    records = len(next(iter(columns.values())))
-    epoch, last = -(-records // size), records % size
-    if not last:
-        if short is not None:
-            raise UsageError("No batch of an epoch is short.", "Leave the short step out.")
-        return 0
-    if steps < epoch:
-        return 0
-    if short is None or short.batch_size != last:
-        raise UsageError(
-            f"The last batch of an epoch has {last} records, and "
-            + ("no step is given for it." if short is None else "the short step has others."),
-            f"Capture the step once more with an example batch of {last}, and pass it as short; "
-            "or let epoch_end be 'drop' or 'run on'.",
-        )
-    return epoch

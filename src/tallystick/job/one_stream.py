@@ -35,6 +35,34 @@ def epoch_records(records: int, size: int, end: End) -> int | None:
     return None if end == records and records % size == 0 else end
 
 
+def stream_with_short(
+    name: str, size: int, short: int | None, records: int, end: End, steps: int
+) -> tuple[Stream, int]:
+    """The stream of batches of `size`, and the steps of an epoch that ends with one of `short`; 0
+    where no epoch of the run does. Raises UsageError as `with_short`."""
+    stream = Stream(name, 0, size, epoch_records=epoch_records(records, size, end))
+    last, epoch = stream.last_size, stream.epoch
+    if epoch is None or not stream.is_uneven:
+        if short is not None:
+            raise UsageError("No batch of an epoch is short.", "Leave the short step out.")
+        return stream, 0
+    if epoch == 1:
+        raise UsageError(
+            f"An epoch has {last} records, fewer than a batch of {size}.",
+            f"Capture the step with an example batch of {last}.",
+        )
+    if steps < epoch:  # the run ends before the short batch
+        return stream, 0
+    if short != last:
+        raise UsageError(
+            f"The last batch of an epoch has {last} records, and "
+            + ("no step is given for it." if short is None else "the short step has others."),
+            f"Capture the step once more with an example batch of {last}, and pass it as short; "
+            "or let epoch_end be 'drop' or 'run on'.",
+        )
+    return stream, epoch
+
+
 def with_short(
     name: str,
     step: CapturedStep,
@@ -48,26 +76,10 @@ def with_short(
     Raises UsageError unless `short` is the step of such a batch, or none where there is none.
     """
     size = batch_size_of(step.batch)
-    stream = Stream(name, 0, size, epoch_records=epoch_records(records.count, size, end))
-    last, epoch = stream.last_size, stream.epoch
-    if epoch is None or not stream.is_uneven:
-        if short is not None:
-            raise UsageError("No batch of an epoch is short.", "Leave the short step out.")
-        return one_stream(stream, {name: step}, records, [0])
-    if epoch == 1:
-        raise UsageError(
-            f"An epoch has {last} records, fewer than a batch of {size}.",
-            f"Capture the step with an example batch of {last}.",
-        )
-    if steps < epoch:  # the run ends before the short batch
-        return one_stream(stream, {name: step}, records, [0] * steps)
-    if short is None or batch_size_of(short.batch) != last:
-        raise UsageError(
-            f"The last batch of an epoch has {last} records, and "
-            + ("no step is given for it." if short is None else "the short step has others."),
-            f"Capture the step once more with an example batch of {last}, and pass it as short; "
-            "or let epoch_end be 'drop' or 'run on'.",
-        )
+    of_short = None if short is None else batch_size_of(short.batch)
+    stream, epoch = stream_with_short(name, size, of_short, records.count, end, steps)
+    if not epoch or short is None:
+        return one_stream(stream, {name: step}, records, [0] * (steps if stream.is_uneven else 1))
     if short.scalars != step.scalars:
         raise UsageError(
             "The short step has other rates than the step.", "Capture both with one optimizer."

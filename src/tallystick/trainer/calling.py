@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tallystick.cli.output import note
+from tallystick.errors import CallbackError
 from tallystick.job.job import Job
 from tallystick.program.capture.places import Place
 from tallystick.run.show.series import decides, trained, trains
@@ -61,7 +62,9 @@ def python_watch_of(trainer: Any, course: Course) -> PythonWatch:
             return place.key in HONOURED
         return place.holder is trainer and place.key in _LOOPS_OWN
 
-    return PythonWatch(course.module, course.runs, course.calls, past, skips, trains=True)
+    return PythonWatch(
+        course.module, course.runs, course.calls, past, skips, True, lambda: course.live
+    )
 
 
 def rate_names(job: Job, groups: int) -> list[str]:
@@ -79,7 +82,7 @@ def show_rates(trainer: Any, rates: Sequence[float | None]) -> None:
         trainer.lr_scheduler._last_lr = list(rates)
 
 
-class Calls(Events):
+class CallbackCalls(Events):
     """A `Listener` that calls the callbacks of `trainer` as its own loop would.
 
     `epoch` is the number of updates of one; `rehearsed` what the callbacks are to change.
@@ -165,11 +168,11 @@ class Calls(Events):
             self.call(event, given)
             return
         expected = self._expected(heard)
-        if event in BETWEEN and not expected:
-            return
-        before = self.watch.look()
-        self.call(event, given)
-        after = self.watch.look()
+        # Between forward and update, Python is as the forward pass has left it.
+        self.watch.at(self.trainer.state.global_step + (event in BETWEEN))
+        before = self.watch.look(marks=True)
+        self._call(callback, event, step, given)
+        after = self.watch.look(marks=True)
         ended = event in ("on_train_end", "on_save")
         found, reason = self.watch.changes(before, after, python=not ended)
         names = [name for name in found if not name.startswith(FLAG)]
@@ -181,6 +184,21 @@ class Calls(Events):
             why = reason if others else self._why(heard[0])
             raise refusal(who, step, told(wrong, before, after), why)
         self._flags(callback, who, step, before, ended)
+
+    def _call(self, callback: Any, event: str, step: int, given: tuple[Any, ...]) -> None:
+        """Raises CallbackError where a callback fails that finds another update than a plain one:
+        it may read what only that has."""
+        try:
+            self.call(event, given)
+        except Exception as error:
+            if event not in BETWEEN:
+                raise
+            raise CallbackError(
+                f"{type(callback).__name__}.{event} raises {type(error).__name__} ({error}) at "
+                f"step {step}. There the live parameters have no gradients. The run ends here; it "
+                "is not signed.",
+                "Leave it out, and the same call goes on from the last stored state.",
+            ) from error
 
     def _expected(self, heard: Heard) -> dict[str, Any]:
         if self.rehearsed is None:

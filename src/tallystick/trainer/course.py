@@ -30,9 +30,10 @@ from tallystick.job.several import Held
 from tallystick.numerics.contracts import ORDERED_1
 from tallystick.program.capture.accumulated import BATCH, prepared_group
 from tallystick.program.capture.api import CapturedStep, Pass, Preparation, capture_pass
-from tallystick.program.capture.between import Calls
+from tallystick.program.capture.between import LossCalls
 from tallystick.program.capture.by_step import StepPrograms, captured_by_step
 from tallystick.program.capture.known import Steps
+from tallystick.program.capture.moments import Live
 from tallystick.program.capture.walked import walked_by_step
 from tallystick.program.update import Clip
 from tallystick.program.validation import StopRule
@@ -262,9 +263,15 @@ class Course:
         """What the loop calls."""
         return [self.loss] if self.validation is None else [self.loss, self.validation.loss]
 
-    def calls(self) -> list[Calls] | None:
+    @cached_property
+    def live(self) -> Live | None:
+        """What puts Python's state of a step into its places, where each step was by itself."""
+        moments = self.programs.moments
+        return None if moments is None else Live(moments)
+
+    def calls(self) -> list[LossCalls] | None:
         """The calls of both losses, as they were traced; None where each step was by itself."""
-        if self.programs.one_by_one:
+        if self.programs.moments is not None:
             return None
         steps = [step.calls for step in self.programs.programs if step.calls is not None]
         return [*steps, *(each.calls for each in self._passes)]
@@ -349,9 +356,11 @@ def job_of(course: Course, out: Path, overwrite: bool = False) -> Job:
     job = load_job(directory)
     if job.digest != digest:
         raise UsageError(
-            f"{out} holds another job: its model, data, optimizer or settings are not these.",
+            f"{out} holds another job: its model, data, optimizer or settings, or what the loss "
+            "keeps in Python, are not these.",
             "Choose another output directory, or pass overwrite=True. A module that was trained "
-            "already makes a new job.",
+            "already makes a new job, and so does a loss that goes on from what a training has "
+            "left (a counter, a hidden state): set both back to begin anew.",
         )
     return job
 
@@ -370,8 +379,9 @@ def carry_out(
 ) -> RunSummary:
     """Train the course in `out`: its job in `job`, its signed run in `run`; or go on with the run
     there. Afterwards the module has the final weights, with `best` those of the best pass, and
-    tensors that the loss keeps outside of it have their values of then (PROGRAM 5.20). With
-    `overwrite` job and run are made anew.
+    tensors that the loss keeps outside of it have their values of then (PROGRAM 5.20); so has what
+    Python keeps, where the steps were traced one by one (5.25 c). With `overwrite` job and run are
+    made anew.
 
     Raises KeyboardInterrupt when interrupted (the same call goes on), the errors of `capture`,
     `save_job` and `tallystick.train`, and UsageError where `out` holds another job.
@@ -379,18 +389,29 @@ def carry_out(
     out = Path(out)
     note(order_sentence(course))
     job = job_of(course, out, overwrite)
-    result = train(
-        job,
-        out / RUN,
-        threads=threads,
-        device=device,
-        key=key,
-        listener=listener,
-        progress=progress,
-        overwrite=overwrite,
-    )
-    if best and not any(loss < float("inf") for _, loss in result.validation):
-        note("No pass of validation came to a number: the module gets the last weights.")
-        best = False
-    load_weights(course.module, out / RUN, best=best, outside=course.programs.programs[0].outside)
+    live = course.live
+    try:
+        result = train(
+            job,
+            out / RUN,
+            threads=threads,
+            device=device,
+            key=key,
+            listener=listener,
+            progress=progress,
+            overwrite=overwrite,
+        )
+        if best and not any(loss < float("inf") for _, loss in result.validation):
+            note("No pass of validation came to a number: the module gets the last weights.")
+            best = False
+        if live is not None:
+            live.finish()
+        outside = course.programs.programs[0].outside
+        load_weights(course.module, out / RUN, best=best, outside=outside)
+        if live is not None:
+            live.settle()
+    except BaseException:
+        if live is not None:
+            live.restore()
+        raise
     return result

@@ -19,7 +19,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from tallystick.cli.output import note
 from tallystick.errors import TallystickError, UsageError
+from tallystick.program.capture.moments import Live, Moments
 from tallystick.program.capture.python_state import PythonState
+from tallystick.program.capture.structure import is_flag
 from tallystick.trainer.numbers import Epochs
 from tallystick.trainer.settings import (
     Setting,
@@ -75,15 +77,22 @@ class _Rehearsal:
     clip_norm: float | None
     hooks: Sequence[str]
     attached: Callable[[nn.Module, Any, Any], AbstractContextManager[Any]]
+    live: Live | None = None
     found: list[tuple[Setting, tuple[float | None, ...]]] = field(default_factory=list)
     changes: bool = False
 
     def run(self) -> None:
         """All hooks of all steps. Raises HookError."""
+        if self.live is not None:
+            try:
+                self._steps()
+            finally:
+                self.live.restore()
+            return
         python = PythonState(self.module)
         before = python.look()
         self._steps()
-        moved = [n for n in changed(before, python.look()) if not _is_trainer(n)]
+        moved = _moved(before, python.look())
         if moved and _OFTEN in self.hooks:
             what = f"It changes the attribute {moved[0]}."
             raise HookError(self._who(_OFTEN), _OFTEN, self.epochs.steps - 1, what)
@@ -128,6 +137,15 @@ class _Rehearsal:
                     found[f"module.{path}.{key}".replace("..", ".")] = id(value), kept
         return found
 
+    def _held(self, name: str) -> Callable[[], dict[str, Any]]:
+        """A look at what a hook may change beside flags and groups."""
+        if self.live is None and name == _OFTEN:
+            return self._attributes
+        python = PythonState(self.module)
+        if self.live is None:
+            return python.look
+        return lambda: {**python.look(), **self._attributes()}
+
     def _at(self, step: int, batch: int) -> At:
         e = self.epochs
         last = min(step, e.steps - 1) if batch == 0 and step == e.steps else step
@@ -140,7 +158,9 @@ class _Rehearsal:
         if name not in self.hooks:
             return
         watch = Watch(self.module, self.optimizer, {})
-        held = self._attributes if name == _OFTEN else PythonState(self.module).look
+        if self.live is not None:
+            self.live.put(at.step)
+        held = self._held(name)
         hook = getattr(self.module, name)
         arguments = given[: len(inspect.signature(hook).parameters)]
         with self.attached(self.module, at, self.optimizer) as trainer:
@@ -156,14 +176,20 @@ class _Rehearsal:
                 why = "It leaves out an epoch." if returned == -1 else effect() or ""
             names = changed(before, watch.look())
             others = [n for n in names if not is_carried(n)]
-            moved = [n for n in changed(attributes, held()) if not _is_trainer(n)]
-            others += [f"the attribute {n}" for n in moved]
+            others += [f"the attribute {n}" for n in _moved(attributes, held())]
             others += [f"its trainer's {n}" for n in changed(asked, vars(trainer))]
         if others and not why:
             why = f"It changes {others[0]}."
         if why:
             raise HookError(self._who(name), name, at.step, why)
         self.changes |= bool(names)
+
+
+def _moved(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """The attributes that changed, without what is looked at by itself: `requires_grad`, and the
+    place of the trainer."""
+    names = [name for name in changed(before, after) if not _is_trainer(name)]
+    return [name for name in names if not any(map(is_flag, after.get(name, ())))]
 
 
 def _is_trainer(attribute: str) -> bool:
@@ -183,6 +209,11 @@ class HookError(UsageError):
         self.name = name
 
 
+def _copy_by(memo: Mapping[int, Any]) -> Callable[[Any], Any]:
+    """The copy of an object that a deep copy has made; itself where it has made none."""
+    return lambda value: memo.get(id(value), value)
+
+
 def settings_of_hooks(
     module: nn.Module,
     optimizer: Any,
@@ -192,11 +223,13 @@ def settings_of_hooks(
     clip_norm: float | None,
     hooks: Sequence[str],
     attached: Callable[[nn.Module, Any, Any], AbstractContextManager[Any]],
+    moments: Moments | None = None,
 ) -> tuple[Settings | None, Mapping[str, bool]]:
     """The settings of all steps, None where no hook changes them; and the flags at the end.
 
     `hooks` are those that the module has; `attached` puts the numbers of a step, an optimizer and a
-    trainer's place into a module. Raises UsageError for a hook that does something else.
+    trainer's place into a module. With `moments` each hook finds what the steps before it have left
+    in Python. Raises UsageError for a hook that does something else.
     """
     left = list(hooks)
     while left:
@@ -209,14 +242,16 @@ def settings_of_hooks(
                 f"it ({error}).",
                 "Freeze before the training, or move what it does into training_step.",
             ) from error
-        rehearsal = _Rehearsal(*copies, scheduler_every, epochs, clip_norm, left, attached)
+        live = None if moments is None else Live(moments, _copy_by(memo))
+        rehearsal = _Rehearsal(*copies, scheduler_every, epochs, clip_norm, left, attached, live)
         try:
             with rehearsing(), put_back({type(module).__name__: module}):
                 rehearsal.run()
         except HookError as error:
             if error.name not in ONCE:
                 raise
-            note(f"{error.message} It is not called.")
+            if moments is None:  # the first rehearsal
+                note(f"{error.message} It is not called.")
             left.remove(error.name)
             continue
         if not rehearsal.changes:

@@ -35,9 +35,9 @@ from tallystick.program.capture.python_state import PythonState
 from tallystick.program.validation import StopRule
 from tallystick.run.show.summary import RunSummary
 from tallystick.trainer.arguments import check_arguments, check_methods
-from tallystick.trainer.calling import Calls, python_watch_of, show_rates, watch_of
+from tallystick.trainer.calling import CallbackCalls, python_watch_of, show_rates, watch_of
 from tallystick.trainer.course import JOB, RUN, Course, Validation, carry_out, job_of
-from tallystick.trainer.listening import is_own
+from tallystick.trainer.listening import is_own, refuse_unheard
 from tallystick.trainer.loop import updates_of
 from tallystick.trainer.numbers import Epochs
 from tallystick.trainer.records import collated
@@ -333,7 +333,9 @@ class Trainer(_Base):  # type: ignore[misc]
         began = Scene.of(self)
         try:
             with put_back({f"callback {n}": c for n, c in enumerate(handler.callbacks)}):
-                changed, _ = self._rehearsed(course, Calls(self, course.epoch_steps, self._watch()))
+                changed, _ = self._rehearsed(
+                    course, CallbackCalls(self, course.epoch_steps, self._watch())
+                )
                 return job_of(changed, Path(self.args.output_dir), self._overwrite)
         finally:
             handler.callbacks = every
@@ -369,7 +371,7 @@ class Trainer(_Base):  # type: ignore[misc]
         handler.callbacks = self._heard()
         began, scene = time.monotonic(), Scene.of(self)
         try:
-            calls = Calls(self, course.epoch_steps, self._watch(), str(out / RUN))
+            calls = CallbackCalls(self, course.epoch_steps, self._watch(), str(out / RUN))
             course, calls.rehearsed = self._rehearsed(course, calls)
             calls.watch.python = python_watch_of(self, course)
             self.run = carry_out(
@@ -406,9 +408,10 @@ class Trainer(_Base):  # type: ignore[misc]
         handler.lr_scheduler = self.lr_scheduler
         return watch_of(self, self._beside_the_model())
 
-    def _rehearsed(self, course: Course, calls: Calls) -> tuple[Course, Rehearsed | None]:
+    def _rehearsed(self, course: Course, calls: CallbackCalls) -> tuple[Course, Rehearsed | None]:
         """The course with what the callbacks change of it: at the beginning, which they hear now,
         and then at the steps of a rehearsal."""
+        refuse_unheard(self.callback_handler.callbacks, course.micro_batches)
         calls.tell("on_train_begin")
         course = replace(course, clip_norm=self.args.max_grad_norm or None)
         every = 0 if course.validation is None else course.validation.every
@@ -422,7 +425,7 @@ class Trainer(_Base):  # type: ignore[misc]
         own = [name for name in vars(self) if name not in known and not name.startswith("_")]
         return ["compute_loss", "compute_loss_func", *own]
 
-    def _ended(self, calls: Calls, seconds: float) -> TrainOutput:
+    def _ended(self, calls: CallbackCalls, seconds: float) -> TrainOutput:
         assert self.run is not None
         losses = self.run.losses
         self.state.global_step = len(losses)

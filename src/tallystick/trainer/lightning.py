@@ -20,6 +20,7 @@ from tallystick.api import PathLike, PrivateKey
 from tallystick.cli.output import note
 from tallystick.errors import UsageError
 from tallystick.numerics.contracts import ORDERED_1
+from tallystick.program.capture.moments import Moments
 from tallystick.program.capture.plain import original
 from tallystick.program.capture.source import here
 from tallystick.program.validation import StopRule
@@ -29,7 +30,7 @@ from tallystick.trainer.course import carry_out
 from tallystick.trainer.hooks import REHEARSED, settings_of_hooks
 from tallystick.trainer.loop import course_of, epochs_of
 from tallystick.trainer.python_watch import PythonWatch
-from tallystick.trainer.settings import set_flags
+from tallystick.trainer.settings import Settings, set_flags
 from tallystick.trainer.watched import watched
 from tallystick.trainer.watching import Watch
 
@@ -338,18 +339,31 @@ def fit_lightning(
         contract=contract,
         frozen_collator=frozen_collator,
     )
-    settings, flags = settings_of_hooks(
-        module,
-        optimizer,
-        scheduler,
-        interval,
-        epochs_of(course),
-        clip_norm,
-        [name for name in REHEARSED if _own(module, name)],
-        lambda copied, at, own: _hooked(copied, attach(at), own),
-    )
+    hooks = [name for name in REHEARSED if _own(module, name)]
+
+    def rehearsed(moments: Moments | None = None) -> tuple[Settings | None, Mapping[str, bool]]:
+        return settings_of_hooks(
+            module,
+            optimizer,
+            scheduler,
+            interval,
+            epochs_of(course),
+            clip_norm,
+            hooks,
+            lambda copied, at, own: _hooked(copied, attach(at), own),
+            moments,
+        )
+
+    settings, flags = rehearsed()
     course = replace(course, settings=settings)
-    python = PythonWatch(module, course.runs, course.calls)
+    moments = course.programs.moments if hooks else None
+    if moments is not None and rehearsed(moments) != (settings, flags):
+        raise UsageError(
+            f"{type(module).__name__}.{' or '.join(hooks)} decides by what training_step keeps in "
+            "Python, and the job's steps are made without that.",
+            "Decide by the numbers of the step (global_step, current_epoch).",
+        )
+    python = PythonWatch(module, course.runs, course.calls, live=lambda: course.live)
     roots = {"loss": loss, "validation_loss": validation_loss}
     summary = carry_out(
         course,

@@ -3,8 +3,8 @@
 Callbacks hear the numbers of each step and each pass of validation, after the step. They see the
 job's rates of that step; where one of them changes what the job has by step, they see rates,
 options and flags as transformers' loop has them at each event. They do not see weights: `model` has
-the first ones until the run has ended. `on_pre_optimizer_step` and `on_optimizer_step` are heard by
-callbacks that change something there.
+the first ones until the run has ended, and no gradients: those that name them between the backward
+pass and the update are refused, as are those that hear of each micro-batch.
 
 `on_train_begin` comes before the job is made, which takes over what it changes. After a resume they
 hear it again, at step 0, and then the steps after the state from which the run goes on: also those
@@ -16,11 +16,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 from transformers.trainer_callback import TrainerCallback
 
+from tallystick.errors import CallbackError
+from tallystick.program.capture.places import names_in
+
 BETWEEN = ("on_pre_optimizer_step", "on_optimizer_step")
+SUBSTEP = "on_substep_end"
+_FLAGS = ("requires_grad", "requires_grad_", "no_grad", "max_grad_norm", "set_grad_enabled")
 
 
 def is_own(callback: Any) -> bool:
@@ -32,6 +38,35 @@ def hears(callback: Any, event: str) -> bool:
     """Whether the callback has a method for the event."""
     inherited = getattr(TrainerCallback, event)
     return getattr(getattr(callback, event), "__func__", None) is not inherited
+
+
+def refuse_unheard(callbacks: Sequence[Any], micro_batches: int) -> None:
+    """Raises CallbackError for a person's callback that waits for what a run does not have: the end
+    of a micro-batch, and gradients between the backward pass and the update."""
+    for callback in filter(is_own, callbacks):
+        who = type(callback).__name__
+        if micro_batches > 1 and _names(callback, SUBSTEP):
+            raise CallbackError(
+                f"{who}.{SUBSTEP} waits for each micro-batch, and a run has whole updates.",
+                "Use on_step_end, or leave it out.",
+            )
+        for event in BETWEEN:
+            found = sorted(n for n in _names(callback, event) if "grad" in n and n not in _FLAGS)
+            if found:
+                raise CallbackError(
+                    f"{who}.{event} reads gradients ({found[0]}), which live parameters do not "
+                    "have while a signed run computes them.",
+                    "Clip by max_grad_norm; the run reports the norm of the gradients itself.",
+                )
+
+
+def _names(callback: Any, event: str) -> set[str]:
+    """What the callback's method for an event names; nothing where it has none of its own."""
+    function = getattr(getattr(callback, event), "__func__", getattr(callback, event))
+    code = getattr(function, "__code__", None)
+    if not hears(callback, event) or (code is not None and not names_in(code)):
+        return set()
+    return {"__call__"} if code is None else names_in(code)
 
 
 class _Catches(TrainerCallback):

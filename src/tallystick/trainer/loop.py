@@ -251,7 +251,7 @@ def fit(
         contract=contract,
         frozen_collator=frozen_collator,
     )
-    python = PythonWatch(module, course.runs, course.calls)
+    python = PythonWatch(module, course.runs, course.calls, live=lambda: course.live)
     roots = {"loss": loss, "validation_loss": validation_loss}
     return carry_out(
         course,

@@ -7,23 +7,25 @@ its place, so that a counter costs no trace in each step (PROGRAM 5.22 f).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from torch import Tensor, nn
 
 from tallystick.errors import TallystickError
-from tallystick.program.capture.between import Calls
+from tallystick.program.capture.between import LossCalls
 from tallystick.program.capture.earlier import Earlier
-from tallystick.program.capture.explore import Exploration, shown
+from tallystick.program.capture.explore import Exploration
 from tallystick.program.capture.looks import shape_of as look_of_shape
-from tallystick.program.capture.looks import short
-from tallystick.program.capture.places import Place, Reached, reached_from
+from tallystick.program.capture.moments import Live
+from tallystick.program.capture.places import Place, reached_from
 from tallystick.program.capture.python_state import PythonState
 from tallystick.program.capture.quiet import quiet
 from tallystick.program.capture.same_program import difference
+from tallystick.program.capture.structure import is_flag, structure_of
 from tallystick.program.capture.trace import trace
+from tallystick.trainer.code_watch import CodeWatch
 
 _CLOSURE = " in the closure of "
 
@@ -40,24 +42,34 @@ class PythonWatch:
     `calls` are the calls of the losses once they are captured; None where no trace of one step can
     be compared with that of another (PROGRAM 5.25). `past` are objects that are left out, and
     `skips(place)` says which places are. With `trains` the loop sets the modes of the module itself
-    before each step.
+    before each step. `live` puts what moves from step to step into its places.
     """
 
     def __init__(
         self,
         module: nn.Module,
         runs: Sequence[Any],
-        calls: Callable[[], Sequence[Calls] | None],
+        calls: Callable[[], Sequence[LossCalls] | None],
         past: Callable[[], Sequence[Any]] = tuple,
         skips: Callable[[Place], bool] = lambda place: False,
         trains: bool = False,
+        live: Callable[[], Live | None] = lambda: None,
     ) -> None:
+        self._live, self._code = live, CodeWatch()
         self._module, self._runs, self._calls = module, runs, calls
         self._past, self._skips, self._trains = past, skips, trains
         self._harmless: set[str] = set()
 
+    def at(self, step: int) -> None:
+        """Training step `step` comes next: places that the steps themselves change are as they are
+        there, so that foreign code which sets them back changes them."""
+        live = self._live()
+        if live is not None:
+            live.put(step)
+
     def look(self) -> dict[str, Any]:
         """By the name of a place: what Python sees there now."""
+        one_by_one = self._live() is not None
         roots = {"module": self._module}
         roots |= {f"step{i or ''}": run for i, run in enumerate(self._runs)}
         found = reached_from(roots, self._past())
@@ -67,9 +79,15 @@ class PythonWatch:
             if place.key == "training" and id(place.holder) in own:
                 continue
             if not self._skips(place):
-                look = "tensor" if isinstance(value, Tensor) else look_of_shape(value)
+                if not isinstance(value, Tensor):
+                    look = look_of_shape(value)
+                else:  # the content is looked at beside this
+                    look = ("tensor", *(mark_of(value) if one_by_one else ()))
                 seen.setdefault(PythonName(place.name), []).append(look)
-        for name, look in _structure(found):
+        for name, look in structure_of(found):
+            if not is_flag(look):  # the trainer looks at those
+                seen.setdefault(PythonName(name), []).append(look)
+        for name, look in self._code.look(found.functions):
             seen.setdefault(PythonName(name), []).append(look)
         return seen
 
@@ -106,7 +124,7 @@ class PythonWatch:
             for child, mode in modes:
                 child.training = mode
 
-    def _other(self, calls: Calls) -> str | None:
+    def _other(self, calls: LossCalls) -> str | None:
         """Why calls are others than those of the job."""
         earlier = Earlier()
         with calls.mode():
@@ -124,7 +142,9 @@ class PythonWatch:
                     return f"With that {calls.name} is another one{f' ({line})' if line else ''}."
         return None
 
-    def _remember(self, names: Sequence[str], calls: Sequence[Calls], state: PythonState) -> None:
+    def _remember(
+        self, names: Sequence[str], calls: Sequence[LossCalls], state: PythonState
+    ) -> None:
         """Those of `names` that reach no program, whatever is there, are not traced again."""
         found = state.reached()
         followed = {p.name for p, _ in found.places if not _is_torchs(p)}
@@ -159,26 +179,13 @@ class PythonWatch:
         return False
 
 
+def mark_of(tensor: Tensor) -> tuple[int, int | None]:
+    """Which object it is, and how often it was changed in place: zeros that become zeros again are
+    another tensor where a step has left others."""
+    return id(tensor), None if tensor.is_inference() else tensor._version
+
+
 def _is_torchs(place: Place) -> bool:
     """Whether torch's own code reads the place, which is not followed."""
     kind = type(place.holder)
     return place.key == "training" or kind.__module__.partition(".")[0] == "torch"
-
-
-def _structure(found: Reached) -> Iterator[tuple[str, Any]]:
-    """The layers and the hooks of the modules that are reached."""
-    for name, value in zip(found.names, found.objects, strict=True):
-        if isinstance(value, nn.Module):
-            held: Mapping[str, Any] = vars(value)
-            for key, child in held["_modules"].items():
-                yield f"{name}.{key}", ("layer", type(child).__qualname__, id(child))
-            hooks = {k: v for k, v in held.items() if "_hooks" in k and isinstance(v, dict)}
-            yield f"the hooks of {name}", [list(map(id, v.values())) for v in hooks.values()]
-
-
-def said(name: PythonName, before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
-    """A change for people, with both values where they are short."""
-    one, other = (looks.get(name) or ["nothing"] for looks in (before, after))
-    at = next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), 0)
-    values = [short(look[at]) if at < len(look) else "nothing" for look in (one, other)]
-    return f"{shown(name)} ({values[0]} → {values[1]})" if values[0] != values[1] else shown(name)

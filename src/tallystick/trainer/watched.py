@@ -26,9 +26,10 @@ class Watched:
         call: Callable[..., None] | None = getattr(self._listener, method, None)
         if call is None:
             return
-        before = self._watch.look()
+        self._watch.at(self._done)
+        before = self._watch.look(marks=True)
         call(*given)
-        after = self._watch.look()
+        after = self._watch.look(marks=True)
         names, why = self._watch.changes(before, after)
         if names:
             who = f"{type(self._listener).__name__}.{method}"

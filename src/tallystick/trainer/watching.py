@@ -17,8 +17,10 @@ import xxhash
 from torch import Tensor, nn
 
 from tallystick.errors import CallbackError
+from tallystick.program.capture.explore import shown
+from tallystick.program.capture.looks import moved
 from tallystick.program.capture.places import Place, places_of
-from tallystick.trainer.python_watch import PythonName, PythonWatch, said
+from tallystick.trainer.python_watch import PythonName, PythonWatch, mark_of
 
 FLAG = "control."
 CLIP = "args.max_grad_norm"
@@ -34,6 +36,12 @@ def _content(tensor: Tensor) -> Any:
         return id(tensor), tensor._version
     array = tensor.detach().cpu().contiguous().view(-1)
     return tuple(tensor.shape), xxhash.xxh3_128_digest(array.view(torch.uint8).numpy().tobytes())
+
+
+def _hooks_of(tensor: Tensor) -> list[list[int]]:
+    """What changes or reads a gradient as it is made."""
+    held = (tensor._backward_hooks, getattr(tensor, "_post_accumulate_grad_hooks", None))
+    return [list(map(id, hooks.values())) for hooks in held if hooks]
 
 
 class Watch:
@@ -105,23 +113,35 @@ class Watch:
             found[f"requires_grad of {name}"] = parameter.requires_grad
         return found | dict(self._more())
 
-    def look(self) -> dict[str, Any]:
-        """By name for people, what is there now."""
+    def at(self, step: int) -> None:
+        """Training step `step` comes next."""
+        if self.python is not None:
+            self.python.at(step)
+
+    def look(self, marks: bool = False) -> dict[str, Any]:
+        """By name for people, what is there now. With `marks` a tensor is told by its object and
+        its changes too: the live ones do not move in a run, so that zeros set to zeros may stand
+        for other values."""
+
+        def content(tensor: Tensor) -> Any:
+            return (_content(tensor), mark_of(tensor)) if marks else _content(tensor)
+
         found = self.settings()
         for name, parameter in self._model.named_parameters():
-            found[f"the parameter {name}"] = _content(parameter)
+            found[f"the parameter {name}"] = content(parameter)
+            found[f"the hooks of the parameter {name}"] = _hooks_of(parameter)
         for name, buffer in self._model.named_buffers():
-            found[f"the buffer {name}"] = _content(buffer)
+            found[f"the buffer {name}"] = content(buffer)
         for place in self._outside:
             try:
                 value = place.get()
             except (LookupError, AttributeError, ValueError):
                 value = None
             found[f"the tensor {place.name}"] = (
-                _content(value) if isinstance(value, Tensor) else type(value).__name__
+                content(value) if isinstance(value, Tensor) else type(value).__name__
             )
         for name, tensor in self._of_modules().items():
-            found[f"the tensor {name}"] = _content(tensor)
+            found[f"the tensor {name}"] = content(tensor)
         state = getattr(self._optimizer, "state", {})
         found["the state of the optimizer"] = [
             (id(p), sorted((k, _content(v) if isinstance(v, Tensor) else repr(v))
@@ -179,7 +199,7 @@ def told(names: Sequence[str], before: Mapping[str, Any], after: Mapping[str, An
     found = []
     for name in names:
         if isinstance(name, PythonName):
-            found.append(said(name, before, after))
+            found.append(shown(name) + moved(name, before, after, " ({} → {})"))
             continue
         one, other = before.get(name), after.get(name)
         plain = isinstance(one, (bool, str)) and isinstance(other, (bool, str))

@@ -21,7 +21,7 @@ from tallystick.numerics.types import DTYPES, TensorType
 from tallystick.program.build import Builder
 from tallystick.program.canonical import canonicalize
 from tallystick.program.capture.batch import meta_batch
-from tallystick.program.capture.between import Calls, evaluation_mode, joined, refuse_shared
+from tallystick.program.capture.between import LossCalls, evaluation_mode, joined, refuse_shared
 from tallystick.program.capture.by_pass import at_every_pass
 from tallystick.program.capture.carried import Carried
 from tallystick.program.capture.first_calls import FirstCall
@@ -87,7 +87,7 @@ class CapturedStep:
     micro_batches: int | None = None
     outside: Carried = field(default_factory=Carried.nothing, repr=False, compare=False)
     not_followed: str = ""
-    calls: Calls | None = field(default=None, repr=False, compare=False)
+    calls: LossCalls | None = field(default=None, repr=False, compare=False)
 
     def state_for(self, weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """The initial state around `weights`: every `param.` and `buffer.` slot by name."""
@@ -234,7 +234,8 @@ class Preparation:
             if self.ema is not None:
                 step = step.averaged(b, self.ema)
             made = _captured(b, model, request, step, self.outputs_grads, self.micro)
-        calls = Calls(self.module, self.collect, ((request, traced),))
+        modes = tuple((child, child.training) for child in self.module.modules())
+        calls = LossCalls(self.module, self.collect, ((request, traced),), modes=modes)
         return replace(made, not_followed="; ".join(traced.notes), calls=calls)
 
 
@@ -398,7 +399,7 @@ def _capture_without_step(
     state = declare(b, model, {}, evaluated.batch)
     outputs = lower(b, traced, state)
     kept = {name: v for name, v in outputs.items() if not name.startswith(("buffer.", "param."))}
-    calls = Calls(module, collect, ((request, traced), *ways), evaluates=True)
+    calls = LossCalls(module, collect, ((request, traced), *ways), evaluates=True)
     return Pass(_finish(b, kept), calls)
 
 
@@ -407,14 +408,18 @@ class Pass:
     """A captured evaluation, and the calls that were traced."""
 
     program: Program
-    calls: Calls
+    calls: LossCalls
 
-    def refuse_shared(self, steps: Sequence[CapturedStep], in_loop: bool = False) -> None:
+    def refuse_shared(
+        self, steps: Sequence[CapturedStep], in_loop: bool = False, short: Pass | None = None
+    ) -> None:
         """Raises UsageError where passes between these training steps share Python state with them
-        (PROGRAM 5.19 f); `in_loop` where the loop is known, also a buffer."""
+        (PROGRAM 5.19 f); `in_loop` where the loop is known, also a buffer. `short` is the pass of
+        the last held-out records, where these are no whole batch."""
         found = [step.calls for step in steps if step.calls is not None]
         if found:
-            refuse_shared(joined(found), self.calls, in_loop)
+            calls = [self.calls, *([] if short is None else [short.calls])]
+            refuse_shared(joined(found), joined(calls), in_loop)
 
 
 def capture_pass(

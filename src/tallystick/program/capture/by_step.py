@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tallystick.errors import MovingStateError, UsageError
-from tallystick.program.capture.between import Calls
+from tallystick.program.capture.between import LossCalls
 from tallystick.program.capture.counted import check_trained
 from tallystick.program.capture.earlier import Earlier
 from tallystick.program.capture.functions_followed import Functions
@@ -29,6 +29,7 @@ from tallystick.program.tables import Told
 
 if TYPE_CHECKING:
     from tallystick.program.capture.api import CapturedStep, Preparation
+    from tallystick.program.capture.moments import Moments
 
 _CROSSED = 16  # paths that are traced again after each other
 MOST_PATHS = 256  # each is a trace
@@ -46,7 +47,8 @@ class StepPrograms:
     programs: tuple[CapturedStep, ...]
     of_steps: tuple[int, ...]
     decides: bool
-    one_by_one: bool = False  # each step was traced after those before it (PROGRAM 5.25)
+    # What Python keeps, where each step was traced after those before it (PROGRAM 5.25).
+    moments: Moments | None = None
 
     def first(self, program: int) -> int:
         """The first training step of a program."""
@@ -248,7 +250,7 @@ class Exploration:
             step = form.step(group.paths[0].request, traced)
             read = {n: tables[n] for n in step.program.scalar_names if n in tables}
             ways = tuple((path.request, path.traced) for path in group.paths)
-            calls = Calls(form.module, form.collect, ways)
+            calls = LossCalls(form.module, form.collect, ways)
             captured.append(replace(step, scalars=step.scalars | read, calls=calls))
         decides = any(_conditions(p.traced) for group in self.groups for p in group.paths)
         found = StepPrograms(tuple(captured), tuple(of_steps), decides)

@@ -24,10 +24,10 @@ from torch import Tensor
 from tallystick.errors import MovingStateError, TallystickError, UsageError
 from tallystick.program.capture.earlier import Earlier
 from tallystick.program.capture.follow import Following
-from tallystick.program.capture.follow_calls import OUTSIDE
+from tallystick.program.capture.follow_calls import OUTER_SOURCES
 from tallystick.program.capture.follow_marks import Answers, Reach, Site
 from tallystick.program.capture.liveness import reaches_results
-from tallystick.program.capture.looks import PLAIN, short
+from tallystick.program.capture.looks import PLAIN, moved
 from tallystick.program.capture.places import reached_from
 from tallystick.program.capture.python_state import PythonState, changed
 from tallystick.program.capture.quiet import quiet
@@ -37,6 +37,7 @@ from tallystick.program.capture.rewriting import Rewriting
 from tallystick.program.capture.rewritten import NAME
 from tallystick.program.capture.same_program import difference
 from tallystick.program.capture.source import code_line, is_installed, is_model, package_of
+from tallystick.program.capture.structure import HOOKS
 from tallystick.program.capture.trace import Request, Trace, trace
 
 Collect = Callable[[Any], dict[str, Tensor]]
@@ -72,6 +73,9 @@ def shown(name: str) -> str:
     """A place, for a message: what belongs to the module by its own path."""
     if name in PythonState.GENERATORS:
         return name
+    if name.startswith(HOOKS):
+        path = name.removeprefix(HOOKS)
+        return HOOKS + ("the module" if path == "module" else path.removeprefix("module."))
     head, _, rest = name.partition(".")
     if head in ("module", "step", "self"):
         return f"the attribute {rest}" if rest else "the step"
@@ -87,15 +91,11 @@ def begun(text: str) -> str:
 
 def told(name: str, one: dict[str, Any], two: dict[str, Any]) -> str:
     """`NAME changes at every forward, from 1 to 2`, by the looks `one` and `two`."""
-    before, after = one.get(name, [None]), two.get(name, [None])
     if name in PythonState.GENERATORS:
         return f"The model draws from {name} while it runs"
-    if before == after:
+    if one.get(name) == two.get(name):
         return f"{begun(shown(name))} changes between calls"
-    at = next((i for i, (a, b) in enumerate(zip(before, after, strict=False)) if a != b), 0)
-    values = [short(look[at]) if at < len(look) else "nothing" for look in (before, after)]
-    moves = f", from {values[0]} to {values[1]}" if values[0] != values[1] else ""
-    return f"{begun(shown(name))} changes at every forward{moves}"
+    return f"{begun(shown(name))} changes at every forward{moved(name, one, two)}"
 
 
 @dataclass
@@ -346,7 +346,7 @@ class Exploration:
 
 def _refusal(names: list[str]) -> type[UsageError]:
     """What a clock or a file gives is no function of the calls: then no walk helps (5.25)."""
-    return UsageError if OUTSIDE & set(names) else MovingStateError
+    return UsageError if OUTER_SOURCES & set(names) else MovingStateError
 
 
 def _is_global(place: Any) -> bool:

@@ -1,7 +1,8 @@
 """The first calls of a loss, made again where its steps are walked (PROGRAM 5.25 a).
 
-A walk comes after traces that have failed. What those have left outside of Python (a file) is there
-in both walks, which agree then, and was not there when the loss was called first.
+A walk comes after traces that have failed. These may have left something outside of Python, as a
+file. Then both walks find it, and agree. The first call of the loss did not find it. So that call
+is made again, and compared.
 """
 
 from __future__ import annotations

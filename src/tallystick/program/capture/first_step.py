@@ -31,9 +31,10 @@ from tallystick.numerics.contracts import Contract, find_contract
 from tallystick.program.capture.first_update import Stepped, Update, compare_updates
 from tallystick.program.capture.micro import MicroBatches, cut
 from tallystick.program.capture.micro_torch import torch_micro_steps
+from tallystick.program.capture.one_object import Restored
 from tallystick.program.capture.outside import KeptError
 from tallystick.program.capture.plain import uncompiled
-from tallystick.program.capture.python_state import Kept, PythonState
+from tallystick.program.capture.python_state import PythonState
 from tallystick.program.capture.torch_step import Inputs, Results, gradient_name, torch_step
 from tallystick.program.capture.trace import Request
 from tallystick.program.executor import StepResult
@@ -67,7 +68,7 @@ class FirstStep:
     updates: tuple[Update, ...] = ()
     micro: MicroBatches | None = None
     # What Python kept before the first step that the program is of (PROGRAM 5.25).
-    python: Kept | None = None
+    python: Restored | None = None
 
     @property
     def module(self) -> nn.Module:

@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from tallystick.program.capture.follow_calls import Calls
+from tallystick.program.capture.follow_calls import FollowedCalls
 from tallystick.program.capture.follow_marks import Answers
 from tallystick.program.capture.recorded import Expression, is_recorded, plain
 from tallystick.program.capture.rewriting import Rewriting, raised_by_handlers
@@ -36,7 +36,7 @@ _COMPARED: dict[str, Callable[..., Any]] = {
 _CHOSEN = (bool, int, float, str, type(None))
 
 
-class Following(Calls):
+class Following(FollowedCalls):
     """The operations of followed code. A value that depends on none of the moving state is passed
     through Python's own operation."""
 

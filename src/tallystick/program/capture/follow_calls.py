@@ -69,7 +69,7 @@ def changing(function: Any) -> str | None:
     return _CHANGING.get(module)
 
 
-OUTSIDE = frozenset(_CHANGING.values()) - {"Python's random", "numpy.random"}
+OUTER_SOURCES = frozenset(_CHANGING.values()) - {"Python's random", "numpy.random"}
 
 
 def changing_code(frame: types.FrameType) -> str | None:
@@ -84,7 +84,7 @@ def changing_code(frame: types.FrameType) -> str | None:
     return None if module == "random" else _CHANGING.get(module)
 
 
-class Calls(Marks):
+class FollowedCalls(Marks):
     """The calls of followed code. `count` gives the number of nodes of the trace so far."""
 
     def __init__(self, record: Answers, count: Callable[[], int], rewriting: Rewriting) -> None:

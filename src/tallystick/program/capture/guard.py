@@ -34,6 +34,7 @@ from tallystick.program.capture.moving_slices import MovingSlice, moving_slice
 from tallystick.program.capture.recorded import Use, computed, is_recorded
 from tallystick.program.capture.source import here, model_line
 from tallystick.program.capture.stand_ins import StandIns
+from tallystick.program.capture.structure import share_hooks
 
 _WHOLE = (torch.int64, torch.int32)
 _ADD_BATCH_DIM = "_add_batch_dim"
@@ -386,8 +387,7 @@ def carry_hooks(real: Mapping[str, Tensor], placed: Mapping[str, Tensor]) -> Non
                 "runs after a gradient is stored. A program stores none.",
                 "Remove the hook; change gradients with Tensor.register_hook.",
             )
-        for hook in (real[name]._backward_hooks or {}).values():
-            tensor.register_hook(hook)  # type: ignore[no-untyped-call]
+        share_hooks(real[name], tensor)
 
 
 class ParametersChangedError(Exception):
@@ -449,16 +449,6 @@ class Placed:
                 changed.add(name)
         if unexpected := changed - self.expected:
             raise ParametersChangedError(frozenset(unexpected))
-
-
-def check_buffers(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> None:
-    """Raises UsageError where the forward pass made or removed a buffer."""
-    for name in sorted(set(found) ^ set(wanted)):
-        what = "removes" if name in wanted else "makes"
-        raise UsageError(
-            f"The model {what} the buffer {name} while it runs.",
-            "Buffers are state: register each in the module's constructor.",
-        )
 
 
 def check_mode(module: nn.Module, mode: str) -> None:

@@ -31,6 +31,8 @@ def kept_after(
     for slot in placing.slots:
         kept, made = slot.members[0], placing.made[slot.name]
         value = slot.after(placing.placed[slot.name], made)
+        if lowering.kept is not None:
+            value = lowering.kept(value)  # what an earlier call has made of no input is made again
         _check_known(value, kept)
         kept.note_graph(value)
         if has_content(value):  # another one may hold it too, a place that is no slot

@@ -8,54 +8,16 @@ the zeros with which the slot begins reach no result.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from tallystick.program.capture.one_object import OneObject, put_part
 from tallystick.program.capture.outside import GONE, Kept, Spot
 from tallystick.program.capture.places import Place, Reached, joined, reached_from, within
-
-_DEPTH = 4
-Path = tuple[Any, ...]
-
-
-def _parts(value: Any, path: Path = ()) -> Iterator[tuple[Path, Tensor]]:
-    """The tensors of a value: itself, or those in its tuples, lists and dicts."""
-    if isinstance(value, Tensor):
-        yield path, value
-    elif len(path) < _DEPTH and (isinstance(value, tuple) or type(value) is list):
-        for i, part in enumerate(value):
-            yield from _parts(part, (*path, i))
-    elif len(path) < _DEPTH and type(value) is dict:
-        for key, part in value.items():
-            if isinstance(key, str):
-                yield from _parts(part, (*path, key))
-
-
-def _with(held: Any, path: Path, tensor: Tensor) -> Any:
-    """`held` with `tensor` in it: a list or dict is changed in place, as others may hold it too."""
-    if not path:
-        return tensor
-    part = _with(held[path[0]], path[1:], tensor)
-    if isinstance(held, tuple):
-        items = list(held)
-        items[path[0]] = part
-        return type(held)(*items) if hasattr(held, "_fields") else type(held)(items)
-    held[path[0]] = part
-    return held
-
-
-def _copied(held: Any) -> Any:
-    """Containers of their own around the same tensors."""
-    if isinstance(held, tuple):
-        parts = [_copied(part) for part in held]
-        return type(held)(*parts) if hasattr(held, "_fields") else type(held)(parts)
-    if type(held) is list:
-        return [_copied(part) for part in held]
-    return {k: _copied(v) for k, v in held.items()} if type(held) is dict else held
+from tallystick.program.capture.tensor_parts import Path, copied, parts
 
 
 @dataclass(eq=False)
@@ -80,7 +42,7 @@ class Late(Kept):
     def _held(self) -> dict[Path, Tensor]:
         """The tensors in the place now. Raises UsageError for others than after the first call."""
         try:
-            found = dict(_parts(self.spots[0].place.get()))
+            found = dict(parts(self.spots[0].place.get()))
         except (LookupError, AttributeError, ValueError):
             return {}
         if found and found.keys() != self.paths:
@@ -94,17 +56,17 @@ class Late(Kept):
         """What is there before the first step stays known: it is put back."""
 
     def put(self, seen: Tensor) -> None:
-        """In the place of the tensor that the call before has left, if it has left one."""
+        """In the place of the tensor that the call before has left, if it has left one; and in all
+        others that hold this object. Where another slot stands for it already, that one stays: the
+        state has the same values in both."""
         self.seen = seen
-        if self._held():
-            self._set(seen)
+        if held := self._held():
+            if self.objects is not None:
+                self.seen = self.objects.put(held[self.spots[0].path], seen)
+            self._set(self.seen)
 
     def _set(self, tensor: Tensor) -> None:
-        spot = self.spots[0]
-        held = spot.place.get()
-        changed = _with(held, spot.path, tensor)
-        if changed is not held:
-            spot.place.set(changed)
+        put_part(self.spots[0].place, self.spots[0].path, tensor)
 
     def values(self, seen: Tensor) -> list[Any]:
         """What the call has left. Where that is no tensor, the next call reads none: the slot keeps
@@ -122,19 +84,23 @@ class Late(Kept):
     def end_call(self) -> None:
         """What a call has left stays: it tells the next one that there is a tensor."""
         self.seen = None
+        if self.objects is not None:
+            self.objects.end_call()
 
     def finish(self) -> None:
         """After the last step."""
         held = self._held()
-        self.end = _copied(self.spots[0].place.get()) if held else None
+        self.end = copied(self.spots[0].place.get()) if held else None
 
     def load(self, content: Tensor) -> None:
-        """Where the training ends with tensors in the place."""
+        """Where the training ends with tensors in the place; one object in several stays one."""
         if self.end is None:
             return
+        if self.objects is not None:
+            content = self.objects.loaded(dict(parts(self.end))[self.spots[0].path], content)
         with contextlib.suppress(LookupError, AttributeError, ValueError):
             if not self._held():
-                self.spots[0].place.set(_copied(self.end))
+                self.spots[0].place.set(copied(self.end))
             self._set(content)
 
 
@@ -168,19 +134,26 @@ def _key(place: Place) -> tuple[int, str, str]:
 
 
 def late_of(
-    tensor: Tensor, roots: Mapping[str, Any], start: Start, known: set[str], taken: set[str]
+    tensor: Tensor,
+    objects: OneObject,
+    start: Start,
+    known: set[str],
+    taken: set[str],
 ) -> list[Late]:
     """All tensors of the first place that holds `tensor` and held none before the first step; none
     where no such place is. Those at the paths of `known` are passed by; names of slots in `taken`
     are not given again."""
-    for place, value in reached_from(roots).places:
-        parts = dict(_parts(value))
-        if not any(t is tensor for t in parts.values()) or id(value) in start.objects:
+    for place, value in reached_from(objects.roots).places:
+        found = dict(parts(value))
+        if not any(t is tensor for t in found.values()) or id(value) in start.objects:
             continue
         first = start.places.get(_key(place), GONE)
-        if place.path not in known and start.has(place) and not dict(_parts(first)):
-            paths = frozenset(parts)
-            return [_late(place, path, t, first, paths, taken) for path, t in parts.items()]
+        if place.path not in known and start.has(place) and not dict(parts(first)):
+            paths = frozenset(found)
+            made = [_late(place, path, t, first, paths, taken) for path, t in found.items()]
+            for one in made:
+                one.objects = objects
+            return made
     return []
 
 

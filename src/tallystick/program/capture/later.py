@@ -17,9 +17,10 @@ from torch import nn
 from tallystick.commit.timetable import MOST_PROGRAMS
 from tallystick.errors import MovingStateError, UsageError
 from tallystick.program.capture.accumulated import in_batches
-from tallystick.program.capture.api import CapturedStep, Preparation, capture, prepare
+from tallystick.program.capture.api import CapturedStep, Preparation, prepare
 from tallystick.program.capture.batch import meta_batch
 from tallystick.program.capture.by_step import StepPrograms
+from tallystick.program.capture.first_calls import refuse_other_calls
 from tallystick.program.capture.known import Steps
 from tallystick.program.capture.model import Model
 from tallystick.program.capture.walked import walked_by_step
@@ -45,34 +46,32 @@ def capture_or_later(
     """The captured step; or, where Python state moves from call to call, what settles its programs
     for so many steps. Arguments and errors as of `capture`."""
     given: dict[str, Any] = {
+        "clip": clip,
         "ema": ema,
         "outputs_grads": outputs_grads,
         "contract": contract,
         "mode": mode,
         "trains": trains,
     }
+    tried = prepare(
+        module, loss, batch, optimizer, micro_batches=micro_batches, loss_over=loss_over, **given
+    )
     try:
-        return capture(
-            module,
-            loss,
-            batch,
-            optimizer,
-            clip_norm=clip.norm,
-            clip_value=clip.value,
-            grad_norm=clip.report,
-            micro_batches=micro_batches,
-            loss_over=loss_over,
-            **given,
-        )
+        return tried.step(*tried.traced(tried.request()))
     except MovingStateError as error:
         refusal = error
+    other: UsageError | None = None
+    try:
+        refuse_other_calls(tried.firsts, tried.collect)
+    except UsageError as error:  # the walk may say where
+        other = error
     whole = loss
     if micro_batches is not None:
         # The calls differ, so they are no repetitions of one text.
         size = len(next(iter(meta_batch(batch).values())))
         whole = in_batches(loss, size // micro_batches, loss_over)
-    prepared = prepare(module, whole, batch, optimizer, clip=clip, **given)
-    return Later(prepared, loss, refusal, _look(prepared.model))
+    prepared = prepare(module, whole, batch, optimizer, **given)
+    return Later(prepared, loss, refusal, _look(prepared.model), other)
 
 
 @dataclass(frozen=True)
@@ -80,12 +79,14 @@ class Later:
     """A step that is settled when a job says how many there are. `refusal` says why not before.
 
     `prepared` is a whole step, whose `loss` is the author's. `before` is a look at the module.
+    `other` is why the first call is another one when it is made again.
     """
 
     prepared: Preparation
     loss: Any
     refusal: MovingStateError
     before: Any
+    other: UsageError | None = None
 
     @property
     def batch_size(self) -> int:
@@ -114,13 +115,16 @@ class Later:
                 )
             forms.append(short.prepared)
         ends = epoch if short is not None else 0
-        return walked_by_step(
+        found = walked_by_step(
             forms,
-            Steps(max(steps, 0), {}, told=False),
+            Steps(steps, {}, told=False),
             form_of=lambda step: 1 if ends and (step + 1) % ends == 0 else 0,
             most=MOST_PROGRAMS,
             instead_of=self.refusal,
         )
+        if self.other is not None:
+            raise self.other
+        return found
 
 
 def _look(model: Model) -> Any:

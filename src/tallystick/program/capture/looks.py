@@ -149,3 +149,17 @@ def short(look: Any) -> str:
     if isinstance(look, tuple) and len(look) == 2 and isinstance(look[1], str):
         return look[1] if len(look[1]) <= 40 else look[1][:37] + "..."
     return str(look[0]) if isinstance(look, tuple) else "nothing"
+
+
+def moved(
+    name: str,
+    before: Mapping[str, Any],
+    after: Mapping[str, Any],
+    form: str = ", from {} to {}",
+) -> str:
+    """The first values at a name that differ in two looks, for a message; "" where they look
+    alike."""
+    one, two = before.get(name) or [], after.get(name) or []
+    at = next((i for i, (a, b) in enumerate(zip(one, two, strict=False)) if a != b), 0)
+    values = [short(look[at]) if at < len(look) else "nothing" for look in (one, two)]
+    return form.format(*values) if values[0] != values[1] else ""

@@ -11,6 +11,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
+from weakref import WeakValueDictionary
 
 import torch
 from torch import Tensor, nn
@@ -18,11 +19,15 @@ from torch import Tensor, nn
 from tallystick.errors import UsageError
 from tallystick.program.capture.constants import MOST_ELEMENTS, has_content, untraced
 from tallystick.program.capture.containers import Containers
+from tallystick.program.capture.one_object import OneObject
 from tallystick.program.capture.places import Place, reached_from
 from tallystick.program.capture.schema import type_of_tensor
+from tallystick.program.capture.tensor_parts import parts, with_part
 
 OUTSIDE = "outside."
 GONE = object()
+# Tensors that a training has left and whose numbers are not known (PROGRAM 5.25 c).
+UNKNOWN: WeakValueDictionary[int, Tensor] = WeakValueDictionary()
 
 
 class KeptError(UsageError):
@@ -67,29 +72,12 @@ class Spot:
 
     def set(self, tensor: Tensor) -> None:
         """Put `tensor` there, in a tuple of the same form."""
-        self.place.set(_replaced(self.place.get(), self.path, tensor))
+        self.place.set(with_part(self.place.get(), self.path, tensor))
 
     def put_back(self) -> None:
         with contextlib.suppress(LookupError, AttributeError, ValueError):
             if self.place.get() is not self.first:
                 self.place.set(self.first)
-
-
-def _replaced(held: Any, path: tuple[int, ...], tensor: Tensor) -> Any:
-    if not path:
-        return tensor
-    items = list(held)
-    items[path[0]] = _replaced(items[path[0]], path[1:], tensor)
-    return type(held)(*items) if hasattr(held, "_fields") else type(held)(items)
-
-
-def _tensors(value: Any, path: tuple[int, ...] = ()) -> Iterator[tuple[tuple[int, ...], Tensor]]:
-    """The tensors of a place: itself, or those in its tuples."""
-    if isinstance(value, Tensor):
-        yield path, value
-    elif isinstance(value, tuple) and len(path) < 4:
-        for i, part in enumerate(value):
-            yield from _tensors(part, (*path, i))
 
 
 def storage_of(tensor: Tensor) -> int:
@@ -118,6 +106,10 @@ class Kept:
     graph: bool = False
     elsewhere: bool = False  # its content changed although a slot stood in its places
     seen: Tensor | None = None  # what stands in its places during a call
+    # What the call before has left in its places; with `objects` the next one finds one object
+    # wherever that has left one.
+    left: Tensor | None = None
+    objects: OneObject | None = field(default=None, repr=False)
 
     @property
     def slot(self) -> str:
@@ -144,6 +136,7 @@ class Kept:
 
     def put_back(self) -> None:
         """The places and the content as they were."""
+        self.left = None
         for spot in self.spots:
             spot.put_back()
         if self.changed():
@@ -164,6 +157,8 @@ class Kept:
 
     def put(self, seen: Tensor) -> None:
         """`seen` in its places, for a call."""
+        if self.objects is not None and self.left is not None and not self.in_place:
+            seen = self.objects.put(self.left, seen)
         for spot in self.spots:
             spot.set(seen)
         self.seen = seen
@@ -179,8 +174,14 @@ class Kept:
 
     def end_call(self) -> None:
         """Its own tensor in its places again."""
+        values, left = [] if self.seen is None else self.values(self.seen), self.left
+        if len(values) == 1 and isinstance(values[0], Tensor) and values[0].is_meta:
+            left = values[0]  # of a trace: a call on real values tells nothing
         self.elsewhere, self.seen = self.changed(), None
         self.put_back()
+        self.left = left
+        if self.objects is not None:
+            self.objects.end_call()
 
     def replaced(self) -> list[bool]:
         """Of each place, whether a call has put something else there."""
@@ -225,7 +226,14 @@ class Outside:
         by_tensor: dict[int, list[Spot]] = {}
         held: dict[int, Tensor] = {}
         for place, value in found.places:
-            for path, tensor in _tensors(value):
+            for path, tensor in parts(value, tuples_only=True):
+                if UNKNOWN.get(id(tensor)) is tensor:
+                    raise UsageError(
+                        f"{place.name} is a tensor that the steps of an earlier training have "
+                        "made, each from the one before, and no state of that run holds its "
+                        "numbers.",
+                        "Set it to what the next training begins with.",
+                    )
                 if has_content(tensor) and id(tensor) not in mine and _is_plain(tensor):
                     held[id(tensor)] = tensor
                     by_tensor.setdefault(id(tensor), []).append(Spot(place, path, value))

@@ -15,7 +15,7 @@ import sys
 import types
 from collections import OrderedDict, deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -330,8 +330,8 @@ class _Walk:
 
 @dataclass(frozen=True)
 class Reached:
-    """What is reached from some roots: places with what is there, objects with their names, and
-    what was left out.
+    """What is reached from some roots: places with what is there, objects with their names, what
+    was left out, and the functions with code of the model's.
 
     `left` names the places beyond `MOST_PLACES` and those at `DEPTH`, whose insides are not known.
     """
@@ -340,6 +340,7 @@ class Reached:
     objects: list[Any]
     left: list[str]
     names: list[str]
+    functions: list[types.FunctionType] = field(default_factory=list)
 
 
 def reached_from(roots: Mapping[str, Any], past: Sequence[Any] = ()) -> Reached:
@@ -348,7 +349,7 @@ def reached_from(roots: Mapping[str, Any], past: Sequence[Any] = ()) -> Reached:
     walk = _Walk()
     walk.seen.update(map(id, past))
     places = list(walk.from_(roots))
-    return Reached(places, walk.kept, walk.left, walk.names)
+    return Reached(places, walk.kept, walk.left, walk.names, walk.functions)
 
 
 def functions_of(roots: Mapping[str, Any]) -> list[types.FunctionType]:

@@ -18,6 +18,7 @@ from tallystick.program.capture.looks import shape_of
 from tallystick.program.capture.places import Place, Reached, reached_from
 from tallystick.program.capture.recorded import is_recorded, plain
 from tallystick.program.capture.relay import Relay, is_iterator
+from tallystick.program.capture.structure import flags_of, structure_of
 
 # Names end in _hooks, _hooks_with_kwargs and _hooks_always_called.
 _INSIDE = [
@@ -62,6 +63,9 @@ class Kept:
                 self.contents.append(items_of(held))
             if isinstance(value, nn.Module):
                 self.contents += [items_of(vars(value)[k]) for k in _INSIDE if k in vars(value)]
+                parameters = [p for p in value._parameters.values() if p is not None]
+                self.contents += map(flags_of, parameters)
+                self.contents.append(items_of(value._buffers))  # a call may fill an empty one
         self.classes = [(kind, set(vars(kind))) for kind in found.objects if isinstance(kind, type)]
 
     def restore(self) -> None:
@@ -149,8 +153,11 @@ class PythonState:
     def look(self, found: Reached | None = None) -> dict[str, Any]:
         """By the name of a place or generator: what Python sees there. Equal names are a list."""
         seen: dict[str, Any] = {}
-        for place, value in (found or self.reached()).places:
+        found = found or self.reached()
+        for place, value in found.places:
             seen.setdefault(place.name, []).append(shape_of(value))
+        for name, look in structure_of(found):
+            seen.setdefault(name, []).append(look)
         for name, draw in self.GENERATORS.items():
             seen[name] = [draw()]
         return seen

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from torch import Tensor, fx
@@ -24,8 +26,9 @@ def constant(traced: Trace, node: fx.Node) -> Any:
 class _Numbered:
     """Gives equal numbers to nodes that compute the same."""
 
-    def __init__(self) -> None:
+    def __init__(self, one: Mapping[str, str]) -> None:
         self.known: dict[Any, int] = {}
+        self.one = one
 
     def of(self, traced: Trace) -> list[tuple[fx.Node, int]]:
         number: dict[fx.Node, int] = {}
@@ -44,6 +47,7 @@ class _Numbered:
                 meaning = constant(traced, node)
             elif node.op == "placeholder":
                 meaning = traced.inputs[list(traced.graph.nodes).index(node)]
+                meaning = self.one.get(meaning, meaning)
             else:
                 name = op_name(node.target) if node.op == "call_function" else node.op
                 meaning = name, plain(node.args), plain(dict(node.kwargs))
@@ -51,11 +55,14 @@ class _Numbered:
         return list(number.items())
 
 
-def difference(first: Trace, second: Trace) -> tuple[fx.Node, fx.Node] | None:
-    """The first pair of nodes that differ, or None where the results are computed the same way."""
+def difference(
+    first: Trace, second: Trace, one_input: Mapping[str, str] = MappingProxyType({})
+) -> tuple[fx.Node, fx.Node] | None:
+    """The first pair of nodes that differ, or None where the results are computed the same way.
+    `one_input` gives inputs of equal values one name."""
     if second is first:
         return None
-    numbered = _Numbered()
+    numbered = _Numbered(one_input)
     one, two = numbered.of(first), numbered.of(second)
     if one[-1][1] == two[-1][1]:
         return None

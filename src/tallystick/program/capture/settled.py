@@ -19,6 +19,7 @@ from tallystick.program.capture.earlier import Earlier
 from tallystick.program.capture.explore import Exploration, shown, told
 from tallystick.program.capture.follow_calls import reads_outside
 from tallystick.program.capture.guard import ParametersChangedError
+from tallystick.program.capture.joined_places import refuse_asked
 from tallystick.program.capture.outside import Outside
 from tallystick.program.capture.python_state import (
     PythonState,
@@ -97,6 +98,7 @@ def _settled(request: Request, collect: Collect, known: Carried | None) -> tuple
         left = state.reached().left
         if left:
             first.notes.append(f"{len(left)} places beyond the limits, such as {shown(left[0])}")
+        refuse_asked(request, collect, outside, state.restore, first)
         return request, first
     except MovingStateError as error:
         state.restore()

@@ -8,20 +8,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-import torch
-from torch import Tensor, fx
+from torch import Tensor
 
 from tallystick.errors import TallystickError, UsageError
 from tallystick.program.capture.carried import Carried
 from tallystick.program.capture.earlier import Earlier
 from tallystick.program.capture.first_calls import first_trace
 from tallystick.program.capture.outside import Kept, KeptError, Outside, storage_of
+from tallystick.program.capture.slot_uses import reads, results_from, writes
 from tallystick.program.capture.source import Blame
 from tallystick.program.capture.trace import Request, Trace, trace
 from tallystick.program.capture.untrained import UntrainedError
 
 _TRACES = 6
-_SAME = frozenset({torch.ops.aten.clone.default, torch.ops.aten.detach.default})
 
 
 def settled_outside(
@@ -126,15 +125,9 @@ def _refuse_read(
     """Raises UsageError where an evaluation computes from `more`, which only it changes."""
     request = replace(request, outside=request.outside.with_([*carried, *more]))
     traced = trace(request, collect)
-    results: Any = list(traced.graph.nodes)[-1].args[0]
-    wanted = [r for n, r in zip(traced.outputs, results, strict=True) if n[:7] != "buffer."]
-    needed = {r for r in wanted if isinstance(r, fx.Node)}
-    for node in reversed(list(traced.graph.nodes)):
-        if node in needed:
-            needed.update(node.all_input_nodes)
-    read = {n for n, p in zip(traced.inputs, traced.graph.nodes, strict=False) if p in needed}
     for slot in request.outside.slots:
-        if f"buffer.{slot.name}" in read and slot.members[0] in more:
+        found = results_from(traced, f"buffer.{slot.name}")
+        if slot.members[0] in more and any(not n.startswith("buffer.") for n in found):
             raise slot.members[0].refusal(
                 "changes in the evaluation, and not in the training",
                 "Keep numbers about the evaluation out of its loss.",
@@ -157,17 +150,7 @@ def _is_used(request: Request, traced: Trace, kept: Kept) -> bool:
     """Whether the step reads or changes the slot of `kept`."""
     slot = next(s for s in request.outside.slots if kept in s.members)
     name = f"buffer.{slot.name}"
-    nodes = list(traced.graph.nodes)
-    node = nodes[traced.inputs.index(name)]
-    results: Any = nodes[-1].args[0]
-    final = results[traced.outputs.index(name)]
-    same: set[fx.Node] = {node}
-    for other in nodes:
-        if other.op == "call_function" and set(other.all_input_nodes) & same:
-            if other.target not in _SAME:
-                return True
-            same.add(other)
-    return final not in same
+    return reads(traced, name) or writes(traced, name)
 
 
 def refuse_stale(outside: Outside, error: TallystickError | None = None) -> None:

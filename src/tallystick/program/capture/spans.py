@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
+from unittest import mock
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +21,28 @@ def first_tensor(output: Any) -> Tensor | None:
 
 
 @contextlib.contextmanager
+def around_calls(
+    module: nn.Module, around: Callable[[str, nn.Module, Callable[[], Any]], Any]
+) -> Iterator[None]:
+    """Within it `around(path, child, call)` makes the forward call of each submodule.
+
+    The calls have no hooks of ours: code may ask which hooks a module has.
+    """
+    named = list(module.named_modules())
+    paths = {id(child): path for path, child in named}
+    usual: Callable[..., Any] = nn.Module._call_impl
+
+    def call(child: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        path = paths.get(id(child))
+        if path is None:
+            return usual(child, *args, **kwargs)
+        return around(path, child, lambda: usual(child, *args, **kwargs))
+
+    with mock.patch.object(nn.Module, "_call_impl", call):
+        yield
+
+
+@contextlib.contextmanager
 def module_spans(
     module: nn.Module, results: list[tuple[str, Tensor]], count: Callable[[], int]
 ) -> Iterator[list[tuple[int, int, str]]]:
@@ -28,26 +51,18 @@ def module_spans(
     `results` gets the path and the tensor of every call that returns one.
     """
     spans: list[tuple[int, int, str]] = []
-    entered: list[int] = []
-    handles = []
-    for path, child in module.named_modules():
 
-        def enter(_module: nn.Module, _args: Any) -> None:
-            entered.append(count())
+    def noted(path: str, child: nn.Module, call: Callable[[], Any]) -> Any:
+        start = count()
+        output = call()
+        result = first_tensor(output)
+        if result is not None:
+            results.append((path, result))
+        spans.append((start, count(), path or type(child).__name__))
+        return output
 
-        def leave(_module: nn.Module, _args: Any, output: Any, path: str = path) -> None:
-            result = first_tensor(output)
-            if result is not None:
-                results.append((path, result))
-            spans.append((entered.pop(), count(), path or type(_module).__name__))
-
-        handles.append(child.register_forward_pre_hook(enter))
-        handles.append(child.register_forward_hook(leave))
-    try:
+    with around_calls(module, noted):
         yield spans
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def origins_of(graph: torch.fx.Graph, spans: list[tuple[int, int, str]]) -> dict[str, str]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from tallystick.kernels.evaluate import evaluate
@@ -22,7 +22,7 @@ from tallystick.program.capture.model import loss_and_metrics
 from tallystick.program.capture.python_state import PythonState
 from tallystick.program.capture.quiet import quiet
 from tallystick.program.capture.recurrent import CELLS
-from tallystick.program.capture.spans import first_tensor
+from tallystick.program.capture.spans import around_calls, first_tensor
 from tallystick.program.capture.stand_ins import StandIns
 from tallystick.program.capture.trace import Body, Request, call_with
 from tallystick.program.capture.updates import Groups, Updates
@@ -232,10 +232,12 @@ def torch_step(
     placed = {f"module.{k}": v for k, v in (parameters | buffers).items()}
     outputs: list[tuple[str, Tensor]] = []
 
-    def note(path: str, output: Any) -> None:
+    def noted(path: str, _child: nn.Module, call: Callable[[], Any]) -> Any:
+        output = call()
         found = first_tensor(output)
         if found is not None:
             outputs.append((path, found.detach()))
+        return output
 
     python = PythonState(module, request.run)
     request.outside.outside.look()
@@ -245,10 +247,6 @@ def torch_step(
     lowering = _Eager(inputs.rng, dtype, stand_ins)
     lowering.draws = inputs.draws
     carry_hooks(dict(module.named_parameters()), parameters)
-    handles = [
-        child.register_forward_hook(lambda _m, _a, y, path=path: note(path, y))
-        for path, child in module.named_modules()
-    ]
     try:
         for path, child in module.named_modules():
             child.training = modes.get(path, child.training)
@@ -259,8 +257,9 @@ def torch_step(
                 updated = {k: torch.from_numpy(v).to(dtype) for k, v in inputs.updated.items()}
                 updates = _Updates(request.groups, parameters, updated)
             body = Body(module, request.of_batch(updates))
-            with request.outside.placed(kept) as placing:
-                returned, _, after = call_with(body, placed, given)
+            with request.outside.placed(kept) as placing, around_calls(module, noted):
+                returned, _, present = call_with(body, placed, given)
+                after = {k: v for k, v in present.items() if k not in request.filled}
                 named = collect(returned)
                 loss, count = named["loss"], named.get("count")
                 if updates is not None:
@@ -276,8 +275,6 @@ def torch_step(
                 request.outside.refuse_replaced()
     finally:
         request.outside.outside.put_back()
-        for handle in handles:
-            handle.remove()
         python.restore()
         python.release()
     gradients = {k: g.detach().to(torch.float64).numpy() for k, g in found.items() if g is not None}

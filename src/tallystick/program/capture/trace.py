@@ -25,6 +25,7 @@ from torch.nn.utils.stateless import _reparametrize_module
 from tallystick.errors import TallystickError, UsageError
 from tallystick.program.capture import custom_ops
 from tallystick.program.capture.batch import Batch, anew
+from tallystick.program.capture.buffers_made import check_buffers, empty_buffers
 from tallystick.program.capture.carried import Carried
 from tallystick.program.capture.constants import Constants, has_content
 from tallystick.program.capture.earlier import Earlier
@@ -34,7 +35,6 @@ from tallystick.program.capture.guard import (
     ParametersChangedError,
     Placed,
     carry_hooks,
-    check_buffers,
     refuse_around,
 )
 from tallystick.program.capture.kept_after import kept_after
@@ -45,6 +45,7 @@ from tallystick.program.capture.recorded import Record, Use
 from tallystick.program.capture.recorder import Recorder
 from tallystick.program.capture.spans import module_spans, origins_of
 from tallystick.program.capture.stand_ins import StandIns
+from tallystick.program.capture.structure import real_flags
 from tallystick.program.capture.transformers_calls import traced_as_called
 from tallystick.program.capture.untrained import refuse_untrained
 from tallystick.program.capture.updates import Groups, TracedUpdates, Updates
@@ -144,6 +145,8 @@ class Request:
     at: At | None = None
     # The parameters that the forward pass changes in place: their next state begins with that.
     changed: frozenset[str] = frozenset()
+    # Buffers that are None before the training, and that a call may give a tensor (PROGRAM 5.20 g).
+    filled: frozenset[str] = frozenset()
     outside: Carried = field(default_factory=Carried.nothing)
     # Gets the first trace from the state of Python before the training (`first_calls`).
     firsts: list[Any] | None = field(default=None, repr=False, compare=False)
@@ -234,13 +237,16 @@ def trace(
         # A clone, so that a mutated buffer is a new value and the input stays the old state.
         placed |= {f"module.{k}": given[f"buffer.{k}"].clone() for k in request.buffers}
         batch = Batch({k: given[f"batch.{k}"] for k in request.batch})
-        carry_hooks(dict(request.module.named_parameters()), parameters)
+        own_parameters = dict(request.module.named_parameters())
+        carry_hooks(own_parameters, parameters)
         stand_ins = StandIns(real, placed)
         kept, leaves = _kept_outside(request.outside, given)
         request.outside.stand_in(stand_ins, kept)
         # A second run is only compared: the first one's places are told.
         lowering = GuardedLowering(given["rng"], stand_ins, None if before else recorder.count)
         lowering.table.update(value_questions())
+        if not request.trained:
+            lowering.table.update(real_flags(own_parameters, parameters))
         if request.at is not None:
             lowering.place_number = functools.partial(_placed, request.at, given["rng"])
         lowering.constants.left = request.outside.outside.left
@@ -261,7 +267,7 @@ def trace(
         with lowering.installed(), noted as found, around as placing:
             returned, present, buffers = call_with(body, placed, batch)
             (updating.placed if updating else placed_parameters).check(present)
-            check_buffers(buffers, request.buffers)
+            check_buffers(buffers, request.buffers, empty, request.filled)
             outputs = {
                 k: lowering.constants.place(v) if has_content(v) else v
                 for k, v in collect(returned).items()
@@ -286,7 +292,9 @@ def trace(
                     for k, g in zip(request.trained, gradients, strict=True)
                     if g is not None
                 }
-            state = dict(buffers) | dict(updating.parameters if updating else parameters)
+            state = {k: buffers[k] for k in request.buffers} | dict(
+                updating.parameters if updating else parameters
+            )
             after = kept_after(placing, state, lowering)
         outputs |= {f"buffer.{k}": v for k, v in after.items()}
         outputs |= {f"buffer.{k}": buffers[k] for k in request.buffers}
@@ -297,6 +305,7 @@ def trace(
         return [value.detach() for value in outputs.values()]
 
     watch: list[Constants] = []
+    empty = empty_buffers(request.module)
     try:
         with (
             _capture_settings(),

@@ -18,7 +18,9 @@ from types import FunctionType
 from typing import Any, NoReturn
 
 from tallystick.errors import UsageError
+from tallystick.program.capture.buffers_made import empty_buffers
 from tallystick.program.capture.by_step import Exploration, StepPath, StepPrograms
+from tallystick.program.capture.clocks import ahead
 from tallystick.program.capture.earlier import Earlier, EarlierError
 from tallystick.program.capture.explore import shown
 from tallystick.program.capture.first_calls import refuse_other_calls
@@ -29,6 +31,8 @@ from tallystick.program.capture.kept_after import refuse_shared_between_steps
 from tallystick.program.capture.known import At, Names, Steps
 from tallystick.program.capture.late import Late, Start, late_of
 from tallystick.program.capture.merged import shape_of
+from tallystick.program.capture.moments import Moments
+from tallystick.program.capture.one_object import Left, OneObject
 from tallystick.program.capture.outside import OUTSIDE, Outside
 from tallystick.program.capture.outside import Kept as KeptTensor
 from tallystick.program.capture.outside_calls import OutsideCalls
@@ -58,10 +62,12 @@ class Walk(Exploration):
         self, forms: Sequence[Any], form_of: Callable[[int], int], steps: Steps, most: int
     ) -> None:
         super().__init__(forms, form_of, steps, most)
-        self.states: dict[int, Kept] = {}  # before the first step of a path, by its identity
+        self.states: dict[int, Left] = {}  # before the first step of a path, by its identity
+        self.moments = Moments()
         self._carried: list[KeptTensor] = []
         self._changed: frozenset[str] = frozenset()
         self._began = 0.0
+        self._objects = OneObject({"loss": forms[0].loss, "module": forms[0].module})
         self.notes: list[str] = []  # what the walk cannot put back, or not read
         self._watched: OutsideCalls | None = None
         self.traced = 0  # steps traced in this walk
@@ -71,8 +77,16 @@ class Walk(Exploration):
         self._began = time.monotonic()
         self._watched = OutsideCalls()
         first = self._settled()
-        self._watched = None
+        clock = self._watched.clock
+        # Of a clock that nobody moves, it is unknown whether it decides.
+        self._watched = None if clock is None else OutsideCalls(clocks=True)
         if self._settled() != first:
+            if clock is not None:
+                raise UsageError(
+                    f"The loss reads the clock{clock}, and computes something else when that goes "
+                    "faster.",
+                    "Read it outside of the loss, and pass it in the batch or as a constant.",
+                )
             raise UsageError(
                 "The loss computes something else when all its calls are made a second time: it "
                 "takes something from a clock, a file or another thread.",
@@ -106,12 +120,16 @@ class Walk(Exploration):
                 "Keep what the loss reads nearer to it.",
             )
         self._start = Start.of(found)
+        self._filled = empty_buffers(form.module)
         self.notes = _not_followed(found.objects)
         outside = Outside.of(form.module, form.loss)
         before, told = state.look(), list[Any]()
         try:
+            moved = self._watched is not None and self._watched.clocks
+            clocks = ahead(found.objects) if moved else contextlib.nullcontext()
             with uncompiled(form.module), quiet():
-                self._walk(state, outside, told)
+                with clocks:
+                    self._walk(state, outside, told)
                 state.restore()
                 self._check_put_back(before, state.look())
         finally:
@@ -130,6 +148,13 @@ class Walk(Exploration):
                 "calls.",
                 "Read it outside of the loss, and pass it in the batch or as a constant.",
             )
+        if self._watched is not None and self._watched.numbered is not None and self._carried:
+            raise UsageError(
+                f"The loss asks for id(...){self._watched.numbered}, and keeps tensors from one "
+                "call for the next. A program's step gets others in their places, with other "
+                "numbers.",
+                "Ask whether two places hold one object by `is`.",
+            )
         if left := left_changed(before, after):
             raise UsageError(
                 f"{shown(left[0])} changes while the loss is traced, and cannot be put back.",
@@ -137,17 +162,23 @@ class Walk(Exploration):
             )
 
     def _around(self, recorder: Recorder) -> contextlib.AbstractContextManager[None]:
+        return self._watching()
+
+    def _watching(self) -> contextlib.AbstractContextManager[None]:
         watched = self._watched
         return contextlib.nullcontext() if watched is None else watched.watching()
 
     def _walk(self, state: PythonState, outside: Outside, told: list[Any]) -> None:
-        earlier = Earlier()
+        earlier, self.moments = Earlier(), Moments()
         known: dict[int, Trace] = {}  # the last trace by form
         paths: dict[int, StepPath] = {}  # by the identity of the trace, which the path keeps
         carried: Request | None = None
         for step in range(self.steps.count):
             number = self.form_of(step)
-            kept = state.keep()
+            found = state.reached()
+            self.moments.add(found)
+            kept = Kept(found)
+            left = Left(kept, carried.outside.kept if carried else ())
             asked = self._request(number, step, carried)
             if carried is None:
                 carried, traced = self._first(asked, outside, state, earlier)
@@ -160,6 +191,7 @@ class Walk(Exploration):
                     kept.restore()  # the place that the call began with
                     self._carry(error, asked)
                 self._check_kept(asked, outside)
+            self.moments.read(value for value, _, _ in earlier.given)
             known[number] = traced
             self._count()
             path = paths.get(id(traced))
@@ -168,7 +200,7 @@ class Walk(Exploration):
                 path = StepPath(number, step, asked, traced, shape_of(traced))
                 paths[id(traced)] = path
                 self._joined(path)
-                self.states[id(path)] = kept
+                self.states[id(path)] = left
                 if len(self.groups) > self.most:
                     raise UsageError(
                         f"The loss is more than {self.most} programs in the first {step + 1} of "
@@ -177,6 +209,8 @@ class Walk(Exploration):
                     )
             self.path_of[step] = path
             told.append((path.shape.digest, repr(path.shape.sources)))
+        self.moments.add(state.reached())
+        self.moments.end(state.relays)
         assert carried is not None
         refuse_shared_between_steps(carried.outside)
         for one in carried.outside.kept:
@@ -185,7 +219,9 @@ class Walk(Exploration):
 
     def _request(self, number: int, step: int, carried: Request | None) -> Request:
         at = At(self.steps, step, Names(), None, fixed=True) if self.steps.told else None
-        made: Request = replace(self.forms[number].request(at), changed=self._changed)
+        made: Request = replace(
+            self.forms[number].request(at), changed=self._changed, filled=self._filled
+        )
         return made if carried is None else replace(made, outside=carried.outside)
 
     def _first(
@@ -194,10 +230,14 @@ class Walk(Exploration):
         collect = self.forms[self.form_of(0)].collect
         known = outside.take_over(self._carried)
         for one in known:
+            one.left, one.objects = None, self._objects
             if isinstance(one, Late):
                 one.graph = False  # the first step reads none
-        found = settled_outside(request, collect, outside, state.restore, None, earlier, known)
+        with self._watching():
+            found = settled_outside(request, collect, outside, state.restore, None, earlier, known)
         self._carried = found[0].outside.kept
+        for one in self._carried:
+            one.objects = self._objects
         return found
 
     def _carry(self, error: EarlierError, request: Request) -> NoReturn:
@@ -207,8 +247,7 @@ class Walk(Exploration):
         places = {one.place_path for one in carried.kept if isinstance(one, Late)}
         taken = {one.name for one in carried.outside.kept}
         taken |= {k.removeprefix(OUTSIDE) for k in request.buffers if k.startswith(OUTSIDE)}
-        roots = {"loss": self.forms[0].loss, "module": self.forms[0].module}
-        found = late_of(error.tensor, roots, self._start, places, taken)
+        found = late_of(error.tensor, self._objects, self._start, places, taken)
         if not found or len(places) == _MOST_LATE:
             raise error
         self._carried = [*carried.kept, *found]
@@ -285,4 +324,4 @@ def walked_by_step(
         kept = walk.states[id(group.paths[0])]
         compared = step.first_step and replace(step.first_step, python=kept)
         captured.append(replace(step, first_step=compared))
-    return replace(made, programs=tuple(captured), decides=True, one_by_one=True)
+    return replace(made, programs=tuple(captured), decides=True, moments=walk.moments)

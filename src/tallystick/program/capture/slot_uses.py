@@ -1,0 +1,55 @@
+"""What a traced call reads of the slots of the state, and what it writes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import fx
+
+from tallystick.program.capture.trace import Trace
+
+_SAME = frozenset({torch.ops.aten.clone.default, torch.ops.aten.detach.default})
+
+
+def _results(traced: Trace) -> dict[str, Any]:
+    return dict(zip(traced.outputs, list(traced.graph.nodes)[-1].args[0], strict=True))
+
+
+def _input(traced: Trace, name: str) -> fx.Node | None:
+    found = (n for i, n in zip(traced.inputs, traced.graph.nodes, strict=False) if i == name)
+    return next(found, None)
+
+
+def _is_copy(node: Any) -> bool:
+    return isinstance(node, fx.Node) and node.op == "call_function" and node.target in _SAME
+
+
+def writes(traced: Trace, name: str) -> bool:
+    """Whether the call leaves something else in the slot."""
+    node: Any = _results(traced).get(name)
+    while _is_copy(node):
+        node = node.args[0]
+    return node is not None and node is not _input(traced, name)
+
+
+def reads(traced: Trace, name: str) -> bool:
+    """Whether the call computes anything from the slot; a copy is nothing."""
+    pending = [_input(traced, name)]
+    for node in pending:
+        for user in node.users if node is not None else ():
+            if _is_copy(user):
+                pending.append(user)
+            elif user.op == "call_function":
+                return True
+    return False
+
+
+def results_from(traced: Trace, name: str) -> set[str]:
+    """The names of the results that depend on the slot."""
+    depends: set[Any] = {_input(traced, name)}
+    for node in traced.graph.nodes:
+        if node.op == "call_function" and not depends.isdisjoint(node.all_input_nodes):
+            depends.add(node)
+    found = _results(traced).items()
+    return {key for key, node in found if isinstance(node, fx.Node) and node in depends}
