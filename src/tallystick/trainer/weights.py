@@ -26,7 +26,9 @@ def load_weights(
     tensors = {name: torch.from_numpy(np.array(array)) for name, array in found.tensors.items()}
     written = original(module)
     with uncompiled(written):
-        written.load_state_dict(tensors, strict=True)
+        held = written.state_dict()
+        own = {name: held[name] for name in _slots_of(written, outside) if name in held}
+        written.load_state_dict(own | tensors, strict=True)
     if outside is not None:
         outside.load({
             name: torch.from_numpy(np.array(found.unsaved[name])) for name in outside.tensors()
@@ -34,3 +36,15 @@ def load_weights(
     if best:
         note(f"The model gets the weights after step {found.step}, those of the best pass.")
     return found.step
+
+
+def _slots_of(module: nn.Module, outside: Carried | None) -> list[str]:
+    """The buffers of the module that are slots of `outside`: None at first (PROGRAM 5.20 g)."""
+    kept = [] if outside is None else outside.kept
+    places = {(id(spot.place.holder), spot.place.key) for one in kept for spot in one.spots}
+    return [
+        f"{path}.{key}".removeprefix(".")
+        for path, child in module.named_modules()
+        for key in child._buffers
+        if {(id(child), key), (id(child._buffers), key)} & places
+    ]
