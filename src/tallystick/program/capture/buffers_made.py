@@ -28,9 +28,13 @@ def check_buffers(
     """Raises UsageError where the forward pass made or removed a buffer. Those of `filled` may get
     a tensor; those of `empty` might where each step is traced by itself."""
     for name in sorted((set(found) ^ set(wanted)) - filled):
+        if name in empty:
+            raise MovingStateError(
+                f"The model fills the buffer {name}, which holds None, while it runs.",
+                "Give it a tensor before the training (torch.zeros for none).",
+            )
         what = "removes" if name in wanted else "makes"
-        kind = MovingStateError if name in empty else UsageError
-        raise kind(
+        raise UsageError(
             f"The model {what} the buffer {name} while it runs.",
             "Buffers are state: register each in the module's constructor.",
         )
