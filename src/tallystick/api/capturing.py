@@ -118,45 +118,35 @@ class Capture:
         that its call computes. Then the module is the captured one still, and there is no
         validation: a pass would call the loss too.
         """
+        common: dict[str, Any] = {
+            "steps": steps,
+            "seed": seed,
+            "checkpoint_interval": checkpoint_interval,
+            "schedules": schedules,
+            "order": order,
+            "epoch_end": epoch_end,
+            "stop_rule": stop_rule,
+            "compare_first_step": compare_first_step,
+            "overwrite": overwrite,
+        }
         if not isinstance(self.found, tuple):
             if validation is not None or (short and isinstance(short.found, tuple)):
                 raise self.found.refusal
-            return save_later(
-                self.found,
-                directory,
-                data,
-                steps=steps,
-                seed=seed,
-                checkpoint_interval=checkpoint_interval,
-                schedules=schedules,
-                order=order,
-                epoch_end=epoch_end,
-                short=None if short is None else cast("Later", short.found),
-                stop_rule=stop_rule,
-                compare_first_step=compare_first_step,
-                overwrite=overwrite,
-            )
+            last = None if short is None else cast("Later", short.found)
+            return save_later(self.found, directory, data, short=last, **common)
         if validation is not None:
             _refuse_shared(self.passes, [self, *([short] if short else [])], validation_short)
         return save_step(
             self.step,
             directory,
             data,
-            steps=steps,
-            seed=seed,
-            checkpoint_interval=checkpoint_interval,
-            schedules=schedules,
-            order=order,
-            epoch_end=epoch_end,
             short=None if short is None else short.step,
             eval_short=None if validation_short is None else validation_short.evaluation,
             validation=validation,
             eval_program=self.evaluation if validation is not None else None,
             evaluate_every=evaluate_every if validation is not None else 0,
-            stop_rule=stop_rule,
             forward_program=self.forward,
-            compare_first_step=compare_first_step,
-            overwrite=overwrite,
+            **common,
         )
 
 

@@ -110,7 +110,8 @@ def _bits(number: Number | None) -> Any:
     return struct.pack("<d", number) if isinstance(number, float) else (type(number), number)
 
 
-def _value(kind: str, dtype: str, of: tuple[Value, ...] = (), **rest: Any) -> Value:
+def interned(kind: str, dtype: str, of: tuple[Value, ...] = (), **rest: Any) -> Value:
+    """The one value of these parts and facts."""
     made = Value(kind, dtype, of, **rest)
     key = (kind, dtype, tuple(map(id, of)), made.name, _bits(made.number), _bits(made.real),
            made.condition, id(made.part))  # fmt: skip
@@ -120,17 +121,17 @@ def _value(kind: str, dtype: str, of: tuple[Value, ...] = (), **rest: Any) -> Va
 # -- leaves ----------------------------------------------------------------------------------------
 def operand(name: str, dtype: str) -> Value:
     """The element of operand `name` that goes into this element."""
-    return _value("operand", dtype, name=name)
+    return interned("operand", dtype, name=name)
 
 
 def attribute(name: str, like: Value | str) -> Value:
     """A float attribute as a number of a dtype, or of another value's: f32 by RN32."""
-    return _value("attribute", like if isinstance(like, str) else like.dtype, name=name)
+    return interned("attribute", like if isinstance(like, str) else like.dtype, name=name)
 
 
 def size(name: str) -> Value:
     """RN32 of the number of elements of operand `name`."""
-    return _value("size", "f32", name=name)
+    return interned("size", "f32", name=name)
 
 
 def constant(number: Number, dtype: str, real: float | None = None) -> Value:
@@ -141,7 +142,7 @@ def constant(number: Number, dtype: str, real: float | None = None) -> Value:
             raise ValueError(f"{number!r} is no binary32 number")
     elif dtype == "f64":
         number = float(number)
-    return _value("constant", dtype, number=number, real=real)
+    return interned("constant", dtype, number=number, real=real)
 
 
 def binary32(bits: int, real: float) -> Value:
@@ -158,7 +159,7 @@ def primitive(kind: str, *of: Operand) -> Value:
         raise ValueError(f"{kind} takes {rule.arity} of {rule.takes}, got {of}")
     dtype = dtypes.pop()
     values = tuple(x if isinstance(x, Value) else constant(x, dtype) for x in of)
-    return _value(kind, rule.gives or dtype, values)
+    return interned(kind, rule.gives or dtype, values)
 
 
 def fma(a: Operand, b: Operand, c: Operand) -> Value:
@@ -173,7 +174,7 @@ def function(name: str, x: Value) -> Value:
 
 def convert(x: Value, dtype: str) -> Value:
     """x as `dtype` (NUMERICS 10.7; f64 to f32: RN32)."""
-    return _value("convert", dtype, (x,))
+    return interned("convert", dtype, (x,))
 
 
 def select(where: Value, a: Operand, b: Operand) -> Value:
@@ -182,14 +183,14 @@ def select(where: Value, a: Operand, b: Operand) -> Value:
     pair = tuple(x if isinstance(x, Value) else constant(x, dtype) for x in (a, b))
     if where.dtype != "bool" or {x.dtype for x in pair} != {dtype}:
         raise ValueError(f"select of {where.dtype}, {[x.dtype for x in pair]}")
-    return _value("select", dtype, (where, *pair))
+    return interned("select", dtype, (where, *pair))
 
 
 def case(condition: Condition, a: Value, b: Value) -> Value:
     """a where the condition holds of the attributes, else b."""
     if a.dtype != b.dtype:
         raise ValueError(f"a case of {a.dtype} and {b.dtype}")
-    return _value("case", a.dtype, (a, b), condition=condition)
+    return interned("case", a.dtype, (a, b), condition=condition)
 
 
 def is_(name: str, value: AttrValue) -> Condition:
@@ -228,7 +229,7 @@ def resolved(roots: Sequence[Value], choose: Callable[[Condition], bool]) -> tup
             elif value.of:
                 parts = tuple(map(of, value.of))
                 same = all(map(operator.is_, parts, value.of))
-                found = value if same else _value(value.kind, value.dtype, parts, name=value.name)
+                found = value if same else interned(value.kind, value.dtype, parts, name=value.name)
             else:
                 found = value
             known[id(value)] = found

@@ -15,9 +15,9 @@ from tallystick.numerics.values.graph import (
     Condition,
     Operand,
     Value,
-    _value,
     constant,
     convert,
+    interned,
     values_below,
 )
 from tallystick.numerics.values.primitives import INDEX, MOVED
@@ -99,12 +99,12 @@ def either(condition: Condition, a: Part, b: Part) -> Part:
 
 def part(of: Part) -> Value:
     """The value of another part, on which the parties agree first."""
-    return _value("part", of.dtype, name=of.name, part=of)
+    return interned("part", of.dtype, name=of.name, part=of)
 
 
 def in_reals(value: Value, real: Value) -> Value:
     """A value that is another one in the real numbers (OPENING 10)."""
-    return _value("in reals", value.dtype, (value, real))
+    return interned("in reals", value.dtype, (value, real))
 
 
 def parts_below(roots: Sequence[Value], first: Parts = ()) -> list[Part]:
@@ -117,37 +117,37 @@ def parts_below(roots: Sequence[Value], first: Parts = ()) -> list[Part]:
 # -- whole numbers ---------------------------------------------------------------------------------
 def element() -> Value:
     """The element's row-major position in its output."""
-    return _value(ELEMENT, INDEX)
+    return interned(ELEMENT, INDEX)
 
 
 def term() -> Value:
     """The number of the term, or of the element of an extremum."""
-    return _value(TERM, INDEX)
+    return interned(TERM, INDEX)
 
 
 def whole(number: int) -> Value:
     """A whole number."""
-    return _value("constant", INDEX, number=number)
+    return interned("constant", INDEX, number=number)
 
 
 def _axis(axis: str | int) -> Value:
-    return whole(axis) if isinstance(axis, int) else _value("axis", INDEX, name=axis)
+    return whole(axis) if isinstance(axis, int) else interned("axis", INDEX, name=axis)
 
 
 def extent(operand: str, axis: str | int = "dim") -> Value:
     """The size of an axis of an operand, or of the output (""): its number, from the end if that is
     negative, or the attribute that names it. A tensor without axes has one of size 1."""
-    return _value("extent", INDEX, (_axis(axis),), name=operand)
+    return interned("extent", INDEX, (_axis(axis),), name=operand)
 
 
 def inner(operand: str, axis: str | int = "dim") -> Value:
     """The product of the sizes of the axes after that one."""
-    return _value("inner", INDEX, (_axis(axis),), name=operand)
+    return interned("inner", INDEX, (_axis(axis),), name=operand)
 
 
 def numel(operand: str) -> Value:
     """The number of an operand's elements."""
-    return _value("numel", INDEX, name=operand)
+    return interned("numel", INDEX, name=operand)
 
 
 def at(axis: str | int = "dim") -> Value:
@@ -157,54 +157,54 @@ def at(axis: str | int = "dim") -> Value:
 
 def placed(operand: str, axis: str | int, coordinate: Value) -> Value:
     """The position in an operand of the element's coordinates, that along `axis` replaced."""
-    return _value("placed", INDEX, (_axis(axis), coordinate), name=operand)
+    return interned("placed", INDEX, (_axis(axis), coordinate), name=operand)
 
 
 def reaches(operand: str, axis: str | int) -> Value:
     """1 if an operand has the element's coordinates, that along `axis` apart; else 0."""
-    return _value("reaches", INDEX, (_axis(axis),), name=operand)
+    return interned("reaches", INDEX, (_axis(axis),), name=operand)
 
 
 def permuted(operand: str, attribute: str) -> Value:
     """The position in an operand whose axis number attribute[j] is the output's axis j."""
-    return _value("permuted", INDEX, (_axis(attribute),), name=operand)
+    return interned("permuted", INDEX, (_axis(attribute),), name=operand)
 
 
 def broadcast_place(operand: str) -> Value:
     """The position of the element in an operand that is broadcast (NUMERICS 10.1)."""
-    return _value("broadcast", INDEX, name=operand)
+    return interned("broadcast", INDEX, name=operand)
 
 
 def word(operand: str, draw: Value, block: Value, number: Value) -> Value:
     """A word of a Philox block (NUMERICS 8.1). The operand has seed and step, which are one read;
     refused where they are no key."""
-    return _value("word", INDEX, (draw, block, number), name=operand)
+    return interned("word", INDEX, (draw, block, number), name=operand)
 
 
 def product(attribute: str) -> Value:
     """The product of the whole numbers of an attribute."""
-    return _value("product", INDEX, name=attribute)
+    return interned("product", INDEX, name=attribute)
 
 
 def entry(attribute: str, number: int = 0) -> Value:
     """One whole number of an attribute; a single number stands for all."""
-    return _value("entry", INDEX, (whole(number),), name=attribute)
+    return interned("entry", INDEX, (whole(number),), name=attribute)
 
 
 def given(name: str) -> Value:
     """How many operands a name with a star stands for."""
-    return _value("given", INDEX, name=name)
+    return interned("given", INDEX, name=name)
 
 
 def reduced() -> Value:
     """How many elements of the first operand go into one of the output (NUMERICS 3.3)."""
-    return _value("reduced", INDEX)
+    return interned("reduced", INDEX)
 
 
 def reduced_place() -> Value:
     """The position of number `term()` of these: the reduced axes' indices in row-major order, the
     others the output's (NUMERICS 3.3)."""
-    return _value("reduced place", INDEX)
+    return interned("reduced place", INDEX)
 
 
 # -- elements --------------------------------------------------------------------------------------
@@ -212,19 +212,19 @@ def read(operand: str, position: Operand, dtype: str = "f32", number: Value | No
     """The element of an operand at a row-major position. `number` is the operand's among those that
     a name with a star stands for."""
     at = position if isinstance(position, Value) else whole(int(position))
-    return _value("read", dtype, (at,) if number is None else (at, number), name=operand)
+    return interned("read", dtype, (at,) if number is None else (at, number), name=operand)
 
 
 def joined(operands: str, axis: str | int = "dim") -> Value:
     """The element of any number of operands, one after the other along an axis."""
-    return _value("joined", MOVED, (_axis(axis),), name=operands)
+    return interned("joined", MOVED, (_axis(axis),), name=operands)
 
 
 def choice(where: Value, a: Value, b: Value | float) -> Value:
     """a where `where` holds, else b. What is read or refused for one of them alone is read and
     refused only where that one is chosen."""
     other = b if isinstance(b, Value) else constant(b, a.dtype)
-    return _value("choice", a.dtype, (where, a, other))
+    return interned("choice", a.dtype, (where, a, other))
 
 
 def as_float(index: Value, dtype: str = "f32") -> Value:
@@ -239,4 +239,4 @@ def as_index(x: Value) -> Value:
 
 def inside(x: Value, count: Value, what: str = "index") -> Value:
     """An i64 as a whole number below `count`. The operands are refused where it is none."""
-    return _value("inside", INDEX, (x, count), name=what)
+    return interned("inside", INDEX, (x, count), name=what)
