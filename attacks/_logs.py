@@ -9,13 +9,13 @@ import numpy as np
 
 from tallystick.commit.log import Section
 from tallystick.commit.tensor import Array
+from tallystick.contracts.replay.blocks import Entries
 from tallystick.errors import UsageError
 from tallystick.job.job import Job
 from tallystick.numerics.contracts import parse_contract
 from tallystick.numerics.grid import Grid
 from tallystick.numerics.registry import rounded_operators
 from tallystick.program.ir import Node
-from tallystick.rounding.blocks import Entries
 from tallystick.run.cheats.override import Override
 
 from ._shared import node_of, nothing_to_do

@@ -25,7 +25,7 @@ from accuracy_cases import Case, basic_cases, excluded
 from accuracy_cases_image import image_cases
 from accuracy_cases_nn import composite_cases
 from tallystick import _core
-from tallystick.kernels.table import run_of
+from tallystick.contracts.ordered.cpu.table import run_of
 from tallystick.numerics.registry import all_ops, check_attrs, lookup
 from tallystick.numerics.types import DTYPES, type_of
 

@@ -26,8 +26,8 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parent))
 
 from tallystick import _core
-from tallystick.kernels.context import ExecutionContext
-from tallystick.kernels.table import run_of
+from tallystick.contracts.ordered.cpu.table import run_of
+from tallystick.devices.context import ExecutionContext
 from tallystick.kernels.views import view
 from tallystick.program.executor import Executor
 from tallystick.program.ir import COMMIT, Node, Program

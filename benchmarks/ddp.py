@@ -28,11 +28,11 @@ from typing import Any
 
 import numpy as np
 
+from tallystick.devices.context import ExecutionContext
+from tallystick.devices.environment import exact_environment
 from tallystick.job.job_file import load_job
 from tallystick.job.recipes import new_job
 from tallystick.job.recipes.gpt2 import Gpt2Settings, make_module
-from tallystick.kernels.context import ExecutionContext
-from tallystick.kernels.environment import exact_environment
 from tallystick.run.distributed.engine import TeamEngine
 from tallystick.run.distributed.maker import TeamMaker
 from tallystick.run.distributed.team import Team

@@ -1,4 +1,4 @@
-"""Times every tile of the product kernels on a GPU, to choose `rate` in kernels/cuda/tiles.py.
+"""Times every tile of the product kernels on a GPU, to choose `rate` in products/cuda/tiles.py.
 
     python benchmarks/device_tiles.py cuda
 
@@ -15,10 +15,10 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-from tallystick.kernels.cuda.device import Cuda
-from tallystick.kernels.cuda.tiles import FORCED, TILES, choose, chunks
+from tallystick.devices.cuda.device import Cuda
 from tallystick.numerics.contracts import find_contract
 from tallystick.numerics.types import TensorType
+from tallystick.products.cuda.tiles import FORCED, TILES, choose, chunks
 from tallystick.program.layout import new_tensor
 from tallystick_bench.device_gemm import operand
 
@@ -98,7 +98,7 @@ def time_tiles(
 
 
 if __name__ == "__main__":
-    from tallystick.kernels.cuda.nvidia import NvidiaDriver, ordinal_of
+    from tallystick.devices.cuda.nvidia import NvidiaDriver, ordinal_of
 
     ordinal = ordinal_of(sys.argv[1] if len(sys.argv) > 1 else "cuda")
     for row in time_tiles(Cuda(NvidiaDriver(ordinal))):

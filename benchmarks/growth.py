@@ -24,8 +24,8 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from tallystick import _core
+from tallystick.devices.context import ExecutionContext
 from tallystick.job.recipes.gpt2 import Gpt2Settings, build
-from tallystick.kernels.context import ExecutionContext
 from tallystick.program.executor import Executor
 from tallystick_bench.machine import machine
 from tallystick_bench.step import tokens

@@ -24,11 +24,11 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from tallystick.devices.context import ExecutionContext
 from tallystick.errors import TallystickError
 from tallystick.job.job import Job
 from tallystick.job.recipes import new_job
 from tallystick.job.recipes.base import Sources
-from tallystick.kernels.context import ExecutionContext
 from tallystick.prover import lying_worker, shares
 from tallystick.run.cheats.workers import FalseBytes, FalseGradient
 from tallystick.run.distributed.checks import ShareChecks

@@ -18,8 +18,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from tallystick.devices.context import ExecutionContext
 from tallystick.job.recipes import new_job
-from tallystick.kernels.context import ExecutionContext
 from tallystick.run.execute.auditor import audit_run
 from tallystick.run.execute.trainer import Options, train_job
 from tallystick.run.parallel.audit import ParallelOptions, audit_in_parallel

@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 
 from tallystick import _core
+from tallystick.contracts.ordered.cpu.table import kernel
+from tallystick.devices.context import ExecutionContext
 from tallystick.job.recipes.gpt2 import Gpt2Settings, build
-from tallystick.kernels.context import ExecutionContext
-from tallystick.kernels.table import kernel
 from tallystick.program.executor import Executor
 from tallystick.program.ir import op_spec
 from tallystick_bench.step import MODELS, tokens

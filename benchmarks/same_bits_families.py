@@ -28,8 +28,8 @@ from typing import Any
 import torch
 
 from tallystick import _core
+from tallystick.devices.context import ExecutionContext
 from tallystick.errors import TallystickError
-from tallystick.kernels.context import ExecutionContext
 from tallystick_bench.apart import in_a_process, load_first
 from tallystick_bench.families.member import Member
 from tallystick_bench.families.table import members

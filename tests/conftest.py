@@ -14,7 +14,7 @@ from hypothesis import settings
 from tallystick import _core
 from tallystick.job.job import Job
 from tallystick.job.recipes import new_job
-from tallystick.kernels.rounded import thread_probe
+from tallystick.products import thread_probe
 from tallystick.run.execute.trainer import Options, RunSummary, train_job
 
 # torch's threads wait for one another asleep: test processes share the processors, and a thread

@@ -9,8 +9,8 @@ from typing import Any
 import kernel_format as fmt
 import numpy as np
 
-from tallystick.kernels.cpu.device import CPU
-from tallystick.kernels.device import Device, Tensor
+from tallystick.devices.cpu import CPU
+from tallystick.devices.device import Device, Tensor
 from tallystick.kernels.views import view
 from tallystick.numerics.arguments import complete_attrs
 from tallystick.numerics.contracts import find_contract

@@ -17,9 +17,9 @@ from typing import Any, NoReturn
 import numpy as np
 
 from tallystick.commit.tensor import tensor_digest
-from tallystick.kernels.cpu.device import CPU
-from tallystick.kernels.sequence import Call, InTurn, Sequenced
-from tallystick.kernels.table import Kernel, Run
+from tallystick.devices.cpu import CPU
+from tallystick.devices.kernel import Kernel, Run
+from tallystick.devices.sequence import Call, InTurn, Sequenced
 from tallystick.numerics.contracts import Contract
 from tallystick.numerics.types import Attrs
 
@@ -49,7 +49,7 @@ def _kernel_there(run: Run) -> Run:
 
 
 class Island:
-    """The device (kernels/device.py). `crossed` counts calls and bytes in each direction."""
+    """The device (devices/device.py). `crossed` counts calls and bytes in each direction."""
 
     name = "island"
     architecture = ""

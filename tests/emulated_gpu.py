@@ -1,4 +1,4 @@
-"""A driver of `kernels/cuda` without a GPU: it runs the kernel sources on the host.
+"""A driver of `devices/cuda` without a GPU: it runs the kernel sources on the host.
 
 The C++ compiler of this machine reads native/cuda/*.cu over the small emulation of
 tests/gpu/emulation. Memory of the device is memory of the host here, with a pattern around each
@@ -26,8 +26,8 @@ from pathlib import Path
 
 import numpy as np
 
-from tallystick.kernels.cuda.device import Cuda
-from tallystick.kernels.cuda.driver import Grid, Traffic
+from tallystick.devices.cuda.device import Cuda
+from tallystick.devices.cuda.driver import Grid, Traffic
 from tallystick.numerics.contracts import Contract
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -168,7 +168,7 @@ class _Recorded:
 
 
 class EmulatedDriver:
-    """The driver (kernels/cuda/driver.py) over the emulation. `seed` decides the order of threads
+    """The driver (devices/cuda/driver.py) over the emulation. `seed` decides the order of threads
     and blocks; every launch has another. `launched` counts launches by kernel."""
 
     name = "emulated"

@@ -11,9 +11,9 @@ import numpy as np
 from device_calls import KINDS, OPS, Arrays, call, compared
 from reference.data import Gen
 
+from tallystick.devices.cpu import CPU
+from tallystick.devices.device import Device
 from tallystick.errors import TallystickError
-from tallystick.kernels.cpu.device import CPU
-from tallystick.kernels.device import Device
 from tallystick.kernels.views import view
 from tallystick.numerics.contracts import find_contract
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from tallystick.devices.context import ExecutionContext
 from tallystick.job.job import Job
-from tallystick.kernels.context import ExecutionContext
 from tallystick.run.distributed.engine import TeamEngine
 from tallystick.run.distributed.faults import PeerLostError
 from tallystick.run.distributed.maker import TeamMaker

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tallystick.kernels.cuda.device import Cuda
+from tallystick.devices.cuda.device import Cuda
 from tallystick.numerics.arguments import complete_attrs
 from tallystick.numerics.contracts import find_contract
 from tallystick.numerics.registry import all_ops

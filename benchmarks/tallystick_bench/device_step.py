@@ -16,8 +16,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from tallystick import _core
-from tallystick.kernels.context import ExecutionContext
-from tallystick.kernels.cuda.device import Cuda
+from tallystick.devices.context import ExecutionContext
+from tallystick.devices.cuda.device import Cuda
 from tallystick.numerics.types import type_of
 from tallystick.program.executor import Executor
 from tallystick.program.layout import new_tensor

@@ -10,9 +10,9 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from tallystick.devices.cuda.device import Cuda
+from tallystick.devices.find import find_device
 from tallystick.errors import CannotCheckError, UsageError
-from tallystick.kernels.cuda.device import Cuda
-from tallystick.kernels.devices import find_device
 from tallystick.numerics.contracts import find_contract
 
 CONTRACT = "ordered/1"

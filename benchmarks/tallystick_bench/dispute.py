@@ -19,11 +19,11 @@ from typing import Any
 import numpy as np
 
 from tallystick.commit.tensor import Array
+from tallystick.devices.context import ExecutionContext
 from tallystick.errors import CannotCheckError, UsageError
 from tallystick.job.job import MANIFEST, PROGRAM, Job
 from tallystick.job.job_file import load_terms
 from tallystick.job.recipes import new_job
-from tallystick.kernels.context import ExecutionContext
 from tallystick.opening.quantity import rules
 from tallystick.program.ir import Node, Program
 from tallystick.prover.cheating import CheatingProver

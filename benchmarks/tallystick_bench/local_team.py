@@ -15,10 +15,10 @@ from queue import Empty, Queue
 
 import numpy as np
 
+from tallystick.devices.context import ExecutionContext
+from tallystick.devices.environment import exact_environment
 from tallystick.errors import TallystickError
 from tallystick.job.job import Job
-from tallystick.kernels.context import ExecutionContext
-from tallystick.kernels.environment import exact_environment
 from tallystick.run.distributed.checks import ShareChecks
 from tallystick.run.distributed.faults import PeerLostError
 from tallystick.run.distributed.going_on import GoingOn, train_on

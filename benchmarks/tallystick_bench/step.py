@@ -20,12 +20,12 @@ from typing import Any
 import numpy as np
 
 from tallystick import _core
+from tallystick.devices.context import ExecutionContext
 from tallystick.errors import UsageError
 from tallystick.job.job import Job
 from tallystick.job.recipes.base import Built
 from tallystick.job.recipes.gpt2 import Gpt2Settings, build
 from tallystick.job.save import save_job
-from tallystick.kernels.context import ExecutionContext
 from tallystick.program.executor import Executor
 from tallystick.run.execute import checkpoints
 from tallystick.run.execute.trainer import Options, Silent, train_job

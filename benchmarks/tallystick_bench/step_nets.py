@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from tallystick import _core
+from tallystick.devices.context import DEFAULT, ExecutionContext
 from tallystick.errors import UsageError
 from tallystick.job.save import save_job
-from tallystick.kernels.context import DEFAULT, ExecutionContext
 from tallystick.program.capture import CapturedStep, capture
 from tallystick.program.executor import Executor
 from tallystick.program.optimizers import SGD, Adam, AdamW, Optimizer

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tallystick.devices.context import ExecutionContext
 from tallystick.job.recipes.gpt2 import Gpt2Settings, make_module
-from tallystick.kernels.context import ExecutionContext
 from tallystick_bench.memory import peak_bytes
 
 if TYPE_CHECKING:

@@ -188,7 +188,7 @@ TS_INLINE void conv_tile(const Conv& p, float* shared) {
     conv_tile<Tile##name, Pass, along>(p, shared);                                          \
   }
 
-// As in gemm.cu; the same table is in kernels/cuda/tiles.py.
+// As in gemm.cu; the same table is in products/cuda/tiles.py.
 TS_CONV(128x128r, 1, 128, 128, 8, 8, 16, false)
 TS_CONV(32x64r, 4, 32, 64, 4, 8, 16, false)
 

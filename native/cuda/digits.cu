@@ -346,7 +346,7 @@ TS_INLINE void product(const Product& p, int8_t* shared) {
   TS_DIGITS_KERNEL(digits_##name##_sums, name, blocks, Use::stored)
 
 // Blocks at once; digits; elements of a block, of a warp; stages; totals in registers. The same table
-// is in kernels/cuda/exact_ways.py.
+// is in contracts/exact/cuda/ways.py.
 TS_DIGITS(1x128x96, 1, 1, 128, 96, 32, 48, 4, true)
 TS_DIGITS(2x128x96, 1, 2, 128, 96, 32, 48, 3, false)
 TS_DIGITS(3x64x128, 1, 3, 64, 128, 32, 32, 2, false)

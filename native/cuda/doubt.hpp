@@ -1,5 +1,5 @@
 // What an entry of a bounded log does to an element (NUMERICS 14.5 to 14.8), from a binary64 w and its
-// bound, or from the exact accumulator. The host's side of it is rounding/boundaries.py and
+// bound, or from the exact accumulator. The host's side of it is contracts/replay/boundaries.py and
 // numerics/grid.py, whose words these are: elements of the grid have indices, neighbours differ by one.
 #pragma once
 #include "exact.hpp"

@@ -1,5 +1,5 @@
 // Kernels of reductions over a tensor: a fold of sums.hpp, a functor that reads an element, and four
-// shapes of the work. kernels/cuda/folds.py chooses among them. The choice changes no bit.
+// shapes of the work. products/cuda/folds.py chooses among them. The choice changes no bit.
 //
 //   NAME_thin      a thread for each output, of at most 32 elements
 //   NAME_warp      a warp for each output, or for each piece of one

@@ -1,5 +1,5 @@
 // Matrix products of the dot class (NUMERICS 2.4, 2.5), and the totals of chunks that were computed
-// by several blocks. The host chooses a tile by the sizes (kernels/cuda/tiles.py).
+// by several blocks. The host chooses a tile by the sizes (products/cuda/tiles.py).
 #include "tiles.hpp"
 
 namespace tallystick {
@@ -46,7 +46,7 @@ TS_INLINE void gemm_tile(const Gemm& p, float* shared) {
   }
 
 // Blocks at once; results of a block, of a thread; depth, totals in shared memory. The same table is
-// in kernels/cuda/tiles.py.
+// in products/cuda/tiles.py.
 TS_GEMM(128x128w, 2, 128, 128, 8, 16, 8, true)
 TS_GEMM(128x128r, 1, 128, 128, 8, 8, 16, false)
 TS_GEMM(64x128r, 2, 64, 128, 8, 8, 16, false)

@@ -27,7 +27,7 @@ struct LinesReader {
   }
 };
 
-// A tensor [n,C,H,W] seen through taps (kernels/rounded/patches.py). Tap (c,i,j) of place (n,y,x) is
+// A tensor [n,C,H,W] seen through taps (products/patches.py). Tap (c,i,j) of place (n,y,x) is
 // the element of channel c at row y·step + i·tap - edge, and at the column that is computed likewise.
 // Outside of the tensor, and between elements where it is spread, a tap is +0.
 struct Side {

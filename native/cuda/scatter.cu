@@ -13,7 +13,7 @@ namespace TS_ISA {
 constexpr uint32_t kDigits = 256;
 constexpr uint32_t kSortWarps = kDigits / kWarp;
 constexpr int64_t kRun = 512;                // sources of a warp
-constexpr int64_t kPart = kRun * kSortWarps;  // sources of a block; ops_scatter.py has it too
+constexpr int64_t kPart = kRun * kSortWarps;  // sources of a block; scatter.py has it too
 
 struct Sort {
   const int64_t* index;

@@ -88,7 +88,7 @@ TS_INLINE TileAt tile_at(const Results& r) {
 
 // --- the product ----------------------------------------------------------------------------------
 // The tile at `tile` of DOT over the terms [k0, k1), fewer than 2^31. k0 begins a chunk. `shared` has
-// the bytes of Tile.shared (kernels/cuda/tiles.py).
+// the bytes of Tile.shared (products/cuda/tiles.py).
 template <class T, class LoadA, class LoadB>
 TS_INLINE void multiply_tile(LoadA& load_a, LoadB& load_b, const Results& r, TileAt tile, int64_t k0,
                              int64_t k1, float* shared, bool raw) {

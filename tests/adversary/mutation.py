@@ -33,7 +33,7 @@ MODULES = (
     "protocol/element.py",
     "protocol/sparse.py", "protocol/answers.py", "protocol/layouts.py", "protocol/judge.py",
     "protocol/evidence.py", "protocol/forfeit.py", "protocol/phase_log.py",
-    "protocol/phase_beyond.py", "protocol/sizes.py", "opening/accumulators.py",
+    "protocol/phase_beyond.py", "protocol/sizes.py", "contracts/rounded/accumulators.py",
     "numerics/grid.py", "commit/members.py",
 )  # fmt: skip
 TESTS = (

@@ -31,13 +31,14 @@ import test_exact_vectors as vectors
 from unit.numerics import test_exact_operators as kernels
 from unit.opening import test_opening_exact as opening
 
-from tallystick.kernels.exact import convolution
+from tallystick.contracts.exact.cpu import convolution
 from tallystick.numerics.contracts import BLOCK_LENGTHS
 
 ROOT = Path(__file__).resolve().parents[2]
 MODULES = (
-    "opening/exact.py", "kernels/exact/integers.py", "kernels/exact/products.py",
-    "kernels/exact/convolution.py", "kernels/exact/engines.py",
+    "contracts/exact/opening.py",
+    "contracts/exact/cpu/integers.py", "contracts/exact/cpu/products.py",
+    "contracts/exact/cpu/convolution.py", "contracts/exact/cpu/engines.py",
 )  # fmt: skip
 MOST_SECONDS = 60
 MOST_BYTES = 12 << 30  # of addresses: a wrong size ends the test and not the machine

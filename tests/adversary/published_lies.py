@@ -26,15 +26,15 @@ from typing import Any
 
 import numpy as np
 
+from tallystick.contracts.replay.packed import pack, unpack
+from tallystick.contracts.replay.published.record import Record
+from tallystick.contracts.replay.sections import sections_of
 from tallystick.job.job import Job
 from tallystick.job.recipes import new_job
 from tallystick.job.recipes.base import Sources
 from tallystick.numerics.contracts import parse_contract
 from tallystick.prover.cheating import party_of
 from tallystick.prover.local import play
-from tallystick.rounding.packed import pack, unpack
-from tallystick.rounding.published.record import Record
-from tallystick.rounding.sections import sections_of
 from tallystick.run.cheats.training import declared_cheat
 from tallystick.run.execute.trainer import Options, train_job
 from tallystick.run.store.declaration import Declaration

@@ -20,7 +20,7 @@ from tallystick.errors import CounterpartyError
 from tallystick.job.job import Job
 from tallystick.job.job_file import load_terms
 from tallystick.job.recipes import new_job
-from tallystick.kernels.rounded.engines import using
+from tallystick.products.engines import using
 from tallystick.protocol.judge import judge
 from tallystick.run.cheats.attacks import attacks_directory
 from tallystick.run.cheats.training import declared_cheat

@@ -15,8 +15,8 @@ from unit.protocol.simulator import Party
 
 import tallystick
 from tallystick.commit.tensor import Array
+from tallystick.devices.context import ExecutionContext
 from tallystick.job.job import Job
-from tallystick.kernels.context import ExecutionContext
 from tallystick.program.executor import Executor
 from tallystick.program.ir import Node
 from tallystick.protocol.judge import judge

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from environment_shim import preloaded, shim_path
 
+from tallystick.devices.context import ExecutionContext
 from tallystick.job.job import Job
 from tallystick.job.recipes import new_job
-from tallystick.kernels.context import ExecutionContext
 from tallystick.run.execute.trainer import Options, train_job
 from tallystick.run.show.inspect import inspect_run
 
@@ -72,7 +72,7 @@ _PROVER = """
 import sys
 from pathlib import Path
 from tallystick.errors import EnvironmentRefusedError
-from tallystick.kernels.context import ExecutionContext
+from tallystick.devices.context import ExecutionContext
 from tallystick.prover.prover import Prover
 from tallystick.protocol.queries import States, encode_query
 for threads in (2, 1):

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from tallystick.cli.main import run as main
+from tallystick.devices.environment import exact_environment
 from tallystick.disk.manifest import load_manifest, manifest_bytes
 from tallystick.job.recipes import new_job
-from tallystick.kernels.environment import exact_environment
 from tallystick.run.cheats.training import declared_cheat
 from tallystick.run.execute.auditor import check_claim
 from tallystick.run.execute.outcome import Outcome

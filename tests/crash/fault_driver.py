@@ -99,7 +99,7 @@ Subject = Callable[[], object]
 
 def prover_subject(directory: Path, job: Any, contract: str) -> Subject:
     """Every kind of answer about one step, from a new prover."""
-    from tallystick.kernels.context import ExecutionContext
+    from tallystick.devices.context import ExecutionContext
     from tallystick.opening.views import View
     from tallystick.protocol import queries as q
     from tallystick.prover.prover import Prover
@@ -129,7 +129,7 @@ def prover_subject(directory: Path, job: Any, contract: str) -> Subject:
 def game_subject(directory: Path, job: Any) -> Subject:
     """A whole game between the honest run and the cheat, referee and provers in one process."""
     from tallystick.commit.signing import PrivateKey
-    from tallystick.kernels.context import ExecutionContext
+    from tallystick.devices.context import ExecutionContext
     from tallystick.prover.cheating import party_of
     from tallystick.prover.local import play
     from tallystick.prover.prover import Prover

@@ -13,8 +13,8 @@ from format_two import make_micro_job
 from unit.protocol.validated import CYCLE, make_validated_job
 
 from tallystick import _core
+from tallystick.devices.context import ExecutionContext
 from tallystick.job.job import Job
-from tallystick.kernels.context import ExecutionContext
 from tallystick.run.execute.auditor import audit_run
 from tallystick.run.execute.trainer import Options, train_job
 from tallystick.run.store.fsck import fsck

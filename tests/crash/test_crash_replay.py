@@ -20,7 +20,7 @@ pytest.importorskip("torch", reason="torch is not installed")
 from tallystick.errors import StorageError
 from tallystick.job.job import Job
 from tallystick.job.recipes import new_job
-from tallystick.kernels.rounded.engines import using
+from tallystick.products.engines import using
 from tallystick.run.execute.auditor import audit_run
 from tallystick.run.execute.trainer import Options, RunSummary, train_job
 from tallystick.run.store.fsck import fsck

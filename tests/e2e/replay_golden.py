@@ -16,7 +16,7 @@ from e2e.golden import RUNS, golden_job
 from reference.orders import LeftToRight
 
 from tallystick.job.job import Job
-from tallystick.kernels.rounded.engines import using
+from tallystick.products.engines import using
 from tallystick.run.execute.trainer import RunSummary, train_job
 
 REPLAY_ROOTS = RUNS / "replay-roots.json"

@@ -14,8 +14,8 @@ import pytest
 pytest.importorskip("torch")
 
 from tallystick.cli.main import run
+from tallystick.contracts.replay.stock.emulated import Kind, kind_named
 from tallystick.errors import CannotCheckError, StorageError, UsageError
-from tallystick.kernels.stock.emulated import Kind, kind_named
 from tallystick_bench.ovt import measure as ovt
 from tallystick_bench.ovt.models import QUICK
 from tallystick_bench.ovt.parties import lockstep

@@ -15,7 +15,7 @@ from unit.report.pages import Page
 from tallystick.cli.main import run
 from tallystick.errors import CounterpartyError, UsageError
 from tallystick.job.job import Job
-from tallystick.kernels.rounded.engines import using
+from tallystick.products.engines import using
 from tallystick.protocol import queries as q
 from tallystick.protocol.answers import open_answer
 from tallystick.protocol.bodies import BlockBody, BlocksBody, LogBody

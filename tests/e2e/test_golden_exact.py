@@ -13,8 +13,8 @@ from golden import EXACT, EXACT_ROOTS, EXACT_STEPS, entry, golden_job
 from long_runs import cases
 
 from tallystick import _core
-from tallystick.kernels.context import ExecutionContext
-from tallystick.kernels.exact.engines import ENGINES, using
+from tallystick.contracts.exact.cpu.engines import ENGINES, using
+from tallystick.devices.context import ExecutionContext
 from tallystick.run.execute.trainer import Options, train_job
 
 pytestmark = pytest.mark.usefixtures("probed_once")

@@ -14,7 +14,7 @@ from golden import FORMAT_TWO, FORMAT_TWO_ROOTS, entry_two, format_two_job
 from long_runs import cases
 
 from tallystick import _core
-from tallystick.kernels.context import ExecutionContext
+from tallystick.devices.context import ExecutionContext
 from tallystick.run.execute.trainer import Options, train_job
 
 pytestmark = pytest.mark.usefixtures("probed_once")

@@ -12,7 +12,7 @@ pytest.importorskip("torch", reason="torch is not installed")
 from golden import RECIPE_ROOTS, RECIPE_STEPS, RECIPES, entry, recipe_job
 
 from tallystick import _core
-from tallystick.kernels.context import ExecutionContext
+from tallystick.devices.context import ExecutionContext
 from tallystick.run.execute.trainer import Options, train_job
 
 OFTEN = ("distilbert mlm", "llama")

@@ -14,11 +14,10 @@ from reference.orders import Shuffled
 
 from tallystick import _core
 from tallystick.api import audit
+from tallystick.devices.context import ExecutionContext
 from tallystick.job.job import Job
 from tallystick.job.recipes import verify_job
-from tallystick.kernels.context import ExecutionContext
-from tallystick.kernels.rounded import ProductEngine, using
-from tallystick.kernels.rounded.engines import DEFAULT
+from tallystick.products.engines import DEFAULT, ProductEngine, using
 from tallystick.run.execute.trainer import Options, train_job
 
 pytestmark = pytest.mark.usefixtures("probed_once")

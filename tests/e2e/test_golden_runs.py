@@ -14,7 +14,7 @@ from golden import NAMES, OLD_RUN, ROOTS, entry, golden_job
 
 from tallystick import _core
 from tallystick.api import audit
-from tallystick.kernels.context import ExecutionContext
+from tallystick.devices.context import ExecutionContext
 from tallystick.run.execute.trainer import Options, train_job
 from tallystick.run.store.fsck import fsck
 

@@ -17,7 +17,7 @@ from unit.run.replay_tools import SETTINGS, replay_job, trained
 
 from tallystick.job.job import Job
 from tallystick.job.recipes import new_job
-from tallystick.kernels.rounded.engines import using
+from tallystick.products.engines import using
 from tallystick.run.execute.trainer import Options, RunSummary
 
 TINY = {

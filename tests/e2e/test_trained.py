@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("torch", reason="torch is not installed")
 
 from tallystick import _core, api
-from tallystick.kernels.context import ExecutionContext
+from tallystick.devices.context import ExecutionContext
 from tallystick.run.execute.trainer import Options, train_job
 from tallystick_bench.trained.cheats import cheats
 from tallystick_bench.trained.measure import measure

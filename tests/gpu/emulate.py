@@ -26,7 +26,7 @@ from odd_shapes import Odd, check_odd_shapes
 from test_rounded_vectors import BOUNDED_LOGS
 from watched import WATCHES, environment
 
-from tallystick.kernels.cuda.exact_ways import FORCED, ways
+from tallystick.contracts.exact.cuda.ways import FORCED, ways
 
 
 def main() -> int:

@@ -12,7 +12,7 @@ from emulated_gpu import built
 
 _PROGRAM = """
 import sys
-import tallystick.kernels.cuda.nvidia as nvidia
+import tallystick.devices.cuda.nvidia as nvidia
 nvidia.compiled = lambda name, architecture: b"code"
 nvidia.compiler_version = lambda: (13, 0)
 from tallystick.cli.main import main

@@ -22,7 +22,7 @@ from check.where import Where
 from emulated_gpu import emulated_gpu
 from kernel_format import groups
 
-from tallystick.kernels.cpu.device import CPU
+from tallystick.devices.cpu import CPU
 
 
 @pytest.mark.parametrize("part", PARTS)

@@ -21,15 +21,16 @@ from reference.nasty import near_boundaries
 from unit.rounding.recorded import Run, program, same
 from unit.rounding.test_bounded import every_operator, everything
 
+from tallystick.contracts.exact.cuda.ways import FORCED, Forced
+from tallystick.devices.cpu import CPU
+from tallystick.devices.cuda.device import Cuda
 from tallystick.errors import EnvironmentRefusedError
-from tallystick.kernels.cpu.device import CPU
-from tallystick.kernels.cuda import dots, products
-from tallystick.kernels.cuda.device import Cuda
-from tallystick.kernels.cuda.dots import Limits
-from tallystick.kernels.cuda.exact_ways import FORCED, Forced
-from tallystick.kernels.cuda.products import Cublas, refuse_unless_admissible
 from tallystick.numerics.contracts import find_contract
 from tallystick.numerics.types import TensorType
+from tallystick.products.cuda import cublas as products
+from tallystick.products.cuda import dots
+from tallystick.products.cuda.cublas import Cublas, refuse_unless_admissible
+from tallystick.products.cuda.dots import Limits
 from tallystick.program.layout import new_tensor
 
 SOURCE = Path(__file__).parent / "cublas" / "libcublas.cpp"

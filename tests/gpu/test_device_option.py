@@ -1,6 +1,6 @@
 """`--device cuda`, over a CUDA driver library that runs the kernels in the emulation (libcuda.cpp).
 
-NVIDIA's own bindings call that library, so `kernels/cuda/nvidia.py` runs as on a GPU; only its
+NVIDIA's own bindings call that library, so `devices/cuda/nvidia.py` runs as on a GPU; only its
 compiler is left out, since the emulation brings its own code.
 """
 
@@ -83,11 +83,11 @@ def test_a_gpu_that_this_process_has_lost_says_to_start_again(
 
 _TWICE = """
 import numpy as np
-import tallystick.kernels.cuda.nvidia as nvidia
+import tallystick.devices.cuda.nvidia as nvidia
 nvidia.compiled = lambda name, architecture: b"code"
 nvidia.compiler_version = lambda: (13, 0)
 from tallystick.errors import DeviceLostError
-from tallystick.kernels.cuda.device import Cuda
+from tallystick.devices.cuda.device import Cuda
 driver = nvidia.NvidiaDriver()
 device = Cuda(driver)
 tensor = device.contiguous("f32", (8,))

@@ -13,12 +13,12 @@ from emulated_gpu import CUDA, EmulatedDriver, emulated_gpu
 from kernel_format import same_bits
 
 from device_tiles import time_tiles
-from tallystick.kernels.cpu.device import CPU
-from tallystick.kernels.cuda.device import Cuda
-from tallystick.kernels.cuda.tiles import FORCED, GATHERED, PRODUCTS, TILES, choose
-from tallystick.kernels.device import Tensor
+from tallystick.devices.cpu import CPU
+from tallystick.devices.cuda.device import Cuda
+from tallystick.devices.device import Tensor
 from tallystick.numerics.contracts import find_contract
 from tallystick.numerics.types import TensorType, type_of
+from tallystick.products.cuda.tiles import FORCED, GATHERED, PRODUCTS, TILES, choose
 from tallystick.program.layout import contiguous_strides, new_tensor
 
 OPERATORS = {

@@ -16,10 +16,10 @@ from dot_shapes import convolution, product
 from emulated_gpu import CUDA, FAULTS, EmulatedDriver, emulated_gpu, planted
 from kernel_format import same_bits
 
-from tallystick.kernels.cpu.device import CPU
-from tallystick.kernels.cuda.device import Cuda
-from tallystick.kernels.cuda.exact_ways import FORCED, TILES, Forced, Shape, choose, ways
-from tallystick.kernels.cuda.table import exact_kernel
+from tallystick.contracts.exact.cuda.table import exact_kernel
+from tallystick.contracts.exact.cuda.ways import FORCED, TILES, Forced, Shape, choose, ways
+from tallystick.devices.cpu import CPU
+from tallystick.devices.cuda.device import Cuda
 from tallystick.numerics.contracts import BLOCK_LENGTHS, find_contract
 
 WIDTHS = tuple(BLOCK_LENGTHS)

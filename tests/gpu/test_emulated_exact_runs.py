@@ -15,7 +15,7 @@ pytest.importorskip("torch", reason="torch is not installed")
 from e2e.golden import EXACT, EXACT_ROOTS, EXACT_STEPS, entry, golden_job
 from emulated_gpu import emulated_gpu
 
-from tallystick.kernels.context import ExecutionContext
+from tallystick.devices.context import ExecutionContext
 from tallystick.run.execute.trainer import Options, train_job
 
 

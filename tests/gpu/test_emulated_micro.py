@@ -7,7 +7,7 @@ import pytest
 from emulated_gpu import emulated_gpu
 from micro_samples import ROWS, micro_inputs, micro_step
 
-from tallystick.kernels.context import ExecutionContext
+from tallystick.devices.context import ExecutionContext
 from tallystick.numerics.contracts import find_contract
 from tallystick.program.executor import Executor
 from tallystick.program.expand import expand, split_batch

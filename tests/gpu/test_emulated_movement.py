@@ -12,9 +12,9 @@ from device_calls import call, check_vectors, there
 from emulated_gpu import emulated_gpu
 
 from tallystick import evaluate
+from tallystick.devices.cuda.device import Cuda
+from tallystick.devices.cuda.tensor import DeviceTensor
 from tallystick.errors import RefusedOperandsError
-from tallystick.kernels.cuda.device import Cuda
-from tallystick.kernels.cuda.tensor import DeviceTensor
 from tallystick.numerics.types import type_of
 from tallystick.program.layout import new_tensor
 

@@ -10,9 +10,9 @@ pytest.importorskip("torch", reason="torch is not installed")
 
 from emulated_gpu import emulated_gpu
 
+from tallystick.devices.context import ExecutionContext
 from tallystick.job.recipes import new_job
 from tallystick.job.recipes.optimizers import NAMES
-from tallystick.kernels.context import ExecutionContext
 from tallystick.run.execute.trainer import Options, train_job
 
 SETTINGS = {

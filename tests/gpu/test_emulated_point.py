@@ -11,12 +11,12 @@ from emulated_gpu import emulated_gpu
 from reference.data import SPECIAL, Gen
 
 import tallystick
+from tallystick.devices.cuda.device import Cuda
+from tallystick.devices.cuda.fingerprint import function_digest
+from tallystick.devices.cuda.launch import merged, spread
+from tallystick.devices.cuda.point import takes_fours
+from tallystick.devices.cuda.tensor import DeviceTensor
 from tallystick.errors import RefusedOperandsError
-from tallystick.kernels.cuda.device import Cuda
-from tallystick.kernels.cuda.fingerprint import function_digest
-from tallystick.kernels.cuda.launch import merged, spread
-from tallystick.kernels.cuda.point import takes_fours
-from tallystick.kernels.cuda.tensor import DeviceTensor
 from tallystick.numerics.arguments import complete_attrs
 from tallystick.numerics.contracts import find_contract
 from tallystick.numerics.operators.elementary import FUNCTIONS

@@ -10,10 +10,10 @@ import pytest
 from device_calls import agree, call, check_vectors, nasty
 from emulated_gpu import emulated_gpu, planted
 
-from tallystick.kernels.cpu.device import CPU
-from tallystick.kernels.cuda import folds
-from tallystick.kernels.cuda.device import Cuda
-from tallystick.kernels.cuda.folds import BLOCK, CHUNK, Layout, layout
+from tallystick.devices.cpu import CPU
+from tallystick.devices.cuda.device import Cuda
+from tallystick.products.cuda import folds
+from tallystick.products.cuda.folds import BLOCK, CHUNK, Layout, layout
 
 OPERATORS = {
     *("aten.sum", "aten.sum.dim_IntList", "aten.mean", "aten.mean.dim"),

@@ -20,23 +20,23 @@ from test_rounded_vectors import BOUNDED_LOGS
 from unit.rounding.recorded import JOB, Run, elements_of_mm, mm, nasty_mm, program, same
 from unit.rounding.test_bounded import every_operator, everything
 
+from tallystick.contracts.replay.blocks import Entries, decode
+from tallystick.contracts.replay.bounded import cuda_log as device_log
+from tallystick.contracts.replay.bounded.cuda_log import DeviceLog, Outcome
+from tallystick.contracts.replay.bounded.log_probe import logs_differ
+from tallystick.contracts.replay.sections import LoggedProgram
+from tallystick.contracts.replay.steps import LoggedSteps
+from tallystick.devices.context import ExecutionContext
+from tallystick.devices.cpu import CPU
+from tallystick.devices.cuda.device import Cuda
+from tallystick.devices.device import Device
 from tallystick.errors import EnvironmentRefusedError, MachineFaultError
-from tallystick.kernels.context import ExecutionContext
-from tallystick.kernels.cpu.device import CPU
-from tallystick.kernels.cuda import dots
-from tallystick.kernels.cuda import log as device_log
-from tallystick.kernels.cuda.device import Cuda
-from tallystick.kernels.cuda.dots import Limits
-from tallystick.kernels.cuda.log import DeviceLog, Outcome
-from tallystick.kernels.cuda.log_probe import logs_differ
-from tallystick.kernels.device import Device
 from tallystick.numerics.contracts import find_contract
+from tallystick.products.cuda import dots
+from tallystick.products.cuda.dots import Limits
 from tallystick.program.build import Builder
 from tallystick.program.expand import expand
 from tallystick.program.sectioned import SectionedExecutor
-from tallystick.rounding.blocks import Entries, decode
-from tallystick.rounding.sections import LoggedProgram
-from tallystick.rounding.steps import LoggedSteps
 from tallystick.run.logs.reader import expected_of, open_log
 from tallystick.run.logs.writer import LogDirectory
 

@@ -19,14 +19,14 @@ from emulated_gpu import EmulatedDriver, emulated_gpu
 from reference.orders import Nudged
 
 from tallystick.commit.log import Section
-from tallystick.kernels.context import ExecutionContext
-from tallystick.kernels.cuda.device import Cuda
-from tallystick.kernels.cuda.driver import Traffic
-from tallystick.kernels.rounded.engines import using
-from tallystick.rounding.blocks import Blocks
-from tallystick.rounding.sections import LoggedProgram
-from tallystick.rounding.step import DigestOnly
-from tallystick.rounding.steps import LoggedSteps
+from tallystick.contracts.replay.blocks import Blocks
+from tallystick.contracts.replay.sections import LoggedProgram
+from tallystick.contracts.replay.step import DigestOnly
+from tallystick.contracts.replay.steps import LoggedSteps
+from tallystick.devices.context import ExecutionContext
+from tallystick.devices.cuda.device import Cuda
+from tallystick.devices.cuda.driver import Traffic
+from tallystick.products.engines import using
 from tallystick.run.execute.auditor import audit_run
 from tallystick.run.execute.engine import Engine
 from tallystick.run.execute.trainer import Options, RunSummary, train_job

@@ -16,12 +16,12 @@ from emulated_gpu import EmulatedDriver, emulated_gpu, planted
 from kernel_format import same_bits
 from reference.nasty import near_boundaries
 
-from tallystick.kernels.cpu.device import CPU
-from tallystick.kernels.cuda import dots
-from tallystick.kernels.cuda.device import Cuda
-from tallystick.kernels.cuda.dots import Limits
-from tallystick.kernels.cuda.table import rounded_kernel
+from tallystick.contracts.rounded.cuda.table import rounded_kernel
+from tallystick.devices.cpu import CPU
+from tallystick.devices.cuda.device import Cuda
 from tallystick.numerics.contracts import find_contract
+from tallystick.products.cuda import dots
+from tallystick.products.cuda.dots import Limits
 
 FORWARD = {"stride": (1, 1), "padding": (1, 1), "dilation": (1, 1), "groups": 1}
 # Of a few elements, so that small operands are cut in every way.

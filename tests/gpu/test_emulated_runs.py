@@ -13,7 +13,7 @@ pytest.importorskip("torch", reason="torch is not installed")
 from e2e.golden import NAMES, ROOTS, entry, golden_job
 from emulated_gpu import emulated_gpu
 
-from tallystick.kernels.context import ExecutionContext
+from tallystick.devices.context import ExecutionContext
 from tallystick.run.execute.trainer import Options, train_job
 
 _LONG = ("gpt2", "resnet50")  # of gpt2, the first steps are below

@@ -11,8 +11,8 @@ from device_calls import call, check_vectors, there
 from emulated_gpu import emulated_gpu
 
 from tallystick import evaluate
+from tallystick.devices.cuda.device import Cuda
 from tallystick.errors import RefusedOperandsError
-from tallystick.kernels.cuda.device import Cuda
 from tallystick.numerics.contracts import find_contract
 
 BACKWARD, ADD = "aten.embedding_dense_backward", "aten.index_add"

@@ -9,9 +9,9 @@ from dot_shapes import numbers
 from emulated_gpu import FAULTS, EmulatedDriver, EmulationError, emulated_gpu, planted
 from kernel_format import same_bits
 
-from tallystick.kernels.cpu.device import CPU
-from tallystick.kernels.cuda.launch import whole
-from tallystick.kernels.cuda.tiles import FORCED, TILES
+from tallystick.devices.cpu import CPU
+from tallystick.devices.cuda.launch import whole
+from tallystick.products.cuda.tiles import FORCED, TILES
 
 SEEDS = range(2)
 

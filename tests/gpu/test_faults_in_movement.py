@@ -9,8 +9,8 @@ from emulated_gpu import emulated_gpu, planted
 from kernel_format import same_bits
 
 from tallystick.commit.tensor import tensor_digest
-from tallystick.kernels.cpu.device import CPU
-from tallystick.kernels.cuda.device import Cuda
+from tallystick.devices.cpu import CPU
+from tallystick.devices.cuda.device import Cuda
 
 SEEDS = range(3)
 

@@ -9,8 +9,8 @@ import pytest
 
 pytest.importorskip("cuda.bindings.nvrtc", reason="cuda-bindings is not installed")
 
+from tallystick.devices.cuda import source
 from tallystick.errors import EnvironmentRefusedError
-from tallystick.kernels.cuda import source
 
 
 @pytest.fixture(autouse=True)

@@ -7,8 +7,8 @@ import re
 import pytest
 from emulated_gpu import CUDA, emulated_gpu
 
-from tallystick.kernels.cpu.device import CPU
-from tallystick.kernels.cuda.source import file_of
+from tallystick.devices.cpu import CPU
+from tallystick.devices.cuda.source import file_of
 from tallystick.kernels.views import view
 from tallystick.numerics.contracts import find_contract
 from tallystick.numerics.registry import all_ops

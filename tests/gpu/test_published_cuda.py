@@ -12,11 +12,11 @@ import torch
 from reference.steps import Steps, under
 
 from tallystick.commit.log import PUBLISHED
+from tallystick.contracts.replay.sections import LoggedProgram
+from tallystick.contracts.replay.steps import LoggedSteps
+from tallystick.contracts.replay.stock.stock import Stock
 from tallystick.job.recipes import new_job
 from tallystick.job.recipes.base import Sources
-from tallystick.kernels.stock.stock import Stock
-from tallystick.rounding.sections import LoggedProgram
-from tallystick.rounding.steps import LoggedSteps
 from tallystick.run.logs.reader import expected_of, open_log
 from tallystick.run.logs.writer import LogDirectory
 from tallystick_bench.ovt.parties.unlogged import Float32, Unlogged

@@ -1,4 +1,4 @@
-"""A sequence of calls on a GPU that fails on the way (kernels/cuda/recording.py)."""
+"""A sequence of calls on a GPU that fails on the way (devices/cuda/recording.py)."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from emulated_gpu import EmulatedDriver
 
-from tallystick.kernels.cuda.device import Cuda
-from tallystick.kernels.cuda.tensor import DeviceTensor
-from tallystick.kernels.sequence import Call, CallFailedError
+from tallystick.devices.cuda.device import Cuda
+from tallystick.devices.cuda.tensor import DeviceTensor
+from tallystick.devices.sequence import Call, CallFailedError
 
 
 class Short(EmulatedDriver):

@@ -14,9 +14,9 @@ from test_device_option import command
 from unit.run.replay_tools import forging, trained
 
 from tallystick.commit.log import Section
+from tallystick.contracts.replay.blocks import Entries
 from tallystick.job.job import Job
 from tallystick.job.recipes import new_job
-from tallystick.rounding.blocks import Entries
 from tallystick.run.execute.trainer import RunSummary
 
 SETTINGS = {

@@ -11,7 +11,7 @@ pytest.importorskip("torch", reason="the published form runs on torch")
 import torch
 from unit.rounding.test_torch_device import CONTRACT, JOBS, STEPS, make_job, same_steps
 
-from tallystick.kernels.stock.device import TorchDevice
+from tallystick.devices.torch import TorchDevice
 
 pytestmark = [
     pytest.mark.gpu,

@@ -18,9 +18,9 @@ from e2e.golden import golden_job
 from emulated_gpu import emulated_gpu
 
 from tallystick.commit.encoding import HASH_BYTES
-from tallystick.kernels.context import ExecutionContext
-from tallystick.kernels.cuda.device import Cuda
-from tallystick.kernels.cuda.driver import Traffic
+from tallystick.devices.context import ExecutionContext
+from tallystick.devices.cuda.device import Cuda
+from tallystick.devices.cuda.driver import Traffic
 from tallystick.run.execute.engine import Engine
 
 WORD = 8  # bytes of the word of refusals

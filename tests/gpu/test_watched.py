@@ -20,7 +20,7 @@ def _said(watch: str, body: str) -> str:
     """What a Python with this watch writes when it runs `body`, which begins with a driver `d`."""
     begin = (
         "from emulated_gpu import emulated_gpu, planted, EmulationError\n"
-        "from tallystick.kernels.cuda.launch import f32, over, padded, whole\n"
+        "from tallystick.devices.cuda.launch import f32, over, padded, whole\n"
         "g = emulated_gpu(1); d = g.driver\n"
         "def negate(x, out, count, fours=0):\n"
         "    slots = whole(count, 1) + padded([count]) + padded([1]) + whole(x, 0, out, fours)\n"
@@ -49,13 +49,13 @@ def test_memcheck_sees_a_read_beyond_shared_memory() -> None:
     # A tile of products that is given less dynamic shared memory than it uses.
     body = (
         "import numpy as np; from device_calls import call; from dataclasses import replace\n"
-        "from tallystick.kernels.cuda import ops_gemm\n"
-        "whole_tile = ops_gemm.choose\n"
+        "from tallystick.contracts.ordered.cuda import gemm\n"
+        "whole_tile = gemm.choose\n"
         "class Less:\n"
         "    def __init__(self, t): self.t = t\n"
         "    def __getattr__(self, n): return getattr(self.t, n)\n"
         "    shared = property(lambda self: self.t.shared - 64)\n"
-        "ops_gemm.choose = lambda *a: (lambda c: type(c)(Less(c.tile), c.split))(whole_tile(*a))\n"
+        "gemm.choose = lambda *a: (lambda c: type(c)(Less(c.tile), c.split))(whole_tile(*a))\n"
         "call(g, 'aten.mm', {}, [np.ones((70, 300), 'f4'), np.ones((300, 68), 'f4')])\n"
     )
     said = _said("memcheck", body)
@@ -72,7 +72,7 @@ def test_memcheck_sees_a_wide_read_that_is_not_aligned() -> None:
 def test_racecheck_sees_a_fault_in_every_order_of_threads(fault: str, seed: int) -> None:
     body = (
         "import numpy as np; from device_calls import call\n"
-        "from tallystick.kernels.cuda.tiles import FORCED, TILES\n"
+        "from tallystick.products.cuda.tiles import FORCED, TILES\n"
         "x, y = np.ones((40, 300), 'f4'), np.ones((300, 72), 'f4')\n"
         "seen = 0\n"
         "for FORCED.tile in TILES:\n"

@@ -10,8 +10,8 @@ from outside_models import CASES, SIZE, records
 
 import tallystick
 from tallystick import _core
+from tallystick.devices.context import ExecutionContext
 from tallystick.job.job import Job
-from tallystick.kernels.context import ExecutionContext
 from tallystick.run.execute.auditor import audit_run
 from tallystick.run.execute.options import Options
 from tallystick.run.execute.trainer import train_job

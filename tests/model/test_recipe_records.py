@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from tallystick.data.freeze import freeze
+from tallystick.devices.environment import exact_environment
 from tallystick.errors import UsageError
 from tallystick.job.recipes import classify, find_recipe, new_job, settings_for
 from tallystick.job.recipes.base import Sources, normal
 from tallystick.job.recipes.masking import masked_loss
-from tallystick.kernels.environment import exact_environment
 
 
 def texts(rows: int = 40) -> dict[str, np.ndarray]:

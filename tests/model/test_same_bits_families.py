@@ -11,7 +11,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from tallystick import _core
-from tallystick.kernels.context import ExecutionContext
+from tallystick.devices.context import ExecutionContext
 from tallystick_bench.families.table import members
 from tallystick_bench.families.train import Subject, captured_run, eager_run
 

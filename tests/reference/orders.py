@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tallystick.kernels.rounded import probe
+from tallystick.products import probe
 
 Array = np.ndarray
 _C = float.fromhex("0x1.00001p-53")

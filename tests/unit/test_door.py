@@ -25,7 +25,7 @@ _ALLOWED = {
     "cli/demo.py": (4, "copies, alters and removes runs it has just made"),
     "cli/doctor.py": (1, "looks at the machine"),
     "cli/streams.py": (1, "opens os.devnull for streams that are closed"),
-    "kernels/rounded/blas.py": (2, "reads /proc/self and the installed numpy"),
+    "products/blas.py": (2, "reads /proc/self and the installed numpy"),
     "program/capture/source.py": (2, "where this package and torch lie"),
     "report/clauses.py": (3, "the package's own data and the specification it is made from"),
     "report/page.py": (1, "the package's own style sheet"),

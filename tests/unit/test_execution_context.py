@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from tallystick import _core
+from tallystick.devices.context import DEFAULT, ExecutionContext
 from tallystick.errors import EnvironmentRefusedError, UsageError
-from tallystick.kernels.context import DEFAULT, ExecutionContext
 
 OTHER = [isa for isa in _core.supported_isas() if isa != _core.isa()]
 

@@ -17,8 +17,8 @@ import pytest
 from unit.opening.disputes import locate, paths
 from unit.opening.opening_text import CONTRACTS, TEXT, block, code, golden_sites, table
 
+from tallystick.contracts.replay.lifted import evaluated_on_reals
 from tallystick.numerics.registry import all_ops, rounded_operators
-from tallystick.opening.lifted import evaluated_on_reals
 from tallystick.opening.quantity import (
     BLOCK,
     CHUNK,

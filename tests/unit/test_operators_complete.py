@@ -17,9 +17,10 @@ import pytest
 from reference.ops import REFERENCE
 from vectors.kernel_format import Case, groups, load
 
+from tallystick.contracts.ordered.cpu.table import kernel
+from tallystick.contracts.rounded.cpu.operators import rounded_kernel
+from tallystick.contracts.rounded.opening import exact_sum
 from tallystick.errors import UsageError
-from tallystick.kernels.rounded.operators import rounded_kernel
-from tallystick.kernels.table import kernel
 from tallystick.kernels.views import view
 from tallystick.numerics.arguments import complete_attrs
 from tallystick.numerics.attachments import Attachments
@@ -27,7 +28,6 @@ from tallystick.numerics.registry import OpSpec, all_ops, check_attrs, lookup
 from tallystick.numerics.types import type_of
 from tallystick.opening.quantity import opening
 from tallystick.opening.real_pointwise import real_graph
-from tallystick.opening.rounded import exact_sum
 from tallystick.program.ir import COMMIT
 
 torch = pytest.importorskip("torch", reason="capture and stock kernels are torch's")
@@ -38,8 +38,8 @@ COLUMNS = ("kernel", "opening rule", "rounded", "stock form", "exact torch kerne
 
 
 def attachments() -> list[Attachments[Any]]:
-    from tallystick.kernels.stock.exact import exact
-    from tallystick.kernels.stock.stock import stock_form
+    from tallystick.contracts.ordered.torch.table import exact
+    from tallystick.contracts.replay.stock.stock import stock_form
 
     return [kernel, opening, rounded_kernel, exact_sum, real_graph, exact, stock_form]
 
@@ -102,7 +102,7 @@ def has_f32(spec: OpSpec) -> bool:
 
 def needed_exactly(spec: OpSpec) -> bool:
     """Whether a torch device needs an exact kernel: for a golden call that no form computes."""
-    from tallystick.kernels.stock.stock import stock_form
+    from tallystick.contracts.replay.stock.stock import stock_form
 
     calls = golden()[spec.name]
     formed = [any(y.dtype == np.float32 for y in case.outputs) for case in calls]
@@ -111,8 +111,8 @@ def needed_exactly(spec: OpSpec) -> bool:
 
 def row(spec: OpSpec) -> dict[str, str]:
     """What each column holds for an operator: empty is a gap."""
-    from tallystick.kernels.stock.exact import exact
-    from tallystick.kernels.stock.stock import stock_form
+    from tallystick.contracts.ordered.torch.table import exact
+    from tallystick.contracts.replay.stock.stock import stock_form
 
     name = spec.name
     rounded = name in rounded_kernel and name in exact_sum
@@ -146,8 +146,8 @@ def test_no_operator_lacks_anything() -> None:
 
 @pytest.mark.parametrize("column", COLUMNS)
 def test_the_table_sees_a_gap(column: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tallystick.kernels.stock.exact import exact
-    from tallystick.kernels.stock.stock import stock_form
+    from tallystick.contracts.ordered.torch.table import exact
+    from tallystick.contracts.replay.stock.stock import stock_form
 
     name = {"lowering": "tallystick.sum_squares", "exact torch kernel": "aten.relu"}.get(
         column, "aten.mm"

@@ -30,10 +30,10 @@ from tallystick.commit import tensor as tensors
 from tallystick.commit.encoding import sha256
 from tallystick.commit.members import Members
 from tallystick.commit.tensor import DTYPES
+from tallystick.contracts.replay import blocks
+from tallystick.contracts.replay.packed import pack
 from tallystick.job.format2 import commitment_members, read_commitment
 from tallystick.limits import LIMITS
-from tallystick.rounding import blocks
-from tallystick.rounding.packed import pack
 
 HERE = Path(__file__).resolve().parent
 VECTORS = HERE.parents[1] / "vectors" / "commit"

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from tallystick import _core
+from tallystick.contracts.exact.cpu.engines import ENGINES, using
 from tallystick.kernels.evaluate import evaluate
-from tallystick.kernels.exact.engines import ENGINES, using
 from tallystick.numerics.registry import all_ops
 
 KINDS = {name: {k: a.kind for k, a in spec.attrs.items()} for name, spec in all_ops().items()}

@@ -15,6 +15,10 @@ from replay_cases import BOUNDED_FORMAT, PUBLISHED_FORMAT
 
 from tallystick import _core
 from tallystick.commit.log import BLOCK_ELEMENTS, BOUNDED, Section
+from tallystick.contracts.replay import blocks
+from tallystick.contracts.replay.blocks import Blocks, Entries
+from tallystick.contracts.replay.packed import pack, unpack
+from tallystick.contracts.replay.steps import LoggedSteps
 from tallystick.errors import CorruptFileError
 from tallystick.kernels.evaluate import evaluate
 from tallystick.numerics.grid import Grid, reach_of
@@ -22,10 +26,6 @@ from tallystick.numerics.registry import all_ops
 from tallystick.numerics.types import type_of
 from tallystick.program.build import Builder
 from tallystick.program.executor import Executor
-from tallystick.rounding import blocks
-from tallystick.rounding.blocks import Blocks, Entries
-from tallystick.rounding.packed import pack, unpack
-from tallystick.rounding.steps import LoggedSteps
 
 KINDS = {name: {k: a.kind for k, a in spec.attrs.items()} for name, spec in all_ops().items()}
 ISAS = list(_core.supported_isas())

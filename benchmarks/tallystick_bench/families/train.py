@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 import tallystick
 from tallystick.commit.state import CHAIN_START, extend_loss_chain
-from tallystick.kernels.context import ExecutionContext
+from tallystick.devices.context import ExecutionContext
 from tallystick.program.capture import capture
 from tallystick.program.capture.api import CapturedStep
 from tallystick.program.executor import Executor

@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from tallystick.kernels.stock.stock import Stock
+from tallystick.contracts.replay.calibration.thresholds import opposite_pairs, search
+from tallystick.contracts.replay.stock.stock import Stock
 from tallystick.numerics.contracts import MAX_BITS
 from tallystick.numerics.registry import lookup
 from tallystick.numerics.types import Attrs, type_of
-from tallystick.rounding.calibration.thresholds import opposite_pairs, search
 
 # The distance from a boundary: 2^-16 of the way from it to a value of the grid (b = 32). Kinds of
 # hardware differ by far less, so both give the same elements.

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from tallystick.commit.signing import PrivateKey
+from tallystick.devices.context import ExecutionContext
 from tallystick.errors import UsageError
 from tallystick.job.job_file import load_job
-from tallystick.kernels.context import ExecutionContext
 from tallystick.prover.cheating import party_of
 from tallystick.prover.local import Played, play
 from tallystick.run.cheats.attacks import attack_names

@@ -17,9 +17,9 @@ from pathlib import Path
 from device_code import ptx, resources, rules, sass
 from device_code.allowed import Allowances
 from device_code.toolchain import ROOT, SOURCES, Toolchain, ToolError, find_toolchain, workers
+from tallystick.devices.cuda import source
+from tallystick.devices.cuda.flags import ARCHITECTURES, OPTIONS
 from tallystick.errors import EnvironmentRefusedError
-from tallystick.kernels.cuda import source
-from tallystick.kernels.cuda.flags import ARCHITECTURES, OPTIONS
 
 PAGE = ROOT / "docs" / "proofs" / "ptxas.md"
 # For which NVRTC's text is read.

@@ -13,6 +13,7 @@ from tallystick.commit.stream import RUN_ON, SHUFFLED
 from tallystick.data.freeze import Progress
 from tallystick.data.freeze import freeze as freeze_records
 from tallystick.data.frozen import Frozen
+from tallystick.devices.environment import exact_environment
 from tallystick.errors import CannotCheckError, UsageError
 from tallystick.job.by_step import save_later
 from tallystick.job.columns import Data
@@ -21,7 +22,6 @@ from tallystick.job.save import save_job as save_step
 from tallystick.job.scalars import Schedule
 from tallystick.job.several import Held, Schedules, save_several
 from tallystick.job.step_records import StepRecords, step_records
-from tallystick.kernels.environment import exact_environment
 from tallystick.program.ema import EMA
 from tallystick.program.ir import Program
 from tallystick.program.update import Clip, Optimizers

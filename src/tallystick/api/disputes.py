@@ -10,12 +10,12 @@ from pathlib import Path
 from tallystick.api import given
 from tallystick.api.given import PathLike
 from tallystick.commit.signing import PrivateKey, PublicKey
+from tallystick.devices.context import ExecutionContext
+from tallystick.devices.find import context_on
 from tallystick.disk.files import write_file
 from tallystick.disk.regular import read_file
 from tallystick.errors import UsageError
 from tallystick.job.job import Job
-from tallystick.kernels.context import ExecutionContext
-from tallystick.kernels.devices import context_on
 from tallystick.limits import LIMITS
 from tallystick.program.terms import Terms
 from tallystick.protocol.judge import Judgement

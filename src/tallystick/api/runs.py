@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 from tallystick.api import given
 from tallystick.api.given import PathLike
 from tallystick.commit.signing import PrivateKey, PublicKey
+from tallystick.devices.find import context_on
 from tallystick.disk.objects.address import is_url
 from tallystick.errors import UsageError
 from tallystick.job.job import Job
-from tallystick.kernels.devices import context_on
 from tallystick.prover.shares import checking_of
 from tallystick.run.distributed.going_on import STOP, going_on, said
 from tallystick.run.distributed.launch import threads_each, train_by

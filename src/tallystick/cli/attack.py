@@ -10,10 +10,10 @@ from tallystick.cli.attack_list import list_attacks
 from tallystick.cli.output import json_option, overwrite_option, print_json, say, threads_option
 from tallystick.cli.places import PLACE
 from tallystick.cli.progress import Reporter
+from tallystick.devices.context import ExecutionContext
 from tallystick.errors import UsageError
 from tallystick.job.job import Job
 from tallystick.job.job_file import load_job
-from tallystick.kernels.context import ExecutionContext
 from tallystick.run.cheats.training import declared_cheat
 from tallystick.run.execute.trainer import Listener, Options, RunSummary, train_job
 from tallystick.run.store.declaration import Declaration

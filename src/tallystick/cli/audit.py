@@ -24,9 +24,9 @@ from tallystick.cli.output import (
 )
 from tallystick.cli.places import PLACE
 from tallystick.cli.progress import Reporter
+from tallystick.devices.find import context_on
 from tallystick.job.job import Job
 from tallystick.job.job_file import load_job
-from tallystick.kernels.devices import context_on
 from tallystick.run.execute.auditor import audit_run
 from tallystick.run.parallel.audit import MOST_WORKERS, ParallelOptions, audit_in_parallel
 from tallystick.run.parallel.sample import digits, parse_size, read_secret

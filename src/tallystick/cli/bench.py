@@ -19,9 +19,9 @@ from tallystick import _core
 from tallystick.checkout import checkout
 from tallystick.cli.doctor import have_torch
 from tallystick.cli.output import json_option, print_json, say
+from tallystick.devices.environment import check_environment
 from tallystick.errors import CannotCheckError, UsageError
 from tallystick.job.recipes.settings import parse_pairs
-from tallystick.kernels.environment import check_environment
 
 _PACKAGE = "tallystick_bench"
 # Each option belongs to one benchmark.

@@ -14,13 +14,13 @@ from tallystick.cli.output import (
     threads_option,
 )
 from tallystick.cli.places import PLACE
+from tallystick.contracts.replay.calibration.sample import ELEMENTS
+from tallystick.contracts.replay.calibration.thresholds import Threshold
+from tallystick.contracts.replay.stock.emulated import kinds
+from tallystick.devices.context import ExecutionContext
 from tallystick.disk.regular import present
 from tallystick.errors import UsageError
 from tallystick.job.job_file import load_job
-from tallystick.kernels.context import ExecutionContext
-from tallystick.kernels.stock.emulated import kinds
-from tallystick.rounding.calibration.sample import ELEMENTS
-from tallystick.rounding.calibration.thresholds import Threshold
 from tallystick.run.execute.calibration import merge_samples, take_sample
 
 _KINDS = ", ".join(kind.name for kind in kinds())

@@ -15,14 +15,14 @@ from tallystick.cli.attack import train_cheat
 from tallystick.cli.demo_dispute import settle
 from tallystick.cli.output import MISMATCH, finish, json_option, print_json, say
 from tallystick.cli.progress import Reporter
+from tallystick.devices.context import DEFAULT, ExecutionContext
+from tallystick.devices.environment import check_environment
 from tallystick.disk.files import make_directory
 from tallystick.disk.regular import is_directory, names, present
 from tallystick.errors import TallystickError, UsageError
 from tallystick.job.job import DATA, Job
 from tallystick.job.recipes import new_job
 from tallystick.job.recipes.base import Sources
-from tallystick.kernels.context import DEFAULT, ExecutionContext
-from tallystick.kernels.environment import check_environment
 from tallystick.run.execute.auditor import audit_run
 from tallystick.run.execute.sampling import Draw, sample_tokens
 from tallystick.run.execute.trainer import Options, train_job

@@ -28,13 +28,13 @@ from tallystick.cli.progress import counted
 from tallystick.cli.verdicts import NAMES, say_event, say_verdict, verdict_json
 from tallystick.commit.encoding import sha256
 from tallystick.commit.signing import Envelope, PrivateKey, verify_run
+from tallystick.devices.context import ExecutionContext
+from tallystick.devices.find import context_on
 from tallystick.disk.files import write_file
 from tallystick.disk.keys import load_private_key
 from tallystick.disk.regular import is_directory, present, read_file
 from tallystick.errors import CannotCheckError, CounterpartyError, TallystickError, UsageError
 from tallystick.job.job_file import load_terms
-from tallystick.kernels.context import ExecutionContext
-from tallystick.kernels.devices import context_on
 from tallystick.limits import LIMITS
 from tallystick.program.terms import Terms
 from tallystick.protocol.evidence import Evidence

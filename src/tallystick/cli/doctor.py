@@ -14,11 +14,11 @@ import click
 
 from tallystick import _core
 from tallystick.cli.output import CANNOT_CHECK, finish, json_option, print_json, say
+from tallystick.devices.device import Device
+from tallystick.devices.environment import environment_holds
+from tallystick.devices.find import find_device
 from tallystick.disk.files import free_bytes
 from tallystick.errors import TallystickError
-from tallystick.kernels.device import Device
-from tallystick.kernels.devices import find_device
-from tallystick.kernels.environment import environment_holds
 from tallystick.numerics.contracts import CONTRACTS, ORDERED_1, parse_contract
 from tallystick.run.execute.engine import check_environment
 from tallystick.run.show.estimate import human_bytes
@@ -72,7 +72,7 @@ def _gpu() -> str:
 
 def _library(device: Device) -> str:
     """The library that multiplies in binary64 there under rounded/1 and exact/1."""
-    from tallystick.kernels.cuda.device import Cuda
+    from tallystick.devices.cuda.device import Cuda
 
     found = device.search() if isinstance(device, Cuda) else None
     if found is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tallystick.cli.output import say
-from tallystick.rounding.findings import UNFIT
+from tallystick.contracts.replay.findings import UNFIT
 from tallystick.run.logs.report import Found, finding_sentence
 
 _SAID = 10  # findings that are printed; --json has more

@@ -16,8 +16,8 @@ import click
 from tallystick.cli.output import CANNOT_CHECK, WRONG_USAGE, ExitError, note, print_json
 from tallystick.cli.places import refuse_addresses
 from tallystick.cli.streams import fault, guard, is_unread
+from tallystick.devices.environment import exact_environment
 from tallystick.errors import MachineFaultError, TallystickError, UsageError
-from tallystick.kernels.environment import exact_environment
 from tallystick.run.store.version import tallystick_version
 
 # Command -> module and attribute; loaded when called, so that `judge` never meets torch.

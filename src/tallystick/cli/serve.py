@@ -24,12 +24,12 @@ from tallystick.commit.signing import Envelope, PublicKey, verify_run
 from tallystick.delegation.offer import Offer
 from tallystick.delegation.ordered import check_ordered
 from tallystick.delegation.rules import Rules
+from tallystick.devices.find import context_on
 from tallystick.disk.keys import load_private_key
 from tallystick.disk.mounts import url_of
 from tallystick.disk.regular import is_directory, present
 from tallystick.errors import UsageError
 from tallystick.job.job_file import load_job, load_terms
-from tallystick.kernels.devices import context_on
 from tallystick.limits import LIMITS
 from tallystick.prover.cheating import party_of
 from tallystick.prover.copied import copy_run

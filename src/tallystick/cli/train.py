@@ -25,13 +25,13 @@ from tallystick.cli.output import (
 )
 from tallystick.cli.places import PLACE, TARGET
 from tallystick.cli.progress import Reporter
+from tallystick.devices.find import context_on
 from tallystick.disk.keys import load_private_key
 from tallystick.disk.objects.address import is_url
 from tallystick.disk.objects.cache import cache_directory
 from tallystick.errors import UsageError
 from tallystick.job.job import Job
 from tallystick.job.job_file import load_job
-from tallystick.kernels.devices import context_on
 from tallystick.prover.shares import checking_of
 from tallystick.run.distributed.going_on import CONTINUE, MOST_RETRIES, STOP, going_on, said
 from tallystick.run.distributed.launch import (

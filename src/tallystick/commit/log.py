@@ -1,6 +1,6 @@
 """Digests of rounding logs: blocks, sections, and the log of a step (COMMITMENTS 10).
 
-The room `rounding` gives a section's bytes their meaning; here they are blocks to be hashed. No
+`contracts/replay` gives a section's bytes their meaning; here they are blocks to be hashed. No
 digest covers the way in which a file carries them (COMMITMENTS 10.6).
 """
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tallystick.devices.environment import exact_environment
 from tallystick.disk.anew import refuse_taken
 from tallystick.errors import UsageError
 from tallystick.job.columns import Data, taken
@@ -14,7 +15,6 @@ from tallystick.job.parts import STEP
 from tallystick.job.save import save_job
 from tallystick.job.scalars import BY_STEP
 from tallystick.job.several import save_several
-from tallystick.kernels.environment import exact_environment
 from tallystick.program.validation import StopRule
 
 if TYPE_CHECKING:

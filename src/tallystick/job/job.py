@@ -33,6 +33,7 @@ from tallystick.commit.streamed import RecordStream, RecordTree
 from tallystick.commit.tensor import DTYPES, Array
 from tallystick.data.frozen import check_columns
 from tallystick.data.reading import stream_file
+from tallystick.devices.environment import exact_environment
 from tallystick.disk.anew import Kind
 from tallystick.disk.files import TEMPORARY_SUFFIX
 from tallystick.disk.regular import read_file, size_of
@@ -42,7 +43,6 @@ from tallystick.errors import (
     DigestMismatchError,
 )
 from tallystick.job.continued import CONTINUES, read_continuation
-from tallystick.kernels.environment import exact_environment
 from tallystick.limits import LIMITS
 from tallystick.program.ir import Program
 from tallystick.program.state import State, check_slot_types, check_slots

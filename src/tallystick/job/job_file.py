@@ -15,6 +15,7 @@ from tallystick.commit.encoding import float_hex, parse_float_hex
 from tallystick.commit.job import Commitment, JobCommitment, ScalarTable, scalars_digest
 from tallystick.commit.members import Members
 from tallystick.commit.schema import read_schema, schema_members
+from tallystick.devices.environment import exact_environment
 from tallystick.disk.files import clone_or_copy, make_directory, share_or_copy, sync_path
 from tallystick.disk.manifest import Manifest, load_manifest
 from tallystick.disk.regular import present
@@ -28,7 +29,6 @@ from tallystick.job.job import (
     Job,
     altered,
 )
-from tallystick.kernels.environment import exact_environment
 from tallystick.limits import LIMITS
 from tallystick.numerics.contracts import parse_contract
 from tallystick.program.terms import Terms

@@ -11,6 +11,8 @@ import numpy as np
 from tallystick.commit.job import JobCommitment2
 from tallystick.commit.stream import RUN_ON, SHUFFLED
 from tallystick.commit.tensor import Array
+from tallystick.contracts.replay.published.stock import check_program
+from tallystick.devices.environment import exact_environment
 from tallystick.disk.anew import refuse_taken
 from tallystick.errors import UsageError
 from tallystick.job.columns import Data, schema_for, taken
@@ -34,12 +36,10 @@ from tallystick.job.writing import (
     short_evaluation,
     write_job,
 )
-from tallystick.kernels.environment import exact_environment
 from tallystick.numerics.contracts import find_contract
 from tallystick.program.ir import Program
 from tallystick.program.state import State
 from tallystick.program.validation import StopRule
-from tallystick.rounding.published.stock import check_program
 
 if TYPE_CHECKING:
     from tallystick.program.capture.api import CapturedStep

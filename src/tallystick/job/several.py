@@ -17,6 +17,7 @@ from tallystick.commit.job import Commitment, JobCommitment2, ScalarTable
 from tallystick.commit.stream import RUN_ON, SHUFFLED, Stream
 from tallystick.commit.tensor import Array, dtype_name
 from tallystick.commit.timetable import Turn
+from tallystick.devices.environment import exact_environment
 from tallystick.disk.anew import refuse_taken
 from tallystick.errors import UsageError
 from tallystick.job.columns import Data, schema_for, taken
@@ -41,7 +42,6 @@ from tallystick.job.writing import (
     short_evaluation,
     write_job,
 )
-from tallystick.kernels.environment import exact_environment
 from tallystick.numerics.contracts import find_contract
 from tallystick.numerics.types import TensorType
 from tallystick.program.ir import Program

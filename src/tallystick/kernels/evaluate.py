@@ -10,10 +10,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tallystick.contracts.ordered.cpu.table import kernel
+from tallystick.devices.cpu import CPU
+from tallystick.devices.environment import check_environment, exact_environment
 from tallystick.errors import UnsupportedOperatorError, UsageError
-from tallystick.kernels.cpu.device import CPU
-from tallystick.kernels.environment import check_environment, exact_environment
-from tallystick.kernels.table import kernel
 from tallystick.kernels.views import view
 from tallystick.numerics.arguments import complete_attrs
 from tallystick.numerics.contracts import Contract, without_log

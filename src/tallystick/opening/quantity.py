@@ -208,9 +208,9 @@ def rules() -> dict[str, Rule]:
 
 def opening_rule(site: Site) -> Quantity:
     """The quantity of the element at `site` (PROTOCOL 6)."""
-    from tallystick.opening.exact import exact_rule
-    from tallystick.opening.lifted import published_rule
-    from tallystick.opening.rounded import rounded_rule
+    from tallystick.contracts.exact.opening import exact_rule
+    from tallystick.contracts.replay.lifted import published_rule
+    from tallystick.contracts.rounded.opening import rounded_rule
 
     rule, quantity = opening[site.op], cast("Quantity | None", None)
     if parse_contract(site.contract).form == "published":

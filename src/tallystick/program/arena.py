@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tallystick.kernels.device import ALIGNMENT as ALIGNMENT
+from tallystick.devices.device import ALIGNMENT as ALIGNMENT
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tallystick.kernels.device import Device, Tensor
+from tallystick.devices.device import Device, Tensor
 from tallystick.numerics.contracts import ORDERED_1, parse_contract
 from tallystick.numerics.types import Attrs, TensorType
 from tallystick.program.layout import new_tensor

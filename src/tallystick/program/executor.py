@@ -2,7 +2,7 @@
 
 The executor binds all tensors of all kernels beforehand, so that a step is a loop over prepared
 calls. It knows strides, storage and order. `numerics` has the meaning of the operators, and the
-device knows what a tensor is (kernels/device.py).
+device knows what a tensor is (devices/device.py).
 """
 
 from __future__ import annotations
@@ -13,6 +13,11 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from tallystick.devices.context import DEFAULT, ExecutionContext
+from tallystick.devices.device import Buffer, Device, Tensor
+from tallystick.devices.environment import reestablish
+from tallystick.devices.kernel import Run, refused_operands
+from tallystick.devices.sequence import Call, CallFailedError, Sequenced
 from tallystick.errors import (
     CounterpartyError,
     DeviceLostError,
@@ -20,11 +25,6 @@ from tallystick.errors import (
     TallystickError,
     UsageError,
 )
-from tallystick.kernels.context import DEFAULT, ExecutionContext
-from tallystick.kernels.device import Buffer, Device, Tensor
-from tallystick.kernels.environment import reestablish
-from tallystick.kernels.sequence import Call, CallFailedError, Sequenced
-from tallystick.kernels.table import Run, refused_operands
 from tallystick.kernels.views import view
 from tallystick.numerics.contracts import parse_contract
 from tallystick.numerics.registry import OpSpec

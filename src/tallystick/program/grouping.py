@@ -13,8 +13,8 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from tallystick.devices.kernel import Kernel
 from tallystick.kernels.parts import is_cheap, leading_axes
-from tallystick.kernels.table import Kernel
 from tallystick.kernels.views import view
 from tallystick.program.blocks import Group, Shape, prefix
 from tallystick.program.ir import COMMIT, Node, Program, Value, op_spec

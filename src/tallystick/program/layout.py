@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tallystick.kernels.device import Device, Tensor
+from tallystick.devices.device import Device, Tensor
 from tallystick.kernels.views import view
 from tallystick.numerics.types import DTYPES, Attrs, TensorType
 

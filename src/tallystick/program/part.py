@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tallystick.devices.context import DEFAULT, ExecutionContext
+from tallystick.devices.device import Tensor
 from tallystick.errors import UsageError
-from tallystick.kernels.context import DEFAULT, ExecutionContext
-from tallystick.kernels.device import Tensor
 from tallystick.program.executor import Executor, KernelHook
 from tallystick.program.ir import BATCH_PREFIX, COMMIT, Input, Node, Program, Value, input_value
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from tallystick.commit.split import joined
-from tallystick.kernels.device import Device, Tensor
-from tallystick.kernels.table import Run
+from tallystick.devices.device import Device, Tensor
+from tallystick.devices.kernel import Run
 from tallystick.numerics.types import TensorType
 from tallystick.program.layout import new_tensor
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from tallystick.devices.cpu import CPU
+from tallystick.devices.device import Device
+from tallystick.devices.kernel import Kernel
 from tallystick.errors import UnsupportedOperatorError
-from tallystick.kernels.cpu.device import CPU
-from tallystick.kernels.device import Device
-from tallystick.kernels.table import Kernel
 from tallystick.kernels.views import view
 from tallystick.numerics.contracts import parse_contract
 from tallystick.numerics.types import TensorType

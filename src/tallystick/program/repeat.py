@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from tallystick.kernels.context import ExecutionContext
-from tallystick.kernels.device import Buffer, Tensor
-from tallystick.kernels.table import Run
+from tallystick.devices.context import ExecutionContext
+from tallystick.devices.device import Buffer, Tensor
+from tallystick.devices.kernel import Run
 from tallystick.program.executor import Executor, KernelHook, Tap, _Bound, _Call, _Stretch
 from tallystick.program.expand import ExpandedNodes
 from tallystick.program.ir import Node, Program, op_spec

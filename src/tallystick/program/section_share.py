@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from tallystick.commit.split import subtrees
-from tallystick.kernels.context import ExecutionContext
-from tallystick.kernels.device import Buffer, Tensor
+from tallystick.devices.context import ExecutionContext
+from tallystick.devices.device import Buffer, Tensor
 from tallystick.numerics.operators.fold import FOLD
 from tallystick.program.carry import Carrying, zeros_of
 from tallystick.program.expand import ExpandedNodes, expand

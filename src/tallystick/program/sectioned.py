@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from tallystick.devices.context import DEFAULT, ExecutionContext
+from tallystick.devices.device import Tensor
+from tallystick.devices.kernel import Run
 from tallystick.errors import UsageError
-from tallystick.kernels.context import DEFAULT, ExecutionContext
-from tallystick.kernels.device import Tensor
-from tallystick.kernels.table import Run
 from tallystick.numerics.operators.fold import FOLD
 from tallystick.numerics.types import DTYPES, Attrs, TensorType
 from tallystick.program.executor import Executor, KernelHook, StepResult, Tap

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from tallystick.kernels.context import ExecutionContext
-from tallystick.kernels.device import Tensor
-from tallystick.kernels.table import Run
+from tallystick.devices.context import ExecutionContext
+from tallystick.devices.device import Tensor
+from tallystick.devices.kernel import Run
 from tallystick.numerics.operators.fold import FOLD
 from tallystick.numerics.types import Attrs
 from tallystick.program.executor import Executor, KernelHook, Tap

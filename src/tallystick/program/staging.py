@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from tallystick.devices.device import Device, Tensor
 from tallystick.errors import UsageError
-from tallystick.kernels.device import Device, Tensor
 from tallystick.numerics.types import DTYPES
 from tallystick.program.ir import BATCH_PREFIX, SCALAR_PREFIX, Input, Program
 from tallystick.program.layout import contiguous_strides, new_tensor

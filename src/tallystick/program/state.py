@@ -16,9 +16,9 @@ from tallystick.commit.state import (
     state_root,
 )
 from tallystick.commit.tensor import Array, check_canonical, dtype_name
+from tallystick.devices.cpu import CPU
+from tallystick.devices.device import Device, Tensor
 from tallystick.errors import CorruptFileError
-from tallystick.kernels.cpu.device import CPU
-from tallystick.kernels.device import Device, Tensor
 from tallystick.numerics.types import TensorType, type_of
 from tallystick.program.layout import new_tensor
 

@@ -19,6 +19,7 @@ from tallystick.commit.state import (
     slot_order,
 )
 from tallystick.commit.tensor import TensorHeader
+from tallystick.contracts.replay.sections import sections_of
 from tallystick.errors import UsageError
 from tallystick.numerics.contracts import Contract, parse_contract
 from tallystick.numerics.types import TensorType
@@ -26,7 +27,6 @@ from tallystick.opening.quantity import Site
 from tallystick.program.ir import COMMIT, Program, Value
 from tallystick.program.terms import Terms
 from tallystick.program.text import attribute_text
-from tallystick.rounding.sections import sections_of
 
 INPUT, OUTPUT = 0, 1  # a side of a node (PROTOCOL 2.2)
 CHAIN = TensorType("u8", (32,))

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple, TypeVar, cast
 import numpy as np
 
 from tallystick.commit.signing import RunCommitment
-from tallystick.opening.accumulators import shown
-from tallystick.opening.exact import shown as shown_blocks
+from tallystick.contracts.exact.opening import shown as shown_blocks
+from tallystick.contracts.rounded.accumulators import shown
 from tallystick.opening.quantity import ACCUMULATOR, BLOCKS, REAL
 from tallystick.protocol.bodies import Body, NodeBody
 from tallystick.protocol.facts import Facts

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tallystick.commit.signing import PublicKey
+from tallystick.devices.environment import exact_environment
 from tallystick.errors import CannotCheckError, CorruptFileError, CounterpartyError, UsageError
-from tallystick.kernels.environment import exact_environment
 from tallystick.program.terms import Terms
 from tallystick.protocol.evidence import Evidence, EvidenceHead
 from tallystick.protocol.forfeit import Forfeit, open_forfeit

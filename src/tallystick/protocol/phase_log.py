@@ -14,6 +14,8 @@ import numpy as np
 from tallystick.commit import merkle
 from tallystick.commit.log import BLOCK_BYTES, BOUNDED, ENTRIES_PER_BYTE, Section, log_digest
 from tallystick.commit.state import LOG_CHAIN_SLOT, SlotProof, chain_digest, extend_log_chain
+from tallystick.contracts.replay.blocks import decode_block
+from tallystick.contracts.replay.packed import unpack
 from tallystick.errors import CorruptFileError
 from tallystick.protocol.bodies import HashesBody, LogBody
 from tallystick.protocol.game import (
@@ -38,8 +40,6 @@ from tallystick.protocol.results import (
     DisputedTrees,
 )
 from tallystick.protocol.tensors import descend, known_hashes, part_guilt
-from tallystick.rounding.blocks import decode_block
-from tallystick.rounding.packed import unpack
 
 Pair = tuple[LogBody, LogBody]
 NORMAL = 1  # the entry of a published log that changes nothing (NUMERICS 14.9)

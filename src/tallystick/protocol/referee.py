@@ -11,8 +11,8 @@ order.
 from __future__ import annotations
 
 from tallystick.commit.signing import Envelope, RunCommitment, verify_run
+from tallystick.devices.environment import exact_environment
 from tallystick.errors import CorruptFileError, CounterpartyError, UsageError
-from tallystick.kernels.environment import exact_environment
 from tallystick.limits import LIMITS
 from tallystick.program.terms import Terms
 from tallystick.protocol.answers import ANSWERED, UNABLE, Answer, open_answer

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from tallystick.commit.signing import PrivateKey, RunCommitment
+from tallystick.devices.context import DEFAULT, ExecutionContext
 from tallystick.job.job import Job
-from tallystick.kernels.context import DEFAULT, ExecutionContext
 from tallystick.program.executor import Tap
 from tallystick.program.state import State
 from tallystick.protocol.bodies import Body

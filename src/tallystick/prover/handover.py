@@ -24,6 +24,8 @@ from tallystick.commit.state import (
     chain_digest,
     extend_log_chain,
 )
+from tallystick.contracts.replay.blocks import WORD, Blocks
+from tallystick.contracts.replay.sections import operators_of
 from tallystick.disk.files import make_directory
 from tallystick.errors import CounterpartyError, UsageError
 from tallystick.limits import LIMITS
@@ -34,8 +36,6 @@ from tallystick.protocol.layouts import B
 from tallystick.protocol.queries import DEPTH, Log, LogBlock, LogHashes, encode_query
 from tallystick.protocol.query import Query
 from tallystick.prover.local import Party
-from tallystick.rounding.blocks import WORD, Blocks
-from tallystick.rounding.sections import operators_of
 from tallystick.run.logs.reader import Expected, open_log
 from tallystick.run.logs.writer import LogDirectory, log_path
 

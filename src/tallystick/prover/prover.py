@@ -23,15 +23,15 @@ from tallystick.commit.records import PartProof, prove_part
 from tallystick.commit.signing import PrivateKey, RunCommitment, verify_run
 from tallystick.commit.state import CHAIN_START, LOSS_CHAIN_SLOT, extend_loss_chain, loss_of
 from tallystick.commit.streamed import RecordTree
+from tallystick.devices.context import DEFAULT, ExecutionContext, in_its_context
+from tallystick.devices.cpu import CPU
+from tallystick.devices.environment import check_environment
 from tallystick.errors import (
     CannotCheckError,
     DigestMismatchError,
     MachineFaultError,
     TallystickError,
 )
-from tallystick.kernels.context import DEFAULT, ExecutionContext, in_its_context
-from tallystick.kernels.cpu.device import CPU
-from tallystick.kernels.environment import check_environment
 from tallystick.program.faults import NodeError
 from tallystick.protocol import queries as q
 from tallystick.protocol.answers import make_answer

@@ -24,6 +24,7 @@ import numpy as np
 from tallystick.commit.checkpoint import checkpoint_steps
 from tallystick.commit.merkle import Tree
 from tallystick.commit.state import CHAIN_START, extend_log_chain, slot_order, state_tree
+from tallystick.devices.context import ExecutionContext
 from tallystick.disk.files import free_bytes, new_directory, remove_tree
 from tallystick.disk.tensorfile import file_size, read_tensors, write_tensors
 from tallystick.errors import (
@@ -34,7 +35,6 @@ from tallystick.errors import (
     StoreError,
 )
 from tallystick.job.job import Job
-from tallystick.kernels.context import ExecutionContext
 from tallystick.program.executor import Tap
 from tallystick.program.state import State
 from tallystick.run.execute.engine import Engine

@@ -25,8 +25,8 @@ from tallystick.commit.tensor import (
     open_tensor,
     tensor_digest,
 )
+from tallystick.devices.device import Tensor
 from tallystick.errors import CannotCheckError, MachineFaultError, TallystickError, UsageError
-from tallystick.kernels.device import Tensor
 from tallystick.opening.quantity import Index, Quantity, Source, opening_rule, rules
 from tallystick.opening.values import Asked, Gathered, WholeSource
 from tallystick.opening.views import Path, View, locate, view_dtypes, view_values

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tallystick.kernels.environment import exact_environment
+from tallystick.devices.environment import exact_environment
 from tallystick.report.curve import figure
 from tallystick.report.facts import Curve, DisputeFacts
 from tallystick.report.html import Safe, el, join

@@ -11,10 +11,10 @@ from typing import Any
 
 from tallystick.commit.encoding import sha256
 from tallystick.commit.signing import Envelope, PublicKey, RunCommitment, verify_run
+from tallystick.devices.environment import exact_environment
 from tallystick.disk.regular import read_file
 from tallystick.errors import CorruptFileError, DigestMismatchError, StorageError, UsageError
 from tallystick.job.job import Job
-from tallystick.kernels.environment import exact_environment
 from tallystick.limits import LIMITS
 from tallystick.program.terms import Terms
 from tallystick.protocol.evidence import Evidence

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from tallystick.commit.stream import SEQUENTIAL
-from tallystick.kernels.environment import exact_environment
+from tallystick.devices.environment import exact_environment
 from tallystick.report.curve import Checkpoints, figure
 from tallystick.report.facts import Curve, RunFacts
 from tallystick.report.html import Safe, el, join

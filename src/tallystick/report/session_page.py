@@ -16,7 +16,7 @@ from tallystick.delegation.outcome import Member as Ended
 from tallystick.delegation.session import Session
 from tallystick.delegation.sides import Member
 from tallystick.delegation.words import RESULTS
-from tallystick.kernels.environment import exact_environment
+from tallystick.devices.environment import exact_environment
 from tallystick.report.bracket import bracket
 from tallystick.report.html import Safe, el, join
 from tallystick.report.page import badge, banner, commands, page, paragraph, section

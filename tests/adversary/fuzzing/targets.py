@@ -44,6 +44,8 @@ from tallystick.commit.signing import (
     verify_run,
 )
 from tallystick.commit.tensor import TensorOpening
+from tallystick.contracts.replay import blocks, packed
+from tallystick.contracts.replay.sections import LoggedProgram
 from tallystick.disk.manifest import DIGEST_KEY, manifest_bytes
 from tallystick.disk.tensorfile import read_tensors
 from tallystick.errors import (
@@ -64,8 +66,6 @@ from tallystick.protocol.evidence import EVIDENCE_TAG, Evidence
 from tallystick.protocol.forfeit import FORFEIT_TYPE, open_forfeit
 from tallystick.protocol.judge import judge
 from tallystick.prover.prover import Prover
-from tallystick.rounding import blocks, packed
-from tallystick.rounding.sections import LoggedProgram
 from tallystick.run.logs.reader import LogReader, expected_of
 from tallystick.run.logs.writer import MAGIC
 from tallystick.run.store.declaration import read_declaration

@@ -18,10 +18,10 @@ from make_rounded_vectors import CONTRACTS as ROUNDED
 from make_rounded_vectors import ROOT as ROUNDED_ROOT
 from odd_shapes import calls, expected, operands
 
-from tallystick.kernels.context import ExecutionContext
-from tallystick.kernels.cpu.device import CPU
-from tallystick.kernels.cuda.fingerprint import function_digest
-from tallystick.kernels.device import Device
+from tallystick.devices.context import ExecutionContext
+from tallystick.devices.cpu import CPU
+from tallystick.devices.cuda.fingerprint import function_digest
+from tallystick.devices.device import Device
 from tallystick.run.execute.trainer import Options, train_job
 
 Figures = dict[str, Any]

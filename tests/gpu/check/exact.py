@@ -10,13 +10,13 @@ import numpy as np
 from check.where import Where
 from device_calls import OPS, there
 
-from tallystick.kernels.cuda.dots import Lines
-from tallystick.kernels.cuda.exact_layout import Blocks, Operand
-from tallystick.kernels.cuda.exact_ways import DIGITS, FORCED, Shape, choose, ways
-from tallystick.kernels.cuda.tensor import DeviceTensor
+from tallystick.contracts.exact.cuda.layout import Blocks, Operand
+from tallystick.contracts.exact.cuda.ways import DIGITS, FORCED, Shape, choose, ways
+from tallystick.devices.cuda.tensor import DeviceTensor
 from tallystick.numerics.arguments import complete_attrs
 from tallystick.numerics.contracts import find_contract
 from tallystick.numerics.types import TensorType
+from tallystick.products.cuda.dots import Lines
 from tallystick.program.layout import new_tensor
 from tallystick_bench.device_gemm import SQUARES
 from tallystick_bench.device_time import seconds, torch_on_gpu, torch_seconds

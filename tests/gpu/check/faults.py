@@ -10,9 +10,9 @@ import numpy as np
 from check.where import Where
 from device_calls import call, compared, there
 
+from tallystick.devices.cpu import CPU
+from tallystick.devices.cuda.tensor import DeviceTensor
 from tallystick.errors import DeviceLostError
-from tallystick.kernels.cpu.device import CPU
-from tallystick.kernels.cuda.tensor import DeviceTensor
 from tallystick.numerics.contracts import find_contract
 
 _TOO_MANY = 1 << 55  # bytes

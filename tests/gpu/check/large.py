@@ -9,7 +9,7 @@ import numpy as np
 from check.where import Where
 from device_calls import call, difference, there
 
-from tallystick.kernels.cpu.device import CPU
+from tallystick.devices.cpu import CPU
 from tallystick.numerics.contracts import find_contract
 from tallystick.numerics.types import TensorType
 from tallystick.program.layout import new_tensor

@@ -23,7 +23,7 @@ for _folder in ("src", "benchmarks", "tests/vectors", "tests/gpu", "tests"):
 from check import bits, exact, faults, large, replay, speed  # noqa: E402
 from check.where import Where  # noqa: E402
 
-from tallystick.kernels.cuda.device import Cuda  # noqa: E402
+from tallystick.devices.cuda.device import Cuda  # noqa: E402
 
 
 def _emulated(seed: int = 5) -> Cuda:
@@ -36,20 +36,20 @@ def open_device(name: str) -> Cuda:
     """The GPU called `name`; "emulated" is the one of the tests."""
     if name == "emulated":
         return _emulated()
-    from tallystick.kernels.cuda.nvidia import NvidiaDriver, ordinal_of
+    from tallystick.devices.cuda.nvidia import NvidiaDriver, ordinal_of
 
     return Cuda(NvidiaDriver(ordinal_of(name)))
 
 
 def _compile(name: str, architecture: str) -> int:
-    from tallystick.kernels.cuda.source import compiled
+    from tallystick.devices.cuda.source import compiled
 
     return len(compiled(name, architecture))
 
 
 def kernels(where: Where) -> dict[str, Any]:
     """Every kernel source, compiled for this GPU into the cache that the other parts use."""
-    from tallystick.kernels.cuda.source import source_files
+    from tallystick.devices.cuda.source import source_files
 
     names = source_files()
     architecture = getattr(where.device.driver, "architecture", None)

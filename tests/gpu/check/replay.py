@@ -15,12 +15,12 @@ from check.where import Where
 from device_calls import KINDS
 from test_rounded_vectors import BOUNDED_LOGS, Held, f32
 
-from tallystick.kernels.context import ExecutionContext
-from tallystick.kernels.device import Device
+from tallystick.contracts.replay.steps import LoggedSteps
+from tallystick.devices.context import ExecutionContext
+from tallystick.devices.device import Device
 from tallystick.numerics.types import type_of
 from tallystick.program.build import Builder
 from tallystick.program.executor import Executor
-from tallystick.rounding.steps import LoggedSteps
 from tallystick.run.execute.auditor import audit_run
 from tallystick.run.execute.trainer import Options, train_job
 

@@ -11,10 +11,10 @@ from device_calls import call, compared
 from dot_shapes import Call, convolution, numbers
 from test_rounded_vectors import BOUNDED_LOGS
 
-from tallystick.kernels.cpu.device import CPU
-from tallystick.kernels.cuda.exact_ways import DIGITS, ways
-from tallystick.kernels.cuda.exact_ways import FORCED as WAY
-from tallystick.kernels.cuda.tiles import FORCED, GATHERED, TILES
+from tallystick.contracts.exact.cuda.ways import DIGITS, ways
+from tallystick.contracts.exact.cuda.ways import FORCED as WAY
+from tallystick.devices.cpu import CPU
+from tallystick.products.cuda.tiles import FORCED, GATHERED, TILES
 from tallystick_bench import device_gemm, device_step
 from tallystick_bench.gemm import Shape
 from tallystick_bench.step import MODELS, Model, gpt2

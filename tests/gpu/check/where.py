@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tallystick.kernels.cuda.device import Cuda
+from tallystick.devices.cuda.device import Cuda
 
 ROOT = Path(__file__).resolve().parents[3]
 EXPECTED = ROOT / "tests" / "gpu" / "expected"

@@ -1,4 +1,4 @@
-// A cuBLAS for tests: the calls that kernels/cuda/products.py makes, on memory of the host.
+// A cuBLAS for tests: the calls that products/cuda/cublas.py makes, on memory of the host.
 // TALLYSTICK_TEST_CUBLAS says what it does wrong: "float" computes in binary32, "digits" keeps 40 bits
 // of an operand, as an emulation of binary64 with few digits does, "flush" loses subnormals, "fails"
 // fails.

@@ -1,4 +1,4 @@
-// A CUDA driver library over the emulation: the few calls that kernels/cuda/nvidia.py makes. With it
+// A CUDA driver library over the emulation: the few calls that devices/cuda/nvidia.py makes. With it
 // in LD_LIBRARY_PATH as libcuda.so.1, NVIDIA's own bindings find one GPU, and the whole program runs
 // on it without one. TALLYSTICK_EMULATED_GPU_BYTES bounds its memory,
 // TALLYSTICK_EMULATED_GPU_CAPABILITY is its compute capability (90). After

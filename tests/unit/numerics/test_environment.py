@@ -12,9 +12,9 @@ import pytest
 from environment_shim import MODES, ROOT, disturb, disturbed, preloaded, shim_path, word
 
 from tallystick import _core
+from tallystick.devices import environment
+from tallystick.devices.environment import check_environment, exact_environment, reestablish
 from tallystick.errors import EnvironmentRefusedError
-from tallystick.kernels import environment
-from tallystick.kernels.environment import check_environment, exact_environment, reestablish
 from tallystick.kernels.evaluate import evaluate
 from tallystick.numerics.registry import all_ops
 from vectors import kernel_format as fmt
@@ -247,7 +247,7 @@ _TORCH = """
 import sys, numpy as np, torch
 from tallystick import _core
 from tallystick.errors import EnvironmentRefusedError
-from tallystick.kernels.stock.stock import Stock
+from tallystick.contracts.replay.stock.stock import Stock
 _core.set_threads(2)
 if sys.argv[1] == "first":
     torch.set_flush_denormal(True)
@@ -271,7 +271,7 @@ def test_threads_of_torch_are_checked(tmp_path: Path) -> None:
 
 
 def test_the_threads_are_checked_once_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tallystick.kernels.rounded import engines, thread_probe
+    from tallystick.products import engines, thread_probe
 
     _core.set_threads(2)  # of one thread, which is the caller's own, none is checked
     calls: list[str] = []

@@ -8,14 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference.ops import REFERENCE
 
+from tallystick.contracts.ordered.cpu.table import kernel
+from tallystick.contracts.replay.sections import is_logged
 from tallystick.errors import UsageError
 from tallystick.kernels.evaluate import evaluate
-from tallystick.kernels.table import kernel
 from tallystick.numerics.contracts import find_contract
 from tallystick.numerics.registry import lookup
 from tallystick.numerics.types import TensorType
 from tallystick.program.ir import Node, Value
-from tallystick.rounding.sections import is_logged
 
 FOLD = "tallystick.fold"
 

@@ -10,8 +10,8 @@ import pytest
 
 import tallystick
 from tallystick import _core
+from tallystick.devices.kernel import refused_operands
 from tallystick.errors import RefusedOperandsError, UsageError
-from tallystick.kernels.table import refused_operands
 
 F = np.float32
 ROWS = np.ones((3, 4), F)

@@ -12,12 +12,13 @@ from reference import rounded_operators as reference
 from reference.orders import Shuffled
 
 from tallystick import _core
+from tallystick.contracts.rounded.cpu import convolution as conv_module
+from tallystick.contracts.rounded.cpu import pieces, products, sums
 from tallystick.errors import EnvironmentRefusedError, UnsupportedVersionError
 from tallystick.kernels.evaluate import evaluate
-from tallystick.kernels.rounded import convolution as conv_module
-from tallystick.kernels.rounded import engines, pieces, products, sums, tiles, using
-from tallystick.kernels.rounded.engines import NumpyEngine
-from tallystick.kernels.rounded.probe import probe
+from tallystick.products import engines, tiles
+from tallystick.products.engines import NumpyEngine, using
+from tallystick.products.probe import probe
 
 pytestmark = pytest.mark.usefixtures("probed_once")
 

@@ -10,8 +10,8 @@ from reference.data import Gen
 from reference.ops import REFERENCE
 
 from tallystick import evaluate
+from tallystick.contracts.ordered.cpu.table import kernel
 from tallystick.errors import RefusedOperandsError, UsageError
-from tallystick.kernels.table import kernel
 
 F32, OP = np.float32, "aten.scatter.src"
 

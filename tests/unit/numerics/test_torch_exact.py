@@ -15,12 +15,12 @@ pytest.importorskip("torch", reason="a torch device needs torch")
 import torch
 
 from tallystick import _core
+from tallystick.contracts.ordered.cpu.table import kernel
+from tallystick.contracts.ordered.torch import philox
+from tallystick.contracts.ordered.torch.table import exact
+from tallystick.contracts.replay.stock.stock import stock_form
+from tallystick.devices.torch import TorchDevice
 from tallystick.errors import RefusedOperandsError
-from tallystick.kernels.stock import philox
-from tallystick.kernels.stock.device import TorchDevice
-from tallystick.kernels.stock.exact import exact
-from tallystick.kernels.stock.stock import stock_form
-from tallystick.kernels.table import kernel
 from tallystick.kernels.views import view
 from tallystick.numerics.contracts import find_contract
 from tallystick.numerics.registry import all_ops

@@ -9,8 +9,8 @@ from plain import same
 from reference.ops import REFERENCE
 
 from tallystick import evaluate
+from tallystick.contracts.ordered.cpu.table import kernel
 from tallystick.errors import RefusedOperandsError, UsageError
-from tallystick.kernels.table import kernel
 
 OP, LEAST = "aten.floor_divide", -(2**63)
 

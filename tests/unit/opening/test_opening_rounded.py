@@ -12,8 +12,7 @@ from disputes import check_changed_operand, check_lies, sites
 from harness import check_games, check_values
 from reference.data import Gen
 
-from tallystick.numerics.grid import Grid
-from tallystick.opening.accumulators import (
+from tallystick.contracts.rounded.accumulators import (
     EMPTY,
     add_products,
     add_terms,
@@ -21,6 +20,7 @@ from tallystick.opening.accumulators import (
     record,
     rounded,
 )
+from tallystick.numerics.grid import Grid
 from tallystick.opening.quantity import Chain, Local, Logged, Tree, opening_rule
 from tallystick.opening.values import WholeSource, chain_states, needs_of, value_of
 from tallystick.protocol.element import same_bits

@@ -17,10 +17,11 @@ pytest.importorskip("torch", reason="the published form runs on torch")
 from unit.opening.disputes import check_lies
 from unit.rounding.test_torch_stock import STOCKS, UNLOGGED, cases, logged, tamed
 
+from tallystick.contracts.replay import lifted
 from tallystick.numerics.contracts import find_contract
 from tallystick.numerics.registry import all_ops, summed_operators
 from tallystick.numerics.types import DTYPES, TensorType
-from tallystick.opening import approx, lifted, real_pointwise
+from tallystick.opening import approx, real_pointwise
 from tallystick.opening import real_functions as f
 from tallystick.opening.approx import Approx, real, unpacked
 from tallystick.opening.quantity import REAL, Logged, Site, opening_rule

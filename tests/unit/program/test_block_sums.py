@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference.sums import total
 
-from tallystick.kernels.context import ExecutionContext
-from tallystick.kernels.cpu.device import CPU
-from tallystick.kernels.table import run_of
+from tallystick.contracts.ordered.cpu.table import run_of
+from tallystick.devices.context import ExecutionContext
+from tallystick.devices.cpu import CPU
 from tallystick.program.block_sums import BlockSums, block_count
 
 LENGTHS = [1, 31, 32, 255, 256, 257, 511, 512, 513, 1024, 65535, 65536, 65537, 65536 + 300]

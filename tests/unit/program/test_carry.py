@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tallystick.kernels.context import ExecutionContext
+from tallystick.devices.context import ExecutionContext
 from tallystick.numerics.operators.fold import FOLD
 from tallystick.numerics.types import TensorType
 from tallystick.program.build import Builder

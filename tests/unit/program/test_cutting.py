@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tallystick.kernels.context import ExecutionContext
-from tallystick.kernels.cpu.device import CPU
+from tallystick.devices.context import ExecutionContext
+from tallystick.devices.cpu import CPU
 from tallystick.numerics.contracts import find_contract
 from tallystick.numerics.operators.fold import FOLD
 from tallystick.numerics.registry import lookup

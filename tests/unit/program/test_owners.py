@@ -10,9 +10,9 @@ from micro_samples import micro_step
 from program_samples import linear_step
 
 from tallystick.commit.split import subtrees
+from tallystick.contracts.ordered.cpu.table import run_of
+from tallystick.devices.cpu import CPU
 from tallystick.errors import UsageError
-from tallystick.kernels.cpu.device import CPU
-from tallystick.kernels.table import run_of
 from tallystick.numerics.operators.fold import FOLD
 from tallystick.numerics.types import TensorType
 from tallystick.program.build import Builder

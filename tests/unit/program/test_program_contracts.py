@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from program_samples import linear_inputs, linear_step
 
+from tallystick.devices.kernel import Run
 from tallystick.errors import CorruptFileError, UnsupportedOperatorError, UnsupportedVersionError
 from tallystick.kernels.evaluate import evaluate
-from tallystick.kernels.table import Run
 from tallystick.numerics.contracts import resolve_contract
 from tallystick.numerics.registry import OpSpec
 from tallystick.numerics.types import Attrs

@@ -18,8 +18,8 @@ from program_samples import (
     named_inputs,
 )
 
+from tallystick.devices.kernel import Run
 from tallystick.errors import UsageError
-from tallystick.kernels.table import Run
 from tallystick.numerics.registry import OpSpec
 from tallystick.numerics.types import TensorType
 from tallystick.program.build import Builder

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from program_samples import f32, linear_inputs, linear_step
 
+from tallystick.devices.context import ExecutionContext
 from tallystick.errors import UsageError
-from tallystick.kernels.context import ExecutionContext
 from tallystick.numerics.types import TensorType
 from tallystick.program.build import Builder
 from tallystick.program.executor import Executor

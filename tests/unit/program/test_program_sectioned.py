@@ -13,9 +13,9 @@ from micro_samples import MICRO_TEXT, ROWS, micro_inputs, micro_step
 from program_samples import Arrays, f32, linear_inputs, linear_step
 
 from tallystick import _core
+from tallystick.contracts.ordered.cpu.table import run_of
+from tallystick.devices.context import ExecutionContext
 from tallystick.errors import UsageError
-from tallystick.kernels.context import ExecutionContext
-from tallystick.kernels.table import run_of
 from tallystick.numerics.operators.fold import FOLD
 from tallystick.program.build import Builder
 from tallystick.program.executor import Executor, StepResult

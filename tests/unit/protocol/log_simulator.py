@@ -21,17 +21,17 @@ from tallystick.commit import merkle
 from tallystick.commit.log import block_hashes, log_digest
 from tallystick.commit.state import LOG_CHAIN_SLOT, extend_log_chain, prove_slot
 from tallystick.commit.tensor import Array
+from tallystick.contracts.replay.packed import pack
+from tallystick.contracts.replay.sections import sections_of
 from tallystick.job.job import Job
 from tallystick.job.job_file import load_job
-from tallystick.kernels.rounded.engines import current_engine
 from tallystick.numerics.contracts import parse_contract
 from tallystick.opening.quantity import Logged, Site, opening_rule
 from tallystick.opening.values import WholeSource, needs_of
+from tallystick.products.engines import current_engine
 from tallystick.program.ir import Node
 from tallystick.protocol import queries as q
 from tallystick.protocol.bodies import BlockBody, BlocksBody, Body, LogBody
-from tallystick.rounding.packed import pack
-from tallystick.rounding.sections import sections_of
 from tallystick.run.cheats.override import Override
 
 Entries = dict[int, int]

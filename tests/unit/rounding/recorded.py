@@ -14,19 +14,18 @@ from reference.orders import LeftToRight, Perturbed, Shuffled
 from reference.rounded import square_sums
 
 from tallystick.commit.encoding import sha256
-from tallystick.kernels.context import ExecutionContext
-from tallystick.kernels.cpu.device import CPU
-from tallystick.kernels.device import Device
-from tallystick.kernels.rounded import using
-from tallystick.kernels.rounded.engines import DEFAULT
+from tallystick.contracts.replay import blocks
+from tallystick.contracts.replay.blocks import Entries
+from tallystick.contracts.replay.sections import LoggedProgram
+from tallystick.contracts.replay.steps import LoggedSteps
+from tallystick.devices.context import ExecutionContext
+from tallystick.devices.cpu import CPU
+from tallystick.devices.device import Device
 from tallystick.numerics.types import type_of
+from tallystick.products.engines import DEFAULT, using
 from tallystick.program.build import Builder
 from tallystick.program.executor import Executor
 from tallystick.program.ir import Program, Value
-from tallystick.rounding import blocks
-from tallystick.rounding.blocks import Entries
-from tallystick.rounding.sections import LoggedProgram
-from tallystick.rounding.steps import LoggedSteps
 from tallystick.run.logs.reader import LogReader, expected_of, open_log
 from tallystick.run.logs.writer import LogDirectory
 

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from reference.logs import Element, number, order
 
-from tallystick.numerics.grid import Grid
-from tallystick.rounding.boundaries import (
+from tallystick.contracts.replay.boundaries import (
     around,
     boundaries,
     indices_of,
     read_beyond_doubt,
     values_at,
 )
+from tallystick.numerics.grid import Grid
 
 SIZES = (2.0**-149, 2.0**-127, 2.0**-126, 1e-30, 0.7, 1.0, 3e4, 2.0**127)
 

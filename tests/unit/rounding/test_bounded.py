@@ -27,17 +27,17 @@ from unit.rounding.recorded import (
 
 from tallystick.commit.encoding import sha256
 from tallystick.commit.log import BOUNDED
+from tallystick.contracts.replay import sections
+from tallystick.contracts.replay.faults import LogCorruptError
+from tallystick.contracts.replay.sections import LoggedProgram
+from tallystick.contracts.replay.steps import LoggedSteps
 from tallystick.errors import UsageError
-from tallystick.kernels.rounded.engines import DEFAULT
 from tallystick.limits import LIMITS
 from tallystick.numerics.types import TensorType, type_of
+from tallystick.products.engines import DEFAULT
 from tallystick.program.build import Builder
 from tallystick.program.executor import Executor
 from tallystick.program.ir import Value
-from tallystick.rounding import sections
-from tallystick.rounding.faults import LogCorruptError
-from tallystick.rounding.sections import LoggedProgram
-from tallystick.rounding.steps import LoggedSteps
 from tallystick.run.logs.reader import expected_of, open_log
 from tallystick.run.logs.writer import LogDirectory
 

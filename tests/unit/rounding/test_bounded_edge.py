@@ -15,8 +15,8 @@ from reference.logs import C, Element
 from reference.rounded import square_sums
 from unit.rounding.recorded import Run, program
 
-from tallystick.kernels.cpu.device import CPU
-from tallystick.rounding.blocks import Entries
+from tallystick.contracts.replay.blocks import Entries
+from tallystick.devices.cpu import CPU
 
 TERMS = 7
 ONE = {

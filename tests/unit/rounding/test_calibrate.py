@@ -17,23 +17,23 @@ pytest.importorskip("torch", reason="the published form runs on torch")
 
 from tallystick import _core
 from tallystick.commit.log import PUBLISHED
+from tallystick.contracts.replay.calibration.sample import Sample, near_boundary
+from tallystick.contracts.replay.calibration.thresholds import (
+    Threshold,
+    opposite_pairs,
+    search,
+    with_thresholds,
+)
+from tallystick.contracts.replay.sections import LoggedProgram
+from tallystick.contracts.replay.steps import LoggedSteps
+from tallystick.contracts.replay.stock.emulated import kind_named
 from tallystick.disk.tensorfile import header_bytes, read_tensors, write_tensors
 from tallystick.errors import CorruptFileError, UsageError
 from tallystick.job.job import Job
 from tallystick.job.job_file import load_job
 from tallystick.job.recipes import new_job
 from tallystick.job.recipes.base import Sources
-from tallystick.kernels.stock.emulated import kind_named
 from tallystick.numerics.contracts import find_contract
-from tallystick.rounding.calibration.sample import Sample, near_boundary
-from tallystick.rounding.calibration.thresholds import (
-    Threshold,
-    opposite_pairs,
-    search,
-    with_thresholds,
-)
-from tallystick.rounding.sections import LoggedProgram
-from tallystick.rounding.steps import LoggedSteps
 from tallystick.run.execute import calibration
 from tallystick.run.logs.reader import expected_of, open_log
 from tallystick.run.logs.writer import LogDirectory

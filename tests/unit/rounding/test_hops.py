@@ -19,7 +19,7 @@ _GRID = re.compile(r"`numerics/grid\.py`: `(?P<name>[\w.]+)`")
 
 
 def rows() -> dict[str, list[str]]:
-    """Cells of the table of `rounding/`, by question."""
+    """Cells of the table of `contracts/replay/`, by question."""
     text = (ROOT / "docs" / "ARCHITECTURE.md").read_text()
     section = text.split("## A step with a log\n")[1].split("\n## ")[0]
     cells = [line.strip("|").split("|") for line in section.splitlines() if line.startswith("|")]

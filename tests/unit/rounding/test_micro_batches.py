@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from micro_samples import micro_inputs, micro_step
 
+from tallystick.contracts.replay.steps import LoggedSteps
 from tallystick.numerics.contracts import find_contract
 from tallystick.numerics.operators.fold import FOLD
 from tallystick.program.executor import Executor
 from tallystick.program.expand import expand, split_batch
 from tallystick.program.sectioned import SectionedExecutor
-from tallystick.rounding.steps import LoggedSteps
 
 LR, KEY = {"lr": 0.25}, np.array([5, 9], np.int64)
 CONTRACTS = ("replay/1;b=24", "replay/1;b=27;form=published")
@@ -43,8 +43,8 @@ def test_logs_are_those_of_the_expansion(contract: str, parts: int) -> None:
 
 def test_published_logs_on_a_torch_device() -> None:
     pytest.importorskip("torch", reason="a torch device needs torch")
-    from tallystick.kernels.context import ExecutionContext
-    from tallystick.kernels.stock.device import TorchDevice
+    from tallystick.devices.context import ExecutionContext
+    from tallystick.devices.torch import TorchDevice
     from tallystick.program.state import State
 
     program = micro_step(find_contract(CONTRACTS[1]).text)

@@ -18,25 +18,25 @@ pytest.importorskip("torch", reason="the published form runs on torch")
 
 from tallystick import _core
 from tallystick.commit.log import PUBLISHED, Section
+from tallystick.contracts.replay.findings import KEPT, UNFIT
+from tallystick.contracts.replay.packed import pack, unpack
+from tallystick.contracts.replay.published import kernels
+from tallystick.contracts.replay.published.call import Call
+from tallystick.contracts.replay.published.follow import Follow, clean
+from tallystick.contracts.replay.published.judge import entries_at, true_values
+from tallystick.contracts.replay.published.kernels import PublishedKernels
+from tallystick.contracts.replay.published.record import Record
+from tallystick.contracts.replay.sections import LoggedProgram
+from tallystick.contracts.replay.step import DigestOnly, Step
+from tallystick.contracts.replay.steps import LoggedSteps
+from tallystick.contracts.replay.stock.emulated import Kind, kind_named, kinds
+from tallystick.contracts.replay.stock.stock import Stock
 from tallystick.errors import EnvironmentRefusedError, UnsupportedOperatorError, UsageError
 from tallystick.job.job import Job
 from tallystick.job.recipes import new_job
 from tallystick.job.recipes.base import Sources
-from tallystick.kernels.rounded.engines import DEFAULT
-from tallystick.kernels.stock.emulated import Kind, kind_named, kinds
-from tallystick.kernels.stock.stock import Stock
+from tallystick.products.engines import DEFAULT
 from tallystick.program.ir import Program, op_spec
-from tallystick.rounding.findings import KEPT, UNFIT
-from tallystick.rounding.packed import pack, unpack
-from tallystick.rounding.published import kernels
-from tallystick.rounding.published.call import Call
-from tallystick.rounding.published.follow import Follow, clean
-from tallystick.rounding.published.judge import entries_at, true_values
-from tallystick.rounding.published.kernels import PublishedKernels
-from tallystick.rounding.published.record import Record
-from tallystick.rounding.sections import LoggedProgram
-from tallystick.rounding.step import DigestOnly, Step
-from tallystick.rounding.steps import LoggedSteps
 from tallystick.run.logs.reader import LogReader, expected_of, open_log
 from tallystick.run.logs.writer import LogDirectory
 from tallystick_bench.ovt.parties.unlogged import Float32, Unlogged
@@ -356,7 +356,7 @@ def test_kinds_say_what_they_are() -> None:
 def test_a_restricted_kind_is_a_process_with_other_kernels() -> None:
     kind = kind_named("sse")
     code = (
-        "from tallystick.kernels.stock.emulated import kind_named\n"
+        "from tallystick.contracts.replay.stock.emulated import kind_named\n"
         "import torch, zlib\n"
         "kind_named('sse').stock()\n"
         "x = torch.arange(5000, dtype=torch.float64).sin()\n"
@@ -371,7 +371,7 @@ def test_a_restricted_kind_is_a_process_with_other_kernels() -> None:
 def test_an_operator_without_a_stock_form_is_refused_with_its_node(
     made: dict[str, Job], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tallystick.kernels.stock.stock import has_form, stock_form
+    from tallystick.contracts.replay.stock.stock import has_form, stock_form
 
     assert has_form("aten.mm")
     monkeypatch.delitem(stock_form.table, "aten.mm")

@@ -12,7 +12,7 @@ pytest.importorskip("torch", reason="the published form runs on torch")
 import torch
 
 from tallystick import _core
-from tallystick.kernels.stock import rounding
+from tallystick.contracts.replay.stock import rounding
 
 BITS = (20, 21, 24, 26, 28, 31, 32)
 THRESHOLDS = (0, 1, 1 << 15, 1 << 19, (1 << 20) - 1, 1 << 40)

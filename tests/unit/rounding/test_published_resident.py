@@ -1,4 +1,4 @@
-"""A published log recorded and followed on a torch device (rounding/published/resident.py)."""
+"""A published log recorded and followed on a torch device (replay/published/resident.py)."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ pytest.importorskip("torch", reason="the published form runs on torch")
 
 import torch
 
+from tallystick.contracts.replay.findings import UNFIT
+from tallystick.contracts.replay.packed import pack, unpack
+from tallystick.contracts.replay.sections import LoggedProgram
+from tallystick.contracts.replay.step import DigestOnly
+from tallystick.contracts.replay.steps import LoggedSteps
+from tallystick.contracts.replay.stock.order import Order
+from tallystick.contracts.replay.stock.stock import Stock
+from tallystick.devices.context import DEFAULT, ExecutionContext
+from tallystick.devices.device import Tensor
+from tallystick.devices.torch import TorchDevice
 from tallystick.errors import UsageError
 from tallystick.job.job import Job
 from tallystick.job.recipes import new_job
 from tallystick.job.recipes.base import Sources
-from tallystick.kernels.context import DEFAULT, ExecutionContext
-from tallystick.kernels.device import Tensor
-from tallystick.kernels.stock.device import TorchDevice
-from tallystick.kernels.stock.order import Order
-from tallystick.kernels.stock.stock import Stock
-from tallystick.rounding.findings import UNFIT
-from tallystick.rounding.packed import pack, unpack
-from tallystick.rounding.sections import LoggedProgram
-from tallystick.rounding.step import DigestOnly
-from tallystick.rounding.steps import LoggedSteps
 from tallystick.run.execute.auditor import audit_run
 from tallystick.run.execute.engine import Engine
 from tallystick.run.execute.trainer import Options, train_job
@@ -155,7 +155,7 @@ def test_a_missing_log_is_recorded_there_as_here(job: Job) -> None:
 
     class Broken:
         def published(self, number: int) -> bytes:
-            from tallystick.rounding.faults import LogCorruptError
+            from tallystick.contracts.replay.faults import LogCorruptError
 
             raise LogCorruptError("missing", "it is gone", 1)
 

@@ -18,20 +18,20 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tallystick import _core
+from tallystick.contracts.replay.sections import is_logged
+from tallystick.contracts.replay.stock.stock import Stock
+from tallystick.devices.context import ExecutionContext
+from tallystick.devices.device import ALIGNMENT
+from tallystick.devices.kernel import Kernel, Run
+from tallystick.devices.torch import TorchDevice
 from tallystick.errors import EnvironmentRefusedError, UnsupportedOperatorError, UsageError
 from tallystick.job.job import Job
 from tallystick.job.recipes import new_job
 from tallystick.job.recipes.base import Sources
-from tallystick.kernels.context import ExecutionContext
-from tallystick.kernels.device import ALIGNMENT
-from tallystick.kernels.stock.device import TorchDevice
-from tallystick.kernels.stock.stock import Stock
-from tallystick.kernels.table import Kernel, Run
 from tallystick.numerics.contracts import Contract, find_contract
 from tallystick.numerics.registry import OpSpec
 from tallystick.program.executor import Executor, StepResult
 from tallystick.program.ir import Node, Program
-from tallystick.rounding.sections import is_logged
 from tallystick.run.execute.engine import Engine
 
 STEPS = 8
@@ -269,7 +269,7 @@ def test_an_operand_may_lie_there_already(job: Job) -> None:
     assert first.state.root() == second.state.root()
 
 
-# -- the device itself (kernels/device.py) ---------------------------------------------------------
+# -- the device itself (devices/device.py) ---------------------------------------------------------
 
 
 def test_tensors_are_views_of_a_buffer() -> None:

@@ -13,11 +13,11 @@ pytest.importorskip("torch", reason="the published form runs on torch")
 import torch
 
 from tallystick import _core
+from tallystick.contracts.ordered.cpu.table import kernel, run_of
+from tallystick.contracts.replay.stock import rounding
+from tallystick.contracts.replay.stock.order import Order
+from tallystick.contracts.replay.stock.stock import Stock, form_of, has_form, stock_form
 from tallystick.errors import UnsupportedOperatorError, UsageError
-from tallystick.kernels.stock import rounding
-from tallystick.kernels.stock.order import Order
-from tallystick.kernels.stock.stock import Stock, form_of, has_form, stock_form
-from tallystick.kernels.table import kernel, run_of
 from tallystick.numerics.contracts import default_threshold
 from tallystick.numerics.registry import OpSpec, all_ops, rounded_operators
 

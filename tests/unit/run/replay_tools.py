@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from tallystick.commit.log import Section
+from tallystick.contracts.replay.blocks import Blocks, Entries, decode, encode
 from tallystick.job.job import Job
 from tallystick.job.recipes import new_job
-from tallystick.kernels.rounded.engines import ProductEngine, using
-from tallystick.rounding.blocks import Blocks, Entries, decode, encode
+from tallystick.products.engines import ProductEngine, using
 from tallystick.run.execute.trainer import Options, RunSummary, train_job
 from tallystick.run.logs.writer import LogWriter
 

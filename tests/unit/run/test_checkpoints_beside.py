@@ -12,12 +12,12 @@ from format_two import make_micro_job
 from journals import records
 
 from tallystick.commit.tensor import tensor_digest
+from tallystick.devices.cpu import CPU
 from tallystick.disk import files
 from tallystick.disk.snapshot import Snapshot
 from tallystick.errors import MismatchError, StorageError
 from tallystick.job.job import Job
 from tallystick.job.recipes import new_job
-from tallystick.kernels.cpu.device import CPU
 from tallystick.program.state import State
 from tallystick.run.cheats.override import Override
 from tallystick.run.cheats.training import Cheat

@@ -12,13 +12,13 @@ from format_three import make_stream_job
 from unit.protocol.validated import CYCLE, make_validated_job
 
 from tallystick.commit.continuation import ContinuationProof
+from tallystick.devices.environment import exact_environment
 from tallystick.disk.manifest import manifest_bytes
 from tallystick.errors import CannotCheckError, DigestMismatchError, UsageError
 from tallystick.job.continued import CONTINUES
 from tallystick.job.job import Job
 from tallystick.job.job_file import load_job
 from tallystick.job.recipes import new_job
-from tallystick.kernels.environment import exact_environment
 from tallystick.run.execute.auditor import audit_run
 from tallystick.run.execute.trainer import Options, train_job
 from tallystick.run.store.claim import read_claim

@@ -13,11 +13,11 @@ import pytest
 from team_threads import root_by, with_team
 
 from tallystick.commit.state import LOG_CHAIN_SLOT, LOSS_CHAIN_SLOT
+from tallystick.devices.context import ExecutionContext
 from tallystick.errors import CounterpartyError, StorageError
 from tallystick.job.job import Job
 from tallystick.job.job_file import load_job
 from tallystick.job.recipes import new_job
-from tallystick.kernels.context import ExecutionContext
 from tallystick.program import cutting
 from tallystick.run.distributed import folding, slots, spreading
 from tallystick.run.distributed.bundles import bundles

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from tallystick.contracts.replay.sections import sections_of
 from tallystick.numerics.contracts import find_contract
 from tallystick.numerics.types import TensorType
 from tallystick.program.build import Builder
 from tallystick.program.ir import Program, Value
-from tallystick.rounding.sections import sections_of
 from tallystick.run.logs.estimate import step_log_bytes
 
 

@@ -15,12 +15,12 @@ import pytest
 
 from tallystick.commit.encoding import sha256
 from tallystick.commit.log import BOUNDED, PUBLISHED, Section
+from tallystick.contracts.replay import blocks
+from tallystick.contracts.replay.blocks import Entries
+from tallystick.contracts.replay.faults import LogCorruptError
+from tallystick.contracts.replay.packed import pack, unpack
 from tallystick.disk import files
 from tallystick.errors import CorruptFileError, StorageError, UsageError
-from tallystick.rounding import blocks
-from tallystick.rounding.blocks import Entries
-from tallystick.rounding.faults import LogCorruptError
-from tallystick.rounding.packed import pack, unpack
 from tallystick.run.logs import codec
 from tallystick.run.logs.reader import Expected, LogReader, open_log
 from tallystick.run.logs.writer import ENTRY, HEADER, LogDirectory, LogWriter, log_path

@@ -8,9 +8,9 @@ import pytest
 
 import tallystick
 from tallystick import _core
+from tallystick.devices.context import ExecutionContext
 from tallystick.job.recipes import new_job
 from tallystick.job.recipes.optimizers import NAMES
-from tallystick.kernels.context import ExecutionContext
 from tallystick.run.execute.trainer import Options, train_job
 
 SETTINGS = {"features": "8", "hidden": "12", "layers": "1", "records": "64", "batch_size": "8"}

@@ -10,6 +10,7 @@ import pytest
 from emulated_device import Island, There
 
 from tallystick import _core
+from tallystick.devices.context import ExecutionContext
 from tallystick.errors import (
     CannotCheckError,
     RefusedOperandsError,
@@ -18,7 +19,6 @@ from tallystick.errors import (
 )
 from tallystick.job.job import Job
 from tallystick.job.recipes import new_job
-from tallystick.kernels.context import ExecutionContext
 from tallystick.program.state import State
 from tallystick.prover.local import play
 from tallystick.prover.prover import Prover

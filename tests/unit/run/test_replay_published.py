@@ -13,11 +13,11 @@ pytest.importorskip("torch", reason="torch is not installed")
 from replay_tools import replay_job
 
 from tallystick.cli.findings import say_findings
+from tallystick.contracts.replay.packed import pack, unpack
+from tallystick.contracts.replay.published import kernels
+from tallystick.contracts.replay.stock.emulated import kind_named
 from tallystick.errors import TallystickError
 from tallystick.job.job import Job
-from tallystick.kernels.stock.emulated import kind_named
-from tallystick.rounding.packed import pack, unpack
-from tallystick.rounding.published import kernels
 from tallystick.run.execute.auditor import audit_run
 from tallystick.run.execute.trainer import Options, RunSummary, train_job
 from tallystick.run.logs.writer import LogWriter
@@ -122,6 +122,6 @@ def test_an_unfit_entry_is_not_called_a_lie(
 def test_without_torch_it_is_refused_in_a_sentence(
     job: Job, run: RunSummary, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "tallystick.kernels.stock.stock", None)
+    monkeypatch.setitem(__import__("sys").modules, "tallystick.contracts.replay.stock.stock", None)
     with pytest.raises(TallystickError, match="PyTorch"):
         audit_run(run.directory)

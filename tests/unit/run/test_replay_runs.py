@@ -12,10 +12,10 @@ pytest.importorskip("torch", reason="torch is not installed")
 
 from replay_tools import forging, replay_job, some_more, trained
 
+from tallystick.devices.context import DEFAULT
 from tallystick.errors import DigestMismatchError, MismatchError, UsageError
 from tallystick.job.job import Job
-from tallystick.kernels.context import DEFAULT
-from tallystick.kernels.rounded.engines import NumpyEngine, using
+from tallystick.products.engines import NumpyEngine, using
 from tallystick.program.state import State
 from tallystick.run.cheats.override import Override
 from tallystick.run.cheats.training import Cheat

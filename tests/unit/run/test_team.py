@@ -23,10 +23,10 @@ from team_threads import root_by, with_team
 
 from tallystick.cli.output import ExitError
 from tallystick.cli.train import train
+from tallystick.devices.context import ExecutionContext
 from tallystick.errors import StorageError, UsageError
 from tallystick.job.job import Job
 from tallystick.job.recipes import new_job
-from tallystick.kernels.context import ExecutionContext
 from tallystick.program.faults import NodeError, NodeFaultError
 from tallystick.program.section_share import SectionShare
 from tallystick.program.validation import StopRule

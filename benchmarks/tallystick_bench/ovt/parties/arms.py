@@ -2,7 +2,7 @@
 
 The arms are `ordered` and `rounded` (contracts without a log), `bounded` and `published` (recorder
 or follower of a log), `round` (the published form's kernels, rounded, without a log), and `float32`
-(stock float32 kernels). The kinds of hardware are those of `kernels.stock.emulated`.
+(stock float32 kernels). The kinds of hardware are those of `contracts.replay.stock.emulated`.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tallystick.contracts.replay.findings import UNFIT
+from tallystick.contracts.replay.sections import LoggedProgram
+from tallystick.contracts.replay.steps import LoggedSteps
+from tallystick.contracts.replay.stock.emulated import Kind, kind_named
+from tallystick.devices.context import ExecutionContext
 from tallystick.errors import CannotCheckError
 from tallystick.job.job import Job
-from tallystick.kernels.context import ExecutionContext
-from tallystick.kernels.stock.emulated import Kind, kind_named
 from tallystick.numerics.contracts import find_contract
 from tallystick.program.executor import Executor
 from tallystick.program.ir import Program
-from tallystick.rounding.findings import UNFIT
-from tallystick.rounding.sections import LoggedProgram
-from tallystick.rounding.steps import LoggedSteps
 from tallystick.run.logs import codec
 from tallystick.run.logs.reader import LogReader, expected_of
 from tallystick.run.logs.writer import LogDirectory, log_path

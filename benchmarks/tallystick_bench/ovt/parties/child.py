@@ -17,10 +17,10 @@ import numpy as np
 
 from tallystick.cli.output import json_float
 from tallystick.commit.tensor import Array
+from tallystick.contracts.replay.stock.emulated import Kind, kind_named
 from tallystick.job.job import Job
 from tallystick.job.job_file import load_job
-from tallystick.kernels.rounded.engines import using
-from tallystick.kernels.stock.emulated import Kind, kind_named
+from tallystick.products.engines import using
 from tallystick_bench.ovt.layers import near
 from tallystick_bench.ovt.parties.arms import open_arm
 from tallystick_bench.ovt.parties.engines import engine_of

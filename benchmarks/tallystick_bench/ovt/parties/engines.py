@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tallystick.kernels import orders
-from tallystick.kernels.rounded.engines import DEFAULT, ProductEngine
-from tallystick.kernels.stock.emulated import Kind
+from tallystick.contracts.replay.stock.emulated import Kind
+from tallystick.products import orders
+from tallystick.products.engines import DEFAULT, ProductEngine
 
 Array = np.ndarray
 

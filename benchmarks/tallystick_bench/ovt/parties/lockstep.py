@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
+from tallystick.contracts.replay.stock.emulated import Kind
 from tallystick.errors import CannotCheckError
-from tallystick.kernels.stock.emulated import Kind
 from tallystick_bench import process
 
 

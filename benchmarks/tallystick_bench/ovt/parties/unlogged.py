@@ -11,15 +11,15 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
+from tallystick.contracts.replay.published.record import round_unlogged
+from tallystick.contracts.replay.sections import sections_of
+from tallystick.contracts.replay.stock.stock import Stock
+from tallystick.devices.kernel import Run
 from tallystick.errors import UsageError
-from tallystick.kernels.stock.stock import Stock
-from tallystick.kernels.table import Run
 from tallystick.numerics.contracts import MAX_BITS, find_contract
 from tallystick.numerics.registry import OpSpec
 from tallystick.numerics.types import Attrs
 from tallystick.program.ir import Node, Program
-from tallystick.rounding.published.record import round_unlogged
-from tallystick.rounding.sections import sections_of
 
 Array = np.ndarray
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from tallystick.contracts.replay.sections import sections_of
 from tallystick.numerics.contracts import find_contract
-from tallystick.rounding.sections import sections_of
 from tallystick_bench.ovt.context import Context
 from tallystick_bench.ovt.parties.arms import hardware
 from tallystick_bench.ovt.parties.lockstep import run_arm

@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from tallystick.contracts.ordered.cpu.table import run_of
+from tallystick.contracts.rounded.cpu.operators import is_rounded, run_rounded
+from tallystick.contracts.rounded.cpu.pieces import Piece
+from tallystick.devices.context import ExecutionContext
+from tallystick.devices.kernel import Run
 from tallystick.job.job import Job
-from tallystick.kernels.context import ExecutionContext
-from tallystick.kernels.rounded.operators import is_rounded, run_rounded
-from tallystick.kernels.rounded.pieces import Piece
-from tallystick.kernels.table import Run, run_of
 from tallystick.numerics.contracts import find_contract
 from tallystick.numerics.registry import OpSpec
 from tallystick.numerics.types import Attrs

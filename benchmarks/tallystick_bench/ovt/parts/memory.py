@@ -81,7 +81,7 @@ def main() -> None:
         for _ in range(STEPS):
             step()
     else:
-        from tallystick.kernels.stock.emulated import kind_named
+        from tallystick.contracts.replay.stock.emulated import kind_named
         from tallystick_bench.ovt.parties.arms import PLAIN, open_arm
         from tallystick_bench.ovt.parties.party import Party
 

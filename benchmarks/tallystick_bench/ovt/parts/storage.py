@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from tallystick.commit.log import Section
+from tallystick.contracts.replay.sections import operators_of, sections_of
+from tallystick.contracts.replay.stock.emulated import kind_named
 from tallystick.job.job import Job
-from tallystick.kernels.stock.emulated import kind_named
 from tallystick.numerics.contracts import find_contract
 from tallystick.program.ir import Program
-from tallystick.rounding.sections import operators_of, sections_of
 from tallystick.run.logs.reader import Expected, LogReader
 from tallystick_bench.ovt.classes import class_of, places
 from tallystick_bench.ovt.context import Context

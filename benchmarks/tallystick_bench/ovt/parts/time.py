@@ -12,8 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tallystick.contracts.replay.stock.emulated import kind_named
 from tallystick.job.job import Job
-from tallystick.kernels.stock.emulated import kind_named
 from tallystick_bench.ovt.context import Context
 from tallystick_bench.ovt.models import MODELS
 from tallystick_bench.ovt.parties.arms import PLAIN, open_arm

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from tallystick.cli.output import note
+from tallystick.contracts.replay.stock.emulated import kind_named
+from tallystick.devices.context import ExecutionContext
 from tallystick.job.job import Job
-from tallystick.kernels.context import ExecutionContext
-from tallystick.kernels.stock.emulated import kind_named
 from tallystick.run.execute.evaluation import Evaluator
 from tallystick_bench.machine import machine
 from tallystick_bench.ovt.models import LONG, MODELS, QUICK

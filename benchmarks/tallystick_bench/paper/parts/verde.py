@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from tallystick.cli.output import note
-from tallystick.kernels.context import ExecutionContext
+from tallystick.devices.context import ExecutionContext
 from tallystick.numerics.contracts import resolve_contract
 from tallystick.program.capture import capture_forward
 from tallystick.program.executor import Executor

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from tallystick.cli.output import plain
+from tallystick.devices.context import ExecutionContext
 from tallystick.errors import CannotCheckError
 from tallystick.job.job import MANIFEST, Job
 from tallystick.job.job_file import load_job
-from tallystick.kernels.context import ExecutionContext
 from tallystick.run.execute.auditor import audit_run
 from tallystick.run.execute.trainer import Options, train_job
 from tallystick.run.store.directory import RunStore

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tallystick.devices.context import ExecutionContext
 from tallystick.job.recipes import new_job
-from tallystick.kernels.context import ExecutionContext
 from tallystick.run.execute.auditor import audit_run
 from tallystick.run.execute.trainer import Options, train_job
 from tallystick_bench.dispute import GPT2, WORST, rows_of

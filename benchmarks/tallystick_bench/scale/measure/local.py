@@ -16,9 +16,9 @@ from tallystick import _core
 from tallystick.commit.node import node_digest
 from tallystick.commit.signing import PrivateKey
 from tallystick.commit.tensor import tensor_digest
+from tallystick.devices.context import ExecutionContext
+from tallystick.devices.cpu import CPU
 from tallystick.disk.tensorfile import read_tensors, write_tensors
-from tallystick.kernels.context import ExecutionContext
-from tallystick.kernels.cpu.device import CPU
 from tallystick.numerics.contracts import parse_contract, resolve_contract
 from tallystick.numerics.operators.fold import FOLD
 from tallystick.run.distributed.messages import checksum

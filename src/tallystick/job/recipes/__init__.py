@@ -10,6 +10,7 @@ from typing import Any
 from tallystick.commit.job import ScalarTable
 from tallystick.commit.tensor import Array
 from tallystick.data.frozen import is_frozen, load_frozen
+from tallystick.devices.environment import check_environment, exact_environment
 from tallystick.disk.checkpoint import Checkpoint, open_checkpoint
 from tallystick.errors import CannotCheckError, DigestMismatchError, UsageError
 from tallystick.job.job import Job
@@ -26,7 +27,6 @@ from tallystick.job.recipes.starting import CHECKPOINT, started_from, starting_s
 from tallystick.job.recipes.vgg11 import RECIPE as VGG11
 from tallystick.job.save import save_job
 from tallystick.job.scalars import scalar_tables
-from tallystick.kernels.environment import check_environment, exact_environment
 from tallystick.numerics.contracts import resolve_contract
 from tallystick.numerics.types import TensorType
 from tallystick.program.ir import Program

@@ -12,12 +12,12 @@ import numpy as np
 
 from tallystick.commit.encoding import JsonValue, Writer, tag
 from tallystick.commit.tensor import Array
+from tallystick.contracts.ordered.cpu.table import run_of
 from tallystick.data.frozen import Frozen
 from tallystick.data.sources.tokenizer import TokenizerFile, load_tokenizer
 from tallystick.errors import CorruptFileError, DigestMismatchError, UsageError
 from tallystick.job.columns import Data
 from tallystick.job.job import TOKENIZER_DIGEST
-from tallystick.kernels.table import run_of
 from tallystick.numerics.types import Attrs, TensorType
 from tallystick.program.ir import Program
 

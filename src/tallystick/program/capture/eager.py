@@ -24,8 +24,8 @@ from torch._C import DispatchKey
 from torch._decomp import decomposition_table
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from tallystick.devices.environment import check_environment, exact_environment
 from tallystick.errors import TallystickError, UnsupportedOperatorError, UsageError
-from tallystick.kernels.environment import check_environment, exact_environment
 from tallystick.numerics.contracts import without_log
 from tallystick.numerics.registry import all_ops
 from tallystick.program.capture.decompose import composition

@@ -23,8 +23,8 @@ import torch
 import torch.utils._pytree as pytree
 from torch import Tensor, fx
 
+from tallystick.devices.environment import exact_environment
 from tallystick.errors import UsageError
-from tallystick.kernels.environment import exact_environment
 from tallystick.numerics.contracts import ORDERED_1
 from tallystick.program.capture.constants import tensor_of
 from tallystick.program.capture.eager import is_storage

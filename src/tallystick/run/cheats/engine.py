@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tallystick.commit.tensor import Array
+from tallystick.devices.context import in_its_context
+from tallystick.devices.cpu import CPU
 from tallystick.errors import UsageError
 from tallystick.job.job import Job
-from tallystick.kernels.context import in_its_context
-from tallystick.kernels.cpu.device import CPU
 from tallystick.program.executor import StepResult, Tap
 from tallystick.program.ir import Node
 from tallystick.run.cheats.override import Override

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from tallystick.contracts.replay.blocks import Blocks, decode, encode
+from tallystick.contracts.replay.step import Sink
 from tallystick.job.job import Job
-from tallystick.rounding.blocks import Blocks, decode, encode
-from tallystick.rounding.step import Sink
 from tallystick.run.cheats.override import Override
 from tallystick.run.logs.other import FollowedRun
 from tallystick.run.logs.training import TrainerLogs

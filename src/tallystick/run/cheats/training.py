@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from tallystick.devices.context import ExecutionContext
 from tallystick.disk.files import write_file
 from tallystick.disk.regular import present
 from tallystick.job.job import Job
-from tallystick.kernels.context import ExecutionContext
 from tallystick.program.state import State
 from tallystick.run.cheats.attacks import hooks_of
 from tallystick.run.cheats.engine import CheatingEngine

@@ -9,8 +9,8 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from tallystick.kernels.context import ExecutionContext
-from tallystick.kernels.device import Tensor
+from tallystick.devices.context import ExecutionContext
+from tallystick.devices.device import Tensor
 from tallystick.program.ir import Value
 from tallystick.program.share import Tree, parts_of, sum_slot
 from tallystick.run.cheats.attacks import hooks_of

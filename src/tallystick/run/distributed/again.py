@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tallystick.kernels.device import Device, Tensor
+from tallystick.devices.device import Device, Tensor
 from tallystick.numerics.contracts import parse_contract
 from tallystick.numerics.operators.fold import FOLD
 from tallystick.program.ir import Value

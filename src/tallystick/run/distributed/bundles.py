@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tallystick.kernels.device import Device, Tensor
+from tallystick.devices.device import Device, Tensor
 from tallystick.numerics.types import DTYPES, TensorType
 from tallystick.program.layout import new_tensor
 

@@ -18,11 +18,11 @@ from tallystick.commit.signing import PrivateKey, PublicKey, verify_run
 from tallystick.commit.split import subtrees
 from tallystick.commit.tensor import TensorHeader, tensor_digest
 from tallystick.commit.tensor_stream import TensorStream
+from tallystick.devices.context import ExecutionContext
+from tallystick.devices.device import Tensor
 from tallystick.errors import CounterpartyError, TallystickError, UsageError
 from tallystick.job.job import Job
 from tallystick.job.share import Shares, ShareTask
-from tallystick.kernels.context import ExecutionContext
-from tallystick.kernels.device import Tensor
 from tallystick.program.ir import Value
 from tallystick.program.layout import new_tensor
 from tallystick.program.partial_sums import share

@@ -17,8 +17,8 @@ from functools import partial
 import numpy as np
 
 from tallystick.commit.split import subtrees
-from tallystick.kernels.device import Device, Tensor
-from tallystick.kernels.table import Run
+from tallystick.devices.device import Device, Tensor
+from tallystick.devices.kernel import Run
 from tallystick.numerics.types import Attrs, TensorType
 from tallystick.program.ir import Value
 from tallystick.program.layout import new_tensor

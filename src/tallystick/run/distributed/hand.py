@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from tallystick.kernels.device import Tensor
+from tallystick.devices.device import Tensor
 from tallystick.program.ir import Value
 
 if TYPE_CHECKING:

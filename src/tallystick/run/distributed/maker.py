@@ -11,10 +11,10 @@ import numpy as np
 
 from tallystick.commit.state import CHAIN_START, LOG_CHAIN_SLOT, LOSS_CHAIN_SLOT
 from tallystick.commit.tensor import Array
+from tallystick.devices.context import ExecutionContext
 from tallystick.disk.tensorfile import TensorFile
 from tallystick.errors import UsageError
 from tallystick.job.job import STATE0, Job, altered
-from tallystick.kernels.context import ExecutionContext
 from tallystick.numerics.types import DTYPES
 from tallystick.program.state import State
 from tallystick.run.distributed.engine import TeamEngine

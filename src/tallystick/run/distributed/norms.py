@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tallystick.kernels.device import Device, Tensor
+from tallystick.devices.device import Device, Tensor
 from tallystick.numerics.types import DTYPES
 from tallystick.program.block_sums import BlockSums, block_count
 from tallystick.program.cutting import ranges

@@ -16,7 +16,7 @@ from tallystick.commit.ranges import joined_root, range_roots
 from tallystick.commit.split import subtrees
 from tallystick.commit.tensor import Array, TensorHeader, check_canonical
 from tallystick.commit.tensor_stream import TensorStream
-from tallystick.kernels.device import Device, Tensor
+from tallystick.devices.device import Device, Tensor
 from tallystick.numerics.types import DTYPES
 from tallystick.program.cutting import UNIT
 from tallystick.program.layout import new_tensor

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from tallystick.kernels.device import Device, Tensor
+from tallystick.devices.device import Device, Tensor
 from tallystick.numerics.types import DTYPES, TensorType
 from tallystick.run.distributed.bundles import Segment, bundles, part_of
 from tallystick.run.distributed.messages import Consent, Round, as_bytes

@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 
+from tallystick.devices.context import ExecutionContext
+from tallystick.devices.device import Tensor
 from tallystick.errors import UsageError
-from tallystick.kernels.context import ExecutionContext
-from tallystick.kernels.device import Tensor
 from tallystick.numerics.operators.fold import FOLD
 from tallystick.numerics.types import DTYPES, Attrs
 from tallystick.program.executor import Executor, StepResult, Tap

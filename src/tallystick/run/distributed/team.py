@@ -16,9 +16,9 @@ import numpy as np
 from tallystick.commit.encoding import HASH_BYTES
 from tallystick.commit.state import LOG_CHAIN_SLOT, LOSS_CHAIN_SLOT, chain_digest
 from tallystick.commit.tensor import Array
+from tallystick.devices.context import ExecutionContext
 from tallystick.errors import TallystickError, UsageError
 from tallystick.job.job import Job
-from tallystick.kernels.context import ExecutionContext
 from tallystick.numerics.contracts import parse_contract
 from tallystick.numerics.types import DTYPES, TensorType
 from tallystick.program.owners import Owners, read_slots

@@ -17,10 +17,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from tallystick.devices.environment import exact_environment
+from tallystick.devices.find import context_on
 from tallystick.errors import CannotCheckError, TallystickError
 from tallystick.job.job_file import load_job
-from tallystick.kernels.devices import context_on
-from tallystick.kernels.environment import exact_environment
 from tallystick.run.distributed.checks import ShareChecks
 from tallystick.run.distributed.engine import TeamEngine
 from tallystick.run.distributed.faults import RESUME, PeerLostError, WorkerError

@@ -21,6 +21,9 @@ from pathlib import Path
 
 from tallystick.commit.signing import PublicKey
 from tallystick.commit.state import is_finite
+from tallystick.contracts.replay.faults import LogCorruptError
+from tallystick.contracts.replay.findings import KEPT, UNFIT
+from tallystick.devices.context import DEFAULT, ExecutionContext
 from tallystick.errors import (
     CounterpartyError,
     StoreError,
@@ -28,10 +31,7 @@ from tallystick.errors import (
     UsageError,
 )
 from tallystick.job.job import Job
-from tallystick.kernels.context import DEFAULT, ExecutionContext
 from tallystick.program.state import State
-from tallystick.rounding.faults import LogCorruptError
-from tallystick.rounding.findings import KEPT, UNFIT
 from tallystick.run.execute.engine import Engine, check_environment
 from tallystick.run.execute.listener import Listener, Silent, Steady
 from tallystick.run.execute.outcome import Outcome

@@ -12,6 +12,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NoReturn
 
+from tallystick.contracts.replay.calibration.sample import (
+    ELEMENTS,
+    Sample,
+    Sampler,
+    published_contract,
+)
+from tallystick.contracts.replay.calibration.thresholds import Threshold, calibrate, with_thresholds
+from tallystick.contracts.replay.sections import sections_of
+from tallystick.contracts.replay.stock.emulated import kind_named
+from tallystick.devices.context import DEFAULT, ExecutionContext
+from tallystick.devices.environment import exact_environment
 from tallystick.disk.anew import refuse_taken, written_anew
 from tallystick.disk.files import clone_or_copy, make_directory, write_file
 from tallystick.disk.manifest import manifest_bytes
@@ -25,14 +36,8 @@ from tallystick.job.job import (
     Job,
 )
 from tallystick.job.job_file import job_manifest, load_job
-from tallystick.kernels.context import DEFAULT, ExecutionContext
-from tallystick.kernels.environment import exact_environment
-from tallystick.kernels.stock.emulated import kind_named
 from tallystick.numerics.contracts import Contract
 from tallystick.program.ir import Program
-from tallystick.rounding.calibration.sample import ELEMENTS, Sample, Sampler, published_contract
-from tallystick.rounding.calibration.thresholds import Threshold, calibrate, with_thresholds
-from tallystick.rounding.sections import sections_of
 from tallystick.run.execute.engine import Engine
 
 FORMAT = "tallystick-calibration/1"
@@ -62,8 +67,8 @@ def take_sample(
 ) -> SampleFile:
     """Execute the first `steps` steps of `job` and write the results of this machine's kernels.
 
-    `kind` is a kind of hardware of `kernels.stock.emulated`. Raises UsageError for a job without
-    thresholds or steps, StorageError.
+    `kind` is a kind of hardware of contracts/replay/stock/emulated.py. Raises UsageError for a job
+    without thresholds or steps, StorageError.
     """
     if not 1 <= steps <= job.steps:
         raise UsageError(f"The job has {job.steps} steps, not {steps}.", "Sample fewer.")

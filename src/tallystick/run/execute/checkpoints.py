@@ -21,10 +21,10 @@ from dataclasses import dataclass, field
 from queue import SimpleQueue
 from threading import Condition, Event, Thread
 
+from tallystick.devices.context import ExecutionContext
+from tallystick.devices.device import Device, Tensor
 from tallystick.disk.memory import spare_memory
 from tallystick.disk.snapshot import Snapshot
-from tallystick.kernels.context import ExecutionContext
-from tallystick.kernels.device import Device, Tensor
 from tallystick.program.state import State
 from tallystick.run.store.state_file import StateFile
 

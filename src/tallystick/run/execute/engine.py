@@ -24,12 +24,13 @@ from tallystick.commit.state import (
     loss_of,
 )
 from tallystick.commit.tensor import Array, check_canonical
+from tallystick.contracts.replay.faults import LogCorruptError
+from tallystick.devices.context import DEFAULT, ExecutionContext, in_its_context
+from tallystick.devices.device import Device
+from tallystick.devices.environment import check_environment as check_environment
+from tallystick.devices.kernel import Run
 from tallystick.errors import StorageError, UsageError
 from tallystick.job.job import Job
-from tallystick.kernels.context import DEFAULT, ExecutionContext, in_its_context
-from tallystick.kernels.device import Device
-from tallystick.kernels.environment import check_environment as check_environment
-from tallystick.kernels.table import Run
 from tallystick.numerics.contracts import parse_contract
 from tallystick.numerics.registry import OpSpec
 from tallystick.program.executor import Executor, StepResult, Tap
@@ -38,7 +39,6 @@ from tallystick.program.faults import NodeError
 from tallystick.program.ir import Node
 from tallystick.program.sectioned import SectionedExecutor, executor_of
 from tallystick.program.state import State
-from tallystick.rounding.faults import LogCorruptError
 from tallystick.run.execute.nodes import NodeTracer
 from tallystick.run.store.trace import NodeTrace
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from tallystick.devices.context import DEFAULT, ExecutionContext, in_its_context
+from tallystick.devices.device import Tensor
 from tallystick.errors import CannotCheckError
 from tallystick.job.job import Job
-from tallystick.kernels.context import DEFAULT, ExecutionContext, in_its_context
-from tallystick.kernels.device import Tensor
 from tallystick.program.executor import Executor
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
+from tallystick.devices.environment import reestablish
 from tallystick.job.job import Job
-from tallystick.kernels.environment import reestablish
 
 
 class Listener(Protocol):

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from tallystick.devices.context import ExecutionContext
 from tallystick.errors import UsageError
 from tallystick.job.job import Job
-from tallystick.kernels.context import ExecutionContext
 from tallystick.program.state import State
 from tallystick.run.execute.engine import Engine
 from tallystick.run.logs.training import TrainerLogs, trainer_logs

@@ -13,8 +13,8 @@ import numpy as np
 
 from tallystick.commit.node import node_digest
 from tallystick.commit.state import COMMIT_OPERATOR, CommitNode
-from tallystick.kernels.cpu.device import CPU
-from tallystick.kernels.device import Device, Tensor
+from tallystick.devices.cpu import CPU
+from tallystick.devices.device import Device, Tensor
 from tallystick.program.ir import COMMIT, Node, Program, Value
 from tallystick.program.state import State
 from tallystick.program.text import attribute_text

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tallystick.commit.signing import PrivateKey
-from tallystick.kernels.context import DEFAULT, ExecutionContext
+from tallystick.devices.context import DEFAULT, ExecutionContext
 from tallystick.run.execute.maker import Maker
 from tallystick.run.store.keeping import DEFAULT_KEEP
 from tallystick.run.store.trace import TraceRange

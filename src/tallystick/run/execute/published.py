@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from tallystick.devices.environment import exact_environment
 from tallystick.disk.files import locked, make_directory
 from tallystick.disk.objects.address import parse_address
 from tallystick.disk.objects.cache import working_directory
@@ -13,7 +14,6 @@ from tallystick.disk.objects.opening import objects_at
 from tallystick.disk.objects.store import Counts
 from tallystick.errors import UsageError
 from tallystick.job.job import Job
-from tallystick.kernels.environment import exact_environment
 from tallystick.run.execute.listener import Listener
 from tallystick.run.store.directory import RunStore
 from tallystick.run.store.joining import join

@@ -12,9 +12,9 @@ import numpy as np
 from tallystick.commit.philox import philox4x32
 from tallystick.commit.tensor import Array
 from tallystick.data.sources.tokenizer import load_tokenizer
+from tallystick.devices.environment import exact_environment
 from tallystick.errors import CannotCheckError, UsageError
 from tallystick.job.job import TOKENIZER_DIGEST, Job
-from tallystick.kernels.environment import exact_environment
 from tallystick.program.executor import Executor
 
 _MARK = "\ufffd"

@@ -6,10 +6,10 @@ import math
 from collections.abc import Sequence
 
 from tallystick.commit.log import BOUNDED, Section
+from tallystick.contracts.rounded.opening import exact_sum
 from tallystick.job.job import Job
 from tallystick.numerics.contracts import parse_contract
 from tallystick.opening.quantity import Site
-from tallystick.opening.rounded import exact_sum
 from tallystick.program.ir import Program
 from tallystick.run.logs.writer import ENTRY, HEADER, TRAILER
 from tallystick.run.store.directory import RunStore

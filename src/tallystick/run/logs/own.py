@@ -8,10 +8,10 @@ committed state covers them; the roots compared at checkpoints show that.
 
 from __future__ import annotations
 
+from tallystick.contracts.replay.findings import KEPT
+from tallystick.contracts.replay.step import Step
+from tallystick.contracts.replay.steps import LoggedSteps
 from tallystick.job.job import Job
-from tallystick.rounding.findings import KEPT
-from tallystick.rounding.step import Step
-from tallystick.rounding.steps import LoggedSteps
 from tallystick.run.logs.report import Found, step_record
 from tallystick.run.logs.shape import LogShape, keeps_log
 from tallystick.run.store.directory import RunStore

@@ -14,11 +14,11 @@ from types import TracebackType
 from typing import NoReturn
 
 from tallystick.commit.log import BOUNDED, Section, log_digest, packed_root
+from tallystick.contracts.replay import blocks
+from tallystick.contracts.replay.faults import Fault, LogCorruptError
+from tallystick.contracts.replay.sections import LoggedProgram
 from tallystick.disk.regular import open_file, present
 from tallystick.errors import CorruptFileError, storage_error
-from tallystick.rounding import blocks
-from tallystick.rounding.faults import Fault, LogCorruptError
-from tallystick.rounding.sections import LoggedProgram
 from tallystick.run.logs import codec
 from tallystick.run.logs.writer import (
     END,

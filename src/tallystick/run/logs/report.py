@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tallystick.rounding.faults import LogCorruptError
-from tallystick.rounding.findings import Finding
-from tallystick.rounding.step import Step
+from tallystick.contracts.replay.faults import LogCorruptError
+from tallystick.contracts.replay.findings import Finding
+from tallystick.contracts.replay.step import Step
 
 if TYPE_CHECKING:  # the journal checks its records with this module
     from tallystick.run.store.journal import JournalContent

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tallystick.contracts.replay.step import Step
+from tallystick.contracts.replay.steps import LoggedSteps
 from tallystick.disk.files import remove, scratch_directory
 from tallystick.disk.regular import size_of
 from tallystick.job.job import Job
-from tallystick.rounding.step import Step
-from tallystick.rounding.steps import LoggedSteps
 from tallystick.run.logs.shape import keeps_log
 from tallystick.run.logs.writer import LogDirectory, log_path
 

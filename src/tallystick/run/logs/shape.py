@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from tallystick.commit.log import Section
+from tallystick.contracts.replay.sections import LoggedProgram
 from tallystick.job.job import Job
 from tallystick.numerics.contracts import parse_contract
-from tallystick.rounding.sections import LoggedProgram
 from tallystick.run.logs.reader import Expected, LogReader, expected_of, open_log
 from tallystick.run.store.directory import RunStore
 

@@ -15,11 +15,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from tallystick.contracts.replay.step import Sink, Step
+from tallystick.contracts.replay.steps import LoggedSteps
 from tallystick.disk.files import remove
 from tallystick.errors import CounterpartyError, StorageError, StoreError, UsageError
 from tallystick.job.job import Job
-from tallystick.rounding.step import Sink, Step
-from tallystick.rounding.steps import LoggedSteps
 from tallystick.run.logs import codec
 from tallystick.run.logs.estimate import run_log_bytes
 from tallystick.run.logs.other import FollowedRun

@@ -25,9 +25,9 @@ from pathlib import Path
 
 from tallystick.commit.encoding import check_hash, tag
 from tallystick.commit.log import BOUNDED, Section, log_digest, packed_root
+from tallystick.contracts.replay import blocks
 from tallystick.disk.files import Replacement, make_directory, sync_path
 from tallystick.errors import UsageError
-from tallystick.rounding import blocks
 from tallystick.run.logs import codec
 
 MAGIC = tag("log-file/1")

@@ -14,11 +14,11 @@ from pathlib import Path
 
 from tallystick import _core
 from tallystick.commit.signing import PublicKey
+from tallystick.devices.environment import exact_environment
 from tallystick.disk.mounts import url_of
 from tallystick.disk.regular import lies_in
 from tallystick.errors import CannotCheckError, TallystickError, UsageError
 from tallystick.job.job import Job
-from tallystick.kernels.environment import exact_environment
 from tallystick.run.execute.auditor import Checked, check_claim, report_of
 from tallystick.run.execute.listener import Listener, Silent
 from tallystick.run.execute.outcome import Outcome

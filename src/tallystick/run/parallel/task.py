@@ -13,12 +13,12 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from tallystick.devices.context import ExecutionContext
+from tallystick.devices.find import context_on
 from tallystick.disk.mounts import named
 from tallystick.disk.objects.opening import opened
 from tallystick.errors import CannotCheckError, MachineFaultError, TallystickError
 from tallystick.job.job_file import load_job
-from tallystick.kernels.context import ExecutionContext
-from tallystick.kernels.devices import context_on
 from tallystick.run.execute.auditor import Checked, check_claim, repeat
 from tallystick.run.execute.listener import Silent, Steady
 from tallystick.run.parallel.segments import Segment, binding

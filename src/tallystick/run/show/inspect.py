@@ -9,9 +9,9 @@ from tallystick.commit.checkpoint import run_root
 from tallystick.commit.signing import verify_run
 from tallystick.commit.stream import DROP, RUN_ON, SEQUENTIAL, SHORT, JobProgram
 from tallystick.commit.timetable import Timetable
+from tallystick.devices.environment import exact_environment
 from tallystick.job.job import Job, check_program_fits
 from tallystick.job.job_file import load_job
-from tallystick.kernels.environment import exact_environment
 from tallystick.run.logs.report import follow_report
 from tallystick.run.show.series import seconds_a_step, series
 from tallystick.run.store.declaration import read_declaration

@@ -6,9 +6,9 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from tallystick.devices.context import ExecutionContext
 from tallystick.disk.files import free_bytes
 from tallystick.job.job import Job
-from tallystick.kernels.context import ExecutionContext
 from tallystick.program.state import State
 from tallystick.run.execute.engine import Engine
 from tallystick.run.execute.evaluation import Evaluator

@@ -12,6 +12,7 @@ from tallystick.commit.job import STOP_SLOT, JobCommitment2, ScalarTable, scalar
 from tallystick.commit.signing import PublicKey
 from tallystick.commit.state import is_finite
 from tallystick.commit.timetable import Timetable
+from tallystick.devices.environment import exact_environment
 from tallystick.disk.anew import refuse_taken, written_anew
 from tallystick.disk.files import clone_or_copy, make_directory, share_or_copy, write_file
 from tallystick.disk.manifest import manifest_bytes
@@ -29,7 +30,6 @@ from tallystick.job.job import (
 )
 from tallystick.job.job_file import job_manifest, load_job
 from tallystick.job.scalars import BY_STEP, DERIVED
-from tallystick.kernels.environment import exact_environment
 from tallystick.numerics.contracts import parse_contract
 from tallystick.program.state import State
 from tallystick.run.store.claim import read_claim

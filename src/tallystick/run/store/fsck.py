@@ -15,11 +15,11 @@ from tallystick.commit.state import (
     extend_log_chain,
     extend_loss_chain,
 )
+from tallystick.devices.environment import exact_environment
 from tallystick.disk.regular import names, present
 from tallystick.errors import StoreError, TallystickError
 from tallystick.job.job import MANIFEST, STATE0, Job
 from tallystick.job.job_file import load_job
-from tallystick.kernels.environment import exact_environment
 from tallystick.program.state import State
 from tallystick.run.logs.shape import LogShape, keeps_log
 from tallystick.run.store.claim import claim_problem

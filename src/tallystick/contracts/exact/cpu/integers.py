@@ -1,0 +1,83 @@
+"""Groups of elements as integers, and the totals of their blocks (NUMERICS 17.2 to 17.7)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from tallystick import _core
+from tallystick.contracts.exact.cpu.engines import multiply
+from tallystick.numerics.contracts import BLOCK_LENGTHS
+from tallystick.products.tiles import SCRATCH
+
+_INFINITY = 0x7F800000
+
+
+def outer_values(width: int, inner: int) -> int:
+    """The number of outer values of a segment, for `inner` index values each (17.2)."""
+    return max(1, BLOCK_LENGTHS[width] // max(1, inner))
+
+
+@dataclass(frozen=True)
+class Integers:
+    """m(x) of a matrix x f32[R,n] whose rows are groups of `segment` elements (17.3, 17.4).
+
+    m: f32[R,n], integers. mu: u32[R,S], the bits of the groups' largest magnitudes.
+    """
+
+    m: np.ndarray
+    mu: np.ndarray
+
+    @property
+    def unruly(self) -> np.ndarray:
+        """bool[R]: rows with an element that is not finite (17.7)."""
+        found: np.ndarray = np.any(self.mu >= _INFINITY, axis=1)
+        return found
+
+
+def integers_of(x: np.ndarray, segment: int, width: int, segments: int = 0) -> Integers:
+    """The integers of x f32[R,n], any strides, in groups of `segment` elements of a row.
+
+    `segments` is their number where n may be 0: a group of no elements has the magnitude 0 (17.4).
+    """
+    rows, n = x.shape
+    m = np.empty((rows, n), np.float32)
+    if n == 0:
+        return Integers(m, np.zeros((rows, segments), np.uint32))
+    mu = np.empty((rows, -(-n // segment)), np.uint32)
+    _core.exact_integers(x, segment, width, mu, m)
+    return Integers(m, mu)
+
+
+def blocks(length: int, segment: int, width: int) -> Iterator[tuple[int, int, int]]:
+    """(segment, begin, end) of the blocks of `length` index values, `segment` a segment (17.2)."""
+    longest = BLOCK_LENGTHS[width]
+    for number, start in enumerate(range(0, length, segment)):
+        stop = min(start + segment, length)
+        for begin in range(start, stop, longest):
+            yield number, begin, min(begin + longest, stop)
+
+
+# (segment, begin, end) to a and b f32[G,M|N,end-begin], and their groups' mu u32[G,M|N].
+Parts = Callable[[int, int, int], tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]
+
+
+def dots(
+    shape: tuple[int, int, int], length: int, segment: int, width: int, parts: Parts
+) -> np.ndarray:
+    """f32[G,M,N]: the DOTs of 17.6 whose blocks `parts` gives; groups that are not finite count as
+    zeros."""
+    out = np.zeros(shape, np.float32)
+    if length == 0 or out.size == 0:
+        return out
+    total, w = SCRATCH.get("total", shape), SCRATCH.get("w", shape)
+    for at, (number, begin, end) in enumerate(blocks(length, segment, width)):
+        a, b, mu_a, mu_b = parts(number, begin, end)
+        multiply(a, b, width, w)
+        _core.exact_add(
+            w, np.ascontiguousarray(mu_a), np.ascontiguousarray(mu_b), width, at == 0, total
+        )
+    _core.exact_round(total.reshape(-1), out.reshape(-1))
+    return out

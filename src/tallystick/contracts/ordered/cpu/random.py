@@ -1,0 +1,52 @@
+"""Kernels of random tensors (NUMERICS 8)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tallystick import _core
+from tallystick.contracts.ordered.cpu.table import kernel
+from tallystick.devices.arrays import Arrays, Outputs, as_bytes, operand
+from tallystick.errors import RefusedOperandsError
+from tallystick.numerics.operators.common import integer, number
+from tallystick.numerics.operators.random import WORD
+from tallystick.numerics.types import Attrs
+
+
+def _key(op: str, inputs: Arrays) -> tuple[int, int]:
+    """(seed, step) from the rng input (NUMERICS 8.3). Raises RefusedOperandsError out of range."""
+    seed, step = (int(v) for v in operand(inputs, 0))
+    if seed < 0 or not 0 <= step < WORD:
+        raise RefusedOperandsError(
+            op, f"seed {seed} must not be negative, step {step} must be below 2^32."
+        )
+    return seed, step
+
+
+@kernel("tallystick.dropout_mask", named=True)
+def _dropout(op: str, attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
+    seed, step = _key(op, inputs)
+    # Scaling by a power of two is exact, and round() is to even (NUMERICS 8.4).
+    threshold = round(number(attrs, "p") * WORD)
+    _core.dropout_mask(seed, step, integer(attrs, "draw"), threshold, as_bytes(outputs[0]))
+
+
+@kernel("tallystick.uniform", named=True)
+def _uniform(op: str, attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
+    seed, step = _key(op, inputs)
+    low, high = number(attrs, "low"), number(attrs, "high")
+    _core.uniform(seed, step, integer(attrs, "draw"), low, high, outputs[0])
+
+
+@kernel("tallystick.normal", named=True)
+def _normal(op: str, attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
+    seed, step = _key(op, inputs)
+    mean, std = number(attrs, "mean"), number(attrs, "std")
+    _core.normal(seed, step, integer(attrs, "draw"), mean, std, outputs[0])
+
+
+def philox_words(seed: int, step: int, draw: int, count: int) -> np.ndarray:
+    """The 32-bit words of elements 0..count-1 of one draw (NUMERICS 8.1): uint32[count]."""
+    out: np.ndarray = np.empty(count, dtype=np.uint32)
+    _core.philox_words(seed, step, draw, 0, out)
+    return out

@@ -1,0 +1,13 @@
+"""The table of the kernels of `ordered/1` on this machine's processor."""
+
+from __future__ import annotations
+
+from tallystick.devices.kernel import Kernel, Run, made
+from tallystick.numerics.attachments import Attachments
+
+kernel: Attachments[Kernel] = Attachments("kernel", "tallystick.contracts.ordered.cpu.*", made)
+
+
+def run_of(name: str) -> Run:
+    """The function that fills the outputs of operator `name`, which is no view."""
+    return kernel[name].run

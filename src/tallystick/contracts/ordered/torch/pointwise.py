@@ -1,0 +1,123 @@
+"""Exact torch kernels of the pointwise operators, from their forms (NUMERICS 6.11, 10, 11.1).
+
+A form on integers or bools rounds nothing, nor does one that only chooses, compares or changes the
+signs of binary32 numbers. The primitives of such forms are torch's integer operations, selections,
+comparisons and conversions (see `exact.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from tallystick.contracts.ordered.torch.table import (
+    TORCH_DTYPES,
+    bits,
+    exact,
+    keys,
+    of_keys,
+    type_of,
+    write,
+)
+from tallystick.contracts.replay.stock.stock import Tensor, Tensors, need
+from tallystick.errors import RefusedOperandsError
+from tallystick.kernels.loops import names_of, pointwise_operators, storage_shared
+from tallystick.numerics.operators.common import constant, number
+from tallystick.numerics.registry import OpSpec
+from tallystick.numerics.types import Attrs
+from tallystick.numerics.values.graph import Value, interpreted
+
+_SIGN, _MAGNITUDE = -(1 << 31), (1 << 31) - 1
+
+
+def _extremum(integers: Callable[..., Tensor], least: bool) -> Callable[[Tensor, Tensor], Tensor]:
+    """max or min of NUMERICS 1.11."""
+
+    def of(a: Tensor, b: Tensor) -> Tensor:
+        if a.dtype != torch.float32:
+            return integers(a, b)
+        return of_keys(torch.maximum(keys(a, least), keys(b, least)), least)
+
+    return of
+
+
+def _select(where: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    chosen = torch.where(where, bits(a), bits(b))
+    return chosen.view(torch.float32) if a.dtype == torch.float32 else chosen
+
+
+def _floor_divide(a: Tensor, b: Tensor) -> Tensor:
+    # A processor stops at -2^63 / -1, and negation wraps.
+    turned = b == -1
+    quotient = torch.div(a, torch.where(turned, 1, b), rounding_mode="floor")
+    return torch.where(turned, -a, quotient)
+
+
+def _left_shift(a: Tensor, b: Tensor) -> Tensor:
+    inside = (b >= 0) & (b <= 63)
+    return torch.where(inside, a, 0) << torch.where(inside, b, 0)
+
+
+def _right_shift(a: Tensor, b: Tensor) -> Tensor:
+    return a >> torch.where((b >= 0) & (b <= 63), b, 63)
+
+
+_PRIMITIVES: dict[str, Callable[..., Tensor]] = {
+    "add": torch.add, "sub": torch.sub, "mul": torch.mul,
+    "neg": lambda x: (bits(x) ^ _SIGN).view(torch.float32),
+    "abs": lambda x: (bits(x) & _MAGNITUDE).view(torch.float32),
+    "max": _extremum(torch.maximum, False), "min": _extremum(torch.minimum, True),
+    "eq": torch.eq, "ne": torch.ne, "lt": torch.lt, "le": torch.le, "gt": torch.gt, "ge": torch.ge,
+    "and": torch.bitwise_and, "or": torch.bitwise_or, "xor": torch.bitwise_xor,
+    "not": torch.bitwise_not, "floor_divide": _floor_divide,
+    "left_shift": _left_shift, "right_shift": _right_shift, "select": _select,
+}  # fmt: skip
+
+
+def _meaning(
+    op: str, attrs: Attrs, operands: dict[str, Tensor]
+) -> Callable[[Value, tuple[Tensor, ...]], Tensor]:
+    device = next(iter(operands.values())).device
+
+    def of(value: Value, parts: tuple[Tensor, ...]) -> Tensor:
+        if value.kind == "operand":
+            return operands[value.name]
+        if value.kind in ("attribute", "constant"):
+            held: Any = value.number
+            if value.kind == "attribute":
+                held = constant(op, value.name, number(attrs, value.name), value.dtype).item()
+            return torch.full((), held, dtype=TORCH_DTYPES[value.dtype], device=device)
+        if value.kind == "convert":
+            x = parts[0]
+            return torch.ne(x, 0) if value.dtype == "bool" else x.to(TORCH_DTYPES[value.dtype])
+        return _PRIMITIVES[value.kind](*parts)
+
+    return of
+
+
+def _attach(spec: OpSpec) -> None:
+    name, names = spec.name, names_of(spec)
+
+    @exact(name, inplace=storage_shared(spec))
+    def run(attrs: Attrs, inputs: Tensors, outputs: list[Tensor]) -> None:
+        operands = {of: need(inputs, k) for k, of in enumerate(names)}
+        form = spec.form(attrs, [type_of(x).dtype for x in operands.values()])
+        assert form is not None  # the declaration refused the call
+        meaning, out = _meaning(name, attrs, operands), outputs[0]
+        refused = [] if form.refused is None or not out.numel() else [form.refused]
+        if any(bool(bad.any()) for bad in interpreted(refused, meaning)):
+            raise RefusedOperandsError(name, f"{form.why}.")
+        (made,) = interpreted(form.resolved(attrs, frozenset((*attrs, *names))), meaning)
+        write(made.expand(out.shape), out)
+
+
+def _is_exact_somewhere(spec: OpSpec) -> bool:
+    """True if a form rounds nothing that the interpreter above would have to round."""
+    return any(not form.rounds for form in spec.forms)
+
+
+for _spec in pointwise_operators():
+    if _is_exact_somewhere(_spec):
+        _attach(_spec)

@@ -1,0 +1,79 @@
+"""Exact kernels on a torch device: what has no stock form, and integer operands of what has one.
+
+Their results have no freedom: the bits are those of the clause, on every device (NUMERICS 1.8). So
+they are made of torch's integer operations, selections, comparisons and conversions, none of which
+depends on an order of execution; a float is compared through its bits where torch leaves open what
+a NaN or a zero's sign does. The families attach theirs by `exact`: `exact_*.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from tallystick.devices.kernel import Kernel
+from tallystick.numerics.attachments import Attachments
+from tallystick.numerics.types import TensorType
+
+Tensor = torch.Tensor
+TORCH_DTYPES = {
+    "f32": torch.float32,
+    "f64": torch.float64,
+    "i64": torch.int64,
+    "i32": torch.int32,
+    "u8": torch.uint8,
+    "bool": torch.bool,
+}
+NAMES = {dtype: name for name, dtype in TORCH_DTYPES.items()}
+# The one NaN of each width (1.5).
+NAN32, NAN64 = 0x7FC00000, 0x7FF8 << 48
+_MAGNITUDE = (1 << 31) - 1
+
+
+def _kernel(
+    _name: str, run: Any, strided: bool = True, inplace: tuple[tuple[int, int], ...] = ()
+) -> Kernel:
+    return Kernel(run, strided, inplace)
+
+
+exact: Attachments[Kernel] = Attachments(
+    "exact torch kernel", "tallystick.contracts.ordered.torch.*", _kernel
+)
+
+
+def type_of(x: Tensor) -> TensorType:
+    """The type of a tensor; KeyError for a dtype outside of NUMERICS 1.1."""
+    return TensorType(NAMES[x.dtype], tuple(x.shape))
+
+
+def bits(x: Tensor) -> Tensor:
+    """The same memory, floats seen as integers of their size: what is moved keeps its bits."""
+    if x.dtype == torch.float32:
+        return x.view(torch.int32)
+    return x.view(torch.int64) if x.dtype == torch.float64 else x
+
+
+def write(made: Tensor, out: Tensor) -> None:
+    """`made`, of out's dtype and size, into `out`; every NaN becomes the canonical one (1.5)."""
+    out.copy_(made.reshape(out.shape))
+    if out.is_floating_point():
+        nan = NAN32 if out.dtype == torch.float32 else NAN64
+        bits(out).masked_fill_(out.isnan(), nan)
+
+
+def keys(x: Tensor, least: bool = False) -> Tensor:
+    """i32: f32 numbers in the order of max, +0 above -0 and NaN above all (1.11).
+
+    With `least` in that of min, turned round: the greatest key is the least number's, or a NaN's.
+    """
+    seen = x.view(torch.int32)
+    ascending = seen ^ ((seen >> 31) & _MAGNITUDE)
+    return torch.where(x.isnan(), NAN32, ~ascending if least else ascending)
+
+
+def of_keys(made: Tensor, least: bool = False) -> Tensor:
+    """f32: the numbers that have these keys."""
+    ascending = ~made if least else made
+    seen = ascending ^ ((ascending >> 31) & _MAGNITUDE)
+    return torch.where(made == NAN32, NAN32, seen).view(torch.float32)

@@ -1,0 +1,75 @@
+"""The kernel of a node under the bounded form: the recorder's, or the follower's.
+
+Both decide the pieces of a node's outputs. Where no boundary is near, a piece's value is the
+rounded product. For the other elements the recorder writes an entry (`record`), or the follower
+takes the followed log's entry or sums exactly (`follow`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tallystick.contracts.replay.blocks import encode
+from tallystick.contracts.replay.bounded.follow import Follow
+from tallystick.contracts.replay.bounded.record import Record
+from tallystick.contracts.replay.node_kernels import NodeKernels
+from tallystick.contracts.replay.sections import LoggedProgram, refused_there
+from tallystick.contracts.replay.step import Step
+from tallystick.contracts.rounded.cpu import Piece, run_rounded
+from tallystick.numerics.registry import OpSpec
+from tallystick.numerics.types import Attrs
+
+if TYPE_CHECKING:
+    from tallystick.contracts.replay.bounded.resident import ResidentKernels
+    from tallystick.devices.device import Device
+
+Array = np.ndarray
+
+
+class BoundedKernels(NodeKernels):
+    """The kernels of the nodes that have bounded sections, over the log of the step that runs.
+
+    With `count_taken` a follower sums every entry's element exactly: `Choices.taken` is then exact.
+    """
+
+    def __init__(self, logged: LoggedProgram, count_taken: bool = False) -> None:
+        super().__init__(logged)
+        self._count_taken = count_taken
+
+    def there(self, device: Device) -> ResidentKernels:
+        """The same kernels for tensors of `device`. Raises UsageError unless it is a GPU of
+        `devices/cuda`, MemoryError."""
+        from tallystick.contracts.replay.bounded.resident import ResidentKernels
+        from tallystick.devices.cuda.device import Cuda
+
+        if not isinstance(device, Cuda):
+            raise refused_there(self._logged, device)
+        return ResidentKernels(self._logged, device, self._count_taken)
+
+    def _run(
+        self,
+        step: Step,
+        spec: OpSpec,
+        sections: dict[int, int],
+        attrs: Attrs,
+        inputs: Sequence[Array | None],
+        outputs: Sequence[Array],
+    ) -> None:
+        deciders = {out: self._decider(step, number) for out, number in sections.items()}
+
+        def decide(piece: Piece) -> None:
+            deciders[piece.output].decide(piece)
+
+        run_rounded(spec.name, decide, attrs, inputs, outputs)
+        for out, number in sections.items():
+            section, entries = self._logged.sections[number], deciders[out].entries()
+            step.sink.bounded(number, encode(section, entries))
+
+    def _decider(self, step: Step, number: int) -> Record | Follow:
+        """The object that decides the pieces of section `number`, and then gives its entries."""
+        if step.follows:
+            return Follow(step, number, self._count_taken)
+        return Record(self._logged.contract.bits)

@@ -1,0 +1,204 @@
+"""Samples for calibration: one machine's results near a rounding boundary (NUMERICS 14.9).
+
+Every machine computes the same operators on the same operands. It keeps its binary64 results for
+elements near a rounding boundary. To have the same operands everywhere, the steps themselves run on
+the kernels of `ordered/1`, whose results depend on the job alone. The stock kernels' results go
+into the sample only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tallystick import _core
+from tallystick.commit.log import Section
+from tallystick.contracts.ordered.cpu.table import run_of
+from tallystick.contracts.replay.boundaries import boundaries, indices_of
+from tallystick.contracts.replay.published.record import round_unlogged
+from tallystick.contracts.replay.published.stock import load_stock
+from tallystick.contracts.replay.sections import LoggedProgram, refused_there
+from tallystick.devices.cpu import CPU
+from tallystick.devices.kernel import Run
+from tallystick.errors import UsageError
+from tallystick.limits import LIMITS
+from tallystick.numerics.contracts import MAX_BITS, Contract, find_contract
+from tallystick.numerics.registry import OpSpec
+from tallystick.numerics.types import Attrs
+from tallystick.program.ir import Node, Program
+
+if TYPE_CHECKING:
+    from tallystick.contracts.replay.stock.stock import Stock
+    from tallystick.devices.device import Device
+
+Array = np.ndarray
+# The sample keeps elements at most this part of their power of two away from a boundary. That is
+# above any stock kernel's error, and holds for one element in a few dozen.
+REACH = 2.0**-30
+ELEMENTS = 1 << 16  # the default number of elements of an output that the sampler looks at
+_DRAW = 1 << 31  # draw ids from here on are calibration's: no program has as many draws (8.2)
+
+
+def rounded(x: Array, bits: int) -> Array:
+    """R(x), f32 of x's shape, signed zeros kept (14.9)."""
+    out: Array = np.empty(x.shape, np.float32)
+    round_unlogged(np.ascontiguousarray(x), bits, out)
+    return out
+
+
+def near_boundary(x: Array, bits: int) -> Array:
+    """bool: True where x f64 lies within REACH of a boundary; False where R(x) is not finite."""
+    r = rounded(x, bits)
+    finite = np.isfinite(r) & (x != 0)
+    index = indices_of(np.where(finite, r, np.float32(1)), bits)
+    low = np.where(x < r, index - 1, index)
+    near: Array = finite & (np.abs(x - boundaries(low, bits)) <= REACH * powers(x, False))
+    return near
+
+
+def powers(x: Array, decimal: bool) -> Array:
+    """exp(x) of 14.9 for finite x f64 that are not zero (for others, 1)."""
+    size = np.where(np.isfinite(x) & (x != 0), np.abs(x), 1.0)
+    if not decimal:
+        found: Array = np.ldexp(1.0, np.frexp(size)[1] - 1)
+        return found
+    table = np.array([float(f"1e{k}") for k in range(-323, 309)])
+    below: Array = table[np.maximum(np.searchsorted(table, size, side="right") - 1, 0)]
+    return below
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One machine's results: element `element` of section `section` at step `step` was `x`.
+
+    The columns are i64[n], x is f64[n]; strictly ascending by (step, section, element).
+    """
+
+    step: Array
+    section: Array
+    element: Array
+    x: Array
+
+    def check(self, sections: Sequence[Section], steps: int) -> None:
+        """Raise UsageError unless a Sampler can have made the columns; any party may send them."""
+        columns = (self.step, self.section, self.element)
+        if any(c.dtype != np.int64 or c.shape != self.x.shape or c.ndim != 1 for c in columns):
+            _misfit("its columns are not equally long lists of integers")
+        if self.x.dtype != np.float64 or not np.isfinite(self.x).all():
+            _misfit("a result is not a finite binary64 number")
+        if not len(self.x):
+            return
+        sizes = np.array([s.elements for s in sections], np.int64)
+        if self.step.min() < 0 or self.step.max() >= steps:
+            _misfit(f"it has a step outside of its {steps}")
+        if self.section.min() < 0 or self.section.max() >= len(sizes):
+            _misfit("it has an output that the program has not")
+        if self.element.min() < 0 or (self.element >= sizes[self.section]).any():
+            _misfit("it has an element that its output has not")
+        if (np.diff(self.keys(len(sizes))) <= 0).any():
+            _misfit("its elements do not ascend")
+
+    def keys(self, sections: int) -> Array:
+        """i64[n]: one number per element, ascending; steps and sections are few enough."""
+        where = self.step * sections + self.section
+        if len(where) and int(where.max()) >= (1 << 63) // LIMITS.tensor_bytes:
+            _misfit("it covers too many steps")
+        keys: Array = where * LIMITS.tensor_bytes + self.element
+        return keys
+
+
+def _misfit(why: str) -> None:
+    raise UsageError(f"A calibration sample cannot be used: {why}.", "Take the sample again.")
+
+
+def published_contract(program: Program) -> Contract:
+    """The program's contract. Raises UsageError unless it has thresholds to calibrate."""
+    contract = find_contract(program.contract)
+    if contract.form != "published":
+        raise UsageError(
+            f"Contract {contract} has no thresholds.",
+            'Calibrate a job made with --contract "replay/1;form=published".',
+        )
+    return contract
+
+
+class Sampler:
+    """Executes steps like an engine's log (run.execute.engine.StepLog), and keeps a Sample."""
+
+    def __init__(
+        self, program: Program, seed: int, elements: int = ELEMENTS, stock: Stock | None = None
+    ) -> None:
+        contract = published_contract(program)
+        self.bits = contract.bits
+        self.stock = stock or load_stock()
+        self._logged = LoggedProgram(program)
+        self._seed = seed
+        self._elements = elements
+        self._step = 0
+        self._parts: list[tuple[int, int, Array, Array]] = []
+
+    def move_to(self, device: Device) -> None:
+        """Raises UsageError for another device than the processor."""
+        if device is not CPU:
+            raise refused_there(self._logged, device)
+
+    def begin(self, step: int) -> None:
+        self._step = step
+        self.stock.prepare()
+
+    def finish(self) -> bytes:
+        return bytes(32)
+
+    def abort(self) -> None:
+        """Drop the results of a step that failed."""
+        self._parts = [part for part in self._parts if part[0] != self._step]
+
+    def kernels(self, index: int, node: Node, spec: OpSpec) -> Run | None:
+        """The executor's hook."""
+        numbers = self._logged.numbers_of(index, node)
+        if not numbers:
+            return None
+        ordinary = run_of(node.op)
+
+        def run(attrs: Attrs, inputs: Sequence[Array | None], given: Sequence[Array]) -> None:
+            # Before the outputs are written: one of them may be an operand's storage.
+            spare = [np.empty(out.shape, out.dtype) for out in given]
+            found = self.stock.compute(spec, attrs, inputs, spare)
+            ordinary(attrs, inputs, given)
+            for out, x in enumerate(found):
+                number = numbers.get(out)
+                if x is not None and number is not None:
+                    self._keep(number, x.reshape(-1))
+                    if self.bits != MAX_BITS:  # the next operators' operands are on the grid
+                        given[out][...] = rounded(given[out].astype(np.float64), self.bits)
+
+        return run
+
+    def _keep(self, number: int, x: Array) -> None:
+        positions = self._chosen(number, x.size)
+        near = near_boundary(x[positions], self.bits)
+        self._parts.append((self._step, number, positions[near], x[positions[near]]))
+
+    def _chosen(self, number: int, size: int) -> Array:
+        """i64: the positions in the sample, the same on every machine."""
+        if size <= self._elements:
+            return np.arange(size, dtype=np.int64)
+        words: Array = np.empty(2 * self._elements, np.uint32)
+        _core.philox_words(self._seed, self._step, _DRAW + number, 0, words)
+        drawn = words.view(np.uint64) % np.uint64(size)
+        return np.unique(drawn.astype(np.int64))
+
+    def sample(self) -> Sample:
+        """The results so far."""
+        parts = sorted(self._parts, key=lambda part: part[:2])
+        counts = [len(part[2]) for part in parts]
+        empty = [np.empty(0, np.int64)]
+        return Sample(
+            np.repeat(np.array([p[0] for p in parts], np.int64), counts),
+            np.repeat(np.array([p[1] for p in parts], np.int64), counts),
+            np.concatenate([p[2] for p in parts] or empty),
+            np.concatenate([p[3] for p in parts] or [np.empty(0)]),
+        )

@@ -1,0 +1,164 @@
+"""Following a published log (NUMERICS 14.9, Algorithm 3): rounding as its entries say.
+
+The follower's own log is the followed one, with its own entries in place of the unfit ones, those
+that give false values (14.10). Where it cannot read the followed log, it records. So an honest log
+gives the same digest, unless values part (14.9.2). If the log is found to be about other values
+after an unfit entry, the follower records too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tallystick import _core
+from tallystick.commit.log import ENTRIES_PER_BYTE
+from tallystick.contracts.replay.faults import LogCorruptError
+from tallystick.contracts.replay.findings import UNFIT
+from tallystick.contracts.replay.packed import FIVE_NO_CHANGE, LARGEST_BYTE, pack, unpack
+from tallystick.contracts.replay.published.call import Call
+from tallystick.contracts.replay.published.judge import entries_at, true_values
+from tallystick.contracts.replay.published.record import Record
+from tallystick.contracts.replay.sections import LoggedProgram
+from tallystick.contracts.replay.step import Step
+from tallystick.program.expand import is_forward
+
+Array = np.ndarray
+# The corrections of an output that two kernels may well need, beside one in a hundred.
+_PLAUSIBLE = 4
+_UNFIT = "from the auditor's operands no kernel's result rounds to the value it gives"
+
+
+@dataclass
+class Corrections:
+    """Elements whose value an entry changed, at the steps followed so far, in order.
+
+    A node up to the loss, of its micro-batch where there are several, counts as forward, a later
+    one as backward.
+    """
+
+    forward: list[int] = field(default_factory=list)
+    backward: list[int] = field(default_factory=list)
+
+    def begin(self) -> None:
+        self.forward.append(0)
+        self.backward.append(0)
+
+    def add(self, is_forward: bool, count: int) -> None:
+        (self.forward if is_forward else self.backward)[-1] += count
+
+
+class Follow:
+    """An auditor of one run: rounds as the followed log says, and records with `record` where the
+    log says nothing."""
+
+    def __init__(self, logged: LoggedProgram, record: Record) -> None:
+        self._record, self._contract = record, logged.contract
+        self.corrections = Corrections()
+        self._is_forward = is_forward(logged.program)
+        self._unread: set[int] = set()  # sections of the step that cannot be read
+        self._misled = self._lost = False
+
+    def begin(self) -> None:
+        """A step begins."""
+        self.corrections.begin()
+        self._unread.clear()
+
+    def section(self, step: Step, number: int) -> Array:
+        """u8: the packed entries of section `number` of the followed log; room for one's own where
+        they cannot be read."""
+        data = followed_entries(step, number)
+        if data is None:
+            self._unread.add(number)
+            return self._record.section(step, number)
+        return data
+
+    def settle(self, step: Step, call: Call, x: Array, out: Array, packed: Array) -> None:
+        """Give `out` the value that x (f64) and its entries `packed` call for; entries that are
+        unfit become this party's own."""
+        if self.records(call):
+            self._record.settle(step, call, x, out, packed)
+            return
+        bits, plus = self._contract.bits, self._record.plus(call)
+        changed = int(_core.published_follow(x, packed, bits, plus, out))
+        if self._misled and changed > _PLAUSIBLE + x.size // 100:
+            # After an unfit entry the log may be about other values than these, and following it
+            # would spoil them. This party's own entries are valid too.
+            self._lost = True
+            self._record.settle(step, call, x, out, packed)
+            return
+        if changed:
+            changed -= self._without_unfit(step, call, x, out, packed)
+        self._count(step, call, changed)
+
+    def records(self, call: Call) -> bool:
+        """True if the followed log says nothing about this output, so that the follower records."""
+        return call.number in self._unread or self._lost
+
+    def unchanged(self, step: Step, call: Call) -> None:
+        """The entries of this output change no value: there is nothing to settle."""
+        self._count(step, call, 0)
+
+    def _count(self, step: Step, call: Call, changed: int) -> None:
+        section = step.logged.sections[call.number]
+        self.corrections.add(self._is_forward(section.node), changed)
+
+    def _without_unfit(self, step: Step, call: Call, x: Array, out: Array, packed: Array) -> int:
+        """Leave out entries that give an element a value to which no kernel rounds (14.10).
+
+        There `out` and `packed` get this party's own values. Returns the number of such entries.
+        """
+        own, entries = np.empty(out.size, np.float32), np.empty(len(packed), np.uint8)
+        self._record.settle(step, call, x, own, entries)
+        followed = out.reshape(-1)
+        changed = np.flatnonzero(own.view(np.uint32) != followed.view(np.uint32))  # equal NaN are
+        theirs = entries_at(packed, changed)
+        true = true_values(call, changed, followed[changed], theirs, step.logged.program.contract)
+        false = np.flatnonzero(~true)
+        if not len(false):
+            return 0
+        self._misled = True
+        forged = changed[false]
+        places = forged + call.offset
+        step.found_entries(UNFIT, call.number, places, theirs[false], _UNFIT)
+        if len(true) < len(changed):  # enough of them: the rest was not looked at
+            out[...] = own.reshape(out.shape)
+            packed[:] = entries
+            return len(changed)
+        followed[forged] = own[forged]
+        mixed = unpack(packed.tobytes(), out.size)
+        mixed[forged] = entries_at(entries, forged)
+        packed[:] = np.frombuffer(pack(mixed), np.uint8)
+        count: int = len(forged)
+        return count
+
+
+def followed_entries(step: Step, number: int) -> Array | None:
+    """u8: the followed log's packed entries of section `number`; None where they cannot be read."""
+    if step.source is None:
+        return None
+    try:
+        data: Array = np.frombuffer(step.source.published(number), np.uint8).copy()
+    except LogCorruptError as error:
+        step.report(error)
+        return None
+    clean(step, number, data)
+    return data
+
+
+def clean(step: Step, number: int, data: Array) -> None:
+    """Report invalid bytes (COMMITMENTS 10.3) as findings, and make each five entries 1."""
+    bad = np.flatnonzero(data > LARGEST_BYTE)
+    keep = step.findings.room_for(len(bad))
+    for at in bad[:keep].tolist():
+        step.found("malformed block", number, detail=f"byte {at} is {data[at]}, above 242")
+    step.findings.count += len(bad) - keep
+    data[bad] = FIVE_NO_CHANGE
+    spare = -step.logged.sections[number].elements % ENTRIES_PER_BYTE
+    if spare and len(data):
+        kept = ENTRIES_PER_BYTE - spare
+        filled = int(data[-1]) % 3**kept + sum(3**k for k in range(kept, ENTRIES_PER_BYTE))
+        if filled != data[-1]:
+            step.found("malformed block", number, detail="entries after its last one are not 1")
+            data[-1] = filled

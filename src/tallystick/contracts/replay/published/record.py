@@ -1,0 +1,43 @@
+"""Recording a published log (NUMERICS 14.9, Algorithm 2): the side of its value where x lay."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tallystick import _core
+from tallystick.commit.log import ENTRIES_PER_BYTE
+from tallystick.contracts.replay.packed import FIVE_NO_CHANGE
+from tallystick.contracts.replay.published.call import Call
+from tallystick.contracts.replay.step import Step
+from tallystick.numerics.contracts import Contract
+
+Array = np.ndarray
+
+
+def round_unlogged(x: Array, bits: int, out: Array) -> None:
+    """out = R(x), f32 of f64, C-contiguous and of one size; signed zeros are kept (14.9)."""
+    entries = np.full(-(-x.size // ENTRIES_PER_BYTE), FIVE_NO_CHANGE, np.uint8)
+    _core.published_follow(x, entries, bits, False, out)
+
+
+class Record:
+    """A trainer: rounds x, and logs the side of the rounded value on which x lay."""
+
+    def __init__(self, contract: Contract) -> None:
+        self._contract = contract
+        self._decimal = contract.scale == "decimal"
+
+    def section(self, step: Step, number: int) -> Array:
+        """u8: room for the packed entries of section `number`."""
+        return np.empty(step.logged.sections[number].packed_bytes, np.uint8)
+
+    def settle(self, step: Step, call: Call, x: Array, out: Array, packed: Array) -> None:
+        """Give `out` its value, and `packed` its entries (14.9); x (f64) is the stock kernel's
+        result."""
+        contract = self._contract
+        threshold, plus = contract.threshold_of(call.spec.name), self.plus(call)
+        _core.published_log(x, threshold, self._decimal, contract.bits, plus, out, packed)
+
+    def plus(self, call: Call) -> bool:
+        """True if a zero of this output is +0 (13.2)."""
+        return call.spec.name in self._contract.rounded_operators

@@ -1,0 +1,124 @@
+"""The log of one step while the step runs: its sink, its source, and the findings in it.
+
+The kernels of a form (`bounded.kernels`, `published.kernels`) know a `Step`. They know no file and
+no run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from tallystick.commit.log import Section, log_digest, packed_root
+from tallystick.contracts.replay.blocks import Blocks
+from tallystick.contracts.replay.faults import LogCorruptError
+from tallystick.contracts.replay.findings import Choices, Finding, Findings, Kind
+from tallystick.contracts.replay.sections import LoggedProgram
+from tallystick.errors import UsageError
+
+Array = np.ndarray
+
+
+class Sink(Protocol):
+    """Takes one step's sections: a file, or a `DigestOnly`."""
+
+    def bounded(self, number: int, section_blocks: Blocks) -> None: ...
+
+    def published(self, number: int, packed: bytes) -> None: ...
+
+    def finish(self) -> bytes: ...
+
+    def discard(self) -> None: ...
+
+
+class Source(Protocol):
+    """Gives the sections of a followed log. Both methods raise LogCorruptError for a section that
+    cannot be read."""
+
+    def bounded(self, number: int) -> Blocks: ...
+
+    def published(self, number: int) -> bytes: ...
+
+    def close(self) -> None: ...
+
+
+class DigestOnly:
+    """Keeps no log, only its digest: where steps are repeated and no run is made."""
+
+    def __init__(self, step: int, sections: tuple[Section, ...]) -> None:
+        self._step = step
+        self._sections = sections
+        self._digests: list[bytes | None] = [None] * len(sections)
+
+    def bounded(self, number: int, section_blocks: Blocks) -> None:
+        self._digests[number] = self._sections[number].digest(section_blocks.root())
+
+    def published(self, number: int, packed: bytes) -> None:
+        self._digests[number] = self._sections[number].digest(packed_root(packed))
+
+    def finish(self) -> bytes:
+        found = [digest for digest in self._digests if digest is not None]
+        if len(found) != len(self._digests):
+            raise UsageError(f"The log of step {self._step} lacks a section.", "Run it whole.")
+        return log_digest(self._step, found)
+
+    def discard(self) -> None:
+        pass
+
+
+@dataclass
+class Step:
+    """The log of step `number` of `logged`. `sink` takes its sections.
+
+    `follows` chooses the kernel of a node: the follower's, or the recorder's. A follower reads
+    `source`. `source` is None where the followed log is missing or damaged, which is a finding.
+    """
+
+    number: int
+    logged: LoggedProgram
+    sink: Sink
+    follows: bool = False
+    source: Source | None = None
+    findings: Findings = field(default_factory=Findings)
+    choices: Choices = field(default_factory=Choices)
+
+    def close(self) -> None:
+        """Let go of the log that was followed."""
+        if self.source is not None:
+            self.source.close()
+
+    # -- findings in the followed log ----------------------------------------------------------
+
+    def report(self, error: LogCorruptError) -> None:
+        """Turn a fault of the followed log into a finding."""
+        self.findings.add(
+            Finding(
+                "log", error.step, error.node, error.operator, error.output, detail=error.message
+            )
+        )
+
+    def found(
+        self,
+        kind: Kind,
+        number: int,
+        element: int | None = None,
+        direction: int | None = None,
+        detail: str = "",
+    ) -> None:
+        """Add a finding about section `number`."""
+        section, operator = self.logged.sections[number], self.logged.operators[number]
+        where = (section.node, operator, section.output, element, direction)
+        self.findings.add(Finding(kind, self.number, *where, detail))
+
+    def found_entries(
+        self, kind: Kind, number: int, positions: Array, directions: Array, detail: str
+    ) -> None:
+        """Add a finding for each of many entries of section `number`."""
+        keep = self.findings.room_for(len(positions))
+        for at, direction in zip(
+            positions[:keep].tolist(), directions[:keep].tolist(), strict=True
+        ):
+            self.found(kind, number, at, direction, detail)
+        self.findings.count += len(positions) - keep

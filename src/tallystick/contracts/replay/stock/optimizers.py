@@ -1,0 +1,154 @@
+"""Stock forms of optimizer steps (NUMERICS 11) in binary64: torch's own sequences of kernels, and
+for Adam on this machine's CPU one pass of the core.
+
+Attributes are binary64 and stay binary64. No intermediate of 11 is rounded to binary32.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import cast
+
+import torch
+
+from tallystick import _core
+from tallystick.contracts.replay.stock.stock import (
+    Stock,
+    Tensor,
+    Tensors,
+    maybe,
+    need,
+    stock_form,
+)
+from tallystick.numerics.types import Attrs
+
+# Python's, or a tensor without an axis.
+Number = float | Tensor
+
+
+def _number(attrs: Attrs, name: str) -> float:
+    return cast(float, attrs[name])
+
+
+def _scalar(stock: Stock, xs: Tensors, position: int) -> Number:
+    """A binary64 operand without an axis: on a device it stays there."""
+    x = need(xs, position)
+    return float(x) if stock.on_host else x
+
+
+def _plus(a: Tensor, b: Tensor, factor: Number) -> Tensor:
+    """a + factor·b."""
+    if isinstance(factor, Tensor):
+        return torch.addcmul(a, b, factor)
+    return torch.add(a, b, alpha=factor)
+
+
+def _gradient(xs: Tensors, coefficient: int) -> Tensor:
+    """g, multiplied by the coefficient where there is one (11.6)."""
+    g, c = need(xs, 1), maybe(xs, coefficient)
+    return g if c is None else g * c
+
+
+@dataclass(frozen=True)
+class _Adam:
+    """The scalars of a step of Adam (11.2, 11.3). `kept` and `decay` are factors of p: `kept` in
+    the result, `decay` in the gradient."""
+
+    beta1: float
+    beta2: float
+    eps: float
+    step_size: Tensor
+    root: Tensor
+    kept: Number
+    decay: float
+
+
+def _adam_scalars(stock: Stock, attrs: Attrs, xs: Tensors, decoupled: bool) -> _Adam:
+    lr, power1, power2 = (_scalar(stock, xs, i) for i in (4, 5, 6))
+    decay = _number(attrs, "weight_decay")
+    return _Adam(
+        beta1=_number(attrs, "beta1"),
+        beta2=_number(attrs, "beta2"),
+        eps=_number(attrs, "eps"),
+        step_size=torch.as_tensor(lr, dtype=torch.float64) / (1 - power1),
+        root=torch.as_tensor(1 - power2, dtype=torch.float64).sqrt(),
+        kept=1 - lr * decay if decoupled else 1.0,
+        decay=0.0 if decoupled else decay,
+    )
+
+
+def _adam_torch(s: _Adam, xs: Tensors) -> list[Tensor]:
+    """torch's own sequence of kernels."""
+    p, g, m, v = need(xs, 0), _gradient(xs, 7), need(xs, 2), need(xs, 3)
+    if s.decay:
+        g = torch.add(g, p, alpha=s.decay)
+    m = torch.lerp(m, g, 1 - s.beta1)
+    v = (v * s.beta2).addcmul_(g, g, value=1 - s.beta2)
+    denominator = (v.sqrt() / s.root).add_(s.eps)
+    return [torch.addcdiv(p * s.kept, m * -s.step_size, denominator), m, v]
+
+
+def _adam_core(stock: Stock, s: _Adam, xs: Tensors) -> list[Tensor]:
+    """One pass of the core: torch's eight passes cost three times as much, mostly in memory."""
+    p, g, m, v = (need(xs, i).contiguous().numpy() for i in range(4))
+    c = maybe(xs, 7)
+    found = [stock.result(p.shape, number) for number in range(3)]
+    p_out, m_out, v_out = (x.numpy() for x in found)
+    _core.published_adam(
+        p,
+        g,
+        m,
+        v,
+        1.0 if c is None else float(c),
+        1 - s.beta1,
+        s.beta2,
+        1 - s.beta2,
+        s.eps,
+        float(s.root),
+        float(s.step_size),
+        float(s.kept),
+        s.decay,
+        p_out,
+        m_out,
+        v_out,
+    )
+    return found
+
+
+def _adam(stock: Stock, attrs: Attrs, xs: Tensors, decoupled: bool) -> list[Tensor]:
+    scalars = _adam_scalars(stock, attrs, xs, decoupled)
+    if stock.is_plain:
+        return _adam_core(stock, scalars, xs)
+    return _adam_torch(scalars, [stock.widened(x, i) for i, x in enumerate(xs)])
+
+
+@stock_form("tallystick.adamw_step", per_element=True, narrow=True)
+def _adamw(stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
+    return _adam(stock, attrs, xs, decoupled=True)
+
+
+@stock_form("tallystick.adam_step", per_element=True, narrow=True)
+def _adam_coupled(stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
+    return _adam(stock, attrs, xs, decoupled=False)
+
+
+@stock_form("tallystick.sgd_step", per_element=True)
+def _sgd(stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
+    p, buffer, lr = need(xs, 0), maybe(xs, 2), _scalar(stock, xs, 3)
+    g = _gradient(xs, 4)
+    decay, momentum = _number(attrs, "weight_decay"), _number(attrs, "momentum")
+    if decay:
+        g = torch.add(g, p, alpha=decay)
+    if buffer is None:
+        return [_plus(p, g, -lr)]
+    buffer = (buffer * momentum).add_(g, alpha=1 - _number(attrs, "dampening"))
+    step = torch.add(g, buffer, alpha=momentum) if attrs["nesterov"] else buffer
+    return [_plus(p, step, -lr), buffer]
+
+
+@stock_form("tallystick.clip_coef")
+def _clip_coef(stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
+    squares = torch.stack([need(xs, i) for i in range(len(xs))])
+    norm = stock.sum(squares, (0,)).sqrt()
+    ratio = _number(attrs, "max_norm") / (norm + 1e-6)
+    return [torch.minimum(ratio, torch.ones_like(ratio)), norm]

@@ -1,0 +1,31 @@
+"""The kernels of the rounded operators (NUMERICS 13.1), and the function that runs one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from tallystick.contracts.rounded.cpu.pieces import Decide, Piece
+from tallystick.devices.arrays import Arrays, Outputs
+from tallystick.numerics.attachments import Attachments
+from tallystick.numerics.types import Attrs
+
+# A generator over attributes, inputs and preallocated C-contiguous outputs. The consumer decides
+# every piece before it takes the next.
+Pieces = Callable[[Attrs, Arrays, Outputs], Iterator[Piece]]
+
+rounded_kernel: Attachments[Pieces] = Attachments(
+    "rounded kernel", "tallystick.contracts.rounded.cpu.*"
+)
+
+
+def is_rounded(op: str, inputs: Arrays) -> bool:
+    """True if `op` on these operands is a rounded operator (13.1)."""
+    return op in rounded_kernel and all(x is None or x.dtype == np.float32 for x in inputs)
+
+
+def run_rounded(op: str, decide: Decide, attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
+    """Fill the outputs of rounded operator `op`; `decide` decides each piece."""
+    for piece in rounded_kernel[op](attrs, inputs, outputs):
+        decide(piece)

@@ -1,0 +1,169 @@
+"""A GPU as a device: its tensors are `DeviceTensor`s, its kernels those of native/cuda."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from itertools import accumulate
+from threading import RLock
+from weakref import WeakSet
+
+import numpy as np
+
+from tallystick.contracts.cuda_kernels import kernels_of
+from tallystick.contracts.gpu_probe import check_device
+from tallystick.devices.cuda.copies import copy
+from tallystick.devices.cuda.driver import Driver, Grid
+from tallystick.devices.cuda.hashing import Hashing
+from tallystick.devices.cuda.recording import DeviceSequence, Refusals
+from tallystick.devices.cuda.tensor import DeviceTensor, Memory
+from tallystick.devices.kernel import Kernel
+from tallystick.devices.sequence import Call, Sequenced
+from tallystick.numerics.contracts import Contract
+from tallystick.numerics.types import DTYPES
+from tallystick.products.cuda.cublas import Products, admitted
+
+_ALIGNED = 256  # bytes, of places in the scratch memory
+
+
+class Cuda:
+    """The GPU behind `driver`. Kernels read no element on the host."""
+
+    # One launch for a whole tensor costs less than one for each of its blocks.
+    takes_blocks = False
+    # It has one queue of work: a digest would wait behind the step, and the step behind it.
+    hashes_beside = False
+
+    def __init__(self, driver: Driver) -> None:
+        self.driver = driver
+        self.refusals = Refusals(driver)
+        self.scratch_memory: Memory | None = None
+        self._sequences: WeakSet[DeviceSequence] = WeakSet()
+        self._hashing = Hashing(self)
+        self._probed: set[Contract] = set()
+        # The library that multiplies in binary64 (rounded/1, exact/1); None: native/cuda does.
+        self.products: Products | None = None
+        self._searched = False
+        self._turn = RLock()
+
+    @property
+    def name(self) -> str:
+        return self.driver.name
+
+    @property
+    def architecture(self) -> str:
+        return self.driver.architecture
+
+    def kernels(self, contract: Contract) -> Mapping[str, Kernel]:
+        return kernels_of(contract)
+
+    def prepare(self, contract: Contract) -> None:
+        """Probe the device, once for each contract."""
+        if contract.rounded_operators or contract.exact_operators:
+            self.search()
+        if contract not in self._probed:
+            check_device(self, contract)
+            self._probed.add(contract)
+
+    def search(self) -> Products | None:
+        """The library that multiplies in binary64, looked for once; None where none is admitted."""
+        if not self._searched:
+            self.products, self._searched = admitted(self.driver), True
+        return self.products
+
+    def alone(self) -> AbstractContextManager[object]:
+        return self._turn
+
+    def sequence(self, calls: Sequence[Call]) -> Sequenced:
+        made = DeviceSequence(self, calls)
+        self._sequences.add(made)
+        return made
+
+    # -- for kernels -------------------------------------------------------------------------------
+
+    def launch(self, kernel: str, grid: Grid, threads: int, params: bytes, shared: int = 0) -> None:
+        """Start a kernel (driver.py)."""
+        self.driver.launch(kernel, grid, threads, params, shared)
+
+    def scratch(self, nbytes: int) -> int:
+        """The address of memory for one call of a kernel; the next call gets the same memory."""
+        if self.scratch_memory is None or self.scratch_memory.nbytes < nbytes:
+            # The former is free before the larger one is taken: a recording that holds its address
+            # is made again.
+            for sequence in self._sequences:
+                sequence.forget()
+            self.scratch_memory = None
+            self.scratch_memory = Memory(self.driver, nbytes)
+        return self.scratch_memory.address
+
+    def places(self, sizes: Sequence[int]) -> list[int]:
+        """The addresses of places in the scratch memory, of so many bytes each."""
+        starts = [0, *accumulate(-(-size // _ALIGNED) * _ALIGNED for size in sizes)]
+        base = self.scratch(max(starts.pop(), _ALIGNED))
+        return [base + start for start in starts]
+
+    def contiguous(self, dtype: str, shape: Sequence[int]) -> DeviceTensor:
+        """A new uninitialised C-contiguous tensor."""
+        strides = [DTYPES[dtype].itemsize * math.prod(shape[i + 1 :]) for i in range(len(shape))]
+        memory = self.allocate(DTYPES[dtype].itemsize * math.prod(shape))
+        return DeviceTensor(self, memory, memory.address, dtype, shape, strides)
+
+    # -- memory ------------------------------------------------------------------------------------
+
+    def allocate(self, nbytes: int) -> Memory:
+        return Memory(self.driver, max(nbytes, 1))
+
+    def free(self, buffer: Memory) -> None:
+        pass  # it frees itself when its last tensor is gone
+
+    def view(
+        self,
+        base: Memory | DeviceTensor,
+        offset: int,
+        dtype: str,
+        shape: Sequence[int],
+        strides: Sequence[int],
+    ) -> DeviceTensor:
+        memory = base.memory if isinstance(base, DeviceTensor) else base
+        return DeviceTensor(self, memory, base.address + offset, dtype, shape, strides)
+
+    def copy(self, source: DeviceTensor, target: DeviceTensor) -> None:
+        copy(source, target)
+
+    def write(self, host: np.ndarray, target: DeviceTensor) -> None:
+        if target.size:
+            array = np.ascontiguousarray(host, DTYPES[target.dtype])
+            self.driver.to_device(array, target.address)
+
+    def host(self, tensor: DeviceTensor) -> np.ndarray:
+        found: np.ndarray = np.empty(tensor.shape, DTYPES[tensor.dtype])
+        if not tensor.size:
+            return found
+        if tensor.is_contiguous:
+            self.driver.to_host(tensor.address, found)
+            return found
+        whole = self.contiguous(tensor.dtype, tensor.shape)
+        copy(tensor, whole)
+        self.driver.to_host(whole.address, found)
+        return found
+
+    def digest(self, tensor: DeviceTensor) -> bytes:
+        return self.digests([tensor])[0]
+
+    def digests(self, tensors: Sequence[DeviceTensor]) -> list[bytes]:
+        return self._hashing.digests(tensors)
+
+    def problem(self, tensor: object, dtype: str, shape: Sequence[int]) -> str:
+        if not isinstance(tensor, DeviceTensor):
+            return f"it is a {type(tensor).__name__}, not a tensor of {self.name}"
+        if tensor.device is not self:
+            return f"it lies on {tensor.device.name}"
+        if tensor.dtype != dtype:
+            return f"it must be {dtype}, got {tensor.dtype}"
+        if tensor.shape != tuple(shape) or not tensor.is_contiguous:
+            return f"it must be C-contiguous {dtype}{list(shape)}, got {list(tensor.shape)}"
+        return ""
+
+    def writable(self, tensor: DeviceTensor) -> bool:
+        return True

@@ -1,0 +1,104 @@
+"""The parameters of a launch: slots of 8 bytes, as native/cuda/device.hpp reads them."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+
+import numpy as np
+
+from tallystick.devices.cuda.tensor import DeviceTensor
+from tallystick.limits import LIMITS
+
+AXES = LIMITS.tensor_rank  # kAxes
+THREADS = 256
+# Blocks of a launch in which every thread takes several items: enough for any device there is.
+MOST_BLOCKS = 8192
+
+
+def whole(*numbers: int) -> bytes:
+    """Slots of int64_t."""
+    return struct.pack(f"<{len(numbers)}q", *numbers)
+
+
+def pointer(*tensors: DeviceTensor | None) -> bytes:
+    """Slots of pointers; a null pointer for None."""
+    return struct.pack(f"<{len(tensors)}Q", *(0 if x is None else x.address for x in tensors))
+
+
+def f32(*values: float | np.floating) -> bytes:
+    """Slots F32. A binary64 value is rounded once to binary32 (NUMERICS 1.9)."""
+    with np.errstate(all="ignore"):
+        return b"".join(np.float32(v).tobytes() + bytes(4) for v in values)
+
+
+def f64(*values: float | np.floating) -> bytes:
+    """Slots F64."""
+    return b"".join(np.float64(v).tobytes() for v in values)
+
+
+def padded(numbers: Sequence[int]) -> bytes:
+    """Slots int64_t[kAxes], or Strides."""
+    return whole(*numbers, *[0] * (AXES - len(numbers)))
+
+
+def merged(
+    shape: Sequence[int], strides: Sequence[Sequence[int]]
+) -> tuple[list[int], list[list[int]]]:
+    """The sizes and strides of the same iteration over fewer axes.
+
+    Axes of one element are left out. Two axes become one where all operands step through both as
+    through one. There is at least one axis.
+    """
+    sizes: list[int] = []
+    steps: list[list[int]] = [[] for _ in strides]
+    for axis, size in enumerate(shape):
+        if size == 1:
+            continue
+        here = [of[axis] for of in strides]
+        if sizes and all(of[-1] == own * size for of, own in zip(steps, here, strict=True)):
+            sizes[-1] *= size
+            for of, own in zip(steps, here, strict=True):
+                of[-1] = own
+        else:
+            sizes.append(size)
+            for of, own in zip(steps, here, strict=True):
+                of.append(own)
+    if not sizes:
+        return [1], [[1] for _ in strides]
+    return sizes, steps
+
+
+def spread(x: DeviceTensor, shape: Sequence[int]) -> list[int]:
+    """The strides of x in elements, broadcast to `shape` (NUMERICS 10.1)."""
+    missing = len(shape) - x.ndim
+    pairs = zip(x.shape, x.steps, strict=True)
+    return [0] * missing + [0 if size == 1 else step for size, step in pairs]
+
+
+def space(shape: Sequence[int], *tensors: DeviceTensor) -> bytes:
+    """A Space of `shape`, then the Strides of each tensor, which is broadcast to that shape."""
+    sizes, steps = merged(shape, [spread(x, shape) for x in tensors])
+    count = 1
+    for size in sizes:
+        count *= size
+    return whole(count, len(sizes)) + padded(sizes) + b"".join(padded(of) for of in steps)
+
+
+def over(count: int, threads: int = THREADS) -> tuple[int, int, int]:
+    """A grid whose threads take all of `count` items, in steps of the whole grid."""
+    return (max(1, min(-(-count // threads), MOST_BLOCKS)), 1, 1)
+
+
+def launch_over(
+    out: DeviceTensor,
+    kernel: str,
+    count: int,
+    params: bytes,
+    threads: int = THREADS,
+    each: int = 1,
+) -> None:
+    """Start `kernel` over `count` items, `each` of them for a thread at a time, on the device of
+    `out`; nothing where there are none."""
+    if count:
+        out.device.launch(kernel, over(-(-count // each), threads), threads, params)

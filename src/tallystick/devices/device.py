@@ -1,0 +1,118 @@
+"""The device: the place of tensors, and the kernels that compute on them.
+
+The executor, the state, the taps and the node tracer hold a device's tensors and know nothing more
+about them. They read bytes on the host only where they need a byte. So one class states each
+difference between devices. A contract says which kernels compute on a device (`contracts`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from tallystick.devices.sequence import Call, Sequenced
+
+if TYPE_CHECKING:
+    from tallystick.devices.kernel import Kernel
+    from tallystick.numerics.contracts import Contract
+
+# The result of `view`: a numpy array on the processor, a type of its own on any other device.
+Tensor = Any
+# The result of `allocate`.
+Buffer = Any
+ALIGNMENT = 64
+
+
+class Device(Protocol):
+    """A device. Its methods are called inside of an execution context (context.py)."""
+
+    @property
+    def name(self) -> str:
+        """The name for people and for reports, such as "cpu"."""
+
+    @property
+    def architecture(self) -> str:
+        """The instruction set of the device ("sm_90"); empty on the processor, where the core has
+        a choice of them."""
+
+    @property
+    def takes_blocks(self) -> bool:
+        """True if nodes along large values are executed for some rows at a time
+        (program/grouping.py)."""
+
+    @property
+    def hashes_beside(self) -> bool:
+        """True if a second thread may call `digest` and `host` while this device executes a step,
+        and `host` gives a tensor's own memory. Elsewhere a checkpoint is hashed and stored between
+        two steps."""
+
+    def alone(self) -> AbstractContextManager[object]:
+        """Held by a thread that computes on the device. Blocks may be nested.
+
+        A GPU has one queue of work and one scratch memory, so threads take turns there.
+        """
+
+    def sequence(self, calls: Sequence[Call]) -> Sequenced:
+        """Prepare calls of this device's kernels and of `copy`, which run many times."""
+
+    def kernels(self, contract: Contract) -> Mapping[str, Kernel]:
+        """Operator name to kernel under `contract`; views have none (views.py).
+
+        Under a contract that keeps a log, these are the kernels of an empty log (NUMERICS 14.5). An
+        operator that is not in the mapping has no kernel on this device.
+        """
+
+    def prepare(self, contract: Contract) -> None:
+        """Prepare for a step. The executor calls this once a step, before any kernel of `contract`.
+
+        Raises EnvironmentRefusedError where kernels that the contract needs are not admissible
+        (NUMERICS 14.3), or compute in another floating-point environment (1.7).
+        """
+
+    def allocate(self, nbytes: int) -> Buffer:
+        """Allocate uninitialised memory, at an address divisible by ALIGNMENT. Raises
+        MemoryError."""
+
+    def free(self, buffer: Buffer) -> None:
+        """Free the buffer. The caller does not use it afterwards.
+
+        Only the memory of one call is freed so. The memory of an executor or a state is free when
+        none of its tensors is left, which the device counts.
+        """
+
+    def view(
+        self,
+        base: Buffer | Tensor,
+        offset: int,
+        dtype: str,
+        shape: Sequence[int],
+        strides: Sequence[int],
+    ) -> Tensor:
+        """A tensor inside `base`, which is a buffer or a C-contiguous tensor. `offset` and
+        `strides` are in bytes; `dtype` is a name of NUMERICS 1.1."""
+
+    def copy(self, source: Tensor, target: Tensor) -> None:
+        """Copy the bits of `source`, of any strides, into the C-contiguous `target` of its type."""
+
+    def write(self, host: np.ndarray, target: Tensor) -> None:
+        """Copy the bits of a host array into a tensor of its type."""
+
+    def host(self, tensor: Tensor) -> np.ndarray:
+        """The tensor's elements on the host: its own memory where it lies there, else a copy."""
+
+    def digest(self, tensor: Tensor) -> bytes:
+        """The tensor digest (COMMITMENTS 3.5)."""
+
+    def digests(self, tensors: Sequence[Tensor]) -> list[bytes]:
+        """The tensor digest of each, together: a device hashes many tensors at once and copies all
+        digests to the host at once."""
+
+    def problem(self, tensor: Tensor, dtype: str, shape: Sequence[int]) -> str:
+        """Say why `tensor` is not a C-contiguous tensor of this type on this device; empty if it
+        is."""
+
+    def writable(self, tensor: Tensor) -> bool:
+        """True if the tensor may be written to."""

@@ -1,0 +1,45 @@
+"""The kernel: what computes one operator on a device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tallystick import _core
+from tallystick.devices.device import Tensor
+from tallystick.errors import RefusedOperandsError
+from tallystick.numerics.types import Attrs
+
+# Over attributes, inputs (None where an optional one is absent) and C-contiguous outputs.
+Run = Callable[[Attrs, Sequence[Tensor | None], Sequence[Tensor]], None]
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A function that computes one operator on a device, and its demands on memory.
+
+    `run` fills the outputs. A `strided` kernel takes operands of any strides. For any other kernel
+    the caller makes the operands C-contiguous. `inplace` lists (input, output) pairs that may share
+    storage.
+    """
+
+    run: Run
+    strided: bool = False
+    inplace: tuple[tuple[int, int], ...] = ()
+
+
+def made(
+    _name: str, run: Any, strided: bool = False, inplace: tuple[tuple[int, int], ...] = ()
+) -> Kernel:
+    """A table's entry, of a decorated function and its marks (numerics/attachments.py)."""
+    return Kernel(run, strided, inplace)
+
+
+def refused_operands(error: BaseException) -> bool:
+    """True if `error`, which a kernel raised, says that the kernel refuses its operands' values.
+
+    Such an execution stops on every machine. Any other error of a kernel (MemoryError, an
+    interrupt, a fault of this program) says nothing about the run.
+    """
+    return isinstance(error, RefusedOperandsError | _core.OperandError)

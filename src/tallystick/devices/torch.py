@@ -1,0 +1,185 @@
+"""A torch device as a device: a run under the published form stays there (NUMERICS 14.9)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from tallystick.commit.tensor import tensor_digest
+from tallystick.contracts.ordered.cpu.table import kernel
+from tallystick.contracts.ordered.torch.table import TORCH_DTYPES, exact
+from tallystick.contracts.replay.stock.rounding import nearest
+from tallystick.contracts.replay.stock.stock import Stock, Tensor, Tensors, stock_form
+from tallystick.devices.device import ALIGNMENT
+from tallystick.devices.kernel import Kernel, Run
+from tallystick.devices.sequence import Call, InTurn, Sequenced
+from tallystick.errors import EnvironmentRefusedError, UsageError
+from tallystick.kernels.views import view
+from tallystick.numerics.contracts import MAX_BITS, Contract
+from tallystick.numerics.registry import OpSpec, all_ops
+from tallystick.numerics.types import DTYPES, Attrs
+
+
+def _device_called(name: str) -> torch.device:
+    """The device that torch calls `name`. Raises UsageError, EnvironmentRefusedError."""
+    try:
+        wanted = torch.device(name)
+    except RuntimeError:
+        raise UsageError(f"torch knows no device {name[:40]!r}.", "Use cpu, or cuda.") from None
+    try:
+        return torch.empty(0, device=wanted).device
+    # torch raises each of these three for a device that it has no build or no driver for.
+    except (AssertionError, RuntimeError, NotImplementedError) as error:
+        why = (str(error).splitlines() or [type(error).__name__])[0]
+        raise EnvironmentRefusedError(
+            f"torch has no device {name[:40]!r} here: {why[:200]}",
+            "Use another device, or install a torch built for this one.",
+        ) from None
+
+
+class TorchDevice:
+    """The memory and the kernels of the torch device `name` ("cpu", "cuda", "cuda:1").
+
+    Its tensors are torch's. In a step the batch, the scalars and the key go there; the loss and the
+    metrics come back, and the flags by which operators refuse operands (NUMERICS 1.13): of indices,
+    targets, keys of draws, and of floats that become integers. A call with an empty operand is
+    computed on the host. `kernels` has entries under the published form alone.
+
+    On "cpu" nothing is read on the host either, so that a machine without a GPU can test what holds
+    on one; a party trains faster on the processor (devices/cpu.py).
+    """
+
+    architecture = ""
+    takes_blocks = True
+    hashes_beside = False
+
+    def __init__(self, name: str) -> None:
+        self.torch_device = _device_called(name)
+        self.name = f"torch:{self.torch_device}"
+        # Whoever keeps or follows a log on this device computes with the same kernels.
+        self.stock = Stock(str(self.torch_device), opaque=True)
+        self._tables: dict[Contract, Mapping[str, Kernel]] = {}
+
+    # -- kernels -----------------------------------------------------------------------------------
+
+    def kernels(self, contract: Contract) -> Mapping[str, Kernel]:
+        if contract.form != "published":
+            return {}
+        if contract not in self._tables:
+            self._tables[contract] = {
+                name: self._kernel(spec, contract)
+                for name, spec in all_ops().items()
+                if name not in view and (name in stock_form or name in exact)
+            }
+        return self._tables[contract]
+
+    def _kernel(self, spec: OpSpec, contract: Contract) -> Kernel:
+        """The kernel of an empty log: x, rounded to the nearest."""
+        if spec.name in stock_form:
+            # All of a form's results are there before one of them is written, so it may share what
+            # the ordinary kernel may share. It gets the operands that a form gets on the processor.
+            return replace(kernel[spec.name], run=self._by_form(spec, contract))
+        made = exact[spec.name]
+        if spec.is_unlogged or contract.bits == MAX_BITS:
+            return replace(made, run=torch.no_grad()(made.run))
+        return replace(made, run=_to_grid(made.run, contract.bits))
+
+    def _by_form(self, spec: OpSpec, contract: Contract) -> Run:
+        stock, bits = self.stock, contract.bits
+        plus_zero = spec.name in contract.rounded_operators
+
+        def run(attrs: Attrs, inputs: Tensors, outputs: Sequence[Tensor]) -> None:
+            found = stock.compute_there(spec, attrs, inputs, outputs)
+            with torch.no_grad():
+                for x, out in zip(found, outputs, strict=True):
+                    if x is not None:
+                        out.copy_(nearest(x, bits, plus_zero))
+
+        return run
+
+    def alone(self) -> AbstractContextManager[object]:
+        return nullcontext()
+
+    def sequence(self, calls: Sequence[Call]) -> Sequenced:
+        return InTurn(calls)
+
+    def prepare(self, contract: Contract) -> None:
+        """As Stock.prepare. What it sets belongs to the process: torch has no other settings."""
+        if contract.form == "published":
+            self.stock.prepare()
+
+    # -- memory ------------------------------------------------------------------------------------
+
+    def allocate(self, nbytes: int) -> Tensor:
+        try:
+            raw = torch.empty(nbytes + ALIGNMENT, dtype=torch.uint8, device=self.torch_device)
+        except RuntimeError as error:  # torch.OutOfMemoryError is one
+            raise MemoryError(f"{self.name} has no {nbytes} bytes left.") from error
+        start = -raw.data_ptr() % ALIGNMENT
+        return raw[start : start + nbytes]
+
+    def free(self, buffer: Tensor) -> None:
+        pass  # torch's own counting of references frees it
+
+    def view(
+        self, base: Tensor, offset: int, dtype: str, shape: Sequence[int], strides: Sequence[int]
+    ) -> Tensor:
+        made = torch.empty(0, dtype=TORCH_DTYPES[dtype], device=self.torch_device)
+        if 0 in shape:
+            return made.reshape(tuple(shape))
+        size = DTYPES[dtype].itemsize
+        first = base.storage_offset() * base.element_size() + offset
+        if first % size or any(stride % size for stride in strides):
+            raise AssertionError(f"{dtype} at byte {first}, strides {tuple(strides)}")
+        steps = [stride // size for stride in strides]
+        # By `set_`, since a view of torch's own keeps the type and the bounds of its base.
+        return made.set_(base.untyped_storage(), first // size, tuple(shape), steps)
+
+    def copy(self, source: Tensor, target: Tensor) -> None:
+        target.copy_(source)
+
+    def write(self, host: np.ndarray, target: Tensor) -> None:
+        ready = host.flags.writeable and host.flags.c_contiguous
+        target.copy_(torch.from_numpy(host if ready else np.array(host, order="C")))
+
+    def host(self, tensor: Tensor) -> np.ndarray:
+        found: np.ndarray = tensor.detach().cpu().numpy()
+        return found
+
+    def digest(self, tensor: Tensor) -> bytes:
+        """The tensor digest, of a copy on the host: no kernel hashes on the device yet."""
+        return tensor_digest(self.host(tensor))
+
+    def digests(self, tensors: Sequence[Tensor]) -> list[bytes]:
+        return [self.digest(tensor) for tensor in tensors]
+
+    def problem(self, tensor: object, dtype: str, shape: Sequence[int]) -> str:
+        if not isinstance(tensor, torch.Tensor):
+            return f"it is a {type(tensor).__name__}, not a tensor of torch"
+        if tensor.device != self.torch_device:
+            return f"it lies on {tensor.device}"
+        if tensor.dtype != TORCH_DTYPES[dtype]:
+            return f"it must be {dtype}, got {tensor.dtype}"
+        if tuple(tensor.shape) != tuple(shape) or not tensor.is_contiguous():
+            return f"it must be C-contiguous {dtype}{list(shape)}, got {list(tensor.shape)}"
+        return ""
+
+    def writable(self, tensor: Tensor) -> bool:
+        return not tensor.requires_grad
+
+
+def _to_grid(ordinary: Run, bits: int) -> Run:
+    """An exact kernel whose f32 results are rounded to `bits` (14.9)."""
+
+    def run(attrs: Attrs, inputs: Tensors, outputs: Sequence[Tensor]) -> None:
+        with torch.no_grad():
+            ordinary(attrs, inputs, outputs)
+            for out in outputs:
+                if out.dtype == torch.float32:
+                    out.copy_(nearest(out.to(torch.float64), bits, False))
+
+    return run

@@ -1,0 +1,1 @@
+"""Tools of matrix products and convolutions that several contracts use: tiles, patches, engines."""
