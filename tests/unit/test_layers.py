@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -169,6 +170,48 @@ def test_declarations_import_no_kernel() -> None:
     made = "from tallystick import _core\nfrom tallystick.devices.kernel import Kernel"
     assert computing(meaning[0], made) == ["tallystick._core", "tallystick.devices.kernel",
                                            "tallystick.devices.kernel.Kernel"]  # fmt: skip
+
+
+# A contract is asked what it means, never who it is (numerics/contracts.py, docs/adr/0035).
+CONTRACT_NAME = re.compile(r"(ordered|rounded|exact|replay)/[0-9]")
+
+
+def names_asked(path: Path, text: str) -> list[str]:
+    """Where a module outside of `contracts` compares a text with a contract's name, or chooses by
+    it."""
+    relative = path.relative_to(SOURCE).as_posix()
+    found = []
+    for node in ast.walk(ast.parse(text)):
+        asked: list[ast.AST | None] = []
+        if isinstance(node, ast.Compare):
+            asked = [node.left, *node.comparators]
+        elif isinstance(node, ast.Dict):
+            asked = [*node.keys]
+        elif isinstance(node, ast.MatchValue):
+            asked = [node.value]
+        elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "startswith":
+            asked = [*node.args]
+        for part in asked:
+            for inner in ast.walk(part) if part is not None else ():
+                value = getattr(inner, "value", None)
+                if isinstance(value, str) and CONTRACT_NAME.search(value):
+                    found.append(f"{relative}:{node.lineno} asks for {value!r}")
+    return found
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda p: p.relative_to(SOURCE).as_posix())
+def test_no_one_asks_a_contract_for_its_name(path: Path) -> None:
+    if not path.relative_to(SOURCE).as_posix().startswith("contracts/"):
+        assert names_asked(path, path.read_text()) == []
+
+
+def test_the_check_of_names_sees_violations() -> None:
+    path = SOURCE / "program" / "x.py"
+    assert names_asked(path, 'if contract.name == "rounded/1": pass')
+    assert names_asked(path, 'if contract.text in ("ordered/1-draft.1", x): pass')
+    assert names_asked(path, 'table = {"exact/1": 3}')
+    assert names_asked(path, 'if text.startswith("replay/1"): pass')
+    assert not names_asked(path, 'def capture(contract="ordered/1"): return find(contract)')
 
 
 # Cheats stay out of honest code: who may import which of their rooms (DESIGN 7).
