@@ -20,6 +20,13 @@ from tallystick.numerics.values.forms import Form
 from tallystick.numerics.values.graph import Condition, Value, values_below
 from tallystick.numerics.values.positions import Part, parts_below
 
+# What an interpreter must have as a primitive of its own, by the class of the operators that have
+# no values: its name, the clause that says what it computes, and vectors of it.
+BY_CLAUSE: dict[str, tuple[str, str, tuple[str, ...]]] = {
+    "dot": ("DOT", "2.1", ("kernels/dot.json",)),
+    "fold": ("S", "10.12", ("kernels/fold.json",)),
+}
+
 
 def _plain(value: Any) -> Any:
     """A number or text as JSON has it."""
@@ -149,4 +156,9 @@ def operator_entry(spec: OpSpec) -> dict[str, Any]:
         entry["parts"] = {dtype: part_entries(parts) for dtype, parts in spec.parts.items()}
     if spec.masked_by:
         entry["masked_by"] = spec.masked_by
+    if not spec.forms and not spec.parts:
+        primitive, clause, vectors = BY_CLAUSE[spec.op_class]
+        entry["by_clause"] = {
+            "primitive": primitive, "clause": clause, "vectors": list(vectors)
+        }  # fmt: skip
     return entry
