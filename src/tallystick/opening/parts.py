@@ -60,8 +60,7 @@ def _as_operand(x: Any) -> Any:
 _WHOLE: dict[str, Callable[..., Any]] = {
     "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b,
     "over": lambda a, b: a // b, "rest": lambda a, b: a % b, "max": max, "min": min,
-    "eq": lambda a, b: a == b, "select": lambda where, a, b: a if where else b,
-    "convert": lambda x: x,
+    "select": lambda where, a, b: a if where else b, "convert": lambda x: x,
 }  # fmt: skip
 # The elements of an operand that a prover holds at once while it makes many terms.
 _BATCH = 1 << 20
@@ -180,7 +179,8 @@ class _Opened:
             index = index[kept(source, given, index)]
             return terms(source, given, index[-1:])[0] if index.size else state
 
-        return Chain(part.name, dtype, 1 + count, LIMIT, DTYPES[dtype].type(0), advance)
+        zero = DTYPES[dtype].type(0)
+        return Chain(part.name, dtype, 1 + count, LIMIT, zero, advance, moved=True)
 
     def _chain(
         self, part: Part, count: int, terms: Computed, rest: tuple[Value, ...], made_of: list[Part]
@@ -313,6 +313,8 @@ class _Opened:
         if kind == "reduced place":
             assert index is not None  # only terms have a place among the reduced ones
             return self._reduced.places(index)
+        if x.dtype != INDEX:  # what a whole number is chosen by
+            return numpy_primitive(x, of)
         return _WHOLE[kind](*of)
 
     def _placed(self, x: Value, of: tuple[Any, ...]) -> Any:
