@@ -66,7 +66,7 @@ class Graphs:
         if number not in self._parts:
             held = self._table["parts"][number]
             facts: dict[str, Any] = {"extreme": held.get("extreme", "")}
-            for name in ("value", "count", "start", "kept"):
+            for name in ("value", "count", "start", "kept", "divisor"):
                 facts[name] = self.value(held[name]) if name in held else None
             facts["reads"] = tuple(map(self.value, held.get("reads", ())))
             for name in ("of", "first"):

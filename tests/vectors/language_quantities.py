@@ -168,6 +168,32 @@ def terms() -> Iterator[dict[str, Any]]:
     yield parts.group("an element of each operand of a star", ["squares*"], {}, calls)
 
 
+def folds() -> Iterator[dict[str, Any]]:
+    """10.12: halves of halves, the left one a power of two; the sum is divided last."""
+    parts = Parts()
+    g = parts.graph
+    read = g.node("read", "f32", g.index("element"), g.index("term"), name="x")
+    one = parts.part("local", "x[i]", "f32", value=read)
+    count = g.index("given", name="x")
+    divisor = g.node("read", "f32", g.whole(0), name="by")
+    parts.part("fold", "out", "f32", count=count, of=[one], divisor=divisor)
+    calls = []
+    for n in (1, 2, 3, 4, 5, 7, 40, 256):
+        for by in (1.0, 3.0, -0.0):
+            x = mixed(f"fold {n}", n) if by else [NEG_ZERO] * n
+            total = result("div", "f32", ("f32",) * 2, (_split(x), of_float(by, "f32")))
+            inputs = [vector("f32", f32(by)), *(vector("f32", [v]) for v in x)]
+            calls.append(call(inputs, "f32", (1,), [total]))
+    yield parts.group("a fold of operands (10.12)", ["by", "x*"], {}, calls)
+
+
+def _split(x: Sequence[int]) -> int:
+    if len(x) == 1:
+        return x[0]
+    left = max(1 << k for k in range(9) if 1 << k < len(x))
+    return added("f32", _split(x[:left]), _split(x[left:]))
+
+
 # -- one after the other ---------------------------------------------------------------------------
 def chains() -> Iterator[dict[str, Any]]:
     for start in ("read", "constant"):
@@ -463,5 +489,5 @@ def choices() -> Iterator[dict[str, Any]]:
 
 def document() -> dict[str, list[dict[str, Any]]]:
     """The groups, one a line."""
-    makers = (trees, terms, chains, latest, extremes, locals_, composed, choices)
+    makers = (trees, terms, folds, chains, latest, extremes, locals_, composed, choices)
     return {"groups": [made for maker in makers for made in maker()]}

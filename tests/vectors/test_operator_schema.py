@@ -66,6 +66,7 @@ def entry_of(op: str, change: Damage) -> tuple[str, Damage]:
     return op, lambda table: change(table["operators"][0])
 
 
+EXCEPTION = {"primitive": "DOT", "clause": "2.1", "vectors": ["kernels/dot.json"]}
 DAMAGES: dict[str, tuple[str, Damage]] = {
     "a format of another name": ("aten.neg", lambda t: t.update(format="tallystick-operators/9")),
     "no operators": ("aten.neg", lambda t: t.pop("operators")),
@@ -74,15 +75,12 @@ DAMAGES: dict[str, tuple[str, Damage]] = {
     "an operator with a member of its own": entry_of("aten.neg", lambda e: e.update(note="")),
     "an unknown class": entry_of("aten.neg", lambda e: e.update({"class": "other"})),
     "an operator without values": entry_of("aten.neg", lambda e: e.pop("forms")),
-    "values and an exception": entry_of(
-        "aten.neg",
-        lambda e: e.update(by_clause={"primitive": "S", "clause": "1.1", "vectors": ["a/b.json"]}),
-    ),
+    "values and an exception": entry_of("aten.neg", lambda e: e.update(by_clause=EXCEPTION)),
     "an exception without vectors": entry_of(
-        "tallystick.fold", lambda e: e["by_clause"].pop("vectors")
+        "aten.neg", lambda e: (e.pop("forms"), e.update(by_clause={**EXCEPTION, "vectors": []}))
     ),
     "an exception that names no clause": entry_of(
-        "tallystick.fold", lambda e: e["by_clause"].update(clause="the fold")
+        "aten.neg", lambda e: (e.pop("forms"), e.update(by_clause={**EXCEPTION, "clause": "S"}))
     ),
     "an unknown kind of attribute": entry_of(
         "aten.cumsum", lambda e: e["attributes"]["dim"].update(kind="axis")
@@ -134,6 +132,8 @@ DAMAGES: dict[str, tuple[str, Damage]] = {
     "a tree with a start": on("aten.sum", lambda p: p.update(start=0), kind="tree"),
     "a chain without a start": on("aten.cumsum", lambda p: p.pop("start"), kind="chain"),
     "an unknown extreme": on("aten.amax", lambda p: p.update(extreme="most"), kind="extremum"),
+    "a fold without its values": on("tallystick.fold", lambda p: p.pop("of"), kind="fold"),
+    "a fold of no divisor": on("tallystick.fold", lambda p: p.pop("divisor"), kind="fold"),
     "an argmax that is no i64": on(
         "aten.argmax", lambda p: p.update(dtype="f32"), kind="extremum"
     ),
@@ -183,7 +183,7 @@ def test_what_a_schema_cannot_say() -> None:
                     assert parts
             for at, part in enumerate(parts):
                 assert all(k < at for k in (*part.get("of", ()), *part.get("first", ())))
-                held = (part.get(k) for k in ("value", "count", "start", "kept"))
+                held = (part.get(k) for k in ("value", "count", "start", "kept", "divisor"))
                 assert all(k is None or k < len(nodes) for k in held)
             ends = graph["outputs"]
             assert all(k < len(parts or nodes) for k in ends)

@@ -15,6 +15,7 @@ from tallystick.kernels.elements import numpy_primitive
 from tallystick.kernels.evaluate import evaluate
 from tallystick.kernels.loops import names_of
 from tallystick.numerics.operators.common import axis_of, constant, integer, integers, number
+from tallystick.numerics.operators.fold import split
 from tallystick.numerics.registry import OpSpec, all_ops, lookup
 from tallystick.numerics.types import DTYPES
 from tallystick.numerics.values.graph import Condition, Value, resolved
@@ -112,6 +113,8 @@ class _Opened:
             return self.quantity(part.of[0 if holds else 1])
         if part.kind == "terms":
             return self._terms(part)
+        if part.kind == "fold":
+            return self._fold(part)
         assert part.value is not None
         roots = self._decided([x for x in (part.value, part.start, part.kept) if x is not None])
         reads = self._decided(part.reads)
@@ -165,6 +168,29 @@ class _Opened:
             return found
 
         return terms
+
+    # -- needs that are folded ---------------------------------------------------------------------
+    def _fold(self, part: Part) -> Quantity:
+        """The parties agree on all values at once, and the game opens the operand of the first one
+        that they do not."""
+        (of,) = part.of
+        assert of.value is not None and part.divisor is not None
+        values, divisor = (
+            self._computed(root, []) for root in self._decided([of.value, part.divisor])
+        )
+
+        def term(i: int) -> Quantity:
+            def compute(source: Source, _: Needs) -> Any:
+                return canonical(values(source, (), np.array(i, np.int64))).reshape(-1)[0]
+
+            return Local(of.name.replace("[i]", f"[{i}]"), of.dtype, compute)
+
+        @np.errstate(all="ignore")
+        def compute(source: Source, given: Needs) -> Any:
+            total = folded([np.asarray(x, DTYPES[part.dtype]) for x in given])
+            return canonical(total / divisor(source, (), None)).reshape(-1)[0]
+
+        return Local(part.name, part.dtype, compute, tuple(map(term, range(self._count(part)))))
 
     def _latest(
         self, part: Part, count: int, terms: Computed, rest: tuple[Value, ...], made_of: list[Part]
@@ -350,6 +376,15 @@ class _Opened:
         """An axis of an attribute, or a number, counted from the front."""
         held = integer(self.site.attrs, axis) if isinstance(axis, str) else axis
         return axis_of(self.site.op, held, rank)
+
+
+def folded(xs: Sequence[Array]) -> Array:
+    """S (NUMERICS 10.12)."""
+    if len(xs) == 1:
+        return xs[0]
+    half = split(len(xs))
+    total: Array = folded(xs[:half]) + folded(xs[half:])
+    return total
 
 
 def _rule(site: Site) -> Quantity:

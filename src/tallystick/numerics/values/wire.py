@@ -24,7 +24,6 @@ from tallystick.numerics.values.positions import Part, parts_below
 # no values: its name, the clause that says what it computes, and vectors of it.
 BY_CLAUSE: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "dot": ("DOT", "2.1", ("kernels/dot.json",)),
-    "fold": ("S", "10.12", ("kernels/fold.json",)),
 }
 
 
@@ -84,9 +83,9 @@ def part_entries(outputs: Sequence[Part]) -> dict[str, Any]:
     """The parts of an operator's outputs: the nodes of all of them, a list of parts, each after
     those that it is made of, and the outputs' numbers in it.
 
-    A part's `value`, `count`, `start` and `kept` are numbers of nodes, `reads` those of elements
-    that are read first; `of` and `first` are numbers of parts, as is `part` of a node. `alone` only
-    saves a prover time, and is left out.
+    A part's `value`, `count`, `start`, `kept` and `divisor` are numbers of nodes, `reads` those of
+    elements that are read first; `of` and `first` are numbers of parts, as is `part` of a node.
+    `alone` only saves a prover time, and is left out.
     """
     listed: list[Part] = []
 
@@ -107,13 +106,13 @@ def part_entries(outputs: Sequence[Part]) -> dict[str, Any]:
 
 
 def _roots(part: Part) -> list[Value]:
-    held = (*part.reads, part.value, part.count, part.start, part.kept)
+    held = (*part.reads, part.value, part.count, part.start, part.kept, part.divisor)
     return [value for value in held if value is not None]
 
 
 def _part(part: Part, at: dict[int, int], listed: list[Part]) -> dict[str, Any]:
     entry: dict[str, Any] = {"kind": part.kind, "name": part.name, "dtype": part.dtype}
-    for name in ("value", "count", "start", "kept"):
+    for name in ("value", "count", "start", "kept", "divisor"):
         value = getattr(part, name)
         if value is not None:
             entry[name] = at[id(value)]
