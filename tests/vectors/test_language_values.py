@@ -191,3 +191,59 @@ def test_conditions() -> None:
         else:
             condition = Condition("has", held["has"])
         assert condition.holds(attrs, {*attrs, *row["given"]}) == row["holds"], row
+
+
+F32, F64 = np.float32, np.float64
+MISREADINGS: dict[str, tuple[str, Callable[..., Any]]] = {
+    "zeros of both signs are equal to max": ("max f32", lambda a, b: np.where(a > b, a, b)),
+    "a NaN loses against a number": ("min f32", np.fmin),
+    "a subnormal number is zero": ("mul f32", lambda a, b: _flushed(a) * _flushed(b)),
+    "fma rounds the product": ("fma f32", lambda a, b, c: a * b + c),
+    "fma rounds to f64 first": (
+        "fma f32",
+        lambda a, b, c: (a.astype(F64) * b.astype(F64) + c.astype(F64)).astype(F32),
+    ),
+    "rsqrt rounds twice": ("rsqrt f32", lambda x: F32(1) / np.sqrt(x)),
+    "an i64 becomes f32 by way of f64": (
+        "convert f32 of ['i64']", lambda x: x.astype(F64).astype(F32)
+    ),
+    "f64 to f32 truncates": ("convert f32 of ['f64']", lambda x: _truncated(x)),
+    "a quotient is truncated": (
+        "floor_divide i64", lambda a, b: np.trunc(a / b).astype(np.int64)
+    ),
+    "a shift's count is modulo 64": ("left_shift i64", lambda a, b: a << (b & 63)),
+    "a right shift brings in zeros": (
+        "right_shift i64",
+        lambda a, b: (a.view(np.uint64) >> np.clip(b, 0, 63).view(np.uint64)).view(np.int64),
+    ),
+    "not of a bool is not of its bits": (
+        "not bool", lambda x: (~x.view(np.uint8)).astype(bool)
+    ),
+    "le is not gt": ("le bool of ['f32', 'f32']", lambda a, b: ~(a > b)),
+    "u8 has a sign": (
+        "lt bool of ['u8', 'u8']", lambda a, b: a.view(np.int8) < b.view(np.int8)
+    ),
+    "a NaN is false": ("convert bool of ['f32']", lambda x: (x > 0) | (x < 0)),
+    "i64 to u8 saturates": (
+        "convert u8 of ['i64']", lambda x: np.clip(x, 0, 255).astype(np.uint8)
+    ),
+}  # fmt: skip
+
+
+def _flushed(x: Array) -> Array:
+    return np.where(np.abs(x) < 2.0**-126, F32(0), x)
+
+
+def _truncated(x: Array) -> Array:
+    nearest = x.astype(F32)
+    return np.where(np.abs(nearest) > np.abs(x), np.nextafter(nearest, F32(0)), nearest)
+
+
+@pytest.mark.parametrize("what", MISREADINGS)
+def test_a_misreading_gives_other_bits(what: str) -> None:
+    name, wrong = MISREADINGS[what]
+    (group,) = (g for n, g in GROUPS.items() if n == name or n.startswith(f"{name} of"))
+    rows, dtype = group["rows"], group["dtype"]
+    columns = [column([row[k] for row in rows], of) for k, of in enumerate(group["of"])]
+    with np.errstate(all="ignore"):
+        assert texts(wrong(*columns), dtype) != [row[-1] for row in rows]

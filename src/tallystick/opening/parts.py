@@ -253,7 +253,7 @@ class _Opened:
                     return given[numbers[id(x.part)]]
                 if x.kind == "read":
                     at = np.atleast_1d(np.asarray(of[0], np.int64))
-                    return source.read(self.names.index(x.name) + sum(of[1:]), at)
+                    return source.read(self.names.index(x.name) + int(sum(of[1:])), at)
                 return self._value(x, of, as_real)
 
             values = Chosen(meaning)

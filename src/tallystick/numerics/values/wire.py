@@ -25,6 +25,13 @@ from tallystick.numerics.values.positions import Part, parts_below
 BY_CLAUSE: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "dot": ("DOT", "2.1", ("kernels/dot.json",)),
 }
+# Clauses of OPENING that write a form's real numbers down, where they are not the form's lifting.
+REAL_CLAUSES = {
+    "aten.pow.Tensor_Scalar": "10.9.2",
+    "tallystick.adam_step": "10.9.3",
+    "tallystick.adamw_step": "10.9.3",
+    "tallystick.sgd_step": "10.9.4",
+}
 
 
 def _plain(value: Any) -> Any:
@@ -155,6 +162,10 @@ def operator_entry(spec: OpSpec) -> dict[str, Any]:
         entry["parts"] = {dtype: part_entries(parts) for dtype, parts in spec.parts.items()}
     if spec.masked_by:
         entry["masked_by"] = spec.masked_by
+    if spec.rounded:
+        entry["rounded"] = spec.rounded
+    if spec.name in REAL_CLAUSES:
+        entry["real_clause"] = REAL_CLAUSES[spec.name]
     if not spec.forms and not spec.parts:
         primitive, clause, vectors = BY_CLAUSE[spec.op_class]
         entry["by_clause"] = {
