@@ -297,7 +297,7 @@ class _Guarded(Cuda):
         them while a fault is planted."""
         kernels = (self.driver.defines, contract)
         if kernels in _PASSED and not _planted:
-            self._probed.add(contract)
+            self.probed.add(contract)
         super().prepare(contract)
         if not _planted:
             _PASSED.add(kernels)

@@ -31,8 +31,8 @@ import test_exact_vectors as vectors
 from unit.numerics import test_exact_operators as kernels
 from unit.opening import test_opening_exact as opening
 
+from tallystick.contracts.exact.contract import BLOCK_LENGTHS
 from tallystick.contracts.exact.cpu import convolution
-from tallystick.numerics.contracts import BLOCK_LENGTHS
 
 ROOT = Path(__file__).resolve().parents[2]
 MODULES = (

@@ -16,11 +16,12 @@ from dot_shapes import convolution, product
 from emulated_gpu import CUDA, FAULTS, EmulatedDriver, emulated_gpu, planted
 from kernel_format import same_bits
 
+from tallystick.contracts.exact.contract import BLOCK_LENGTHS
 from tallystick.contracts.exact.cuda.table import exact_kernel
 from tallystick.contracts.exact.cuda.ways import FORCED, TILES, Forced, Shape, choose, ways
 from tallystick.devices.cpu import CPU
 from tallystick.devices.cuda.device import Cuda
-from tallystick.numerics.contracts import BLOCK_LENGTHS, find_contract
+from tallystick.numerics.contracts import find_contract
 
 WIDTHS = tuple(BLOCK_LENGTHS)
 WAYS = [(width, way.name) for width in WIDTHS for way in ways(width)]
@@ -39,7 +40,7 @@ def checked(
 
 
 def test_every_operator_of_the_dot_class_has_a_kernel() -> None:  # NUMERICS 17.1
-    assert set(exact_kernel) == find_contract("exact/1").exact_operators
+    assert set(exact_kernel) == find_contract("exact/1").own_operators
 
 
 @pytest.mark.parametrize(("width", "way"), WAYS)

@@ -41,7 +41,7 @@ def checked(
 
 
 def test_every_rounded_operator_has_a_kernel() -> None:  # NUMERICS 13.1
-    assert set(rounded_kernel) == find_contract("rounded/1").rounded_operators
+    assert set(rounded_kernel) == find_contract("rounded/1").own_operators
 
 
 @pytest.mark.parametrize("group", sorted(maker.CONTRACTS))

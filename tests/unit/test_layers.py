@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,30 +25,36 @@ LEVELS = {
     "data": 3,
     "augment": 3,
     "numerics": 3,
+    "devices": 3,
     "kernels": 4,
+    "products": 4,
     "opening": 5,
-    "program": 6,
-    "rounding": 7,
-    "protocol": 8,
-    "delegation": 9,
-    "job": 10,
-    "run": 11,
-    "prover": 12,
-    "service": 13,
-    "report": 13,
-    "cli": 14,
-    "api": 15,  # Python's interface shows progress as the command line does
-    "trainer": 16,  # other libraries' loops, as runs
-    "__main__": 17,
+    "contracts": 6,
+    "program": 7,
+    "contracts.replay": 8,  # a step's log knows the nodes of a program
+    "protocol": 9,
+    "delegation": 10,
+    "job": 11,
+    "run": 12,
+    "prover": 13,
+    "service": 14,
+    "report": 14,
+    "cli": 15,
+    "api": 16,  # Python's interface shows progress as the command line does
+    "trainer": 17,  # other libraries' loops, as runs
+    "__main__": 18,
 }
 # The pure game may be moved to a browser or a server, and the kernels of logs to a device: their
 # rooms take nothing from the disk.
-SANS_IO = ("protocol", "delegation", "rounding")
+SANS_IO = ("protocol", "delegation", "contracts")
 # Modules whose task is torch: capture of a module, eager mode, recipes' modules, stock kernels.
 TORCH_ALLOWED = (
     "augment.py",
     "program/capture/",
     "job/recipes/",
+    "devices/torch.py",
+    "devices/torch_operands.py",
+    "contracts/ordered/torch/",
     "contracts/replay/stock/",
     "contracts/replay/published/resident.py",
     "run/distributed/transport.py",
@@ -98,12 +105,12 @@ def level_of(name: str) -> int | None:
     parts = name.split(".")
     if parts[0] != PACKAGE or len(parts) < 2:
         return None
-    return LEVELS.get(parts[1])
+    return LEVELS.get(".".join(parts[1:3]), LEVELS.get(parts[1]))
 
 
 def violations(path: Path, text: str) -> list[str]:
     relative = path.relative_to(SOURCE)
-    own = LEVELS.get(relative.with_suffix("").parts[0])
+    own = level_of(".".join([PACKAGE, *relative.with_suffix("").parts]))
     found = []
     for name, line in imports(path, ast.parse(text)):
         level = level_of(name)
@@ -145,7 +152,7 @@ def test_imports_point_down(path: Path) -> None:
 # What an operator means knows nothing of what computes it (DESIGN 3).
 MEANING = ("numerics/operators/", "numerics/registry.py", "numerics/attachments.py")
 COMPUTING = tuple(f"{PACKAGE}.{room}" for room in (
-    "_core", "kernels", "opening",
+    "_core", "kernels", "opening", "contracts", "devices",
 ))  # fmt: skip
 
 
@@ -160,9 +167,51 @@ def test_declarations_import_no_kernel() -> None:
     assert len(meaning) > 10
     for path in meaning:
         assert computing(path, path.read_text()) == [], path.relative_to(SOURCE)
-    made = "from tallystick import _core\nfrom tallystick.devices.kernel import kernel"
+    made = "from tallystick import _core\nfrom tallystick.devices.kernel import Kernel"
     assert computing(meaning[0], made) == ["tallystick._core", "tallystick.devices.kernel",
-                                           "tallystick.devices.kernel.kernel"]  # fmt: skip
+                                           "tallystick.devices.kernel.Kernel"]  # fmt: skip
+
+
+# A contract is asked what it means, never who it is (numerics/contracts.py, docs/adr/0035).
+CONTRACT_NAME = re.compile(r"(ordered|rounded|exact|replay)/[0-9]")
+
+
+def names_asked(path: Path, text: str) -> list[str]:
+    """Where a module outside of `contracts` compares a text with a contract's name, or chooses by
+    it."""
+    relative = path.relative_to(SOURCE).as_posix()
+    found = []
+    for node in ast.walk(ast.parse(text)):
+        asked: list[ast.AST | None] = []
+        if isinstance(node, ast.Compare):
+            asked = [node.left, *node.comparators]
+        elif isinstance(node, ast.Dict):
+            asked = [*node.keys]
+        elif isinstance(node, ast.MatchValue):
+            asked = [node.value]
+        elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "startswith":
+            asked = [*node.args]
+        for part in asked:
+            for inner in ast.walk(part) if part is not None else ():
+                value = getattr(inner, "value", None)
+                if isinstance(value, str) and CONTRACT_NAME.search(value):
+                    found.append(f"{relative}:{node.lineno} asks for {value!r}")
+    return found
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda p: p.relative_to(SOURCE).as_posix())
+def test_no_one_asks_a_contract_for_its_name(path: Path) -> None:
+    if not path.relative_to(SOURCE).as_posix().startswith("contracts/"):
+        assert names_asked(path, path.read_text()) == []
+
+
+def test_the_check_of_names_sees_violations() -> None:
+    path = SOURCE / "program" / "x.py"
+    assert names_asked(path, 'if contract.name == "rounded/1": pass')
+    assert names_asked(path, 'if contract.text in ("ordered/1-draft.1", x): pass')
+    assert names_asked(path, 'table = {"exact/1": 3}')
+    assert names_asked(path, 'if text.startswith("replay/1"): pass')
+    assert not names_asked(path, 'def capture(contract="ordered/1"): return find(contract)')
 
 
 # Cheats stay out of honest code: who may import which of their rooms (DESIGN 7).
@@ -236,7 +285,10 @@ def test_the_check_sees_violations() -> None:
     assert violations(SOURCE / "protocol" / "x.py", "from torch import Tensor")
     assert violations(SOURCE / "protocol" / "x.py", "from tallystick.job.job import Job")
     assert violations(SOURCE / "protocol" / "x.py", "from tallystick.disk.files import free_bytes")
-    assert violations(SOURCE / "rounding" / "bounded" / "x.py", "import tallystick.disk.regular")
+    assert violations(SOURCE / "contracts" / "x.py", "import tallystick.disk.regular")
+    replay = "from tallystick.contracts.replay.steps import LoggedSteps"
+    assert violations(SOURCE / "contracts" / "x.py", replay)
+    assert not violations(SOURCE / "protocol" / "x.py", replay)
     assert violations(SOURCE / "job" / "x.py", "from tallystick.run.store.journal import Journal")
     assert violations(SOURCE / "cli" / "x.py", "import torch")
     assert violations(SOURCE / "cli" / "x.py", "from tallystick_bench.machine import machine")

@@ -16,8 +16,9 @@ from unit.protocol.scenarios import Lie
 from unit.protocol.simulator import Party
 
 from tallystick.commit.tensor import Array
+from tallystick.contracts.exact.contract import BLOCK_LENGTHS
 from tallystick.job.job import Job
-from tallystick.numerics.contracts import BLOCK_LENGTHS, find_contract
+from tallystick.numerics.contracts import find_contract
 from tallystick.numerics.registry import all_ops, dot_operators, rounded_operators
 from tallystick.program.ir import Node
 from tallystick.protocol import queries as q

@@ -27,6 +27,7 @@ from tallystick.cli.progress import Reporter
 from tallystick.devices.find import context_on
 from tallystick.job.job import Job
 from tallystick.job.job_file import load_job
+from tallystick.numerics.contracts import find_contract
 from tallystick.run.execute.auditor import audit_run
 from tallystick.run.parallel.audit import MOST_WORKERS, ParallelOptions, audit_in_parallel
 from tallystick.run.parallel.sample import digits, parse_size, read_secret
@@ -252,7 +253,7 @@ def _different(chances: Sequence[Chance]) -> list[Chance]:
 
 def _say_log(report: AuditReport) -> None:
     """Print the choices that the rounding logs left to the trainer, and the logs' faults."""
-    if report.choices is not None and "form=published" not in report.contract:
+    if report.choices is not None and find_contract(report.contract).form != "published":
         left, taken = report.choices
         say(f"choices     the logs leave {left}, of which {taken} are not the nearest value")
     say_findings(report.findings, report.unnamed)

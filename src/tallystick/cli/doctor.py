@@ -19,7 +19,7 @@ from tallystick.devices.environment import environment_holds
 from tallystick.devices.find import find_device
 from tallystick.disk.files import free_bytes
 from tallystick.errors import TallystickError
-from tallystick.numerics.contracts import CONTRACTS, ORDERED_1, parse_contract
+from tallystick.numerics.contracts import ORDERED_1, families, parse_contract
 from tallystick.run.execute.engine import check_environment
 from tallystick.run.show.estimate import human_bytes
 from tallystick.run.store.version import tallystick_version
@@ -73,8 +73,9 @@ def _gpu() -> str:
 def _library(device: Device) -> str:
     """The library that multiplies in binary64 there under rounded/1 and exact/1."""
     from tallystick.devices.cuda.device import Cuda
+    from tallystick.products.cuda.cublas import search
 
-    found = device.search() if isinstance(device, Cuda) else None
+    found = search(device) if isinstance(device, Cuda) else None
     if found is None:
         return "products in binary64 by its own kernels: no cuBLAS was found, or none is admitted"
     return f"products in binary64 by {found.name}"
@@ -99,7 +100,7 @@ def examine() -> tuple[dict[str, Any], str]:
         "fp_environment_ok": environment_holds(),
         "sha256": _core.sha256_implementation(),
         "compiler": _core.compiler(),
-        "contracts": list(CONTRACTS),
+        "contracts": [family.draft for family in families().values()],
         "packages": _versions(),
         "torch": "can make jobs"
         if have_torch()

@@ -7,18 +7,16 @@ say more; this says enough to begin.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tallystick.commit.tensor import tensor_digest
-from tallystick.contracts.exact.cuda.ways import FORCED as FORCED_WAY
-from tallystick.contracts.exact.cuda.ways import ways
 from tallystick.devices.cpu import CPU
 from tallystick.errors import EnvironmentRefusedError
 from tallystick.numerics.arguments import complete_attrs
-from tallystick.numerics.contracts import BLOCK_LENGTHS, Contract
+from tallystick.numerics.contracts import Contract
 from tallystick.numerics.operators.elementary import FUNCTIONS
 from tallystick.numerics.registry import all_ops
 from tallystick.numerics.types import DTYPE_NAMES, DTYPES, type_of
@@ -27,7 +25,7 @@ from tallystick.products.cuda.tiles import FORCED, TILES
 if TYPE_CHECKING:
     from tallystick.devices.cuda.device import Cuda
 
-_Case = tuple[str, dict[str, Any], list[np.ndarray]]
+Case = tuple[str, dict[str, Any], list[np.ndarray]]
 
 # Zeros, ones, subnormals, the ends of the range, infinities, NaNs with payloads.
 _WORDS = np.array(
@@ -40,7 +38,7 @@ _WORDS = np.array(
 )  # fmt: skip
 
 
-def _cases() -> Iterator[_Case]:
+def _cases() -> Iterator[Case]:
     rng = np.random.default_rng(20260)
 
     def floats(*shape: int) -> np.ndarray:
@@ -96,59 +94,33 @@ def _cases() -> Iterator[_Case]:
     yield "tallystick.adamw_step", rates, [*moments, *scalars]
 
 
-def differing(device: Cuda, contract: Contract) -> list[str]:
-    """What gives other bits under `contract` than on the processor: operators, tiles of products,
-    recordings, digests, rounding logs."""
+def differing(device: Cuda, contract: Contract, more: Iterable[str]) -> list[str]:
+    """What gives other bits under `contract` than on the processor: operators, what `more` finds,
+    recordings, digests."""
     table = device.kernels(contract)
-    found = [case[0] for case in _cases() if case[0] in table and not _same(device, contract, case)]
-    found += _by_integers(device, contract) if contract.width else _by_tiles(device, contract)
+    found = [case[0] for case in _cases() if case[0] in table and not same(device, contract, case)]
+    found += more
     if not _replays(device):
         found.append("a recording")
     if not _hashes(device):
         found.append("digests")
-    if contract.form == "bounded":
-        from tallystick.contracts.replay.bounded.log_probe import logs_differ
-
-        if logs_differ(device, contract.bits):
-            found.append("a rounding log")
     return found
 
 
-def _by_tiles(device: Cuda, contract: Contract) -> Iterator[str]:
+def differing_tiles(device: Cuda, contract: Contract) -> Iterator[str]:
     """The tiles of products that give other bits."""
     product = next(case for case in _cases() if case[0] == "aten.mm")
     for name in TILES:
         for split in (False, True):
             FORCED.tile, FORCED.split = name, split
             try:
-                if not _same(device, contract, product):
+                if not same(device, contract, product):
                     yield f"aten.mm by tiles {name}"
             finally:
                 FORCED.tile = FORCED.split = None
 
 
-def _by_integers(device: Cuda, contract: Contract) -> Iterator[str]:
-    """The ways to multiply integers (NUMERICS 17.8) that give other bits: on several blocks of
-    terms of very different sizes, with ties, the largest integers, and infinities."""
-    rng, length = np.random.default_rng(17), BLOCK_LENGTHS[contract.width]
-    shapes = ((70, 2 * length + 70), (2 * length + 70, 35))
-    a, b = (
-        (rng.standard_normal(s) * np.exp2(rng.integers(-20, 20, s))).astype(np.float32)
-        for s in shapes
-    )
-    a[:2] = np.nextafter(np.float32(1), np.float32(0)) * np.array([[1], [-1]], np.float32)
-    a[2] = np.float32(2.0**-contract.width) * rng.integers(-99, 99, shapes[0][1])
-    a[2, 0], b[:, 0], a[3, 5], b[9, 3] = 0.75, a[0, 0], np.inf, -np.inf
-    try:
-        for way in ways(contract.width):
-            FORCED_WAY.way = way.name
-            if not _same(device, contract, ("aten.mm", {}, [a, b])):
-                yield f"aten.mm by {way.name}"
-    finally:
-        FORCED_WAY.way = None
-
-
-def _same(device: Cuda, contract: Contract, case: _Case) -> bool:
+def same(device: Cuda, contract: Contract, case: Case) -> bool:
     """True if a call gives the processor's bits."""
     op, attrs, arrays = case
     spec = all_ops()[op]
@@ -193,9 +165,13 @@ def _there(device: Cuda, array: np.ndarray) -> Any:
     return tensor
 
 
-def check_device(device: Cuda, contract: Contract) -> None:
-    """Raise EnvironmentRefusedError, which names the operators, where the bits differ."""
-    wrong = differing(device, contract)
+def check_gpu(device: Cuda, contract: Contract, more: Iterable[str]) -> None:
+    """Look once at what a device computes under a contract; `more` finds, while it is iterated,
+    what differs beside operators. Raises EnvironmentRefusedError, which
+    names the operators, where the bits differ."""
+    if contract in device.probed:
+        return
+    wrong = differing(device, contract, more)
     if wrong:
         raise EnvironmentRefusedError(
             f"{device.name} computes {', '.join(wrong)} with other bits than {contract.name} "
@@ -203,3 +179,4 @@ def check_device(device: Cuda, contract: Contract) -> None:
             "Update NVIDIA's driver and nvidia-cuda-nvrtc, or compute with --device cpu; please "
             "report the output of `tallystick doctor`.",
         )
+    device.probed.add(contract)

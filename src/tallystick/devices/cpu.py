@@ -4,74 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
-from functools import lru_cache
 
 import numpy as np
 
 from tallystick.commit.tensor import tensor_digest
-from tallystick.contracts.ordered.cpu.table import kernel
 from tallystick.devices.arrays import copy
 from tallystick.devices.device import ALIGNMENT, Device
-from tallystick.devices.kernel import Kernel, Run
+from tallystick.devices.kernel import Kernel
 from tallystick.devices.sequence import Call, InTurn, Sequenced
 from tallystick.numerics.contracts import Contract
-from tallystick.numerics.types import DTYPES, Attrs
-
-
-def _rounded(op: str, bits: int, ordinary: Run) -> Run:
-    """The kernel of `op`, rounded to `bits` where its operands make it a rounded operator
-    (NUMERICS 13.1)."""
-
-    def run(
-        attrs: Attrs, inputs: Sequence[np.ndarray | None], outputs: Sequence[np.ndarray]
-    ) -> None:
-        # Imported late: the search for numpy's BLAS is needed only where a rounded operator runs.
-        from tallystick.contracts.rounded.cpu.operators import is_rounded, run_rounded
-        from tallystick.contracts.rounded.cpu.pieces import exactly
-
-        if is_rounded(op, inputs):
-            run_rounded(op, exactly(bits), attrs, inputs, outputs)
-        else:
-            ordinary(attrs, inputs, outputs)
-
-    return run
-
-
-def _exact(op: str, width: int) -> Run:
-    """The kernel of `op` of the dot class by sums of integers (NUMERICS 17)."""
-
-    def run(
-        attrs: Attrs, inputs: Sequence[np.ndarray | None], outputs: Sequence[np.ndarray]
-    ) -> None:
-        # Imported late, as above.
-        from tallystick.contracts.exact.cpu.operators import exact_kernel
-
-        exact_kernel[op](attrs, inputs, outputs, width)
-
-    return run
-
-
-@lru_cache(maxsize=64)
-def _kernels(contract: Contract) -> Mapping[str, Kernel]:
-    table = dict(kernel)
-    for op in contract.rounded_operators & table.keys():
-        table[op] = replace(table[op], run=_rounded(op, contract.bits, table[op].run))
-    for op in contract.exact_operators & table.keys():
-        table[op] = replace(table[op], run=_exact(op, contract.width))
-    return table
+from tallystick.numerics.types import DTYPES
 
 
 class Processor:
-    """The processor. Its kernels are the core's; for rounded operators they use numpy's BLAS."""
+    """The processor."""
 
-    name = "cpu"
+    kind = name = "cpu"
     architecture = ""
     takes_blocks = True
     hashes_beside = True
 
+    def __init__(self) -> None:
+        self._kernels: dict[Contract, Mapping[str, Kernel]] = {}
+
     def kernels(self, contract: Contract) -> Mapping[str, Kernel]:
-        return _kernels(contract)
+        if contract not in self._kernels:
+            self._kernels[contract] = contract.kernels(self)
+        return self._kernels[contract]
 
     def alone(self) -> AbstractContextManager[object]:
         return nullcontext()
@@ -80,15 +39,7 @@ class Processor:
         return InTurn(calls)
 
     def prepare(self, contract: Contract) -> None:
-        if contract.rounded_operators:
-            # Imported late: the search for numpy's BLAS is needed only for rounded operators.
-            from tallystick.products.engines import current_engine
-
-            current_engine()
-        elif contract.exact_operators:
-            from tallystick.contracts.exact.cpu.engines import prepare
-
-            prepare(contract.width)
+        contract.prepare(self)
 
     def allocate(self, nbytes: int) -> np.ndarray:
         raw = np.empty(nbytes + ALIGNMENT, dtype=np.uint8)

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeGuard
 
 import numpy as np
 
 from tallystick.devices.sequence import Call, Sequenced
 
 if TYPE_CHECKING:
+    from tallystick.devices.cuda.device import Cuda
     from tallystick.devices.kernel import Kernel
     from tallystick.numerics.contracts import Contract
 
@@ -32,6 +33,10 @@ class Device(Protocol):
     @property
     def name(self) -> str:
         """The name for people and for reports, such as "cpu"."""
+
+    @property
+    def kind(self) -> str:
+        """ "cpu", "cuda" or "torch": by what a contract knows its kernels for a device."""
 
     @property
     def architecture(self) -> str:
@@ -116,3 +121,8 @@ class Device(Protocol):
 
     def writable(self, tensor: Tensor) -> bool:
         """True if the tensor may be written to."""
+
+
+def is_cuda(device: Device) -> TypeGuard[Cuda]:
+    """True if the device computes by this package's kernels on a GPU."""
+    return device.kind == "cuda"

@@ -46,8 +46,8 @@ def find_device(name: str, contract: str) -> Device:
     from tallystick.devices.cuda.nvidia import ordinal_of
 
     ordinal = ordinal_of(name)
-    published = parse_contract(contract).form == "published"
-    return _torch_gpu(f"cuda:{ordinal}") if published else _gpu(ordinal)
+    kind = parse_contract(contract).kind_on_gpu
+    return _torch_gpu(f"cuda:{ordinal}") if kind == "torch" else _gpu(ordinal)
 
 
 def context_on(

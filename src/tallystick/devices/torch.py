@@ -4,24 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
 
 from tallystick.commit.tensor import tensor_digest
-from tallystick.contracts.ordered.cpu.table import kernel
-from tallystick.contracts.ordered.torch.table import TORCH_DTYPES, exact
-from tallystick.contracts.replay.stock.rounding import nearest
-from tallystick.contracts.replay.stock.stock import Stock, Tensor, Tensors, stock_form
 from tallystick.devices.device import ALIGNMENT
-from tallystick.devices.kernel import Kernel, Run
+from tallystick.devices.kernel import Kernel
 from tallystick.devices.sequence import Call, InTurn, Sequenced
+from tallystick.devices.torch_operands import TORCH_DTYPES
 from tallystick.errors import EnvironmentRefusedError, UsageError
-from tallystick.kernels.views import view
-from tallystick.numerics.contracts import MAX_BITS, Contract
-from tallystick.numerics.registry import OpSpec, all_ops
-from tallystick.numerics.types import DTYPES, Attrs
+from tallystick.numerics.contracts import Contract
+from tallystick.numerics.types import DTYPES
+
+Tensor = torch.Tensor
 
 
 def _device_called(name: str) -> torch.device:
@@ -53,6 +50,7 @@ class TorchDevice:
     on one; a party trains faster on the processor (devices/cpu.py).
     """
 
+    kind = "torch"
     architecture = ""
     takes_blocks = True
     hashes_beside = False
@@ -60,46 +58,14 @@ class TorchDevice:
     def __init__(self, name: str) -> None:
         self.torch_device = _device_called(name)
         self.name = f"torch:{self.torch_device}"
-        # Whoever keeps or follows a log on this device computes with the same kernels.
-        self.stock = Stock(str(self.torch_device), opaque=True)
-        self._tables: dict[Contract, Mapping[str, Kernel]] = {}
-
-    # -- kernels -----------------------------------------------------------------------------------
+        # What a contract keeps for this device.
+        self.kept: dict[str, Any] = {}
+        self._kernels: dict[Contract, Mapping[str, Kernel]] = {}
 
     def kernels(self, contract: Contract) -> Mapping[str, Kernel]:
-        if contract.form != "published":
-            return {}
-        if contract not in self._tables:
-            self._tables[contract] = {
-                name: self._kernel(spec, contract)
-                for name, spec in all_ops().items()
-                if name not in view and (name in stock_form or name in exact)
-            }
-        return self._tables[contract]
-
-    def _kernel(self, spec: OpSpec, contract: Contract) -> Kernel:
-        """The kernel of an empty log: x, rounded to the nearest."""
-        if spec.name in stock_form:
-            # All of a form's results are there before one of them is written, so it may share what
-            # the ordinary kernel may share. It gets the operands that a form gets on the processor.
-            return replace(kernel[spec.name], run=self._by_form(spec, contract))
-        made = exact[spec.name]
-        if spec.is_unlogged or contract.bits == MAX_BITS:
-            return replace(made, run=torch.no_grad()(made.run))
-        return replace(made, run=_to_grid(made.run, contract.bits))
-
-    def _by_form(self, spec: OpSpec, contract: Contract) -> Run:
-        stock, bits = self.stock, contract.bits
-        plus_zero = spec.name in contract.rounded_operators
-
-        def run(attrs: Attrs, inputs: Tensors, outputs: Sequence[Tensor]) -> None:
-            found = stock.compute_there(spec, attrs, inputs, outputs)
-            with torch.no_grad():
-                for x, out in zip(found, outputs, strict=True):
-                    if x is not None:
-                        out.copy_(nearest(x, bits, plus_zero))
-
-        return run
+        if contract not in self._kernels:
+            self._kernels[contract] = contract.kernels(self)
+        return self._kernels[contract]
 
     def alone(self) -> AbstractContextManager[object]:
         return nullcontext()
@@ -108,9 +74,8 @@ class TorchDevice:
         return InTurn(calls)
 
     def prepare(self, contract: Contract) -> None:
-        """As Stock.prepare. What it sets belongs to the process: torch has no other settings."""
-        if contract.form == "published":
-            self.stock.prepare()
+        """What it sets belongs to the process: torch has no other settings."""
+        contract.prepare(self)
 
     # -- memory ------------------------------------------------------------------------------------
 
@@ -170,16 +135,3 @@ class TorchDevice:
 
     def writable(self, tensor: Tensor) -> bool:
         return not tensor.requires_grad
-
-
-def _to_grid(ordinary: Run, bits: int) -> Run:
-    """An exact kernel whose f32 results are rounded to `bits` (14.9)."""
-
-    def run(attrs: Attrs, inputs: Tensors, outputs: Sequence[Tensor]) -> None:
-        with torch.no_grad():
-            ordinary(attrs, inputs, outputs)
-            for out in outputs:
-                if out.dtype == torch.float32:
-                    out.copy_(nearest(out.to(torch.float64), bits, False))
-
-    return run

@@ -11,7 +11,6 @@ import numpy as np
 from tallystick.commit.job import JobCommitment2
 from tallystick.commit.stream import RUN_ON, SHUFFLED
 from tallystick.commit.tensor import Array
-from tallystick.contracts.replay.published.stock import check_program
 from tallystick.devices.environment import exact_environment
 from tallystick.disk.anew import refuse_taken
 from tallystick.errors import UsageError
@@ -107,8 +106,7 @@ def save_job(
     directory = Path(directory)
     if not overwrite:
         refuse_taken(directory, JOB_DIRECTORY)
-    if find_contract(captured.program.contract).form == "published":
-        check_program(captured.program)
+    find_contract(captured.program.contract).check_program(captured.program)
     if steps < 1:
         raise UsageError(f"A job of {steps} steps trains nothing.", "Give at least one step.")
     program = captured.program

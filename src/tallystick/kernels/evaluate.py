@@ -10,7 +10,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tallystick.contracts.ordered.cpu.table import kernel
 from tallystick.devices.cpu import CPU
 from tallystick.devices.environment import check_environment, exact_environment
 from tallystick.errors import UnsupportedOperatorError, UsageError
@@ -62,10 +61,10 @@ def _fits_kernels(x: np.ndarray) -> bool:
     return x.flags.aligned and all(s % x.itemsize == 0 for s in x.strides)
 
 
-def _presented(spec: OpSpec, x: np.ndarray) -> np.ndarray:
+def _presented(x: np.ndarray, strided: bool) -> np.ndarray:
     if x.flags.c_contiguous and x.flags.aligned:
         return x
-    if (spec.name in view or kernel[spec.name].strided) and _fits_kernels(x):
+    if strided and _fits_kernels(x):
         return x
     return np.array(x, order="C", copy=True)
 
@@ -134,11 +133,13 @@ def _run(
     operands: Sequence[np.ndarray | None],
     out_types: tuple[TensorType, ...],
 ) -> Result:
-    inputs = [None if x is None else _presented(spec, x) for x in operands]
-    if spec.name in view:
+    kernel = None if spec.name in view else CPU.kernels(contract)[spec.name]
+    strided = kernel is None or kernel.strided
+    inputs = [None if x is None else _presented(x, strided) for x in operands]
+    if kernel is None:
         (x,) = inputs
         assert x is not None  # the declaration refused an absent operand
         return np.array(view[spec.name](attrs, x), order="C", copy=True)
     outputs = tuple(np.empty(t.shape, DTYPES[t.dtype]) for t in out_types)
-    CPU.kernels(contract)[spec.name].run(attrs, inputs, outputs)
+    kernel.run(attrs, inputs, outputs)
     return outputs[0] if len(outputs) == 1 else outputs

@@ -1,212 +1,206 @@
-"""Contracts: their names, their numbers, and the identifier of both (NUMERICS 13.1, 14.1, 17.1).
+"""Contracts: what one is to the rest of the house, and their identifiers (NUMERICS 13.1).
 
 Jobs, programs and roots carry the identifier, so it has one spelling. A person may write less
-(`rounded/1`, `replay/1`, `rounded/1;b=28`), and `find_contract` completes it.
+(`rounded/1`, `replay/1`, `rounded/1;b=28`), and `find_contract` completes it. A contract is an
+object of a class that its folder in `contracts` declares. Nothing outside of the folder compares
+its name.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
+from importlib import import_module
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from tallystick.errors import UnsupportedVersionError
 from tallystick.limits import LIMITS
-from tallystick.numerics.registry import dot_operators, rounded_operators
 
-# NAME/1 means the current draft until the freeze. A released version stays here for ever.
-DRAFTS = {
-    "ordered/1": "ordered/1-draft.1",
-    "rounded/1": "rounded/1-draft.1",
-    "replay/1": "replay/1-draft.1",
-    "exact/1": "exact/1-draft.1",
-}
-ORDERED_1 = DRAFTS["ordered/1"]
-# The families this build knows, by their full names; numbers may follow (13.1, 14.1, 17.1).
-CONTRACTS = tuple(DRAFTS.values())
+if TYPE_CHECKING:
+    from tallystick.devices.device import Device
+    from tallystick.devices.kernel import Kernel
+    from tallystick.opening.quantity import Quantity, Rule, Site
+    from tallystick.program.ir import Program
 
-MIN_BITS, MAX_BITS = 20, 32
-# 17.1: B of the integers, and the length of a block. The default is the one nearest to binary32.
-BLOCK_LENGTHS = {8: 256, 15: 1024, 22: 2048}
-DEFAULT_WIDTH = 22
-FORMS = ("bounded", "published")
-SCALES = ("binary", "decimal")
-# 14.9: τ = T·2⁻⁴⁰ is a part of a value's power of two; at T = 2⁴⁰ no element is ever logged.
-MAX_THRESHOLD = 1 << 40
-
+# The default wherever a person names no contract.
+ORDERED_1 = "ordered/1-draft.1"
+# 13.2: B of a grid that holds every binary32 value.
+MAX_BITS = 32
+_ROOM = "tallystick.contracts"
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,18}", re.ASCII)
-_OPERATOR = re.compile(r"[a-z][A-Za-z0-9_]*(\.[A-Za-z0-9_]+)+", re.ASCII)
 
 
-@dataclass(frozen=True)
 class Contract:
-    """A contract and its numbers.
+    """A contract and its numbers; equal where the identifiers are.
 
-    `name` is "ordered/1", "rounded/1", "replay/1" or "exact/1"; `bits` is B of 13.2; `form` is
-    "bounded" or "published" under replay, else empty; `scale`, `threshold` (T by default) and
-    `thresholds` (T of single operators, ascending) belong to the published form (14.9). `width` is
-    B of 17.1 under exact, else 0.
+    Every contract means what `ordered/1` means, except for its `own_operators`. A subclass is a
+    frozen dataclass of its numbers, declared by `@contract_family`.
     """
 
-    name: str
-    bits: int = MAX_BITS
-    form: str = ""
-    scale: str = ""
-    threshold: int = 0
-    thresholds: tuple[tuple[str, int], ...] = ()
-    width: int = 0
+    # The name with its version, and the full name. NAME/1 means the current draft until the freeze;
+    # a released version stays for ever.
+    name: ClassVar[str]
+    draft: ClassVar[str]
+    # The section of NUMERICS about its own operators.
+    clause: ClassVar[str] = ""
+    # True if a step's results also depend on a rounding log (14.1).
+    keeps_log: ClassVar[bool] = False
+
+    # -- its numbers -------------------------------------------------------------------------------
+    @classmethod
+    def read(cls, settings: Settings) -> Contract:
+        """The contract with the numbers that a person gave, which this takes out of `settings`;
+        the others are the defaults. Raises UnsupportedVersionError."""
+        return cls()
+
+    def numbers(self) -> list[str]:
+        """Its numbers in the order of the identifier, as KEY=VALUE."""
+        return []
+
+    def refused(self) -> str:
+        """Why these numbers make no contract; empty if they do."""
+        if len(self.text) > LIMITS.name_bytes:
+            return f"its identifier exceeds {LIMITS.name_bytes} bytes"
+        return ""
 
     @property
-    def keeps_log(self) -> bool:
-        """True if a step's results also depend on a rounding log (14.1)."""
-        return self.name == "replay/1"
+    def text(self) -> str:
+        """The canonical identifier (13.1, 14.1)."""
+        return ";".join([self.draft, *self.numbers()])
+
+    def __str__(self) -> str:
+        return self.text
 
     @property
-    def rounded_operators(self) -> frozenset[str]:
-        """The operators whose elements are R(v*) (13.1), or in V (14.5); none elsewhere.
-
-        `aten.sum` and `aten.mean` and their overloads are among them on f32 operands only.
-        """
-        return rounded_operators() if self.name in ("rounded/1", "replay/1") else frozenset()
+    def bits(self) -> int:
+        """B of the grid of results (13.2)."""
+        return MAX_BITS
 
     @property
-    def exact_operators(self) -> frozenset[str]:
-        """The operators whose DOTs are sums of integers (17.1); none under other contracts."""
-        return dot_operators() if self.width else frozenset()
+    def form(self) -> str:
+        """The form of its rounding log (14.1); empty without a log."""
+        return ""
 
     @property
     def coarseness(self) -> float:
         """How much wider than under `ordered/1` the difference from the real value may be, as a
         factor, for a comparison with another program's results."""
-        # 2^8: a row's largest element may be 2^8 times the typical one, and the unit follows it.
-        return 2.0 ** (32 - self.width if self.width else MAX_BITS - self.bits)
+        return 1.0
 
-    def threshold_of(self, operator: str) -> int:
-        """T of `operator` under the published form (14.9); τ = T·2⁻⁴⁰."""
-        return dict(self.thresholds).get(operator, self.threshold)
+    def without_log(self) -> Contract:
+        """The contract whose values are those of an empty log (14.5)."""
+        return self
 
+    # -- what it means -----------------------------------------------------------------------------
     @property
-    def text(self) -> str:
-        """The canonical identifier (13.1, 14.1)."""
-        parts = [DRAFTS[self.name]]
-        if self.keeps_log or self.bits != MAX_BITS:
-            parts.append(f"b={self.bits}")
-        if self.width:
-            parts.append(f"b={self.width}")
-        if self.keeps_log:
-            parts.append(f"form={self.form}")
-        if self.form == "published":
-            parts += [f"scale={self.scale}", f"tau={self.threshold}"]
-            parts += [f"tau.{operator}={number}" for operator, number in self.thresholds]
-        return ";".join(parts)
+    def own_operators(self) -> frozenset[str]:
+        """The operators that mean something else than under `ordered/1`, on f32 operands."""
+        return frozenset()
 
-    def with_thresholds(self, threshold: int, thresholds: dict[str, int]) -> Contract:
-        """This published contract with other thresholds, without those equal to the default.
+    def rule(self, site: Site, ordinary: Rule) -> Quantity:
+        """The quantity of the element at `site` (PROTOCOL 6); `ordinary` is the rule of
+        `ordered/1`."""
+        return ordinary(site)
 
-        Raises UnsupportedVersionError where the numbers do not make an identifier.
-        """
-        own = tuple(sorted((op, t) for op, t in thresholds.items() if t != threshold))
-        return _checked(replace(self, threshold=threshold, thresholds=own), self.text)
+    def check_program(self, program: Program) -> None:
+        """Raise where `program` cannot be executed under this contract on this machine
+        (UnsupportedOperatorError, CannotCheckError)."""
 
-    def __str__(self) -> str:
-        return self.text
+    # -- what computes it --------------------------------------------------------------------------
+    @property
+    def kind_on_gpu(self) -> str:
+        """The kind of device (`Device.kind`) by which a GPU computes it."""
+        return "cuda"
 
+    def kernels(self, device: Device) -> Mapping[str, Kernel]:
+        """As Device.kernels, which keeps the answer."""
+        raise NotImplementedError
 
-def default_threshold(bits: int) -> int:
-    """T where a person names none: half of the way from a value of the grid to a boundary.
-
-    The error of stock kernels is far smaller, so a calibration (Algorithm 4) only saves log bytes.
-    """
-    return 1 << (47 - bits)
+    def prepare(self, device: Device) -> None:
+        """Prepare `device`; as Device.prepare."""
 
 
-def _refuse(name: str, why: str) -> UnsupportedVersionError:
-    return UnsupportedVersionError(
-        f"Contract {name[:80]!r} is not known to this build{why and ': ' + why}.",
-        f"Use one of: {', '.join(DRAFTS)}; with numbers as in rounded/1;b=28, "
-        "replay/1;b=28;form=published or exact/1;b=15.",
-    )
+@dataclass
+class Settings:
+    """What a person wrote after a contract's name: KEY=VALUE, each once."""
+
+    name: str
+    given: dict[str, str]
+
+    @classmethod
+    def of(cls, name: str, parts: Iterable[str]) -> Settings:
+        """Raises UnsupportedVersionError."""
+        settings = cls(name, {})
+        for part in parts:
+            key, equals, value = part.partition("=")
+            if not equals or key in settings.given:
+                raise settings.refuse(f"{part[:40]!r} is not KEY=VALUE, or there twice")
+            settings.given[key] = value
+        return settings
+
+    def take(self, key: str, default: object) -> str:
+        return self.given.pop(key, str(default))
+
+    def whole(self, key: str, default: int, low: int, high: int) -> int:
+        """A whole number within its bounds. Raises UnsupportedVersionError."""
+        text = self.take(key, default)
+        if not _NUMBER.fullmatch(text) or not low <= int(text) <= high:
+            raise self.refuse(f"{key} is {text[:20]!r}, not a number from {low} to {high}")
+        return int(text)
+
+    def refuse(self, why: str) -> UnsupportedVersionError:
+        return UnsupportedVersionError(
+            f"Contract {self.name[:80]!r} is not known to this build{why and ': ' + why}.",
+            f"Use one of: {', '.join(families())}; with numbers as in rounded/1;b=28, "
+            "replay/1;b=28;form=published or exact/1;b=15.",
+        )
 
 
-def _whole(name: str, key: str, text: str, low: int, high: int) -> int:
-    if not _NUMBER.fullmatch(text) or not low <= int(text) <= high:
-        raise _refuse(name, f"{key} is {text[:20]!r}, not a number from {low} to {high}")
-    return int(text)
+# --- the contracts of this build ------------------------------------------------------------------
+_families: dict[str, type[Contract]] = {}
+Family = TypeVar("Family", bound=type[Contract])
 
 
-def _checked(contract: Contract, name: str) -> Contract:
-    """`contract`, its members in range, no threshold without need. Raises."""
-    if len(contract.text) > LIMITS.name_bytes:
-        raise _refuse(name, f"its identifier exceeds {LIMITS.name_bytes} bytes")
-    if not 0 <= contract.threshold <= MAX_THRESHOLD:
-        raise _refuse(name, "tau is out of range")
-    for operator, number in contract.thresholds:
-        if not 0 <= number <= MAX_THRESHOLD or number == contract.threshold:
-            raise _refuse(name, f"tau.{operator[:40]} is out of range, or repeats tau")
-        if not _OPERATOR.fullmatch(operator):
-            raise _refuse(name, f"tau.{operator[:40]} names no operator")
-    return contract
+def contract_family(family: Family) -> Family:
+    """Declare a contract: a decorator of its class."""
+    before = _families.get(family.name)
+    if before is not None and before.__module__ != family.__module__:
+        raise ValueError(f"contract {family.name} is declared twice")
+    _families[family.name] = family
+    _found.cache_clear()
+    return family
 
 
-@lru_cache(maxsize=256)
+def families() -> Mapping[str, type[Contract]]:
+    """The contracts that this build knows, by name."""
+    for folder in import_module(_ROOM).FOLDERS:
+        import_module(f"{_ROOM}.{folder}.contract")
+    return _families
+
+
 def find_contract(name: str) -> Contract:
     """The contract that a person calls `name`. Raises UnsupportedVersionError if there is none.
 
     `name` is the short name or the full one, with any numbers in any order. The other numbers are
     the defaults.
     """
-    family, *settings = name.split(";") if len(name) <= LIMITS.name_bytes else [name]
-    known = DRAFTS | {full: full for full in CONTRACTS}
-    if family not in known:
-        raise _refuse(name, "")
-    family = next(short for short, full in DRAFTS.items() if full == known[family])
-    given: dict[str, str] = {}
-    for setting in settings:
-        key, equals, value = setting.partition("=")
-        if not equals or key in given:
-            raise _refuse(name, f"{setting[:40]!r} is not KEY=VALUE, or there twice")
-        given[key] = value
-    bits, width = MAX_BITS, 0
-    if family == "exact/1":
-        width = _width(name, given.pop("b", str(DEFAULT_WIDTH)))
-    elif family != "ordered/1":
-        bits = _whole(name, "b", given.pop("b", str(MAX_BITS)), MIN_BITS, MAX_BITS)
-    contract = Contract(family, bits, width=width)
-    if family == "replay/1":
-        contract = _replay(name, contract, given)
-    if given:
-        raise _refuse(name, f"it has no {next(iter(given))[:40]!r}")
-    return _checked(contract, name)
+    return _found(name)
 
 
-def _width(name: str, text: str) -> int:
-    known = [width for width in BLOCK_LENGTHS if str(width) == text]
-    if not known:
-        raise _refuse(name, f"b is {text[:20]!r}, not {', '.join(map(str, BLOCK_LENGTHS))}")
-    return known[0]
-
-
-def _replay(name: str, contract: Contract, given: dict[str, str]) -> Contract:
-    """`contract` with the members of replay (14.1), which this function removes from `given`."""
-    form = given.pop("form", "bounded")
-    if form not in FORMS:
-        raise _refuse(name, f"its form is one of {', '.join(FORMS)}")
-    if form == "bounded":
-        return replace(contract, form=form)
-    scale = given.pop("scale", SCALES[0])
-    if scale not in SCALES:
-        raise _refuse(name, f"its scale is one of {', '.join(SCALES)}")
-    default = given.pop("tau", str(default_threshold(contract.bits)))
-    operators = sorted(key for key in given if key.startswith("tau."))
-    return replace(
-        contract,
-        form=form,
-        scale=scale,
-        threshold=_whole(name, "tau", default, 0, MAX_THRESHOLD),
-        thresholds=tuple(
-            (key[4:], _whole(name, key, given.pop(key), 0, MAX_THRESHOLD)) for key in operators
-        ),
-    )
+@lru_cache(maxsize=256)
+def _found(name: str) -> Contract:
+    called, *parts = name.split(";") if len(name) <= LIMITS.name_bytes else [name]
+    family = next((f for f in families().values() if called in (f.name, f.draft)), None)
+    if family is None:
+        raise Settings(name, {}).refuse("")
+    settings = Settings.of(name, parts)
+    contract = family.read(settings)
+    why = f"it has no {next(iter(settings.given))[:40]!r}" if settings.given else ""
+    if why := why or contract.refused():
+        raise settings.refuse(why)
+    return contract
 
 
 def without_log(name: str) -> Contract:
@@ -230,7 +224,7 @@ def parse_contract(text: str) -> Contract:
     """
     contract = find_contract(text)
     if contract.text != text:
-        raise _refuse(text, f"its identifier is written {contract.text!r}")
+        raise Settings(text, {}).refuse(f"its identifier is written {contract.text!r}")
     return contract
 
 

@@ -56,27 +56,27 @@ class Elements:
     values: Values
 
 
-def dot(products: Products) -> Chain:
-    """DOT as a chain of chunks (NUMERICS 2.1, 2.2)."""
+def dot(products: Products, chunk: int = CHUNK) -> Chain:
+    """DOT as a chain of chunks (NUMERICS 2.1, 2.2). A contract may have another length of them."""
     length, factors = products.length, products.factors
 
     @np.errstate(all="ignore")
     def advance(source: Source, _: Needs, state: Any, first: int, last: int) -> Any:
-        whole = min(last, length // CHUNK)  # the last chunk may be shorter, and is not padded (2.3)
+        whole = min(last, length // chunk)  # the last chunk may be shorter, and is not padded (2.3)
         for at in range(first, whole, _AT_ONCE):
             until = min(at + _AT_ONCE, whole)
-            a, b = factors(source, np.arange(at * CHUNK, until * CHUNK, dtype=np.int64))
-            partials = dot_partials(a.reshape(-1, CHUNK), b.reshape(-1, CHUNK))
+            a, b = factors(source, np.arange(at * chunk, until * chunk, dtype=np.int64))
+            partials = dot_partials(a.reshape(-1, chunk), b.reshape(-1, chunk))
             # Chunk 0 initialises: it is not added to +0 (2.2).
             terms = partials if at == 0 else np.append(state, partials).astype(np.float32)
             state = np.add.accumulate(terms)[-1]
         if last > whole:
-            short = dot_chunk(*factors(source, np.arange(whole * CHUNK, length, dtype=np.int64)))
+            short = dot_chunk(*factors(source, np.arange(whole * chunk, length, dtype=np.int64)))
             state = short if whole == 0 else state + short
         return state
 
-    count = -(-length // CHUNK)
-    return Chain(products.name, "f32", count, 1, np.float32(0), advance, weight=CHUNK)
+    count = -(-length // chunk)
+    return Chain(products.name, "f32", count, 1, np.float32(0), advance, weight=chunk)
 
 
 def _shape(site: Site, operand: int) -> tuple[int, ...]:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -210,13 +210,4 @@ def rules() -> dict[str, Rule]:
 
 def opening_rule(site: Site) -> Quantity:
     """The quantity of the element at `site` (PROTOCOL 6)."""
-    from tallystick.contracts.exact.opening import exact_rule
-    from tallystick.contracts.replay.lifted import published_rule
-    from tallystick.contracts.rounded.opening import rounded_rule
-
-    rule, quantity = opening[site.op], cast("Quantity | None", None)
-    if parse_contract(site.contract).form == "published":
-        quantity = published_rule(site, rule)
-    if quantity is None:
-        quantity = rounded_rule(site) or exact_rule(site)
-    return rule(site) if quantity is None else quantity
+    return parse_contract(site.contract).rule(site, opening[site.op])

@@ -97,7 +97,7 @@ class Facts:
     @property
     def rounds_exactly(self) -> bool:
         """True if parties state records of sums in a game about this job (OPENING 1.3)."""
-        return bool(self.contract.rounded_operators or self.contract.exact_operators)
+        return bool(self.contract.own_operators)
 
     @cached_property
     def sections(self) -> tuple[Section, ...]:

@@ -95,10 +95,8 @@ def ruling_section(facts: DisputeFacts) -> Safe:
     if verdict.place.quantity is not None and verdict.place.operator is not None:
         numerics = op_spec(verdict.place.operator).clause
         contract = _contract(facts)
-        if contract is not None and verdict.place.operator in contract.rounded_operators:
-            numerics += " and 14" if contract.keeps_log else " and 13"
-        if contract is not None and verdict.place.operator in contract.exact_operators:
-            numerics += " and 17"
+        if contract is not None and verdict.place.operator in contract.own_operators:
+            numerics += f" and {contract.clause}"
         parts.append(
             paragraph(
                 "The meaning of ",

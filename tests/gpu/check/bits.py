@@ -22,6 +22,7 @@ from tallystick.devices.context import ExecutionContext
 from tallystick.devices.cpu import CPU
 from tallystick.devices.cuda.fingerprint import function_digest
 from tallystick.devices.device import Device
+from tallystick.products.cuda.cublas import search
 from tallystick.run.execute.trainer import Options, train_job
 
 Figures = dict[str, Any]
@@ -34,7 +35,7 @@ def vectors(where: Where) -> Figures:
     products in binary64, where there is one, and with our own kernel's."""
     device = where.device
     found = check_vectors(device, _SMALL_GROUPS if where.small else None)
-    library = device.search()
+    library = search(device)
     for contracts, root in ((ROUNDED, ROUNDED_ROOT), (EXACT, EXACT_ROOT)):
         for group, contract in contracts.items():
             cases = fmt.load(group, KINDS, root, contract)[: 9 if where.small else None]

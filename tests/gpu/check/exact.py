@@ -16,6 +16,7 @@ from tallystick.devices.cuda.tensor import DeviceTensor
 from tallystick.numerics.arguments import complete_attrs
 from tallystick.numerics.contracts import find_contract
 from tallystick.numerics.types import TensorType
+from tallystick.products.cuda.cublas import search
 from tallystick.products.cuda.dots import Lines
 from tallystick.program.layout import new_tensor
 from tallystick_bench.device_gemm import SQUARES
@@ -72,7 +73,7 @@ def _splitting(where: Where, x: DeviceTensor, width: int) -> float:
 
 def exact(where: Where) -> Figures:
     """Square products of exact/1, float32 in and out, splitting and totals included."""
-    where.device.search()
+    search(where.device)
     torch = None if where.small else torch_on_gpu()
     rng, rows, beside = np.random.default_rng(0), [], {}
     library = where.device.products

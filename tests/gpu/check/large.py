@@ -12,6 +12,7 @@ from device_calls import call, difference, there
 from tallystick.devices.cpu import CPU
 from tallystick.numerics.contracts import find_contract
 from tallystick.numerics.types import TensorType
+from tallystick.products.cuda.cublas import search
 from tallystick.program.layout import new_tensor
 
 _SIDE, _SMALL_SIDE = 46_400, 150  # 46,400^2 is more than 2^31
@@ -23,7 +24,7 @@ def large(where: Where) -> dict[str, Any]:
     """aten.mm of a square result, in every contract, and its sum."""
     side = _SMALL_SIDE if where.small else _SIDE
     device, rng = where.device, np.random.default_rng(31)
-    device.search()
+    search(device)
     a, b = (rng.standard_normal(s, np.float32) for s in ((side, _TERMS), (_TERMS, side)))
     rows = [0, 1, side // 2, side - 2, side - 1]
     inputs, out = (

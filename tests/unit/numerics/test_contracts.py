@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import pytest
 
+from tallystick.contracts.replay.contract import find_replay
 from tallystick.errors import UnsupportedVersionError
 from tallystick.numerics.contracts import (
-    CONTRACTS,
     Contract,
+    families,
     find_contract,
     is_contract,
     parse_contract,
@@ -76,17 +77,17 @@ def test_what_a_contract_says() -> None:
     names = ("ordered", "rounded", "replay", "exact")
     ordered, rounded, replay, exact = (find_contract(f"{n}/1") for n in names)
     assert not ordered.keeps_log and not rounded.keeps_log and replay.keeps_log
-    assert not ordered.rounded_operators
-    assert rounded.rounded_operators == replay.rounded_operators
-    assert {"aten.mm", "aten.mean.dim"} < rounded.rounded_operators
-    assert "tallystick.sum_squares" not in rounded.rounded_operators
-    assert tuple(c.text.split(";")[0] for c in (ordered, rounded, replay, exact)) == CONTRACTS
-    assert not exact.keeps_log and not exact.rounded_operators and not rounded.exact_operators
-    assert exact.exact_operators < rounded.rounded_operators and len(exact.exact_operators) == 5
+    assert not ordered.own_operators and not exact.keeps_log
+    assert rounded.own_operators == replay.own_operators
+    assert {"aten.mm", "aten.mean.dim"} < rounded.own_operators
+    assert "tallystick.sum_squares" not in rounded.own_operators
+    every = (ordered, rounded, replay, exact)
+    assert [c.text.split(";")[0] for c in every] == [f.draft for f in families().values()]
+    assert exact.own_operators < rounded.own_operators and len(exact.own_operators) == 5
 
 
 def test_thresholds() -> None:
-    base = find_contract("replay/1;form=published;b=28")
+    base = find_replay("replay/1;form=published;b=28")
     assert base.threshold == 1 << 19
     with_some = base.with_thresholds(9, {"aten.mm": 9, "aten.sum": 3, "aten.exp": 4})
     assert with_some.thresholds == (("aten.exp", 4), ("aten.sum", 3))

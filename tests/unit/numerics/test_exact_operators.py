@@ -13,12 +13,12 @@ from reference import exact_blocks as reference
 from unit.numerics.test_rounded_operators import GEOMETRIES, _geometry, nasty, seeded
 
 from tallystick import _core
+from tallystick.contracts.exact.contract import BLOCK_LENGTHS
 from tallystick.contracts.exact.cpu import convolution as conv_module
 from tallystick.contracts.exact.cpu import engines
 from tallystick.contracts.exact.cpu.engines import ENGINES
 from tallystick.errors import EnvironmentRefusedError, UsageError
 from tallystick.kernels.evaluate import evaluate
-from tallystick.numerics.contracts import BLOCK_LENGTHS
 from tallystick.products import engines as blas
 
 pytestmark = pytest.mark.usefixtures("probed_once")

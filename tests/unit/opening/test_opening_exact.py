@@ -15,8 +15,8 @@ from harness import check_games, check_values
 from reference.data import Gen
 from reference.exact_blocks import integer
 
+from tallystick.contracts.exact.contract import BLOCK_LENGTHS
 from tallystick.contracts.exact.opening import START, Record, _integers, blocks_of
-from tallystick.numerics.contracts import BLOCK_LENGTHS
 from tallystick.opening.quantity import LIMIT, Chain, Local, Site, Tree, opening_rule
 from tallystick.opening.values import WholeSource, chain_states, value_of
 from tallystick.protocol.element import same_bits

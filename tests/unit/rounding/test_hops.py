@@ -43,7 +43,7 @@ def test_the_map_names_functions_that_exist_and_cite_their_clause(
     cell = rows()[question][column]
     match = _CELL.search(cell)
     assert match is not None, cell
-    module = f"rounding.{FORMS[column]}.{match['module']}"
+    module = f"contracts.replay.{FORMS[column]}.{match['module']}"
     found = resolved(module, match["name"])
     for grid in _GRID.finditer(cell):
         assert callable(resolved("numerics.grid", grid["name"]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from tallystick import _core
 from tallystick.contracts.replay.sections import is_logged
 from tallystick.contracts.replay.stock.stock import Stock
+from tallystick.contracts.replay.stock.table import stock_of
 from tallystick.devices.context import ExecutionContext
 from tallystick.devices.device import ALIGNMENT
 from tallystick.devices.kernel import Kernel, Run
@@ -70,7 +71,7 @@ class OnTheHost:
     def kernels(self, index: int, node: Node, spec: OpSpec) -> Run | None:
         if not any(is_logged(node, out, self.contract) for out in range(len(node.out_types))):
             return None
-        plus_zero = spec.name in self.contract.rounded_operators
+        plus_zero = spec.name in self.contract.own_operators
 
         def run(attrs: Any, inputs: Sequence[Any], outputs: Sequence[np.ndarray]) -> None:
             found = self.stock.compute(spec, attrs, inputs, outputs)
@@ -108,7 +109,7 @@ class Stepper:
 def same_steps(job: Job, contract: str, device: TorchDevice, steps: int) -> None:
     """The same bits there and, by the same torch kernels on numpy arrays, on the processor."""
     there = Stepper(job, contract, device)
-    here = Stepper(job, contract, stock=Stock(device.stock.device, opaque=True))
+    here = Stepper(job, contract, stock=Stock(stock_of(device).device, opaque=True))
     assert all(isinstance(slot, torch.Tensor) for slot in there.state.slots.values())
     start = there.state.root()
     for step in range(steps):
@@ -137,17 +138,19 @@ class Counting(TorchDevice):
         self.crossed: Counter[str] = Counter()
         self.running = ""
 
-    def _kernel(self, spec: OpSpec, contract: Contract) -> Kernel:
-        made = super()._kernel(spec, contract)
+    def kernels(self, contract: Contract) -> Mapping[str, Kernel]:
+        made = super().kernels(contract)
+        return {op: replace(kernel, run=self._told(op, kernel.run)) for op, kernel in made.items()}
 
+    def _told(self, op: str, kernel: Run) -> Run:
         def run(attrs: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-            self.running = spec.name
+            self.running = op
             try:
-                made.run(attrs, inputs, outputs)
+                kernel(attrs, inputs, outputs)
             finally:
                 self.running = ""
 
-        return replace(made, run=run)
+        return run
 
     def write(self, host: np.ndarray, target: Any) -> None:
         self._count("written", host)

@@ -14,11 +14,11 @@ import torch
 
 from tallystick import _core
 from tallystick.contracts.ordered.cpu.table import kernel, run_of
+from tallystick.contracts.replay.contract import default_threshold
 from tallystick.contracts.replay.stock import rounding
 from tallystick.contracts.replay.stock.order import Order
 from tallystick.contracts.replay.stock.stock import Stock, form_of, has_form, stock_form
 from tallystick.errors import UnsupportedOperatorError, UsageError
-from tallystick.numerics.contracts import default_threshold
 from tallystick.numerics.registry import OpSpec, all_ops, rounded_operators
 
 KINDS = {name: {a: rule.kind for a, rule in spec.attrs.items()} for name, spec in all_ops().items()}

@@ -52,7 +52,7 @@ class Counting:
 
     def kernels(self, index: int, node: Node, spec: OpSpec) -> Run | None:
         """The executor's hook: rounded operators here, the others by their own kernels."""
-        if node.op not in find_contract("rounded/1").rounded_operators:
+        if node.op not in find_contract("rounded/1").own_operators:
             return None
         ordinary = run_of(node.op)
 

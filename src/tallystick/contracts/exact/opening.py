@@ -16,8 +16,9 @@ from typing import Any, cast
 
 import numpy as np
 
+from tallystick.contracts.exact.contract import BLOCK_LENGTHS, Exact
 from tallystick.numerics.attachments import Attachments
-from tallystick.numerics.contracts import BLOCK_LENGTHS, parse_contract
+from tallystick.numerics.contracts import parse_contract
 from tallystick.numerics.operators.dot import geometry, output_mask
 from tallystick.opening.arithmetic import canonical
 from tallystick.opening.dot import (
@@ -291,7 +292,7 @@ class _Plan:
 def exact_rule(site: Site) -> Quantity | None:
     """The quantity of an element of a DOT of `exact/1`; None where the rule is `ordered/1`'s."""
     contract = parse_contract(site.contract)
-    if site.op not in contract.exact_operators:
+    if not isinstance(contract, Exact) or site.op not in contract.own_operators:
         return None
     found = blocks_of[site.op](site)
     if found is None:

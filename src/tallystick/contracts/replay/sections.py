@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tallystick.commit.log import FORMS, Section
+from tallystick.contracts.replay.contract import find_replay
 from tallystick.errors import UsageError
 from tallystick.limits import LIMITS
-from tallystick.numerics.contracts import Contract, find_contract
+from tallystick.numerics.contracts import Contract
 from tallystick.program.ir import Node, Program, op_spec
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ def is_logged(node: Node, output: int, contract: Contract) -> bool:
     if node.out_types[output].dtype != "f32":
         return False
     if contract.form == "bounded":
-        return node.op in contract.rounded_operators
+        return node.op in contract.own_operators
     # Comparisons and masks have bool outputs.
     return not op_spec(node.op).is_unlogged
 
@@ -58,12 +59,7 @@ class LoggedProgram:
     def __init__(self, program: Program) -> None:
         """Raises UsageError for another contract, and as `sections_of`."""
         self.program = program
-        self.contract = find_contract(program.contract)
-        if not self.contract.keeps_log:
-            raise UsageError(
-                f"Contract {program.contract} keeps no rounding log.",
-                "Run the program without one.",
-            )
+        self.contract = find_replay(program.contract)
         self.form = FORMS[self.contract.form]
         self.sections = sections_of(program, self.contract)
         self.operators = operators_of(program, self.sections)

@@ -204,7 +204,7 @@ def _bound(real: RealSum, source: Source, sums: Needs) -> float:
 def rounded_rule(site: Site) -> Quantity | None:
     """The quantity of an element of a rounded operator, None where the rule is `ordered/1`'s."""
     contract = parse_contract(site.contract)
-    rounds = site.op in contract.rounded_operators
+    rounds = site.op in contract.own_operators
     if not rounds or site.outputs[site.out].dtype != "f32":
         return None
     bits = contract.bits

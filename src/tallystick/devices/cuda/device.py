@@ -7,12 +7,11 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from itertools import accumulate
 from threading import RLock
+from typing import TYPE_CHECKING
 from weakref import WeakSet
 
 import numpy as np
 
-from tallystick.contracts.cuda_kernels import kernels_of
-from tallystick.contracts.gpu_probe import check_device
 from tallystick.devices.cuda.copies import copy
 from tallystick.devices.cuda.driver import Driver, Grid
 from tallystick.devices.cuda.hashing import Hashing
@@ -22,7 +21,9 @@ from tallystick.devices.kernel import Kernel
 from tallystick.devices.sequence import Call, Sequenced
 from tallystick.numerics.contracts import Contract
 from tallystick.numerics.types import DTYPES
-from tallystick.products.cuda.cublas import Products, admitted
+
+if TYPE_CHECKING:
+    from tallystick.products.cuda.cublas import Products
 
 _ALIGNED = 256  # bytes, of places in the scratch memory
 
@@ -30,6 +31,7 @@ _ALIGNED = 256  # bytes, of places in the scratch memory
 class Cuda:
     """The GPU behind `driver`. Kernels read no element on the host."""
 
+    kind = "cuda"
     # One launch for a whole tensor costs less than one for each of its blocks.
     takes_blocks = False
     # It has one queue of work: a digest would wait behind the step, and the step behind it.
@@ -41,10 +43,12 @@ class Cuda:
         self.scratch_memory: Memory | None = None
         self._sequences: WeakSet[DeviceSequence] = WeakSet()
         self._hashing = Hashing(self)
-        self._probed: set[Contract] = set()
+        # The contracts whose kernels have been looked at here.
+        self.probed: set[Contract] = set()
+        self._kernels: dict[Contract, Mapping[str, Kernel]] = {}
         # The library that multiplies in binary64 (rounded/1, exact/1); None: native/cuda does.
         self.products: Products | None = None
-        self._searched = False
+        self.searched = False
         self._turn = RLock()
 
     @property
@@ -56,21 +60,13 @@ class Cuda:
         return self.driver.architecture
 
     def kernels(self, contract: Contract) -> Mapping[str, Kernel]:
-        return kernels_of(contract)
+        if contract not in self._kernels:
+            self._kernels[contract] = contract.kernels(self)
+        return self._kernels[contract]
 
     def prepare(self, contract: Contract) -> None:
         """Probe the device, once for each contract."""
-        if contract.rounded_operators or contract.exact_operators:
-            self.search()
-        if contract not in self._probed:
-            check_device(self, contract)
-            self._probed.add(contract)
-
-    def search(self) -> Products | None:
-        """The library that multiplies in binary64, looked for once; None where none is admitted."""
-        if not self._searched:
-            self.products, self._searched = admitted(self.driver), True
-        return self.products
+        contract.prepare(self)
 
     def alone(self) -> AbstractContextManager[object]:
         return self._turn

@@ -20,6 +20,7 @@ from tallystick.devices.cuda.tensor import Memory
 from tallystick.errors import EnvironmentRefusedError
 
 if TYPE_CHECKING:
+    from tallystick.devices.cuda.device import Cuda
     from tallystick.products.cuda.dots import Wide
 
 _VERSIONS = (13, 12)
@@ -200,3 +201,11 @@ def admitted(driver: Driver) -> Products | None:
         products.close()
         return None
     return products
+
+
+def search(device: Cuda) -> Products | None:
+    """The library that multiplies in binary64 on `device`, looked for once; None where none is
+    admitted."""
+    if not device.searched:
+        device.products, device.searched = admitted(device.driver), True
+    return device.products

@@ -104,8 +104,7 @@ class FirstStep:
 
     def _compare(self, contract: str, inputs: Inputs) -> str | None:
         meaning = find_contract(contract)
-        if meaning.keeps_log:
-            meaning = Contract("rounded/1", meaning.bits)
+        meaning = meaning.without_log()
         wide = meaning.coarseness
         try:
             step = self._ours(self.gradients(), meaning, inputs)

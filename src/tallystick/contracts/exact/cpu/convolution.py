@@ -75,7 +75,7 @@ def _unruly(seen: Integers, weight: Integers, images: int, groups: int) -> np.nd
 
 
 @exact_kernel("aten.convolution")
-def _convolution(attrs: Attrs, inputs: Arrays, outputs: Outputs, width: int) -> None:
+def _convolution(width: int, attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
     x, w, out = operand(inputs, 0), operand(inputs, 1), outputs[0]
     form = geometry("aten.convolution", attrs)
     stride, padding, dilation, groups = form
@@ -100,7 +100,7 @@ def _convolution(attrs: Attrs, inputs: Arrays, outputs: Outputs, width: int) -> 
 
 
 @exact_kernel("aten.convolution_backward")
-def _backward(attrs: Attrs, inputs: Arrays, outputs: Outputs, width: int) -> None:
+def _backward(width: int, attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
     grad, x, w = operand(inputs, 0), operand(inputs, 1), operand(inputs, 2)
     want_input, want_weight, want_bias = output_mask(attrs)
     remaining = iter(outputs)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from tallystick import _core
+from tallystick.contracts.exact.contract import BLOCK_LENGTHS
 from tallystick.contracts.exact.cpu.engines import multiply
-from tallystick.numerics.contracts import BLOCK_LENGTHS
 from tallystick.products.tiles import SCRATCH
 
 _INFINITY = 0x7F800000

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
 
 from tallystick.devices.arrays import Arrays, Outputs
+from tallystick.devices.kernel import Kernel
 from tallystick.numerics.attachments import Attachments
 from tallystick.numerics.types import Attrs
 
-# Over attributes, inputs, preallocated C-contiguous outputs, and B of 17.1.
-Exactly = Callable[[Attrs, Arrays, Outputs, int], None]
+# Over B of 17.1, attributes, inputs, and preallocated C-contiguous outputs.
+Exactly = Callable[[int, Attrs, Arrays, Outputs], None]
 
 exact_kernel: Attachments[Exactly] = Attachments("exact kernel", "tallystick.contracts.exact.cpu.*")
+
+
+def by_integers(ordinary: Mapping[str, Kernel], width: int) -> Mapping[str, Kernel]:
+    """`ordinary` kernels, with those of the dot class by integers of B = `width`."""
+    ours = exact_kernel.keys() & ordinary.keys()
+    made = {op: replace(ordinary[op], run=partial(exact_kernel[op], width)) for op in ours}
+    return {**ordinary, **made}

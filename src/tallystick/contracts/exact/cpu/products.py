@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from tallystick import _core
+from tallystick.contracts.exact.contract import BLOCK_LENGTHS
 from tallystick.contracts.exact.cpu.integers import dots, integers_of
 from tallystick.contracts.exact.cpu.operators import exact_kernel
 from tallystick.contracts.rounded.cpu.products import canonical
 from tallystick.devices.arrays import Arrays, Outputs, operand
-from tallystick.numerics.contracts import BLOCK_LENGTHS
 from tallystick.numerics.operators.common import number, rn32
 from tallystick.numerics.types import Attrs
 
@@ -44,19 +44,19 @@ def batched(a: np.ndarray, b: np.ndarray, width: int) -> np.ndarray:
 
 
 @exact_kernel("aten.mm")
-def _mm(_attrs: Attrs, inputs: Arrays, outputs: Outputs, width: int) -> None:
+def _mm(width: int, _attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
     a, b = operand(inputs, 0), operand(inputs, 1)
     np.copyto(outputs[0], batched(a[None], b.T[None], width)[0])
 
 
 @exact_kernel("aten.bmm")
-def _bmm(_attrs: Attrs, inputs: Arrays, outputs: Outputs, width: int) -> None:
+def _bmm(width: int, _attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
     a, b = operand(inputs, 0), operand(inputs, 1)
     np.copyto(outputs[0], batched(a, b.swapaxes(1, 2), width))
 
 
 @exact_kernel("aten.addmm")
-def _addmm(attrs: Attrs, inputs: Arrays, outputs: Outputs, width: int) -> None:
+def _addmm(width: int, attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
     c, a, b = operand(inputs, 0), operand(inputs, 1), operand(inputs, 2)
     alpha, beta = number(attrs, "alpha"), number(attrs, "beta")
     d = batched(a[None], b.T[None], width)[0]

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tallystick.contracts.exact.contract import BLOCK_LENGTHS
 from tallystick.contracts.exact.cuda.ways import SLICE
 from tallystick.devices.cuda.device import Cuda
 from tallystick.devices.cuda.launch import THREADS, over, whole
-from tallystick.numerics.contracts import BLOCK_LENGTHS
 from tallystick.products.cuda.dots import Lines, up
 
 _OF_WARP, _OF_BLOCK = 4096, 512  # terms of one line that a warp, or a block, looks at

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from tallystick.contracts.ordered.torch.table import exact, write
-from tallystick.contracts.replay.stock.stock import Tensor, Tensors, need
+from tallystick.devices.torch_operands import Tensor, Tensors, need
 from tallystick.numerics.operators.common import flag
 from tallystick.numerics.operators.fold import FOLD, fold_count, split
 from tallystick.numerics.types import Attrs

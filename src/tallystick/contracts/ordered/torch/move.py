@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from tallystick.contracts.ordered.torch.table import bits, exact, type_of
-from tallystick.contracts.replay.stock.stock import Tensor, Tensors, check_indices, need
+from tallystick.contracts.ordered.torch.table import bits, exact
+from tallystick.devices.torch_operands import Tensor, Tensors, check_indices, need, type_of
 from tallystick.numerics.operators.common import axis_of, constant, integer, number
 from tallystick.numerics.operators.movement import slice_of
 from tallystick.numerics.types import Attrs

@@ -12,16 +12,8 @@ from typing import Any
 
 import torch
 
-from tallystick.contracts.ordered.torch.table import (
-    TORCH_DTYPES,
-    bits,
-    exact,
-    keys,
-    of_keys,
-    type_of,
-    write,
-)
-from tallystick.contracts.replay.stock.stock import Tensor, Tensors, need
+from tallystick.contracts.ordered.torch.table import bits, exact, keys, of_keys, write
+from tallystick.devices.torch_operands import TORCH_DTYPES, Tensor, Tensors, need, type_of
 from tallystick.errors import RefusedOperandsError
 from tallystick.kernels.loops import names_of, pointwise_operators, storage_shared
 from tallystick.numerics.operators.common import constant, number

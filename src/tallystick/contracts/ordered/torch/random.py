@@ -6,7 +6,7 @@ import torch
 
 from tallystick.contracts.ordered.torch import philox
 from tallystick.contracts.ordered.torch.table import exact
-from tallystick.contracts.replay.stock.stock import Tensor, Tensors, need
+from tallystick.devices.torch_operands import Tensor, Tensors, need
 from tallystick.numerics.operators.common import integer, number
 from tallystick.numerics.types import Attrs
 

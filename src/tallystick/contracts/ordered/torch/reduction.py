@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from tallystick.contracts.ordered.torch.table import bits, exact, keys, of_keys, type_of, write
-from tallystick.contracts.replay.stock.stock import Tensor, Tensors, need
+from tallystick.contracts.ordered.torch.table import bits, exact, keys, of_keys, write
+from tallystick.devices.torch_operands import Tensor, Tensors, need, type_of
 from tallystick.numerics.operators.common import axis_of, flag, integer
 from tallystick.numerics.operators.pool import Axis, axes
 from tallystick.numerics.operators.reduction import reduced_axes

@@ -14,18 +14,8 @@ import torch
 
 from tallystick.devices.kernel import Kernel
 from tallystick.numerics.attachments import Attachments
-from tallystick.numerics.types import TensorType
 
 Tensor = torch.Tensor
-TORCH_DTYPES = {
-    "f32": torch.float32,
-    "f64": torch.float64,
-    "i64": torch.int64,
-    "i32": torch.int32,
-    "u8": torch.uint8,
-    "bool": torch.bool,
-}
-NAMES = {dtype: name for name, dtype in TORCH_DTYPES.items()}
 # The one NaN of each width (1.5).
 NAN32, NAN64 = 0x7FC00000, 0x7FF8 << 48
 _MAGNITUDE = (1 << 31) - 1
@@ -40,11 +30,6 @@ def _kernel(
 exact: Attachments[Kernel] = Attachments(
     "exact torch kernel", "tallystick.contracts.ordered.torch.*", _kernel
 )
-
-
-def type_of(x: Tensor) -> TensorType:
-    """The type of a tensor; KeyError for a dtype outside of NUMERICS 1.1."""
-    return TensorType(NAMES[x.dtype], tuple(x.shape))
 
 
 def bits(x: Tensor) -> Tensor:

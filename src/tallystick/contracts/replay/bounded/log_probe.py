@@ -5,6 +5,7 @@ Three elements: two sums halfway between neighbours of the grid, and one sum nea
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,6 +20,12 @@ if TYPE_CHECKING:
     from tallystick.devices.cuda.device import Cuda
 
 _DOWN, _UP = 0, 1
+
+
+def differing_logs(device: Cuda, bits: int) -> Iterator[str]:
+    """ "a rounding log", if logs differ."""
+    if logs_differ(device, bits):
+        yield "a rounding log"
 
 
 def logs_differ(device: Cuda, bits: int) -> bool:

@@ -18,6 +18,7 @@ from tallystick import _core
 from tallystick.commit.log import Section
 from tallystick.contracts.ordered.cpu.table import run_of
 from tallystick.contracts.replay.boundaries import boundaries, indices_of
+from tallystick.contracts.replay.contract import Replay
 from tallystick.contracts.replay.published.record import round_unlogged
 from tallystick.contracts.replay.published.stock import load_stock
 from tallystick.contracts.replay.sections import LoggedProgram, refused_there
@@ -25,7 +26,7 @@ from tallystick.devices.cpu import CPU
 from tallystick.devices.kernel import Run
 from tallystick.errors import UsageError
 from tallystick.limits import LIMITS
-from tallystick.numerics.contracts import MAX_BITS, Contract, find_contract
+from tallystick.numerics.contracts import MAX_BITS, find_contract
 from tallystick.numerics.registry import OpSpec
 from tallystick.numerics.types import Attrs
 from tallystick.program.ir import Node, Program
@@ -114,10 +115,10 @@ def _misfit(why: str) -> None:
     raise UsageError(f"A calibration sample cannot be used: {why}.", "Take the sample again.")
 
 
-def published_contract(program: Program) -> Contract:
+def published_contract(program: Program) -> Replay:
     """The program's contract. Raises UsageError unless it has thresholds to calibrate."""
     contract = find_contract(program.contract)
-    if contract.form != "published":
+    if not isinstance(contract, Replay) or contract.form != "published":
         raise UsageError(
             f"Contract {contract} has no thresholds.",
             'Calibrate a job made with --contract "replay/1;form=published".',

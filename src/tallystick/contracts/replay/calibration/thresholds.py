@@ -18,10 +18,10 @@ from tallystick.contracts.replay.calibration.sample import (
     published_contract,
     rounded,
 )
+from tallystick.contracts.replay.contract import Replay
 from tallystick.contracts.replay.sections import operators_of, sections_of
 from tallystick.errors import UsageError
 from tallystick.limits import LIMITS
-from tallystick.numerics.contracts import Contract
 from tallystick.program.ir import Program
 
 Array = np.ndarray
@@ -68,9 +68,7 @@ def calibrate(program: Program, samples: Sequence[Sample]) -> list[Threshold]:
     ]
 
 
-def _threshold_of(
-    operator: str, results: list[tuple[Array, Array]], contract: Contract
-) -> Threshold:
+def _threshold_of(operator: str, results: list[tuple[Array, Array]], contract: Replay) -> Threshold:
     y1 = np.concatenate([a for a, _ in results] or [np.empty(0)])
     y2 = np.concatenate([b for _, b in results] or [np.empty(0)])
     distances, scales = opposite_pairs(y1, y2, contract.bits, contract.scale == "decimal")
@@ -109,7 +107,7 @@ def search(distances: Array, scales: Array, bits: int) -> int:
     return lower
 
 
-def with_thresholds(contract: Contract, found: Sequence[Threshold]) -> Contract:
+def with_thresholds(contract: Replay, found: Sequence[Threshold]) -> Replay:
     """`contract` with the thresholds found; no operator's threshold is larger than that.
 
     The default is the most frequent number. The identifier names the operators with another
@@ -128,7 +126,7 @@ def with_thresholds(contract: Contract, found: Sequence[Threshold]) -> Contract:
     return contract
 
 
-def _fits(contract: Contract, default: int, named: dict[str, int]) -> bool:
+def _fits(contract: Replay, default: int, named: dict[str, int]) -> bool:
     size = len(contract.text) + len(str(default))
     size += sum(len(f";tau.{operator}={number}") for operator, number in named.items())
     return size <= LIMITS.name_bytes

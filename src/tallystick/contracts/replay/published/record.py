@@ -6,10 +6,10 @@ import numpy as np
 
 from tallystick import _core
 from tallystick.commit.log import ENTRIES_PER_BYTE
+from tallystick.contracts.replay.contract import Replay
 from tallystick.contracts.replay.packed import FIVE_NO_CHANGE
 from tallystick.contracts.replay.published.call import Call
 from tallystick.contracts.replay.step import Step
-from tallystick.numerics.contracts import Contract
 
 Array = np.ndarray
 
@@ -23,7 +23,7 @@ def round_unlogged(x: Array, bits: int, out: Array) -> None:
 class Record:
     """A trainer: rounds x, and logs the side of the rounded value on which x lay."""
 
-    def __init__(self, contract: Contract) -> None:
+    def __init__(self, contract: Replay) -> None:
         self._contract = contract
         self._decimal = contract.scale == "decimal"
 
@@ -40,4 +40,4 @@ class Record:
 
     def plus(self, call: Call) -> bool:
         """True if a zero of this output is +0 (13.2)."""
-        return call.spec.name in self._contract.rounded_operators
+        return call.spec.name in self._contract.own_operators

@@ -21,13 +21,14 @@ from tallystick.contracts.replay.published.record import Record
 from tallystick.contracts.replay.sections import LoggedProgram
 from tallystick.contracts.replay.step import Step
 from tallystick.contracts.replay.stock import rounding
+from tallystick.contracts.replay.stock.table import stock_of
 from tallystick.devices.torch import TorchDevice
 from tallystick.numerics.registry import OpSpec
 from tallystick.numerics.types import DTYPES, Attrs
 
 if TYPE_CHECKING:
+    from tallystick.contracts.replay.contract import Replay
     from tallystick.devices.device import Device
-    from tallystick.numerics.contracts import Contract
 
 Tensor = torch.Tensor
 
@@ -44,7 +45,7 @@ class ResidentKernels(NodeKernels):
     ) -> None:
         super().__init__(logged)
         self._device = device
-        self._contract: Contract = logged.contract
+        self._contract: Replay = logged.contract
         self.record, self.follow = record, follow
 
     def begin(self, step: Step) -> None:
@@ -66,7 +67,7 @@ class ResidentKernels(NodeKernels):
         inputs: Sequence[Tensor | None],
         outputs: Sequence[Tensor],
     ) -> None:
-        found = self._device.stock.compute_there(spec, attrs, inputs, outputs)
+        found = stock_of(self._device).compute_there(spec, attrs, inputs, outputs)
         # Outputs may be written over operands, so every value is there before the first write.
         values = {
             out: self._settled(step, Call(spec, out, sections[out], attrs, (), ()), x, inputs)

@@ -11,16 +11,8 @@ from typing import Any, cast
 
 import torch
 
-from tallystick.contracts.replay.stock.stock import (
-    STRETCH,
-    Stock,
-    Tensor,
-    Tensors,
-    maybe,
-    need,
-    rounded_number,
-    stock_form,
-)
+from tallystick.contracts.replay.stock.stock import STRETCH, Stock, rounded_number, stock_form
+from tallystick.devices.torch_operands import Tensor, Tensors, maybe, need
 from tallystick.errors import RefusedOperandsError
 from tallystick.numerics.operators.batch_norm import output_mask as batch_norm_mask
 from tallystick.numerics.types import Attrs

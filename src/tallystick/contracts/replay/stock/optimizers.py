@@ -12,14 +12,8 @@ from typing import cast
 import torch
 
 from tallystick import _core
-from tallystick.contracts.replay.stock.stock import (
-    Stock,
-    Tensor,
-    Tensors,
-    maybe,
-    need,
-    stock_form,
-)
+from tallystick.contracts.replay.stock.stock import Stock, stock_form
+from tallystick.devices.torch_operands import Tensor, Tensors, maybe, need
 from tallystick.numerics.types import Attrs
 
 # Python's, or a tensor without an axis.

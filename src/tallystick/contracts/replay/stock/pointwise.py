@@ -11,14 +11,8 @@ import torch
 
 from tallystick import _core
 from tallystick.contracts.ordered.torch import philox
-from tallystick.contracts.replay.stock.stock import (
-    Stock,
-    Tensor,
-    Tensors,
-    need,
-    rounded_number,
-    stock_form,
-)
+from tallystick.contracts.replay.stock.stock import Stock, rounded_number, stock_form
+from tallystick.devices.torch_operands import Tensor, Tensors, need
 from tallystick.numerics.types import Attrs
 
 _ATEN: Any = torch.ops.aten

@@ -7,17 +7,8 @@ from typing import Any, cast
 import torch
 from torch.nn import functional
 
-from tallystick.contracts.replay.stock.stock import (
-    STRETCH,
-    Stock,
-    Tensor,
-    Tensors,
-    check_indices,
-    maybe,
-    need,
-    rounded_number,
-    stock_form,
-)
+from tallystick.contracts.replay.stock.stock import STRETCH, Stock, rounded_number, stock_form
+from tallystick.devices.torch_operands import Tensor, Tensors, check_indices, maybe, need
 from tallystick.numerics.operators.dot import geometry, output_mask
 from tallystick.numerics.operators.reduction import reduced_axes
 from tallystick.numerics.types import Attrs

@@ -22,15 +22,14 @@ from tallystick.contracts.ordered.torch.table import exact
 from tallystick.contracts.replay.stock.order import Order
 from tallystick.contracts.replay.stock.probe import check_torch_threads
 from tallystick.devices.environment import exact_environment
-from tallystick.errors import RefusedOperandsError, UnsupportedOperatorError, UsageError
+from tallystick.devices.torch_operands import Tensor, Tensors
+from tallystick.errors import UnsupportedOperatorError
 from tallystick.numerics.attachments import Attachments
 from tallystick.numerics.operators.common import rn32
 from tallystick.numerics.registry import OpSpec, lookup
 from tallystick.numerics.types import Attrs
 
 Array = np.ndarray
-Tensor = torch.Tensor
-Tensors = Sequence[Tensor | None]
 Form = Callable[["Stock", Attrs, Tensors], Sequence[Tensor]]
 
 
@@ -295,30 +294,8 @@ def has_form(name: str) -> bool:
 # -- what forms read -------------------------------------------------------------------------------
 
 
-def need(xs: Tensors, position: int) -> Tensor:
-    """An operand that the shape rule guarantees."""
-    x = xs[position]
-    if x is None:
-        raise UsageError(f"Operand {position} is missing.")
-    return x
-
-
-def maybe(xs: Tensors, position: int) -> Tensor | None:
-    """An optional operand."""
-    return xs[position] if position < len(xs) else None
-
-
 def rounded_number(attrs: Attrs, name: str) -> float:
     """A float attribute, RN32 before use (NUMERICS 1.9, 14.9.1)."""
     value = attrs[name]
     assert isinstance(value, float)
     return float(rn32(value))
-
-
-def check_indices(op: str, index: Tensor, size: int) -> None:
-    """Every index in [0, size): torch would read or write elsewhere.
-
-    Raises RefusedOperandsError. One flag is read on the host.
-    """
-    if index.numel() and bool(((index < 0) | (index >= size)).any()):
-        raise RefusedOperandsError(op, f"an index is outside [0, {size}).")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 
 import numpy as np
 
-from tallystick.contracts.rounded.cpu.pieces import Decide, Piece
+from tallystick.contracts.rounded.cpu.pieces import Decide, Piece, exactly
 from tallystick.devices.arrays import Arrays, Outputs
+from tallystick.devices.kernel import Kernel, Run
 from tallystick.numerics.attachments import Attachments
 from tallystick.numerics.types import Attrs
 
@@ -29,3 +31,21 @@ def run_rounded(op: str, decide: Decide, attrs: Attrs, inputs: Arrays, outputs: 
     """Fill the outputs of rounded operator `op`; `decide` decides each piece."""
     for piece in rounded_kernel[op](attrs, inputs, outputs):
         decide(piece)
+
+
+def with_rounded(ordinary: Mapping[str, Kernel], bits: int) -> Mapping[str, Kernel]:
+    """`ordinary` kernels, with those of the rounded operators on the grid of B = `bits`."""
+    decide = exactly(bits)
+
+    def rounding(op: str, otherwise: Run) -> Run:
+        def run(attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
+            if is_rounded(op, inputs):
+                run_rounded(op, decide, attrs, inputs, outputs)
+            else:
+                otherwise(attrs, inputs, outputs)
+
+        return run
+
+    ours = rounded_kernel.keys() & ordinary.keys()
+    made = {op: replace(ordinary[op], run=rounding(op, ordinary[op].run)) for op in ours}
+    return {**ordinary, **made}

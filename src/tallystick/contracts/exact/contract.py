@@ -1,0 +1,83 @@
+"""`exact/1`: products are exact sums of integers (NUMERICS 17)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tallystick.contracts.ordered.contract import ordered_kernels
+from tallystick.devices.device import is_cuda
+from tallystick.numerics.contracts import Contract, Settings, contract_family
+from tallystick.numerics.registry import dot_operators
+
+if TYPE_CHECKING:
+    from tallystick.devices.device import Device
+    from tallystick.devices.kernel import Kernel
+    from tallystick.opening.quantity import Quantity, Rule, Site
+
+# 17.1: B of the integers, and the length of a block. The default is the one nearest to binary32.
+BLOCK_LENGTHS = {8: 256, 15: 1024, 22: 2048}
+DEFAULT_WIDTH = 22
+
+
+@contract_family
+@dataclass(frozen=True)
+class Exact(Contract):
+    """`width` is B of 17.1."""
+
+    width: int = DEFAULT_WIDTH
+
+    name, draft, clause = "exact/1", "exact/1-draft.1", "17"
+
+    @classmethod
+    def read(cls, settings: Settings) -> Contract:
+        text = settings.take("b", DEFAULT_WIDTH)
+        known = [width for width in BLOCK_LENGTHS if str(width) == text]
+        if not known:
+            widths = ", ".join(map(str, BLOCK_LENGTHS))
+            raise settings.refuse(f"b is {text[:20]!r}, not {widths}")
+        return cls(known[0])
+
+    def numbers(self) -> list[str]:
+        return [f"b={self.width}"]
+
+    @property
+    def coarseness(self) -> float:
+        # 2^8: a row's largest element may be 2^8 times the typical one, and the unit follows it.
+        return 2.0 ** (32 - self.width)
+
+    @property
+    def own_operators(self) -> frozenset[str]:
+        """The operators whose DOTs are sums of integers (17.1)."""
+        return dot_operators()
+
+    def rule(self, site: Site, ordinary: Rule) -> Quantity:
+        from tallystick.contracts.exact.opening import exact_rule
+
+        return exact_rule(site) or ordinary(site)
+
+    def kernels(self, device: Device) -> Mapping[str, Kernel]:
+        ordinary = ordered_kernels(device)
+        if device.kind == "cpu":
+            from tallystick.contracts.exact.cpu.operators import by_integers
+
+            return by_integers(ordinary, self.width)
+        if is_cuda(device):
+            from tallystick.contracts.exact.cuda import table
+
+            return table.by_integers(ordinary, self.width)
+        return {}
+
+    def prepare(self, device: Device) -> None:
+        if device.kind == "cpu":
+            from tallystick.contracts.exact.cpu.engines import prepare
+
+            prepare(self.width)
+        elif is_cuda(device):
+            from tallystick.contracts.exact.cuda.probe import differing_ways
+            from tallystick.contracts.gpu_probe import check_gpu
+            from tallystick.products.cuda.cublas import search
+
+            search(device)
+            check_gpu(device, self, differing_ways(device, self))
