@@ -66,6 +66,8 @@ class Opened:
             found = np.asarray(self._node(part["value"], None)).reshape(-1)[0]
             return found if dtype == "moved" else _canonical(found)
         count = self._node(part["count"], None)
+        if kind == "fold":
+            return self._folded(part, count)
         index = np.arange(count, dtype=np.int64)
         if kind == "terms":
             return _sum(np.array([self._of(part["of"][0], i) for i in index], DTYPES[dtype]))
@@ -85,6 +87,13 @@ class Opened:
             for x in links:
                 state = state + x
         return _canonical(state)
+
+    def _folded(self, part: Mapping[str, Any], count: int) -> Any:
+        """NUMERICS 10.12: the values are those of one part, for each term."""
+        node = self.table["parts"][part["of"][0]]["value"]
+        xs = [np.asarray(self._node(node, np.array(i))).reshape(-1)[0] for i in range(count)]
+        with np.errstate(all="ignore"):
+            return _canonical(_split(xs) / self._node(part["divisor"], None))
 
     def _of(self, part: int, element: int) -> Any:
         """A part for another element."""
@@ -212,6 +221,16 @@ def _word(key: np.ndarray, draw: int, block: int, number: int) -> int:
         raise RefusedError("the key is out of range")
     mask = (1 << 32) - 1
     return philox((block & mask, block >> 32, draw, step), (seed & mask, seed >> 32))[number]
+
+
+def _split(xs: Sequence[Any]) -> Any:
+    """S of NUMERICS 10.12: the left part is the largest power of two below their number."""
+    if len(xs) == 1:
+        return xs[0]
+    left = 1
+    while 2 * left < len(xs):
+        left *= 2
+    return _split(xs[:left]) + _split(xs[left:])
 
 
 def _sum(terms: np.ndarray) -> Any:

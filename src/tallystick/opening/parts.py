@@ -15,6 +15,7 @@ from tallystick.kernels.elements import numpy_primitive
 from tallystick.kernels.evaluate import evaluate
 from tallystick.kernels.loops import names_of
 from tallystick.numerics.operators.common import axis_of, constant, integer, integers, number
+from tallystick.numerics.operators.fold import split
 from tallystick.numerics.registry import OpSpec, all_ops, lookup
 from tallystick.numerics.types import DTYPES
 from tallystick.numerics.values.graph import Condition, Value, resolved
@@ -60,8 +61,7 @@ def _as_operand(x: Any) -> Any:
 _WHOLE: dict[str, Callable[..., Any]] = {
     "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b,
     "over": lambda a, b: a // b, "rest": lambda a, b: a % b, "max": max, "min": min,
-    "eq": lambda a, b: a == b, "select": lambda where, a, b: a if where else b,
-    "convert": lambda x: x,
+    "select": lambda where, a, b: a if where else b, "convert": lambda x: x,
 }  # fmt: skip
 # The elements of an operand that a prover holds at once while it makes many terms.
 _BATCH = 1 << 20
@@ -113,6 +113,8 @@ class _Opened:
             return self.quantity(part.of[0 if holds else 1])
         if part.kind == "terms":
             return self._terms(part)
+        if part.kind == "fold":
+            return self._fold(part)
         assert part.value is not None
         roots = self._decided([x for x in (part.value, part.start, part.kept) if x is not None])
         reads = self._decided(part.reads)
@@ -167,6 +169,29 @@ class _Opened:
 
         return terms
 
+    # -- needs that are folded ---------------------------------------------------------------------
+    def _fold(self, part: Part) -> Quantity:
+        """The parties agree on all values at once, and the game opens the operand of the first one
+        that they do not."""
+        (of,) = part.of
+        assert of.value is not None and part.divisor is not None
+        values, divisor = (
+            self._computed(root, []) for root in self._decided([of.value, part.divisor])
+        )
+
+        def term(i: int) -> Quantity:
+            def compute(source: Source, _: Needs) -> Any:
+                return canonical(values(source, (), np.array(i, np.int64))).reshape(-1)[0]
+
+            return Local(of.name.replace("[i]", f"[{i}]"), of.dtype, compute)
+
+        @np.errstate(all="ignore")
+        def compute(source: Source, given: Needs) -> Any:
+            total = folded([np.asarray(x, DTYPES[part.dtype]) for x in given])
+            return canonical(total / divisor(source, (), None)).reshape(-1)[0]
+
+        return Local(part.name, part.dtype, compute, tuple(map(term, range(self._count(part)))))
+
     def _latest(
         self, part: Part, count: int, terms: Computed, rest: tuple[Value, ...], made_of: list[Part]
     ) -> Quantity:
@@ -180,7 +205,8 @@ class _Opened:
             index = index[kept(source, given, index)]
             return terms(source, given, index[-1:])[0] if index.size else state
 
-        return Chain(part.name, dtype, 1 + count, LIMIT, DTYPES[dtype].type(0), advance)
+        zero = DTYPES[dtype].type(0)
+        return Chain(part.name, dtype, 1 + count, LIMIT, zero, advance, moved=True)
 
     def _chain(
         self, part: Part, count: int, terms: Computed, rest: tuple[Value, ...], made_of: list[Part]
@@ -227,7 +253,7 @@ class _Opened:
                     return given[numbers[id(x.part)]]
                 if x.kind == "read":
                     at = np.atleast_1d(np.asarray(of[0], np.int64))
-                    return source.read(self.names.index(x.name) + sum(of[1:]), at)
+                    return source.read(self.names.index(x.name) + int(sum(of[1:])), at)
                 return self._value(x, of, as_real)
 
             values = Chosen(meaning)
@@ -313,6 +339,8 @@ class _Opened:
         if kind == "reduced place":
             assert index is not None  # only terms have a place among the reduced ones
             return self._reduced.places(index)
+        if x.dtype != INDEX:  # what a whole number is chosen by
+            return numpy_primitive(x, of)
         return _WHOLE[kind](*of)
 
     def _placed(self, x: Value, of: tuple[Any, ...]) -> Any:
@@ -348,6 +376,15 @@ class _Opened:
         """An axis of an attribute, or a number, counted from the front."""
         held = integer(self.site.attrs, axis) if isinstance(axis, str) else axis
         return axis_of(self.site.op, held, rank)
+
+
+def folded(xs: Sequence[Array]) -> Array:
+    """S (NUMERICS 10.12)."""
+    if len(xs) == 1:
+        return xs[0]
+    half = split(len(xs))
+    total: Array = folded(xs[:half]) + folded(xs[half:])
+    return total
 
 
 def _rule(site: Site) -> Quantity:

@@ -119,6 +119,7 @@ class Chain:
     state before link `first`. `start` is the state before link 0. A referee executes at most
     `stretch` links at once. Each link is `weight` terms, and stretch * weight <= LIMIT. If count is
     0, the value is `start`. A prover calls `advance` over long ranges, so it should be fast there.
+    A state that is only `moved` keeps its bits; of another, a NaN is the canonical one.
     """
 
     name: str
@@ -129,6 +130,7 @@ class Chain:
     advance: Callable[[Source, Needs, Any, int, int], Any]
     needs: tuple[Quantity, ...] = ()
     weight: int = 1
+    moved: bool = False
 
 
 @dataclass(frozen=True)

@@ -80,9 +80,14 @@ def scalar(dtype: str, value: Any) -> Scalar:
 
 
 def summed(dtype: str, value: Any) -> Scalar:
-    """As `scalar`, for a result of additions: a NaN is the canonical one (NUMERICS 1.5)."""
+    """As `scalar`, for what is computed: a NaN is the canonical one (NUMERICS 1.5)."""
     made = scalar(dtype, value)
     return cast(Scalar, canonical(made)[()]) if made.dtype.kind == "f" else made
+
+
+def stated(chain: Chain, value: Any) -> Scalar:
+    """A state of a chain: what it only moves keeps its bits (NUMERICS 9)."""
+    return scalar(chain.dtype, value) if chain.moved else summed(chain.dtype, value)
 
 
 def needs_of(quantity: Quantity, source: Source) -> Needs:
@@ -181,7 +186,7 @@ def chain_states(chain: Chain, source: Source, positions: Sequence[int]) -> Arra
         if position > at:
             state = chain.advance(source, needs, state, at, position)
             at = position
-        states.append(summed(chain.dtype, state))
+        states.append(stated(chain, state))
     return np.array(states, dtype=VALUE_DTYPES[chain.dtype])
 
 
@@ -234,4 +239,4 @@ def value_of(quantity: Quantity, source: Source) -> Scalar:
         return scalar("i64", index)
     needs = needs_of(quantity, source)
     element = quantity.element(source, needs, np.array([index], dtype=np.int64))[0]
-    return scalar(quantity.dtype, element)
+    return summed(quantity.dtype, element)

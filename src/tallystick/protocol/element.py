@@ -31,7 +31,7 @@ from tallystick.opening.quantity import (
     Terms,
     Tree,
 )
-from tallystick.opening.values import best_index, scalar, sum_block, summed, top_level
+from tallystick.opening.values import best_index, scalar, stated, sum_block, top_level
 from tallystick.opening.views import (
     FAN_OUT,
     NEEDS,
@@ -310,7 +310,7 @@ def _resolve_chain(q: Chain, claims: Pair, source: Source, path: Path, needs: Ne
     if high > low:
         value = yield from _execute(source, lambda s: q.advance(s, needs, state, low, high))
     terms = (high - low) * q.weight
-    return _judged(q, path, claims, summed(q.dtype, value), terms)
+    return _judged(q, path, claims, stated(q, value), terms)
 
 
 def _resolve_extremum(

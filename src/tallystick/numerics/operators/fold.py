@@ -15,6 +15,17 @@ from tallystick.numerics.operators.common import (
 )
 from tallystick.numerics.registry import AttrSpec, operator
 from tallystick.numerics.types import Attrs
+from tallystick.numerics.values.graph import attribute, case, constant, has, is_
+from tallystick.numerics.values.positions import (
+    as_float,
+    element,
+    fold,
+    given,
+    local,
+    read,
+    term,
+)
+from tallystick.numerics.values.primitives import INDEX
 
 FOLD = "tallystick.fold"
 # Operands of one fold, so that a referee executes an element at once (OPENING 1.8, LIMIT).
@@ -32,12 +43,19 @@ def fold_count(attrs: Attrs, given: int) -> int:
     return integer(attrs, "count") if "count" in attrs else given
 
 
+# A mean's divisor is the attribute, or the number of operands. What is no mean is divided by 1.
+_SIZE = as_float(case(has("count"), attribute("count", INDEX), given("x")))
+_DIVISOR = case(is_("mean", True), _SIZE, constant(1, "f32"))
+_OUT = fold("out", given("x"), local("x[i]", read("x", element(), number=term())), _DIVISOR)
+
+
 @operator(
     FOLD,
     clause="10.12",
     operands=("x*",),
     attrs={"count": AttrSpec("int", required=False), "mean": AttrSpec("bool", False)},
     op_class="fold",
+    parts={"f32": (_OUT,)},
     uncaptured="stands between the section of a step with micro-batches and its tail",
 )
 def _fold(op: str, attrs: Attrs, inputs: Types) -> Result:

@@ -33,8 +33,9 @@ class Part:
     the other the `count` terms `value`, of which those stay out that `kept` does not hold of.
     "latest": a chain whose link 0 is `start`; each of the `count` links after it replaces the state
     by its `value`, if `kept` holds of it. "terms": SUM of `count` terms, each a quantity of its
-    own: term i is the part in `of` for element i. "case": the first of `of` where `condition`
-    holds, else the second.
+    own: term i is the part in `of` for element i. "fold": S (NUMERICS 10.12) of `count` values,
+    divided by `divisor`; each is a need, number i being the local part in `of` for term i. "case":
+    the first of `of` where `condition` holds, else the second.
 
     Where `alone` holds, the operator's first output is the terms, and row i of each operand goes
     into term i: so a prover has many at once. `[i]` in a name stands for the element's number.
@@ -51,6 +52,7 @@ class Part:
     extreme: str = ""
     start: Value | None = None
     kept: Value | None = None
+    divisor: Value | None = None
     first: tuple[Part, ...] = ()
     reads: tuple[Value, ...] = ()
     condition: Condition | None = None
@@ -90,6 +92,11 @@ def latest(name: str, count: Value, value: Value, start: Value, kept: Value) -> 
 def terms(name: str, count: Value, of: Part, alone: Condition | None = None) -> Part:
     """A sum of `count` terms that are each too long to execute: `of` for element 0, 1, ..."""
     return Part("terms", name, of.dtype, count=count, of=(of,), alone=alone)
+
+
+def fold(name: str, count: Value, of: Part, divisor: Value) -> Part:
+    """S of `count` values that are needs, `of` for term 0, 1, ..., divided by `divisor`."""
+    return Part("fold", name, of.dtype, count=count, of=(of,), divisor=divisor)
 
 
 def either(condition: Condition, a: Part, b: Part) -> Part:

@@ -20,6 +20,19 @@ from tallystick.numerics.values.forms import Form
 from tallystick.numerics.values.graph import Condition, Value, values_below
 from tallystick.numerics.values.positions import Part, parts_below
 
+# What an interpreter must have as a primitive of its own, by the class of the operators that have
+# no values: its name, the clause that says what it computes, and vectors of it.
+BY_CLAUSE: dict[str, tuple[str, str, tuple[str, ...]]] = {
+    "dot": ("DOT", "2.1", ("kernels/dot.json",)),
+}
+# Clauses of OPENING that write a form's real numbers down, where they are not the form's lifting.
+REAL_CLAUSES = {
+    "aten.pow.Tensor_Scalar": "10.9.2",
+    "tallystick.adam_step": "10.9.3",
+    "tallystick.adamw_step": "10.9.3",
+    "tallystick.sgd_step": "10.9.4",
+}
+
 
 def _plain(value: Any) -> Any:
     """A number or text as JSON has it."""
@@ -77,9 +90,9 @@ def part_entries(outputs: Sequence[Part]) -> dict[str, Any]:
     """The parts of an operator's outputs: the nodes of all of them, a list of parts, each after
     those that it is made of, and the outputs' numbers in it.
 
-    A part's `value`, `count`, `start` and `kept` are numbers of nodes, `reads` those of elements
-    that are read first; `of` and `first` are numbers of parts, as is `part` of a node. `alone` only
-    saves a prover time, and is left out.
+    A part's `value`, `count`, `start`, `kept` and `divisor` are numbers of nodes, `reads` those of
+    elements that are read first; `of` and `first` are numbers of parts, as is `part` of a node.
+    `alone` only saves a prover time, and is left out.
     """
     listed: list[Part] = []
 
@@ -100,13 +113,13 @@ def part_entries(outputs: Sequence[Part]) -> dict[str, Any]:
 
 
 def _roots(part: Part) -> list[Value]:
-    held = (*part.reads, part.value, part.count, part.start, part.kept)
+    held = (*part.reads, part.value, part.count, part.start, part.kept, part.divisor)
     return [value for value in held if value is not None]
 
 
 def _part(part: Part, at: dict[int, int], listed: list[Part]) -> dict[str, Any]:
     entry: dict[str, Any] = {"kind": part.kind, "name": part.name, "dtype": part.dtype}
-    for name in ("value", "count", "start", "kept"):
+    for name in ("value", "count", "start", "kept", "divisor"):
         value = getattr(part, name)
         if value is not None:
             entry[name] = at[id(value)]
@@ -149,4 +162,13 @@ def operator_entry(spec: OpSpec) -> dict[str, Any]:
         entry["parts"] = {dtype: part_entries(parts) for dtype, parts in spec.parts.items()}
     if spec.masked_by:
         entry["masked_by"] = spec.masked_by
+    if spec.rounded:
+        entry["rounded"] = spec.rounded
+    if spec.name in REAL_CLAUSES:
+        entry["real_clause"] = REAL_CLAUSES[spec.name]
+    if not spec.forms and not spec.parts:
+        primitive, clause, vectors = BY_CLAUSE[spec.op_class]
+        entry["by_clause"] = {
+            "primitive": primitive, "clause": clause, "vectors": list(vectors)
+        }  # fmt: skip
     return entry
