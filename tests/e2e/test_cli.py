@@ -284,6 +284,13 @@ def test_doctor(ts: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     assert ts("doctor")[0] == 2
 
 
+def test_the_list_of_commands_loads_none_of_them() -> None:
+    code = "import sys; from tallystick.cli.main import run; run(['--help']); "
+    code += "sys.exit(any(m in sys.modules for m in ('numpy', 'tallystick.cli.train')))"
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True)
+    assert done.returncode == 0 and b"Train JOB" in done.stdout
+
+
 def test_version_and_help(ts: Run) -> None:
     code, out, _ = ts("--help")
     assert code == 0

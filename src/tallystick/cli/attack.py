@@ -36,7 +36,7 @@ def train_cheat(
     return train_job(job, out, options, listener)
 
 
-@click.command(short_help="Make a cheating run, to see it convicted.")
+@click.command()
 @click.argument("name", required=False)
 @click.argument("job", required=False, type=PLACE)
 @click.option("--out", type=click.Path(), help="The run directory to make.")

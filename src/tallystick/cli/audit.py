@@ -86,7 +86,7 @@ def report_json(report: AuditReport) -> dict[str, object]:
     }
 
 
-@click.command(short_help="Repeat RUN, or a segment of it; compare all bits.")
+@click.command()
 @click.argument("run", type=PLACE)
 @click.option("--job", "job", type=PLACE, help="Your own copy of the job.")
 @click.option("--steps", metavar="A:B", help="Only steps A to B - 1, from a stored checkpoint.")

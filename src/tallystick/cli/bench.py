@@ -61,7 +61,7 @@ def _on_device(name: str) -> bool:
     return "device" in _OPTIONS.get(name, ())
 
 
-@click.command(short_help="Measure NAME: gemm, step (against torch), dispute, ovt or paper.")
+@click.command()
 @click.argument("name")
 @click.option("--threads", type=click.IntRange(1, 1024), default=None)
 @click.option(

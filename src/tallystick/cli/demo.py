@@ -266,7 +266,7 @@ class Demo:
         return good
 
 
-@click.command(short_help="Train a small GPT-2, audit it, convict cheats.")
+@click.command()
 @click.option("--out", default="demo-out", show_default=True, type=click.Path())
 @click.option("--text", type=click.Path(), help="Train on this text instead.")
 @click.option("--steps", type=click.IntRange(60, 100_000), default=STEPS, show_default=True)

@@ -75,7 +75,7 @@ def _key(path: str | None) -> PrivateKey | None:
     return load_private_key(Path(path)) if path else None
 
 
-@click.command(short_help="Referee between two runs of one job, to a verdict.")
+@click.command()
 @click.argument("run_a", type=PLACE)
 @click.argument("run_b", type=PLACE)
 @job_option
@@ -237,7 +237,7 @@ def _report(
         finish(CANNOT_CHECK)
 
 
-@click.command("judge", short_help="Check a verdict offline from its evidence file.")
+@click.command("judge")
 @click.argument("evidence", type=click.Path())
 @job_option
 @trust_option

@@ -115,7 +115,7 @@ def examine() -> tuple[dict[str, Any], str]:
     return facts, refusal
 
 
-@click.command(short_help="Check the abilities of this machine and this build.")
+@click.command()
 @json_option
 def doctor(as_json: bool) -> None:
     """Instruction set, floating-point environment, versions, memory, disk, GPU."""

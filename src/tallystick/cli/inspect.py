@@ -33,7 +33,7 @@ from tallystick.service.fsck import ArchiveReport, fsck_archive
 from tallystick.service.show import inspect_archive, session_lines
 
 
-@click.command(short_help="Describe a run, a job or a referee's directory.")
+@click.command()
 @click.argument("path", type=PLACE)
 @json_option
 def inspect(path: str, as_json: bool) -> None:
@@ -86,7 +86,7 @@ def _say_losses(losses: list[float]) -> None:
         say(f"{'loss':21}{len(losses)} steps, first {losses[0]:.6g}, last {losses[-1]:.6g}")
 
 
-@click.command(short_help="Check every byte of a run or a referee's log.")
+@click.command()
 @click.argument("run", type=PLACE)
 @click.option("--job", type=PLACE, help="Play a referee's log again, by this job.")
 @click.option("--copy", type=click.Path(), help="Another copy of a referee's log, to compare.")

@@ -20,32 +20,77 @@ from tallystick.devices.environment import exact_environment
 from tallystick.errors import MachineFaultError, TallystickError, UsageError
 from tallystick.run.store.version import tallystick_version
 
-# Command -> module and attribute; loaded when called, so that `judge` never meets torch.
-_COMMANDS: dict[str, tuple[str, str]] = {
-    "demo": ("tallystick.cli.demo", "demo"),
-    "doctor": ("tallystick.cli.doctor", "doctor"),
-    "data": ("tallystick.cli.data", "data"),
-    "job": ("tallystick.cli.job", "job"),
-    "train": ("tallystick.cli.train", "train"),
-    "audit": ("tallystick.cli.audit", "audit"),
-    "dispute": ("tallystick.cli.dispute", "dispute"),
-    "serve": ("tallystick.cli.serve", "serve"),
-    "referee": ("tallystick.cli.referee", "referee"),
-    "fetch-logs": ("tallystick.cli.serve", "fetch_logs"),
-    "judge": ("tallystick.cli.dispute", "judge_command"),
-    "attack": ("tallystick.cli.attack", "attack"),
-    "export": ("tallystick.cli.model", "export"),
-    "verify-model": ("tallystick.cli.model", "verify_model"),
-    "sample": ("tallystick.cli.model", "sample"),
-    "evaluate": ("tallystick.cli.model", "evaluate"),
-    "offer": ("tallystick.cli.offer", "offer"),
-    "settle": ("tallystick.cli.settle", "settle"),
-    "inspect": ("tallystick.cli.inspect", "inspect"),
-    "fsck": ("tallystick.cli.inspect", "fsck"),
-    "report": ("tallystick.cli.report", "report"),
-    "keys": ("tallystick.cli.keys", "keys"),
-    "calibrate": ("tallystick.cli.calibrate", "calibrate"),
-    "bench": ("tallystick.cli.bench", "bench"),
+# Command -> module and attribute, loaded when called, so that `judge` never meets torch; and its
+# line in the list of commands, for which nothing is loaded.
+_COMMANDS: dict[str, tuple[str, str, str]] = {
+    "demo": ("tallystick.cli.demo", "demo", "Train a small GPT-2, audit it, convict cheats."),
+    "doctor": (
+        "tallystick.cli.doctor",
+        "doctor",
+        "Check the abilities of this machine and this build.",
+    ),
+    "data": ("tallystick.cli.data", "data", "Freeze data sets into records, and look at them."),
+    "job": ("tallystick.cli.job", "job", "Make, check and show jobs."),
+    "train": ("tallystick.cli.train", "train", "Train JOB into a run directory, or resume it."),
+    "audit": ("tallystick.cli.audit", "audit", "Repeat RUN, or a segment of it; compare all bits."),
+    "dispute": (
+        "tallystick.cli.dispute",
+        "dispute",
+        "Referee between two runs of one job, to a verdict.",
+    ),
+    "serve": ("tallystick.cli.serve", "serve", "Answer for a run over a network."),
+    "referee": ("tallystick.cli.referee", "referee", "Referee between parties on a network."),
+    "fetch-logs": (
+        "tallystick.cli.serve",
+        "fetch_logs",
+        "Get a party's rounding logs over a network.",
+    ),
+    "judge": (
+        "tallystick.cli.dispute",
+        "judge_command",
+        "Check a verdict offline from its evidence file.",
+    ),
+    "attack": ("tallystick.cli.attack", "attack", "Make a cheating run, to see it convicted."),
+    "export": ("tallystick.cli.model", "export", "Write the final weights of RUN as safetensors."),
+    "verify-model": (
+        "tallystick.cli.model",
+        "verify_model",
+        "Check that FILE holds the weights RUN committed to.",
+    ),
+    "sample": (
+        "tallystick.cli.model",
+        "sample",
+        "Print text from the final weights of RUN (a text model).",
+    ),
+    "evaluate": (
+        "tallystick.cli.model",
+        "evaluate",
+        "The validation loss of a stored state of RUN.",
+    ),
+    "offer": ("tallystick.cli.offer", "offer", "Offers to providers, and their documents."),
+    "settle": ("tallystick.cli.settle", "settle", "The settlement of an offer, signed or checked."),
+    "inspect": (
+        "tallystick.cli.inspect",
+        "inspect",
+        "Describe a run, a job or a referee's directory.",
+    ),
+    "fsck": ("tallystick.cli.inspect", "fsck", "Check every byte of a run or a referee's log."),
+    "report": (
+        "tallystick.cli.report",
+        "report",
+        "A run, a dispute or a session as one HTML page.",
+    ),
+    "keys": ("tallystick.cli.keys", "keys", "Keys that sign runs."),
+    "calibrate": (
+        "tallystick.cli.calibrate",
+        "calibrate",
+        "Thresholds of published rounding logs.",
+    ),
+    "bench": (
+        "tallystick.cli.bench",
+        "bench",
+        "Measure NAME: gemm, step (against torch), dispute, ovt or paper.",
+    ),
 }
 
 
@@ -58,8 +103,12 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS or not self._exists(cmd_name):
             return None
-        module, attribute = _COMMANDS[cmd_name]
+        module, attribute, _ = _COMMANDS[cmd_name]
         return refuse_addresses(getattr(importlib.import_module(module), attribute))
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, _COMMANDS[name][2]) for name in self.list_commands(ctx)])
 
     @staticmethod
     def _exists(name: str) -> bool:

@@ -46,7 +46,7 @@ def _report_json(report: ModelReport) -> dict[str, object]:
     }
 
 
-@click.command(short_help="Write the final weights of RUN as safetensors.")
+@click.command()
 @click.argument("run", type=PLACE)
 @click.option(
     "-o",
@@ -71,7 +71,7 @@ def export(
     say(f"run root    {report.run_root.hex()}")
 
 
-@click.command("verify-model", short_help="Check that FILE holds the weights RUN committed to.")
+@click.command("verify-model")
 @click.argument("file", type=click.Path())
 @click.argument("run", type=PLACE)
 @_ema_option

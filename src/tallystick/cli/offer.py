@@ -72,7 +72,7 @@ def read_book(paths: tuple[str, ...]) -> Book:
     return open_book([read_document(path)[1] for path in paths])
 
 
-@click.group(short_help="Offers to providers, and their documents.")
+@click.group()
 def offer() -> None:
     """Offers of a job to providers, and the documents that answer them.
 

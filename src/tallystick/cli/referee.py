@@ -70,7 +70,7 @@ def _time(
     )  # fmt: skip
 
 
-@click.command(short_help="Referee between parties on a network.")
+@click.command()
 @click.argument("job", type=PLACE)
 @click.option(
     "--party",

@@ -61,7 +61,7 @@ def _of_session(source: Path, terms: Terms) -> Page:
     return session_headline(session), session_page(session, source.name)
 
 
-@click.command(short_help="A run, a dispute or a session as one HTML page.")
+@click.command()
 @click.argument("path", type=PLACE)
 @click.option("-o", "--out", required=True, type=click.Path(), help="The page to write.")
 @click.option("--job", type=PLACE, help="Your own copy of the job; evidence needs it.")

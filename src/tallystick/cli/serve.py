@@ -46,7 +46,7 @@ tls_ca_option = click.option(
 )
 
 
-@click.command(short_help="Answer for a run over a network.")
+@click.command()
 @click.argument("run", type=PLACE)
 @click.option("--listen", required=True, metavar="HOST:PORT", help="Port 0 takes a free one.")
 @click.option(
@@ -157,7 +157,7 @@ def _tell(error: BaseException) -> None:
         note(line.rstrip())
 
 
-@click.command("fetch-logs", short_help="Get a party's rounding logs over a network.")
+@click.command("fetch-logs")
 @click.argument("url")
 @click.option("--job", required=True, type=PLACE, help="Your own copy of the job.")
 @click.option("--out", required=True, type=click.Path(), help="Directory for the logs.")

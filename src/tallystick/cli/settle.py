@@ -26,7 +26,7 @@ from tallystick.errors import UsageError
 from tallystick.limits import LIMITS
 
 
-@click.command(short_help="The settlement of an offer, signed or checked.")
+@click.command()
 @click.argument("documents", nargs=-1, required=True, type=click.Path())
 @click.option("--outcome", type=click.Path(), help="Outcome of the offer's session.")
 @click.option("--challenge", type=click.Path(), help="Outcome of the session after an alarm.")

@@ -82,7 +82,7 @@ def summary_json(result: RunSummary) -> dict[str, object]:
     }
 
 
-@click.command(short_help="Train JOB into a run directory, or resume it.")
+@click.command()
 @click.argument("job", type=PLACE)
 @click.option("--out", required=True, type=TARGET, help="The run's directory, or its URL.")
 @click.option("--work", type=click.Path(), help="With a URL: the directory to work in.")
