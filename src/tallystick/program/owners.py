@@ -297,8 +297,3 @@ def common_nodes(program: Program) -> frozenset[int]:
         if alike:
             found.add(index)
     return frozenset(found)
-
-
-def folds_of(program: Program) -> Sequence[int]:
-    """The numbers of the folds of a text's tail."""
-    return [i for i in range(program.section, len(program.nodes)) if program.nodes[i].op == FOLD]

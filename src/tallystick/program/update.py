@@ -50,11 +50,6 @@ def scalar_name(name: str, group: str = "") -> str:
     return f"{name}.{group}" if group else name
 
 
-def rate_name(group: str = "") -> str:
-    """The scalar of a learning rate."""
-    return scalar_name(LEARNING_RATE, group)
-
-
 def beta_slots(group: str = "") -> tuple[str, str]:
     """The slots of Adam's beta powers, of a group where a step has several optimizers."""
     end = f".{group}" if group else ""
