@@ -17,6 +17,7 @@ from tallystick.errors import UsageError
 from tallystick.numerics.grid import BOUND_FACTOR
 from tallystick.products.cuda.folds import Layout, Room
 from tallystick.products.cuda.marks import Marks
+from tallystick.products.operators import Convolution, Matrices
 
 # The binary64 values of a result that stand in scratch memory together, and the binary32 values of
 # patches: 128 MiB each.
@@ -79,14 +80,6 @@ def lines_of(x: DeviceTensor, line_axis: int) -> Lines:
     return Lines(x.address, line, term, batch, period)
 
 
-def steps_of_added(c: DeviceTensor) -> tuple[int, int]:
-    """The strides of an addmm's C, in elements, along the rows and the columns of the output, to
-    which it is broadcast."""
-    own = [0 if size == 1 else step for size, step in zip(c.shape, c.steps, strict=True)]
-    row, column = [0] * (2 - c.ndim) + own
-    return row, column
-
-
 @dataclass(frozen=True)
 class Last:
     """What is added after the products (13.3): an operand at `address` with strides by batch, row
@@ -99,6 +92,25 @@ class Last:
     is_term: bool = False
     alpha: float = 1.0
     beta: float = 0.0
+
+
+def steps_of_added(c: DeviceTensor) -> tuple[int, int]:
+    """The strides of an addmm's C, in elements, along the rows and the columns of the output, to
+    which it is broadcast."""
+    own = [0 if size == 1 else step for size, step in zip(c.shape, c.steps, strict=True)]
+    row, column = [0] * (2 - c.ndim) + own
+    return row, column
+
+
+def last_of(product: Matrices[DeviceTensor] | Convolution[DeviceTensor]) -> Last:
+    """What a product adds last: C of an addmm, or a bias."""
+    if isinstance(product, Convolution):
+        bias = product.bias
+        return Last() if bias is None else Last(bias.address, product.rows, 1, 0, True, beta=1.0)
+    if product.c is None:
+        return Last()
+    steps = steps_of_added(product.c)
+    return Last(product.c.address, 0, *steps, product.adds_term, product.alpha, product.beta)
 
 
 def factor_of(terms: int) -> float:
