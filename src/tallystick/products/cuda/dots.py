@@ -13,11 +13,10 @@ from dataclasses import dataclass, replace
 from tallystick.devices.cuda.device import Cuda
 from tallystick.devices.cuda.launch import THREADS, f32, f64, over, whole
 from tallystick.devices.cuda.tensor import DeviceTensor
-from tallystick.errors import UsageError
-from tallystick.numerics.grid import BOUND_FACTOR
 from tallystick.products.cuda.folds import Layout, Room
 from tallystick.products.cuda.marks import Marks
 from tallystick.products.operators import Convolution, Matrices
+from tallystick.products.squares import term_factor
 
 # The binary64 values of a result that stand in scratch memory together, and the binary32 values of
 # patches: 128 MiB each.
@@ -111,13 +110,6 @@ def last_of(product: Matrices[DeviceTensor] | Convolution[DeviceTensor]) -> Last
         return Last()
     steps = steps_of_added(product.c)
     return Last(product.c.address, 0, *steps, product.adds_term, product.alpha, product.beta)
-
-
-def factor_of(terms: int) -> float:
-    """RN64(K)·C of NUMERICS 14.4. Raises UsageError for more terms than the bound covers."""
-    if terms > 1 << 32:
-        raise UsageError(f"A sum of {terms} terms exceeds the 2^32 of NUMERICS 14.4.")
-    return float(terms) * BOUND_FACTOR
 
 
 def up(n: int, step: int) -> int:
@@ -256,7 +248,7 @@ def decide(
     params += whole(target.batches, target.rows, target.plane)
     params += whole(target.a_squares, target.b_squares, target.a_period, target.a_lines)
     params += whole(target.b_lines, target.b_parts, target.b_step)
-    params += f64(factor_of(target.terms + last.is_term), share) + whole(target.b_first)
+    params += f64(term_factor(target.terms + last.is_term), share) + whole(target.b_first)
     params += whole(last.address, last.batch, last.row, last.place, last.is_term)
     params += whole(
         is_after and last.alpha != 1, is_after and last.beta != 0, is_after and last.beta != 1

@@ -19,7 +19,6 @@ from tallystick.contracts.rounded.cpu.pieces import (
     add_last,
     depth_share,
     per_gather,
-    term_factor,
 )
 from tallystick.contracts.rounded.cpu.sums import row_pieces
 from tallystick.devices.arrays import Arrays, Outputs
@@ -32,7 +31,7 @@ from tallystick.products.operators import (
     convolutions,
 )
 from tallystick.products.patches import Tile, everywhere, image_tiles, patches, view, weight_rows
-from tallystick.products.squares import RowSquares
+from tallystick.products.squares import RowSquares, term_factor
 from tallystick.products.tiles import BUDGET, SCRATCH, ranges, widened
 
 # Images of fewer places go into one product together: BLAS is slow on narrow matrices.

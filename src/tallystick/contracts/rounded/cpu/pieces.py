@@ -15,19 +15,10 @@ from typing import Protocol
 import numpy as np
 
 from tallystick import _core
-from tallystick.errors import UsageError
-from tallystick.numerics.grid import BOUND_FACTOR
 
 _NAN = np.array(0x7FC00000, dtype=np.uint32).view(np.float32)
 # The number of operand values gathered at a time for exact sums: 16 MiB of binary32.
 GATHER = 4 << 20
-
-
-def term_factor(terms: int) -> float:
-    """RN64(RN64(K)·C) of 14.4. Raises UsageError for more terms than the bound covers."""
-    if terms > 1 << 32:
-        raise UsageError(f"A sum of {terms} terms exceeds the 2^32 of NUMERICS 14.4.")
-    return float(terms) * BOUND_FACTOR
 
 
 def depth_share(terms: int, longest: int, parts: int) -> float:

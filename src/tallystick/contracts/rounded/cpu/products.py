@@ -15,13 +15,13 @@ from tallystick.contracts.rounded.cpu.pieces import (
     add_last,
     depth_share,
     per_gather,
-    term_factor,
 )
 from tallystick.devices.arrays import Arrays, Outputs
 from tallystick.numerics.types import Attrs
 from tallystick.products.engines import ProductEngine, current_engine
 from tallystick.products.following import scale_and_add
 from tallystick.products.operators import MATRIX_OPERATORS, Matrices, matrices
+from tallystick.products.squares import term_factor
 from tallystick.products.tiles import BUDGET, SCRATCH, product_tiles, ranges, widened
 
 
