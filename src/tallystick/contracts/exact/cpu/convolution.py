@@ -74,7 +74,8 @@ def _images(conv: Convolution[np.ndarray], width: int) -> None:
             part = slice(g * conv.rows, (g + 1) * conv.rows)
             of_group = Integers(weight.m[part], weight.mu[part])
             found = _patch_dots(of_group, own, mu_seen[n0:n1, g], segment, width)
-            out[n0:n1, part, y0:y1] = found.reshape(out[n0:n1, part, y0:y1].shape)
+            shape = (n1 - n0, conv.rows, y1 - y0, window.columns.places)
+            out[n0:n1, part, y0:y1] = found.reshape(shape)
     image = seen.unruly.reshape(images, groups)
     _not_finite(conv, np.repeat(image, conv.rows, axis=1) | weight.unruly)
     if conv.bias is not None:

@@ -25,7 +25,7 @@ from tallystick.products.cuda.dots import (
     tiles_of,
     wide_bytes,
 )
-from tallystick.products.cuda.folds import BLOCK, Layout, Plan, Room, columns, rows, turned
+from tallystick.products.cuda.folds import BLOCK, Layout, Plan, columns, rows, turned
 from tallystick.products.cuda.marks import Rounding
 from tallystick.products.cuda.windows import lay, slots, tap_squares
 from tallystick.products.operators import CONVOLUTION_OPERATORS, Convolution, convolutions, plain
@@ -58,21 +58,17 @@ def _at_a_time(places: int, patches: int, results: int) -> int:
 def _images(how: Rounding, output: int, conv: Convolution[DeviceTensor]) -> None:
     """out[n,g·M + i,·] = Σ over taps of weight[g,i,taps]·patches[n,g,taps,·] (+ bias[g·M + i])."""
     window, weight, out, m = conv.window, _grouped(conv), conv.out, conv.rows
-    device, room, groups, k = out.device, Room(out.device), window.groups, window.taps
+    device, groups, k = out.device, window.groups, window.taps
     count = _at_a_time(window.places, groups * k, groups * m)
     parts = part_of(device, groups * tiles_of(m, count), k, groups * m * count)
     of_weight = Plan("rounded_squares", rows(groups * m, k))
     most = Plan("rounded_squares", columns(groups, k, count)).scratch
-    places = [
-        room.take(n)
-        for n in (
-            0 if weight.is_contiguous else weight.nbytes,
-            4 * groups * k * count, 8 * groups * m * count * parts,
-            8 * groups * m, 8 * groups * count, max(of_weight.scratch, most),
-            wide_bytes(device, groups * m * k), wide_bytes(device, groups * k * count),
-        )
-    ]  # fmt: skip
-    copied, patches, w, a_squares, b_squares, scratch, *wide = (room.at(p) for p in places)
+    copied, patches, w, a_squares, b_squares, scratch, wide_a, wide_b = device.places((
+        0 if weight.is_contiguous else weight.nbytes,
+        4 * groups * k * count, 8 * groups * m * count * parts,
+        8 * groups * m, 8 * groups * count, max(of_weight.scratch, most),
+        wide_bytes(device, groups * m * k), wide_bytes(device, groups * k * count),
+    ))  # fmt: skip
     if weight.is_contiguous:
         copied = weight.address
     else:
@@ -88,7 +84,7 @@ def _images(how: Rounding, output: int, conv: Convolution[DeviceTensor]) -> None
         )
         tile = Tile(groups, m, here, parts, first_column=first)
         laid = Lines(patches, 1, here, k * here, groups)
-        part = multiply(device, tile, k, lines, laid, w, (wide[0], wide[1]))
+        part = multiply(device, tile, k, lines, laid, w, (wide_a, wide_b))
         target = Target(
             out.address, groups, m, window.plane, k, how.bits, last,
             a_squares, groups, m, b_squares - 8 * first, here, marks=how.marks.get(output),
@@ -112,7 +108,7 @@ def _grouped(conv: Convolution[DeviceTensor]) -> DeviceTensor:
 def _weight_gradient(how: Rounding, output: int, conv: Convolution[DeviceTensor]) -> None:
     """out[g·M + i, tap] = Σ over (n,y,x) of grad[n,g·M + i,y,x] · tap `tap` there."""
     window, grad, out, m = conv.window, conv.y, conv.out, conv.rows
-    device, room, groups, n = out.device, Room(out.device), window.groups, window.taps
+    device, groups, n = out.device, window.groups, window.taps
     channels, plane, terms = grad.shape[1], window.plane, window.places
     count = max(1, _at_a_time(terms, groups * n + channels, 1))
     starts, marks = range(0, max(terms, 1), count), how.marks.get(output)
@@ -123,18 +119,12 @@ def _weight_gradient(how: Rounding, output: int, conv: Convolution[DeviceTensor]
     of_grad = Plan("rounded_squares", Layout(channels, terms, 1, plane, max(plane, 1),
                                              channels * plane, 1))  # fmt: skip
     most = Plan("rounded_squares", rows(groups * n, count)).scratch
-    places = [
-        room.take(size)
-        for size in (
-            4 * groups * n * count, 4 * channels * count, 8 * groups * m * n * parts,
-            8 * channels, 8 * groups * n * len(starts), max(of_grad.scratch, most),
-            wide_bytes(device, channels * count), wide_bytes(device, groups * n * count),
-            8 * groups * n * -(-terms // BLOCK) + of_taps.scratch if whole_squares else 0,
-        )
-    ]  # fmt: skip
-    patches, gradients, w, a_squares, b_squares, scratch, *wide, blocks = (
-        room.at(p) for p in places
-    )
+    patches, gradients, w, a_squares, b_squares, scratch, wide_a, wide_b, blocks = device.places((
+        4 * groups * n * count, 4 * channels * count, 8 * groups * m * n * parts,
+        8 * channels, 8 * groups * n * len(starts), max(of_grad.scratch, most),
+        wide_bytes(device, channels * count), wide_bytes(device, groups * n * count),
+        8 * groups * n * -(-terms // BLOCK) + of_taps.scratch if whole_squares else 0,
+    ))  # fmt: skip
     of_grad.run(device, a_squares, grad.address, scratch=scratch)
     tile, longest = Tile(groups, m, n, parts), 0
     for number, first in enumerate(starts):
@@ -147,7 +137,7 @@ def _weight_gradient(how: Rounding, output: int, conv: Convolution[DeviceTensor]
             )
         a = Lines(gradients, here, 1, m * here, groups)
         b = Lines(patches, here, 1, n * here, groups)
-        to = (wide[0], wide[1])
+        to = (wide_a, wide_b)
         longest = max(longest, multiply(device, tile, here, a, b, w, to, adds=number > 0))
     if whole_squares:
         tap_squares(window, blocks)
