@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeVar
 
 import numpy as np
 
@@ -10,21 +11,20 @@ from tallystick import _core
 from tallystick.errors import UsageError
 
 Arrays = Sequence[np.ndarray | None]
-
-
 Outputs = Sequence[np.ndarray]
+T = TypeVar("T")  # a tensor of any device
 
 
-def operand(inputs: Arrays, position: int) -> np.ndarray:
-    """The array at `position`; the shape rule has refused absent ones."""
+def operand(inputs: Sequence[T | None], position: int) -> T:
+    """The tensor at `position`; the shape rule has refused absent ones."""
     x = inputs[position]
     if x is None:
         raise UsageError(f"Operand {position} is missing.")
     return x
 
 
-def optional(inputs: Arrays, position: int) -> np.ndarray | None:
-    """The array at `position`; None where there is no array."""
+def optional(inputs: Sequence[T | None], position: int) -> T | None:
+    """The tensor at `position`; None where there is none."""
     return inputs[position] if position < len(inputs) else None
 
 

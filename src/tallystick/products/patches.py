@@ -1,153 +1,121 @@
-"""The operands of a convolution's DOTs as matrices (NUMERICS 2.6, 2.7), by tiles or by element.
-
-A `Window` reads a 4-D tensor [n,C,H,W] through taps. Tap (c,i,j) of place (y,x) is the element of
-channel c at row y·step + i·tap − edge, and at the column that is computed likewise. Outside of the
-tensor, and between elements where the tensor is spread, a tap is +0.
-"""
+"""The operands of a convolution's DOTs as matrices on the processor (NUMERICS 2.6, 2.7): by tiles,
+or by element."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
-from tallystick.products.tiles import SCRATCH
+from tallystick.products.operators import Convolution, Side, Window
+from tallystick.products.tiles import SCRATCH, ranges
+
+Tile = tuple[int, int, int, int]  # images n0..n1, rows of places y0..y1
 
 
-@dataclass(frozen=True)
-class Side:
-    """One spatial axis: `size` elements, `spread` apart; `places` that read them, `step` apart;
-    `taps` of each place, `tap` apart (negative: backwards). The first place's first tap is at
-    −`edge`."""
-
-    size: int
-    spread: int
-    places: int
-    step: int
-    taps: int
-    tap: int
-    edge: int
-
-    @property
-    def low(self) -> int:
-        """The least coordinate that a tap reads."""
-        return -self.edge + min(0, (self.taps - 1) * self.tap)
-
-    @property
-    def reach(self) -> int:
-        """The number of coordinates, from `low`, that taps read."""
-        return (self.places - 1) * self.step + (self.taps - 1) * abs(self.tap) + 1
-
-    def cut(self, first: int, places: int) -> Side:
-        """The same axis with `places` places from `first`."""
-        return Side(
-            self.size, self.spread, places, self.step, self.taps, self.tap,
-            self.edge - first * self.step,
-        )  # fmt: skip
-
-    def source(self, place: np.ndarray, tap: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The elements that taps of places read: (element, whether there is one)."""
-        element = place * self.step + tap * self.tap - self.edge
-        inside = (element >= 0) & (element < self.size * self.spread)
-        if self.spread > 1:
-            element, rest = np.divmod(element, self.spread)
-            inside &= rest == 0
-        return np.where(inside, element, 0), inside
+def image_tiles(images: int, rows: int, per_row: int, budget: int) -> list[Tile]:
+    """(n0, n1, y0, y1): whole images together, or rows of one image, of at most `budget` values if
+    a row has no more."""
+    whole = max(1, rows * per_row)
+    if whole <= budget:
+        return [(n0, n1, 0, rows) for n0, n1 in ranges(images, budget // whole)]
+    step = max(1, budget // max(1, per_row))
+    return [(n, n + 1, y0, y1) for n in range(images) for y0, y1 in ranges(rows, step)]
 
 
-@dataclass(frozen=True)
-class Window:
-    """x f32[n,C,H,W] seen through taps."""
+def weight_rows(conv: Convolution[np.ndarray]) -> np.ndarray:
+    """f32[groups, M, K], C-contiguous: the rows of the weight that are multiplied with patches."""
+    groups, (o, c, kh, kw) = conv.form[3], conv.weight.shape
+    rows = conv.weight.reshape(groups, o // groups, c, kh * kw)
+    if conv.makes == "x":
+        rows = np.ascontiguousarray(rows.transpose(0, 2, 1, 3))
+    matrix: np.ndarray = rows.reshape(groups, conv.rows, conv.window.taps)
+    return matrix
 
-    x: np.ndarray
-    rows: Side
-    columns: Side
 
-    @property
-    def places(self) -> int:
-        """Places of one image."""
-        return self.rows.places * self.columns.places
+def view(window: Window[np.ndarray], tile: Tile) -> np.ndarray:
+    """f32[n,C,i,j,y,x] of a tile's places: a read-only view of x, or of a padded copy in scratch
+    memory."""
+    n0, n1, y0, y1 = tile
+    rows, columns = window.rows.cut(y0, y1 - y0), window.columns
+    x = window.x[n0:n1]
+    plain = rows.spread == columns.spread == 1
+    inside = (
+        rows.low >= 0
+        and columns.low >= 0
+        and rows.low + rows.reach <= rows.size
+        and columns.low + columns.reach <= columns.size
+    )
+    if plain and inside:
+        base = x[:, :, rows.low :, columns.low :]
+    else:
+        base = SCRATCH.get("padded", (*x.shape[:2], rows.reach, columns.reach), np.float32)
+        base.fill(0)
+        _scatter(x, base, rows, columns)
+    # Where taps go backwards, the first tap is at the far end.
+    base = base[:, :, _first(rows) :, _first(columns) :]
+    s = base.strides
+    taps: np.ndarray = np.lib.stride_tricks.as_strided(
+        base,
+        (*x.shape[:2], rows.taps, columns.taps, rows.places, columns.places),
+        (
+            s[0], s[1], s[2] * rows.tap, s[3] * columns.tap,
+            s[2] * rows.step, s[3] * columns.step,
+        ),
+        writeable=False,
+    )  # fmt: skip
+    return taps
 
-    @property
-    def taps(self) -> int:
-        """Taps of one channel."""
-        return self.rows.taps * self.columns.taps
 
-    def view(self, n0: int, n1: int, y0: int, y1: int) -> np.ndarray:
-        """f32[n,C,i,j,y,x] of images n0..n1 and rows of places y0..y1: a read-only view of x, or
-        of a padded copy in scratch memory."""
-        rows, columns = self.rows.cut(y0, y1 - y0), self.columns
-        x = self.x[n0:n1]
-        plain = rows.spread == columns.spread == 1
-        inside = (
-            rows.low >= 0
-            and columns.low >= 0
-            and rows.low + rows.reach <= rows.size
-            and columns.low + columns.reach <= columns.size
-        )
-        if plain and inside:
-            base = x[:, :, rows.low :, columns.low :]
-        else:
-            base = SCRATCH.get("padded", (*x.shape[:2], rows.reach, columns.reach), np.float32)
-            base.fill(0)
-            _scatter(x, base, rows, columns)
-        # Where taps go backwards, the first tap is at the far end.
-        base = base[:, :, _first(rows) :, _first(columns) :]
-        s = base.strides
-        view: np.ndarray = np.lib.stride_tricks.as_strided(
-            base,
-            (*x.shape[:2], rows.taps, columns.taps, rows.places, columns.places),
-            (
-                s[0], s[1], s[2] * rows.tap, s[3] * columns.tap,
-                s[2] * rows.step, s[3] * columns.step,
-            ),
-            writeable=False,
-        )  # fmt: skip
-        return view
+def patches(
+    window: Window[np.ndarray], n: np.ndarray, group: np.ndarray, place: np.ndarray
+) -> np.ndarray:
+    """f32[k, taps]: what places i64[k] of images i64[k] read of groups i64[k], in the order of
+    2.6."""
+    at, inside = _offsets(window, np.arange(window.kernel), place[:, None])
+    channel = (group * window.channels)[:, None, None] + np.arange(window.channels)[:, None]
+    taken: np.ndarray = _channels(window)[n[:, None, None], channel, at[:, None, :]]
+    taken[np.broadcast_to(~inside[:, None, :], taken.shape)] = 0
+    rows: np.ndarray = taken.reshape(len(place), window.taps)
+    return rows
 
-    @property
-    def is_plain(self) -> bool:
-        """True if there is one tap, and the places are the elements."""
-        return all(
-            (side.taps, side.step, side.spread, side.edge, side.places) == (1, 1, 1, 0, side.size)
-            for side in (self.rows, self.columns)
-        )
 
-    def _offsets(self, tap: np.ndarray, place: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The elements that taps of places read, broadcast: (element of a channel, whether there
-        is one)."""
-        y, inside_y = self.rows.source(place // self.columns.places, tap // self.columns.taps)
-        x, inside_x = self.columns.source(place % self.columns.places, tap % self.columns.taps)
-        return y * self.columns.size + x, inside_y & inside_x
+def everywhere(window: Window[np.ndarray], channel: np.ndarray, tap: np.ndarray) -> np.ndarray:
+    """f32[k, places]: the elements that taps i64[k] of channels i64[k] read at all places of all
+    images, in the order of a weight gradient's sum (2.7)."""
+    at, inside = _offsets(window, tap[:, None], np.arange(window.plane))
+    images = np.arange(len(window.x))[:, None]
+    taken: np.ndarray = _channels(window)[images, channel[:, None, None], at[:, None, :]]
+    taken[np.broadcast_to(~inside[:, None, :], taken.shape)] = 0
+    rows: np.ndarray = taken.reshape(len(tap), window.places)
+    return rows
 
-    def _channels(self) -> np.ndarray:
-        """x as [n,C,H·W]; where there are no elements, with a zero that taps outside may read."""
-        n, c, height, width = self.x.shape
-        if not height * width:
-            return np.zeros((n, c, 1), np.float32)
-        return self.x.reshape(n, c, height * width)
 
-    def patches(
-        self, n: np.ndarray, first: np.ndarray, count: int, place: np.ndarray
-    ) -> np.ndarray:
-        """f32[k, count·taps]: the elements that places i64[k] of images i64[k] read, of `count`
-        channels each from `first` i64[k] on, in the order of 2.6."""
-        at, inside = self._offsets(np.arange(self.taps), place[:, None])
-        channel = first[:, None, None] + np.arange(count)[:, None]
-        taken: np.ndarray = self._channels()[n[:, None, None], channel, at[:, None, :]]
-        taken[np.broadcast_to(~inside[:, None, :], taken.shape)] = 0
-        patches: np.ndarray = taken.reshape(len(place), count * self.taps)
-        return patches
+def _offsets(
+    window: Window[np.ndarray], tap: np.ndarray, place: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """The elements that taps of places read, broadcast: (element of a channel, whether there is
+    one)."""
+    columns = window.columns
+    y, inside_y = _source(window.rows, place // columns.places, tap // columns.taps)
+    x, inside_x = _source(columns, place % columns.places, tap % columns.taps)
+    return y * columns.size + x, inside_y & inside_x
 
-    def everywhere(self, channel: np.ndarray, tap: np.ndarray) -> np.ndarray:
-        """f32[k, n·places]: the elements that taps i64[k] of channels i64[k] read at all places of
-        all images, in the order of a weight gradient's sum (2.7)."""
-        at, inside = self._offsets(tap[:, None], np.arange(self.places))
-        images = np.arange(len(self.x))[:, None]
-        taken: np.ndarray = self._channels()[images, channel[:, None, None], at[:, None, :]]
-        taken[np.broadcast_to(~inside[:, None, :], taken.shape)] = 0
-        rows: np.ndarray = taken.reshape(len(tap), len(self.x) * self.places)
-        return rows
+
+def _source(side: Side, place: np.ndarray, tap: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The elements that taps of places read: (element, whether there is one)."""
+    element = place * side.step + tap * side.tap - side.edge
+    inside = (element >= 0) & (element < side.size * side.spread)
+    if side.spread > 1:
+        element, rest = np.divmod(element, side.spread)
+        inside &= rest == 0
+    return np.where(inside, element, 0), inside
+
+
+def _channels(window: Window[np.ndarray]) -> np.ndarray:
+    """x as [n,C,H·W]; where there are no elements, with a zero that taps outside may read."""
+    n, c, height, width = window.x.shape
+    if not height * width:
+        return np.zeros((n, c, 1), np.float32)
+    return window.x.reshape(n, c, height * width)
 
 
 def _first(side: Side) -> int:
@@ -167,37 +135,3 @@ def _scatter(x: np.ndarray, base: np.ndarray, rows: Side, columns: Side) -> None
         sources.append(slice(first, last))
         targets.append(slice(start, start + (last - first - 1) * side.spread + 1, side.spread))
     base[:, :, targets[0], targets[1]] = x[:, :, sources[0], sources[1]]
-
-
-def forward_window(
-    x: np.ndarray,
-    kernel: tuple[int, int],
-    out: tuple[int, int],
-    stride: tuple[int, int],
-    padding: tuple[int, int],
-    dilation: tuple[int, int],
-) -> Window:
-    """The window through which a convolution reads its input: taps by kernel row and column
-    (2.6)."""
-    sides = [
-        Side(x.shape[2 + a], 1, out[a], stride[a], kernel[a], dilation[a], padding[a])
-        for a in range(2)
-    ]
-    return Window(x, sides[0], sides[1])
-
-
-def backward_window(
-    grad: np.ndarray,
-    kernel: tuple[int, int],
-    size: tuple[int, int],
-    stride: tuple[int, int],
-    padding: tuple[int, int],
-    dilation: tuple[int, int],
-) -> Window:
-    """The window through which the input gradient reads the gradient: row (h + pad − i·dil)/stride
-    (2.7)."""
-    sides = [
-        Side(grad.shape[2 + a], stride[a], size[a], 1, kernel[a], -dilation[a], -padding[a])
-        for a in range(2)
-    ]
-    return Window(grad, sides[0], sides[1])

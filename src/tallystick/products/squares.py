@@ -1,13 +1,23 @@
-"""SUM64 of the squares of rows that arrive in parts (NUMERICS 3.1, 3.6, 14.4)."""
+"""The bound of a sum's error (NUMERICS 14.4): its factor, and SUM64 of the squares of rows that
+arrive in parts (3.1, 3.6)."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from tallystick import _core
+from tallystick.errors import UsageError
+from tallystick.numerics.grid import BOUND_FACTOR
 
 _BLOCK = 256
 _LANES = 32
+
+
+def term_factor(terms: int) -> float:
+    """RN64(RN64(K)·C) of 14.4. Raises UsageError for more terms than the bound covers."""
+    if terms > 1 << 32:
+        raise UsageError(f"A sum of {terms} terms exceeds the 2^32 of NUMERICS 14.4.")
+    return float(terms) * BOUND_FACTOR
 
 
 def sum64_rows(x: np.ndarray) -> np.ndarray:

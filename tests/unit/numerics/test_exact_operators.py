@@ -20,6 +20,8 @@ from tallystick.contracts.exact.cpu.engines import ENGINES
 from tallystick.errors import EnvironmentRefusedError, UsageError
 from tallystick.kernels.evaluate import evaluate
 from tallystick.products import engines as blas
+from tallystick.products.patches import image_tiles
+from tallystick.products.tiles import BUDGET
 
 pytestmark = pytest.mark.usefixtures("probed_once")
 
@@ -169,14 +171,14 @@ def test_images_of_one_place() -> None:
 def test_tiles_cover_everything_once_within_the_budget() -> None:
     for images, rows, per_row in ((5, 7, 300), (3, 40, 9), (2, 3, 1), (4, 5, 10**9), (1, 1, 0)):
         seen = []
-        for n0, n1, y0, y1 in conv_module._tiles(images, rows, per_row):
+        for n0, n1, y0, y1 in image_tiles(images, rows, per_row, BUDGET):
             seen += [(n, y) for n in range(n0, n1) for y in range(y0, y1)]
             held = (n1 - n0) * (y1 - y0)
-            assert held * per_row <= conv_module.BUDGET or held == 1
+            assert held * per_row <= BUDGET or held == 1
         assert seen == [(n, y) for n in range(images) for y in range(rows)]
-    parts = list(conv_module._tiles(6, 10, conv_module.BUDGET // 20))
+    parts = image_tiles(6, 10, BUDGET // 20, BUDGET)
     assert parts == [(0, 2, 0, 10), (2, 4, 0, 10), (4, 6, 0, 10)]  # not smaller than need be
-    parts = list(conv_module._tiles(1, 10, conv_module.BUDGET // 4))
+    parts = image_tiles(1, 10, BUDGET // 4, BUDGET)
     assert parts == [(0, 1, 0, 4), (0, 1, 4, 8), (0, 1, 8, 10)]
 
 

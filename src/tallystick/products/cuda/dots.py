@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from tallystick.devices.cuda.device import Cuda
 from tallystick.devices.cuda.launch import THREADS, f32, f64, over, whole
 from tallystick.devices.cuda.tensor import DeviceTensor
-from tallystick.errors import UsageError
-from tallystick.numerics.grid import BOUND_FACTOR
 from tallystick.products.cuda.folds import Layout, Room
 from tallystick.products.cuda.marks import Marks
+from tallystick.products.operators import Convolution, Matrices
+from tallystick.products.squares import term_factor
 
 # The binary64 values of a result that stand in scratch memory together, and the binary32 values of
 # patches: 128 MiB each.
@@ -79,14 +79,6 @@ def lines_of(x: DeviceTensor, line_axis: int) -> Lines:
     return Lines(x.address, line, term, batch, period)
 
 
-def steps_of_added(c: DeviceTensor) -> tuple[int, int]:
-    """The strides of an addmm's C, in elements, along the rows and the columns of the output, to
-    which it is broadcast."""
-    own = [0 if size == 1 else step for size, step in zip(c.shape, c.steps, strict=True)]
-    row, column = [0] * (2 - c.ndim) + own
-    return row, column
-
-
 @dataclass(frozen=True)
 class Last:
     """What is added after the products (13.3): an operand at `address` with strides by batch, row
@@ -101,11 +93,23 @@ class Last:
     beta: float = 0.0
 
 
-def factor_of(terms: int) -> float:
-    """RN64(K)·C of NUMERICS 14.4. Raises UsageError for more terms than the bound covers."""
-    if terms > 1 << 32:
-        raise UsageError(f"A sum of {terms} terms exceeds the 2^32 of NUMERICS 14.4.")
-    return float(terms) * BOUND_FACTOR
+def steps_of_added(c: DeviceTensor) -> tuple[int, int]:
+    """The strides of an addmm's C, in elements, along the rows and the columns of the output, to
+    which it is broadcast."""
+    own = [0 if size == 1 else step for size, step in zip(c.shape, c.steps, strict=True)]
+    row, column = [0] * (2 - c.ndim) + own
+    return row, column
+
+
+def last_of(product: Matrices[DeviceTensor] | Convolution[DeviceTensor]) -> Last:
+    """What a product adds last: C of an addmm, or a bias."""
+    if isinstance(product, Convolution):
+        bias = product.bias
+        return Last() if bias is None else Last(bias.address, product.rows, 1, 0, True, beta=1.0)
+    if product.c is None:
+        return Last()
+    steps = steps_of_added(product.c)
+    return Last(product.c.address, 0, *steps, product.adds_term, product.alpha, product.beta)
 
 
 def up(n: int, step: int) -> int:
@@ -244,7 +248,7 @@ def decide(
     params += whole(target.batches, target.rows, target.plane)
     params += whole(target.a_squares, target.b_squares, target.a_period, target.a_lines)
     params += whole(target.b_lines, target.b_parts, target.b_step)
-    params += f64(factor_of(target.terms + last.is_term), share) + whole(target.b_first)
+    params += f64(term_factor(target.terms + last.is_term), share) + whole(target.b_first)
     params += whole(last.address, last.batch, last.row, last.place, last.is_term)
     params += whole(
         is_after and last.alpha != 1, is_after and last.beta != 0, is_after and last.beta != 1

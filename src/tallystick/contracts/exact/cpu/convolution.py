@@ -7,180 +7,142 @@ the taps that read it. The integers are made once, and the patches hold integers
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
-from tallystick import _core
-from tallystick.contracts.exact.cpu.integers import Integers, dots, integers_of, outer_values
+from tallystick.contracts.exact.cpu.integers import (
+    Factors,
+    Integers,
+    dots,
+    integers_of,
+    outer_values,
+)
 from tallystick.contracts.exact.cpu.operators import exact_kernel
-from tallystick.contracts.rounded.cpu.products import canonical
-from tallystick.devices.arrays import Arrays, Outputs, operand
-from tallystick.numerics.operators.dot import geometry, output_mask
+from tallystick.contracts.ordered.cpu.dot import convolve
+from tallystick.devices.arrays import Arrays, Outputs
 from tallystick.numerics.types import Attrs
-from tallystick.products.patches import Window, backward_window, forward_window
+from tallystick.products.following import scale_and_add
+from tallystick.products.operators import (
+    CONVOLUTION_OPERATORS,
+    Convolution,
+    Window,
+    convolutions,
+)
+from tallystick.products.patches import image_tiles, view, weight_rows
 from tallystick.products.tiles import BUDGET, ranges
 
-_Parts = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+
+@exact_kernel(*CONVOLUTION_OPERATORS, named=True)
+def _convolutions(op: str, width: int, attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
+    for conv in convolutions(op, attrs, inputs, outputs):
+        if conv.makes == "bias":
+            convolve(conv)
+        elif conv.makes == "weight":
+            _weight_gradient(conv, width)
+        else:
+            _images(conv, width)
 
 
-def _tiles(images: int, rows: int, per_row: int) -> Iterator[tuple[int, int, int, int]]:
-    """(n0, n1, y0, y1): whole images together, or rows of one image, within BUDGET values."""
-    together = BUDGET // max(1, rows * per_row)
-    if together:
-        yield from ((n0, n1, 0, rows) for n0, n1 in ranges(images, together))
-        return
-    step = max(1, BUDGET // max(1, per_row))
-    yield from ((n, n + 1, y0, y1) for n in range(images) for y0, y1 in ranges(rows, step))
+def _not_finite(conv: Convolution[np.ndarray], planes: np.ndarray) -> None:
+    """Make the planes of the output that bool[·,·] says as `ordered/1` does (17.7)."""
+    if planes.any():
+        ordinary = np.empty_like(conv.out)
+        convolve(replace(conv, bias=None).into(conv.makes, ordinary))
+        np.copyto(conv.out, ordinary, where=planes[:, :, None, None])
 
 
-def _seen(window: Window, seen: Integers, weight: Integers, groups: int, out: np.ndarray,
-          segment: int, width: int) -> None:  # fmt: skip
-    """out[n,o,·] = the DOTs of weight rows and patches. `seen` are the integers of the window's
-    tensor, rows (image, group); `weight` those of f32[O,K]. `segment` is in index values."""
-    images, channels = out.shape[:2]
-    per_group, k = channels // groups, weight.m.shape[1]
-    rows, columns = window.rows.places, window.columns.places
-    here = k // window.taps
+# --- an output image as a product with patches ----------------------------------------------------
+def _images(conv: Convolution[np.ndarray], width: int) -> None:
+    """out[n,o,·] = the DOTs of weight rows and patches, of integers; then the bias."""
+    window, out = conv.window, conv.out
+    groups, x = window.groups, window.x
+    images, area, count = x.shape[0], math.prod(x.shape[2:]), outer_values(width, window.kernel)
+    rows = x.reshape(images * groups, window.channels * area)
+    seen = integers_of(rows, count * area, width, -(-window.channels // count))
+    segment = count * window.kernel
+    rows = weight_rows(conv).reshape(groups * conv.rows, window.taps)
+    weight = integers_of(rows, segment, width)
+    window = replace(window, x=seen.m.reshape(x.shape))
     mu_seen = seen.mu.reshape(images, groups, seen.mu.shape[1])
-    for n0, n1, y0, y1 in _tiles(images, rows, columns * (k + per_group) * groups):
-        view = window.view(n0, n1, y0, y1)
+    per_row = window.columns.places * (window.taps + conv.rows) * groups
+    for tile in image_tiles(images, window.rows.places, per_row, BUDGET):
+        n0, n1, y0, y1 = tile
+        taps = view(window, tile)
         for g in range(groups):
-            own = view[:, g * here : (g + 1) * here].transpose(0, 4, 5, 1, 2, 3)
-            patches = np.ascontiguousarray(own).reshape(n1 - n0, (y1 - y0) * columns, k)
-            part = slice(g * per_group, (g + 1) * per_group)
-            shape = (n1 - n0, per_group, patches.shape[1])
-            matrix = np.broadcast_to(weight.m[part], (n1 - n0, per_group, k))
-
-            def parts(
-                s: int, begin: int, end: int,
-                matrix: np.ndarray = matrix, patches: np.ndarray = patches, g: int = g,
-                part: slice = part, shape: tuple[int, int, int] = shape, n0: int = n0,
-            ) -> _Parts:  # fmt: skip
-                mu_a = np.broadcast_to(weight.mu[part, s], shape[:2])
-                mu_b = np.repeat(mu_seen[n0 : n0 + shape[0], g, s], shape[2]).reshape(shape[::2])
-                return matrix[:, :, begin:end], patches[:, :, begin:end], mu_a, mu_b
-
-            found = dots(shape, k, segment, width, parts)
-            out[n0:n1, part, y0:y1] = found.reshape(n1 - n0, per_group, y1 - y0, columns)
+            own = taps[:, g * window.channels : (g + 1) * window.channels]
+            part = slice(g * conv.rows, (g + 1) * conv.rows)
+            of_group = Integers(weight.m[part], weight.mu[part])
+            found = _patch_dots(of_group, own, mu_seen[n0:n1, g], segment, width)
+            shape = (n1 - n0, conv.rows, y1 - y0, window.columns.places)
+            out[n0:n1, part, y0:y1] = found.reshape(shape)
+    image = seen.unruly.reshape(images, groups)
+    _not_finite(conv, np.repeat(image, conv.rows, axis=1) | weight.unruly)
+    if conv.bias is not None:
+        scale_and_add(out, conv.bias[:, None, None])
 
 
-def _unruly(seen: Integers, weight: Integers, images: int, groups: int) -> np.ndarray | None:
-    """bool[n,O,1,1]: the planes of the output that are `ordered/1`'s (17.7); None if none is."""
-    image, row = seen.unruly.reshape(images, groups), weight.unruly
-    if not image.any() and not row.any():
-        return None
-    of_group: np.ndarray = np.repeat(image, len(row) // groups, axis=1) | row
-    return of_group[:, :, None, None]
+def _patch_dots(
+    weight: Integers, taps: np.ndarray, mu: np.ndarray, segment: int, width: int
+) -> np.ndarray:
+    """f32[n,M,places]: the DOTs of weight rows f32[M,K] and of patches, of taps f32[n,c,i,j,y,x]
+    with groups of mu u32[n,S]."""
+    rows, k = weight.m.shape
+    images, places = len(taps), math.prod(taps.shape[4:])
+    patches = np.ascontiguousarray(taps.transpose(0, 4, 5, 1, 2, 3)).reshape(images, places, k)
+
+    def parts(s: int, begin: int, end: int) -> Factors:
+        a = np.broadcast_to(weight.m[:, begin:end], (images, rows, end - begin))
+        mu_a = np.broadcast_to(weight.mu[:, s], (images, rows))
+        mu_b = np.broadcast_to(mu[:, s, None], (images, places))
+        return a, patches[:, :, begin:end], mu_a, mu_b
+
+    return dots((images, rows, places), k, segment, width, parts)
 
 
-@exact_kernel("aten.convolution")
-def _convolution(width: int, attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
-    x, w, out = operand(inputs, 0), operand(inputs, 1), outputs[0]
-    form = geometry("aten.convolution", attrs)
-    stride, padding, dilation, groups = form
-    taps, plane, images = math.prod(w.shape[2:]), math.prod(x.shape[2:]), x.shape[0]
-    count = outer_values(width, taps)
-    rows = x.reshape(images * groups, w.shape[1] * plane)
-    seen = integers_of(rows, count * plane, width, -(-w.shape[1] // count))
-    weight = integers_of(w.reshape(w.shape[0], w.shape[1] * taps), count * taps, width)
-    window = forward_window(
-        seen.m.reshape(x.shape), w.shape[2:], out.shape[2:], stride, padding, dilation
-    )
-    _seen(window, seen, weight, groups, out, count * taps, width)
-    mask = _unruly(seen, weight, images, groups)
-    if mask is not None:
-        ordinary = np.empty_like(out)
-        _core.convolution(x, w, None, ordinary, *form)
-        np.copyto(out, ordinary, where=mask)
-    if len(inputs) == 3 and inputs[2] is not None:
-        with np.errstate(all="ignore"):
-            np.add(out, inputs[2][:, None, None], out=out)
-        canonical(out)
+# --- the weight gradient --------------------------------------------------------------------------
+def _weight_gradient(conv: Convolution[np.ndarray], width: int) -> None:
+    """out[o,(c,i,j)] = the DOTs of gradients and taps over (n,y,x), of integers."""
+    window, x, rows = conv.window, conv.x, conv.rows
+    images, channels = len(x), window.channels
+    count = outer_values(width, window.plane)
+    left, right = _by_channel(conv.y, count, width), _by_channel(x, count, width)
+    back = right.m.reshape(x.shape[1], images, *x.shape[2:]).swapaxes(0, 1)
+    window = replace(window, x=back)
+    step = max(1, BUDGET // max(1, window.kernel * count * window.plane))
+    for g in range(window.groups):
+        part = slice(g * rows, (g + 1) * rows)
+        of_group = Integers(left.m[part], left.mu[part])
+        for c0, c1 in ranges(channels, step):
+            columns = slice(g * channels + c0, g * channels + c1)
+            found = _tap_dots(of_group, window, columns, right.mu[columns], count, width)
+            conv.out[part, c0:c1] = found.reshape(rows, c1 - c0, *conv.out.shape[2:])
+    of_x = right.unruly.reshape(window.groups, channels)
+    _not_finite(conv, left.unruly[:, None] | np.repeat(of_x, rows, axis=0))
 
 
-@exact_kernel("aten.convolution_backward")
-def _backward(width: int, attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
-    grad, x, w = operand(inputs, 0), operand(inputs, 1), operand(inputs, 2)
-    want_input, want_weight, want_bias = output_mask(attrs)
-    remaining = iter(outputs)
-    if want_input:
-        _input_gradient(attrs, grad, w, next(remaining), width)
-    if want_weight:
-        _weight_gradient(attrs, grad, x, next(remaining), width)
-    if want_bias:
-        _core.convolution_bias_grad(grad, next(remaining))
+def _tap_dots(
+    grad: Integers, window: Window[np.ndarray], channels: slice, mu: np.ndarray, count: int,
+    width: int,
+) -> np.ndarray:  # fmt: skip
+    """f32[1,M,(c,i,j)]: the DOTs of gradients f32[M,(n,y,x)] and of these channels' taps, with
+    groups of mu u32[c,S], `count` images a segment."""
+    rows, length = grad.m.shape
+    segment, columns = count * window.plane, len(mu) * window.kernel
+    laid: dict[int, np.ndarray] = {}
 
+    def parts(s: int, begin: int, end: int) -> Factors:
+        first = s * count
+        if s not in laid:
+            laid.clear()
+            tile = (first, min(first + count, len(window.x)), 0, window.rows.places)
+            taps = view(window, tile)[:, channels].transpose(1, 2, 3, 0, 4, 5)
+            laid[s] = np.ascontiguousarray(taps).reshape(columns, -1)
+        own = laid[s][None, :, begin - s * segment : end - s * segment]
+        mu_b = np.repeat(mu[:, s], window.kernel)[None]
+        return grad.m[None, :, begin:end], own, grad.mu[None, :, s], mu_b
 
-def _input_gradient(
-    attrs: Attrs, grad: np.ndarray, w: np.ndarray, out: np.ndarray, width: int
-) -> None:
-    form = geometry("aten.convolution_backward", attrs)
-    stride, padding, dilation, groups = form
-    outs, here, (kh, kw) = w.shape[0] // groups, w.shape[1], w.shape[2:]
-    taps, plane, images = kh * kw, math.prod(grad.shape[2:]), grad.shape[0]
-    count = outer_values(width, taps)
-    seen = integers_of(grad.reshape(images * groups, outs * plane), count * plane, width)
-    turned = w.reshape(groups, outs, here, taps).transpose(0, 2, 1, 3)
-    weight = integers_of(
-        np.ascontiguousarray(turned).reshape(groups * here, outs * taps), count * taps, width
-    )
-    window = backward_window(
-        seen.m.reshape(grad.shape), (kh, kw), out.shape[2:], stride, padding, dilation
-    )
-    _seen(window, seen, weight, groups, out, count * taps, width)
-    mask = _unruly(seen, weight, images, groups)
-    if mask is not None:
-        ordinary = np.empty_like(out)
-        _core.convolution_input_grad(grad, w, ordinary, *form)
-        np.copyto(out, ordinary, where=mask)
-
-
-def _weight_gradient(
-    attrs: Attrs, grad: np.ndarray, x: np.ndarray, out: np.ndarray, width: int
-) -> None:
-    form = geometry("aten.convolution_backward", attrs)
-    stride, padding, dilation, groups = form
-    images, outs = grad.shape[:2]
-    per_group, here = outs // groups, out.shape[1]
-    places = math.prod(grad.shape[2:])
-    count = outer_values(width, places)
-    left, right = _by_channel(grad, count, width), _by_channel(x, count, width)
-    back = right.m.reshape(x.shape[1], images, *x.shape[2:]).transpose(1, 0, 2, 3)
-    window = forward_window(back, out.shape[2:], grad.shape[2:], stride, padding, dilation)
-    taps, length = window.taps, images * places
-    step = max(1, BUDGET // max(1, taps * count * places))
-    for g in range(groups):
-        rows = slice(g * per_group, (g + 1) * per_group)
-        for c0, c1 in ranges(here, step):
-            columns = slice(g * here + c0, g * here + c1)
-            laid: dict[int, np.ndarray] = {}
-
-            def parts(
-                s: int, begin: int, end: int,
-                columns: slice = columns, rows: slice = rows, laid: dict[int, np.ndarray] = laid,
-            ) -> _Parts:  # fmt: skip
-                first = s * count
-                if s not in laid:
-                    laid.clear()
-                    view = window.view(
-                        first, min(first + count, images), 0, window.rows.places
-                    )[:, columns].transpose(1, 2, 3, 0, 4, 5)  # fmt: skip
-                    laid[s] = np.ascontiguousarray(view).reshape(
-                        (columns.stop - columns.start) * taps, -1
-                    )
-                own = laid[s][None, :, begin - first * places : end - first * places]
-                mu_b = np.repeat(right.mu[columns, s], taps)[None]
-                return left.m[None, rows, begin:end], own, left.mu[None, rows, s], mu_b
-
-            found = dots((1, per_group, (c1 - c0) * taps), length, count * places, width, parts)
-            out[rows, c0:c1] = found.reshape(per_group, c1 - c0, *out.shape[2:])
-    unruly_x = right.unruly.reshape(groups, here)
-    if left.unruly.any() or unruly_x.any():
-        ordinary = np.empty_like(out)
-        _core.convolution_weight_grad(grad, x, ordinary, *form)
-        mask = left.unruly[:, None] | np.repeat(unruly_x, per_group, axis=0)
-        np.copyto(out, ordinary, where=mask[:, :, None, None])
+    return dots((1, rows, columns), length, segment, width, parts)
 
 
 def _by_channel(x: np.ndarray, count: int, width: int) -> Integers:

@@ -60,8 +60,9 @@ def blocks(length: int, segment: int, width: int) -> Iterator[tuple[int, int, in
             yield number, begin, min(begin + longest, stop)
 
 
-# (segment, begin, end) to a and b f32[G,M|N,end-begin], and their groups' mu u32[G,M|N].
-Parts = Callable[[int, int, int], tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]
+# a and b f32[G,M|N,end-begin], and their groups' mu u32[G,M|N], of (segment, begin, end).
+Factors = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+Parts = Callable[[int, int, int], Factors]
 
 
 def dots(

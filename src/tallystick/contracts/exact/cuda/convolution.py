@@ -12,80 +12,57 @@ from tallystick.contracts.exact.cuda.layout import Blocks, Operand
 from tallystick.contracts.exact.cuda.products import Target, dots
 from tallystick.contracts.exact.cuda.table import exact_kernel
 from tallystick.contracts.ordered.cuda.reduction import fold
-from tallystick.devices.cuda.operands import Outputs, Tensors, operand, optional
+from tallystick.devices.cuda.operands import Outputs, Tensors
 from tallystick.devices.cuda.tensor import DeviceTensor
-from tallystick.numerics.operators.dot import output_mask
 from tallystick.numerics.types import Attrs
-from tallystick.products.cuda.dots import Last, Lines
-from tallystick.products.cuda.windows import Window, backward, forward
+from tallystick.products.cuda.dots import Lines, last_of
+from tallystick.products.cuda.windows import slots
+from tallystick.products.operators import CONVOLUTION_OPERATORS, Convolution, convolutions
 
 
-def _area(x: DeviceTensor) -> int:
-    return math.prod(x.shape[2:])
+@exact_kernel(*CONVOLUTION_OPERATORS, named=True)
+def _convolutions(op: str, width: int, attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
+    for conv in convolutions(op, attrs, inputs, outputs):
+        if conv.makes == "weight":
+            _weight_gradient(width, conv)
+        elif conv.makes != "bias":
+            _images(width, conv)
+        elif conv.out.size:
+            fold("reduce_sum", conv.y, (0, 2, 3), conv.out)
 
 
-def _images(
-    width: int, window: Window, weight: Lines, rows: int, out: DeviceTensor, last: Last = Last(),  # noqa: B008
-) -> None:  # fmt: skip
-    """out[n,g·M + i,·] = the DOT of weight line i of group g and the patches; `rows` is M."""
-    x, channels = window.x, window.channels
-    blocks = Blocks(width, window.taps, window.rows.taps * window.columns.taps)
+def _images(width: int, conv: Convolution[DeviceTensor]) -> None:
+    """out[n,g·M + i,·] = the DOT of weight line i of group g and the patches."""
+    window, rows, w = conv.window, conv.rows, conv.weight
+    x, channels, groups, terms = window.x, window.channels, window.groups, window.taps
+    blocks = Blocks(width, terms, window.kernel)
+    weight = Lines(w.address, terms, 1, rows * terms, groups)
+    if conv.makes == "x":  # the channels of y come first in the weight
+        taps = window.kernel
+        weight = Lines(w.address, taps, 1, rows * terms, groups, max(taps, 1), rows * taps)
     a = Operand("lines", weight.slots(), weight, rows, blocks.terms, blocks.segment)
-    area = _area(x)
-    image = Lines(x.address, x.shape[1] * area, 1, channels * area, window.groups)
+    area = math.prod(x.shape[2:])
+    image = Lines(x.address, x.shape[1] * area, 1, channels * area, groups)
     b = Operand(
-        "places", window.slots(), image, x.shape[0], channels * area,
+        "places", slots(window), image, x.shape[0], channels * area,
         max(1, blocks.outer * area), max(window.plane, 1), lines_first=True,
     )  # fmt: skip
-    target = Target(out.address, window.groups, rows, window.places, window.plane, last)
-    dots(out.device, blocks, a, b, target)
+    target = Target(conv.out.address, groups, rows, window.places, window.plane, last_of(conv))
+    dots(conv.out.device, blocks, a, b, target)
 
 
-@exact_kernel("aten.convolution")
-def _convolution(width: int, attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
-    x, w, bias, out = operand(inputs, 0), operand(inputs, 1), optional(inputs, 2), outputs[0]
-    window = forward(attrs, "aten.convolution", x, w, out)
-    rows, terms = w.shape[0] // window.groups, window.taps
-    weight = Lines(w.address, terms, 1, rows * terms, window.groups)
-    last = Last() if bias is None else Last(bias.address, rows, 1, 0, beta=1.0)
-    _images(width, window, weight, rows, out, last)
-
-
-def _input_gradient(width: int, window: Window, w: DeviceTensor, out: DeviceTensor) -> None:
-    outs, here, taps = w.shape[0] // window.groups, w.shape[1], _area(w)
-    weight = Lines(w.address, taps, 1, outs * here * taps, window.groups, max(taps, 1), here * taps)
-    _images(width, window, weight, here, out)
-
-
-def _weight_gradient(width: int, window: Window, grad: DeviceTensor, out: DeviceTensor) -> None:
+def _weight_gradient(width: int, conv: Convolution[DeviceTensor]) -> None:
     """out[g·M + i, tap] = the DOT of gradient channel i of group g and the patches of a tap."""
-    x, groups, plane = window.x, window.groups, window.plane
-    images, rows, area = x.shape[0], grad.shape[1] // groups, _area(x)
+    window, rows, x, grad = conv.window, conv.rows, conv.x, conv.y
+    groups, plane, channels = window.groups, window.plane, window.channels
+    images, area = x.shape[0], math.prod(x.shape[2:])
     blocks = Blocks(width, window.places, plane)
     left = Lines(grad.address, plane, 1, rows * plane, groups, max(plane, 1), groups * rows * plane)
     a = Operand("lines", left.slots(), left, rows, blocks.terms, blocks.segment)
-    right = Lines(
-        x.address, area, 1, window.channels * area, groups, max(area, 1), x.shape[1] * area
-    )
-    taps = window.rows.taps * window.columns.taps
+    right = Lines(x.address, area, 1, channels * area, groups, max(area, 1), x.shape[1] * area)
     b = Operand(
-        "taps", window.slots(), right, window.channels, images * area,
-        max(1, blocks.outer * area), max(taps, 1),
+        "taps", slots(window), right, channels, images * area,
+        max(1, blocks.outer * area), max(window.kernel, 1),
     )  # fmt: skip
-    dots(out.device, blocks, a, b, Target(out.address, groups, rows, window.taps, window.taps))
-
-
-@exact_kernel("aten.convolution_backward")
-def _convolution_backward(width: int, attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
-    grad, x, w = operand(inputs, 0), operand(inputs, 1), operand(inputs, 2)
-    op = "aten.convolution_backward"
-    want_input, want_weight, want_bias = output_mask(attrs)
-    remaining = iter(outputs)
-    if want_input:
-        _input_gradient(width, backward(attrs, op, x, w, grad), w, next(remaining))
-    if want_weight:
-        _weight_gradient(width, forward(attrs, op, x, w, grad), grad, next(remaining))
-    if want_bias:
-        bias = next(remaining)
-        if bias.size:
-            fold("reduce_sum", grad, (0, 2, 3), bias)
+    target = Target(conv.out.address, groups, rows, window.taps, window.taps)
+    dots(conv.out.device, blocks, a, b, target)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from tallystick.contracts.exact.cuda.layout import Blocks, Operand
 from tallystick.contracts.exact.cuda.products import Target, dots
 from tallystick.contracts.exact.cuda.table import exact_kernel
-from tallystick.devices.cuda.operands import Outputs, Tensors, operand
+from tallystick.devices.cuda.operands import Outputs, Tensors
 from tallystick.devices.cuda.tensor import DeviceTensor
-from tallystick.numerics.operators.common import number
 from tallystick.numerics.types import Attrs
-from tallystick.products.cuda.dots import Last, lines_of, steps_of_added
+from tallystick.products.cuda.dots import last_of, lines_of
+from tallystick.products.operators import MATRIX_OPERATORS, matrices
 
 
 def _operand(x: DeviceTensor, line_axis: int, blocks: Blocks) -> Operand:
@@ -21,30 +21,11 @@ def _operand(x: DeviceTensor, line_axis: int, blocks: Blocks) -> Operand:
     )  # fmt: skip
 
 
-def _multiply(
-    width: int,
-    a: DeviceTensor,
-    b: DeviceTensor,
-    out: DeviceTensor,
-    last: Last = Last(),  # noqa: B008
-) -> None:
-    """out = a·b of matrices or of batches of them, of any strides."""
-    (m, k), n = a.shape[-2:], b.shape[-1]
-    batches = out.size // max(m * n, 1)
+@exact_kernel(*MATRIX_OPERATORS, named=True)
+def _products(op: str, width: int, attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
+    product = matrices(op, attrs, inputs, outputs)
+    batches, m, n, k = product.sizes
     blocks = Blocks(width, k)
-    target = Target(out.address, batches, m, n, n, last)
-    dots(out.device, blocks, _operand(a, -2, blocks), _operand(b, -1, blocks), target)
-
-
-@exact_kernel("aten.mm", "aten.bmm")
-def _mm(width: int, _attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
-    _multiply(width, operand(inputs, 0), operand(inputs, 1), outputs[0])
-
-
-@exact_kernel("aten.addmm")
-def _addmm(width: int, attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
-    c, out = operand(inputs, 0), outputs[0]
-    row, column = steps_of_added(c)
-    alpha, beta = number(attrs, "alpha"), number(attrs, "beta")
-    last = Last(c.address, 0, row, column, alpha=alpha, beta=beta)
-    _multiply(width, operand(inputs, 1), operand(inputs, 2), out, last)
+    target = Target(product.out.address, batches, m, n, n, last_of(product))
+    a, b = _operand(product.a, -2, blocks), _operand(product.b, -1, blocks)
+    dots(product.out.device, blocks, a, b, target)

@@ -14,10 +14,23 @@ from tallystick.contracts.exact.cuda.ways import FORCED, SLICE, Shape, Tile, Way
 from tallystick.devices.cuda.device import Cuda
 from tallystick.devices.cuda.launch import THREADS, f32, over, whole
 from tallystick.products.cuda.dots import Last, Lines, multiply, wide_bytes
-from tallystick.products.cuda.dots import Tile as Part
+from tallystick.products.cuda.dots import Tile as Made
 from tallystick.products.cuda.folds import Room
 
 _MOST_PARTS = 65535  # along an axis of a grid
+
+
+@dataclass(frozen=True)
+class _Part:
+    """The elements that are computed together: those of these batches, rows and columns."""
+
+    batches: range
+    rows: range
+    columns: range
+
+    @property
+    def size(self) -> int:
+        return len(self.batches) * len(self.rows) * len(self.columns)
 
 
 @dataclass(frozen=True)
@@ -32,11 +45,11 @@ class Target:
     plane: int
     last: Last = Last()  # noqa: RUF009
 
-    def slots(self, batch: int, rows: range, columns: range) -> bytes:
-        """The slots Output for a launch over these rows and columns, from a batch on."""
-        last = self.last
+    def slots(self, part: _Part) -> bytes:
+        """The slots Output for a launch over a part."""
+        last, rows, columns = self.last, part.rows, part.columns
         return (
-            whole(self.out, len(rows), len(columns), batch, rows.start, columns.start)
+            whole(self.out, len(rows), len(columns), part.batches.start, rows.start, columns.start)
             + whole(self.batches, self.rows, max(self.plane, 1))
             + whole(last.address, last.batch, last.row, last.place)
             + whole(last.alpha != 1, last.address != 0 and last.beta != 0, last.beta != 1)
@@ -88,15 +101,16 @@ def _sizes(target: Target, way: Way, blocks: Blocks) -> _Sizes:
 
 
 @dataclass(frozen=True)
-class _Laid:
-    """What the launches share: addresses of magnitudes and integers; and how many blocks of terms
-    have room for their sums together. The last part is smaller, and has no more room."""
+class _Work:
+    """What the launches share: the slots Groups of a, then of b; addresses of scratch memory by
+    names; and how many blocks of terms have room for their sums together. The last part is smaller,
+    and has no more room."""
 
     device: Cuda
     blocks: Blocks
-    groups: bytes  # Groups of a, then of b
-    a: int
-    b: int
+    target: Target
+    groups: bytes
+    at: dict[str, int]
     together: int
 
 
@@ -115,34 +129,32 @@ def dots(device: Cuda, blocks: Blocks, a: Operand, b: Operand, target: Target) -
     of_a, of_b = flag + 4, flag + 4 * (1 + words[0])
     device.driver.fill(flag, 0, 4 * (sum(words) + 1))
     groups = a.group_slots(blocks, of_a) + b.group_slots(blocks, of_b)
-    all_rows, all_columns = range(target.rows), range(target.columns)
+    scratch = {"sums": 0} | {name: room.at(place) for name, place in places.items()}
+    work = _Work(device, blocks, target, groups, scratch, _together(sizes, blocks))
+    everything = _Part(range(target.batches), range(target.rows), range(target.columns))
     if not blocks.terms:
-        output = target.slots(0, all_rows, all_columns)
-        _totals(device, blocks, groups, output, (0, 0), target.batches, target, range(0))
+        _totals(work, everything, range(0))
         return
     a.find_most(device, blocks, of_a, flag)
     b.find_most(device, blocks, of_b, flag)
-    together = _together(sizes, blocks)
-    laid = _Laid(device, blocks, groups, room.at(places["a"]), room.at(places["b"]), together)
     digits = 0 if way.tile is None else way.tile.digits
-    scratch = {name: room.at(place) for name, place in places.items()}
     for batches in _cut(target.batches, sizes.batches):
         for rows in _cut(target.rows, sizes.rows):
-            a.lay(device, blocks, of_a, batches, rows, digits, laid.a)
+            a.lay(device, blocks, of_a, batches, rows, digits, scratch["a"])
             for columns in _cut(target.columns, sizes.columns):
-                b.lay(device, blocks, of_b, batches, columns, digits, laid.b)
+                b.lay(device, blocks, of_b, batches, columns, digits, scratch["b"])
+                part = _Part(batches, rows, columns)
                 if way.tile is None:
-                    _in_binary64(laid, target, batches, rows, columns, scratch)
+                    _in_binary64(work, part)
                 elif way.splits:
-                    _in_parts(laid, way.tile, target, batches, rows, columns, scratch)
+                    _in_parts(work, way.tile, part)
                 else:
-                    _whole(laid, way.tile, target, batches, rows, columns, scratch)
+                    _whole(work, way.tile, part)
     is_matrix = a.kind == b.kind == "lines"
-    params = target.slots(0, all_rows, all_columns) + groups
+    params = target.slots(everything) + groups
     params += whole(target.batches, blocks.terms, is_matrix, flag)
-    size = target.batches * target.rows * target.columns
     name = f"exact_ordinary_{b.kind}"
-    device.launch(name, over(size), THREADS, params + a.operand + b.operand)
+    device.launch(name, over(everything.size), THREADS, params + a.operand + b.operand)
 
 
 def _places(device: Cuda, room: Room, way: Way, sizes: _Sizes, blocks: Blocks) -> dict[str, int]:
@@ -171,77 +183,55 @@ def _together(sizes: _Sizes, blocks: Blocks) -> int:
     return max(1, min(blocks.count, FORCED.results // sizes.results, _MOST_PARTS))
 
 
-def _params(
-    laid: _Laid, tile: Tile, target: Target, batches: range, rows: range, columns: range,
-    sums: int, first: int, totals: int,
-) -> bytes:  # fmt: skip
+def _params(work: _Work, tile: Tile, part: _Part, sums: int, first: int, totals: int) -> bytes:
     """The slots Product."""
-    blocks, pitch = laid.blocks, laid.blocks.pitch
-    params = b"".join(
-        whole(address, len(batches) * len(lines) * pitch, len(lines))
-        for address, lines in ((laid.a, rows), (laid.b, columns))
-    )
-    params += laid.groups + target.slots(batches.start, rows, columns)
-    params += whole(len(batches), blocks.width)
-    params += whole(-(-len(rows) // tile.rows), -(-len(columns) // tile.cols))
+    blocks, pitch, batches = work.blocks, work.blocks.pitch, len(part.batches)
+    rows, columns = len(part.rows), len(part.columns)
+    params = whole(work.at["a"], batches * rows * pitch, rows)
+    params += whole(work.at["b"], batches * columns * pitch, columns)
+    params += work.groups + work.target.slots(part)
+    params += whole(batches, blocks.width, -(-rows // tile.rows), -(-columns // tile.cols))
     return params + whole(pitch, blocks.padded // SLICE, blocks.each, sums, first, totals)
 
 
-def _whole(
-    laid: _Laid, tile: Tile, target: Target, batches: range, rows: range, columns: range,
-    scratch: dict[str, int],
-) -> None:  # fmt: skip
+def _whole(work: _Work, tile: Tile, part: _Part) -> None:
     """A tile of elements is one block's work, with all its terms."""
-    count = tile.count(len(rows), len(columns)) * len(batches)
-    params = _params(laid, tile, target, batches, rows, columns, 0, 0, scratch["totals"])
+    count = tile.count(len(part.rows), len(part.columns)) * len(part.batches)
+    params = _params(work, tile, part, 0, 0, work.at["totals"])
     grid = (count if tile.own_totals else min(count, FORCED.kept), 1, 1)
-    name = f"digits_{tile.name}{'_only' if laid.blocks.count == 1 else ''}"
-    laid.device.launch(name, grid, tile.threads, params, tile.shared)
+    name = f"digits_{tile.name}{'_only' if work.blocks.count == 1 else ''}"
+    work.device.launch(name, grid, tile.threads, params, tile.shared)
 
 
-def _in_parts(
-    laid: _Laid, tile: Tile, target: Target, batches: range, rows: range, columns: range,
-    scratch: dict[str, int],
-) -> None:  # fmt: skip
+def _in_parts(work: _Work, tile: Tile, part: _Part) -> None:
     """Every block of terms by itself, where there are few elements."""
-    blocks = laid.blocks
-    count = tile.count(len(rows), len(columns)) * len(batches)
-    for part in _cut(blocks.count, laid.together):
-        params = _params(laid, tile, target, batches, rows, columns, scratch["sums"], part.start, 0)
-        grid = (count, len(part), 1)
-        laid.device.launch(f"digits_{tile.name}_sums", grid, tile.threads, params, tile.shared)
-        output = target.slots(batches.start, rows, columns)
-        addresses = scratch["sums"], scratch["totals"]
-        _totals(laid.device, blocks, laid.groups, output, addresses, len(batches), target, part,
-                len(rows) * len(columns))  # fmt: skip
+    count = tile.count(len(part.rows), len(part.columns)) * len(part.batches)
+    for terms in _cut(work.blocks.count, work.together):
+        params = _params(work, tile, part, work.at["sums"], terms.start, 0)
+        grid = (count, len(terms), 1)
+        work.device.launch(f"digits_{tile.name}_sums", grid, tile.threads, params, tile.shared)
+        _totals(work, part, terms)
 
 
-def _in_binary64(
-    laid: _Laid, target: Target, batches: range, rows: range, columns: range,
-    scratch: dict[str, int],
-) -> None:  # fmt: skip
+def _in_binary64(work: _Work, part: _Part) -> None:
     """A product of binary64 for each block of terms: by cuBLAS, or by rounded.cu."""
-    blocks, pitch = laid.blocks, laid.blocks.pitch
-    part = Part(len(batches), len(rows), len(columns))
+    blocks, pitch, at = work.blocks, work.blocks.pitch, work.at
+    batches, rows, columns = len(part.batches), len(part.rows), len(part.columns)
+    wide = at["wide a"], at["wide b"]
     for q in range(blocks.count):
         first = q * blocks.padded
         terms = min(blocks.padded, pitch - first)
-        left = Lines(laid.a + 4 * first, pitch, 1, len(rows) * pitch, len(batches))
-        right = replace(left, address=laid.b + 4 * first, batch=len(columns) * pitch)
-        wide = scratch["wide a"], scratch["wide b"]
-        multiply(laid.device, part, terms, left, right, scratch["sums"], wide)
-        output = target.slots(batches.start, rows, columns)
-        addresses = scratch["sums"], scratch["totals"]
-        _totals(laid.device, blocks, laid.groups, output, addresses, len(batches), target,
-                range(q, q + 1), len(rows) * len(columns))  # fmt: skip
+        left = Lines(at["a"] + 4 * first, pitch, 1, rows * pitch, batches)
+        right = replace(left, address=at["b"] + 4 * first, batch=columns * pitch)
+        multiply(work.device, Made(batches, rows, columns), terms, left, right, at["sums"], wide)
+        _totals(work, part, range(q, q + 1))
 
 
-def _totals(
-    device: Cuda, blocks: Blocks, groups: bytes, output: bytes, addresses: tuple[int, int],
-    batches: int, target: Target, part: range, each: int | None = None,
-) -> None:  # fmt: skip
-    """Add the sums of the blocks `part` to the totals, and end the elements after the last one."""
-    size = batches * (target.rows * target.columns if each is None else each)
-    params = output + groups + whole(*addresses, blocks.width, batches, blocks.each)
-    params += whole(part.start, len(part), part.start == 0, part.stop == blocks.count)
-    device.launch("exact_totals", over(size), THREADS, params)
+def _totals(work: _Work, part: _Part, terms: range) -> None:
+    """Add the sums of these blocks of terms to the totals, and end the elements after the last
+    one."""
+    blocks, at, batches = work.blocks, work.at, len(part.batches)
+    params = work.target.slots(part) + work.groups
+    params += whole(at["sums"], at["totals"], blocks.width, batches, blocks.each)
+    params += whole(terms.start, len(terms), terms.start == 0, terms.stop == blocks.count)
+    work.device.launch("exact_totals", over(part.size), THREADS, params)

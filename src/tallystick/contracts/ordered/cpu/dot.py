@@ -2,59 +2,46 @@
 
 from __future__ import annotations
 
-from typing import cast
+import numpy as np
 
 from tallystick import _core
 from tallystick.contracts.ordered.cpu.table import kernel
-from tallystick.devices.arrays import Arrays, Outputs, operand, optional
-from tallystick.numerics.operators.dot import geometry, output_mask
+from tallystick.devices.arrays import Arrays, Outputs
 from tallystick.numerics.types import Attrs
+from tallystick.products.operators import (
+    CONVOLUTION_OPERATORS,
+    MATRIX_OPERATORS,
+    Convolution,
+    convolutions,
+    matrices,
+)
 
 
-# --- matrix products ------------------------------------------------------------------------------
-@kernel("aten.mm", strided=True)
-def _mm(_attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
-    _core.mm(operand(inputs, 0), operand(inputs, 1), outputs[0])
+@kernel(*MATRIX_OPERATORS, named=True, strided=True)
+def _products(op: str, attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
+    product = matrices(op, attrs, inputs, outputs)
+    a, b, c, out = product.a, product.b, product.c, product.out
+    if c is not None:
+        _core.addmm(c, a, b, out, product.beta, product.alpha)
+    elif a.ndim == 3:
+        _core.bmm(a, b, out)
+    else:
+        _core.mm(a, b, out)
 
 
-@kernel("aten.addmm", strided=True)
-def _addmm(attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
-    _core.addmm(
-        operand(inputs, 0),
-        operand(inputs, 1),
-        operand(inputs, 2),
-        outputs[0],
-        cast(float, attrs["beta"]),
-        cast(float, attrs["alpha"]),
-    )
+@kernel(*CONVOLUTION_OPERATORS, named=True)
+def _convolutions(op: str, attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
+    for conv in convolutions(op, attrs, inputs, outputs):
+        convolve(conv)
 
 
-@kernel("aten.bmm", strided=True)
-def _bmm(_attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
-    _core.bmm(operand(inputs, 0), operand(inputs, 1), outputs[0])
-
-
-# --- convolution ----------------------------------------------------------------------------------
-@kernel("aten.convolution")
-def _convolution(attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
-    _core.convolution(
-        operand(inputs, 0),
-        operand(inputs, 1),
-        optional(inputs, 2),
-        outputs[0],
-        *geometry("aten.convolution", attrs),
-    )
-
-
-@kernel("aten.convolution_backward")
-def _convolution_backward(attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
-    grad, x, w = operand(inputs, 0), operand(inputs, 1), operand(inputs, 2)
-    form = geometry("aten.convolution_backward", attrs)
-    want_input, want_weight, want_bias = output_mask(attrs)
-    remaining = iter(outputs)
-    if want_input:
-        _core.convolution_input_grad(grad, w, next(remaining), *form)
-    if want_weight:
-        _core.convolution_weight_grad(grad, x, next(remaining), *form)
-    if want_bias:
-        _core.convolution_bias_grad(grad, next(remaining))
+def convolve(conv: Convolution[np.ndarray]) -> None:
+    """Compute `conv.out`, and for y with the bias."""
+    if conv.makes == "y":
+        _core.convolution(conv.x, conv.weight, conv.bias, conv.out, *conv.form)
+    elif conv.makes == "x":
+        _core.convolution_input_grad(conv.y, conv.weight, conv.out, *conv.form)
+    elif conv.makes == "weight":
+        _core.convolution_weight_grad(conv.y, conv.x, conv.out, *conv.form)
+    else:
+        _core.convolution_bias_grad(conv.y, conv.out)

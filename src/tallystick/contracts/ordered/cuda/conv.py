@@ -2,197 +2,99 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tallystick.contracts.ordered.cuda.gemm import Finish, divide, in_parts, results
 from tallystick.contracts.ordered.cuda.reduction import fold
 from tallystick.contracts.ordered.cuda.table import cuda_kernel
 from tallystick.devices.cuda.launch import THREADS, over, pointer, whole
-from tallystick.devices.cuda.operands import Outputs, Tensors, operand, optional
+from tallystick.devices.cuda.operands import Outputs, Tensors
 from tallystick.devices.cuda.tensor import DeviceTensor
-from tallystick.numerics.operators.dot import geometry, output_mask
 from tallystick.numerics.types import Attrs
 from tallystick.products.cuda.tiles import FORCED, PROCESSORS, choose, chunks
+from tallystick.products.operators import CONVOLUTION_OPERATORS, Convolution, convolutions
 
 _MOST_BLOCKS = 65535  # along an axis of a grid
 _MOST_FAST = 1 << 31  # columns and terms that a tile takes
 _FEWEST_ROWS = 4  # of a tile that is not almost empty
 
 
-@dataclass(frozen=True)
-class _Pass:
-    """A product of native/cuda/conv.cu: its name, operands, results by group, and the sizes of
-    planes and rows of its columns and terms."""
-
-    name: str
-    a: DeviceTensor
-    b: DeviceTensor
-    out: DeviceTensor
-    rows: int
-    cols: int
-    terms: int
-    col: tuple[int, int]
-    term: tuple[int, int]
-    images: bool  # the columns are places in images
+@cuda_kernel(*CONVOLUTION_OPERATORS, named=True)
+def _convolutions(op: str, attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
+    for conv in convolutions(op, attrs, inputs, outputs):
+        if not conv.out.size:
+            continue
+        if conv.makes == "bias":
+            fold("reduce_sum", conv.y, (0, 2, 3), conv.out)
+        else:
+            _compute(conv)
 
 
-@dataclass(frozen=True)
-class _Shape:
-    """Sizes of a convolution, per group."""
-
-    groups: int
-    og: int
-    cg: int
-    image: tuple[int, int]
-    output: tuple[int, int]
-    kernel: tuple[int, int]
-    form: tuple[tuple[int, int], tuple[int, int], tuple[int, int], int]
-
-    @classmethod
-    def of(cls, op: str, attrs: Attrs, x: DeviceTensor, w: DeviceTensor, y: DeviceTensor) -> _Shape:
-        form = geometry(op, attrs)
-        return cls(
-            form[3],
-            w.shape[0] // form[3],
-            w.shape[1],
-            (x.shape[2], x.shape[3]),
-            (y.shape[2], y.shape[3]),
-            (w.shape[2], w.shape[3]),
-            form,
-        )
-
-    def slots(self) -> bytes:
-        stride, padding, dilation, _ = self.form
-        return whole(
-            self.og,
-            self.cg,
-            self.groups,
-            *self.image,
-            *self.output,
-            *self.kernel,
-            *stride,
-            *padding,
-            *dilation,
-        )
+def _operands(conv: Convolution[DeviceTensor]) -> tuple[str, DeviceTensor, DeviceTensor]:
+    """The name of a product of native/cuda/conv.cu, and its operands."""
+    if conv.makes == "y":
+        return "forward", conv.weight, conv.x
+    if conv.makes == "weight":
+        return "weight", conv.y, conv.x
+    return "input" if conv.form[0] == (1, 1) else "strided", conv.weight, conv.y
 
 
-def _area(sides: tuple[int, int]) -> int:
-    return sides[0] * sides[1]
+def _shape(conv: Convolution[DeviceTensor]) -> bytes:
+    """The slots Shape: sizes per group."""
+    stride, padding, dilation, groups = conv.form
+    outs, channels, *kernel = conv.weight.shape
+    sides = (*conv.x.shape[2:], *conv.y.shape[2:], *kernel)
+    return whole(outs // groups, channels, groups, *sides, *stride, *padding, *dilation)
 
 
-def _run(shape: _Shape, work: _Pass, finish: Finish) -> None:
-    out, device = work.out, work.out.device
-    if out.size == 0:
-        return
-    stride = shape.form[0]
-    divides = b"".join(divide(n) for n in (*work.col, *work.term, *stride))
-    plane = work.col[0] if work.images else 0
-    image = shape.groups * work.rows * plane
-    step = plane if work.images else work.cols
-    each = work.rows * (plane if work.images else work.cols)
+def _compute(conv: Convolution[DeviceTensor]) -> None:
+    window, rows, out = conv.window, conv.rows, conv.out
+    groups, device = window.groups, out.device
+    name, a, b = _operands(conv)
+    # Sizes, and those of the planes and rows, of the columns and the terms.
+    cols, col = window.places, (window.plane, window.columns.places)
+    terms, term = window.taps, (window.kernel, window.columns.taps)
+    plane = step = col[0]
+    if conv.makes == "weight":
+        (cols, col), (terms, term) = (terms, term), (cols, col)
+        plane, step = 0, cols
+    finish = Finish()
+    if conv.makes == "y" and conv.bias is not None:
+        bias = conv.bias
+        finish = Finish(device.view(bias, 0, "f32", (*bias.shape, 1, 1), (4, 4, 4)), row=1)
+    divides = b"".join(divide(n) for n in (*col, *term, *conv.form[0]))
 
     def params(to: int, first_group: int, first: int, split: int) -> bytes:
         return (
-            pointer(work.a, work.b)
-            + shape.slots()
+            pointer(a, b)
+            + _shape(conv)
             + divides
-            + whole(first_group, each, work.terms, split, first)
-            + results(to, work.rows, work.cols, finish, step, plane, image)
+            + whole(first_group, rows * step, terms, split, first)
+            + results(to, rows, cols, finish, step, plane, groups * rows * plane)
         )
 
-    fast = work.cols < _MOST_FAST and work.terms < _MOST_FAST
-    if not fast or (work.rows < _FEWEST_ROWS and FORCED.tile is None):
+    fast = cols < _MOST_FAST and terms < _MOST_FAST
+    if not fast or (rows < _FEWEST_ROWS and FORCED.tile is None):
         grid = over(out.size)
 
         def start(to: int, first: int, parts: int, step: int) -> None:
             slots = params(to, 0, first, step)
-            name = f"conv_{work.name}_each"
-            device.launch(name, (grid[0], parts, 1), THREADS, slots)
+            device.launch(f"conv_{name}_each", (grid[0], parts, 1), THREADS, slots)
 
         split = out.size < PROCESSORS * THREADS * 4
     else:
-        choice = choose(work.rows, work.cols, work.terms, shape.groups, gathered=True)
+        choice = choose(rows, cols, terms, groups, gathered=True)
         tile, split = choice.tile, choice.split
-        blocks = tile.count(work.rows, work.cols)
+        blocks = tile.count(rows, cols)
 
         def start(to: int, first: int, parts: int, step: int) -> None:
-            for group in range(0, shape.groups, _MOST_BLOCKS):
-                grid = (blocks, parts, min(shape.groups - group, _MOST_BLOCKS))
+            for group in range(0, groups, _MOST_BLOCKS):
+                grid = (blocks, parts, min(groups - group, _MOST_BLOCKS))
                 slots = params(to, group, first, step)
-                name = f"conv_{work.name}_{tile.name}"
-                device.launch(name, grid, tile.threads, slots, tile.shared)
+                device.launch(f"conv_{name}_{tile.name}", grid, tile.threads, slots, tile.shared)
 
     if FORCED.split is not None:
         split = FORCED.split
-    count = chunks(work.terms)
+    count = chunks(terms)
     if split and count > (0 if FORCED.split else 1):
         in_parts(out, count, start, finish)
     else:
         start(out.address, 0, 1, 0)
-
-
-@cuda_kernel("aten.convolution")
-def _convolution(attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
-    x, w, bias, out = operand(inputs, 0), operand(inputs, 1), optional(inputs, 2), outputs[0]
-    shape = _Shape.of("aten.convolution", attrs, x, w, out)
-    if bias is not None:
-        spread = out.device.view(bias, 0, "f32", (*bias.shape, 1, 1), (4, 4, 4))
-        finish = Finish(spread, row=1)
-    else:
-        finish = Finish()
-    taps, plane = _area(shape.kernel), _area(shape.output)
-    work = _Pass(
-        "forward",
-        w,
-        x,
-        out,
-        shape.og,
-        x.shape[0] * plane,
-        shape.cg * taps,
-        (plane, shape.output[1]),
-        (taps, shape.kernel[1]),
-        images=True,
-    )
-    _run(shape, work, finish)
-
-
-@cuda_kernel("aten.convolution_backward")
-def _convolution_backward(attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
-    grad, x, w = operand(inputs, 0), operand(inputs, 1), operand(inputs, 2)
-    shape = _Shape.of("aten.convolution_backward", attrs, x, w, grad)
-    want_input, want_weight, want_bias = output_mask(attrs)
-    remaining = iter(outputs)
-    taps, plane, images = _area(shape.kernel), _area(shape.output), x.shape[0]
-    if want_input:
-        strided = shape.form[0] != (1, 1)
-        work = _Pass(
-            "strided" if strided else "input",
-            w,
-            grad,
-            next(remaining),
-            shape.cg,
-            images * _area(shape.image),
-            shape.og * taps,
-            (_area(shape.image), shape.image[1]),
-            (taps, shape.kernel[1]),
-            images=True,
-        )
-        _run(shape, work, Finish())
-    if want_weight:
-        work = _Pass(
-            "weight",
-            grad,
-            x,
-            next(remaining),
-            shape.og,
-            shape.cg * taps,
-            images * plane,
-            (taps, shape.kernel[1]),
-            (plane, shape.output[1]),
-            images=False,
-        )
-        _run(shape, work, Finish())
-    if want_bias:
-        bias = next(remaining)
-        if bias.size:
-            fold("reduce_sum", grad, (0, 2, 3), bias)

@@ -4,42 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import cast
 
 from tallystick.contracts.ordered.cuda.table import cuda_kernel
 from tallystick.devices.cuda.launch import f32, launch_over, pointer, space, whole
-from tallystick.devices.cuda.operands import Outputs, Tensors, operand
+from tallystick.devices.cuda.operands import Outputs, Tensors
 from tallystick.devices.cuda.tensor import DeviceTensor
 from tallystick.numerics.types import Attrs
+from tallystick.products.cuda.dots import Lines, lines_of, steps_of_added
 from tallystick.products.cuda.tiles import FORCED, choose, chunks
+from tallystick.products.operators import MATRIX_OPERATORS, matrices
 
 _MOST_BLOCKS = 65535  # along an axis of a grid
-
-
-@dataclass(frozen=True)
-class Side:
-    """An operand: its address, and the strides in elements of a result's axis, of the terms, and
-    of the batch."""
-
-    address: int
-    of_element: int
-    of_term: int
-    of_batch: int = 0
-
-    @property
-    def in_fours(self) -> bool:
-        """True if four neighbours are adjacent and aligned to 16 bytes everywhere."""
-        return (
-            self.of_element == 1
-            and self.address % 16 == 0
-            and self.of_term % 4 == 0
-            and self.of_batch % 4 == 0
-        )
-
-    def slots(self) -> bytes:
-        """The slots Strided."""
-        along_terms = self.of_term < self.of_element
-        return whole(self.address, self.of_element, self.of_term, along_terms)
 
 
 @dataclass(frozen=True)
@@ -58,9 +33,6 @@ class Finish:
         scale = (self.alpha != 1, self.beta != 1)
         numbers = pointer(self.added) + whole(self.row, self.col)
         return numbers + f32(self.alpha, self.beta) + whole(*scale)
-
-
-_PLAIN = Finish()
 
 
 def divide(by: int) -> bytes:
@@ -88,36 +60,49 @@ def results(
     return places + finish.slots()
 
 
-def _product(a: Side, b: Side, out: DeviceTensor, terms: int, finish: Finish = _PLAIN) -> None:
-    """out[z,i,j] = DOT over k of a[z,i,k] and b[z,k,j]; out is contiguous."""
-    *leading, rows, cols = out.shape
-    batch = leading[0] if leading else 1
+def _in_fours(x: Lines) -> bool:
+    """True if four neighbours are adjacent and aligned to 16 bytes everywhere."""
+    steps = (x.term, x.batch)
+    return x.line == 1 and x.address % 16 == 0 and all(step % 4 == 0 for step in steps)
+
+
+def _strided(x: Lines, batch: int) -> bytes:
+    """The slots Strided, from a batch on."""
+    return whole(x.address + 4 * batch * x.batch, x.line, x.term, x.term < x.line)
+
+
+@cuda_kernel(*MATRIX_OPERATORS, named=True, strided=True)
+def _products(op: str, attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
+    product = matrices(op, attrs, inputs, outputs)
+    out, c, (batch, rows, cols, terms) = product.out, product.c, product.sizes
     if out.size == 0:
         return
+    a, b = lines_of(product.a, -2), lines_of(product.b, -1)
+    if c is None or product.beta == 0:
+        finish = Finish(alpha=product.alpha)
+    else:
+        finish = Finish(c, *steps_of_added(c), product.alpha, product.beta)
     choice = choose(rows, cols, terms, batch)
     tile, device = choice.tile, out.device
-    name = f"gemm_{tile.name}_{4 if a.in_fours else 1}{4 if b.in_fours else 1}"
+    name = f"gemm_{tile.name}_{4 if _in_fours(a) else 1}{4 if _in_fours(b) else 1}"
     each = rows * cols
     blocks = tile.count(rows, cols)
 
     def start(to: int, first: int, parts: int, step: int) -> None:
         for z in range(0, batch, _MOST_BLOCKS):
-            own = (
-                Side(x.address + 4 * z * x.of_batch, x.of_element, x.of_term, x.of_batch)
-                for x in (a, b)
-            )
             params = (
-                b"".join(x.slots() for x in own)
-                + whole(a.of_batch, b.of_batch, each, terms, step, first)
+                _strided(a, z)
+                + _strided(b, z)
+                + whole(a.batch, b.batch, each, terms, step, first)
                 + results(to + 4 * z * each, rows, cols, finish)
             )
             grid = (blocks, parts, min(batch - z, _MOST_BLOCKS))
             device.launch(name, grid, tile.threads, params, tile.shared)
 
-    if not choice.split:
+    if choice.split:
+        in_parts(out, chunks(terms), start, finish)
+    else:
         start(out.address, 0, 1, 0)
-        return
-    in_parts(out, chunks(terms), start, finish)
 
 
 def in_parts(
@@ -145,37 +130,3 @@ def in_parts(
             + results(0, 0, 0, finish)
         )
         launch_over(out, "gemm_totals", out.size, params)
-
-
-# --- operators ------------------------------------------------------------------------------------
-def _sides(a: DeviceTensor, b: DeviceTensor) -> tuple[Side, Side]:
-    """The operands of a product, which have two axes or a batch before them."""
-    first, second = ((x.steps[0] if x.ndim == 3 else 0, *x.steps[-2:]) for x in (a, b))
-    return Side(a.address, first[1], first[2], first[0]), Side(
-        b.address, second[2], second[1], second[0]
-    )
-
-
-@cuda_kernel("aten.mm", strided=True)
-def _mm(_attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
-    a, b = operand(inputs, 0), operand(inputs, 1)
-    _product(*_sides(a, b), outputs[0], a.shape[-1])
-
-
-@cuda_kernel("aten.bmm", strided=True)
-def _bmm(_attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
-    a, b = operand(inputs, 0), operand(inputs, 1)
-    _product(*_sides(a, b), outputs[0], a.shape[-1])
-
-
-@cuda_kernel("aten.addmm", strided=True)
-def _addmm(attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
-    c, a, b = (operand(inputs, i) for i in range(3))
-    alpha, beta = cast(float, attrs["alpha"]), cast(float, attrs["beta"])
-    if beta == 0:
-        finish = Finish(alpha=alpha)
-    else:
-        steps = [0 if n == 1 else s for n, s in zip(c.shape, c.steps, strict=True)]
-        row, col = ([0, 0, *steps])[-2:]
-        finish = Finish(c, row, col, alpha, beta)
-    _product(*_sides(a, b), outputs[0], a.shape[-1], finish)

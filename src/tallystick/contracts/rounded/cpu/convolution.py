@@ -1,8 +1,7 @@
 """Pieces of a convolution and its gradients (NUMERICS 13.3; 2.6, 2.7).
 
 Each is a product of a small matrix with the patches of an image, or of gradients with patches.
-Patches are laid out by tiles. A convolution's output and its input gradient both read another
-tensor through windows (patches.py), so one function computes both.
+Patches are laid out by tiles.
 """
 
 from __future__ import annotations
@@ -17,223 +16,158 @@ from tallystick.contracts.rounded.cpu.pieces import (
     DotTerms,
     Gathered,
     Piece,
+    add_last,
     depth_share,
     per_gather,
-    term_factor,
 )
 from tallystick.contracts.rounded.cpu.sums import row_pieces
-from tallystick.devices.arrays import Arrays, Outputs, operand
-from tallystick.numerics.operators.dot import geometry, output_mask
+from tallystick.devices.arrays import Arrays, Outputs
 from tallystick.numerics.types import Attrs
 from tallystick.products.engines import ProductEngine, current_engine
-from tallystick.products.patches import Window, backward_window, forward_window
-from tallystick.products.squares import RowSquares
+from tallystick.products.operators import (
+    CONVOLUTION_OPERATORS,
+    Convolution,
+    Window,
+    convolutions,
+)
+from tallystick.products.patches import Tile, everywhere, image_tiles, patches, view, weight_rows
+from tallystick.products.squares import RowSquares, term_factor
 from tallystick.products.tiles import BUDGET, SCRATCH, ranges, widened
 
-Tile = tuple[int, int, int, int]  # images n0..n1, rows y0..y1
 # Images of fewer places go into one product together: BLAS is slow on narrow matrices.
 _MERGED = 256
 
 
-def _tiles(images: int, rows: int, per_row: int, budget: int) -> list[Tile]:
-    """(n0, n1, y0, y1): whole images together, or rows of one image, of about `budget` values."""
-    whole = max(1, rows * per_row)
-    if whole <= budget:
-        return [(n0, n1, 0, rows) for n0, n1 in ranges(images, max(1, budget // whole))]
-    step = max(1, budget // max(1, per_row))
-    return [(n, n + 1, y0, y1) for n in range(images) for y0, y1 in ranges(rows, step)]
-
-
-@rounded_kernel("aten.convolution")
-def convolution(attrs: Attrs, inputs: Arrays, outputs: Outputs) -> Iterator[Piece]:
-    """aten.convolution; a bias is the last term."""
-    x, weight, out = operand(inputs, 0), operand(inputs, 1), outputs[0]
-    bias = inputs[2] if len(inputs) == 3 else None
-    stride, padding, dilation, groups = geometry("aten.convolution", attrs)
-    shape = (out.shape[2], out.shape[3])
-    window = forward_window(x, weight.shape[2:], shape, stride, padding, dilation)
-    yield from _windowed(window, weight, groups, bias, out, 0)
-
-
-def _turned(weight: np.ndarray, groups: int) -> np.ndarray:
-    """The weight as the input gradient reads it: [C, O/g, kh, kw]."""
-    o, c, kh, kw = weight.shape
-    turned = weight.reshape(groups, o // groups, c, kh, kw).transpose(0, 2, 1, 3, 4)
-    return np.ascontiguousarray(turned).reshape(groups * c, o // groups, kh, kw)
-
-
-@rounded_kernel("aten.convolution_backward")
-def convolution_backward(attrs: Attrs, inputs: Arrays, outputs: Outputs) -> Iterator[Piece]:
-    """aten.convolution_backward: gradients of input, weight and bias, as output_mask asks."""
-    grad, x, weight = operand(inputs, 0), operand(inputs, 1), operand(inputs, 2)
-    stride, padding, dilation, groups = geometry("aten.convolution_backward", attrs)
-    want_input, want_weight, want_bias = output_mask(attrs)
-    kernel, size = weight.shape[2:], (x.shape[2], x.shape[3])
-    number = 0
-    if want_input:
-        window = backward_window(grad, kernel, size, stride, padding, dilation)
-        turned = _turned(weight, groups)
-        yield from _windowed(window, turned, groups, None, outputs[number], number)
-        number += 1
-    if want_weight:
-        shape = (grad.shape[2], grad.shape[3])
-        window = forward_window(x, kernel, shape, stride, padding, dilation)
-        yield from _weight_pieces(window, grad, groups, outputs[number], number)
-        number += 1
-    if want_bias:
-        yield from _bias_pieces(grad, outputs[number], number)
+@rounded_kernel(*CONVOLUTION_OPERATORS, named=True)
+def convolution(op: str, attrs: Attrs, inputs: Arrays, outputs: Outputs) -> Iterator[Piece]:
+    """aten.convolution and aten.convolution_backward; a bias is the last term."""
+    for output, conv in enumerate(convolutions(op, attrs, inputs, outputs)):
+        if conv.makes == "bias":
+            yield from _bias_pieces(conv.y, conv.out, output)
+        elif not conv.out.size:
+            continue
+        elif conv.makes == "weight":
+            yield from _weight_pieces(conv, output)
+        else:
+            yield from _image_pieces(conv, output)
 
 
 # --- an output image as a product with patches ----------------------------------------------------
-def _windowed(
-    window: Window,
-    weight: np.ndarray,
-    groups: int,
-    bias: np.ndarray | None,
-    out: np.ndarray,
-    output: int,
-) -> Iterator[Piece]:
+def _image_pieces(conv: Convolution[np.ndarray], output: int) -> Iterator[Piece]:
     """out[n,o,·] = weight[o,·] · patches[n,·] (+ bias[o]), by groups of channels."""
-    if out.size == 0:
-        return
+    window, bias, out = conv.window, conv.bias, conv.out
+    groups, k, per_group = window.groups, window.taps, conv.rows
     images, channels = out.shape[:2]
-    per_group, k = channels // groups, weight.shape[1] * window.taps
-    width, places = window.columns.places, window.places
+    width, places = window.columns.places, window.plane
     engine, factor = current_engine(), term_factor(k + (bias is not None))
-    matrix = weight.reshape(groups, per_group, k)
+    matrix = weight_rows(conv)
     with np.errstate(over="ignore", invalid="ignore"):
         # The taps are a of 14.4 and the weights b (OPENING 7.3), so the factor goes to the taps.
-        of_weight = np.sqrt(_core.square_sums_rows(weight.reshape(channels, k)))
+        of_weight = np.sqrt(_core.square_sums_rows(matrix.reshape(channels, k)))
     wide = matrix.astype(np.float64)
+    terms = _image_terms(window, matrix.reshape(channels, k), bias)
     flat = out.reshape(-1)
     budget = max(1, BUDGET - wide.size)
-    for n0, n1, y0, y1 in _tiles(
-        images, window.rows.places, width * (groups * k * 3 // 2 + channels), budget
-    ):
+    per_row = width * (groups * k * 3 // 2 + channels)
+    for tile in image_tiles(images, window.rows.places, per_row, budget):
+        n0, n1, y0, y1 = tile
         count, here = n1 - n0, (y1 - y0) * width
         w = SCRATCH.get("w", (count, groups, per_group, here))
         if groups == 1 and count > 1 and here < _MERGED:
-            squares = _merged_product(engine, window, wide[0], (n0, n1, y0, y1), w[:, 0])
+            squares = _merged_product(engine, window, wide[0], tile, w[:, 0])
         else:
-            squares = _image_products(engine, window, wide, (n0, n1, y0, y1), w)
+            squares = _image_products(engine, window, wide, tile, w)
         w = w.reshape(-1, here)
-        ec = None
-        if bias is not None:
-            ec = np.tile(bias.astype(np.float64), count).reshape(-1, 1)
-            with np.errstate(over="ignore", invalid="ignore"):
-                np.add(w, ec, out=w)
-                ec = factor * np.abs(ec)
+        ec = None if bias is None else add_last(w, np.tile(bias, count)[:, None], factor)
         start = n0 * channels * places + y0 * width
         target = np.lib.stride_tricks.as_strided(
             flat[start:], w.shape, (places * flat.itemsize, flat.itemsize)
         )
-        yield Piece(
-            output,
-            w,
-            np.tile(of_weight, count),
-            factor * np.sqrt(squares),
-            ec,
-            target,
-            start,
-            places,
-            _window_terms(window, weight, groups, bias, n0, y0, here),
-        )
+        ea, eb = np.tile(of_weight, count), factor * np.sqrt(squares)
+        yield Piece(output, w, ea, eb, ec, target, start, places, terms)
 
 
 def _image_products(
-    engine: ProductEngine, window: Window, wide: np.ndarray, tile: Tile, w: np.ndarray
+    engine: ProductEngine, window: Window[np.ndarray], wide: np.ndarray, tile: Tile, w: np.ndarray
 ) -> np.ndarray:
     """w[n,g] = wide[g]·patches[n,g]; f64[n·g, places]: SUM64 of the patches' squares."""
     count, groups, _, here = w.shape
     k = wide.shape[2]
     if window.is_plain:
         n0, n1, y0, y1 = tile
-        patches = window.x[n0:n1, :, y0:y1].reshape(count, groups, k, here)
+        laid = window.x[n0:n1, :, y0:y1].reshape(count, groups, k, here)
     else:
-        patches = _laid(window.view(*tile)).reshape(count, groups, k, here)
+        laid = _laid(view(window, tile)).reshape(count, groups, k, here)
     squares = np.empty((count * groups, here))
-    for at, block in enumerate(patches.reshape(count * groups, k, here)):
+    for at, block in enumerate(laid.reshape(count * groups, k, here)):
         squares[at] = _core.square_sums_columns(block)
     if groups == 1:
         images = np.broadcast_to(wide[0], (count, *wide.shape[1:]))
-        engine.mm(images, widened("b", patches[:, 0]), w[:, 0])
+        engine.mm(images, widened("b", laid[:, 0]), w[:, 0])
         return squares
     for n in range(count):
-        engine.mm(wide, widened("b", patches[n]), w[n])
+        engine.mm(wide, widened("b", laid[n]), w[n])
     return squares
 
 
 def _merged_product(
-    engine: ProductEngine, window: Window, wide: np.ndarray, tile: Tile, w: np.ndarray
+    engine: ProductEngine, window: Window[np.ndarray], wide: np.ndarray, tile: Tile, w: np.ndarray
 ) -> np.ndarray:
     """As `_image_products`, for one group and small images: one product with the patches of all
     images."""
     count, channels, here = w.shape
-    patches = _laid(window.view(*tile).transpose(1, 2, 3, 0, 4, 5)).reshape(-1, count * here)
-    squares: np.ndarray = np.asarray(_core.square_sums_columns(patches)).reshape(count, here)
+    laid = _laid(view(window, tile).transpose(1, 2, 3, 0, 4, 5)).reshape(-1, count * here)
+    squares: np.ndarray = np.asarray(_core.square_sums_columns(laid)).reshape(count, here)
     product = SCRATCH.get("part", (channels, count * here))
-    engine.mm(wide, widened("b", patches), product)
+    engine.mm(wide, widened("b", laid), product)
     np.copyto(w, product.reshape(channels, count, here).swapaxes(0, 1))
     return squares
 
 
-def _laid(view: np.ndarray) -> np.ndarray:
+def _laid(x: np.ndarray) -> np.ndarray:
     """A C-contiguous copy in scratch memory."""
-    laid = SCRATCH.get("patches", view.shape, np.float32)
-    np.copyto(laid, view)
+    laid = SCRATCH.get("patches", x.shape, np.float32)
+    np.copyto(laid, x)
     return laid
 
 
-def _window_terms(
-    window: Window,
-    weight: np.ndarray,
-    groups: int,
-    bias: np.ndarray | None,
-    n0: int,
-    y0: int,
-    here: int,
-) -> DotTerms:
-    channels, per_channel = weight.shape[0], weight.shape[1]
-    rows = weight.reshape(channels, -1)
-    k = rows.shape[1]
+def _image_terms(window: Window[np.ndarray], rows: np.ndarray, bias: np.ndarray | None) -> DotTerms:
+    channels, k = rows.shape
+    per_group = channels // window.groups
 
     def gather(at: np.ndarray) -> Gathered:
-        row, place = np.divmod(at, here)
-        n, o = np.divmod(row, channels)
-        first = o // (channels // groups) * per_channel
-        column = window.patches(n0 + n, first, per_channel, place + y0 * window.columns.places)
-        return rows, column.T, o, np.arange(len(at))
+        plane, place = np.divmod(at, window.plane)
+        n, o = np.divmod(plane, channels)
+        taps = patches(window, n, o // per_group, place)
+        return rows, taps.T, o, np.arange(len(at))
 
     def last(at: np.ndarray) -> np.ndarray:
         assert bias is not None
-        return np.asarray(bias[at // here % channels])
+        return np.asarray(bias[at // window.plane % channels])
 
     return DotTerms(gather, None if bias is None else last, per_gather(k))
 
 
 # --- the weight gradient --------------------------------------------------------------------------
-def _weight_pieces(
-    window: Window, grad: np.ndarray, groups: int, out: np.ndarray, output: int
-) -> Iterator[Piece]:
+def _weight_pieces(conv: Convolution[np.ndarray], output: int) -> Iterator[Piece]:
     """out[o,(c,i,j)] = Σ over (n,y,x) of grad[n,o,y,x] · tap (c,i,j) there."""
-    if out.size == 0:
-        return
+    window, grad = conv.window, conv.y
+    groups, k, per_group = window.groups, window.taps, conv.rows
     images, channels = grad.shape[:2]
-    per_group, k = channels // groups, out.shape[1] * window.taps
     width = window.columns.places
-    engine, factor = current_engine(), term_factor(images * window.places)
+    engine, factor = current_engine(), term_factor(window.places)
     w = np.zeros((groups, per_group, k))
     part = np.empty_like(w)
     longest = parts = 0
     of_grad, of_taps = RowSquares(channels), RowSquares(groups * k)
-    for n0, n1, y0, y1 in _tiles(
-        images, window.rows.places, width * (groups * k + channels) * 3 // 2, BUDGET
-    ):
+    per_row = width * (groups * k + channels) * 3 // 2
+    for tile in image_tiles(images, window.rows.places, per_row, BUDGET):
+        n0, n1, y0, y1 = tile
         length = (n1 - n0) * (y1 - y0) * width
         longest, parts = max(longest, length), parts + 1
         gradients = SCRATCH.get("gradients", (channels, n1 - n0, y1 - y0, width), np.float32)
         np.copyto(gradients, grad[n0:n1, :, y0:y1].swapaxes(0, 1))
-        taps = _laid(window.view(n0, n1, y0, y1).transpose(1, 2, 3, 0, 4, 5))
+        taps = _laid(view(window, tile).transpose(1, 2, 3, 0, 4, 5))
         of_grad.add(gradients.reshape(channels, length))
         of_taps.add(taps.reshape(groups * k, length))
         engine.mm(
@@ -244,35 +178,25 @@ def _weight_pieces(
         with np.errstate(over="ignore", invalid="ignore"):
             np.add(w, part, out=w)
     with np.errstate(over="ignore", invalid="ignore"):
-        ea, eb = factor * np.sqrt(of_grad.total()), np.sqrt(of_taps.total())
-    yield Piece(
-        output,
-        w.reshape(channels, k),
-        ea,
-        eb.reshape(groups, k),
-        None,
-        out.reshape(channels, k),
-        0,
-        k,
-        _weight_terms(window, grad, groups, k),
-        depth_share(images * window.places, longest, parts),
-    )
+        ea, eb = factor * np.sqrt(of_grad.total()), np.sqrt(of_taps.total()).reshape(groups, k)
+    rows, out = w.reshape(channels, k), conv.out.reshape(channels, k)
+    share = depth_share(window.places, longest, parts)
+    yield Piece(output, rows, ea, eb, None, out, 0, k, _weight_terms(window, grad), share)
 
 
-def _weight_terms(window: Window, grad: np.ndarray, groups: int, k: int) -> DotTerms:
-    images, channels = grad.shape[:2]
-    length = images * window.places
+def _weight_terms(window: Window[np.ndarray], grad: np.ndarray) -> DotTerms:
+    channels = grad.shape[1]
 
     def gather(at: np.ndarray) -> Gathered:
-        o, tap = np.divmod(at, k)
-        first = o // (channels // groups) * (k // window.taps)
+        o, tap = np.divmod(at, window.taps)
         rows, i = np.unique(o, return_inverse=True)
-        columns, j = np.unique(first * window.taps + tap, return_inverse=True)
-        a = grad[:, rows].swapaxes(0, 1).reshape(len(rows), length)
-        b = window.everywhere(columns // window.taps, columns % window.taps)
+        first = o // (channels // window.groups) * window.taps
+        columns, j = np.unique(first + tap, return_inverse=True)
+        a = grad[:, rows].swapaxes(0, 1).reshape(len(rows), window.places)
+        b = everywhere(window, *np.divmod(columns, window.kernel))
         return a, b.T, i.astype(np.int64), j.astype(np.int64)
 
-    return DotTerms(gather, None, per_gather(length))
+    return DotTerms(gather, None, per_gather(window.places))
 
 
 def _bias_pieces(grad: np.ndarray, out: np.ndarray, output: int) -> Iterator[Piece]:

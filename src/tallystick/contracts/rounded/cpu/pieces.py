@@ -15,19 +15,10 @@ from typing import Protocol
 import numpy as np
 
 from tallystick import _core
-from tallystick.errors import UsageError
-from tallystick.numerics.grid import BOUND_FACTOR
 
 _NAN = np.array(0x7FC00000, dtype=np.uint32).view(np.float32)
 # The number of operand values gathered at a time for exact sums: 16 MiB of binary32.
 GATHER = 4 << 20
-
-
-def term_factor(terms: int) -> float:
-    """RN64(RN64(K)·C) of 14.4. Raises UsageError for more terms than the bound covers."""
-    if terms > 1 << 32:
-        raise UsageError(f"A sum of {terms} terms exceeds the 2^32 of NUMERICS 14.4.")
-    return float(terms) * BOUND_FACTOR
 
 
 def depth_share(terms: int, longest: int, parts: int) -> float:
@@ -41,7 +32,7 @@ def depth_share(terms: int, longest: int, parts: int) -> float:
 
 
 class Terms(Protocol):
-    """The exact terms (13.3) of a piece's elements, by row-major position in the piece."""
+    """The exact terms (13.3) of an output's elements, by row-major position in the output."""
 
     def rounded(self, at: np.ndarray, bits: int) -> np.ndarray:
         """f32[k]: R(v*) of the elements at i64[k]."""
@@ -137,16 +128,16 @@ class Piece:
         # show it, so that a diverged run does not sum millions of elements exactly.
         nan = np.isnan(self.ea)[i] | np.isnan(self.eb)[i // max(1, rows // len(self.eb)), j]
         if not nan.any():
-            return self.terms.rounded(at, bits)
+            return self.terms.rounded(self.flat(at), bits)
         values = np.full(len(at), _NAN)
         rest = np.flatnonzero(~nan)
         if len(rest):
-            values[rest] = self.terms.rounded(at[rest], bits)
+            values[rest] = self.terms.rounded(self.flat(at[rest]), bits)
         return values
 
     def accumulators(self, at: np.ndarray) -> np.ndarray:
         """u8[k,80]: the accumulator records (13.5) of the elements `at`."""
-        return self.terms.accumulators(at)
+        return self.terms.accumulators(self.flat(at))
 
     def store(self, values: np.ndarray) -> None:
         """Write f32[R,N] to the output; do nothing where the values were made there."""
@@ -210,16 +201,26 @@ class DotTerms:
 
 @dataclass(frozen=True)
 class SumTerms:
-    """The terms of sums: the rows of x f32[R,n], of any strides; position r is row `first` + r."""
+    """The terms of sums: the rows of x f32[R,n], of any strides; position `first` is row 0."""
 
     x: np.ndarray
     first: int = 0
 
     def rounded(self, at: np.ndarray, bits: int) -> np.ndarray:
-        return np.asarray(_core.exact_sums(self.x, at + self.first, bits))
+        return np.asarray(_core.exact_sums(self.x, at - self.first, bits))
 
     def accumulators(self, at: np.ndarray) -> np.ndarray:
-        return np.asarray(_core.exact_sum_accs(self.x, at + self.first))
+        return np.asarray(_core.exact_sum_accs(self.x, at - self.first))
+
+
+def add_last(w: np.ndarray, last: np.ndarray, factor: float) -> np.ndarray:
+    """Add the last terms to w f64[R,N], to which they are broadcast; return their part of the
+    bound."""
+    wide = last.astype(np.float64)
+    with np.errstate(over="ignore", invalid="ignore"):
+        np.add(w, wide, out=w)
+        share: np.ndarray = factor * np.abs(wide)
+    return share
 
 
 def per_gather(terms: int) -> int:

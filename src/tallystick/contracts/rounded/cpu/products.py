@@ -12,14 +12,16 @@ from tallystick.contracts.rounded.cpu.pieces import (
     DotTerms,
     Gathered,
     Piece,
+    add_last,
     depth_share,
     per_gather,
-    term_factor,
 )
-from tallystick.devices.arrays import Arrays, Outputs, operand
-from tallystick.numerics.operators.common import number, rn32
+from tallystick.devices.arrays import Arrays, Outputs
 from tallystick.numerics.types import Attrs
 from tallystick.products.engines import ProductEngine, current_engine
+from tallystick.products.following import scale_and_add
+from tallystick.products.operators import MATRIX_OPERATORS, Matrices, matrices
+from tallystick.products.squares import term_factor
 from tallystick.products.tiles import BUDGET, SCRATCH, product_tiles, ranges, widened
 
 
@@ -39,79 +41,54 @@ def _accumulated(
             np.add(w, part, out=w)
 
 
-def matrix_pieces(
-    a: np.ndarray, b: np.ndarray, c: np.ndarray | None, out: np.ndarray
+def _matrix_pieces(
+    a: np.ndarray, b: np.ndarray, c: np.ndarray | None, out: np.ndarray, start: int = 0
 ) -> Iterator[Piece]:
-    """Pieces of a·b + c: f32 [M,K], [K,N]; c broadcasts to [M,N] and is the last term (13.3)."""
+    """Pieces of a·b + c: f32 [M,K], [K,N]; c broadcasts to [M,N] and is the last term (13.3). The
+    operator's output has `out` from position `start` on."""
     m, k = a.shape
     n = b.shape[1]
-    if out.size == 0:
-        return
-    engine = current_engine()
-    factor = term_factor(k + (c is not None))
+    engine, with_last = current_engine(), c is not None
+    factor = term_factor(k + with_last)
     with np.errstate(over="ignore", invalid="ignore"):
         ea = factor * np.sqrt(_core.square_sums_rows(a))
         eb = np.sqrt(_core.square_sums_columns(b)).reshape(1, n)
     last = None if c is None else np.broadcast_to(c, (m, n))
     by_column = c is not None and (c.ndim == 0 or c.shape[:-1] in ((), (1,)))
     mt, nt, kt = product_tiles(m, n, k)
-    with_last = c is not None
     share = depth_share(k + with_last, kt + with_last, -(-k // kt))
+    terms = _matrix_terms(a, b, last, start)
     for j0, j1 in ranges(n, nt):
         for i0, i1 in ranges(m, mt):
             w = SCRATCH.get("w", (i1 - i0, j1 - j0))
             _accumulated(engine, a[i0:i1], b[:, j0:j1], kt, w)
             ec = None
             if last is not None:
-                ec = (last[0, j0:j1] if by_column else last[i0:i1, j0:j1]).astype(np.float64)
-                with np.errstate(over="ignore", invalid="ignore"):
-                    np.add(w, ec, out=w)
-                    ec = factor * np.abs(ec)
-            yield Piece(
-                0,
-                w,
-                ea[i0:i1],
-                eb[:, j0:j1],
-                ec,
-                out[i0:i1, j0:j1],
-                i0 * n + j0,
-                n,
-                _matrix_terms(a[i0:i1], b[:, j0:j1], last if last is None else last[i0:i1, j0:j1]),
-                share,
-            )
+                ec = add_last(w, last[0, j0:j1] if by_column else last[i0:i1, j0:j1], factor)
+            part = out[i0:i1, j0:j1]
+            at = start + i0 * n + j0
+            yield Piece(0, w, ea[i0:i1], eb[:, j0:j1], ec, part, at, n, terms, share)
 
 
-def _matrix_terms(a: np.ndarray, b: np.ndarray, last: np.ndarray | None) -> DotTerms:
+def _matrix_terms(a: np.ndarray, b: np.ndarray, last: np.ndarray | None, start: int) -> DotTerms:
     n = b.shape[1]
 
     def gather(at: np.ndarray) -> Gathered:
-        return (a, b, *np.divmod(at, n))
+        return (a, b, *np.divmod(at - start, n))
 
     return DotTerms(gather, None if last is None else lambda at: last[at // n, at % n])
 
 
-@rounded_kernel("aten.mm")
-def mm(_attrs: Attrs, inputs: Arrays, outputs: Outputs) -> Iterator[Piece]:
-    """aten.mm."""
-    yield from matrix_pieces(operand(inputs, 0), operand(inputs, 1), None, outputs[0])
-
-
-@rounded_kernel("aten.bmm")
-def bmm(_attrs: Attrs, inputs: Arrays, outputs: Outputs) -> Iterator[Piece]:
-    """aten.bmm: small matrices share a piece; each other one is treated as in aten.mm."""
-    a, b, out = operand(inputs, 0), operand(inputs, 1), outputs[0]
-    batch, m, k = a.shape
-    n = b.shape[2]
-    if out.size == 0:
-        return
+def _batch_pieces(a: np.ndarray, b: np.ndarray, out: np.ndarray) -> Iterator[Piece]:
+    """Pieces of a·b: f32 [G,M,K], [G,K,N]. Small matrices share a piece; each other one is treated
+    as in aten.mm."""
+    (batch, m, k), n = a.shape, b.shape[2]
     each = m * k + k * n + m * n
     if each > BUDGET:
         for g in range(batch):
-            for piece in matrix_pieces(a[g], b[g], None, out[g]):
-                piece.start += g * m * n
-                yield piece
+            yield from _matrix_pieces(a[g], b[g], None, out[g], g * m * n)
         return
-    engine, factor = current_engine(), term_factor(k)
+    engine, factor, terms = current_engine(), term_factor(k), _batch_terms(a, b)
     for g0, g1 in ranges(batch, max(1, BUDGET // max(1, each))):
         ea, eb = np.empty((g1 - g0, m)), np.empty((g1 - g0, n))
         for g in range(g0, g1):
@@ -119,17 +96,9 @@ def bmm(_attrs: Attrs, inputs: Arrays, outputs: Outputs) -> Iterator[Piece]:
             eb[g - g0] = _core.square_sums_columns(b[g])
         w = SCRATCH.get("w", (g1 - g0, m, n))
         engine.mm(widened("a", a[g0:g1]), widened("b", b[g0:g1]), w)
-        yield Piece(
-            0,
-            w.reshape(-1, n),
-            factor * np.sqrt(ea).reshape(-1),
-            np.sqrt(eb),
-            None,
-            out[g0:g1].reshape(-1, n),
-            g0 * m * n,
-            n,
-            _batch_terms(a[g0:g1], b[g0:g1]),
-        )
+        rows, part = w.reshape(-1, n), out[g0:g1].reshape(-1, n)
+        bound = factor * np.sqrt(ea).reshape(-1), np.sqrt(eb)
+        yield Piece(0, rows, *bound, None, part, g0 * m * n, n, terms)
 
 
 def _batch_terms(a: np.ndarray, b: np.ndarray) -> DotTerms:
@@ -144,27 +113,19 @@ def _batch_terms(a: np.ndarray, b: np.ndarray) -> DotTerms:
     return DotTerms(gather, None, per_gather(k))
 
 
-@rounded_kernel("aten.addmm")
-def addmm(attrs: Attrs, inputs: Arrays, outputs: Outputs) -> Iterator[Piece]:
-    """aten.addmm: C is a term where alpha and beta are 1; else 2.5 goes on from R (13.3)."""
-    c, a, b, out = operand(inputs, 0), operand(inputs, 1), operand(inputs, 2), outputs[0]
-    alpha, beta = number(attrs, "alpha"), number(attrs, "beta")
-    if alpha == 1 and beta == 1:
-        yield from matrix_pieces(a, b, c, out)
-        return
-    yield from matrix_pieces(a, b, None, out)
-    with np.errstate(all="ignore"):
-        if alpha != 1:
-            np.multiply(out, rn32(alpha), out=out)
-        if beta != 0:
-            np.add(out, c if beta == 1 else c * rn32(beta), out=out)
-    canonical(out)
+def _pieces(product: Matrices[np.ndarray]) -> Iterator[Piece]:
+    if product.out.size == 0:
+        return iter(())
+    if product.a.ndim == 3:
+        return _batch_pieces(product.a, product.b, product.out)
+    last = product.c if product.adds_term else None
+    return _matrix_pieces(product.a, product.b, last, product.out)
 
 
-def canonical(out: np.ndarray) -> None:
-    """Give every NaN of a float32 array the canonical pattern (NUMERICS 1.5)."""
-    if out.ndim == 0:
-        out = out.reshape(1)
-    bad = np.isnan(out)
-    if bad.any():
-        out[bad] = rn32(float("nan"))
+@rounded_kernel(*MATRIX_OPERATORS, named=True)
+def products(op: str, attrs: Attrs, inputs: Arrays, outputs: Outputs) -> Iterator[Piece]:
+    """aten.mm, aten.bmm and aten.addmm, where 2.5 goes on from R if C is no term (13.3)."""
+    product = matrices(op, attrs, inputs, outputs)
+    yield from _pieces(product)
+    if product.c is not None and not product.adds_term:
+        scale_and_add(product.out, product.c, product.alpha, product.beta)

@@ -10,12 +10,13 @@ import numpy as np
 from tallystick import _core
 from tallystick.contracts.ordered.cpu.reduction import extents, reduced_rows
 from tallystick.contracts.rounded.cpu.operators import rounded_kernel
-from tallystick.contracts.rounded.cpu.pieces import Piece, SumTerms, term_factor
-from tallystick.contracts.rounded.cpu.products import canonical
+from tallystick.contracts.rounded.cpu.pieces import Piece, SumTerms
 from tallystick.devices.arrays import Arrays, Outputs, operand
 from tallystick.numerics.operators.reduction import reduced_axes
 from tallystick.numerics.types import Attrs
 from tallystick.products.engines import current_engine
+from tallystick.products.following import canonical
+from tallystick.products.squares import term_factor
 from tallystick.products.tiles import BUDGET, ranges, widened
 
 _ONE = np.ones((1, 1))
@@ -46,7 +47,7 @@ def row_pieces(x: np.ndarray, out: np.ndarray, start: int = 0, output: int = 0) 
             out[r0:r1].reshape(-1, 1),
             start + r0,
             1,
-            SumTerms(part),
+            SumTerms(part, start + r0),
         )
 
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 from tallystick.contracts.rounded.cuda.sums import sum_bytes, sum_lines
 from tallystick.contracts.rounded.cuda.table import rounded_kernel
 from tallystick.devices.cuda.copies import copy
-from tallystick.devices.cuda.operands import Outputs, Tensors, operand, optional
+from tallystick.devices.cuda.operands import Outputs, Tensors
 from tallystick.devices.cuda.tensor import DeviceTensor
-from tallystick.numerics.operators.dot import output_mask
 from tallystick.numerics.types import Attrs
 from tallystick.products.cuda.dots import (
     LIMITS_OF,
@@ -20,16 +19,31 @@ from tallystick.products.cuda.dots import (
     Target,
     Tile,
     decide,
+    last_of,
     multiply,
     part_of,
     tiles_of,
     wide_bytes,
 )
-from tallystick.products.cuda.folds import BLOCK, Layout, Plan, Room, columns, rows, turned
+from tallystick.products.cuda.folds import BLOCK, Layout, Plan, columns, rows, turned
 from tallystick.products.cuda.marks import Rounding
-from tallystick.products.cuda.windows import Window, backward, forward, plain
+from tallystick.products.cuda.windows import lay, slots, tap_squares
+from tallystick.products.operators import CONVOLUTION_OPERATORS, Convolution, convolutions, plain
 
 _ALIGNED = 256  # places
+
+
+@rounded_kernel(*CONVOLUTION_OPERATORS, named=True)
+def _convolutions(op: str, how: Rounding, attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
+    for output, conv in enumerate(convolutions(op, attrs, inputs, outputs)):
+        if conv.makes == "bias":
+            _bias_gradient(how, output, conv.y, conv.out)
+        elif not conv.out.size:
+            continue
+        elif conv.makes == "weight":
+            _weight_gradient(how, output, conv)
+        else:
+            _images(how, output, conv)
 
 
 def _at_a_time(places: int, patches: int, results: int) -> int:
@@ -41,78 +55,61 @@ def _at_a_time(places: int, patches: int, results: int) -> int:
     return max(1, most // _ALIGNED * _ALIGNED or most)
 
 
-def _images(
-    how: Rounding,
-    output: int,
-    window: Window,
-    weight: DeviceTensor,
-    out: DeviceTensor,
-    bias: DeviceTensor | None = None,
-) -> None:
-    """out[n,g·M + i,·] = Σ over taps of weight[g,i,taps]·patches[n,g,taps,·] (+ bias[g·M + i]), the
-    weight being [groups, M, ...] of any strides."""
-    if out.size == 0:
-        return
-    device, room, groups, k = out.device, Room(out.device), window.groups, window.taps
-    m = weight.shape[1]
+def _images(how: Rounding, output: int, conv: Convolution[DeviceTensor]) -> None:
+    """out[n,g·M + i,·] = Σ over taps of weight[g,i,taps]·patches[n,g,taps,·] (+ bias[g·M + i])."""
+    window, weight, out, m = conv.window, _grouped(conv), conv.out, conv.rows
+    device, groups, k = out.device, window.groups, window.taps
     count = _at_a_time(window.places, groups * k, groups * m)
     parts = part_of(device, groups * tiles_of(m, count), k, groups * m * count)
     of_weight = Plan("rounded_squares", rows(groups * m, k))
     most = Plan("rounded_squares", columns(groups, k, count)).scratch
-    places = [
-        room.take(n)
-        for n in (
-            0 if weight.is_contiguous else weight.nbytes,
-            4 * groups * k * count, 8 * groups * m * count * parts,
-            8 * groups * m, 8 * groups * count, max(of_weight.scratch, most),
-            wide_bytes(device, groups * m * k), wide_bytes(device, groups * k * count),
-        )
-    ]  # fmt: skip
-    copied, patches, w, a_squares, b_squares, scratch, *wide = (room.at(p) for p in places)
+    copied, patches, w, a_squares, b_squares, scratch, wide_a, wide_b = device.places((
+        0 if weight.is_contiguous else weight.nbytes,
+        4 * groups * k * count, 8 * groups * m * count * parts,
+        8 * groups * m, 8 * groups * count, max(of_weight.scratch, most),
+        wide_bytes(device, groups * m * k), wide_bytes(device, groups * k * count),
+    ))  # fmt: skip
     if weight.is_contiguous:
         copied = weight.address
     else:
         copy(weight, weight.dense(copied))
     lines = Lines(copied, k, 1, m * k, groups)
     of_weight.run(device, a_squares, copied, scratch=scratch)
-    last = Last() if bias is None else Last(bias.address, m, 1, 0, True)
+    last = last_of(conv)
     for first in range(0, window.places, count):
         here = min(count, window.places - first)
-        window.lay(first, here, patches)
+        lay(window, first, here, patches)
         Plan("rounded_squares", columns(groups, k, here)).run(
             device, b_squares, patches, scratch=scratch
         )
         tile = Tile(groups, m, here, parts, first_column=first)
         laid = Lines(patches, 1, here, k * here, groups)
-        part = multiply(device, tile, k, lines, laid, w, (wide[0], wide[1]))
+        part = multiply(device, tile, k, lines, laid, w, (wide_a, wide_b))
         target = Target(
             out.address, groups, m, window.plane, k, how.bits, last,
             a_squares, groups, m, b_squares - 8 * first, here, marks=how.marks.get(output),
             b_first=True,
         )  # fmt: skip
         share = target.share(min(part, k), parts)
-        decide(device, "places", target, tile, w, share, lines.slots() + window.slots())
+        decide(device, "places", target, tile, w, share, lines.slots() + slots(window))
 
 
-def _grouped(w: DeviceTensor, groups: int, backward: bool) -> DeviceTensor:
-    """A weight [O,C,kh,kw] as [groups, O/groups, C, taps]; as the input gradient reads it
-    (`backward`), [groups, C, O/groups, taps]."""
+def _grouped(conv: Convolution[DeviceTensor]) -> DeviceTensor:
+    """The weight [O,C,kh,kw] as [groups, O/groups, C, taps]; as the gradient of x reads it,
+    [groups, C, O/groups, taps]."""
+    w, groups = conv.weight, conv.form[3]
     o, c, taps = w.shape[0] // groups, w.shape[1], w.shape[2] * w.shape[3]
     shape = (groups, o, c, taps)
     strides = (4 * o * c * taps, 4 * c * taps, 4 * taps, 4)
     found = DeviceTensor(w.device, w.memory, w.address, "f32", shape, strides)
-    return turned(found, (0, 2, 1, 3)) if backward else found
+    return turned(found, (0, 2, 1, 3)) if conv.makes == "x" else found
 
 
-def _weight_gradient(
-    how: Rounding, output: int, window: Window, grad: DeviceTensor, out: DeviceTensor
-) -> None:
+def _weight_gradient(how: Rounding, output: int, conv: Convolution[DeviceTensor]) -> None:
     """out[g·M + i, tap] = Σ over (n,y,x) of grad[n,g·M + i,y,x] · tap `tap` there."""
-    if out.size == 0:
-        return
-    device, room, groups, n = out.device, Room(out.device), window.groups, window.taps
+    window, grad, out, m = conv.window, conv.y, conv.out, conv.rows
+    device, groups, n = out.device, window.groups, window.taps
     channels, plane, terms = grad.shape[1], window.plane, window.places
-    m = channels // groups
     count = max(1, _at_a_time(terms, groups * n + channels, 1))
     starts, marks = range(0, max(terms, 1), count), how.marks.get(output)
     # Under a log the bound itself matters, so that b's squares are added as 3.1 says.
@@ -122,34 +119,28 @@ def _weight_gradient(
     of_grad = Plan("rounded_squares", Layout(channels, terms, 1, plane, max(plane, 1),
                                              channels * plane, 1))  # fmt: skip
     most = Plan("rounded_squares", rows(groups * n, count)).scratch
-    places = [
-        room.take(size)
-        for size in (
-            4 * groups * n * count, 4 * channels * count, 8 * groups * m * n * parts,
-            8 * channels, 8 * groups * n * len(starts), max(of_grad.scratch, most),
-            wide_bytes(device, channels * count), wide_bytes(device, groups * n * count),
-            8 * groups * n * -(-terms // BLOCK) + of_taps.scratch if whole_squares else 0,
-        )
-    ]  # fmt: skip
-    patches, gradients, w, a_squares, b_squares, scratch, *wide, blocks = (
-        room.at(p) for p in places
-    )
+    patches, gradients, w, a_squares, b_squares, scratch, wide_a, wide_b, blocks = device.places((
+        4 * groups * n * count, 4 * channels * count, 8 * groups * m * n * parts,
+        8 * channels, 8 * groups * n * len(starts), max(of_grad.scratch, most),
+        wide_bytes(device, channels * count), wide_bytes(device, groups * n * count),
+        8 * groups * n * -(-terms // BLOCK) + of_taps.scratch if whole_squares else 0,
+    ))  # fmt: skip
     of_grad.run(device, a_squares, grad.address, scratch=scratch)
     tile, longest = Tile(groups, m, n, parts), 0
     for number, first in enumerate(starts):
         here = min(count, terms - first)
-        window.lay(first, here, patches)
-        plain(grad, 1).lay(first, here, gradients)
+        lay(window, first, here, patches)
+        lay(plain(grad), first, here, gradients)
         if not whole_squares:
             Plan("rounded_squares", rows(groups * n, here)).run(
                 device, b_squares + 8 * groups * n * number, patches, scratch=scratch
             )
         a = Lines(gradients, here, 1, m * here, groups)
         b = Lines(patches, here, 1, n * here, groups)
-        to = (wide[0], wide[1])
+        to = (wide_a, wide_b)
         longest = max(longest, multiply(device, tile, here, a, b, w, to, adds=number > 0))
     if whole_squares:
-        window.squares(blocks)
+        tap_squares(window, blocks)
         behind = blocks + 8 * groups * n * -(-terms // BLOCK)
         of_taps.run(device, b_squares, blocks, scratch=behind)
     target = Target(
@@ -158,7 +149,7 @@ def _weight_gradient(
     )  # fmt: skip
     share = target.share(min(longest, terms), parts + len(starts))
     lines = Lines(grad.address, plane, 1, m * plane, groups, max(plane, 1), channels * plane)
-    decide(device, "taps", target, tile, w, share, lines.slots() + window.slots())
+    decide(device, "taps", target, tile, w, share, lines.slots() + slots(window))
 
 
 def _bias_gradient(how: Rounding, output: int, grad: DeviceTensor, out: DeviceTensor) -> None:
@@ -169,29 +160,3 @@ def _bias_gradient(how: Rounding, output: int, grad: DeviceTensor, out: DeviceTe
     marks = how.marks.get(output)
     scratch = out.device.scratch(max(sum_bytes(at, marks), 1))
     sum_lines(out.device, at, grad.address, out.address, scratch, how.bits, marks)
-
-
-@rounded_kernel("aten.convolution")
-def _convolution(how: Rounding, attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
-    x, w, bias, out = operand(inputs, 0), operand(inputs, 1), optional(inputs, 2), outputs[0]
-    window = forward(attrs, "aten.convolution", x, w, out)
-    _images(how, 0, window, _grouped(w, window.groups, backward=False), out, bias)
-
-
-@rounded_kernel("aten.convolution_backward")
-def _convolution_backward(how: Rounding, attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
-    grad, x, w = operand(inputs, 0), operand(inputs, 1), operand(inputs, 2)
-    op = "aten.convolution_backward"
-    want_input, want_weight, want_bias = output_mask(attrs)
-    remaining = iter(enumerate(outputs))
-    if want_input:
-        window = backward(attrs, op, x, w, grad)
-        weight = _grouped(w, window.groups, backward=True)
-        output, out = next(remaining)
-        _images(how, output, window, weight, out)
-    if want_weight:
-        output, out = next(remaining)
-        _weight_gradient(how, output, forward(attrs, op, x, w, grad), grad, out)
-    if want_bias:
-        output, out = next(remaining)
-        _bias_gradient(how, output, grad, out)

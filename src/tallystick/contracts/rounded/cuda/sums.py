@@ -11,9 +11,9 @@ from tallystick.devices.cuda.launch import THREADS, f64, over, whole
 from tallystick.devices.cuda.operands import Outputs, Tensors, operand
 from tallystick.numerics.operators.reduction import reduced_axes
 from tallystick.numerics.types import Attrs
-from tallystick.products.cuda.dots import factor_of
 from tallystick.products.cuda.folds import Layout, Plan, Room, layout, rows, turned
 from tallystick.products.cuda.marks import Marks, Rounding
+from tallystick.products.squares import term_factor
 
 _MAGNITUDES = "replay_magnitudes"
 _SHORTEST, _MOST_PARTS = 1024, 512
@@ -61,7 +61,7 @@ def sum_lines(
     number of elements. Arguments but `at`, `bits` and `marks` are addresses."""
     if not at.outputs:
         return
-    factor = factor_of(at.n)
+    factor = term_factor(at.n)
     pieces, piece = _parts(at)
     params = (
         whole(x, 0, 0, 0, out, at.outputs, at.n)
