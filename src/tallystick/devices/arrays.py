@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -10,8 +11,6 @@ from tallystick import _core
 from tallystick.errors import UsageError
 
 Arrays = Sequence[np.ndarray | None]
-
-
 Outputs = Sequence[np.ndarray]
 
 
@@ -26,6 +25,17 @@ def operand(inputs: Arrays, position: int) -> np.ndarray:
 def optional(inputs: Arrays, position: int) -> np.ndarray | None:
     """The array at `position`; None where there is no array."""
     return inputs[position] if position < len(inputs) else None
+
+
+def padded(arrays: Arrays, count: int) -> list[Any]:
+    """The arrays of a call in their places, `count` of them; None for each that is not there."""
+    return [*arrays, *[None] * (count - len(arrays))]
+
+
+def wanted(outputs: Outputs, mask: Sequence[bool]) -> list[np.ndarray | None]:
+    """The outputs in their places; None for those masked off."""
+    remaining = iter(outputs)
+    return [next(remaining) if on else None for on in mask]
 
 
 def is_f32(x: np.ndarray) -> bool:
