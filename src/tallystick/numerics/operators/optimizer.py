@@ -7,12 +7,11 @@ from functools import partial
 from tallystick.errors import UsageError
 from tallystick.numerics.operators.common import (
     FLOAT,
-    FLOATS,
     Result,
     Types,
     check_dtype,
+    check_floats,
     check_shape,
-    describe,
     number,
     operands,
 )
@@ -66,15 +65,12 @@ def _is_scalar(op: str, what: str, t: TensorType, dtype: str) -> None:
 def _same_as_parameter(op: str, types: list[TensorType]) -> TensorType:
     """All of `types` f32 of the parameter's shape. Raises UsageError."""
     for t in types:
-        check_dtype(op, t, FLOATS)
-        check_shape(op, "each tensor of the step", t, types[0].shape)
+        check_floats(op, "each tensor of the step", t, types[0].shape)
     return types[0]
 
 
 def _check_coefficient(op: str, inputs: Types, position: int) -> None:
-    """The gradient coefficient at `position`, absent or f32[]; nothing after it."""
-    if len(inputs) > position + 1:
-        raise UsageError(f"{op}: too many operands: {describe(inputs)}.")
+    """The gradient coefficient at `position`, absent or f32[]."""
     c = inputs[position] if position < len(inputs) else None
     if c is not None:
         _is_scalar(op, "the gradient coefficient", c, "f32")
@@ -198,8 +194,6 @@ def _adam(op: str, _attrs: Attrs, inputs: Types) -> Result:
     uncaptured=_UPDATE,
 )
 def _sgd(op: str, attrs: Attrs, inputs: Types) -> Result:
-    if not 4 <= len(inputs) <= 5:
-        raise UsageError(f"{op}: takes p, g, buf, lr and c, got {describe(inputs)}.")
     has_buffer, buffer = number(attrs, "momentum") != 0, inputs[2]
     if (buffer is not None) != has_buffer:
         raise UsageError(f"{op}: a momentum buffer is given exactly when momentum is not 0.")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from tallystick import _core
 from tallystick.contracts.ordered.cpu.table import kernel
 from tallystick.devices.arrays import Arrays, Outputs, operand, optional, padded, wanted
-from tallystick.numerics.operators.batch_norm import output_mask, statistics_at
-from tallystick.numerics.operators.common import flag, number, rn32
+from tallystick.numerics.operators.batch_norm import statistics_at
+from tallystick.numerics.operators.common import flag, number, output_mask, rn32
 from tallystick.numerics.types import Attrs
 
 
@@ -22,7 +22,7 @@ def _backward(attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
     grad, x, weight = operand(inputs, 0), operand(inputs, 1), optional(inputs, 2)
     mean, spread = (operand(inputs, i) for i in statistics_at(attrs))
     train, eps = flag(attrs, "train"), float(rn32(number(attrs, "eps")))
-    gradients = wanted(outputs, output_mask(attrs))
+    gradients = wanted(outputs, output_mask("aten.native_batch_norm_backward", attrs))
     _core.batch_norm_backward(grad, x, weight, mean, spread, train, eps, *gradients)
 
 

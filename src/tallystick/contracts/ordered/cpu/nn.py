@@ -10,8 +10,14 @@ import numpy as np
 from tallystick import _core
 from tallystick.contracts.ordered.cpu.table import kernel
 from tallystick.devices.arrays import Arrays, Outputs, operand, padded, wanted
-from tallystick.numerics.operators.common import axis_of, integer, integers, number, rn32
-from tallystick.numerics.operators.nn import output_mask
+from tallystick.numerics.operators.common import (
+    axis_of,
+    integer,
+    integers,
+    number,
+    output_mask,
+    rn32,
+)
 from tallystick.numerics.types import Attrs
 
 

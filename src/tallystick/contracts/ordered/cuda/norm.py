@@ -9,9 +9,8 @@ from tallystick.contracts.ordered.cuda.table import cuda_kernel
 from tallystick.devices.cuda.launch import f32, f64, launch_over, pointer, whole
 from tallystick.devices.cuda.operands import Outputs, Tensors, operand, optional
 from tallystick.devices.cuda.tensor import DeviceTensor
-from tallystick.numerics.operators import batch_norm, nn
 from tallystick.numerics.operators.batch_norm import statistics_at
-from tallystick.numerics.operators.common import flag, integers, number
+from tallystick.numerics.operators.common import flag, integers, number, output_mask
 from tallystick.numerics.types import Attrs
 from tallystick.products.cuda.folds import Layout, Plan, Room, columns, launch_rows, layout
 
@@ -38,7 +37,7 @@ def _layer_norm(attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
 
 @cuda_kernel("aten.native_layer_norm_backward", inplace=((0, 0), (1, 0)))
 def _layer_norm_backward(attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
-    dx, dw, db = _wanted(outputs, nn.output_mask("layer_norm", attrs))
+    dx, dw, db = _wanted(outputs, output_mask("layer_norm", attrs))
     g, x, mean, rstd = (operand(inputs, i) for i in range(4))
     device, count, n = g.device, mean.size, math.prod(integers(attrs, "normalized_shape"))
     at, room = columns(1, count, n), Room(g.device)
@@ -96,7 +95,7 @@ def _training(attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
 
 @cuda_kernel("aten.native_batch_norm_backward", inplace=((0, 0), (1, 0)))
 def _backward(attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
-    dx, dw, db = _wanted(outputs, batch_norm.output_mask(attrs))
+    dx, dw, db = _wanted(outputs, output_mask("aten.native_batch_norm_backward", attrs))
     g, x, weight = operand(inputs, 0), operand(inputs, 1), optional(inputs, 2)
     mean, spread = (operand(inputs, i) for i in statistics_at(attrs))
     device, (channels, inner, at), train = g.device, _channels(x), flag(attrs, "train")
