@@ -3,39 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from tallystick import _core
-from tallystick.errors import UsageError
+from tallystick.devices.kernel import operand as operand
+from tallystick.devices.kernel import optional as optional
+from tallystick.devices.kernel import padded as padded
+from tallystick.devices.kernel import wanted as wanted
 
 Arrays = Sequence[np.ndarray | None]
 Outputs = Sequence[np.ndarray]
-
-
-def operand(inputs: Arrays, position: int) -> np.ndarray:
-    """The array at `position`; the shape rule has refused absent ones."""
-    x = inputs[position]
-    if x is None:
-        raise UsageError(f"Operand {position} is missing.")
-    return x
-
-
-def optional(inputs: Arrays, position: int) -> np.ndarray | None:
-    """The array at `position`; None where there is no array."""
-    return inputs[position] if position < len(inputs) else None
-
-
-def padded(arrays: Arrays, count: int) -> list[Any]:
-    """The arrays of a call in their places, `count` of them; None for each that is not there."""
-    return [*arrays, *[None] * (count - len(arrays))]
-
-
-def wanted(outputs: Outputs, mask: Sequence[bool]) -> list[np.ndarray | None]:
-    """The outputs in their places; None for those masked off."""
-    remaining = iter(outputs)
-    return [next(remaining) if on else None for on in mask]
 
 
 def is_f32(x: np.ndarray) -> bool:

@@ -8,7 +8,7 @@ from tallystick.contracts.ordered.cuda.gemm import Finish, divide, in_parts, res
 from tallystick.contracts.ordered.cuda.reduction import fold
 from tallystick.contracts.ordered.cuda.table import cuda_kernel
 from tallystick.devices.cuda.launch import THREADS, over, pointer, whole
-from tallystick.devices.cuda.operands import Outputs, Tensors, operand, optional
+from tallystick.devices.cuda.operands import Outputs, Tensors, operand, optional, wanted
 from tallystick.devices.cuda.tensor import DeviceTensor
 from tallystick.numerics.operators.dot import geometry, output_mask
 from tallystick.numerics.types import Attrs
@@ -21,19 +21,17 @@ _FEWEST_ROWS = 4  # of a tile that is not almost empty
 
 @dataclass(frozen=True)
 class _Pass:
-    """A product of native/cuda/conv.cu: its name, operands, results by group, and the sizes of
-    planes and rows of its columns and terms."""
+    """A product of native/cuda/conv.cu: its name, operands and results by group. Of its columns
+    and terms: how many there are, and the sizes of their planes and rows."""
 
     name: str
     a: DeviceTensor
     b: DeviceTensor
     out: DeviceTensor
     rows: int
-    cols: int
-    terms: int
-    col: tuple[int, int]
-    term: tuple[int, int]
-    images: bool  # the columns are places in images
+    columns: tuple[int, int, int]
+    terms: tuple[int, int, int]
+    images: bool = True  # the columns are places in images
 
 
 @dataclass(frozen=True)
@@ -43,64 +41,49 @@ class _Shape:
     groups: int
     og: int
     cg: int
-    image: tuple[int, int]
-    output: tuple[int, int]
-    kernel: tuple[int, int]
+    image: tuple[int, ...]
+    output: tuple[int, ...]
+    kernel: tuple[int, ...]
     form: tuple[tuple[int, int], tuple[int, int], tuple[int, int], int]
 
     @classmethod
     def of(cls, op: str, attrs: Attrs, x: DeviceTensor, w: DeviceTensor, y: DeviceTensor) -> _Shape:
         form = geometry(op, attrs)
-        return cls(
-            form[3],
-            w.shape[0] // form[3],
-            w.shape[1],
-            (x.shape[2], x.shape[3]),
-            (y.shape[2], y.shape[3]),
-            (w.shape[2], w.shape[3]),
-            form,
-        )
+        og, cg = w.shape[0] // form[3], w.shape[1]
+        return cls(form[3], og, cg, x.shape[2:], y.shape[2:], w.shape[2:], form)
 
     def slots(self) -> bytes:
         stride, padding, dilation, _ = self.form
-        return whole(
-            self.og,
-            self.cg,
-            self.groups,
-            *self.image,
-            *self.output,
-            *self.kernel,
-            *stride,
-            *padding,
-            *dilation,
-        )
+        sides = (*self.image, *self.output, *self.kernel)
+        return whole(self.og, self.cg, self.groups, *sides, *stride, *padding, *dilation)
 
 
-def _area(sides: tuple[int, int]) -> int:
-    return sides[0] * sides[1]
+def _split(outer: int, sides: tuple[int, ...]) -> tuple[int, int, int]:
+    """`outer` planes of these sides: all their places, those of a plane, and those of a row."""
+    return outer * sides[0] * sides[1], sides[0] * sides[1], sides[1]
 
 
 def _run(shape: _Shape, work: _Pass, finish: Finish) -> None:
     out, device = work.out, work.out.device
     if out.size == 0:
         return
-    stride = shape.form[0]
-    divides = b"".join(divide(n) for n in (*work.col, *work.term, *stride))
-    plane = work.col[0] if work.images else 0
+    (cols, *col), (terms, *term), stride = work.columns, work.terms, shape.form[0]
+    divides = b"".join(divide(n) for n in (*col, *term, *stride))
+    plane = col[0] if work.images else 0
     image = shape.groups * work.rows * plane
-    step = plane if work.images else work.cols
-    each = work.rows * (plane if work.images else work.cols)
+    step = plane if work.images else cols
+    each = work.rows * step
 
     def params(to: int, first_group: int, first: int, split: int) -> bytes:
         return (
             pointer(work.a, work.b)
             + shape.slots()
             + divides
-            + whole(first_group, each, work.terms, split, first)
-            + results(to, work.rows, work.cols, finish, step, plane, image)
+            + whole(first_group, each, terms, split, first)
+            + results(to, work.rows, cols, finish, step, plane, image)
         )
 
-    fast = work.cols < _MOST_FAST and work.terms < _MOST_FAST
+    fast = cols < _MOST_FAST and terms < _MOST_FAST
     if not fast or (work.rows < _FEWEST_ROWS and FORCED.tile is None):
         grid = over(out.size)
 
@@ -111,9 +94,9 @@ def _run(shape: _Shape, work: _Pass, finish: Finish) -> None:
 
         split = out.size < PROCESSORS * THREADS * 4
     else:
-        choice = choose(work.rows, work.cols, work.terms, shape.groups, gathered=True)
+        choice = choose(work.rows, cols, terms, shape.groups, gathered=True)
         tile, split = choice.tile, choice.split
-        blocks = tile.count(work.rows, work.cols)
+        blocks = tile.count(work.rows, cols)
 
         def start(to: int, first: int, parts: int, step: int) -> None:
             for group in range(0, shape.groups, _MOST_BLOCKS):
@@ -124,7 +107,7 @@ def _run(shape: _Shape, work: _Pass, finish: Finish) -> None:
 
     if FORCED.split is not None:
         split = FORCED.split
-    count = chunks(work.terms)
+    count = chunks(terms)
     if split and count > (0 if FORCED.split else 1):
         in_parts(out, count, start, finish)
     else:
@@ -140,59 +123,22 @@ def _convolution(attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
         finish = Finish(spread, row=1)
     else:
         finish = Finish()
-    taps, plane = _area(shape.kernel), _area(shape.output)
-    work = _Pass(
-        "forward",
-        w,
-        x,
-        out,
-        shape.og,
-        x.shape[0] * plane,
-        shape.cg * taps,
-        (plane, shape.output[1]),
-        (taps, shape.kernel[1]),
-        images=True,
-    )
-    _run(shape, work, finish)
+    columns, terms = _split(x.shape[0], shape.output), _split(shape.cg, shape.kernel)
+    _run(shape, _Pass("forward", w, x, out, shape.og, columns, terms), finish)
 
 
 @cuda_kernel("aten.convolution_backward")
 def _convolution_backward(attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
     grad, x, w = operand(inputs, 0), operand(inputs, 1), operand(inputs, 2)
     shape = _Shape.of("aten.convolution_backward", attrs, x, w, grad)
-    want_input, want_weight, want_bias = output_mask(attrs)
-    remaining = iter(outputs)
-    taps, plane, images = _area(shape.kernel), _area(shape.output), x.shape[0]
-    if want_input:
-        strided = shape.form[0] != (1, 1)
-        work = _Pass(
-            "strided" if strided else "input",
-            w,
-            grad,
-            next(remaining),
-            shape.cg,
-            images * _area(shape.image),
-            shape.og * taps,
-            (_area(shape.image), shape.image[1]),
-            (taps, shape.kernel[1]),
-            images=True,
-        )
+    dx, dw, db = wanted(outputs, output_mask(attrs))
+    if dx is not None:
+        name = "strided" if shape.form[0] != (1, 1) else "input"
+        columns, terms = _split(x.shape[0], shape.image), _split(shape.og, shape.kernel)
+        _run(shape, _Pass(name, w, grad, dx, shape.cg, columns, terms), Finish())
+    if dw is not None:
+        columns, terms = _split(shape.cg, shape.kernel), _split(x.shape[0], shape.output)
+        work = _Pass("weight", grad, x, dw, shape.og, columns, terms, images=False)
         _run(shape, work, Finish())
-    if want_weight:
-        work = _Pass(
-            "weight",
-            grad,
-            x,
-            next(remaining),
-            shape.og,
-            shape.cg * taps,
-            images * plane,
-            (taps, shape.kernel[1]),
-            (plane, shape.output[1]),
-            images=False,
-        )
-        _run(shape, work, Finish())
-    if want_bias:
-        bias = next(remaining)
-        if bias.size:
-            fold("reduce_sum", grad, (0, 2, 3), bias)
+    if db is not None and db.size:
+        fold("reduce_sum", grad, (0, 2, 3), db)
