@@ -190,17 +190,18 @@ MASK = {"output_mask": AttrSpec("bools", (True, True, True))}
 
 
 def declares(op_class: str, **shared: Any) -> Callable[..., Declares]:
-    """The decorator by which a family declares operators of `op_class` that have parts."""
+    """The decorator by which a family declares its operators of `op_class`."""
 
     def declare(
         name: str,
         clause: str,
         names: tuple[str, ...],
-        parts: Part | tuple[Part, ...] | Mapping[str, tuple[Part, ...]],
+        parts: Part | tuple[Part, ...] | Mapping[str, tuple[Part, ...]] | None = None,
         attrs: Mapping[str, AttrSpec] | None = None,
         **facts: Any,
     ) -> Declares:
         """`names` are the operands; parts alone are those of an f32's outputs."""
+        parts = {} if parts is None else parts
         if not isinstance(parts, Mapping):
             parts = {"f32": parts if isinstance(parts, tuple) else (parts,)}
         own = {"operands": names, "parts": parts, "attrs": dict(attrs or {}), **shared, **facts}

@@ -12,10 +12,11 @@ from tallystick.numerics.operators.common import (
     check_dtype,
     check_floats,
     check_shape,
+    declares,
     number,
     operands,
 )
-from tallystick.numerics.registry import AttrSpec, operator
+from tallystick.numerics.registry import AttrSpec
 from tallystick.numerics.types import Attrs, TensorType
 from tallystick.numerics.values.forms import forms
 from tallystick.numerics.values.graph import (
@@ -49,12 +50,10 @@ _ADAM = {
     "beta2": AttrSpec("float", 0.999),
     "eps": AttrSpec("float", 1e-8),
 }
-_UPDATE = "the optimizer's part of a step emits it (program/update.py)"
-
-_SCALAR = TensorType("f32", ())
-
-
-_SCALAR64 = TensorType("f64", ())
+_step = declares(
+    "optimizer", uncaptured="the optimizer's part of a step emits it (program/update.py)"
+)
+_SCALAR, _SCALAR64 = TensorType("f32", ()), TensorType("f64", ())
 
 
 def _is_scalar(op: str, what: str, t: TensorType, dtype: str) -> None:
@@ -132,15 +131,10 @@ _SGD_DTYPES = ("f32", "f32", "f32", "f64")
 
 
 # --- beta_power (11.1) ----------------------------------------------------------------------------
-@operator(
-    "tallystick.beta_power",
-    clause="11.1",
-    operands=("power",),
-    attrs={"beta": FLOAT},
-    op_class="optimizer",
-    forms=forms(lambda power: power * attribute("beta", power), "f64"),
-    uncaptured=_UPDATE,
-)
+_POWER = forms(lambda power: power * attribute("beta", power), "f64")
+
+
+@_step("tallystick.beta_power", "11.1", ("power",), attrs={"beta": FLOAT}, forms=_POWER)
 def _beta_power(op: str, _attrs: Attrs, inputs: Types) -> Result:
     (p,) = operands("tallystick.beta_power", inputs, 1)
     _is_scalar("tallystick.beta_power", "the power", p, "f64")
@@ -148,23 +142,19 @@ def _beta_power(op: str, _attrs: Attrs, inputs: Types) -> Result:
 
 
 # --- adamw_step, adam_step (11.2, 11.3) -----------------------------------------------------------
-@operator(
+@_step(
     "tallystick.adamw_step",
-    clause="11.2",
-    operands=_ADAM_OPERANDS,
+    "11.2",
+    _ADAM_OPERANDS,
     attrs={**_ADAM, "weight_decay": AttrSpec("float", 0.01)},
-    op_class="optimizer",
     forms=forms(partial(_adam_values, True), _ADAM_DTYPES),
-    uncaptured=_UPDATE,
 )
-@operator(
+@_step(
     "tallystick.adam_step",
-    clause="11.3",
-    operands=_ADAM_OPERANDS,
+    "11.3",
+    _ADAM_OPERANDS,
     attrs={**_ADAM, "weight_decay": AttrSpec("float", 0.0)},
-    op_class="optimizer",
     forms=forms(partial(_adam_values, False), _ADAM_DTYPES),
-    uncaptured=_UPDATE,
 )
 def _adam(op: str, _attrs: Attrs, inputs: Types) -> Result:
     parameter = _same_as_parameter(op, operands(op, inputs[:4], 4))
@@ -176,22 +166,20 @@ def _adam(op: str, _attrs: Attrs, inputs: Types) -> Result:
 
 
 # --- sgd_step (11.4) ------------------------------------------------------------------------------
-@operator(
+@_step(
     "tallystick.sgd_step",
-    clause="11.4",
-    operands=("p", "g", "buffer?", "lr", "coefficient?"),
+    "11.4",
+    ("p", "g", "buffer?", "lr", "coefficient?"),
     attrs={
         "momentum": AttrSpec("float", 0.0),
         "dampening": AttrSpec("float", 0.0),
         "weight_decay": AttrSpec("float", 0.0),
         "nesterov": AttrSpec("bool", False),
     },
-    op_class="optimizer",
     forms=(
         *forms(_plain_sgd, _SGD_DTYPES, when=is_("momentum", 0.0)),
         *forms(_momentum_sgd, _SGD_DTYPES),
     ),
-    uncaptured=_UPDATE,
 )
 def _sgd(op: str, attrs: Attrs, inputs: Types) -> Result:
     has_buffer, buffer = number(attrs, "momentum") != 0, inputs[2]
@@ -217,15 +205,7 @@ def _clip_parts() -> tuple[Part, Part]:
     return local("coefficient", primitive("min", ratio, 1.0)), norm
 
 
-@operator(
-    "tallystick.clip_coef",
-    clause="11.6",
-    operands=("squares*",),
-    attrs={"max_norm": FLOAT},
-    op_class="optimizer",
-    parts={"f32": _clip_parts()},
-    uncaptured=_UPDATE,
-)
+@_step("tallystick.clip_coef", "11.6", ("squares*",), _clip_parts(), {"max_norm": FLOAT})
 def _clip_coef(op: str, _attrs: Attrs, inputs: Types) -> Result:
     if not inputs:
         raise UsageError(f"{op}: needs at least one sum of squares.")

@@ -12,7 +12,7 @@ from tallystick.contracts.exact.cuda.layout import Blocks, Operand
 from tallystick.contracts.exact.cuda.products import Target, dots
 from tallystick.contracts.exact.cuda.table import exact_kernel
 from tallystick.contracts.ordered.cuda.reduction import fold
-from tallystick.devices.cuda.operands import Outputs, Tensors, operand, optional
+from tallystick.devices.cuda.operands import Outputs, Tensors, operand, optional, wanted
 from tallystick.devices.cuda.tensor import DeviceTensor
 from tallystick.numerics.operators.dot import output_mask
 from tallystick.numerics.types import Attrs
@@ -79,13 +79,10 @@ def _weight_gradient(width: int, window: Window, grad: DeviceTensor, out: Device
 def _convolution_backward(width: int, attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
     grad, x, w = operand(inputs, 0), operand(inputs, 1), operand(inputs, 2)
     op = "aten.convolution_backward"
-    want_input, want_weight, want_bias = output_mask(attrs)
-    remaining = iter(outputs)
-    if want_input:
-        _input_gradient(width, backward(attrs, op, x, w, grad), w, next(remaining))
-    if want_weight:
-        _weight_gradient(width, forward(attrs, op, x, w, grad), grad, next(remaining))
-    if want_bias:
-        bias = next(remaining)
-        if bias.size:
-            fold("reduce_sum", grad, (0, 2, 3), bias)
+    dx, dw, db = wanted(outputs, output_mask(attrs))
+    if dx is not None:
+        _input_gradient(width, backward(attrs, op, x, w, grad), w, dx)
+    if dw is not None:
+        _weight_gradient(width, forward(attrs, op, x, w, grad), grad, dw)
+    if db is not None and db.size:
+        fold("reduce_sum", grad, (0, 2, 3), db)
