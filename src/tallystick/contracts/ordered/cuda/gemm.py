@@ -156,14 +156,8 @@ def _sides(a: DeviceTensor, b: DeviceTensor) -> tuple[Side, Side]:
     )
 
 
-@cuda_kernel("aten.mm", strided=True)
+@cuda_kernel("aten.mm", "aten.bmm", strided=True)
 def _mm(_attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
-    a, b = operand(inputs, 0), operand(inputs, 1)
-    _product(*_sides(a, b), outputs[0], a.shape[-1])
-
-
-@cuda_kernel("aten.bmm", strided=True)
-def _bmm(_attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
     a, b = operand(inputs, 0), operand(inputs, 1)
     _product(*_sides(a, b), outputs[0], a.shape[-1])
 
