@@ -3,29 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeVar
 
 import numpy as np
 
 from tallystick import _core
-from tallystick.errors import UsageError
+from tallystick.devices.kernel import operand as operand
+from tallystick.devices.kernel import optional as optional
+from tallystick.devices.kernel import padded as padded
+from tallystick.devices.kernel import wanted as wanted
 
 Arrays = Sequence[np.ndarray | None]
 Outputs = Sequence[np.ndarray]
-T = TypeVar("T")  # a tensor of any device
-
-
-def operand(inputs: Sequence[T | None], position: int) -> T:
-    """The tensor at `position`; the shape rule has refused absent ones."""
-    x = inputs[position]
-    if x is None:
-        raise UsageError(f"Operand {position} is missing.")
-    return x
-
-
-def optional(inputs: Sequence[T | None], position: int) -> T | None:
-    """The tensor at `position`; None where there is none."""
-    return inputs[position] if position < len(inputs) else None
 
 
 def is_f32(x: np.ndarray) -> bool:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from tallystick import _core
 from tallystick.devices.device import Tensor
-from tallystick.errors import RefusedOperandsError
+from tallystick.errors import RefusedOperandsError, UsageError
 from tallystick.numerics.types import Attrs
 
+T = TypeVar("T")  # the arrays or tensors of a device
 # Over attributes, inputs (None where an optional one is absent) and C-contiguous outputs.
 Run = Callable[[Attrs, Sequence[Tensor | None], Sequence[Tensor]], None]
 
@@ -34,6 +35,30 @@ def made(
 ) -> Kernel:
     """A table's entry, of a decorated function and its marks (numerics/attachments.py)."""
     return Kernel(run, strided, inplace)
+
+
+def operand(inputs: Sequence[T | None], position: int) -> T:
+    """The tensor at `position`; the declaration has refused absent ones."""
+    x = inputs[position]
+    if x is None:
+        raise UsageError(f"Operand {position} is missing.")
+    return x
+
+
+def optional(inputs: Sequence[T | None], position: int) -> T | None:
+    """The tensor at `position`; None where there is none."""
+    return inputs[position] if position < len(inputs) else None
+
+
+def padded(tensors: Sequence[Any], count: int) -> list[Any]:
+    """The tensors of a call in their places, `count` of them; None for each that is not there."""
+    return [*tensors, *[None] * (count - len(tensors))]
+
+
+def wanted(outputs: Sequence[T], mask: Sequence[bool]) -> list[T | None]:
+    """The outputs in their places; None for those masked off."""
+    remaining = iter(outputs)
+    return [next(remaining) if on else None for on in mask]
 
 
 def refused_operands(error: BaseException) -> bool:

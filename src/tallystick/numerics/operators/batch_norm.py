@@ -5,16 +5,19 @@ from __future__ import annotations
 from tallystick.errors import UsageError
 from tallystick.numerics.operators.common import (
     FLOATS,
+    MASK,
     Result,
     Types,
     check_dtype,
-    check_shape,
+    check_floats,
+    declares,
     describe,
     flag,
+    masked,
     operands,
 )
 from tallystick.numerics.operators.nn import affine
-from tallystick.numerics.registry import AttrSpec, operator
+from tallystick.numerics.registry import AttrSpec
 from tallystick.numerics.types import Attrs, TensorType
 from tallystick.numerics.values.graph import (
     Value,
@@ -42,8 +45,8 @@ from tallystick.numerics.values.positions import (
     tree,
 )
 
-_BACKWARD = "aten.native_batch_norm_backward"
-_EPS = AttrSpec("float", 1e-5)
+_composite = declares("composite")
+_EPS = {"eps": AttrSpec("float", 1e-5)}
 _TRAIN = is_("train", True)
 
 
@@ -64,8 +67,7 @@ def _per_channel(op: str, channels: TensorType, given: Types) -> None:
     """Every one of `given` is absent or f32[C]. Raises UsageError."""
     for t in given:
         if t is not None:
-            check_dtype(op, t, FLOATS)
-            check_shape(op, "what is per channel", t, channels.shape)
+            check_floats(op, "what is per channel", t, channels.shape)
 
 
 def _both(op: str, pair: Types, wanted: bool | None, what: str) -> bool:
@@ -126,13 +128,12 @@ def _training_parts() -> tuple[Part, ...]:
     return local("y", y), mean, _rstd(q), *running
 
 
-@operator(
+@_composite(
     "aten._native_batch_norm_legit_functional",
-    clause="6.12",
-    operands=("x", "weight?", "bias?", "running_mean?", "running_var?"),
-    attrs={"momentum": AttrSpec("float", 0.1), "eps": _EPS},
-    op_class="composite",
-    parts={"f32": _training_parts()},
+    "6.12",
+    ("x", "weight?", "bias?", "running_mean?", "running_var?"),
+    _training_parts(),
+    {"momentum": AttrSpec("float", 0.1), **_EPS},
 )
 def _training(op: str, attrs: Attrs, inputs: Types) -> Result:
     (x,) = operands(op, inputs[:1], 1)
@@ -144,14 +145,6 @@ def _training(op: str, attrs: Attrs, inputs: Types) -> Result:
 
 
 # --- the gradient (6.13) --------------------------------------------------------------------------
-def output_mask(attrs: Attrs) -> tuple[bool, bool, bool]:
-    """True for each of dx, dw, db that is an output. Raises UsageError."""
-    mask = attrs["output_mask"]
-    if not isinstance(mask, tuple) or len(mask) != 3:
-        raise UsageError(f"{_BACKWARD}: output_mask must have three entries, got {mask!r}.")
-    return bool(mask[0]), bool(mask[1]), bool(mask[2])
-
-
 def _gradient_parts() -> tuple[Part, ...]:
     def h(at: Value, channel: Value) -> Value:
         mean = case(_TRAIN, read("mean", channel), read("running_mean", channel))
@@ -173,31 +166,24 @@ def _gradient_parts() -> tuple[Part, ...]:
     return either(_TRAIN, trained, local("dx", grad * factor)), *sums(_OWN)
 
 
-@operator(
-    _BACKWARD,
-    clause="6.13",
-    operands=("grad", "x", "weight?", "running_mean?", "running_var?", "mean?", "rstd?"),
-    attrs={
-        "train": AttrSpec("bool", True),
-        "eps": _EPS,
-        "output_mask": AttrSpec("bools", (True, True, True)),
-    },
-    op_class="composite",
-    parts={"f32": _gradient_parts()},
+@_composite(
+    "aten.native_batch_norm_backward",
+    "6.13",
+    ("grad", "x", "weight?", "running_mean?", "running_var?", "mean?", "rstd?"),
+    _gradient_parts(),
+    {"train": AttrSpec("bool", True), **_EPS, **MASK},
     masked_by="output_mask",
 )
 def _backward(op: str, attrs: Attrs, inputs: Types) -> Result:
     grad, x = operands(op, inputs[:2], 2)
     channels = _channels(op, x)
-    check_dtype(op, grad, FLOATS)
-    check_shape(op, "the gradient", grad, x.shape)
+    check_floats(op, "the gradient", grad, x.shape)
     rest = _padded(inputs, 7)[2:]
     _per_channel(op, channels, rest)
     train = flag(attrs, "train")
     _both(op, rest[1:3], not train, f"running statistics with train={train}")
     _both(op, rest[3:5], train, f"mean and rstd with train={train}")
-    wanted = zip((x, channels, channels), output_mask(attrs), strict=True)
-    return tuple(t for t, on in wanted if on)
+    return masked(op, attrs, x, channels, channels)
 
 
 def statistics_at(attrs: Attrs) -> tuple[int, int]:
@@ -211,13 +197,12 @@ def _by_running_parts() -> Part:
     return local("y", affine(h, read("weight", _OF_X), read("bias", _OF_X)))
 
 
-@operator(
+@_composite(
     "aten._native_batch_norm_legit_no_training",
-    clause="6.14",
-    operands=("x", "weight?", "bias?", "running_mean", "running_var"),
-    attrs={"eps": _EPS},
-    op_class="composite",
-    parts={"f32": (_by_running_parts(),)},
+    "6.14",
+    ("x", "weight?", "bias?", "running_mean", "running_var"),
+    _by_running_parts(),
+    _EPS,
 )
 def _by_running(op: str, attrs: Attrs, inputs: Types) -> Result:
     (x,) = operands(op, inputs[:1], 1)

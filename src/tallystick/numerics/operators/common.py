@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from tallystick.errors import UsageError
-from tallystick.numerics.registry import AttrSpec, TypeRule
+from tallystick.numerics.registry import AttrSpec, TypeRule, operator
 from tallystick.numerics.types import DTYPES, Attrs, TensorType
+from tallystick.numerics.values.positions import Part
 
 Types = tuple[TensorType | None, ...]
-
-
 Result = tuple[TensorType, ...]
-
+Declares = Callable[[TypeRule], TypeRule]
 
 FLOATS = ("f32",)
-
-
 NUMBERS = ("f32", "i64")
-
-
 ANY = tuple(DTYPES)
-
-
 _INT64 = 1 << 63
 
 
@@ -77,11 +70,31 @@ def pair(op: str, attrs: Attrs, name: str, low: int, high: int) -> tuple[int, in
     return values[0], values[1]
 
 
+def output_mask(op: str, attrs: Attrs) -> tuple[bool, bool, bool]:
+    """True for each of a gradient's three outputs that is wanted. Raises UsageError."""
+    mask = attrs["output_mask"]
+    if not isinstance(mask, tuple) or len(mask) != 3:
+        raise UsageError(f"{op}: output_mask must have three entries, got {mask!r}.")
+    return bool(mask[0]), bool(mask[1]), bool(mask[2])
+
+
+def masked(op: str, attrs: Attrs, *types: TensorType) -> Result:
+    """Those of a gradient's three outputs that are wanted. Raises UsageError."""
+    return tuple(t for t, on in zip(types, output_mask(op, attrs), strict=True) if on)
+
+
 def operands(op: str, inputs: Types, count: int) -> list[TensorType]:
     """Exactly `count` present operands. Raises UsageError."""
     if len(inputs) != count or any(t is None for t in inputs):
         raise UsageError(f"{op}: takes {count} operands, got {describe(inputs)}.")
     return [t for t in inputs if t is not None]
+
+
+def only(op: str, inputs: Types, allowed: Sequence[str]) -> TensorType:
+    """The one operand, of an allowed dtype. Raises UsageError."""
+    (t,) = operands(op, inputs, 1)
+    check_dtype(op, t, allowed)
+    return t
 
 
 def describe(inputs: Types) -> str:
@@ -99,6 +112,12 @@ def check_shape(op: str, what: str, t: TensorType, shape: tuple[int, ...]) -> No
     """Raises UsageError unless t has exactly this shape."""
     if t.shape != shape:
         raise UsageError(f"{op}: {what} must have shape {list(shape)}, got {t}.")
+
+
+def check_floats(op: str, what: str, t: TensorType, shape: tuple[int, ...]) -> None:
+    """Raises UsageError unless t is f32 and has exactly this shape."""
+    check_dtype(op, t, FLOATS)
+    check_shape(op, what, t, shape)
 
 
 def same_dtype(op: str, types: Sequence[TensorType]) -> str:
@@ -167,6 +186,28 @@ def constant(op: str, name: str, value: float, dtype: str) -> np.ndarray:
 # Kinds of attributes without a default.
 INT, INTS, FLOAT = AttrSpec("int"), AttrSpec("ints"), AttrSpec("float")
 BOOL, BOOLS, STR, DTYPE = AttrSpec("bool"), AttrSpec("bools"), AttrSpec("str"), AttrSpec("dtype")
+MASK = {"output_mask": AttrSpec("bools", (True, True, True))}
+
+
+def declares(op_class: str, **shared: Any) -> Callable[..., Declares]:
+    """The decorator by which a family declares its operators of `op_class`."""
+
+    def declare(
+        name: str,
+        clause: str,
+        names: tuple[str, ...],
+        parts: Part | tuple[Part, ...] | Mapping[str, tuple[Part, ...]] | None = None,
+        attrs: Mapping[str, AttrSpec] | None = None,
+        **facts: Any,
+    ) -> Declares:
+        """`names` are the operands; parts alone are those of an f32's outputs."""
+        parts = {} if parts is None else parts
+        if not isinstance(parts, Mapping):
+            parts = {"f32": parts if isinstance(parts, tuple) else (parts,)}
+        own = {"operands": names, "parts": parts, "attrs": dict(attrs or {}), **shared, **facts}
+        return operator(name, clause=clause, op_class=op_class, **own)
+
+    return declare
 
 
 def same_type(count: int, allowed: Sequence[str]) -> TypeRule:

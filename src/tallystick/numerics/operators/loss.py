@@ -8,11 +8,13 @@ from tallystick.numerics.operators.common import (
     Result,
     Types,
     check_dtype,
+    check_floats,
     check_shape,
+    declares,
     operands,
     text,
 )
-from tallystick.numerics.registry import AttrSpec, operator
+from tallystick.numerics.registry import AttrSpec
 from tallystick.numerics.types import Attrs, TensorType
 from tallystick.numerics.values.graph import (
     Value,
@@ -42,11 +44,9 @@ from tallystick.numerics.values.positions import (
     tree,
 )
 
+_composite = declares("composite")
 _ATTRS = {"ignore_index": AttrSpec("int", -100), "reduction": AttrSpec("str", "mean")}
-
 _REDUCTIONS = {"mean": 0, "sum": 1, "none": 2}
-
-
 _SCALAR = TensorType("f32", ())
 
 
@@ -113,14 +113,7 @@ def _cross_entropy_parts() -> tuple[Part, ...]:
     return _reduced(row, terms("SUM(l)", _ROWS, row, _NONE)), m, s
 
 
-@operator(
-    "tallystick.cross_entropy",
-    clause="7.1",
-    operands=("x", "target"),
-    attrs=_ATTRS,
-    op_class="composite",
-    parts={"f32": _cross_entropy_parts()},
-)
+@_composite("tallystick.cross_entropy", "7.1", ("x", "target"), _cross_entropy_parts(), _ATTRS)
 def _cross_entropy(op: str, attrs: Attrs, inputs: Types) -> Result:
     rows = _logits(op, *operands(op, inputs, 2))
     per_row = TensorType("f32", (rows,))
@@ -136,20 +129,18 @@ def _cross_entropy_gradient() -> Part:
     return local("out", choice(_counts(row), select(at_target, fma(c, p, -c), c * p), 0.0))
 
 
-@operator(
+@_composite(
     "tallystick.cross_entropy_backward",
-    clause="7.2",
-    operands=("grad", "x", "target", "row_max", "row_sum"),
-    attrs=_ATTRS,
-    op_class="composite",
-    parts={"f32": (_cross_entropy_gradient(),)},
+    "7.2",
+    ("grad", "x", "target", "row_max", "row_sum"),
+    _cross_entropy_gradient(),
+    _ATTRS,
 )
 def _cross_entropy_backward(op: str, attrs: Attrs, inputs: Types) -> Result:
     g, x, target, row_max, row_sum = operands(op, inputs, 5)
     rows = _logits(op, x, target)
-    for what, t in (("the row maximum", row_max), ("the row sum", row_sum)):
-        check_dtype(op, t, FLOATS)
-        check_shape(op, what, t, (rows,))
+    check_floats(op, "the row maximum", row_max, (rows,))
+    check_floats(op, "the row sum", row_sum, (rows,))
     _check_grad(op, attrs, g, rows)
     return (x,)
 
@@ -168,14 +159,7 @@ def _nll_parts() -> tuple[Part, Part]:
     return _reduced(local("l_r", loss(_HERE)), total), local("total_weight", _RN)
 
 
-@operator(
-    "aten.nll_loss_forward",
-    clause="7.3",
-    operands=("x", "target"),
-    attrs=_ATTRS,
-    op_class="composite",
-    parts={"f32": _nll_parts()},
-)
+@_composite("aten.nll_loss_forward", "7.3", ("x", "target"), _nll_parts(), _ATTRS)
 def _nll(op: str, attrs: Attrs, inputs: Types) -> Result:
     rows = _logits(op, *operands(op, inputs, 2))
     return _loss_type(op, attrs, rows), _SCALAR
@@ -189,18 +173,16 @@ def _nll_gradient() -> Part:
     return local("out", choice(_counts(row), at_target, 0.0))
 
 
-@operator(
+@_composite(
     "aten.nll_loss_backward",
-    clause="7.3",
-    operands=("grad", "x", "target", "total_weight"),
-    attrs=_ATTRS,
-    op_class="composite",
-    parts={"f32": (_nll_gradient(),)},
+    "7.3",
+    ("grad", "x", "target", "total_weight"),
+    _nll_gradient(),
+    _ATTRS,
 )
 def _nll_backward(op: str, attrs: Attrs, inputs: Types) -> Result:
     g, x, target, total = operands(op, inputs, 4)
     rows = _logits(op, x, target)
-    check_dtype(op, total, FLOATS)
-    check_shape(op, "total_weight", total, ())
+    check_floats(op, "total_weight", total, ())
     _check_grad(op, attrs, g, rows)
     return (x,)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from fractions import Fraction
 
 from tallystick.errors import UsageError
@@ -12,6 +11,7 @@ from tallystick.numerics.operators.common import (
     FLOAT,
     INT,
     INTS,
+    Declares,
     Result,
     Types,
     axis_of,
@@ -19,6 +19,7 @@ from tallystick.numerics.operators.common import (
     check_dtype,
     check_shape,
     constant,
+    declares,
     describe,
     integer,
     integers,
@@ -27,7 +28,7 @@ from tallystick.numerics.operators.common import (
     same_dtype,
     text,
 )
-from tallystick.numerics.registry import AttrSpec, InTypes, TypeRule, operator
+from tallystick.numerics.registry import AttrSpec, InTypes
 from tallystick.numerics.types import Attrs, TensorType
 from tallystick.numerics.values.graph import Value, attribute, convert, primitive
 from tallystick.numerics.values.graph import constant as literal
@@ -66,7 +67,7 @@ _RANGE = {
     "end": AttrSpec("int", _open_end),
     "step": AttrSpec("int", 1),
 }
-Declares = Callable[[TypeRule], TypeRule]
+_mover = declares("move")
 _HERE = element()
 _START, _END, _STEP = (attribute(name, INDEX) for name in ("start", "end", "step"))
 
@@ -78,8 +79,7 @@ def _moved(operand: str, position: Value = _HERE) -> Value:
 
 def _move(name: str, names: tuple[str, ...], out: Value, **attrs: AttrSpec) -> Declares:
     """Declares an operator by the element of its output, of any dtype."""
-    parts = {MOVED: (local("out", out),)}
-    return operator(name, clause="9", operands=names, attrs=attrs, op_class="move", parts=parts)
+    return _mover(name, "9", names, {MOVED: (local("out", out),)}, attrs)
 
 
 # --- views ----------------------------------------------------------------------------------------
@@ -209,14 +209,7 @@ def _replaced() -> Part:
     return latest("out", reaches("index", "dim") * extent("index"), source, _moved("x"), own)
 
 
-@operator(
-    "aten.scatter.src",
-    clause="9.3",
-    operands=("x", "index", "source"),
-    attrs={"dim": INT},
-    op_class="move",
-    parts={MOVED: (_replaced(),)},
-)
+@_mover("aten.scatter.src", "9.3", ("x", "index", "source"), {MOVED: (_replaced(),)}, {"dim": INT})
 def _scatter(op: str, attrs: Attrs, inputs: Types) -> Result:
     x, index, source = operands(op, inputs, 3)
     _check_along(op, attrs, x, index)
@@ -278,19 +271,15 @@ _COUNTED = {
 }
 
 
-@operator(
-    "aten.arange",
-    clause="9",
-    operands=(),
-    attrs={
-        "start": AttrSpec("float", 0.0),
-        "end": FLOAT,
-        "step": AttrSpec("float", 1.0),
-        "dtype": AttrSpec("dtype", "i64"),
-    },
-    op_class="move",
-    parts=_COUNTED,
-)
+_ARANGE = {
+    "start": AttrSpec("float", 0.0),
+    "end": FLOAT,
+    "step": AttrSpec("float", 1.0),
+    "dtype": AttrSpec("dtype", "i64"),
+}
+
+
+@_mover("aten.arange", "9", (), _COUNTED, _ARANGE)
 def _arange(op: str, attrs: Attrs, _inputs: Types) -> Result:
     start, end, step = (number(attrs, k) for k in ("start", "end", "step"))
     dtype = text(attrs, "dtype")

@@ -9,10 +9,11 @@ from tallystick.numerics.operators.common import (
     Types,
     check_dtype,
     check_shape,
+    declares,
     operands,
     text,
 )
-from tallystick.numerics.registry import AttrSpec, operator
+from tallystick.numerics.registry import AttrSpec
 from tallystick.numerics.types import Attrs, TensorType
 from tallystick.numerics.values.forms import forms
 from tallystick.numerics.values.graph import Value, case, is_, size
@@ -29,6 +30,7 @@ from tallystick.numerics.values.positions import (
     tree,
 )
 
+_elementwise = declares("elementwise")
 _REDUCTION = {"reduction": AttrSpec("str", "mean")}
 
 
@@ -69,27 +71,18 @@ def _same_shape(op: str, types: Types) -> TensorType:
     return x
 
 
-@operator(
-    "aten.mse_loss",
-    clause="7.4",
-    operands=("x", "y"),
-    attrs=_REDUCTION,
-    op_class="elementwise",
-    terms=forms(_squared_difference, "f32"),
-    parts={"f32": (_loss(),)},
-)
+_TERMS = forms(_squared_difference, "f32")
+_GRADIENT = forms(_gradient, "f32")
+
+
+@_elementwise("aten.mse_loss", "7.4", ("x", "y"), _loss(), _REDUCTION, terms=_TERMS)
 def _mse(op: str, attrs: Attrs, inputs: Types) -> Result:
     t = _same_shape(op, inputs)
     return (t if reduction_of(op, attrs) == "none" else TensorType("f32", ()),)
 
 
-@operator(
-    "aten.mse_loss_backward",
-    clause="7.4",
-    operands=("grad", "x", "y"),
-    attrs=_REDUCTION,
-    op_class="elementwise",
-    forms=forms(_gradient, "f32"),
+@_elementwise(
+    "aten.mse_loss_backward", "7.4", ("grad", "x", "y"), attrs=_REDUCTION, forms=_GRADIENT
 )
 def _mse_backward(op: str, attrs: Attrs, inputs: Types) -> Result:
     g, x, y = operands(op, inputs, 3)

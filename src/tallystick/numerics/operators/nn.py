@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from tallystick.errors import UsageError
 from tallystick.numerics.operators.common import (
-    FLOATS,
     INT,
     INTS,
+    MASK,
     Result,
     Types,
     axis_of,
-    check_dtype,
-    check_shape,
-    describe,
+    check_floats,
+    declares,
     integer,
     integers,
+    masked,
     operands,
 )
-from tallystick.numerics.registry import AttrSpec, operator
+from tallystick.numerics.registry import AttrSpec
 from tallystick.numerics.types import Attrs, TensorType
 from tallystick.numerics.values.graph import Value, attribute, case, fma, function, has
 from tallystick.numerics.values.positions import (
@@ -36,13 +36,14 @@ from tallystick.numerics.values.positions import (
     tree,
 )
 
+_composite = declares("composite")
+
 
 def _same_f32(op: str, inputs: Types, count: int) -> TensorType:
     """`count` f32 operands of one shape; that type. Raises UsageError."""
     types = operands(op, inputs, count)
     for t in types:
-        check_dtype(op, t, FLOATS)
-        check_shape(op, "each operand", t, types[0].shape)
+        check_floats(op, "each operand", t, types[0].shape)
     return types[0]
 
 
@@ -53,14 +54,7 @@ _IN_ROW = _HERE // (_COUNT * _STEP) * (_COUNT * _STEP) + _HERE % _STEP + term() 
 
 
 def _softmax(name: str, clause: str, names: tuple[str, ...], y: Part) -> None:
-    @operator(
-        name,
-        clause=clause,
-        operands=names,
-        attrs={"dim": INT},
-        op_class="composite",
-        parts={"f32": (y,)},
-    )
+    @_composite(name, clause, names, y, {"dim": INT})
     def rule(op: str, attrs: Attrs, inputs: Types) -> Result:
         t = _same_f32(op, inputs, len(names))
         axis_of(op, integer(attrs, "dim"), len(t.shape))
@@ -102,12 +96,9 @@ def _statistics_shape(x: TensorType, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 def _check_affine(op: str, inputs: Types, first: int, shape: tuple[int, ...]) -> None:
     """Weight and bias at `first` and after it, either absent or f32 of `shape`."""
-    if len(inputs) > first + 2:
-        raise UsageError(f"{op}: takes at most {first + 2} operands, got {describe(inputs)}.")
     for what, t in zip(("the weight", "the bias"), inputs[first:], strict=False):
         if t is not None:
-            check_dtype(op, t, FLOATS)
-            check_shape(op, what, t, shape)
+            check_floats(op, what, t, shape)
 
 
 def affine(h: Value, weight: Value, bias: Value) -> Value:
@@ -137,13 +128,12 @@ def _layer_norm_parts() -> tuple[Part, ...]:
     return local("y", y), *_statistics(here)
 
 
-@operator(
+@_composite(
     "aten.native_layer_norm",
-    clause="6.5",
-    operands=("x", "weight?", "bias?"),
-    attrs={"normalized_shape": INTS, "eps": AttrSpec("float", 1e-5)},
-    op_class="composite",
-    parts={"f32": _layer_norm_parts()},
+    "6.5",
+    ("x", "weight?", "bias?"),
+    _layer_norm_parts(),
+    {"normalized_shape": INTS, "eps": AttrSpec("float", 1e-5)},
 )
 def _layer_norm(op: str, attrs: Attrs, inputs: Types) -> Result:
     x = _same_f32(op, inputs[:1], 1)
@@ -151,13 +141,6 @@ def _layer_norm(op: str, attrs: Attrs, inputs: Types) -> Result:
     _check_affine(op, inputs, 1, shape)
     statistics = TensorType("f32", _statistics_shape(x, shape))
     return x, statistics, statistics
-
-
-def output_mask(op: str, attrs: Attrs) -> tuple[bool, bool, bool]:
-    mask = attrs["output_mask"]
-    if not isinstance(mask, tuple) or len(mask) != 3:
-        raise UsageError(f"{op}: output_mask must have three entries, got {mask!r}.")
-    return bool(mask[0]), bool(mask[1]), bool(mask[2])
 
 
 def _layer_norm_gradient() -> tuple[Part, ...]:
@@ -181,22 +164,19 @@ def _layer_norm_gradient() -> tuple[Part, ...]:
     return local("dx", rest * read("rstd", row)), dw, db
 
 
-@operator(
+@_composite(
     "aten.native_layer_norm_backward",
-    clause="6.6",
-    operands=("grad", "x", "mean", "rstd", "weight?", "bias?"),
-    attrs={"normalized_shape": INTS, "output_mask": AttrSpec("bools", (True, True, True))},
-    op_class="composite",
-    parts={"f32": _layer_norm_gradient()},
+    "6.6",
+    ("grad", "x", "mean", "rstd", "weight?", "bias?"),
+    _layer_norm_gradient(),
+    {"normalized_shape": INTS, **MASK},
     masked_by="output_mask",
 )
 def _layer_norm_backward(op: str, attrs: Attrs, inputs: Types) -> Result:
     x = _same_f32(op, inputs[:2], 2)
     shape = _normalized(op, attrs, x)
     for what, t in zip(("the mean", "rstd"), operands(op, inputs[2:4], 2), strict=True):
-        check_dtype(op, t, FLOATS)
-        check_shape(op, what, t, _statistics_shape(x, shape))
+        check_floats(op, what, t, _statistics_shape(x, shape))
     _check_affine(op, inputs, 4, shape)
     affine = TensorType("f32", shape)
-    wanted = zip((x, affine, affine), output_mask(op, attrs), strict=True)
-    return tuple(t for t, on in wanted if on)
+    return masked(op, attrs, x, affine, affine)

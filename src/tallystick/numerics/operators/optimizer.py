@@ -7,16 +7,16 @@ from functools import partial
 from tallystick.errors import UsageError
 from tallystick.numerics.operators.common import (
     FLOAT,
-    FLOATS,
     Result,
     Types,
     check_dtype,
+    check_floats,
     check_shape,
-    describe,
+    declares,
     number,
     operands,
 )
-from tallystick.numerics.registry import AttrSpec, operator
+from tallystick.numerics.registry import AttrSpec
 from tallystick.numerics.types import Attrs, TensorType
 from tallystick.numerics.values.forms import forms
 from tallystick.numerics.values.graph import (
@@ -50,12 +50,10 @@ _ADAM = {
     "beta2": AttrSpec("float", 0.999),
     "eps": AttrSpec("float", 1e-8),
 }
-_UPDATE = "the optimizer's part of a step emits it (program/update.py)"
-
-_SCALAR = TensorType("f32", ())
-
-
-_SCALAR64 = TensorType("f64", ())
+_step = declares(
+    "optimizer", uncaptured="the optimizer's part of a step emits it (program/update.py)"
+)
+_SCALAR, _SCALAR64 = TensorType("f32", ()), TensorType("f64", ())
 
 
 def _is_scalar(op: str, what: str, t: TensorType, dtype: str) -> None:
@@ -66,15 +64,12 @@ def _is_scalar(op: str, what: str, t: TensorType, dtype: str) -> None:
 def _same_as_parameter(op: str, types: list[TensorType]) -> TensorType:
     """All of `types` f32 of the parameter's shape. Raises UsageError."""
     for t in types:
-        check_dtype(op, t, FLOATS)
-        check_shape(op, "each tensor of the step", t, types[0].shape)
+        check_floats(op, "each tensor of the step", t, types[0].shape)
     return types[0]
 
 
 def _check_coefficient(op: str, inputs: Types, position: int) -> None:
-    """The gradient coefficient at `position`, absent or f32[]; nothing after it."""
-    if len(inputs) > position + 1:
-        raise UsageError(f"{op}: too many operands: {describe(inputs)}.")
+    """The gradient coefficient at `position`, absent or f32[]."""
     c = inputs[position] if position < len(inputs) else None
     if c is not None:
         _is_scalar(op, "the gradient coefficient", c, "f32")
@@ -136,15 +131,10 @@ _SGD_DTYPES = ("f32", "f32", "f32", "f64")
 
 
 # --- beta_power (11.1) ----------------------------------------------------------------------------
-@operator(
-    "tallystick.beta_power",
-    clause="11.1",
-    operands=("power",),
-    attrs={"beta": FLOAT},
-    op_class="optimizer",
-    forms=forms(lambda power: power * attribute("beta", power), "f64"),
-    uncaptured=_UPDATE,
-)
+_POWER = forms(lambda power: power * attribute("beta", power), "f64")
+
+
+@_step("tallystick.beta_power", "11.1", ("power",), attrs={"beta": FLOAT}, forms=_POWER)
 def _beta_power(op: str, _attrs: Attrs, inputs: Types) -> Result:
     (p,) = operands("tallystick.beta_power", inputs, 1)
     _is_scalar("tallystick.beta_power", "the power", p, "f64")
@@ -152,23 +142,19 @@ def _beta_power(op: str, _attrs: Attrs, inputs: Types) -> Result:
 
 
 # --- adamw_step, adam_step (11.2, 11.3) -----------------------------------------------------------
-@operator(
+@_step(
     "tallystick.adamw_step",
-    clause="11.2",
-    operands=_ADAM_OPERANDS,
+    "11.2",
+    _ADAM_OPERANDS,
     attrs={**_ADAM, "weight_decay": AttrSpec("float", 0.01)},
-    op_class="optimizer",
     forms=forms(partial(_adam_values, True), _ADAM_DTYPES),
-    uncaptured=_UPDATE,
 )
-@operator(
+@_step(
     "tallystick.adam_step",
-    clause="11.3",
-    operands=_ADAM_OPERANDS,
+    "11.3",
+    _ADAM_OPERANDS,
     attrs={**_ADAM, "weight_decay": AttrSpec("float", 0.0)},
-    op_class="optimizer",
     forms=forms(partial(_adam_values, False), _ADAM_DTYPES),
-    uncaptured=_UPDATE,
 )
 def _adam(op: str, _attrs: Attrs, inputs: Types) -> Result:
     parameter = _same_as_parameter(op, operands(op, inputs[:4], 4))
@@ -180,26 +166,22 @@ def _adam(op: str, _attrs: Attrs, inputs: Types) -> Result:
 
 
 # --- sgd_step (11.4) ------------------------------------------------------------------------------
-@operator(
+@_step(
     "tallystick.sgd_step",
-    clause="11.4",
-    operands=("p", "g", "buffer?", "lr", "coefficient?"),
+    "11.4",
+    ("p", "g", "buffer?", "lr", "coefficient?"),
     attrs={
         "momentum": AttrSpec("float", 0.0),
         "dampening": AttrSpec("float", 0.0),
         "weight_decay": AttrSpec("float", 0.0),
         "nesterov": AttrSpec("bool", False),
     },
-    op_class="optimizer",
     forms=(
         *forms(_plain_sgd, _SGD_DTYPES, when=is_("momentum", 0.0)),
         *forms(_momentum_sgd, _SGD_DTYPES),
     ),
-    uncaptured=_UPDATE,
 )
 def _sgd(op: str, attrs: Attrs, inputs: Types) -> Result:
-    if not 4 <= len(inputs) <= 5:
-        raise UsageError(f"{op}: takes p, g, buf, lr and c, got {describe(inputs)}.")
     has_buffer, buffer = number(attrs, "momentum") != 0, inputs[2]
     if (buffer is not None) != has_buffer:
         raise UsageError(f"{op}: a momentum buffer is given exactly when momentum is not 0.")
@@ -223,15 +205,7 @@ def _clip_parts() -> tuple[Part, Part]:
     return local("coefficient", primitive("min", ratio, 1.0)), norm
 
 
-@operator(
-    "tallystick.clip_coef",
-    clause="11.6",
-    operands=("squares*",),
-    attrs={"max_norm": FLOAT},
-    op_class="optimizer",
-    parts={"f32": _clip_parts()},
-    uncaptured=_UPDATE,
-)
+@_step("tallystick.clip_coef", "11.6", ("squares*",), _clip_parts(), {"max_norm": FLOAT})
 def _clip_coef(op: str, _attrs: Attrs, inputs: Types) -> Result:
     if not inputs:
         raise UsageError(f"{op}: needs at least one sum of squares.")

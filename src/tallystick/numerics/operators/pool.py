@@ -12,12 +12,14 @@ from tallystick.numerics.operators.common import (
     Types,
     check_dtype,
     check_shape,
+    declares,
     flag,
+    only,
     operands,
     pair,
 )
 from tallystick.numerics.operators.scatter import scattered
-from tallystick.numerics.registry import AttrSpec, operator
+from tallystick.numerics.registry import AttrSpec
 from tallystick.numerics.types import Attrs, TensorType
 from tallystick.numerics.values.graph import Value, convert, primitive
 from tallystick.numerics.values.positions import (
@@ -135,18 +137,12 @@ def _pooled() -> tuple[Part, Part]:
     return local("y", read("x", base + at)), local("index", convert(at, "i64"))
 
 
-@operator(
-    "aten.max_pool2d_with_indices",
-    clause="6.15",
-    operands=("x",),
-    attrs=_ATTRS,
-    op_class="composite",
-    is_exact=True,
-    parts={"f32": _pooled()},
-)
+_composite, _scatter = declares("composite"), declares("scatter")
+
+
+@_composite("aten.max_pool2d_with_indices", "6.15", ("x",), _pooled(), _ATTRS, is_exact=True)
 def _forward(op: str, attrs: Attrs, inputs: Types) -> Result:
-    (x,) = operands(op, inputs, 1)
-    check_dtype(op, x, FLOATS)
+    x = only(op, inputs, FLOATS)
     shape = _result_shape(op, attrs, x)
     return TensorType("f32", shape), TensorType("i64", shape)
 
@@ -157,13 +153,12 @@ def _pool_gradient() -> Part:
     return scattered(sources, read("index", at, "i64"), size, _HERE % size, read("grad", at))
 
 
-@operator(
+@_scatter(
     "aten.max_pool2d_with_indices_backward",
-    clause="6.16",
-    operands=("grad", "x", "index"),
-    attrs=_ATTRS,
-    op_class="scatter",
-    parts={"f32": (_pool_gradient(),)},
+    "6.16",
+    ("grad", "x", "index"),
+    _pool_gradient(),
+    _ATTRS,
 )
 def _backward(op: str, attrs: Attrs, inputs: Types) -> Result:
     grad, x, index = operands(op, inputs, 3)

@@ -10,12 +10,13 @@ from tallystick.numerics.operators.common import (
     INTS,
     Result,
     Types,
+    declares,
     integer,
     integers,
     number,
     operands,
 )
-from tallystick.numerics.registry import AttrSpec, operator
+from tallystick.numerics.registry import AttrSpec
 from tallystick.numerics.types import Attrs, TensorType
 from tallystick.numerics.values.graph import (
     Value,
@@ -29,8 +30,11 @@ from tallystick.numerics.values.graph import (
 from tallystick.numerics.values.positions import Part, as_float, element, in_reals, local, word
 from tallystick.numerics.values.primitives import INDEX
 
+_random = declares("random", is_random=True)
 _DRAW = {"draw": AttrSpec("int", 0), "shape": INTS}
-
+_MASK = {**_DRAW, "p": FLOAT}
+_UNIFORM = {**_DRAW, "low": AttrSpec("float", 0.0), "high": AttrSpec("float", 1.0)}
+_NORMAL = {**_DRAW, "mean": AttrSpec("float", 0.0), "std": AttrSpec("float", 1.0)}
 WORD = 1 << 32
 
 
@@ -80,38 +84,14 @@ def _drawn(op: str, attrs: Attrs, inputs: Types, dtype: str) -> Result:
     return (TensorType(dtype, shape),)
 
 
-@operator(
-    "tallystick.dropout_mask",
-    clause="8.4",
-    operands=("rng",),
-    attrs={**_DRAW, "p": FLOAT},
-    op_class="random",
-    is_random=True,
-    parts={"i64": (_mask(),)},
-)
+@_random("tallystick.dropout_mask", "8.4", ("rng",), {"i64": (_mask(),)}, _MASK)
 def _dropout(op: str, attrs: Attrs, inputs: Types) -> Result:
     if not 0.0 <= number(attrs, "p") < 1.0:
         raise UsageError(f"{op}: p must be in [0, 1), got {attrs['p']}.")
     return _drawn(op, attrs, inputs, "bool")
 
 
-@operator(
-    "tallystick.uniform",
-    clause="8.6",
-    operands=("rng",),
-    attrs={**_DRAW, "low": AttrSpec("float", 0.0), "high": AttrSpec("float", 1.0)},
-    op_class="random",
-    is_random=True,
-    parts={"i64": (_uniform(),)},
-)
-@operator(
-    "tallystick.normal",
-    clause="8.7",
-    operands=("rng",),
-    attrs={**_DRAW, "mean": AttrSpec("float", 0.0), "std": AttrSpec("float", 1.0)},
-    op_class="random",
-    is_random=True,
-    parts={"i64": (_normal(),)},
-)
+@_random("tallystick.uniform", "8.6", ("rng",), {"i64": (_uniform(),)}, _UNIFORM)
+@_random("tallystick.normal", "8.7", ("rng",), {"i64": (_normal(),)}, _NORMAL)
 def _float(op: str, attrs: Attrs, inputs: Types) -> Result:
     return _drawn(op, attrs, inputs, "f32")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from tallystick.errors import UsageError
 from tallystick.numerics.operators.common import (
@@ -14,13 +13,13 @@ from tallystick.numerics.operators.common import (
     Result,
     Types,
     axis_of,
-    check_dtype,
+    declares,
     flag,
     integer,
     integers,
-    operands,
+    only,
 )
-from tallystick.numerics.registry import DIVIDED, SUM, AttrSpec, operator
+from tallystick.numerics.registry import DIVIDED, SUM, AttrSpec
 from tallystick.numerics.types import Attrs, TensorType
 from tallystick.numerics.values.graph import (
     Value,
@@ -49,6 +48,7 @@ from tallystick.numerics.values.positions import (
     tree,
 )
 
+_reduction = declares("reduction")
 _KEEPDIM = AttrSpec("bool", False)
 _DIMS = {"dim": INTS, "keepdim": _KEEPDIM}
 _DIM = {"dim": INT, "keepdim": _KEEPDIM}
@@ -81,36 +81,16 @@ def _summed(dtype: str) -> Part:
     return tree("SUM(x)", reduced(), x if dtype in NUMBERS else convert(x, "i64"))
 
 
-_SUM: dict[str, Any] = {
-    "parts": {dtype: (_summed(dtype),) for dtype in ("f32", "i64", "bool")},
-    "rounded": SUM,
-}
-_AVERAGE = local("mean", part(_summed("f32")) / as_float(reduced()))
-_MEAN: dict[str, Any] = {"parts": {"f32": (_AVERAGE,)}, "rounded": DIVIDED}
+_SUM = {dtype: (_summed(dtype),) for dtype in ("f32", "i64", "bool")}
+_MEAN = local("mean", part(_summed("f32")) / as_float(reduced()))
 
 
-@operator("aten.mean", clause="3.4", operands=("x",), op_class="reduction", **_MEAN)
-@operator(
-    "aten.mean.dim",
-    clause="3.4",
-    operands=("x",),
-    attrs=_DIMS,
-    op_class="reduction",
-    **_MEAN,
-)
-@operator("aten.sum", clause="3.4", operands=("x",), op_class="reduction", **_SUM)
-@operator(
-    "aten.sum.dim_IntList",
-    clause="3.4",
-    operands=("x",),
-    attrs=_DIMS,
-    op_class="reduction",
-    **_SUM,
-)
+@_reduction("aten.mean", "3.4", ("x",), _MEAN, rounded=DIVIDED)
+@_reduction("aten.mean.dim", "3.4", ("x",), _MEAN, _DIMS, rounded=DIVIDED)
+@_reduction("aten.sum", "3.4", ("x",), _SUM, rounded=SUM)
+@_reduction("aten.sum.dim_IntList", "3.4", ("x",), _SUM, _DIMS, rounded=SUM)
 def _sum(op: str, attrs: Attrs, inputs: Types) -> Result:
-    (t,) = operands(op, inputs, 1)
-    mean = op.startswith("aten.mean")
-    check_dtype(op, t, FLOATS if mean else ("f32", "i64", "bool"))
+    t = only(op, inputs, FLOATS if op.startswith("aten.mean") else ("f32", "i64", "bool"))
     return (TensorType("f32" if t.dtype == "f32" else "i64", _shape(op, attrs, t.shape)),)
 
 
@@ -122,31 +102,17 @@ def _extremes(kind: str) -> dict[str, tuple[Part, ...]]:
     }
 
 
+@_reduction("aten.argmax", "3.5", ("x",), _extremes("argmax"), _DIM)
+@_reduction("aten.min", "3.5", ("x",), _extremes("min"), is_exact=True)
+@_reduction("aten.max", "3.5", ("x",), _extremes("max"), is_exact=True)
+@_reduction("aten.amin", "3.5", ("x",), _extremes("min"), _DIMS, is_exact=True)
+@_reduction("aten.amax", "3.5", ("x",), _extremes("max"), _DIMS, is_exact=True)
 def _extreme(op: str, attrs: Attrs, inputs: Types) -> Result:
-    (t,) = operands(op, inputs, 1)
-    check_dtype(op, t, NUMBERS)
+    t = only(op, inputs, NUMBERS)
     shape = _shape(op, attrs, t.shape)
     if t.numel == 0 and math.prod(shape) != 0:
         raise UsageError(f"{op}: an empty axis of {t} has no extreme (NUMERICS 3.5).")
     return (TensorType("i64" if op == "aten.argmax" else t.dtype, shape),)
-
-
-for _name, _attrs, _kind in (
-    ("amax", _DIMS, "max"),
-    ("amin", _DIMS, "min"),
-    ("max", {}, "max"),
-    ("min", {}, "min"),
-    ("argmax", _DIM, "argmax"),
-):
-    operator(
-        f"aten.{_name}",
-        clause="3.5",
-        operands=("x",),
-        attrs=_attrs,
-        op_class="reduction",
-        is_exact=_kind != "argmax",
-        parts=_extremes(_kind),
-    )(_extreme)
 
 
 # --- variance and sum of squares (NUMERICS 3.6, 3.7) ----------------------------------------------
@@ -161,17 +127,12 @@ def _variance() -> tuple[Part, ...]:
     )
 
 
-@operator(
-    "aten.var_mean.correction",
-    clause="3.6",
-    operands=("x",),
-    attrs={**_DIMS, "correction": AttrSpec("float", 1.0)},
-    op_class="reduction",
-    parts={"f32": _variance()},
-)
+_VAR_MEAN = {**_DIMS, "correction": AttrSpec("float", 1.0)}
+
+
+@_reduction("aten.var_mean.correction", "3.6", ("x",), _variance(), _VAR_MEAN)
 def _var_mean(op: str, attrs: Attrs, inputs: Types) -> Result:
-    (t,) = operands(op, inputs, 1)
-    check_dtype(op, t, FLOATS)
+    t = only(op, inputs, FLOATS)
     out = TensorType("f32", _shape(op, attrs, t.shape))
     return out, out
 
@@ -180,20 +141,13 @@ def _var_mean(op: str, attrs: Attrs, inputs: Types) -> Result:
 _SIZE, _STEP, _HERE = extent("x"), inner("x"), element()
 _OWN = _HERE // _STEP % _SIZE  # the place in the row along `dim`
 _IN_ROW = _HERE // (_SIZE * _STEP) * (_SIZE * _STEP) + _HERE % _STEP + term() * _STEP
+# -0 is the exact identity of addition (3.2), so the first element is a term like the others.
+_PREFIX = chain("y", _OWN + 1, read("x", _IN_ROW), constant(-0.0, "f32"))
 
 
-@operator(
-    "aten.cumsum",
-    clause="3.8",
-    operands=("x",),
-    attrs={"dim": INT},
-    op_class="reduction",
-    # -0 is the exact identity of addition (3.2), so the first element is a term like the others.
-    parts={"f32": (chain("y", _OWN + 1, read("x", _IN_ROW), constant(-0.0, "f32")),)},
-)
+@_reduction("aten.cumsum", "3.8", ("x",), _PREFIX, {"dim": INT})
 def _cumsum(op: str, attrs: Attrs, inputs: Types) -> Result:
-    (t,) = operands(op, inputs, 1)
-    check_dtype(op, t, FLOATS)
+    t = only(op, inputs, FLOATS)
     axis_of(op, integer(attrs, "dim"), len(t.shape))
     return (t,)
 
@@ -219,17 +173,13 @@ def _place(dtype: str) -> Part:
     return tree("place", _SIZE, counted, reads=(x,))
 
 
-@operator(
-    "tallystick.rank",
-    clause="3.9",
-    operands=("x",),
-    attrs={"dim": INT, "descending": AttrSpec("bool", False)},
-    op_class="reduction",
-    parts={dtype: (_place(dtype),) for dtype in NUMBERS},
-)
+_PLACES = {dtype: (_place(dtype),) for dtype in NUMBERS}
+_RANK = {"dim": INT, "descending": AttrSpec("bool", False)}
+
+
+@_reduction("tallystick.rank", "3.9", ("x",), _PLACES, _RANK)
 def _rank(op: str, attrs: Attrs, inputs: Types) -> Result:
-    (t,) = operands(op, inputs, 1)
-    check_dtype(op, t, NUMBERS)
+    t = only(op, inputs, NUMBERS)
     axis_of(op, integer(attrs, "dim"), len(t.shape))
     return (TensorType("i64", t.shape),)
 
@@ -237,14 +187,7 @@ def _rank(op: str, attrs: Attrs, inputs: Types) -> Result:
 _X = read("x", reduced_place())
 
 
-@operator(
-    "tallystick.sum_squares",
-    clause="3.7",
-    operands=("x",),
-    op_class="reduction",
-    parts={"f32": (tree("SUM(x*x)", reduced(), _X * _X),)},
-)
+@_reduction("tallystick.sum_squares", "3.7", ("x",), tree("SUM(x*x)", reduced(), _X * _X))
 def _sum_squares(op: str, _attrs: Attrs, inputs: Types) -> Result:
-    (t,) = operands(op, inputs, 1)
-    check_dtype(op, t, FLOATS)
+    only(op, inputs, FLOATS)
     return (TensorType("f32", ()),)

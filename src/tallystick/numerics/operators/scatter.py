@@ -11,11 +11,12 @@ from tallystick.numerics.operators.common import (
     axis_of,
     check_dtype,
     check_shape,
+    declares,
     flag,
     integer,
     operands,
 )
-from tallystick.numerics.registry import AttrSpec, operator
+from tallystick.numerics.registry import AttrSpec
 from tallystick.numerics.types import Attrs, TensorType
 from tallystick.numerics.values.graph import Value, constant, primitive, select
 from tallystick.numerics.values.positions import (
@@ -35,6 +36,8 @@ from tallystick.numerics.values.positions import (
 from tallystick.numerics.values.primitives import MOVED
 
 _HERE = element()
+_move, _scatter = declares("move"), declares("scatter")
+_PADDING = {"padding_idx": AttrSpec("int", -1)}
 
 
 def scattered(
@@ -53,14 +56,10 @@ def _looked_up() -> Value:
     return read("weight", row * width + element() % width, MOVED)
 
 
-@operator(
-    "aten.embedding",
-    clause="9",
-    operands=("weight", "index"),
-    attrs={"padding_idx": AttrSpec("int", -1)},
-    op_class="move",
-    parts={MOVED: (local("out", _looked_up()),)},
-)
+_ROW = {MOVED: (local("out", _looked_up()),)}
+
+
+@_move("aten.embedding", "9", ("weight", "index"), _ROW, _PADDING)
 def _embedding(op: str, _attrs: Attrs, inputs: Types) -> Result:
     weight, index = operands(op, inputs, 2)
     check_dtype(op, weight, FLOATS)
@@ -80,20 +79,14 @@ def _embedding_gradient() -> Part:
     return scattered(count, index, extent("", 0), row, read("grad", term() * width + column))
 
 
-@operator(
+@_scatter(
     "aten.embedding_dense_backward",
-    clause="4.2",
-    operands=("grad", "index"),
-    attrs={
-        "num_weights": INT,
-        "padding_idx": AttrSpec("int", -1),
-        "scale_grad_by_freq": AttrSpec("bool", False),
-    },
-    op_class="scatter",
-    parts={"f32": (_embedding_gradient(),)},
+    "4.2",
+    ("grad", "index"),
+    _embedding_gradient(),
+    {"num_weights": INT, **_PADDING, "scale_grad_by_freq": AttrSpec("bool", False)},
 )
 def _embedding_backward(op: str, attrs: Attrs, inputs: Types) -> Result:
-    op = op
     grad, index = operands(op, inputs, 2)
     check_dtype(op, grad, FLOATS)
     check_dtype(op, index, ("i64",))
@@ -116,14 +109,7 @@ def _added() -> Part:
     return scattered(count, index, size, row, read("source", source), read("x", _HERE))
 
 
-@operator(
-    "aten.index_add",
-    clause="4.3",
-    operands=("x", "index", "source"),
-    attrs={"dim": INT},
-    op_class="scatter",
-    parts={"f32": (_added(),)},
-)
+@_scatter("aten.index_add", "4.3", ("x", "index", "source"), _added(), {"dim": INT})
 def _index_add(op: str, attrs: Attrs, inputs: Types) -> Result:
     x, index, source = operands(op, inputs, 3)
     check_dtype(op, x, FLOATS)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
 from tallystick import _core
@@ -29,58 +32,18 @@ def _check_targets(op: str, attrs: Attrs, target: np.ndarray, classes: int) -> N
         )
 
 
-def _targets(op: str, attrs: Attrs, inputs: Arrays, position: int) -> np.ndarray:
-    target = operand(inputs, position)
-    _check_targets(op, attrs, target, operand(inputs, position - 1).shape[1])
-    return target
+def _attach(op: str, function: Callable[..., None], target_at: int, **marks: Any) -> None:
+    """The kernel of a loss, or of its gradient. Operand `target_at` is the targets, after x."""
+
+    @kernel(op, **marks)
+    def run(attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
+        x, target = operand(inputs, target_at - 1), operand(inputs, target_at)
+        _check_targets(op, attrs, target, x.shape[1])
+        function(*inputs, integer(attrs, "ignore_index"), reduction_of(op, attrs), *outputs)
 
 
-# --- cross_entropy (7.1, 7.2) ---------------------------------------------------------------------
-_CE, _CE_BACKWARD = "tallystick.cross_entropy", "tallystick.cross_entropy_backward"
-
-
-@kernel(_CE)
-def _cross_entropy(attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
-    target = _targets(_CE, attrs, inputs, 1)
-    ignore, reduction = integer(attrs, "ignore_index"), reduction_of(_CE, attrs)
-    _core.cross_entropy(operand(inputs, 0), target, ignore, reduction, *outputs)
-
-
-@kernel(_CE_BACKWARD, inplace=((1, 0),))
-def _cross_entropy_backward(attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
-    target = _targets(_CE_BACKWARD, attrs, inputs, 2)
-    _core.cross_entropy_backward(
-        operand(inputs, 0),
-        operand(inputs, 1),
-        target,
-        operand(inputs, 3),
-        operand(inputs, 4),
-        integer(attrs, "ignore_index"),
-        reduction_of(_CE_BACKWARD, attrs),
-        outputs[0],
-    )
-
-
-# --- nll_loss (7.3) -------------------------------------------------------------------------------
-_NLL, _NLL_BACKWARD = "aten.nll_loss_forward", "aten.nll_loss_backward"
-
-
-@kernel(_NLL)
-def _nll(attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
-    target = _targets(_NLL, attrs, inputs, 1)
-    ignore, reduction = integer(attrs, "ignore_index"), reduction_of(_NLL, attrs)
-    _core.nll_loss(operand(inputs, 0), target, ignore, reduction, *outputs)
-
-
-@kernel(_NLL_BACKWARD, inplace=((1, 0),))
-def _nll_backward(attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
-    target = _targets(_NLL_BACKWARD, attrs, inputs, 2)
-    _core.nll_loss_backward(
-        operand(inputs, 0),
-        operand(inputs, 1),
-        target,
-        operand(inputs, 3),
-        integer(attrs, "ignore_index"),
-        reduction_of(_NLL_BACKWARD, attrs),
-        outputs[0],
-    )
+_GRADIENT = ((1, 0),)  # takes the memory of x
+_attach("tallystick.cross_entropy", _core.cross_entropy, 1)
+_attach("tallystick.cross_entropy_backward", _core.cross_entropy_backward, 2, inplace=_GRADIENT)
+_attach("aten.nll_loss_forward", _core.nll_loss, 1)
+_attach("aten.nll_loss_backward", _core.nll_loss_backward, 2, inplace=_GRADIENT)

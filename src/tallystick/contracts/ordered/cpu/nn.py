@@ -9,9 +9,15 @@ import numpy as np
 
 from tallystick import _core
 from tallystick.contracts.ordered.cpu.table import kernel
-from tallystick.devices.arrays import Arrays, Outputs, operand, optional
-from tallystick.numerics.operators.common import axis_of, integer, integers, number, rn32
-from tallystick.numerics.operators.nn import output_mask
+from tallystick.devices.arrays import Arrays, Outputs, operand, padded, wanted
+from tallystick.numerics.operators.common import (
+    axis_of,
+    integer,
+    integers,
+    number,
+    output_mask,
+    rn32,
+)
 from tallystick.numerics.types import Attrs
 
 
@@ -37,40 +43,22 @@ def _along(
 # --- layer_norm (6.5, 6.6) ------------------------------------------------------------------------
 @kernel("aten.native_layer_norm", inplace=((0, 0),))
 def _layer_norm(attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
-    y, mean, rstd = outputs
-    _core.layer_norm(
-        operand(inputs, 0),
-        optional(inputs, 1),
-        optional(inputs, 2),
-        float(rn32(number(attrs, "eps"))),
-        y,
-        mean,
-        rstd,
-        math.prod(integers(attrs, "normalized_shape")),
-    )
+    (x, weight, bias), (y, mean, rstd) = padded(inputs, 3), outputs
+    n, eps = math.prod(integers(attrs, "normalized_shape")), float(rn32(number(attrs, "eps")))
+    _core.layer_norm(x, weight, bias, eps, y, mean, rstd, n)
 
 
 @kernel("aten.native_layer_norm_backward", inplace=((0, 0), (1, 0)))
 def _layer_norm_backward(attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
-    remaining = iter(outputs)
-    dx, dw, db = (next(remaining) if on else None for on in output_mask("layer_norm", attrs))
-    g, x = operand(inputs, 0), operand(inputs, 1)
+    dx, dw, db = wanted(outputs, output_mask("layer_norm", attrs))
+    g, x, mean, rstd, weight = padded(inputs, 5)[:5]
     # Only dx may share the storage of g or x. If another output shares it, the kernel reads a copy.
     for out in (dw, db):
         if out is not None:
             g = g.copy() if np.may_share_memory(out, g) else g
             x = x.copy() if np.may_share_memory(out, x) else x
-    _core.layer_norm_backward(
-        g,
-        x,
-        operand(inputs, 2),
-        operand(inputs, 3),
-        optional(inputs, 4),
-        dx,
-        dw,
-        db,
-        math.prod(integers(attrs, "normalized_shape")),
-    )
+    n = math.prod(integers(attrs, "normalized_shape"))
+    _core.layer_norm_backward(g, x, mean, rstd, weight, dx, dw, db, n)
 
 
 # --- softmax (6.1 - 6.4) --------------------------------------------------------------------------

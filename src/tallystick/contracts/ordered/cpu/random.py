@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from tallystick import _core
@@ -31,18 +33,15 @@ def _dropout(op: str, attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
     _core.dropout_mask(seed, step, integer(attrs, "draw"), threshold, as_bytes(outputs[0]))
 
 
-@kernel("tallystick.uniform", named=True)
-def _uniform(op: str, attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
-    seed, step = _key(op, inputs)
-    low, high = number(attrs, "low"), number(attrs, "high")
-    _core.uniform(seed, step, integer(attrs, "draw"), low, high, outputs[0])
+def _numbers(op: str, function: Callable[..., None], first: str, second: str) -> None:
+    @kernel(op)
+    def run(attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
+        seed_and_step, draw = _key(op, inputs), integer(attrs, "draw")
+        function(*seed_and_step, draw, number(attrs, first), number(attrs, second), outputs[0])
 
 
-@kernel("tallystick.normal", named=True)
-def _normal(op: str, attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
-    seed, step = _key(op, inputs)
-    mean, std = number(attrs, "mean"), number(attrs, "std")
-    _core.normal(seed, step, integer(attrs, "draw"), mean, std, outputs[0])
+_numbers("tallystick.uniform", _core.uniform, "low", "high")
+_numbers("tallystick.normal", _core.normal, "mean", "std")
 
 
 def philox_words(seed: int, step: int, draw: int, count: int) -> np.ndarray:

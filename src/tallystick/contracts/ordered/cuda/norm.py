@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 from tallystick.contracts.ordered.cuda.table import cuda_kernel
 from tallystick.devices.cuda.launch import f32, f64, launch_over, pointer, whole
-from tallystick.devices.cuda.operands import Outputs, Tensors, operand, optional
+from tallystick.devices.cuda.operands import Outputs, Tensors, operand, optional, padded, wanted
 from tallystick.devices.cuda.tensor import DeviceTensor
-from tallystick.numerics.operators import batch_norm, nn
 from tallystick.numerics.operators.batch_norm import statistics_at
-from tallystick.numerics.operators.common import flag, integers, number
+from tallystick.numerics.operators.common import flag, integers, number, output_mask
 from tallystick.numerics.types import Attrs
 from tallystick.products.cuda.folds import Layout, Plan, Room, columns, launch_rows, layout
-
-
-def _wanted(outputs: Outputs, mask: Sequence[bool]) -> list[DeviceTensor | None]:
-    """The outputs in their places; None for those masked off."""
-    remaining = iter(outputs)
-    return [next(remaining) if on else None for on in mask]
 
 
 def _overlap(a: DeviceTensor, b: DeviceTensor) -> bool:
@@ -38,7 +30,7 @@ def _layer_norm(attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
 
 @cuda_kernel("aten.native_layer_norm_backward", inplace=((0, 0), (1, 0)))
 def _layer_norm_backward(attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
-    dx, dw, db = _wanted(outputs, nn.output_mask("layer_norm", attrs))
+    dx, dw, db = wanted(outputs, output_mask("layer_norm", attrs))
     g, x, mean, rstd = (operand(inputs, i) for i in range(4))
     device, count, n = g.device, mean.size, math.prod(integers(attrs, "normalized_shape"))
     at, room = columns(1, count, n), Room(g.device)
@@ -77,9 +69,8 @@ def _channels(x: DeviceTensor) -> tuple[int, int, Layout]:
 
 @cuda_kernel("aten._native_batch_norm_legit_functional", inplace=((0, 0),))
 def _training(attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
-    x, (y, mean, rstd) = operand(inputs, 0), outputs[:3]
-    new_mean, new_var = outputs[3:] if len(outputs) > 3 else (None, None)
-    weight, bias, running_mean, running_var = (optional(inputs, i) for i in range(1, 5))
+    x, (y, mean, rstd, new_mean, new_var) = operand(inputs, 0), padded(outputs, 5)
+    _, weight, bias, running_mean, running_var = padded(inputs, 5)
     device, (channels, inner, at), room = x.device, _channels(x), Room(x.device)
     first, second = Plan("reduce_wide", at), Plan("reduce_deviations", at)
     means, squares = room.take(8 * channels), room.take(8 * channels)
@@ -96,7 +87,7 @@ def _training(attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
 
 @cuda_kernel("aten.native_batch_norm_backward", inplace=((0, 0), (1, 0)))
 def _backward(attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
-    dx, dw, db = _wanted(outputs, batch_norm.output_mask(attrs))
+    dx, dw, db = wanted(outputs, output_mask("aten.native_batch_norm_backward", attrs))
     g, x, weight = operand(inputs, 0), operand(inputs, 1), optional(inputs, 2)
     mean, spread = (operand(inputs, i) for i in statistics_at(attrs))
     device, (channels, inner, at), train = g.device, _channels(x), flag(attrs, "train")

@@ -14,7 +14,7 @@ import torch
 from tallystick.contracts.replay.stock.stock import STRETCH, Stock, rounded_number, stock_form
 from tallystick.devices.torch_operands import Tensor, Tensors, maybe, need
 from tallystick.errors import RefusedOperandsError
-from tallystick.numerics.operators.batch_norm import output_mask as batch_norm_mask
+from tallystick.numerics.operators.common import output_mask
 from tallystick.numerics.types import Attrs
 
 _ATEN: Any = torch.ops.aten
@@ -174,7 +174,7 @@ def _batch_norm_by_running(_stock: Stock, attrs: Attrs, xs: Tensors) -> list[Ten
 def _batch_norm_backward(stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
     (g, x), order = _in_order(stock, need(xs, 0), need(xs, 1))
     w, running_mean, running_var, mean, rstd = (maybe(xs, i) for i in range(2, 7))
-    mask, train = batch_norm_mask(attrs), bool(attrs["train"])
+    mask, train = output_mask("aten.native_batch_norm_backward", attrs), bool(attrs["train"])
     if w is None:
         w = x.new_ones(x.shape[1])
     found = _ATEN.native_batch_norm_backward(
