@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, cast
 
 import numpy as np
@@ -18,11 +18,12 @@ from tallystick.numerics.operators.common import axis_of, constant, integer, int
 from tallystick.numerics.registry import OpSpec, all_ops, lookup
 from tallystick.numerics.types import DTYPES
 from tallystick.numerics.values.graph import Condition, Value, resolved
-from tallystick.numerics.values.positions import ELEMENT, TERM, Part, parts_below
+from tallystick.numerics.values.positions import ELEMENT, TERM, Factor, Part, parts_below
 from tallystick.numerics.values.primitives import INDEX, MOVED
 from tallystick.opening.approx import Approx, RealSource, real
 from tallystick.opening.arithmetic import accumulated, canonical, started
 from tallystick.opening.chosen import Chosen
+from tallystick.opening.dot import Group, Products, Summed, dot
 from tallystick.opening.pointwise import (
     broadcast_position,
     check_inside,
@@ -107,12 +108,20 @@ class _Opened:
             found = self._known[id(part)] = self._made(part)
         return found
 
+    def chosen(self, part: Part) -> Part:
+        """The part, or that of a case for which its condition decides."""
+        while part.condition is not None:
+            holds = part.condition.holds(self.site.attrs, self.given)
+            part = part.of[0 if holds else 1]
+        return part
+
     def _made(self, part: Part) -> Quantity:
         if part.condition is not None:
-            holds = part.condition.holds(self.site.attrs, self.given)
-            return self.quantity(part.of[0 if holds else 1])
+            return self.quantity(self.chosen(part))
         if part.kind == "terms":
             return self._terms(part)
+        if part.kind == "dot":
+            return dot(self._products(part))
         assert part.value is not None
         roots = self._decided([x for x in (part.value, part.start, part.kept) if x is not None])
         reads = self._decided(part.reads)
@@ -132,9 +141,49 @@ class _Opened:
             return self._latest(part, count, terms, roots[1:], made_of)
         return self._chain(part, count, terms, roots[1:], made_of)
 
+    # -- sums --------------------------------------------------------------------------------------
+    def summed(self, part: Part) -> Summed:
+        """The element as a sum, or as what is made of one."""
+        part = self.chosen(part)
+        if part.kind == "dot":
+            return Summed(self._products(part))
+        if part.kind == "tree":
+            return Summed(cast(Tree, self.quantity(part)))
+        assert part.kind == "local" and part.value is not None
+        (value,) = self._decided([part.value])
+        (below,) = parts_below([value])
+        last = None
+        if value.kind == "add" and [x.kind for x in value.of] == ["part", "read"]:
+            last = partial(self._computed(value.of[1], []), given=(), index=None)
+        return Summed(self.summed(below).terms, _one(self._computed(value, [below])), last)
+
+    def _products(self, part: Part) -> Products:
+        sides = part.factors
+        values = self._values(self._decided([*part.reads, *(side.value for side in sides)]), [])
+
+        def factors(source: Source, index: Index) -> tuple[Array, Array]:
+            *_, left, right = values(source, (), index)
+            return left, right
+
+        def groups() -> tuple[Group, Group]:
+            left, right = map(self._group, sides)
+            return left, right
+
+        assert part.inner is not None  # as every DOT has
+        return Products(part.name, self._count(part), factors, self._number(part.inner), groups)
+
+    def _group(self, side: Factor) -> Group:
+        (member,) = self._decided([side.member])
+        members = self._computed(member, [])
+        return Group(self._number(side.each), lambda source, index: members(source, (), index))
+
     def _count(self, part: Part) -> int:
         assert part.count is not None  # only a local part has none
-        return int(self._index(self._decided([part.count])[0], None))
+        return self._number(part.count)
+
+    def _number(self, value: Value) -> int:
+        """A whole number that no term is part of."""
+        return int(self._index(self._decided([value])[0], None))
 
     # -- terms that are quantities -----------------------------------------------------------------
     def _terms(self, part: Part) -> Terms:
@@ -211,9 +260,15 @@ class _Opened:
         return resolved(roots, lambda condition: condition.holds(attrs, given))
 
     def _computed(self, value: Value, parts: list[Part], reads: tuple[Value, ...] = ()) -> Computed:
+        values = self._values((*reads, value), parts)
+        return lambda source, given, index: values(source, given, index)[-1]
+
+    def _values(
+        self, roots: tuple[Value, ...], parts: list[Part]
+    ) -> Callable[[Source, Needs, Index | None], list[Array]]:
         numbers = {id(part): k for k, part in enumerate(parts)}
 
-        def terms(source: Source, given: Needs, index: Index | None) -> Array:
+        def computed(source: Source, given: Needs, index: Index | None) -> list[Array]:
             as_real = isinstance(source, RealSource)
 
             def meaning(x: Value, of: tuple[Any, ...]) -> Any:
@@ -232,9 +287,9 @@ class _Opened:
 
             values = Chosen(meaning)
             with np.errstate(all="ignore"):
-                return cast(Array, [values(x) for x in (*reads, value)][-1])
+                return [values(x) for x in roots]
 
-        return terms
+        return computed
 
     def _value(self, x: Value, of: tuple[Any, ...], as_real: bool) -> Any:
         """Numbers are exact in the real numbers; what binary64 attributes and sizes alone make is
@@ -281,6 +336,8 @@ class _Opened:
 
     def _index_of(self, x: Value, of: tuple[Any, ...], index: Index | None) -> Any:
         kind, site = x.kind, self.site
+        if kind in _WHOLE:
+            return _WHOLE[kind](*of)
         if kind == ELEMENT:
             return site.element
         if kind == TERM:
@@ -313,7 +370,7 @@ class _Opened:
         if kind == "reduced place":
             assert index is not None  # only terms have a place among the reduced ones
             return self._reduced.places(index)
-        return _WHOLE[kind](*of)
+        raise LookupError(f"a whole number {kind}")
 
     def _placed(self, x: Value, of: tuple[Any, ...]) -> Any:
         """Of the element's coordinates in an operand."""
@@ -350,13 +407,25 @@ class _Opened:
         return axis_of(self.site.op, held, rank)
 
 
-def _rule(site: Site) -> Quantity:
+def _opened(site: Site) -> tuple[_Opened, Part]:
+    """The site's parts, and that which is the element."""
     spec = lookup(site.op)
     mask = site.attrs.get(spec.masked_by)
     first = site.type_of(0) if site.inputs else site.outputs[0]
     parts = spec.parts[first.dtype if first.dtype in spec.parts else MOVED]
     there = [part for k, part in enumerate(parts) if not isinstance(mask, tuple) or mask[k]]
-    return _Opened(site, spec).quantity(there[site.out])
+    return _Opened(site, spec), there[site.out]
+
+
+def summed(site: Site) -> Summed:
+    """The element of an operator of which a contract adds up the terms in its own way."""
+    opened, part = _opened(site)
+    return opened.summed(part)
+
+
+def _rule(site: Site) -> Quantity:
+    opened, part = _opened(site)
+    return opened.quantity(part)
 
 
 opening(*(name for name, spec in all_ops().items() if spec.parts))(_rule)

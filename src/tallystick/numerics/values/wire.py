@@ -77,9 +77,9 @@ def part_entries(outputs: Sequence[Part]) -> dict[str, Any]:
     """The parts of an operator's outputs: the nodes of all of them, a list of parts, each after
     those that it is made of, and the outputs' numbers in it.
 
-    A part's `value`, `count`, `start` and `kept` are numbers of nodes, `reads` those of elements
-    that are read first; `of` and `first` are numbers of parts, as is `part` of a node. `alone` only
-    saves a prover time, and is left out.
+    A part's `value`, `count`, `inner`, `start` and `kept` are numbers of nodes, and so are those of
+    a factor; `reads` are those of elements that are read first. `of` and `first` are numbers of
+    parts, as is `part` of a node. `alone` only saves a prover time, and is left out.
     """
     listed: list[Part] = []
 
@@ -100,18 +100,24 @@ def part_entries(outputs: Sequence[Part]) -> dict[str, Any]:
 
 
 def _roots(part: Part) -> list[Value]:
-    held = (*part.reads, part.value, part.count, part.start, part.kept)
+    of_factors = [x for f in part.factors for x in (f.value, f.member, f.each)]
+    held = (*part.reads, part.value, part.count, part.inner, part.start, part.kept, *of_factors)
     return [value for value in held if value is not None]
 
 
 def _part(part: Part, at: dict[int, int], listed: list[Part]) -> dict[str, Any]:
     entry: dict[str, Any] = {"kind": part.kind, "name": part.name, "dtype": part.dtype}
-    for name in ("value", "count", "start", "kept"):
+    for name in ("value", "count", "inner", "start", "kept"):
         value = getattr(part, name)
         if value is not None:
             entry[name] = at[id(value)]
     if part.reads:
         entry["reads"] = [at[id(value)] for value in part.reads]
+    if part.factors:
+        entry["factors"] = [
+            {name: at[id(getattr(factor, name))] for name in ("value", "member", "each")}
+            for factor in part.factors
+        ]
     if part.extreme:
         entry["extreme"] = part.extreme
     for name in ("of", "first"):

@@ -12,7 +12,7 @@ from tallystick.commit.log import ENTRIES_PER_BYTE
 from tallystick.contracts.replay.published.call import Call
 from tallystick.contracts.rounded.accumulators import parts
 from tallystick.contracts.rounded.cpu import Piece, run_rounded
-from tallystick.contracts.rounded.opening import exact_sum
+from tallystick.contracts.rounded.opening import real_sum
 from tallystick.numerics.contracts import parse_contract
 from tallystick.numerics.grid import Grid, doubt
 from tallystick.numerics.registry import summed_operators
@@ -104,7 +104,7 @@ def _is_sum(call: Call) -> bool:
     types = tuple(None if x is None else _type_of(x) for x in call.inputs)
     made = tuple(_type_of(x) for x in call.outputs)
     site = Site(call.spec.name, call.attrs, types, made, call.out, 0)
-    return exact_sum[call.spec.name](site).after is None
+    return real_sum(site).is_all
 
 
 def _inside(piece: Piece, positions: Array) -> tuple[Array, Array]:
