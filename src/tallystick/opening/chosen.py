@@ -10,23 +10,36 @@ import numpy as np
 from tallystick.numerics.values.graph import Value
 from tallystick.opening.approx import Approx
 
+_UNKNOWN = object()
 Meaning = Callable[[Value, tuple[Any, ...]], Any]
 
 
 class Chosen:
     """Computes values by the meaning of each, given its parts'. A choice computes each of its two
-    values only where that one is chosen: with `mask`, the values are those of `wider` there."""
+    values only where that one is chosen: with `mask`, the values are those of `wider` there.
+    `other` has the values whose ids are `others`."""
 
-    def __init__(self, meaning: Meaning, wider: Chosen | None = None, mask: Any = None) -> None:
-        self._meaning, self._wider, self._mask = meaning, wider, mask
+    def __init__(
+        self,
+        meaning: Meaning,
+        other: Chosen | None = None,
+        others: frozenset[int] = frozenset(),
+        wider: Chosen | None = None,
+        mask: Any = None,
+    ) -> None:
+        self._meaning, self._other, self._others = meaning, other, others
+        self._wider, self._mask = wider, mask
         self._known: dict[int, Any] = {}
 
     def __call__(self, x: Value) -> Any:
-        if id(x) not in self._known:
-            self._known[id(x)] = self._made(x)
-        return self._known[id(x)]
+        found = self._known.get(id(x), _UNKNOWN)
+        if found is _UNKNOWN:
+            found = self._known[id(x)] = self._made(x)
+        return found
 
     def _made(self, x: Value) -> Any:
+        if self._other is not None and id(x) in self._others:
+            return self._other(x)
         wider = self._wider
         if wider is not None and (not x.of or id(x) in wider._known):
             found = wider(x)
@@ -39,7 +52,10 @@ class Chosen:
         mask = np.asarray(self(where))
         if mask.all() or not mask.any():
             return _shaped(self(a if mask.all() else b), mask.shape)
-        one, other = (Chosen(self._meaning, self, m)(x) for m, x in ((mask, a), (~mask, b)))
+        one, other = (
+            Chosen(self._meaning, self._other, self._others, self, m)(x)
+            for m, x in ((mask, a), (~mask, b))
+        )
         if isinstance(one, Approx) or isinstance(other, Approx):
             one, other = (x if isinstance(x, Approx) else Approx(x) for x in (one, other))
             value = _joined(mask, one.value, other.value)

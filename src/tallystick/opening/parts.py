@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from typing import Any, cast
 
 import numpy as np
@@ -17,7 +17,7 @@ from tallystick.kernels.loops import names_of
 from tallystick.numerics.operators.common import axis_of, constant, integer, integers, number
 from tallystick.numerics.registry import OpSpec, all_ops, lookup
 from tallystick.numerics.types import DTYPES
-from tallystick.numerics.values.graph import Condition, Value, resolved
+from tallystick.numerics.values.graph import Condition, Value, resolved, values_below
 from tallystick.numerics.values.positions import ELEMENT, TERM, Factor, Part, parts_below
 from tallystick.numerics.values.primitives import INDEX, MOVED
 from tallystick.opening.approx import Approx, RealSource, real
@@ -88,6 +88,36 @@ def _places(rows: Index, shape: tuple[int, ...]) -> Index:
     return rows.reshape(-1, *(1 for _ in shape)) * within.size + within
 
 
+# What follows from a declaration alone is found once: a rule is asked for many elements.
+@cache
+def _conditions(roots: tuple[Value, ...]) -> tuple[Condition, ...]:
+    below = (value.condition for value in values_below(roots))
+    return tuple(dict.fromkeys(found for found in below if found is not None))
+
+
+@cache
+def _decided(roots: tuple[Value, ...], holds: tuple[bool, ...]) -> tuple[Value, ...]:
+    """The roots, as each of their conditions holds or not."""
+    held = dict(zip(_conditions(roots), holds, strict=True))
+    return resolved(roots, held.__getitem__)
+
+
+@cache
+def _steady(roots: tuple[Value, ...]) -> frozenset[int]:
+    """The whole numbers below values that are the same for every term, by their ids."""
+    found: set[int] = set()
+    for value in values_below(roots):
+        follows = value.kind not in (TERM, "reduced place", "word")
+        if value.dtype == INDEX and follows and found.issuperset(map(id, value.of)):
+            found.add(id(value))
+    return frozenset(found)
+
+
+@cache
+def _below(roots: tuple[Value, ...], first: tuple[Part, ...] = ()) -> list[Part]:
+    return parts_below(roots, first)
+
+
 class _Opened:
     """The parts of one site; each becomes one quantity."""
 
@@ -97,6 +127,8 @@ class _Opened:
         present = [n for k, n in enumerate(self.names) if site.has(k)]
         self.given = frozenset((*site.attrs, *present))
         self._known: dict[int, Quantity] = {}
+        # Whole numbers that no term is part of.
+        self._whole = Chosen(lambda x, of: self._index_of(x, of, None))
 
     @cached_property
     def _reduced(self) -> Reduced:
@@ -125,7 +157,7 @@ class _Opened:
         assert part.value is not None
         roots = self._decided([x for x in (part.value, part.start, part.kept) if x is not None])
         reads = self._decided(part.reads)
-        made_of = parts_below(roots, part.first)
+        made_of = _below(roots, part.first)
         below = tuple(map(self.quantity, made_of))
         terms = self._computed(roots[0], made_of, reads)
         dtype = self._dtype(part.dtype)
@@ -151,7 +183,7 @@ class _Opened:
             return Summed(cast(Tree, self.quantity(part)))
         assert part.kind == "local" and part.value is not None
         (value,) = self._decided([part.value])
-        (below,) = parts_below([value])
+        (below,) = _below((value,))
         last = None
         if value.kind == "add" and [x.kind for x in value.of] == ["part", "read"]:
             last = partial(self._computed(value.of[1], []), given=(), index=None)
@@ -183,7 +215,7 @@ class _Opened:
 
     def _number(self, value: Value) -> int:
         """A whole number that no term is part of."""
-        return int(self._index(self._decided([value])[0], None))
+        return int(self._whole(self._decided([value])[0]))
 
     # -- terms that are quantities -----------------------------------------------------------------
     def _terms(self, part: Part) -> Terms:
@@ -256,8 +288,8 @@ class _Opened:
         )  # fmt: skip
 
     def _decided(self, roots: Sequence[Value]) -> tuple[Value, ...]:
-        attrs, given = self.site.attrs, self.given
-        return resolved(roots, lambda condition: condition.holds(attrs, given))
+        roots, attrs, given = tuple(roots), self.site.attrs, self.given
+        return _decided(roots, tuple(c.holds(attrs, given) for c in _conditions(roots)))
 
     def _computed(self, value: Value, parts: list[Part], reads: tuple[Value, ...] = ()) -> Computed:
         values = self._values((*reads, value), parts)
@@ -266,7 +298,7 @@ class _Opened:
     def _values(
         self, roots: tuple[Value, ...], parts: list[Part]
     ) -> Callable[[Source, Needs, Index | None], list[Array]]:
-        numbers = {id(part): k for k, part in enumerate(parts)}
+        numbers, steady = {id(part): k for k, part in enumerate(parts)}, _steady(roots)
 
         def computed(source: Source, given: Needs, index: Index | None) -> list[Array]:
             as_real = isinstance(source, RealSource)
@@ -285,7 +317,7 @@ class _Opened:
                     return source.read(self.names.index(x.name) + sum(of[1:]), at)
                 return self._value(x, of, as_real)
 
-            values = Chosen(meaning)
+            values = Chosen(meaning, self._whole, steady)
             with np.errstate(all="ignore"):
                 return [values(x) for x in roots]
 
@@ -331,9 +363,6 @@ class _Opened:
         return one(source, operand, position((*here[:axis], k, *here[axis + 1 :]), shape))
 
     # -- whole numbers -----------------------------------------------------------------------------
-    def _index(self, value: Value, index: Index | None) -> Any:
-        return Chosen(lambda x, of: self._index_of(x, of, index))(value)
-
     def _index_of(self, x: Value, of: tuple[Any, ...], index: Index | None) -> Any:
         kind, site = x.kind, self.site
         if kind in _WHOLE:
