@@ -56,7 +56,7 @@ class Summed:
     after: Callable[[Source, Needs], Any] | None = None
     last: Callable[[Source], Array] | None = None
 
-    def element(self, source: Source, total: Any) -> Any:
+    def made_of(self, total: Any, source: Source) -> Any:
         """The element, given the sum."""
         return total if self.after is None else self.after(source, (total,))
 

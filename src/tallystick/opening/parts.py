@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cache, cached_property, partial
+from functools import cache, cached_property
 from typing import Any, cast
 
 import numpy as np
@@ -58,12 +58,6 @@ def _as_operand(x: Any) -> Any:
     return x if isinstance(x, Approx) or np.asarray(x).dtype.kind != "f" else real(x)
 
 
-_WHOLE: dict[str, Callable[..., Any]] = {
-    "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b,
-    "over": lambda a, b: a // b, "rest": lambda a, b: a % b, "max": max, "min": min,
-    "eq": lambda a, b: a == b, "select": lambda where, a, b: a if where else b,
-    "convert": lambda x: x,
-}  # fmt: skip
 # The elements of an operand that a prover holds at once while it makes many terms.
 _BATCH = 1 << 20
 # The values of a part's terms, given its needs; index None: of the part itself.
@@ -184,10 +178,11 @@ class _Opened:
         assert part.kind == "local" and part.value is not None
         (value,) = self._decided([part.value])
         (below,) = _below((value,))
-        last = None
-        if value.kind == "add" and [x.kind for x in value.of] == ["part", "read"]:
-            last = partial(self._computed(value.of[1], []), given=(), index=None)
-        return Summed(self.summed(below).terms, _one(self._computed(value, [below])), last)
+        after = _one(self._computed(value, [below]))
+        if [value.kind, *(x.kind for x in value.of)] != ["add", "part", "read"]:
+            return Summed(self.summed(below).terms, after)
+        read = self._computed(value.of[1], [])
+        return Summed(self.summed(below).terms, after, lambda source: read(source, (), None))
 
     def _products(self, part: Part) -> Products:
         sides = part.factors
@@ -306,10 +301,10 @@ class _Opened:
             def meaning(x: Value, of: tuple[Any, ...]) -> Any:
                 if x.kind == "word":
                     return self._word(source, self.names.index(x.name), *of)
-                if x.kind == "joined":
-                    return self._joined(source, self.names.index(x.name), of[0])
                 if x.dtype == INDEX:
                     return self._index_of(x, of, index)
+                if x.kind == "joined":
+                    return self._joined(source, self.names.index(x.name), of[0])
                 if x.kind == "part":
                     return given[numbers[id(x.part)]]
                 if x.kind == "read":
@@ -365,8 +360,6 @@ class _Opened:
     # -- whole numbers -----------------------------------------------------------------------------
     def _index_of(self, x: Value, of: tuple[Any, ...], index: Index | None) -> Any:
         kind, site = x.kind, self.site
-        if kind in _WHOLE:
-            return _WHOLE[kind](*of)
         if kind == ELEMENT:
             return site.element
         if kind == TERM:

@@ -203,7 +203,7 @@ def exact_rule(site: Site) -> Quantity | None:
         total = Record.of(needs[0]).total
         with np.errstate(all="ignore"):
             d = needs[1] if math.isnan(total) else np.float32(total)
-        return canonical(found.element(source, d))
+        return canonical(found.made_of(d, source))
 
     return Local("RN32(total)", "f32", compute, (chain, dot(found.terms)))
 

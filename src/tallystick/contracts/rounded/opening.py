@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
@@ -51,65 +50,42 @@ from tallystick.opening.quantity import (
 _AT_ONCE = 1 << 20
 
 
-@dataclass(frozen=True)
-class RealSum:
-    """v* of an element (NUMERICS 13.3): the terms of a sum, and the operations after R(v*)."""
-
-    summed: Summed
-
-    @property
-    def terms(self) -> Products | Tree:
-        """The terms, without the last one of a DOT."""
-        return self.summed.terms
-
-    @property
-    def is_all(self) -> bool:
-        """True if R(v*) is the element: what is added to a DOT is its last term."""
-        return self.summed.after is None or self.summed.last is not None
-
-    @property
-    def count(self) -> int:
-        """K of NUMERICS 14.4."""
-        return self.terms.count + (self.summed.last is not None)
-
-    def last_value(self, source: Source) -> Array:
-        """The last term, as an array of one binary32 or none."""
-        last = self.summed.last
-        return np.zeros(0, np.float32) if last is None else last(source)
-
-    def finished(self, source: Source, value: np.float32) -> Any:
-        """The element, given R(v*) or the entry's value (NUMERICS 13.3, 14.5)."""
-        return value if self.is_all else self.summed.element(source, value)
+def is_sum(x: Summed) -> bool:
+    """True if the element is R(v*): what is added to a DOT is its last term (NUMERICS 13.3)."""
+    return x.after is None or x.last is not None
 
 
-def real_sum(site: Site) -> RealSum:
-    """v* of an element of a rounded operator (NUMERICS 13.1)."""
-    return RealSum(summed(site))
+def count_of(x: Summed) -> int:
+    """K of NUMERICS 14.4: the number of terms, with the last one of a DOT."""
+    return x.terms.count + (x.last is not None)
 
 
-def _exact(real: RealSum) -> Chain:
+def _finished(x: Summed, value: np.float32, source: Source) -> Any:
+    """The element, given R(v*) or the entry's value (NUMERICS 13.3, 14.5)."""
+    return value if is_sum(x) else x.made_of(value, source)
+
+
+def _exact(x: Summed) -> Chain:
     """v* as an accumulator record: a link adds 128 terms."""
-    terms = real.terms
+    terms, count = x.terms, count_of(x)
 
     def advance(source: Source, _: Needs, state: Any, first: int, last: int) -> Any:
-        end = min(last * CHUNK, real.count)
+        end = min(last * CHUNK, count)
         for at in range(first * CHUNK, min(end, terms.count), _AT_ONCE):
             index = np.arange(at, min(at + _AT_ONCE, end, terms.count), dtype=np.int64)
             if isinstance(terms, Products):
                 state = add_products(state, *terms.factors(source, index))
             else:
                 state = add_terms(state, terms.terms(source, (), index))
-        if end > terms.count:
-            state = add_terms(state, real.last_value(source))
+        if x.last is not None and end == count:
+            state = add_terms(state, x.last(source))
         return state
 
-    links = -(-real.count // CHUNK)
-    return Chain("exact sum", "acc", links, 1, EMPTY, advance, weight=CHUNK)
+    return Chain("exact sum", "acc", -(-count // CHUNK), 1, EMPTY, advance, weight=CHUNK)
 
 
-def _bounds(real: RealSum) -> tuple[Tree, ...]:
+def _bounds(terms: Products | Tree) -> tuple[Tree, ...]:
     """The sums in E (NUMERICS 14.4)."""
-    terms = real.terms
     if isinstance(terms, Tree):
         values = terms.terms
 
@@ -132,15 +108,14 @@ def _bounds(real: RealSum) -> tuple[Tree, ...]:
     )
 
 
-def _bound(real: RealSum, source: Source, sums: Needs) -> float:
+def _bound(x: Summed, source: Source, sums: Needs) -> float:
     """E, given the values of `_bounds` (NUMERICS 14.4)."""
     try:
-        if isinstance(real.terms, Tree):
-            bound = bound_of_sum(real.count, float(sums[0]))
+        if isinstance(x.terms, Tree):
+            bound = bound_of_sum(x.terms.count, float(sums[0]))
         else:
-            last = real.last_value(source)
-            given = float(last[0]) if last.size else None
-            bound = bound_of_products(real.count, float(sums[0]), float(sums[1]), given)
+            last = None if x.last is None else float(x.last(source)[0])
+            bound = bound_of_products(count_of(x), float(sums[0]), float(sums[1]), last)
     except ValueError:  # the root of a negative number
         bound = math.nan
     # Two liars may agree on sums that finite terms cannot have: then V holds every value.
@@ -154,29 +129,29 @@ def rounded_rule(site: Site) -> Quantity | None:
     if not rounds or site.outputs[site.out].dtype != "f32":
         return None
     bits = contract.bits
-    real, grid = real_sum(site), Grid(bits)
-    chain = _exact(real)
+    element, grid = summed(site), Grid(bits)
+    chain = _exact(element)
     if not contract.keeps_log:
 
         def compute(source: Source, needs: Needs) -> Any:
-            return real.finished(source, rounded(needs[0], bits))
+            return _finished(element, rounded(needs[0], bits), source)
 
         return Local("R(exact sum)", "f32", compute, (chain,))
 
     def doubtful(source: Source, needs: Needs) -> Doubt | None:
         exact, flags = parts(needs[0])
-        return None if flags else doubt(grid, exact, _bound(real, source, needs[1:]))
+        return None if flags else doubt(grid, exact, _bound(element, source, needs[1:]))
 
     def chosen(source: Source, needs: Needs, entry: int | None) -> Any:
         found = doubtful(source, needs)
         if found is None:
-            return real.finished(source, rounded(needs[0], bits))
-        return real.finished(source, grid.value(found.value(entry)))
+            return _finished(element, rounded(needs[0], bits), source)
+        return _finished(element, grid.value(found.value(entry)), source)
 
     def reach(source: Source, needs: Needs) -> Reach | None:
         # With a step after R, x is not a sum of terms (NUMERICS 14.10).
-        found = doubtful(source, needs) if real.is_all else None
+        found = doubtful(source, needs) if is_sum(element) else None
         return None if found is None else found.reach
 
-    needs: tuple[Quantity, ...] = (chain, *_bounds(real))
+    needs: tuple[Quantity, ...] = (chain, *_bounds(element.terms))
     return Logged("R(exact sum)", "f32", chosen, doubtful, reach, needs)
