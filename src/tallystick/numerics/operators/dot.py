@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Any, cast
 
 from tallystick.errors import UsageError
@@ -67,12 +68,12 @@ _PRODUCT = _product()
 
 
 def _scaled() -> Part:
+    """Factors of 1, and a beta of 0, are left out (2.5)."""
     alpha_is_1, beta_is_0 = is_("alpha", 1.0), is_("beta", 0.0)
     d, c = part(_PRODUCT), read("c", broadcast_place("c"))
     d = case(alpha_is_1, d, attribute("alpha", d) * d)
-    scaled = local(
-        "out", case(beta_is_0, d, d + case(is_("beta", 1.0), c, attribute("beta", c) * c))
-    )
+    c = case(is_("beta", 1.0), c, attribute("beta", c) * c)
+    scaled = local("out", case(beta_is_0, d, d + c))
     return either(alpha_is_1, either(beta_is_0, _PRODUCT, scaled), scaled)
 
 
@@ -160,49 +161,48 @@ def _conv_shape(
 
 
 # --- what an element of a convolution is (NUMERICS 2.6, 2.7) --------------------------------------
-_Plane = tuple[Value, Value]  # coordinates, or sizes, along the two axes of a plane
 _STRIDE, _PADDING, _DILATION = (
     (entry(name, 0), entry(name, 1)) for name in ("stride", "padding", "dilation")
 )
-# Channels of the weight that an image's group of channels has: outputs and inputs.
-_OUTS, _INS = extent("weight", 0) // entry("groups"), extent("weight", 1)
-_TAPS = inner("weight", 1)
+# What a group of channels has: output channels, input channels, and taps of each.
+_OUTS, _INS, _TAPS = (
+    extent("weight", 0) // entry("groups"), extent("weight", 1), inner("weight", 1),
+)  # fmt: skip
 
 
 def _digits(index: Value, operand: str) -> tuple[Value, Value, Value]:
-    """`index` as a number of planes of an operand of 4 axes, and the place in the plane."""
-    wide = extent(operand, 3)
-    rest = index // wide
-    return rest // extent(operand, 2), rest % extent(operand, 2), index % wide
+    """A plane's number, row and column, where `index` counts elements of an operand's planes."""
+    rows = index // extent(operand, 3)
+    return rows // extent(operand, 2), rows % extent(operand, 2), index % extent(operand, 3)
 
 
 def _place(operand: str) -> tuple[Value, Value, Value, Value]:
-    """The element's coordinates, as those of an operand of 4 axes."""
-    plane, *inner_place = _digits(_HERE, operand)
-    channels = extent(operand, 1)
-    return plane // channels, plane % channels, inner_place[0], inner_place[1]
+    """The element's coordinates, as those of an operand."""
+    plane, row, column = _digits(_HERE, operand)
+    return plane // extent(operand, 1), plane % extent(operand, 1), row, column
 
 
-def _seen(operand: str, plane: Value, at: _Plane, met: Value | None = None) -> Value:
-    """The element of a plane, +0 outside of it and where `met` does not hold."""
-    height, wide = extent(operand, 2), extent(operand, 3)
-    there = primitive("and", inside_of(at[0], height), inside_of(at[1], wide))
-    there = there if met is None else primitive("and", met, there)
-    return choice(there, read(operand, (plane * height + at[0]) * wide + at[1]), 0.0)
+def _seen(operand: str, plane: Value, row: Value, column: Value, *also: Value) -> Value:
+    """An element of a plane; +0 outside of it (2.6), and where one of `also` does not hold."""
+    height, width = extent(operand, 2), extent(operand, 3)
+    there = reduce(_both, (*also, inside_of(row, height), inside_of(column, width)))
+    return choice(there, read(operand, (plane * height + row) * width + column), 0.0)
 
 
-def _tapped(output: _Plane, tap: _Plane) -> _Plane:
-    """Where in the image a tap of the kernel lies for an output's place."""
-    row, column = (output[k] * _STRIDE[k] - _PADDING[k] + tap[k] * _DILATION[k] for k in range(2))
-    return row, column
+def _both(a: Value, b: Value) -> Value:
+    return primitive("and", a, b)
+
+
+def _tapped(output: Value, tap: Value, axis: int) -> Value:
+    """Where in the image a tap of the kernel is for an output's place."""
+    return output * _STRIDE[axis] - _PADDING[axis] + tap * _DILATION[axis]
 
 
 def _convolved() -> Part:
     n, o, y, x = _place("")
     c, i, j = _digits(term(), "weight")
-    first = n * extent("x", 1) + o // _OUTS * _INS
-    plane = inner("x", 1)
-    seen = _seen("x", first + c, _tapped((y, x), (i, j)))
+    plane, first = inner("x", 1), n * extent("x", 1) + o // _OUTS * _INS
+    seen = _seen("x", first + c, _tapped(y, i, 0), _tapped(x, j, 1))
     image = Factor(seen, read("x", first * plane + term()), plane)
     found = dot("dot", _INS, _TAPS, image, read("weight", o * _INS * _TAPS + term()))
     return either(has("bias"), local("out", part(found) + read("bias", o)), found)
@@ -211,29 +211,26 @@ def _convolved() -> Part:
 def _input_gradient() -> Part:
     n, channel, h, w = _place("x")
     o, i, j = _digits(term(), "weight")
-    first, plane = channel // _INS * _OUTS, inner("grad", 1)
-    row, column = (
-        at + _PADDING[k] - tap * _DILATION[k] for k, (at, tap) in enumerate(((h, i), (w, j)))
-    )
-    met = primitive(
-        "and", *(primitive("eq", x % s, 0) for x, s in zip((row, column), _STRIDE, strict=True))
-    )
+    plane, first = inner("grad", 1), channel // _INS * _OUTS
+    row = h + _PADDING[0] - i * _DILATION[0]
+    column = w + _PADDING[1] - j * _DILATION[1]
+    met = primitive("eq", row % _STRIDE[0], 0), primitive("eq", column % _STRIDE[1], 0)
     image = n * extent("grad", 1) + first
-    seen = _seen("grad", image + o, (row // _STRIDE[0], column // _STRIDE[1]), met)
-    weight = read("weight", ((first + o) * _INS + channel % _INS) * _TAPS + term() % _TAPS)
-    gradient = Factor(seen, read("grad", image * plane + term()), plane)
-    return dot("input gradient", _OUTS, _TAPS, gradient, weight)
+    seen = _seen("grad", image + o, row // _STRIDE[0], column // _STRIDE[1], *met)
+    left = Factor(seen, read("grad", image * plane + term()), plane)
+    right = read("weight", ((first + o) * _INS + channel % _INS) * _TAPS + term() % _TAPS)
+    return dot("input gradient", _OUTS, _TAPS, left, right)
 
 
 def _weight_gradient() -> Part:
     o, c, i, j = _place("weight")
     n, y, x = _digits(term(), "grad")
-    channel, places, plane = o // _OUTS * _INS + c, inner("grad", 1), inner("x", 1)
-    taps = _seen("x", n * extent("x", 1) + channel, _tapped((y, x), (i, j)))
-    member = read("x", (term() // plane * extent("x", 1) + channel) * plane + term() % plane)
-    grad = read("grad", (n * extent("grad", 1) + o) * places + term() % places)
-    image = Factor(taps, member, plane)
-    return dot("weight gradient", extent("grad", 0), places, grad, image, reads=(taps,))
+    places, plane, channel = inner("grad", 1), inner("x", 1), o // _OUTS * _INS + c
+    left = read("grad", (n * extent("grad", 1) + o) * places + term() % places)
+    seen = _seen("x", n * extent("x", 1) + channel, _tapped(y, i, 0), _tapped(x, j, 1))
+    member = (term() // plane * extent("x", 1) + channel) * plane + term() % plane
+    right = Factor(seen, read("x", member), plane)
+    return dot("weight gradient", extent("grad", 0), places, left, right, reads=(seen,))
 
 
 def _bias_gradient() -> Part:
