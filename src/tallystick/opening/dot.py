@@ -15,8 +15,6 @@ import numpy as np
 from tallystick.opening.arithmetic import dot_chunk, dot_partials
 from tallystick.opening.quantity import CHUNK, Array, Chain, Index, Needs, Source, Tree
 
-# Both factors of the terms number `index` of a DOT.
-Factors = Callable[[Source, Index], tuple[Array, Array]]
 # The whole chunks whose factors a prover gathers at once; the number bounds working memory.
 _AT_ONCE = 1 << 13
 
@@ -34,12 +32,13 @@ class Group:
 class Products:
     """The `count` terms of a DOT, in order. Every contract's rule adds them up.
 
-    `inner` is I of NUMERICS 17.2; the groups are of the left and of the right factors.
+    `factors` gives both factors of those number `index`. `inner` is I of NUMERICS 17.2; the groups
+    are those of the left and of the right factors.
     """
 
     name: str
     count: int
-    factors: Factors
+    factors: Callable[[Source, Index], tuple[Array, Array]]
     inner: int
     groups: Callable[[], tuple[Group, Group]]
 

@@ -112,7 +112,7 @@ def _bound(x: Summed, source: Source, sums: Needs) -> float:
     """E, given the values of `_bounds` (NUMERICS 14.4)."""
     try:
         if isinstance(x.terms, Tree):
-            bound = bound_of_sum(x.terms.count, float(sums[0]))
+            bound = bound_of_sum(count_of(x), float(sums[0]))
         else:
             last = None if x.last is None else float(x.last(source)[0])
             bound = bound_of_products(count_of(x), float(sums[0]), float(sums[1]), last)

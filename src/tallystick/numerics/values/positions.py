@@ -74,7 +74,6 @@ class Part:
 
 
 Parts = tuple[Part, ...]
-Side = Value | Factor
 
 
 def local(name: str, value: Value, first: Parts = (), reads: tuple[Value, ...] = ()) -> Part:
@@ -109,12 +108,12 @@ def terms(name: str, count: Value, of: Part, alone: Condition | None = None) -> 
 
 
 def dot(
-    name: str, outer: Value, inner: Value, a: Side, b: Side, reads: tuple[Value, ...] = ()
+    name: str, outer: Value, inner: Value, *by: Value | Factor, reads: tuple[Value, ...] = ()
 ) -> Part:
-    """A DOT of outer · inner terms with the factors a and b. A side that is a value is its own
-    group: a member is what goes into a term."""
-    sides = tuple(x if isinstance(x, Factor) else Factor(x, x, inner) for x in (a, b))
-    return Part("dot", name, "f32", count=outer * inner, reads=reads, factors=sides, inner=inner)
+    """A DOT of outer · inner terms, each the product of two factors. The group of one that is a
+    value has no other members than the factors themselves."""
+    factors = tuple(x if isinstance(x, Factor) else Factor(x, x, inner) for x in by)
+    return Part("dot", name, "f32", None, outer * inner, reads=reads, factors=factors, inner=inner)
 
 
 def either(condition: Condition, a: Part, b: Part) -> Part:
