@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from tallystick.opening.dot import dot, product
+from typing import cast
+
+from tallystick.opening.dot import Products, dot
+from tallystick.opening.parts import summed
 from tallystick.opening.quantity import Quantity, Site
 
 
 def short_chunks(site: Site, chunk: int) -> Quantity:
     """An element of a matrix product."""
-    return dot(product(site, 0), chunk)
+    return dot(cast(Products, summed(site).terms), chunk)

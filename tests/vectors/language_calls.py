@@ -14,7 +14,7 @@ from table_reader import RefusedError
 from tallystick.numerics.registry import OpSpec
 from tallystick.numerics.types import DTYPES, TensorType
 from tallystick.numerics.values.graph import Condition, Value, interned
-from tallystick.numerics.values.positions import Part
+from tallystick.numerics.values.positions import Factor, Part
 from tallystick.opening.parts import _Opened
 from tallystick.opening.quantity import RefusedOperandsError, Site
 from tallystick.opening.values import WholeSource, value_of
@@ -66,12 +66,16 @@ class Graphs:
         if number not in self._parts:
             held = self._table["parts"][number]
             facts: dict[str, Any] = {"extreme": held.get("extreme", "")}
-            for name in ("value", "count", "start", "kept", "divisor"):
+            for name in ("value", "count", "inner", "start", "kept", "divisor"):
                 facts[name] = self.value(held[name]) if name in held else None
             facts["reads"] = tuple(map(self.value, held.get("reads", ())))
             for name in ("of", "first"):
                 facts[name] = tuple(map(self.part, held.get(name, ())))
             facts["condition"] = self._condition(held)
+            facts["factors"] = tuple(
+                Factor(*(self.value(factor[name]) for name in ("value", "member", "each")))
+                for factor in held.get("factors", ())
+            )
             made = Part(held["kind"], held["name"], held["dtype"], **facts)
             self._parts[number] = made
         return self._parts[number]

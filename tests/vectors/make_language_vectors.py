@@ -15,6 +15,7 @@ from typing import Any
 HERE = Path(__file__).resolve()
 sys.path[:0] = [str(HERE.parents[1]), str(HERE.parent)]
 
+import language_dots  # noqa: E402
 import language_positions  # noqa: E402
 import language_quantities  # noqa: E402
 import language_values  # noqa: E402
@@ -23,7 +24,9 @@ FOLDER = HERE.parents[2] / "vectors" / "language"
 DOCUMENTS = {
     "values": language_values.document,
     "positions": language_positions.document,
-    "quantities": language_quantities.document,
+    "quantities": lambda: {
+        "groups": [*language_quantities.document()["groups"], *language_dots.dots()]
+    },
 }
 
 

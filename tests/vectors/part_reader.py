@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from reference.dot import dot
 from reference.floats import canonical, rn32_int
 from reference.move import DTYPES, constant
 from reference.rand import philox
@@ -60,8 +61,7 @@ class Opened:
     def _made(self, part: Mapping[str, Any]) -> Any:
         kind, dtype = part["kind"], part["dtype"]
         if kind == "case":
-            chosen = 0 if holds(part, self.attrs, set(self.there)) else 1
-            return self._part(part["of"][chosen])
+            return self._part(self._chosen(part))
         if kind == "local":
             found = np.asarray(self._node(part["value"], None)).reshape(-1)[0]
             return found if dtype == "moved" else _canonical(found)
@@ -69,12 +69,28 @@ class Opened:
         if kind == "fold":
             return self._folded(part, count)
         index = np.arange(count, dtype=np.int64)
+        if kind == "dot":
+            return _canonical(self._dot(part))
         if kind == "terms":
             return _sum(np.array([self._of(part["of"][0], i) for i in index], DTYPES[dtype]))
         if kind in ("chain", "latest"):
             return self._chained(kind, part, index)
         terms = self._terms(part["value"], index)
         return _extreme(part["extreme"], terms) if kind == "extremum" else _sum(terms)
+
+    def _chosen(self, case: Mapping[str, Any]) -> int:
+        """Which of its two parts a case has, or a node of that kind."""
+        there = holds(case, self.attrs, set(self.there))
+        return int(case["of"][0 if there else 1])
+
+    def _factors(self, part: Mapping[str, Any]) -> list[np.ndarray]:
+        index = np.arange(self._node(part["count"], None), dtype=np.int64)
+        return [self._terms(factor["value"], index) for factor in part["factors"]]
+
+    def _dot(self, part: Mapping[str, Any]) -> np.float32:
+        """NUMERICS 2.1, 2.2."""
+        with np.errstate(all="ignore"):
+            return np.float32(dot(*self._factors(part)))
 
     def _chained(self, kind: str, part: Mapping[str, Any], index: np.ndarray) -> Any:
         if "kept" in part and len(index):
@@ -120,7 +136,7 @@ class Opened:
     def _computed(self, node: Mapping[str, Any], value: Any, index: np.ndarray | None) -> Any:
         kind, dtype, of = node["kind"], node["dtype"], node.get("of", [])
         if kind == "case":
-            return value(of[0 if holds(node, self.attrs, set(self.there)) else 1])
+            return value(self._chosen(node))
         if kind == "part":
             return self._part(node["part"])
         if kind == "in reals":
@@ -155,9 +171,11 @@ class Opened:
     ) -> Any:
         if index is None:
             return value(node if where else rest)
-        each = [(node if held else rest, index[[k]]) for k, held in enumerate(where)]
-        dtype = DTYPES[self.table["nodes"][node]["dtype"]]
-        return np.array([self._terms(at, one)[0] for at, one in each], dtype)
+        found = np.empty(index.shape, DTYPES[self.table["nodes"][node]["dtype"]])
+        for chosen, at in ((node, where), (rest, ~where)):
+            if at.any():
+                found[at] = self._terms(chosen, index[at])
+        return found
 
     def _whole(self, node: Mapping[str, Any], value: Any, index: np.ndarray | None) -> Any:
         kind, name = node["kind"], node.get("name")

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from tallystick.numerics.registry import all_ops
 from tallystick.numerics.values.primitives import MOVED, PRIMITIVES
 
 VECTORS = Path(__file__).resolve().parents[2] / "vectors"
@@ -66,7 +65,7 @@ def entry_of(op: str, change: Damage) -> tuple[str, Damage]:
     return op, lambda table: change(table["operators"][0])
 
 
-EXCEPTION = {"primitive": "DOT", "clause": "2.1", "vectors": ["kernels/dot.json"]}
+NODES_OF_A_PART = ("value", "count", "inner", "start", "kept", "divisor")
 DAMAGES: dict[str, tuple[str, Damage]] = {
     "a format of another name": ("aten.neg", lambda t: t.update(format="tallystick-operators/9")),
     "no operators": ("aten.neg", lambda t: t.pop("operators")),
@@ -75,13 +74,6 @@ DAMAGES: dict[str, tuple[str, Damage]] = {
     "an operator with a member of its own": entry_of("aten.neg", lambda e: e.update(note="")),
     "an unknown class": entry_of("aten.neg", lambda e: e.update({"class": "other"})),
     "an operator without values": entry_of("aten.neg", lambda e: e.pop("forms")),
-    "values and an exception": entry_of("aten.neg", lambda e: e.update(by_clause=EXCEPTION)),
-    "an exception without vectors": entry_of(
-        "aten.neg", lambda e: (e.pop("forms"), e.update(by_clause={**EXCEPTION, "vectors": []}))
-    ),
-    "an exception that names no clause": entry_of(
-        "aten.neg", lambda e: (e.pop("forms"), e.update(by_clause={**EXCEPTION, "clause": "S"}))
-    ),
     "an unknown kind of attribute": entry_of(
         "aten.cumsum", lambda e: e["attributes"]["dim"].update(kind="axis")
     ),
@@ -90,6 +82,14 @@ DAMAGES: dict[str, tuple[str, Damage]] = {
     ),
     "an attribute that has a default and is optional": entry_of(
         "aten.addmm", lambda e: e["attributes"]["beta"].update(optional=True)
+    ),
+    "a dot of one factor": (
+        "aten.mm",
+        lambda t: first(t, kind="dot")["factors"].pop(),
+    ),
+    "a factor without a group": (
+        "aten.convolution",
+        lambda t: first(t, kind="dot")["factors"][0].pop("member"),
     ),
     "a form without outputs": entry_of("aten.neg", lambda e: e["forms"][0].pop("outputs")),
     "a form of an unknown dtype": entry_of(
@@ -183,19 +183,11 @@ def test_what_a_schema_cannot_say() -> None:
                     assert parts
             for at, part in enumerate(parts):
                 assert all(k < at for k in (*part.get("of", ()), *part.get("first", ())))
-                held = (part.get(k) for k in ("value", "count", "start", "kept", "divisor"))
+                held = (
+                    part.get(k) for k in ("value", "count", "inner", "start", "kept", "divisor")
+                )
                 assert all(k is None or k < len(nodes) for k in held)
+                factors = part.get("factors", ())
+                assert all(k < len(nodes) for factor in factors for k in factor.values())
             ends = graph["outputs"]
             assert all(k < len(parts or nodes) for k in ends)
-
-
-def test_an_exception_names_a_clause_and_has_vectors() -> None:
-    """An operator without values says which primitive it needs, and there are calls of it."""
-    exceptions = {e["name"]: e["by_clause"] for e in TABLE["operators"] if "by_clause" in e}
-    spec = (VECTORS.parent / "spec" / "NUMERICS.md").read_text()
-    for name, held in exceptions.items():
-        assert f"\n{held['clause']} " in spec, name
-        for file in held["vectors"]:
-            calls = {case["op"] for case in json.loads((VECTORS / file).read_text())["cases"]}
-            assert name in calls, (name, file)
-    assert set(exceptions) == {n for n, s in all_ops().items() if not s.forms and not s.parts}

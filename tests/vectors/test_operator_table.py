@@ -6,17 +6,22 @@ interpreter in plain primitives, and the package's kernel with the referee's ele
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import kernel_format as fmt
+import make_exact_vectors as exact_maker
 import make_operator_table as maker
+import make_rounded_vectors as rounded_maker
 import numpy as np
 import pytest
 import table_reader as reader
 from part_reader import Opened
+from part_reader_sums import Exact, Rounded
 
 from tallystick.kernels.elements import element_values
-from tallystick.numerics.registry import all_ops
+from tallystick.numerics.contracts import find_contract
+from tallystick.numerics.registry import all_ops, dot_operators, rounded_operators
 from tallystick.numerics.values.graph import values_below
 from tallystick.opening.real_pointwise import real_graph
 
@@ -54,13 +59,46 @@ def test_parts_give_the_golden_elements(op: str) -> None:
     entry, looked = reader.table()[op], 0
     for case in cases(op):
         opened = Opened(entry, case.attrs, case.inputs, case.outputs)
-        for out, wanted in enumerate(case.outputs):
-            for element in range(0, wanted.size, max(1, wanted.size // 8)):
-                found = np.asarray(opened.value(out, element), wanted.dtype)
-                same = found.tobytes() == wanted.reshape(-1)[element].tobytes()
-                assert same, (op, dict(case.attrs), out, element, found)
-                looked += 1
+        for out, element, found, wanted in golden_elements(case, opened, 8):
+            assert found.tobytes() == wanted, (op, dict(case.attrs), out, element, found)
+            looked += 1
     assert looked
+
+
+def golden_elements(
+    of: fmt.Case, opened: Opened, element_every: int = 6
+) -> Iterator[tuple[int, int, np.ndarray, bytes]]:
+    """What a reader computes of some elements of each output, and the golden bits."""
+    for out, wanted in enumerate(of.outputs):
+        for element in range(0, wanted.size, max(1, wanted.size // element_every)):
+            found = np.asarray(opened.value(out, element), wanted.dtype)
+            yield out, element, found, wanted.reshape(-1)[element].tobytes()
+
+
+@pytest.mark.parametrize("group", sorted(rounded_maker.CONTRACTS))
+def test_sums_give_the_golden_elements_of_rounded(group: str) -> None:
+    contract = rounded_maker.CONTRACTS[group]
+    seen = set()
+    for case in fmt.load(group, KINDS, rounded_maker.ROOT, contract):
+        bits, entry = find_contract(contract).bits, reader.table()[case.op]
+        opened = Rounded(bits, entry, case.attrs, case.inputs, case.outputs)
+        for out, element, found, wanted in golden_elements(case, opened):
+            assert found.tobytes() == wanted, (case.op, dict(case.attrs), out, element, found)
+        seen.add(case.op)
+    assert seen == rounded_operators()
+
+
+@pytest.mark.parametrize("group", sorted(exact_maker.CONTRACTS))
+def test_dots_give_the_golden_elements_of_exact(group: str) -> None:
+    contract = exact_maker.CONTRACTS[group]
+    seen = set()
+    for case in fmt.load(group, KINDS, exact_maker.ROOT, contract):
+        width, entry = find_contract(contract).width, reader.table()[case.op]
+        opened = Exact(width, entry, case.attrs, case.inputs, case.outputs)
+        for out, element, found, wanted in golden_elements(case, opened):
+            assert found.tobytes() == wanted, (case.op, dict(case.attrs), out, element, found)
+        seen.add(case.op)
+    assert seen == dot_operators()
 
 
 def test_what_moves_keeps_the_bits_of_a_nan() -> None:

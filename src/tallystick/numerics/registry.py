@@ -139,7 +139,7 @@ def lookup(name: str, contract: str = "ordered/1") -> OpSpec:
 
 def all_ops() -> dict[str, OpSpec]:
     """Every operator by name."""
-    return dict(operator)
+    return dict(operator.load())
 
 
 @cache

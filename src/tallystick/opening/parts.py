@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, cast
 
 import numpy as np
@@ -18,12 +18,13 @@ from tallystick.numerics.operators.common import axis_of, constant, integer, int
 from tallystick.numerics.operators.fold import split
 from tallystick.numerics.registry import OpSpec, all_ops, lookup
 from tallystick.numerics.types import DTYPES
-from tallystick.numerics.values.graph import Condition, Value, resolved
-from tallystick.numerics.values.positions import ELEMENT, TERM, Part, parts_below
+from tallystick.numerics.values.graph import Condition, Value, resolved, values_below
+from tallystick.numerics.values.positions import ELEMENT, TERM, Factor, Part, parts_below
 from tallystick.numerics.values.primitives import INDEX, MOVED
 from tallystick.opening.approx import Approx, RealSource, real
 from tallystick.opening.arithmetic import accumulated, canonical, started
 from tallystick.opening.chosen import Chosen
+from tallystick.opening.dot import Group, Products, Summed, dot
 from tallystick.opening.pointwise import (
     broadcast_position,
     check_inside,
@@ -58,11 +59,6 @@ def _as_operand(x: Any) -> Any:
     return x if isinstance(x, Approx) or np.asarray(x).dtype.kind != "f" else real(x)
 
 
-_WHOLE: dict[str, Callable[..., Any]] = {
-    "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b,
-    "over": lambda a, b: a // b, "rest": lambda a, b: a % b, "max": max, "min": min,
-    "select": lambda where, a, b: a if where else b, "convert": lambda x: x,
-}  # fmt: skip
 # The elements of an operand that a prover holds at once while it makes many terms.
 _BATCH = 1 << 20
 # The values of a part's terms, given its needs; index None: of the part itself.
@@ -87,6 +83,36 @@ def _places(rows: Index, shape: tuple[int, ...]) -> Index:
     return rows.reshape(-1, *(1 for _ in shape)) * within.size + within
 
 
+# What follows from a declaration alone is found once: a rule is asked for many elements.
+@cache
+def _conditions(roots: tuple[Value, ...]) -> tuple[Condition, ...]:
+    below = (value.condition for value in values_below(roots))
+    return tuple(dict.fromkeys(found for found in below if found is not None))
+
+
+@cache
+def _decided(roots: tuple[Value, ...], holds: tuple[bool, ...]) -> tuple[Value, ...]:
+    """The roots, as each of their conditions holds or not."""
+    held = dict(zip(_conditions(roots), holds, strict=True))
+    return resolved(roots, held.__getitem__)
+
+
+@cache
+def _steady(roots: tuple[Value, ...]) -> frozenset[int]:
+    """The whole numbers below values that are the same for every term, by their ids."""
+    found: set[int] = set()
+    for value in values_below(roots):
+        follows = value.kind not in (TERM, "reduced place", "word")
+        if value.dtype == INDEX and follows and found.issuperset(map(id, value.of)):
+            found.add(id(value))
+    return frozenset(found)
+
+
+@cache
+def _below(roots: tuple[Value, ...], first: tuple[Part, ...] = ()) -> list[Part]:
+    return parts_below(roots, first)
+
+
 class _Opened:
     """The parts of one site; each becomes one quantity."""
 
@@ -96,6 +122,8 @@ class _Opened:
         present = [n for k, n in enumerate(self.names) if site.has(k)]
         self.given = frozenset((*site.attrs, *present))
         self._known: dict[int, Quantity] = {}
+        # Whole numbers that no term is part of.
+        self._whole = Chosen(lambda x, of: self._index_of(x, of, None))
 
     @cached_property
     def _reduced(self) -> Reduced:
@@ -107,18 +135,26 @@ class _Opened:
             found = self._known[id(part)] = self._made(part)
         return found
 
+    def chosen(self, part: Part) -> Part:
+        """The part, or that of a case for which its condition decides."""
+        while part.condition is not None:
+            holds = part.condition.holds(self.site.attrs, self.given)
+            part = part.of[0 if holds else 1]
+        return part
+
     def _made(self, part: Part) -> Quantity:
         if part.condition is not None:
-            holds = part.condition.holds(self.site.attrs, self.given)
-            return self.quantity(part.of[0 if holds else 1])
+            return self.quantity(self.chosen(part))
         if part.kind == "terms":
             return self._terms(part)
         if part.kind == "fold":
             return self._fold(part)
+        if part.kind == "dot":
+            return dot(self._products(part))
         assert part.value is not None
         roots = self._decided([x for x in (part.value, part.start, part.kept) if x is not None])
         reads = self._decided(part.reads)
-        made_of = parts_below(roots, part.first)
+        made_of = _below(roots, part.first)
         below = tuple(map(self.quantity, made_of))
         terms = self._computed(roots[0], made_of, reads)
         dtype = self._dtype(part.dtype)
@@ -134,9 +170,50 @@ class _Opened:
             return self._latest(part, count, terms, roots[1:], made_of)
         return self._chain(part, count, terms, roots[1:], made_of)
 
+    # -- sums --------------------------------------------------------------------------------------
+    def summed(self, part: Part) -> Summed:
+        """The element as a sum, or as what is made of one."""
+        part = self.chosen(part)
+        if part.kind == "dot":
+            return Summed(self._products(part))
+        if part.kind == "tree":
+            return Summed(cast(Tree, self.quantity(part)))
+        assert part.kind == "local" and part.value is not None
+        (value,) = self._decided([part.value])
+        (below,) = _below((value,))
+        after = _one(self._computed(value, [below]))
+        if [value.kind, *(x.kind for x in value.of)] != ["add", "part", "read"]:
+            return Summed(self.summed(below).terms, after)
+        read = self._computed(value.of[1], [])
+        return Summed(self.summed(below).terms, after, lambda source: read(source, (), None))
+
+    def _products(self, part: Part) -> Products:
+        sides = part.factors
+        values = self._values(self._decided([*part.reads, *(side.value for side in sides)]), [])
+
+        def factors(source: Source, index: Index) -> tuple[Array, Array]:
+            *_, left, right = values(source, (), index)
+            return left, right
+
+        def groups() -> tuple[Group, Group]:
+            left, right = map(self._group, sides)
+            return left, right
+
+        assert part.inner is not None  # as every DOT has
+        return Products(part.name, self._count(part), factors, self._number(part.inner), groups)
+
+    def _group(self, side: Factor) -> Group:
+        (member,) = self._decided([side.member])
+        members = self._computed(member, [])
+        return Group(self._number(side.each), lambda source, index: members(source, (), index))
+
     def _count(self, part: Part) -> int:
         assert part.count is not None  # only a local part has none
-        return int(self._index(self._decided([part.count])[0], None))
+        return self._number(part.count)
+
+    def _number(self, value: Value) -> int:
+        """A whole number that no term is part of."""
+        return int(self._whole(self._decided([value])[0]))
 
     # -- terms that are quantities -----------------------------------------------------------------
     def _terms(self, part: Part) -> Terms:
@@ -233,22 +310,28 @@ class _Opened:
         )  # fmt: skip
 
     def _decided(self, roots: Sequence[Value]) -> tuple[Value, ...]:
-        attrs, given = self.site.attrs, self.given
-        return resolved(roots, lambda condition: condition.holds(attrs, given))
+        roots, attrs, given = tuple(roots), self.site.attrs, self.given
+        return _decided(roots, tuple(c.holds(attrs, given) for c in _conditions(roots)))
 
     def _computed(self, value: Value, parts: list[Part], reads: tuple[Value, ...] = ()) -> Computed:
-        numbers = {id(part): k for k, part in enumerate(parts)}
+        values = self._values((*reads, value), parts)
+        return lambda source, given, index: values(source, given, index)[-1]
 
-        def terms(source: Source, given: Needs, index: Index | None) -> Array:
+    def _values(
+        self, roots: tuple[Value, ...], parts: list[Part]
+    ) -> Callable[[Source, Needs, Index | None], list[Array]]:
+        numbers, steady = {id(part): k for k, part in enumerate(parts)}, _steady(roots)
+
+        def computed(source: Source, given: Needs, index: Index | None) -> list[Array]:
             as_real = isinstance(source, RealSource)
 
             def meaning(x: Value, of: tuple[Any, ...]) -> Any:
                 if x.kind == "word":
                     return self._word(source, self.names.index(x.name), *of)
-                if x.kind == "joined":
-                    return self._joined(source, self.names.index(x.name), of[0])
                 if x.dtype == INDEX:
                     return self._index_of(x, of, index)
+                if x.kind == "joined":
+                    return self._joined(source, self.names.index(x.name), of[0])
                 if x.kind == "part":
                     return given[numbers[id(x.part)]]
                 if x.kind == "read":
@@ -256,11 +339,11 @@ class _Opened:
                     return source.read(self.names.index(x.name) + int(sum(of[1:])), at)
                 return self._value(x, of, as_real)
 
-            values = Chosen(meaning)
+            values = Chosen(meaning, self._whole, steady)
             with np.errstate(all="ignore"):
-                return cast(Array, [values(x) for x in (*reads, value)][-1])
+                return [values(x) for x in roots]
 
-        return terms
+        return computed
 
     def _value(self, x: Value, of: tuple[Any, ...], as_real: bool) -> Any:
         """Numbers are exact in the real numbers; what binary64 attributes and sizes alone make is
@@ -302,9 +385,6 @@ class _Opened:
         return one(source, operand, position((*here[:axis], k, *here[axis + 1 :]), shape))
 
     # -- whole numbers -----------------------------------------------------------------------------
-    def _index(self, value: Value, index: Index | None) -> Any:
-        return Chosen(lambda x, of: self._index_of(x, of, index))(value)
-
     def _index_of(self, x: Value, of: tuple[Any, ...], index: Index | None) -> Any:
         kind, site = x.kind, self.site
         if kind == ELEMENT:
@@ -341,7 +421,7 @@ class _Opened:
             return self._reduced.places(index)
         if x.dtype != INDEX:  # what a whole number is chosen by
             return numpy_primitive(x, of)
-        return _WHOLE[kind](*of)
+        raise LookupError(f"a whole number {kind}")
 
     def _placed(self, x: Value, of: tuple[Any, ...]) -> Any:
         """Of the element's coordinates in an operand."""
@@ -387,13 +467,25 @@ def folded(xs: Sequence[Array]) -> Array:
     return total
 
 
-def _rule(site: Site) -> Quantity:
+def _opened(site: Site) -> tuple[_Opened, Part]:
+    """The site's parts, and that which is the element."""
     spec = lookup(site.op)
     mask = site.attrs.get(spec.masked_by)
     first = site.type_of(0) if site.inputs else site.outputs[0]
     parts = spec.parts[first.dtype if first.dtype in spec.parts else MOVED]
     there = [part for k, part in enumerate(parts) if not isinstance(mask, tuple) or mask[k]]
-    return _Opened(site, spec).quantity(there[site.out])
+    return _Opened(site, spec), there[site.out]
+
+
+def summed(site: Site) -> Summed:
+    """The element of an operator of which a contract adds up the terms in its own way."""
+    opened, part = _opened(site)
+    return opened.summed(part)
+
+
+def _rule(site: Site) -> Quantity:
+    opened, part = _opened(site)
+    return opened.quantity(part)
 
 
 opening(*(name for name, spec in all_ops().items() if spec.parts))(_rule)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tallystick.numerics.operators.reduction import reduced_axes
-from tallystick.opening.quantity import Array, Index, Needs, Site, Source
+from tallystick.opening.quantity import Index, Site
 
 
 @dataclass(frozen=True)
@@ -29,10 +29,6 @@ class Reduced:
             flat += index % size * stride
             index = index // size
         return flat
-
-    def value(self, source: Source, _: Needs, index: Index) -> Array:
-        """These elements, as the terms of a sum."""
-        return source.read(0, self.places(index))
 
 
 def reduced(site: Site) -> Reduced:

@@ -16,7 +16,9 @@ from reference.data import Gen
 from reference.exact_blocks import integer
 
 from tallystick.contracts.exact.contract import BLOCK_LENGTHS
-from tallystick.contracts.exact.opening import START, Record, _integers, blocks_of
+from tallystick.contracts.exact.opening import START, Record, _integers
+from tallystick.opening.dot import Products
+from tallystick.opening.parts import summed
 from tallystick.opening.quantity import LIMIT, Chain, Local, Site, Tree, opening_rule
 from tallystick.opening.values import WholeSource, chain_states, value_of
 from tallystick.protocol.element import same_bits
@@ -148,6 +150,13 @@ def _members(op: str, site: Site, first: int, last: int) -> tuple[list[int], lis
     return left.reshape(-1).tolist(), right.reshape(-1).tolist()
 
 
+class Places:
+    """A source whose elements are their positions."""
+
+    def read(self, operand: int, flat: np.ndarray) -> np.ndarray:
+        return flat
+
+
 def test_the_groups_of_every_element() -> None:
     """17.3, 12.2.1: all members, in their order, of the whole contraction and of a part of it."""
     gen, form = Gen("exact groups"), _geometry(stride=(1, 1), padding=(0, 1), groups=3)
@@ -163,15 +172,14 @@ def test_the_groups_of_every_element() -> None:
         for site, output in sites(op, attrs, operands):
             for element in range(output.size):
                 at = replace(site, element=element)
-                found = blocks_of[op](at)
-                assert found is not None
-                for first, last in ((0, found.outer), (found.outer // 2, found.outer)):
-                    groups = zip(
-                        (found.left, found.right), _members(op, at, first, last), strict=True
-                    )
-                    for group, wanted in groups:
-                        index = np.arange((last - first) * group.each)
-                        assert group.positions(first, index).tolist() == wanted, (op, site.out)
+                found = summed(at).terms
+                assert isinstance(found, Products)
+                outer = found.count // found.inner
+                for first, last in ((0, outer), (outer // 2, outer)):
+                    wanted = _members(op, at, first, last)
+                    for group, places in zip(found.groups(), wanted, strict=True):
+                        index = np.arange(first * group.each, last * group.each)
+                        assert group.members(Places(), index).tolist() == places, (op, site.out)
 
 
 def test_states_do_not_depend_on_where_a_prover_stops() -> None:

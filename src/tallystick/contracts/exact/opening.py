@@ -10,132 +10,34 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
 
 from tallystick.contracts.exact.contract import BLOCK_LENGTHS, Exact
-from tallystick.numerics.attachments import Attachments
 from tallystick.numerics.contracts import parse_contract
-from tallystick.numerics.operators.dot import geometry, output_mask
 from tallystick.opening.arithmetic import canonical
-from tallystick.opening.dot import (
-    Products,
-    dot,
-    gradient,
-    place_of_bias,
-    product,
-    scaled,
-    seen_by,
-)
+from tallystick.opening.dot import Products, dot
+from tallystick.opening.parts import summed
 from tallystick.opening.quantity import (
     BLOCKS,
     CHUNK,
     Array,
     Chain,
-    Index,
     Local,
     Needs,
     Quantity,
     Scalar,
     Site,
     Source,
+    Tree,
 )
 
 _LAYOUT = struct.Struct("<dqII")  # total, sum, the bits of the two magnitudes
 _INFINITY = 0x7F800000
 # The elements of a group that a prover reads at once; the number bounds working memory.
 _AT_ONCE = 1 << 20
-
-
-@dataclass(frozen=True)
-class Group:
-    """The members of a group: `each` adjacent elements of an operand for every outer value u, the
-    first at base + u·stride (NUMERICS 17.3)."""
-
-    operand: int
-    base: int
-    stride: int
-    each: int = 1
-
-    def positions(self, first: int, index: Index) -> Index:
-        """Row-major positions of members number `index`, `first` being the first outer value."""
-        return self.base + (first + index // self.each) * self.stride + index % self.each
-
-
-@dataclass(frozen=True)
-class Blocks:
-    """The terms of a DOT, and where its groups lie; `outer` and I of NUMERICS 17.2."""
-
-    terms: Products
-    outer: int
-    inner: int
-    left: Group
-    right: Group
-
-
-blocks_of: Attachments[Callable[[Site], Blocks | None]] = Attachments(
-    "exact opening rule", "tallystick.contracts.exact.opening"
-)
-
-
-# --- groups (17.3) --------------------------------------------------------------------------------
-def _matrix(site: Site, left: int) -> Blocks:
-    rows, length = site.type_of(left).shape[-2:]
-    columns = site.type_of(left + 1).shape[-1]
-    row, j = divmod(site.element, columns)
-    right = Group(left + 1, row // rows * length * columns + j, columns)
-    return Blocks(product(site, left), length, 1, Group(left, row * length, 1), right)
-
-
-@blocks_of("aten.mm", "aten.bmm")
-def _products(site: Site) -> Blocks:
-    return _matrix(site, 0)
-
-
-@blocks_of("aten.addmm")
-def _addmm(site: Site) -> Blocks:
-    return _matrix(site, 1)
-
-
-def _place(site: Site) -> list[int]:
-    return [int(v) for v in np.unravel_index(site.element, site.outputs[site.out].shape)]
-
-
-@blocks_of("aten.convolution")
-def _convolution(site: Site) -> Blocks:
-    groups = geometry(site.op, site.attrs)[3]
-    (_, channels, h, w), weight = site.type_of(0).shape, site.type_of(1).shape
-    n, o = _place(site)[:2]
-    taps, first = weight[2] * weight[3], o // (weight[0] // groups) * weight[1]
-    left = Group(0, (n * channels + first) * h * w, h * w, h * w)
-    right = Group(1, o * weight[1] * taps, taps, taps)
-    return Blocks(seen_by(site), weight[1], taps, left, right)
-
-
-@blocks_of("aten.convolution_backward")
-def _gradient(site: Site) -> Blocks | None:
-    """None for the bias gradient, which is no DOT."""
-    terms, groups = gradient(site), geometry(site.op, site.attrs)[3]
-    if not isinstance(terms, Products):
-        return None
-    which = [k for k, wanted in enumerate(output_mask(site.attrs)) if wanted][site.out]
-    grad, image, weight = (site.type_of(k).shape for k in range(3))
-    taps, plane, places = weight[2] * weight[3], image[2] * image[3], grad[2] * grad[3]
-    a, b = _place(site)[:2]
-    if which == 0:  # a is the image, b the input channel
-        group, own = divmod(b, weight[1])
-        outs = weight[0] // groups
-        left = Group(0, (a * grad[1] + group * outs) * places, places, places)
-        right = Group(2, (group * outs * weight[1] + own) * taps, weight[1] * taps, taps)
-        return Blocks(terms, outs, taps, left, right)
-    # a is the output channel, b the input channel of its group
-    channel = a // (weight[0] // groups) * weight[1] + b
-    left = Group(0, a * places, grad[1] * places, places)
-    right = Group(1, channel * plane, image[1] * plane, plane)
-    return Blocks(terms, grad[0], places, left, right)
 
 
 # --- the record (OPENING 12.3) --------------------------------------------------------------------
@@ -210,22 +112,19 @@ def _links(count: int) -> int:
     return -(-count // CHUNK)
 
 
-@dataclass(frozen=True)
 class _Plan:
     """The links of an element: which segment, phase and terms each has."""
 
-    blocks: Blocks
-    width: int
-
-    @property
-    def each(self) -> int:
-        """Outer values of a segment (17.2)."""
-        return max(1, BLOCK_LENGTHS[self.width] // max(1, self.blocks.inner))
+    def __init__(self, terms: Products, width: int) -> None:
+        self.terms, self.width, self.inner = terms, width, max(1, terms.inner)
+        self.left, self.right = terms.groups()
+        # The outer values of all segments, and of one (17.2).
+        self.outer = terms.count // self.inner
+        self.each = max(1, BLOCK_LENGTHS[width] // self.inner)
 
     def phases(self, outer: int) -> tuple[int, int, int]:
         """The elements or terms of the three phases of a segment of `outer` outer values."""
-        b = self.blocks
-        return outer * b.left.each, outer * b.right.each, outer * b.inner
+        return outer * self.left.each, outer * self.right.each, outer * self.inner
 
     @property
     def per_segment(self) -> int:
@@ -235,7 +134,7 @@ class _Plan:
     @property
     def count(self) -> int:
         """Links of all segments."""
-        whole, rest = divmod(self.blocks.outer, self.each)
+        whole, rest = divmod(self.outer, self.each)
         last = sum(_links(n) for n in self.phases(rest)) if rest else 0
         return whole * self.per_segment + last
 
@@ -244,7 +143,7 @@ class _Plan:
         while first < last:
             number, link = divmod(first, self.per_segment)
             start = number * self.each
-            sizes = self.phases(min(self.each, self.blocks.outer - start))
+            sizes = self.phases(min(self.each, self.outer - start))
             phase = 0
             while link >= _links(sizes[phase]):
                 link -= _links(sizes[phase])
@@ -253,7 +152,7 @@ class _Plan:
             first += end - link
             begin, stop = link * CHUNK, min(end * CHUNK, sizes[phase])
             if phase == 2:
-                self._add(source, record, start * self.blocks.inner, begin, stop, sizes[2])
+                self._add(source, record, start * self.inner, begin, stop, sizes[2])
             else:
                 self._greatest(source, record, phase, start, begin, stop)
         return record.packed
@@ -261,12 +160,13 @@ class _Plan:
     def _greatest(
         self, source: Source, record: Record, phase: int, start: int, begin: int, stop: int
     ) -> None:
-        group = self.blocks.right if phase else self.blocks.left
+        group = self.right if phase else self.left
         if phase == 0 and begin == 0:
             record.sum, record.mu, record.nu = 0, 0, 0
+        offset = start * group.each
         for at in range(begin, stop, _AT_ONCE):
-            index = np.arange(at, min(at + _AT_ONCE, stop), dtype=np.int64)
-            found = _most(source.read(group.operand, group.positions(start, index)))
+            index = np.arange(offset + at, offset + min(at + _AT_ONCE, stop), dtype=np.int64)
+            found = _most(group.members(source, index))
             if phase:
                 record.nu = max(record.nu, found)
             else:
@@ -279,7 +179,7 @@ class _Plan:
         while begin < stop:
             to = min(stop, begin - begin % length + length)
             index = np.arange(offset + begin, offset + to, dtype=np.int64)
-            a, b = self.blocks.terms.factors(source, index)
+            a, b = self.terms.factors(source, index)
             left, right = (
                 _integers(x, mu, self.width) for x, mu in ((a, record.mu), (b, record.nu))
             )
@@ -294,22 +194,17 @@ def exact_rule(site: Site) -> Quantity | None:
     contract = parse_contract(site.contract)
     if not isinstance(contract, Exact) or site.op not in contract.own_operators:
         return None
-    found = blocks_of[site.op](site)
-    if found is None:
-        return None
-    plan = _Plan(found, contract.width)
+    found = summed(site)
+    if isinstance(found.terms, Tree):
+        return None  # the bias gradient, which is no DOT
+    plan = _Plan(found.terms, contract.width)
     chain = Chain("blocks", "blk", plan.count, 1, START, plan.advance, weight=CHUNK)
-    at = place_of_bias(site) if site.op == "aten.convolution" else None
 
-    @np.errstate(all="ignore")
     def compute(source: Source, needs: Needs) -> Array:
         total = Record.of(needs[0]).total
-        d = needs[1] if math.isnan(total) else np.float32(total)
-        if site.op == "aten.addmm":
-            return scaled(site, source, d)
-        if at is not None:
-            d = d + source.read(2, np.array([at], dtype=np.int64))[0]
-        return canonical(d)
+        with np.errstate(all="ignore"):
+            d = needs[1] if math.isnan(total) else np.float32(total)
+        return canonical(found.made_of(d, source))
 
     return Local("RN32(total)", "f32", compute, (chain, dot(found.terms)))
 

@@ -2,12 +2,33 @@
 
 from __future__ import annotations
 
-from typing import cast
+from functools import reduce
+from typing import Any, cast
 
 from tallystick.errors import UsageError
 from tallystick.numerics.operators.common import Types, pair
 from tallystick.numerics.registry import SUM, AttrSpec, operator
 from tallystick.numerics.types import Attrs, TensorType
+from tallystick.numerics.values.graph import Value, attribute, case, has, is_, primitive
+from tallystick.numerics.values.positions import (
+    Factor,
+    Part,
+    broadcast_place,
+    choice,
+    dot,
+    either,
+    element,
+    entry,
+    extent,
+    inner,
+    inside_of,
+    local,
+    part,
+    read,
+    term,
+    tree,
+    whole,
+)
 
 _CONVOLUTION = {
     "stride": AttrSpec("ints", (1, 1)),
@@ -30,8 +51,36 @@ def _f32(name: str, what: str, t: TensorType | None, rank: int) -> tuple[int, ..
     return t.shape
 
 
-# --- matrix products ------------------------------------------------------------------------------
-@operator("aten.mm", clause="2.4", operands=("a", "b"), op_class="dot", rounded=SUM)
+# --- matrix products (NUMERICS 2.4, 2.5) ----------------------------------------------------------
+_HERE = element()
+
+
+def _product() -> Part:
+    """A row of `a` times a column of `b`, both of 2 or 3 axes."""
+    length, columns = extent("a", -1), extent("b", -1)
+    row = _HERE // columns
+    a = read("a", row * length + term())
+    b = read("b", row // extent("a", -2) * length * columns + _HERE % columns + term() * columns)
+    return dot("dot", length, whole(1), a, b)
+
+
+_PRODUCT = _product()
+
+
+def _scaled() -> Part:
+    """Factors of 1, and a beta of 0, are left out (2.5)."""
+    alpha_is_1, beta_is_0 = is_("alpha", 1.0), is_("beta", 0.0)
+    d, c = part(_PRODUCT), read("c", broadcast_place("c"))
+    d = case(alpha_is_1, d, attribute("alpha", d) * d)
+    c = case(is_("beta", 1.0), c, attribute("beta", c) * c)
+    scaled = local("out", case(beta_is_0, d, d + c))
+    return either(alpha_is_1, either(beta_is_0, _PRODUCT, scaled), scaled)
+
+
+_PRODUCTS: dict[str, Any] = {"op_class": "dot", "rounded": SUM, "parts": {"f32": (_PRODUCT,)}}
+
+
+@operator("aten.mm", clause="2.4", operands=("a", "b"), **_PRODUCTS)
 def _mm(op: str, _attrs: Attrs, inputs: Types) -> tuple[TensorType, ...]:
     m, k = _f32(op, "the first matrix", inputs[0], 2)
     k2, n = _f32(op, "the second matrix", inputs[1], 2)
@@ -47,6 +96,7 @@ def _mm(op: str, _attrs: Attrs, inputs: Types) -> tuple[TensorType, ...]:
     attrs={"beta": AttrSpec("float", 1.0), "alpha": AttrSpec("float", 1.0)},
     op_class="dot",
     rounded=SUM,
+    parts={"f32": (_scaled(),)},
 )
 def _addmm(op: str, _attrs: Attrs, inputs: Types) -> tuple[TensorType, ...]:
     c = inputs[0]
@@ -62,7 +112,7 @@ def _addmm(op: str, _attrs: Attrs, inputs: Types) -> tuple[TensorType, ...]:
     return (TensorType("f32", (m, n)),)
 
 
-@operator("aten.bmm", clause="2.4", operands=("a", "b"), op_class="dot", rounded=SUM)
+@operator("aten.bmm", clause="2.4", operands=("a", "b"), **_PRODUCTS)
 def _bmm(op: str, _attrs: Attrs, inputs: Types) -> tuple[TensorType, ...]:
     b, m, k = _f32(op, "the first batch", inputs[0], 3)
     b2, k2, n = _f32(op, "the second batch", inputs[1], 3)
@@ -110,6 +160,85 @@ def _conv_shape(
     return x[0], w[0], sides[0], sides[1]
 
 
+# --- what an element of a convolution is (NUMERICS 2.6, 2.7) --------------------------------------
+_STRIDE, _PADDING, _DILATION = (
+    (entry(name, 0), entry(name, 1)) for name in ("stride", "padding", "dilation")
+)
+# What a group of channels has: output channels, input channels, and taps of each.
+_OUTS, _INS, _TAPS = (
+    extent("weight", 0) // entry("groups"), extent("weight", 1), inner("weight", 1),
+)  # fmt: skip
+
+
+def _digits(index: Value, operand: str) -> tuple[Value, Value, Value]:
+    """A plane's number, row and column, where `index` counts elements of an operand's planes."""
+    rows = index // extent(operand, 3)
+    return rows // extent(operand, 2), rows % extent(operand, 2), index % extent(operand, 3)
+
+
+def _place(operand: str) -> tuple[Value, Value, Value, Value]:
+    """The element's coordinates, as those of an operand."""
+    plane, row, column = _digits(_HERE, operand)
+    return plane // extent(operand, 1), plane % extent(operand, 1), row, column
+
+
+def _seen(operand: str, plane: Value, row: Value, column: Value, *also: Value) -> Value:
+    """An element of a plane; +0 outside of it (2.6), and where one of `also` does not hold."""
+    height, width = extent(operand, 2), extent(operand, 3)
+    there = reduce(_both, (*also, inside_of(row, height), inside_of(column, width)))
+    return choice(there, read(operand, (plane * height + row) * width + column), 0.0)
+
+
+def _both(a: Value, b: Value) -> Value:
+    return primitive("and", a, b)
+
+
+def _tapped(output: Value, tap: Value, axis: int) -> Value:
+    """Where in the image a tap of the kernel is for an output's place."""
+    return output * _STRIDE[axis] - _PADDING[axis] + tap * _DILATION[axis]
+
+
+def _convolved() -> Part:
+    n, o, y, x = _place("")
+    c, i, j = _digits(term(), "weight")
+    plane, first = inner("x", 1), n * extent("x", 1) + o // _OUTS * _INS
+    seen = _seen("x", first + c, _tapped(y, i, 0), _tapped(x, j, 1))
+    image = Factor(seen, read("x", first * plane + term()), plane)
+    found = dot("dot", _INS, _TAPS, image, read("weight", o * _INS * _TAPS + term()))
+    return either(has("bias"), local("out", part(found) + read("bias", o)), found)
+
+
+def _input_gradient() -> Part:
+    n, channel, h, w = _place("x")
+    o, i, j = _digits(term(), "weight")
+    plane, first = inner("grad", 1), channel // _INS * _OUTS
+    row = h + _PADDING[0] - i * _DILATION[0]
+    column = w + _PADDING[1] - j * _DILATION[1]
+    met = primitive("eq", row % _STRIDE[0], 0), primitive("eq", column % _STRIDE[1], 0)
+    image = n * extent("grad", 1) + first
+    seen = _seen("grad", image + o, row // _STRIDE[0], column // _STRIDE[1], *met)
+    left = Factor(seen, read("grad", image * plane + term()), plane)
+    right = read("weight", ((first + o) * _INS + channel % _INS) * _TAPS + term() % _TAPS)
+    return dot("input gradient", _OUTS, _TAPS, left, right)
+
+
+def _weight_gradient() -> Part:
+    o, c, i, j = _place("weight")
+    n, y, x = _digits(term(), "grad")
+    places, plane, channel = inner("grad", 1), inner("x", 1), o // _OUTS * _INS + c
+    left = read("grad", (n * extent("grad", 1) + o) * places + term() % places)
+    seen = _seen("x", n * extent("x", 1) + channel, _tapped(y, i, 0), _tapped(x, j, 1))
+    member = (term() // plane * extent("x", 1) + channel) * plane + term() % plane
+    right = Factor(seen, read("x", member), plane)
+    return dot("weight gradient", extent("grad", 0), places, left, right, reads=(seen,))
+
+
+def _bias_gradient() -> Part:
+    places = inner("grad", 1)
+    at = (term() // places * extent("grad", 1) + _HERE) * places + term() % places
+    return tree("bias gradient", extent("grad", 0) * places, read("grad", at))
+
+
 @operator(
     "aten.convolution",
     clause="2.6",
@@ -117,6 +246,7 @@ def _conv_shape(
     attrs=_CONVOLUTION,
     op_class="dot",
     rounded=SUM,
+    parts={"f32": (_convolved(),)},
 )
 def _convolution(op: str, attrs: Attrs, inputs: Types) -> tuple[TensorType, ...]:
     x = _f32(op, "the input", inputs[0], 4)
@@ -142,6 +272,8 @@ def output_mask(attrs: Attrs) -> tuple[bool, bool, bool]:
     attrs={**_CONVOLUTION, "output_mask": AttrSpec("bools", (True, True, True))},
     op_class="dot",
     rounded=SUM,
+    parts={"f32": (_input_gradient(), _weight_gradient(), _bias_gradient())},
+    masked_by="output_mask",
 )
 def _convolution_backward(op: str, attrs: Attrs, inputs: Types) -> tuple[TensorType, ...]:
     grad = _f32(op, "the gradient", inputs[0], 4)

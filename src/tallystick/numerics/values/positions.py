@@ -18,11 +18,23 @@ from tallystick.numerics.values.graph import (
     constant,
     convert,
     interned,
+    primitive,
     values_below,
 )
 from tallystick.numerics.values.primitives import INDEX, MOVED
 
 ELEMENT, TERM = "element", "term"
+
+
+@dataclass(frozen=True, eq=False)
+class Factor:
+    """A factor of a DOT's terms: `value` is that of one term. `exact/1` measures the factors in
+    groups (NUMERICS 17.3), which may have more members: `each` of them for every value of the outer
+    coordinate, `member` being number `term()` of them all."""
+
+    value: Value
+    member: Value
+    each: Value
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,8 +46,10 @@ class Part:
     "latest": a chain whose link 0 is `start`; each of the `count` links after it replaces the state
     by its `value`, if `kept` holds of it. "terms": SUM of `count` terms, each a quantity of its
     own: term i is the part in `of` for element i. "fold": S (NUMERICS 10.12) of `count` values,
-    divided by `divisor`; each is a need, number i being the local part in `of` for term i. "case":
-    the first of `of` where `condition` holds, else the second.
+    divided by `divisor`; each is a need, number i being the local part in `of` for term i. "dot":
+    DOT (NUMERICS 2) of `count` terms, each the product of the two `factors`; `inner` are those of
+    one value of the outer coordinate (17.2). "case": the first of `of` where `condition` holds,
+    else the second.
 
     Where `alone` holds, the operator's first output is the terms, and row i of each operand goes
     into term i: so a prover has many at once. `[i]` in a name stands for the element's number.
@@ -58,6 +72,8 @@ class Part:
     condition: Condition | None = None
     of: tuple[Part, ...] = ()
     alone: Condition | None = None
+    factors: tuple[Factor, ...] = ()
+    inner: Value | None = None
 
 
 Parts = tuple[Part, ...]
@@ -97,6 +113,15 @@ def terms(name: str, count: Value, of: Part, alone: Condition | None = None) -> 
 def fold(name: str, count: Value, of: Part, divisor: Value) -> Part:
     """S of `count` values that are needs, `of` for term 0, 1, ..., divided by `divisor`."""
     return Part("fold", name, of.dtype, count=count, of=(of,), divisor=divisor)
+
+
+def dot(
+    name: str, outer: Value, inner: Value, *by: Value | Factor, reads: tuple[Value, ...] = ()
+) -> Part:
+    """A DOT of outer · inner terms, each the product of two factors. The group of one that is a
+    value has no other members than the factors themselves."""
+    factors = tuple(x if isinstance(x, Factor) else Factor(x, x, inner) for x in by)
+    return Part("dot", name, "f32", None, outer * inner, reads=reads, factors=factors, inner=inner)
 
 
 def either(condition: Condition, a: Part, b: Part) -> Part:
@@ -180,6 +205,11 @@ def permuted(operand: str, attribute: str) -> Value:
 def broadcast_place(operand: str) -> Value:
     """The position of the element in an operand that is broadcast (NUMERICS 10.1)."""
     return interned("broadcast", INDEX, name=operand)
+
+
+def inside_of(x: Value, count: Value) -> Value:
+    """Whether a whole number is one of 0, 1, ..., count − 1: a bool."""
+    return primitive("and", primitive("ge", x, 0), primitive("lt", x, count))
 
 
 def word(operand: str, draw: Value, block: Value, number: Value) -> Value:

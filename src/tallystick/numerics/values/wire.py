@@ -20,11 +20,6 @@ from tallystick.numerics.values.forms import Form
 from tallystick.numerics.values.graph import Condition, Value, values_below
 from tallystick.numerics.values.positions import Part, parts_below
 
-# What an interpreter must have as a primitive of its own, by the class of the operators that have
-# no values: its name, the clause that says what it computes, and vectors of it.
-BY_CLAUSE: dict[str, tuple[str, str, tuple[str, ...]]] = {
-    "dot": ("DOT", "2.1", ("kernels/dot.json",)),
-}
 # Clauses of OPENING that write a form's real numbers down, where they are not the form's lifting.
 REAL_CLAUSES = {
     "aten.pow.Tensor_Scalar": "10.9.2",
@@ -90,9 +85,9 @@ def part_entries(outputs: Sequence[Part]) -> dict[str, Any]:
     """The parts of an operator's outputs: the nodes of all of them, a list of parts, each after
     those that it is made of, and the outputs' numbers in it.
 
-    A part's `value`, `count`, `start`, `kept` and `divisor` are numbers of nodes, `reads` those of
-    elements that are read first; `of` and `first` are numbers of parts, as is `part` of a node.
-    `alone` only saves a prover time, and is left out.
+    A part's `value`, `count`, `inner`, `start`, `kept` and `divisor` are numbers of nodes, and so
+    are those of a factor; `reads` are those of elements that are read first. `of` and `first` are
+    numbers of parts, as is `part` of a node. `alone` only saves a prover time, and is left out.
     """
     listed: list[Part] = []
 
@@ -113,18 +108,25 @@ def part_entries(outputs: Sequence[Part]) -> dict[str, Any]:
 
 
 def _roots(part: Part) -> list[Value]:
-    held = (*part.reads, part.value, part.count, part.start, part.kept, part.divisor)
+    of_factors = [x for f in part.factors for x in (f.value, f.member, f.each)]
+    own = (part.value, part.count, part.inner, part.start, part.kept, part.divisor)
+    held = (*part.reads, *own, *of_factors)
     return [value for value in held if value is not None]
 
 
 def _part(part: Part, at: dict[int, int], listed: list[Part]) -> dict[str, Any]:
     entry: dict[str, Any] = {"kind": part.kind, "name": part.name, "dtype": part.dtype}
-    for name in ("value", "count", "start", "kept", "divisor"):
+    for name in ("value", "count", "inner", "start", "kept", "divisor"):
         value = getattr(part, name)
         if value is not None:
             entry[name] = at[id(value)]
     if part.reads:
         entry["reads"] = [at[id(value)] for value in part.reads]
+    if part.factors:
+        entry["factors"] = [
+            {name: at[id(getattr(factor, name))] for name in ("value", "member", "each")}
+            for factor in part.factors
+        ]
     if part.extreme:
         entry["extreme"] = part.extreme
     for name in ("of", "first"):
@@ -166,9 +168,4 @@ def operator_entry(spec: OpSpec) -> dict[str, Any]:
         entry["rounded"] = spec.rounded
     if spec.name in REAL_CLAUSES:
         entry["real_clause"] = REAL_CLAUSES[spec.name]
-    if not spec.forms and not spec.parts:
-        primitive, clause, vectors = BY_CLAUSE[spec.op_class]
-        entry["by_clause"] = {
-            "primitive": primitive, "clause": clause, "vectors": list(vectors)
-        }  # fmt: skip
     return entry

@@ -6,9 +6,10 @@ import math
 from collections.abc import Sequence
 
 from tallystick.commit.log import BOUNDED, Section
-from tallystick.contracts.rounded.opening import exact_sum
+from tallystick.contracts.rounded.opening import count_of
 from tallystick.job.job import Job
 from tallystick.numerics.contracts import parse_contract
+from tallystick.opening.parts import summed
 from tallystick.opening.quantity import Site
 from tallystick.program.ir import Program
 from tallystick.run.logs.writer import ENTRY, HEADER, TRAILER
@@ -25,7 +26,7 @@ def _terms(program: Program, section: Section) -> int:
     node = program.nodes[section.node]
     types = tuple(None if v is None else program.type_of(v) for v in node.inputs)
     site = Site(node.op, node.attrs, types, node.out_types, section.output, 0, program.contract)
-    return exact_sum[node.op](site).count
+    return count_of(summed(site))
 
 
 def step_log_bytes(program: Program, sections: Sequence[Section]) -> int:

@@ -12,11 +12,12 @@ from tallystick.commit.log import ENTRIES_PER_BYTE
 from tallystick.contracts.replay.published.call import Call
 from tallystick.contracts.rounded.accumulators import parts
 from tallystick.contracts.rounded.cpu import Piece, run_rounded
-from tallystick.contracts.rounded.opening import exact_sum
+from tallystick.contracts.rounded.opening import is_sum
 from tallystick.numerics.contracts import parse_contract
 from tallystick.numerics.grid import Grid, doubt
 from tallystick.numerics.registry import summed_operators
 from tallystick.numerics.types import DTYPE_NAMES, TensorType
+from tallystick.opening.parts import summed
 from tallystick.opening.quantity import Logged, Site, opening_rule
 from tallystick.opening.values import WholeSource, needs_of
 
@@ -104,7 +105,7 @@ def _is_sum(call: Call) -> bool:
     types = tuple(None if x is None else _type_of(x) for x in call.inputs)
     made = tuple(_type_of(x) for x in call.outputs)
     site = Site(call.spec.name, call.attrs, types, made, call.out, 0)
-    return exact_sum[call.spec.name](site).after is None
+    return is_sum(summed(site))
 
 
 def _inside(piece: Piece, positions: Array) -> tuple[Array, Array]:
