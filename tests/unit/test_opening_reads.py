@@ -20,7 +20,6 @@ from unit.opening.opening_letters import Expected, Place, Positions, Read, bcast
 from unit.opening.opening_text import CONTRACTS, golden_sites
 
 from tallystick.numerics.registry import all_ops, rounded_operators
-from tallystick.opening.pointwise import POINTWISE
 from tallystick.opening.quantity import (
     BLOCK,
     Array,
@@ -125,7 +124,9 @@ def _first(stated: list[tuple[Read, tuple[int, Positions]]]) -> Any:
     return [s for s, before in zip(stated, surely, strict=True) if s[1] not in before]
 
 
-POINTWISE_READS = tuple(op for op in POINTWISE if op != "aten.mse_loss_backward")
+POINTWISE_READS = tuple(
+    op for op, spec in all_ops().items() if spec.forms and op != "aten.mse_loss_backward"
+)
 
 
 @pytest.mark.parametrize("op", sorted(set(all_ops()) - set(POINTWISE_READS)))

@@ -16,7 +16,7 @@ from tallystick.kernels.evaluate import evaluate
 from tallystick.kernels.loops import names_of
 from tallystick.numerics.operators.common import axis_of, constant, integer, integers, number
 from tallystick.numerics.operators.fold import split
-from tallystick.numerics.registry import OpSpec, all_ops, lookup
+from tallystick.numerics.registry import OpSpec, lookup
 from tallystick.numerics.types import DTYPES
 from tallystick.numerics.values.graph import Condition, Value, resolved, values_below
 from tallystick.numerics.values.positions import ELEMENT, TERM, Factor, Part, parts_below
@@ -47,7 +47,6 @@ from tallystick.opening.quantity import (
     Source,
     Terms,
     Tree,
-    opening,
 )
 from tallystick.opening.real_pointwise import real_primitive
 from tallystick.opening.reduced import Reduced, reduced
@@ -483,9 +482,7 @@ def summed(site: Site) -> Summed:
     return opened.summed(part)
 
 
-def _rule(site: Site) -> Quantity:
+def parts_rule(site: Site) -> Quantity:
+    """The element of an operator with parts."""
     opened, part = _opened(site)
     return opened.quantity(part)
-
-
-opening(*(name for name, spec in all_ops().items() if spec.parts))(_rule)

@@ -12,7 +12,7 @@ import numpy as np
 
 from tallystick.kernels.elements import element_values
 from tallystick.kernels.loops import names_of
-from tallystick.numerics.registry import OpSpec, all_ops, lookup
+from tallystick.numerics.registry import OpSpec, lookup
 from tallystick.numerics.types import TensorType
 from tallystick.opening.quantity import (
     Array,
@@ -22,10 +22,7 @@ from tallystick.opening.quantity import (
     RefusedOperandsError,
     Site,
     Source,
-    opening,
 )
-
-POINTWISE = tuple(name for name, spec in all_ops().items() if spec.forms)
 
 
 def coordinates(element: int, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -73,8 +70,8 @@ def operand_of(site: Site, source: Source, number_: int, type_: TensorType) -> A
     return read if type_.shape else read.reshape(())
 
 
-@opening(*POINTWISE)
-def _pointwise(site: Site) -> Quantity:
+def pointwise_rule(site: Site) -> Quantity:
+    """The element of an operator with forms."""
     spec = lookup(site.op)
 
     def compute(source: Source, _: Needs) -> Any:

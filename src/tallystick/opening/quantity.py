@@ -200,7 +200,7 @@ class Site:
 
 
 Rule = Callable[[Site], Quantity]
-opening: Attachments[Rule] = Attachments("opening rule", "tallystick.opening.*")
+opening: Attachments[Rule] = Attachments("opening rule", "tallystick.opening.rules")
 
 
 def rules() -> dict[str, Rule]:
