@@ -2,7 +2,7 @@
 
 A form on integers or bools rounds nothing, nor does one that only chooses, compares or changes the
 signs of binary32 numbers. The primitives of such forms are torch's integer operations, selections,
-comparisons and conversions (see `exact.py`).
+comparisons and conversions (see `table.py`).
 """
 
 from __future__ import annotations

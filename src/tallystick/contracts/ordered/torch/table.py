@@ -3,7 +3,7 @@
 Their results have no freedom: the bits are those of the clause, on every device (NUMERICS 1.8). So
 they are made of torch's integer operations, selections, comparisons and conversions, none of which
 depends on an order of execution; a float is compared through its bits where torch leaves open what
-a NaN or a zero's sign does. The families attach theirs by `exact`: `exact_*.py`.
+a NaN or a zero's sign does. The families beside this file attach theirs by `exact`.
 """
 
 from __future__ import annotations
