@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from check.fingerprint import function_digest
 from device_calls import OPS, there
 from emulated_gpu import emulated_gpu
 from reference.data import SPECIAL, Gen
 
 import tallystick
 from tallystick.devices.cuda.device import Cuda
-from tallystick.devices.cuda.fingerprint import function_digest
 from tallystick.devices.cuda.launch import merged, spread
 from tallystick.devices.cuda.point import takes_fours
 from tallystick.devices.cuda.tensor import DeviceTensor

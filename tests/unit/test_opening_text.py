@@ -17,8 +17,8 @@ import pytest
 from unit.opening.disputes import locate, paths
 from unit.opening.opening_text import CONTRACTS, TEXT, block, code, golden_sites, table
 
-from tallystick.contracts.replay.lifted import evaluated_on_reals
-from tallystick.numerics.registry import all_ops, rounded_operators
+from tallystick.numerics.registry import OpSpec, all_ops, rounded_operators
+from tallystick.numerics.values.forms import Form
 from tallystick.opening.quantity import (
     BLOCK,
     CHUNK,
@@ -219,6 +219,21 @@ def test_every_operator_and_output_has_a_row() -> None:
     assert {row.op for row in tree_rows()} == set(all_ops())
     outputs = {(site.op, output_of(site)) for site, _ in golden_sites(CONTRACTS["ordered"], 1)}
     assert {(row.op, row.out) for row in tree_rows()} == outputs
+
+
+def evaluated_on_reals() -> frozenset[str]:
+    """The operators of OPENING 10.9: those that are evaluated in one piece."""
+    made = {name for name, spec in all_ops().items() if any(map(_makes_reals, spec.forms))}
+    drawn = {name for name, spec in all_ops().items() if spec.is_random and _draws_reals(spec)}
+    return frozenset(made - {"aten.mse_loss_backward"} | drawn)
+
+
+def _makes_reals(form: Form) -> bool:
+    return any(value.dtype == "f32" for value in form.outputs)
+
+
+def _draws_reals(spec: OpSpec) -> bool:
+    return any(part.dtype == "f32" for parts in spec.parts.values() for part in parts)
 
 
 def test_tables_of_names() -> None:

@@ -8,8 +8,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from operator_entries import operator_entry
+
 from tallystick.numerics.registry import all_ops
-from tallystick.numerics.values.wire import operator_entry
 
 FORMAT = "tallystick-operators/1-draft"
 PATH = Path(__file__).resolve().parents[2] / "vectors" / "operators.json"

@@ -9,6 +9,7 @@ from typing import Any
 
 import kernel_format as fmt
 import numpy as np
+from check.fingerprint import function_digest
 from check.jobs import JOBS, SMALL, entry, make
 from check.where import ROOT, Where
 from device_calls import KINDS, call, check_cases, check_vectors
@@ -20,7 +21,6 @@ from odd_shapes import calls, expected, operands
 
 from tallystick.devices.context import ExecutionContext
 from tallystick.devices.cpu import CPU
-from tallystick.devices.cuda.fingerprint import function_digest
 from tallystick.devices.device import Device
 from tallystick.products.cuda.cublas import search
 from tallystick.run.execute.trainer import Options, train_job

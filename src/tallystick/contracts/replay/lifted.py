@@ -17,8 +17,7 @@ import numpy as np
 from tallystick.kernels.loops import names_of
 from tallystick.numerics.contracts import parse_contract
 from tallystick.numerics.grid import Grid, Reach, reach_of
-from tallystick.numerics.registry import OpSpec, all_ops, lookup, summed_operators
-from tallystick.numerics.values.forms import Form
+from tallystick.numerics.registry import lookup, summed_operators
 from tallystick.opening.approx import Approx, RealSource, packed, real, unpacked, widened
 from tallystick.opening.pointwise import operands_of, sizes_of
 from tallystick.opening.quantity import (
@@ -128,21 +127,6 @@ def _pointwise(site: Site) -> Quantity:
         return packed(chosen.reshape(-1)[0])[()]
 
     return Local("out" if site.op in _BY_THEIR_RULES else "x", "real", compute)
-
-
-def evaluated_on_reals() -> frozenset[str]:
-    """The operators of OPENING 10.9: those that are evaluated in one piece."""
-    made = {name for name, spec in all_ops().items() if any(map(_makes_reals, spec.forms))}
-    drawn = {name for name, spec in all_ops().items() if spec.is_random and _draws_reals(spec)}
-    return frozenset(made - _BY_THEIR_RULES | drawn)
-
-
-def _makes_reals(form: Form) -> bool:
-    return any(value.dtype == "f32" for value in form.outputs)
-
-
-def _draws_reals(spec: OpSpec) -> bool:
-    return any(part.dtype == "f32" for parts in spec.parts.values() for part in parts)
 
 
 def published_rule(site: Site, rule: Callable[[Site], Quantity]) -> Logged | None:
