@@ -53,9 +53,11 @@ class Exact(Contract):
         return dot_operators()
 
     def rule(self, site: Site, ordinary: Rule) -> Quantity:
+        if site.op not in self.own_operators:
+            return ordinary(site)
         from tallystick.contracts.exact.opening import exact_rule
 
-        return exact_rule(site) or ordinary(site)
+        return exact_rule(site, self.width) or ordinary(site)
 
     def kernels(self, device: Device) -> Mapping[str, Kernel]:
         ordinary = ordered_kernels(device)

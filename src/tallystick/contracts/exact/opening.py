@@ -15,8 +15,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from tallystick.contracts.exact.contract import BLOCK_LENGTHS, Exact
-from tallystick.numerics.contracts import parse_contract
+from tallystick.contracts.exact.contract import BLOCK_LENGTHS
 from tallystick.opening.arithmetic import canonical
 from tallystick.opening.dot import Products, dot
 from tallystick.opening.parts import summed
@@ -189,15 +188,13 @@ class _Plan:
             begin = to
 
 
-def exact_rule(site: Site) -> Quantity | None:
-    """The quantity of an element of a DOT of `exact/1`; None where the rule is `ordered/1`'s."""
-    contract = parse_contract(site.contract)
-    if not isinstance(contract, Exact) or site.op not in contract.own_operators:
-        return None
+def exact_rule(site: Site, width: int) -> Quantity | None:
+    """The quantity of an element of a DOT by integers of B = `width`; None for the bias gradient,
+    which is no DOT."""
     found = summed(site)
     if isinstance(found.terms, Tree):
-        return None  # the bias gradient, which is no DOT
-    plan = _Plan(found.terms, contract.width)
+        return None
+    plan = _Plan(found.terms, width)
     chain = Chain("blocks", "blk", plan.count, 1, START, plan.advance, weight=CHUNK)
 
     def compute(source: Source, needs: Needs) -> Array:

@@ -13,6 +13,7 @@ from tallystick.contracts.rounded.contract import (
     prepare_rounded,
     read_bits,
     rounded_kernels,
+    sums_floats,
 )
 from tallystick.devices.device import is_cuda
 from tallystick.errors import UsageError
@@ -130,10 +131,12 @@ class Replay(Contract):
 
     def rule(self, site: Site, ordinary: Rule) -> Quantity:
         from tallystick.contracts.replay.lifted import published_rule
-        from tallystick.contracts.rounded.opening import rounded_rule
+        from tallystick.contracts.replay.logged import logged_rule
 
-        made = published_rule(site, ordinary) if self.form == "published" else None
-        return made or rounded_rule(site) or ordinary(site)
+        made = published_rule(site, ordinary, self.grid) if self.form == "published" else None
+        if made is None and sums_floats(self, site):
+            return logged_rule(site, self.grid)
+        return made or ordinary(site)
 
     def check_program(self, program: Program) -> None:
         if self.form == "published":

@@ -15,7 +15,6 @@ from typing import Any, cast
 import numpy as np
 
 from tallystick.kernels.loops import names_of
-from tallystick.numerics.contracts import parse_contract
 from tallystick.numerics.grid import Grid, Reach, reach_of
 from tallystick.numerics.registry import lookup, summed_operators
 from tallystick.opening.approx import Approx, RealSource, packed, real, unpacked, widened
@@ -129,16 +128,16 @@ def _pointwise(site: Site) -> Quantity:
     return Local("out" if site.op in _BY_THEIR_RULES else "x", "real", compute)
 
 
-def published_rule(site: Site, rule: Callable[[Site], Quantity]) -> Logged | None:
+def published_rule(site: Site, rule: Callable[[Site], Quantity], bits: int) -> Logged | None:
     """The rule of a published element that no exact sum bounds; None for other elements.
 
-    `rule` is `ordered/1`'s.
+    `rule` is `ordered/1`'s; `bits` is B of the grid.
     """
     if site.op in summed_operators() or site.outputs[site.out].dtype != "f32":
         return None
     if lookup(site.op).is_unlogged:
         return None
-    grid = Grid(parse_contract(site.contract).bits)
+    grid = Grid(bits)
     x = _pointwise(site) if lookup(site.op).forms else lifted(rule(site))
     if lookup(site.op).is_random:
         x = replace(x, name="x")

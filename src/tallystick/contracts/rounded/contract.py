@@ -25,6 +25,11 @@ def read_bits(settings: Settings) -> int:
     return settings.whole("b", MAX_BITS, MIN_BITS, MAX_BITS)
 
 
+def sums_floats(contract: Contract, site: Site) -> bool:
+    """True if the element at `site` is one of a rounded operator."""
+    return site.op in contract.own_operators and site.outputs[site.out].dtype == "f32"
+
+
 def rounded_kernels(bits: int, device: Device) -> Mapping[str, Kernel]:
     """The kernels on `device` where an element of a rounded operator is R(v*) on the grid of B =
     `bits`."""
@@ -84,9 +89,11 @@ class Rounded(Contract):
         return rounded_operators()
 
     def rule(self, site: Site, ordinary: Rule) -> Quantity:
+        if not sums_floats(self, site):
+            return ordinary(site)
         from tallystick.contracts.rounded.opening import rounded_rule
 
-        return rounded_rule(site) or ordinary(site)
+        return rounded_rule(site, self.grid)
 
     def kernels(self, device: Device) -> Mapping[str, Kernel]:
         return rounded_kernels(self.grid, device)
