@@ -6,27 +6,27 @@ import numpy as np
 
 from tallystick import _core
 from tallystick.contracts.ordered.cpu.table import kernel
-from tallystick.devices.arrays import Arrays, Outputs
+from tallystick.devices.arrays import Arrays, Outputs, operand
+from tallystick.numerics.operators.common import number
 from tallystick.numerics.types import Attrs
-from tallystick.products.operators import (
-    CONVOLUTION_OPERATORS,
-    MATRIX_OPERATORS,
-    Convolution,
-    convolutions,
-    matrices,
-)
+from tallystick.products.operators import CONVOLUTION_OPERATORS, Convolution, convolutions
 
 
-@kernel(*MATRIX_OPERATORS, named=True, strided=True)
-def _products(op: str, attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
-    product = matrices(op, attrs, inputs, outputs)
-    a, b, c, out = product.a, product.b, product.c, product.out
-    if c is not None:
-        _core.addmm(c, a, b, out, product.beta, product.alpha)
-    elif a.ndim == 3:
-        _core.bmm(a, b, out)
-    else:
-        _core.mm(a, b, out)
+# A small model's step makes hundreds of these calls, so each goes straight to the core.
+@kernel("aten.mm", strided=True)
+def _mm(_attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
+    _core.mm(operand(inputs, 0), operand(inputs, 1), outputs[0])
+
+
+@kernel("aten.bmm", strided=True)
+def _bmm(_attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
+    _core.bmm(operand(inputs, 0), operand(inputs, 1), outputs[0])
+
+
+@kernel("aten.addmm", strided=True)
+def _addmm(attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
+    c, a, b = operand(inputs, 0), operand(inputs, 1), operand(inputs, 2)
+    _core.addmm(c, a, b, outputs[0], number(attrs, "beta"), number(attrs, "alpha"))
 
 
 @kernel(*CONVOLUTION_OPERATORS, named=True)
