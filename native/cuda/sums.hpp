@@ -14,8 +14,7 @@
 #include "tallystick/simd_f32.hpp"
 #include "tallystick/sum_rule.hpp"
 
-namespace tallystick {
-namespace TS_ISA {
+namespace tallystick::TS_ISA {
 
 constexpr int64_t kBlock = kSumBlock;
 constexpr int kEach = kSumBlock / kSumLanes;  // elements of a lane in a block
@@ -311,5 +310,4 @@ struct BlockTeam {
     for (int64_t r = block_x(); r < p.rows; r += grid_x()) ROW(BlockTeam{room}, p, r); \
   }
 
-}  // namespace TS_ISA
-}  // namespace tallystick
+}  // namespace tallystick::TS_ISA

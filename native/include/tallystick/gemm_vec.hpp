@@ -15,8 +15,7 @@
 #define TS_UNROLL _Pragma("GCC unroll 64")
 #endif
 
-namespace tallystick {
-namespace TS_ISA {
+namespace tallystick::TS_ISA {
 
 #if defined(TS_ISA_AVX512)
 
@@ -191,5 +190,4 @@ TS_INLINE gv finish(gv v, int flags) {
   return v;
 }
 
-}  // namespace TS_ISA
-}  // namespace tallystick
+}  // namespace tallystick::TS_ISA

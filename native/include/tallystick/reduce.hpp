@@ -13,8 +13,7 @@
 #include "tallystick/simd_f32.hpp"
 #include "tallystick/sum_rule.hpp"
 
-namespace tallystick {
-namespace TS_ISA {
+namespace tallystick::TS_ISA {
 
 constexpr size_t kSumRegs = kSumLanes / kF32Lanes;
 
@@ -225,5 +224,4 @@ TS_INLINE void sum_columns(size_t rows, size_t col, size_t cols, float* out, flo
   }
 }
 
-}  // namespace TS_ISA
-}  // namespace tallystick
+}  // namespace tallystick::TS_ISA

@@ -29,8 +29,7 @@
 #include "tallystick/simd_f32_scalar.hpp"
 #endif
 
-namespace tallystick {
-namespace TS_ISA {
+namespace tallystick::TS_ISA {
 
 TS_INLINE f32v v_load_any(const float* p, size_t n) {
   return n == kF32Lanes ? v_load(p) : v_load_n(p, n);
@@ -80,5 +79,4 @@ TS_INLINE void m_store_n(uint8_t* p, f32m m, size_t n) {
   for (size_t i = 0; i < n; ++i) p[i] = b[i];
 }
 
-}  // namespace TS_ISA
-}  // namespace tallystick
+}  // namespace tallystick::TS_ISA

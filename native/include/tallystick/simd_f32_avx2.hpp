@@ -4,8 +4,7 @@
 
 #include "tallystick/ts_base.hpp"
 
-namespace tallystick {
-namespace TS_ISA {
+namespace tallystick::TS_ISA {
 
 using f32v = __m256;
 // A wrapper, so that the compiler cannot take a mask for a value. A lane has all bits set, or none.
@@ -89,5 +88,4 @@ TS_INLINE float v_reduce_min(f32v a) {
   return v_lane0(v_min(a, _mm256_permute_ps(a, 0xb1)));
 }
 
-}  // namespace TS_ISA
-}  // namespace tallystick
+}  // namespace tallystick::TS_ISA

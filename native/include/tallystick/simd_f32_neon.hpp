@@ -4,8 +4,7 @@
 
 #include "tallystick/ts_base.hpp"
 
-namespace tallystick {
-namespace TS_ISA {
+namespace tallystick::TS_ISA {
 
 using f32v = float32x4_t;
 struct f32m { uint32x4_t v; };
@@ -79,5 +78,4 @@ TS_INLINE float v_tree(f32v a) {
 TS_INLINE float v_reduce_max(f32v a) { return vmaxvq_f32(a); }
 TS_INLINE float v_reduce_min(f32v a) { return vminvq_f32(a); }
 
-}  // namespace TS_ISA
-}  // namespace tallystick
+}  // namespace tallystick::TS_ISA

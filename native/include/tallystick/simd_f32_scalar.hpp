@@ -2,8 +2,7 @@
 #pragma once
 #include "tallystick/ts_base.hpp"
 
-namespace tallystick {
-namespace TS_ISA {
+namespace tallystick::TS_ISA {
 
 using f32v = float;
 using f32m = bool;
@@ -58,5 +57,4 @@ TS_INLINE float v_tree(f32v a) { return a; }
 TS_INLINE float v_reduce_max(f32v a) { return a; }
 TS_INLINE float v_reduce_min(f32v a) { return a; }
 
-}  // namespace TS_ISA
-}  // namespace tallystick
+}  // namespace tallystick::TS_ISA

@@ -4,8 +4,7 @@
 
 #include "tallystick/ts_base.hpp"
 
-namespace tallystick {
-namespace TS_ISA {
+namespace tallystick::TS_ISA {
 
 using f32reg = float32x4_t;
 constexpr size_t kF32RegLanes = 4;
@@ -81,5 +80,4 @@ TS_INLINE f32reg r_map(f32reg x) {
   return vcvt_high_f32_f64(vcvt_f32_f64(lo.v), hi.v);
 }
 
-}  // namespace TS_ISA
-}  // namespace tallystick
+}  // namespace tallystick::TS_ISA

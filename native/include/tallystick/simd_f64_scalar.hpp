@@ -2,8 +2,7 @@
 #pragma once
 #include "tallystick/ts_base.hpp"
 
-namespace tallystick {
-namespace TS_ISA {
+namespace tallystick::TS_ISA {
 
 using f32reg = float;
 constexpr size_t kF32RegLanes = 1;
@@ -68,5 +67,4 @@ TS_INLINE f32reg r_map(f32reg x) {
   return static_cast<float>(Core::run(f64v{static_cast<double>(x)}).v);
 }
 
-}  // namespace TS_ISA
-}  // namespace tallystick
+}  // namespace tallystick::TS_ISA

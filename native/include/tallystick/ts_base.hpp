@@ -42,8 +42,7 @@ using ptrdiff_t = decltype(static_cast<char*>(nullptr) - static_cast<char*>(null
 // The per-ISA name of an exported table: gemm_table_avx2 ...
 #define TS_TABLE(family) TS_CAT(family##_table_, TS_ISA)
 
-namespace tallystick {
-namespace TS_ISA {
+namespace tallystick::TS_ISA {
 
 constexpr uint32_t kCanonicalNan = 0x7fc00000u;  // NUMERICS 1.5
 
@@ -110,5 +109,4 @@ TS_INLINE float planted(float x) { return x; }
 TS_INLINE int64_t planted(int64_t x) { return x; }
 #endif
 
-}  // namespace TS_ISA
-}  // namespace tallystick
+}  // namespace tallystick::TS_ISA
