@@ -1,20 +1,28 @@
 // Checks of the bindings, made before a kernel trusts its pointers: sizes, and that an output is
 // either an input's own storage or apart from it.
 #pragma once
-#include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/array.h>
+#include <nanobind/stl/optional.h>
 
+#include <array>
 #include <cstdint>
+#include <optional>
 #include <stdexcept>
+
+#include "define.hpp"
 
 namespace tallystick {
 
 namespace arrays {
 
-namespace nb = nanobind;
 using In = nb::ndarray<const float, nb::c_contig, nb::device::cpu>;
 using Out = nb::ndarray<float, nb::c_contig, nb::device::cpu>;
 using Index = nb::ndarray<const int64_t, nb::c_contig, nb::device::cpu>;
+using OutIndex = nb::ndarray<int64_t, nb::c_contig, nb::device::cpu>;
+using MaybeIn = std::optional<In>;
+using MaybeOut = std::optional<Out>;
+using Pair = std::array<int64_t, 2>;  // of the two axes of a plane
 
 // Operands whose content a kernel refuses: `_core.OperandError`. Every machine refuses them, so the
 // run is at fault. Sizes and shapes that do not fit are an ordinary ValueError.
@@ -34,19 +42,17 @@ size_t count(const A& a) {
   return n;
 }
 
-// `out` is exactly `in`'s storage, or no byte of it is.
+// No byte of `out` is `in`'s, or, where that may be, it is exactly `in`'s storage.
 template <class A, class B>
-void require_same_or_apart(const A& out, const B& in) {
+void require_apart(const A& out, const B& in, bool or_same = false) {
   const auto o = reinterpret_cast<uintptr_t>(out.data()), i = reinterpret_cast<uintptr_t>(in.data());
   const size_t on = count(out) * out.itemsize(), in_n = count(in) * in.itemsize();
-  require((o == i && on == in_n) || o + on <= i || i + in_n <= o || on == 0 || in_n == 0,
+  require((or_same && o == i && on == in_n) || o + on <= i || i + in_n <= o || on == 0 || in_n == 0,
           "an output overlaps an input");
 }
 template <class A, class B>
-void require_apart(const A& out, const B& in) {
-  const auto o = reinterpret_cast<uintptr_t>(out.data()), i = reinterpret_cast<uintptr_t>(in.data());
-  const size_t on = count(out) * out.itemsize(), in_n = count(in) * in.itemsize();
-  require(o + on <= i || i + in_n <= o || on == 0 || in_n == 0, "an output overlaps an input");
+void require_same_or_apart(const A& out, const B& in) {
+  require_apart(out, in, true);
 }
 
 // Every index in [0, limit), or equal to `allowed`.

@@ -1,23 +1,13 @@
 // Python's door to normalisation, activation and losses (NUMERICS 6, 7).
-#include <nanobind/nanobind.h>
-#include <nanobind/stl/optional.h>
-
-#include <optional>
 #include <vector>
 
 #include "arrays.hpp"
-#include "define.hpp"
 #include "families/nn.hpp"
-#include "thread_pool.hpp"
-
-namespace nb = nanobind;
 
 namespace tallystick {
 namespace {
 
 using namespace arrays;
-using MaybeIn = std::optional<In>;
-using MaybeOut = std::optional<Out>;
 constexpr size_t kGrain = 4096;  // elements: below this a second thread costs more than it brings
 
 size_t grain_rows(size_t n) { return n >= kGrain ? 1 : kGrain / (n ? n : 1); }
@@ -39,11 +29,8 @@ void rows_unary(In x, Out y, size_t n) {
   require(count(y) == count(x), "input and output must have one size");
   require_same_or_apart(y, x);
   const auto fn = TS_DISPATCH(nn).*Fn;
-  const float* in = x.data();
-  float* out = y.data();
-  nb::gil_scoped_release unlocked;
-  parallel_ranges(rows, grain_rows(n), [&](size_t b, size_t e) {
-    fn(in + b * n, out + b * n, e - b, n);
+  unlocked_ranges(rows, grain_rows(n), [&](size_t b, size_t e) {
+    fn(x.data() + b * n, y.data() + b * n, e - b, n);
   });
 }
 
@@ -54,11 +41,8 @@ void rows_binary(In g, In y, Out out, size_t n) {
   require_same_or_apart(out, g);
   require_same_or_apart(out, y);
   const auto fn = TS_DISPATCH(nn).*Fn;
-  const float *pg = g.data(), *py = y.data();
-  float* o = out.data();
-  nb::gil_scoped_release unlocked;
-  parallel_ranges(rows, grain_rows(n), [&](size_t b, size_t e) {
-    fn(pg + b * n, py + b * n, o + b * n, e - b, n);
+  unlocked_ranges(rows, grain_rows(n), [&](size_t b, size_t e) {
+    fn(g.data() + b * n, y.data() + b * n, out.data() + b * n, e - b, n);
   });
 }
 
@@ -73,13 +57,11 @@ void layer_norm(In x, MaybeIn w, MaybeIn b, double eps, Out y, Out mean, Out rst
     if (b) require_apart(*out, *b);
     if (out != &y) require_apart(*out, x);
   }
-  const float *pw = maybe(w, n), *pb = maybe(b, n), *px = x.data();
-  float *py = y.data(), *pm = mean.data(), *pr = rstd.data();
-  const float e32 = static_cast<float>(eps);
+  const float *pw = maybe(w, n), *pb = maybe(b, n);
   const auto fn = TS_DISPATCH(nn).layer_norm;
-  nb::gil_scoped_release unlocked;
-  parallel_ranges(rows, grain_rows(n), [&](size_t first, size_t last) {
-    fn(px + first * n, pw, pb, e32, py + first * n, pm + first, pr + first, last - first, n);
+  unlocked_ranges(rows, grain_rows(n), [&](size_t first, size_t last) {
+    fn(x.data() + first * n, pw, pb, static_cast<float>(eps), y.data() + first * n,
+       mean.data() + first, rstd.data() + first, last - first, n);
   });
 }
 
@@ -200,8 +182,7 @@ void cross_entropy_backward(In grad, In x, Index target, In row_max, In row_sum,
       reduction == Reduction::none, live_rows(target, ignore_index), reduction == Reduction::mean,
       out.data()};
   const auto fn = TS_DISPATCH(nn).cross_entropy_backward;
-  nb::gil_scoped_release unlocked;
-  parallel_ranges(rows, grain_rows(n), [&](size_t b, size_t e) { fn(p, b, e); });
+  unlocked_ranges(rows, grain_rows(n), [&](size_t b, size_t e) { fn(p, b, e); });
 }
 
 void nll_loss(In x, Index target, int64_t ignore_index, int code, Out loss, Out total_weight) {
@@ -238,8 +219,7 @@ void nll_loss_backward(In grad, In x, Index target, In total_weight, int64_t ign
       grad.data(), x.data(), target.data(), nullptr, nullptr, ignore_index, n,
       reduction == Reduction::none, *total_weight.data(), reduction == Reduction::mean, out.data()};
   const auto fn = TS_DISPATCH(nn).nll_backward;
-  nb::gil_scoped_release unlocked;
-  parallel_ranges(rows, grain_rows(n), [&](size_t b, size_t e) { fn(p, b, e); });
+  unlocked_ranges(rows, grain_rows(n), [&](size_t b, size_t e) { fn(p, b, e); });
 }
 
 }  // namespace
@@ -248,29 +228,27 @@ void nll_loss_backward(In grad, In x, Index target, In total_weight, int64_t ign
 void bind_nn(nb::module_& m) {
   using namespace tallystick;
   using T = NnTable;
-  const auto x = nb::arg("x"), y = nb::arg("y"), g = nb::arg("g"), out = nb::arg("out"),
-             n = nb::arg("n");
+  const auto x = "x"_a, y = "y"_a, g = "g"_a, out = "out"_a,
+             n = "n"_a;
   define(m, "softmax", &rows_unary<&T::softmax>, x, y, n, "Rows of n elements (NUMERICS 6.1).");
   define(m, "log_softmax", &rows_unary<&T::log_softmax>, x, y, n,
          "Rows of n elements (NUMERICS 6.2).");
   define(m, "softmax_backward", &rows_binary<&T::softmax_backward>, g, y, out, n, "NUMERICS 6.3.");
   define(m, "log_softmax_backward", &rows_binary<&T::log_softmax_backward>, g, y, out, n,
          "NUMERICS 6.4.");
-  define(m, "layer_norm", &layer_norm, x, nb::arg("w").none(), nb::arg("b").none(), nb::arg("eps"),
-         y,
-         nb::arg("mean"), nb::arg("rstd"), n, "Rows of n elements (NUMERICS 6.5).");
-  define(m, "layer_norm_backward", &layer_norm_backward, g, x, nb::arg("mean"), nb::arg("rstd"),
-         nb::arg("w").none(), nb::arg("dx").none(), nb::arg("dw").none(), nb::arg("db").none(), n,
+  define(m, "layer_norm", &layer_norm, x, or_none("w"), or_none("b"), "eps"_a, y, "mean"_a, "rstd"_a, n,
+         "Rows of n elements (NUMERICS 6.5).");
+  define(m, "layer_norm_backward", &layer_norm_backward, g, x, "mean"_a, "rstd"_a, or_none("w"),
+         or_none("dx"), or_none("dw"), or_none("db"), n,
          "The wanted ones of dx, dw and db (NUMERICS 6.6).");
-  const auto target = nb::arg("target"), ignore = nb::arg("ignore_index"),
-             reduction = nb::arg("reduction"), grad = nb::arg("grad");
-  define(m, "cross_entropy", &cross_entropy, x, target, ignore, reduction, nb::arg("loss"),
-         nb::arg("row_max"), nb::arg("row_sum"), "NUMERICS 7.1; reduction 0 mean, 1 sum, 2 none.");
-  define(m, "cross_entropy_backward", &cross_entropy_backward, grad, x, target, nb::arg("row_max"),
-         nb::arg("row_sum"), ignore, reduction, out, "NUMERICS 7.2.");
-  define(m, "nll_loss", &nll_loss, x, target, ignore, reduction, nb::arg("loss"),
-         nb::arg("total_weight"), "NUMERICS 7.3.");
-  define(m, "nll_loss_backward", &nll_loss_backward, grad, x, target, nb::arg("total_weight"),
-         ignore,
+  const auto target = "target"_a, ignore = "ignore_index"_a,
+             reduction = "reduction"_a, grad = "grad"_a;
+  define(m, "cross_entropy", &cross_entropy, x, target, ignore, reduction, "loss"_a, "row_max"_a,
+         "row_sum"_a, "NUMERICS 7.1; reduction 0 mean, 1 sum, 2 none.");
+  define(m, "cross_entropy_backward", &cross_entropy_backward, grad, x, target, "row_max"_a,
+         "row_sum"_a, ignore, reduction, out, "NUMERICS 7.2.");
+  define(m, "nll_loss", &nll_loss, x, target, ignore, reduction, "loss"_a, "total_weight"_a,
+         "NUMERICS 7.3.");
+  define(m, "nll_loss_backward", &nll_loss_backward, grad, x, target, "total_weight"_a, ignore,
          reduction, out, "NUMERICS 7.3.");
 }

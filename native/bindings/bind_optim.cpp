@@ -1,22 +1,11 @@
 // Python's door to the optimizer steps (NUMERICS 11).
-#include <nanobind/nanobind.h>
-#include <nanobind/stl/optional.h>
-
-#include <optional>
-
 #include "arrays.hpp"
-#include "define.hpp"
 #include "families/optim.hpp"
-#include "thread_pool.hpp"
-
-namespace nb = nanobind;
 
 namespace tallystick {
 namespace {
 
 using namespace arrays;
-using MaybeIn = std::optional<In>;
-using MaybeOut = std::optional<Out>;
 // Memory bounds these kernels: a second core helps from about a megabyte on.
 constexpr size_t kGrain = 65536;
 
@@ -48,8 +37,7 @@ void adam(In p, In g, In m, In v, MaybeIn c, Out p_out, Out m_out, Out v_out, do
                       rn32(rest2), rn32(eps), rn32(step_size), rn32(root_bc2), rn32(decay),
                       adds_decay, scales_param};
   const auto fn = TS_DISPATCH(optim).adam;
-  nb::gil_scoped_release unlocked;
-  parallel_ranges(n, kGrain, [&](size_t b, size_t e) { fn(s, b, e); });
+  unlocked_ranges(n, kGrain, [&](size_t b, size_t e) { fn(s, b, e); });
 }
 
 void sgd(In p, In g, MaybeIn buf, MaybeIn c, Out p_out, MaybeOut buf_out, double lr,
@@ -70,8 +58,7 @@ void sgd(In p, In g, MaybeIn buf, MaybeIn c, Out p_out, MaybeOut buf_out, double
                      p_out.data(), buf_out ? buf_out->data() : nullptr, rn32(lr), rn32(momentum),
                      rn32(undamped), rn32(weight_decay), decays, nesterov};
   const auto fn = TS_DISPATCH(optim).sgd;
-  nb::gil_scoped_release unlocked;
-  parallel_ranges(n, kGrain, [&](size_t b, size_t e) { fn(s, b, e); });
+  unlocked_ranges(n, kGrain, [&](size_t b, size_t e) { fn(s, b, e); });
 }
 
 void clip_coef(In squares, double max_norm, Out coefficient, Out norm) {
@@ -87,18 +74,13 @@ void clip_coef(In squares, double max_norm, Out coefficient, Out norm) {
 
 void bind_optim(nb::module_& m) {
   using namespace tallystick;
-  define(m, "adam_step", &adam, nb::arg("p"), nb::arg("g"), nb::arg("m"), nb::arg("v"),
-         nb::arg("c").none(), nb::arg("p_out"), nb::arg("m_out"), nb::arg("v_out"),
-         nb::arg("rest1"),
-         nb::arg("beta2"), nb::arg("rest2"), nb::arg("eps"), nb::arg("step_size"),
-         nb::arg("root_bc2"), nb::arg("decay"), nb::arg("adds_decay"), nb::arg("scales_param"),
+  define(m, "adam_step", &adam, "p"_a, "g"_a, "m"_a, "v"_a, or_none("c"), "p_out"_a, "m_out"_a,
+         "v_out"_a, "rest1"_a, "beta2"_a, "rest2"_a, "eps"_a, "step_size"_a, "root_bc2"_a,
+         "decay"_a, "adds_decay"_a, "scales_param"_a,
          "One Adam or AdamW step on f32 tensors of one size (NUMERICS 11.2, 11.3).");
-  define(m, "sgd_step", &sgd, nb::arg("p"), nb::arg("g"), nb::arg("buf").none(),
-         nb::arg("c").none(),
-         nb::arg("p_out"), nb::arg("buf_out").none(), nb::arg("lr"), nb::arg("momentum"),
-         nb::arg("undamped"), nb::arg("weight_decay"), nb::arg("decays"), nb::arg("nesterov"),
+  define(m, "sgd_step", &sgd, "p"_a, "g"_a, or_none("buf"), or_none("c"), "p_out"_a, or_none("buf_out"),
+         "lr"_a, "momentum"_a, "undamped"_a, "weight_decay"_a, "decays"_a, "nesterov"_a,
          "One SGD step on f32 tensors of one size (NUMERICS 11.4).");
-  define(m, "clip_coef", &clip_coef, nb::arg("squares"), nb::arg("max_norm"),
-         nb::arg("coefficient"),
-         nb::arg("norm"), "Gradient clipping's coefficient and norm (NUMERICS 11.6).");
+  define(m, "clip_coef", &clip_coef, "squares"_a, "max_norm"_a, "coefficient"_a, "norm"_a,
+         "Gradient clipping's coefficient and norm (NUMERICS 11.6).");
 }

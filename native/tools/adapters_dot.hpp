@@ -84,14 +84,10 @@ inline bool run_convolution(Case& c) {
 inline bool run_convolution_backward(Case& c) {
   const Tensor &grad = c.in[0], &x = c.in[1], &w = c.in[2];
   const ConvShape s = conv_of(c, x.shape, w.shape, grad.shape);
-  const auto mask = c.list("output_mask");
-  size_t at = 0;
-  bool ok = true;
-  if (mask[0]) ok = convolution_input_grad(s, grad.f32(), w.f32(), c.got[at++].f32()) && ok;
-  if (mask[1]) ok = convolution_weight_grad(s, grad.f32(), x.f32(), c.got[at++].f32()) && ok;
-  if (mask[2])
-    ok = TS_DISPATCH(conv).bias_grad(grad.f32(), s.n, s.o, s.out_plane, c.got[at++].f32()) && ok;
-  return ok;
+  const auto out = c.wanted();
+  return (!out[0] || convolution_input_grad(s, grad.f32(), w.f32(), out[0])) &&
+         (!out[1] || convolution_weight_grad(s, grad.f32(), x.f32(), out[1])) &&
+         (!out[2] || TS_DISPATCH(conv).bias_grad(grad.f32(), s.n, s.o, s.out_plane, out[2]));
 }
 
 }  // namespace vectors

@@ -13,13 +13,8 @@ using namespace tallystick;
 using Bytes = std::vector<uint64_t>;
 
 inline size_t find_ew(const std::string& name) {
-  static const char* const names[] = {
-#define TS_NAME(name, arity, kind, work) #name,
-      TS_EW_OPS(TS_NAME)
-#undef TS_NAME
-  };
   for (size_t i = 0; i < kEwOps; ++i)
-    if (name == names[i]) return i;
+    if (name == kEwInfo[i].name) return i;
   fail("no elementwise kernel " + name);
 }
 
@@ -185,43 +180,45 @@ inline Rows rows_of(const Case& c, bool plain) {
   return r;
 }
 
-inline bool run_sum(Case& c, bool mean) {
-  const ReduceTable& table = TS_DISPATCH(reduce);
-  const Rows r = rows_of(c, false);
-  const float count = static_cast<float>(r.n);
-  const float* divisor = mean ? &count : nullptr;
-  float* out = c.got[0].f32();
-  std::vector<float> scratch(table.column_scratch(r.n) + 1);
+// of_row(x) for every row, or of_columns(x, first column, columns, out) for tiles of columns.
+template <class F, class G>
+bool reduce_rows(const Rows& r, float* out, const F& of_row, const G& of_columns) {
   for (size_t o = 0; o < r.outer; ++o) {
     const float* x = r.x.data() + o * r.n * r.inner;
     if (r.inner == 1) {
-      out[o] = table.row(x, r.n, Term::value, divisor);
+      out[o] = of_row(x);
       continue;
     }
     for (size_t col = 0; col < r.inner; col += kReduceColumns) {
       const size_t cols = r.inner - col < kReduceColumns ? r.inner - col : kReduceColumns;
-      table.columns(x, r.n, r.inner, col, cols, divisor, out + o * r.inner + col, scratch.data());
+      of_columns(x, col, cols, out + o * r.inner + col);
     }
   }
   return true;
 }
 
+inline bool run_sum(Case& c, bool mean) {
+  const ReduceTable& table = TS_DISPATCH(reduce);
+  const Rows r = rows_of(c, false);
+  const float count = static_cast<float>(r.n);
+  const float* divisor = mean ? &count : nullptr;
+  std::vector<float> scratch(table.column_scratch(r.n) + 1);
+  return reduce_rows(
+      r, c.got[0].f32(),
+      [&](const float* x) { return table.row(x, r.n, Term::value, divisor); },
+      [&](const float* x, size_t col, size_t cols, float* out) {
+        table.columns(x, r.n, r.inner, col, cols, divisor, out, scratch.data());
+      });
+}
+
 inline bool run_extreme(Case& c, Extreme which) {
   const ReduceTable& table = TS_DISPATCH(reduce);
   const Rows r = rows_of(c, false);
-  float* out = c.got[0].f32();
-  for (size_t o = 0; o < r.outer; ++o) {
-    const float* x = r.x.data() + o * r.n * r.inner;
-    if (r.inner == 1) {
-      out[o] = table.row_extreme(x, r.n, which);
-      continue;
-    }
-    for (size_t col = 0; col < r.inner; col += kReduceColumns) {
-      const size_t cols = r.inner - col < kReduceColumns ? r.inner - col : kReduceColumns;
-      table.column_extreme(x, r.n, r.inner, col, cols, which, out + o * r.inner + col);
-    }
-  }
-  return true;
+  return reduce_rows(
+      r, c.got[0].f32(), [&](const float* x) { return table.row_extreme(x, r.n, which); },
+      [&](const float* x, size_t col, size_t cols, float* out) {
+        table.column_extreme(x, r.n, r.inner, col, cols, which, out);
+      });
 }
 
 inline bool run_argmax(Case& c) {

@@ -266,10 +266,9 @@ inline void exact_weight_grad(const Case& c, const ConvShape& s, float* out) {
 inline bool exact_convolution_backward(Case& c) {
   if (!run_convolution_backward(c)) return false;
   const ConvShape s = conv_of(c, c.in[1].shape, c.in[2].shape, c.in[0].shape);
-  const auto mask = c.list("output_mask");
-  size_t at = 0;
-  if (mask[0]) exact_input_grad(c, s, c.got[at++].f32());
-  if (mask[1]) exact_weight_grad(c, s, c.got[at++].f32());
+  const auto out = c.wanted();
+  if (out[0]) exact_input_grad(c, s, out[0]);
+  if (out[1]) exact_weight_grad(c, s, out[1]);
   return true;
 }
 

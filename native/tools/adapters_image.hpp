@@ -38,14 +38,11 @@ inline bool run_batch_norm_backward(Case& c) {
   const BatchNormShape s = channels_of(c.in[1]);
   std::vector<float> rows(2 * s.batch * s.inner + 1);
   const bool train = c.flag("train");
-  const auto mask = c.list("output_mask");
-  size_t at = 0;
-  float* dx = mask[0] ? c.got[at++].f32() : nullptr;
-  float* dw = mask[1] ? c.got[at++].f32() : nullptr;
-  float* db = mask[2] ? c.got[at++].f32() : nullptr;
+  const auto out = c.wanted();
   TS_DISPATCH(image).batch_norm_backward(
       {s, c.in[0].f32(), c.in[1].f32(), c.input(2).f32(), c.input(train ? 5 : 3).f32(),
-       c.input(train ? 6 : 4).f32(), train, static_cast<float>(c.f("eps")), dx, dw, db},
+       c.input(train ? 6 : 4).f32(), train, static_cast<float>(c.f("eps")), out[0], out[1],
+       out[2]},
       0, s.channels, rows.data());
   return true;
 }

@@ -65,14 +65,10 @@ inline bool run_layer_norm_backward(Case& c) {
   const NnTable& table = TS_DISPATCH(nn);
   const LayerNormBackward p = {c.in[0].f32(), c.in[1].f32(), c.in[2].f32(), c.in[3].f32(),
                                c.input(4).f32(), c.in[2].numel(), normal_size(c)};
-  const auto mask = c.list("output_mask");
-  size_t at = 0;
-  float* dx = mask[0] ? c.got[at++].f32() : nullptr;
-  float* dw = mask[1] ? c.got[at++].f32() : nullptr;
-  float* db = mask[2] ? c.got[at++].f32() : nullptr;
+  const auto out = c.wanted();
   std::vector<float> scratch(table.column_scratch(p.rows) + 1);
-  if (dw || db) table.layer_norm_dwb(p, dw, db, 0, p.n, scratch.data());
-  if (dx) table.layer_norm_dx(p, dx, 0, p.rows);
+  if (out[1] || out[2]) table.layer_norm_dwb(p, out[1], out[2], 0, p.n, scratch.data());
+  if (out[0]) table.layer_norm_dx(p, out[0], 0, p.rows);
   return true;
 }
 
@@ -96,14 +92,17 @@ inline bool run_cross_entropy(Case& c) {
   reduce_loss(c, losses, rows, live_rows(c, c.in[1]));
   return true;
 }
-inline bool run_cross_entropy_backward(Case& c) {
+// The gradient of a loss; nll_loss has no maxima and sums of rows, and brings its own count of rows.
+inline CrossEntropyBackward loss_backward(Case& c, const float* row_max, const float* row_sum,
+                                          float live) {
   const std::string& reduction = c.s("reduction");
-  const Tensor &x = c.in[1], &target = c.in[2];
-  const CrossEntropyBackward p = {
-      c.in[0].f32(), x.f32(), target.as<int64_t>(), c.in[3].f32(), c.in[4].f32(),
-      c.i("ignore_index"), x.shape[1], reduction == "none", live_rows(c, target),
-      reduction == "mean", c.got[0].f32()};
-  TS_DISPATCH(nn).cross_entropy_backward(p, 0, x.shape[0]);
+  return {c.in[0].f32(), c.in[1].f32(), c.in[2].as<int64_t>(), row_max, row_sum,
+          c.i("ignore_index"), c.in[1].shape[1], reduction == "none", live, reduction == "mean",
+          c.got[0].f32()};
+}
+inline bool run_cross_entropy_backward(Case& c) {
+  TS_DISPATCH(nn).cross_entropy_backward(
+      loss_backward(c, c.in[3].f32(), c.in[4].f32(), live_rows(c, c.in[2])), 0, c.in[1].shape[0]);
   return true;
 }
 inline bool run_nll(Case& c) {
@@ -117,12 +116,8 @@ inline bool run_nll(Case& c) {
   return true;
 }
 inline bool run_nll_backward(Case& c) {
-  const std::string& reduction = c.s("reduction");
-  const Tensor& x = c.in[1];
-  const CrossEntropyBackward p = {
-      c.in[0].f32(), x.f32(), c.in[2].as<int64_t>(), nullptr, nullptr, c.i("ignore_index"),
-      x.shape[1], reduction == "none", *c.in[3].f32(), reduction == "mean", c.got[0].f32()};
-  TS_DISPATCH(nn).nll_backward(p, 0, x.shape[0]);
+  TS_DISPATCH(nn).nll_backward(loss_backward(c, nullptr, nullptr, *c.in[3].f32()), 0,
+                               c.in[1].shape[0]);
   return true;
 }
 

@@ -161,6 +161,13 @@ struct Case {
     static const Tensor absent;
     return k < in.size() ? in[k] : absent;
   }
+  // The gradients that `output_mask` asks for, in its order; null for the others.
+  std::vector<float*> wanted() {
+    std::vector<float*> out;
+    size_t at = 0;
+    for (int64_t on : list("output_mask")) out.push_back(on ? got[at++].f32() : nullptr);
+    return out;
+  }
 };
 
 inline std::string slurp(const std::string& path) {
