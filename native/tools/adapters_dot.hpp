@@ -27,22 +27,22 @@ inline GemmProblem product(const float* a, const float* b, float* out, size_t m,
   return p;
 }
 
-inline bool run_mm(Case& c) {
+inline void run_mm(Case& c) {
   const Sizes &a = c.in[0].shape, &b = c.in[1].shape;
-  return TS_DISPATCH(gemm).gemm(
-      product(c.in[0].f32(), c.in[1].f32(), c.got[0].f32(), a[0], a[1], b[1]), 1, 0, 0);
+  done(TS_DISPATCH(gemm).gemm(
+      product(c.in[0].f32(), c.in[1].f32(), c.got[0].f32(), a[0], a[1], b[1]), 1, 0, 0));
 }
 
-inline bool run_bmm(Case& c) {
+inline void run_bmm(Case& c) {
   const Sizes &a = c.in[0].shape, &b = c.in[1].shape;
   const GemmProblem p =
       product(c.in[0].f32(), c.in[1].f32(), c.got[0].f32(), a[1], a[2], b[2]);
-  return TS_DISPATCH(gemm).bmm(p, a[0], static_cast<ptrdiff_t>(a[1] * a[2]),
-                               static_cast<ptrdiff_t>(b[1] * b[2]),
-                               static_cast<ptrdiff_t>(a[1] * b[2]));
+  done(TS_DISPATCH(gemm).bmm(p, a[0], static_cast<ptrdiff_t>(a[1] * a[2]),
+                             static_cast<ptrdiff_t>(b[1] * b[2]),
+                             static_cast<ptrdiff_t>(a[1] * b[2])));
 }
 
-inline bool run_addmm(Case& c) {
+inline void run_addmm(Case& c) {
   const Sizes &a = c.in[1].shape, &b = c.in[2].shape, &shape = c.in[0].shape;
   GemmProblem p = product(c.in[1].f32(), c.in[2].f32(), c.got[0].f32(), a[0], a[1], b[1]);
   const double alpha = c.f("alpha"), beta = c.f("beta");
@@ -56,7 +56,7 @@ inline bool run_addmm(Case& c) {
     p.ep.beta = static_cast<float>(beta);
   }
   p.ep.active = p.ep.scale_d || p.ep.c != nullptr;
-  return TS_DISPATCH(gemm).gemm(p, 1, 0, 0);
+  done(TS_DISPATCH(gemm).gemm(p, 1, 0, 0));
 }
 
 inline ConvShape conv_of(const Case& c, const Sizes& x, const Sizes& w, const Sizes& y) {
@@ -74,20 +74,19 @@ inline ConvShape conv_of(const Case& c, const Sizes& x, const Sizes& w, const Si
   return s;
 }
 
-inline bool run_convolution(Case& c) {
+inline void run_convolution(Case& c) {
   const Tensor &x = c.in[0], &w = c.in[1], &bias = c.input(2);
   const ConvShape s = conv_of(c, x.shape, w.shape, c.got[0].shape);
-  return convolution_forward(s, x.f32(), w.f32(), bias.present ? bias.f32() : nullptr,
-                             c.got[0].f32());
+  done(convolution_forward(s, x.f32(), w.f32(), bias.f32(), c.got[0].f32()));
 }
 
-inline bool run_convolution_backward(Case& c) {
+inline void run_convolution_backward(Case& c) {
   const Tensor &grad = c.in[0], &x = c.in[1], &w = c.in[2];
   const ConvShape s = conv_of(c, x.shape, w.shape, grad.shape);
   const auto out = c.wanted();
-  return (!out[0] || convolution_input_grad(s, grad.f32(), w.f32(), out[0])) &&
-         (!out[1] || convolution_weight_grad(s, grad.f32(), x.f32(), out[1])) &&
-         (!out[2] || TS_DISPATCH(conv).bias_grad(grad.f32(), s.n, s.o, s.out_plane, out[2]));
+  if (out[0]) done(convolution_input_grad(s, grad.f32(), w.f32(), out[0]));
+  if (out[1]) done(convolution_weight_grad(s, grad.f32(), x.f32(), out[1]));
+  if (out[2]) done(TS_DISPATCH(conv).bias_grad(grad.f32(), s.n, s.o, s.out_plane, out[2]));
 }
 
 }  // namespace vectors

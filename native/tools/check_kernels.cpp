@@ -21,7 +21,7 @@ using namespace vectors;
 
 namespace {
 
-using Run = bool (*)(Case&);
+using Run = void (*)(Case&);
 using E = ElementaryTable;
 using N = NnTable;
 
@@ -144,10 +144,10 @@ bool gives_finite(const Case& c) {
   return false;
 }
 
-// One bit in any output, or an adapter that gave up.
+// One bit in any output.
 bool differs(Case& c, Run run) {
   for (Tensor& t : c.got) t.reserve();
-  if (!run(c)) return true;
+  run(c);
   for (size_t k = 0; k < c.got.size(); ++k)
     if (std::memcmp(c.got[k].room.data(), c.want[k].room.data(), c.want[k].bytes()) != 0) return true;
   return false;

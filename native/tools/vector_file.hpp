@@ -17,6 +17,11 @@ namespace vectors {
   std::exit(3);
 }
 
+// For what is false only where memory could not be had.
+inline void done(bool ok) {
+  if (!ok) fail("out of memory");
+}
+
 struct Json {
   enum Kind { null, boolean, number, text, list, object } kind = null;
   int64_t i = 0;
