@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
 #include <stdexcept>
 
@@ -42,17 +43,35 @@ size_t count(const A& a) {
   return n;
 }
 
-// No byte of `out` is `in`'s, or, where that may be, it is exactly `in`'s storage.
-template <class A, class B>
-void require_apart(const A& out, const B& in, bool or_same = false) {
-  const auto o = reinterpret_cast<uintptr_t>(out.data()), i = reinterpret_cast<uintptr_t>(in.data());
-  const size_t on = count(out) * out.itemsize(), in_n = count(in) * in.itemsize();
-  require((or_same && o == i && on == in_n) || o + on <= i || i + in_n <= o || on == 0 || in_n == 0,
-          "an output overlaps an input");
+// The memory of an array; none where it is absent.
+struct Memory {
+  uintptr_t begin = 0, end = 0;
+  template <class A>
+  Memory(const A& a)
+      : begin(reinterpret_cast<uintptr_t>(a.data())), end(begin + count(a) * a.itemsize()) {}
+  template <class A>
+  Memory(const std::optional<A>& a) {
+    if (a) *this = *a;
+  }
+  bool apart(const Memory& other) const {
+    return end <= other.begin || other.end <= begin || begin == end || other.begin == other.end;
+  }
+};
+using Memories = std::initializer_list<Memory>;
+constexpr const char* kOverlap = "an output overlaps an input";
+
+// No output overlaps an input, or another output.
+inline void require_disjoint(Memories outs, Memories ins) {
+  for (const Memory* out = outs.begin(); out != outs.end(); ++out) {
+    for (const Memory& in : ins) require(out->apart(in), kOverlap);
+    for (const Memory* other = outs.begin(); other != out; ++other)
+      require(out->apart(*other), kOverlap);
+  }
 }
-template <class A, class B>
-void require_same_or_apart(const A& out, const B& in) {
-  require_apart(out, in, true);
+// `out` is exactly an input's storage, or no byte of it is.
+inline void require_same_or_apart(const Memory& out, Memories ins) {
+  for (const Memory& in : ins)
+    require((out.begin == in.begin && out.end == in.end) || out.apart(in), kOverlap);
 }
 
 // Every index in [0, limit), or equal to `allowed`.

@@ -11,7 +11,6 @@ namespace tallystick {
 namespace {
 
 using arrays::require;
-using arrays::require_apart;
 template <size_t D>
 using In = nb::ndarray<const float, nb::ndim<D>, nb::device::cpu>;  // any strides
 template <class T, size_t D>

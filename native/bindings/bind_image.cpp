@@ -31,25 +31,6 @@ float* per_channel(const MaybeOut& a, size_t channels) {
   return a->data();
 }
 
-// No output overlaps another. Except for the first and `shared`, none overlaps an operand.
-void require_disjoint(const std::vector<const Out*>& outs, const std::vector<const In*>& ins,
-                      const Out* large, const std::vector<const In*>& shared) {
-  for (const Out* out : outs) {
-    for (const Out* other : outs)
-      if (out < other) require_apart(*out, *other);
-    for (const In* in : ins) require_apart(*out, *in);
-    for (const In* in : shared) {
-      if (out == large) require_same_or_apart(*out, *in);
-      else require_apart(*out, *in);
-    }
-  }
-}
-
-void collect(std::vector<const In*>& to, std::initializer_list<const MaybeIn*> from) {
-  for (const MaybeIn* a : from)
-    if (*a) to.push_back(&**a);
-}
-
 void batch_norm(In x, MaybeIn w, MaybeIn b, MaybeIn running_mean, MaybeIn running_var,
                 double momentum, double eps, Out y, Out mean, Out rstd, MaybeOut new_mean,
                 MaybeOut new_var) {
@@ -60,11 +41,9 @@ void batch_norm(In x, MaybeIn w, MaybeIn b, MaybeIn running_mean, MaybeIn runnin
   const bool running = running_mean.has_value();
   require(running_var.has_value() == running && new_mean.has_value() == running &&
           new_var.has_value() == running, "batch_norm: running statistics come in pairs");
-  std::vector<const In*> small;
-  collect(small, {&w, &b, &running_mean, &running_var});
-  std::vector<const Out*> outs = {&y, &mean, &rstd};
-  if (running) outs.insert(outs.end(), {&*new_mean, &*new_var});
-  require_disjoint(outs, small, &y, {&x});
+  require_disjoint({y, mean, rstd, new_mean, new_var}, {w, b, running_mean, running_var});
+  require_disjoint({mean, rstd, new_mean, new_var}, {x});
+  require_same_or_apart(y, {x});
   const BatchNormForward p = {s, x.data(), per_channel(w, c), per_channel(b, c),
                               per_channel(running_mean, c), per_channel(running_var, c),
                               static_cast<float>(momentum), eps, y.data(), mean.data(), rstd.data(), per_channel(new_mean, c),
@@ -81,9 +60,8 @@ void batch_norm_eval(In x, MaybeIn w, MaybeIn b, In mean, In var, double eps, Ou
   const size_t c = s.channels;
   require(count(y) == count(x) && count(mean) == c && count(var) == c,
           "batch_norm: an operand does not fit");
-  std::vector<const In*> small = {&mean, &var};
-  collect(small, {&w, &b});
-  require_disjoint({&y}, small, &y, {&x});
+  require_disjoint({y}, {mean, var, w, b});
+  require_same_or_apart(y, {x});
   const BatchNormEval p = {s, x.data(), per_channel(w, c), per_channel(b, c), mean.data(),
                            var.data(), static_cast<float>(eps), y.data()};
   const auto fn = TS_DISPATCH(image).batch_norm_eval;
@@ -99,12 +77,9 @@ void batch_norm_backward(In g, In x, MaybeIn w, In mean, In spread, bool train, 
   require(count(g) == count(x) && count(mean) == c && count(spread) == c,
           "batch_norm_backward: an operand does not fit");
   require(!dx || count(*dx) == count(x), "batch_norm_backward: dx does not fit");
-  std::vector<const In*> small = {&mean, &spread};
-  collect(small, {&w});
-  std::vector<const Out*> outs;
-  for (const MaybeOut* out : {&dx, &dw, &db})
-    if (*out) outs.push_back(&**out);
-  require_disjoint(outs, small, dx ? &*dx : nullptr, {&g, &x});
+  require_disjoint({dx, dw, db}, {mean, spread, w});
+  require_disjoint({dw, db}, {g, x});
+  require_same_or_apart(dx, {g, x});
   const BatchNormBackward p = {s, g.data(), x.data(), per_channel(w, c), mean.data(),
                                spread.data(), train, static_cast<float>(eps), dx ? dx->data() : nullptr,
                                per_channel(dw, c), per_channel(db, c)};
@@ -146,9 +121,7 @@ void max_pool2d(In x, Pair kernel, Pair stride, Pair padding, Pair dilation, Out
     s.kernel[a] = static_cast<size_t>(kernel[a]);
     s.stride[a] = stride[a], s.padding[a] = padding[a], s.dilation[a] = dilation[a];
   }
-  require_apart(y, x);
-  require_apart(index, x);
-  require_apart(index, y);
+  require_disjoint({y, index}, {x});
   const auto fn = TS_DISPATCH(image).max_pool;
   unlocked_ranges(planes, grain_of(out * s.kernel[0] * s.kernel[1]), [&](size_t begin, size_t end) {
     fn(s, x.data(), y.data(), index.data(), begin, end);
@@ -167,8 +140,7 @@ void max_pool2d_backward(In grad, Index index, Out out) {
   const size_t size = out.shape(rank - 2) * out.shape(rank - 1);
   const size_t sources = grad.shape(rank - 2) * grad.shape(rank - 1);
   require_indices(index, size, 0, false);
-  require_apart(out, grad);
-  require_apart(out, index);
+  require_disjoint({out}, {grad, index});
   const auto fn = TS_DISPATCH(image).max_pool_backward;
   unlocked_ranges(planes, grain_of(size + sources), [&](size_t begin, size_t end) {
     fn(grad.data(), index.data(), sources, size, out.data(), begin, end);

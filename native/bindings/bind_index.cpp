@@ -16,7 +16,7 @@ void embedding(In weight, Index index, Out out) {
   require(weight.ndim() == 2, "embedding: weight must have two axes");
   const size_t row = weight.shape(1), n = count(index);
   require(count(out) == n * row, "embedding: the output does not fit");
-  require_apart(out, weight);
+  require_disjoint({out}, {weight});
   require_indices(index, weight.shape(0), 0, false);
   const auto* w = reinterpret_cast<const uint32_t*>(weight.data());
   auto* o = reinterpret_cast<uint32_t*>(out.data());
@@ -28,7 +28,7 @@ void embedding_backward(In grad, Index index, int64_t padding_idx, Out out) {
   require(out.ndim() == 2, "embedding_dense_backward: the output must have two axes");
   const size_t row = out.shape(1), n = count(index), total = count(out);
   require(count(grad) == n * row, "embedding_dense_backward: grad and indices do not fit");
-  require_apart(out, grad);
+  require_disjoint({out}, {grad});
   require_indices(index, out.shape(0), 0, false);
   const float* g = grad.data();
   const int64_t* at = index.data();
@@ -49,8 +49,8 @@ void index_add(In x, Index index, In source, size_t outer, size_t inner, Out out
           "index_add: source, index and x do not fit");
   require(outer * inner == 0 ? total == 0 : total % (outer * inner) == 0,
           "index_add: outer and inner do not divide x");
-  require_same_or_apart(out, x);
-  require_apart(out, source);
+  require_same_or_apart(out, {x});
+  require_disjoint({out}, {source});
   const size_t size = outer * inner == 0 ? 0 : total / (outer * inner);
   if (outer * inner != 0) require_indices(index, size, 0, false);
   const float *from = x.data(), *s = source.data();

@@ -27,7 +27,7 @@ template <auto Fn>
 void rows_unary(In x, Out y, size_t n) {
   const size_t rows = rows_of(count(x), n);
   require(count(y) == count(x), "input and output must have one size");
-  require_same_or_apart(y, x);
+  require_same_or_apart(y, {x});
   const auto fn = TS_DISPATCH(nn).*Fn;
   unlocked_ranges(rows, grain_rows(n), [&](size_t b, size_t e) {
     fn(x.data() + b * n, y.data() + b * n, e - b, n);
@@ -38,8 +38,7 @@ template <auto Fn>
 void rows_binary(In g, In y, Out out, size_t n) {
   const size_t rows = rows_of(count(y), n);
   require(count(g) == count(y) && count(out) == count(y), "inputs and output must have one size");
-  require_same_or_apart(out, g);
-  require_same_or_apart(out, y);
+  require_same_or_apart(out, {g, y});
   const auto fn = TS_DISPATCH(nn).*Fn;
   unlocked_ranges(rows, grain_rows(n), [&](size_t b, size_t e) {
     fn(g.data() + b * n, y.data() + b * n, out.data() + b * n, e - b, n);
@@ -51,12 +50,9 @@ void layer_norm(In x, MaybeIn w, MaybeIn b, double eps, Out y, Out mean, Out rst
   const size_t rows = n ? rows_of(count(x), n) : count(mean);
   require(count(x) == rows * n && count(y) == count(x) && count(mean) == rows &&
           count(rstd) == rows, "layer_norm: an output does not fit");
-  require_same_or_apart(y, x);
-  for (const Out* out : {&y, &mean, &rstd}) {
-    if (w) require_apart(*out, *w);
-    if (b) require_apart(*out, *b);
-    if (out != &y) require_apart(*out, x);
-  }
+  require_same_or_apart(y, {x});
+  require_disjoint({y, mean, rstd}, {w, b});
+  require_disjoint({mean, rstd}, {x});
   const float *pw = maybe(w, n), *pb = maybe(b, n);
   const auto fn = TS_DISPATCH(nn).layer_norm;
   unlocked_ranges(rows, grain_rows(n), [&](size_t first, size_t last) {
@@ -71,22 +67,11 @@ void layer_norm_backward(In g, In x, In mean, In rstd, MaybeIn w, MaybeOut dx, M
   require(count(x) == rows * n && count(g) == count(x) && count(rstd) == rows,
           "layer_norm_backward: inputs do not fit");
   require(!dx || count(*dx) == count(x), "layer_norm_backward: dx does not fit");
-  for (const MaybeOut* out : {&dx, &dw, &db}) {
-    if (!*out) continue;
-    if (w) require_apart(**out, *w);
-    require_apart(**out, mean);
-    require_apart(**out, rstd);
-    if (out == &dx) continue;
-    require(count(**out) == n, "layer_norm_backward: dw or db does not fit");
-    require_apart(**out, g);
-    require_apart(**out, x);
-    if (dx) require_apart(**out, *dx);
-  }
-  if (dx) {
-    require_same_or_apart(*dx, g);
-    require_same_or_apart(*dx, x);
-  }
-  if (dw && db) require_apart(*dw, *db);
+  for (const MaybeOut* out : {&dw, &db})
+    require(!*out || count(**out) == n, "layer_norm_backward: dw or db does not fit");
+  require_disjoint({dx, dw, db}, {w, mean, rstd});
+  require_disjoint({dw, db}, {g, x});
+  require_same_or_apart(dx, {g, x});
   const LayerNormBackward p = {g.data(), x.data(), mean.data(), rstd.data(), maybe(w, n), rows, n};
   float *px = dx ? dx->data() : nullptr, *pw = dw ? dw->data() : nullptr,
         *pb = db ? db->data() : nullptr;
@@ -141,13 +126,7 @@ void cross_entropy(In x, Index target, int64_t ignore_index, int code, Out loss,
   require(n > 0 || rows == 0, "cross_entropy: no classes");
   require(count(loss) == (reduction == Reduction::none ? rows : 1) && count(row_max) == rows &&
           count(row_sum) == rows, "cross_entropy: an output does not fit");
-  for (const Out* out : {&loss, &row_max, &row_sum}) {
-    require_apart(*out, x);
-    require_apart(*out, target);
-  }
-  require_apart(loss, row_max);
-  require_apart(loss, row_sum);
-  require_apart(row_max, row_sum);
+  require_disjoint({loss, row_max, row_sum}, {x, target});
   const float live = live_rows(target, ignore_index);
   std::vector<float> room(reduction == Reduction::none ? 0 : rows + 1);
   float *row_loss = room.empty() ? loss.data() : room.data(), *out = loss.data();
@@ -163,7 +142,7 @@ void check_loss_grad(const In& grad, const In& x, Reduction reduction, const Out
   require(count(grad) == (reduction == Reduction::none ? x.shape(0) : 1),
           "the gradient does not fit the reduction");
   require(count(out) == count(x), "input and output must have one size");
-  require_apart(out, grad);
+  require_disjoint({out}, {grad});
 }
 
 void cross_entropy_backward(In grad, In x, Index target, In row_max, In row_sum, int64_t ignore_index,
@@ -173,10 +152,8 @@ void cross_entropy_backward(In grad, In x, Index target, In row_max, In row_sum,
   check_loss_grad(grad, x, reduction, out);
   const size_t rows = x.shape(0), n = x.shape(1);
   require(count(row_max) == rows && count(row_sum) == rows, "cross_entropy_backward: m or row_sum does not fit");
-  require_same_or_apart(out, x);
-  require_apart(out, target);
-  require_apart(out, row_max);
-  require_apart(out, row_sum);
+  require_same_or_apart(out, {x});
+  require_disjoint({out}, {target, row_max, row_sum});
   const CrossEntropyBackward p = {
       grad.data(), x.data(), target.data(), row_max.data(), row_sum.data(), ignore_index, n,
       reduction == Reduction::none, live_rows(target, ignore_index), reduction == Reduction::mean,
@@ -191,11 +168,7 @@ void nll_loss(In x, Index target, int64_t ignore_index, int code, Out loss, Out 
   const size_t rows = x.shape(0), n = x.shape(1);
   require(count(loss) == (reduction == Reduction::none ? rows : 1) && count(total_weight) == 1,
           "nll_loss: an output does not fit");
-  require_apart(loss, x);
-  require_apart(total_weight, x);
-  require_apart(loss, target);
-  require_apart(total_weight, target);
-  require_apart(loss, total_weight);
+  require_disjoint({loss, total_weight}, {x, target});
   const float live = live_rows(target, ignore_index);
   std::vector<float> room(reduction == Reduction::none ? 0 : rows + 1);
   float* row_loss = room.empty() ? loss.data() : room.data();
@@ -211,9 +184,8 @@ void nll_loss_backward(In grad, In x, Index target, In total_weight, int64_t ign
   check_logits(x, target, ignore_index);
   check_loss_grad(grad, x, reduction, out);
   require(count(total_weight) == 1, "nll_loss_backward: total_weight is a scalar");
-  require_same_or_apart(out, x);
-  require_apart(out, target);
-  require_apart(out, total_weight);
+  require_same_or_apart(out, {x});
+  require_disjoint({out}, {target, total_weight});
   const size_t rows = x.shape(0), n = x.shape(1);
   const CrossEntropyBackward p = {
       grad.data(), x.data(), target.data(), nullptr, nullptr, ignore_index, n,

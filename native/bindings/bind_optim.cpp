@@ -15,7 +15,7 @@ float rn32(double x) { return static_cast<float>(x); }
 template <class O>
 void check_step(size_t n, const O& out, const In& own) {
   require(count(out) == n && count(own) == n, "tensors of one step must have one size");
-  require_same_or_apart(out, own);
+  require_same_or_apart(out, {own});
 }
 
 void adam(In p, In g, In m, In v, MaybeIn c, Out p_out, Out m_out, Out v_out, double rest1,
@@ -26,11 +26,8 @@ void adam(In p, In g, In m, In v, MaybeIn c, Out p_out, Out m_out, Out v_out, do
   check_step(n, p_out, p);
   check_step(n, m_out, m);
   check_step(n, v_out, v);
-  for (const Out* out : {&p_out, &m_out, &v_out})
-    for (const In* in : {&p, &g, &m, &v}) require_same_or_apart(*out, *in);
-  require_apart(p_out, m_out);
-  require_apart(p_out, v_out);
-  require_apart(m_out, v_out);
+  for (const Out* out : {&p_out, &m_out, &v_out}) require_same_or_apart(*out, {p, g, m, v});
+  require_disjoint({p_out, m_out, v_out}, {});
   const float scale = c ? *c->data() : 0.0f;
   const AdamStep s = {p.data(), g.data(), m.data(), v.data(), c ? &scale : nullptr,
                       p_out.data(), m_out.data(), v_out.data(), rn32(rest1), rn32(beta2),
@@ -46,13 +43,10 @@ void sgd(In p, In g, MaybeIn buf, MaybeIn c, Out p_out, MaybeOut buf_out, double
   require(count(g) == n && (!c || count(*c) == 1), "tensors of one step must have one size");
   require(buf.has_value() == buf_out.has_value(), "buf and its output come together");
   check_step(n, p_out, p);
-  require_same_or_apart(p_out, g);
-  if (buf) {
-    check_step(n, *buf_out, *buf);
-    for (const In* in : {&p, &g}) require_same_or_apart(*buf_out, *in);
-    require_same_or_apart(p_out, *buf);
-    require_apart(p_out, *buf_out);
-  }
+  if (buf) check_step(n, *buf_out, *buf);
+  require_same_or_apart(p_out, {g, buf});
+  require_same_or_apart(buf_out, {p, g});
+  require_disjoint({p_out, buf_out}, {});
   const float scale = c ? *c->data() : 0.0f;
   const SgdStep s = {p.data(), g.data(), buf ? buf->data() : nullptr, c ? &scale : nullptr,
                      p_out.data(), buf_out ? buf_out->data() : nullptr, rn32(lr), rn32(momentum),

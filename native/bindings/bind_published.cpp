@@ -41,8 +41,7 @@ size_t checked_groups(const In64& x, const Out& out, const Packed& packed) {
   const size_t n = count(x), groups = n / 5 + (n % 5 != 0);
   require(count(out) == n, "value and x must have one size");
   require(count(packed) == groups, "five entries make a byte");
-  require_apart(out, x);
-  require_apart(out, packed);
+  require_disjoint({out}, {x, packed});
   return groups;
 }
 
@@ -50,7 +49,7 @@ void published_log(In64 x, int64_t threshold, bool decimal, int bits, bool plus_
                    OutBytes packed) {
   const PublishedForm f = form(bits, plus_zero, threshold, decimal);
   const size_t groups = checked_groups(x, out, packed);
-  require_apart(packed, x);
+  require_disjoint({packed}, {x});
   const auto fn = TS_DISPATCH(published).log;
   unlocked_ranges(groups, kGrain, [&](size_t b, size_t e) {
     fn(f, x.data(), count(x), b, e, out.data(), packed.data());
@@ -74,13 +73,9 @@ void published_adam(In p, In g, In m, In v, double scale, double rest1, double b
   const size_t n = count(p);
   for (const In* in : {&g, &m, &v})
     require(count(*in) == n, "tensors of one step must have one size");
-  for (const Out64* out : {&p_out, &m_out, &v_out}) {
+  for (const Out64* out : {&p_out, &m_out, &v_out})
     require(count(*out) == n, "tensors of one step must have one size");
-    for (const In* in : {&p, &g, &m, &v}) require_apart(*out, *in);
-  }
-  require_apart(p_out, m_out);
-  require_apart(p_out, v_out);
-  require_apart(m_out, v_out);
+  require_disjoint({p_out, m_out, v_out}, {p, g, m, v});
   const AdamStep64 s = {p.data(), g.data(), m.data(), v.data(), scale, rest1, beta2, rest2, eps,
                         root, step_size, kept, decay, p_out.data(), m_out.data(), v_out.data()};
   const auto fn = TS_DISPATCH(published).adam;

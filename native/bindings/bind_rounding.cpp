@@ -14,7 +14,7 @@ namespace {
 
 using arrays::count;
 using arrays::require;
-using arrays::require_apart;
+using arrays::require_disjoint;
 template <class T, size_t D>
 using Array = nb::ndarray<const T, nb::ndim<D>, nb::c_contig, nb::device::cpu>;
 using Doubles = nb::ndarray<const double, nb::c_contig, nb::device::cpu>;
@@ -54,7 +54,7 @@ void round_grid(Doubles w, arrays::Out out, int b) {
   require(w.ndim() == out.ndim(), "w and out must have equal shapes");
   for (size_t d = 0; d < w.ndim(); ++d)
     require(w.shape(d) == out.shape(d), "w and out must have equal shapes");
-  require_apart(out, w);
+  require_disjoint({out}, {w});
   const auto fn = TS_DISPATCH(rounding).grid;
   unlocked_ranges(count(w), kGrain, [&](size_t from, size_t to) {
     fn(w.data() + from, to - from, b, out.data() + from);
@@ -88,7 +88,7 @@ nb::object round_doubt(Array<double, 2> w, Array<double, 1> ea, Array<double, 1>
   require(ea.shape(0) == m && eb.shape(0) == n && (!ec || ec->shape(0) == n),
           "ea must have an element per row of w, eb and ec one per column");
   require(t >= 0, "t must be a number, 0 or more");
-  require_apart(out, w);
+  require_disjoint({out}, {w});
   const auto fn = TS_DISPATCH(rounding).doubt;
   const double *in = w.data(), *pa = ea.data(), *pb = eb.data(), *pc = ec ? ec->data() : nullptr;
   float* result = out.data();
