@@ -115,8 +115,8 @@ void bmm(In<3> a, In<3> b, Out<3> out) {
 // --- convolution ---------------------------------------------------------------------------------
 // Shapes are [n, C, H, W], [O, C/g, kh, kw], [n, O, OH, OW]; refuses any that do not fit.
 template <class X, class W, class Y>
-ConvShape conv_shape(const X& x, const W& w, const Y& y, Pair stride, Pair padding, Pair dilation,
-                     int64_t groups) {
+ConvShape shape_of(const X& x, const W& w, const Y& y, Pair stride, Pair padding, Pair dilation,
+                   int64_t groups) {
   // Bounds that keep every coordinate inside 32 bits and every index inside 64.
   constexpr int64_t kBig = int64_t(1) << 28;
   for (int d = 0; d < 2; ++d) {
@@ -124,27 +124,15 @@ ConvShape conv_shape(const X& x, const W& w, const Y& y, Pair stride, Pair paddi
                 padding[d] >= 0 && padding[d] < kBig,
             "convolution: stride and dilation must be at least 1 and padding at least 0");
   }
-  ConvShape s = {};
-  s.n = x.shape(0);
-  s.c = x.shape(1);
-  s.o = w.shape(0);
-  require(groups >= 1 && s.c % static_cast<size_t>(groups) == 0 &&
-              s.o % static_cast<size_t>(groups) == 0,
+  require(groups >= 1 && x.shape(1) % static_cast<size_t>(groups) == 0 &&
+              w.shape(0) % static_cast<size_t>(groups) == 0,
           "convolution: groups must divide the input and output channels");
-  s.groups = static_cast<size_t>(groups);
-  s.cg = s.c / s.groups;
-  s.og = s.o / s.groups;
+  const ConvShape s = conv_shape(
+      x.shape(0), x.shape(1), w.shape(0), static_cast<size_t>(groups),
+      {x.shape(2), x.shape(3), y.shape(2), y.shape(3), w.shape(2), w.shape(3), stride[0], stride[1],
+       padding[0], padding[1], dilation[0], dilation[1], 0});
+  const ConvGeometry& g = s.g;
   require(w.shape(1) == s.cg, "convolution: weight does not fit the input channels");
-  ConvGeometry& g = s.g;
-  g.h = x.shape(2);
-  g.w = x.shape(3);
-  g.kh = w.shape(2);
-  g.kw = w.shape(3);
-  g.oh = y.shape(2);
-  g.ow = y.shape(3);
-  g.sh = stride[0], g.sw = stride[1];
-  g.ph = padding[0], g.pw = padding[1];
-  g.dh = dilation[0], g.dw = dilation[1];
   require(g.kh >= 1 && g.kw >= 1 && g.kh < size_t(kBig) && g.kw < size_t(kBig) &&
               g.h < size_t(kBig) && g.w < size_t(kBig),
           "convolution: bad kernel or input size");
@@ -156,16 +144,12 @@ ConvShape conv_shape(const X& x, const W& w, const Y& y, Pair stride, Pair paddi
               static_cast<ptrdiff_t>(g.oh) == size(g.h, g.kh, g.sh, g.ph, g.dh) &&
               static_cast<ptrdiff_t>(g.ow) == size(g.w, g.kw, g.sw, g.pw, g.dw),
           "convolution: output shape does not fit");
-  s.taps = g.kh * g.kw;
-  s.in_plane = g.h * g.w;
-  s.out_plane = g.oh * g.ow;
-  g.image_stride = static_cast<ptrdiff_t>(s.c * s.in_plane);
   return s;
 }
 
 void convolution(InC<4> x, InC<4> w, std::optional<InC<1>> bias, Out<4> out, Pair stride,
                  Pair padding, Pair dilation, int64_t groups) {
-  const ConvShape s = conv_shape(x, w, out, stride, padding, dilation, groups);
+  const ConvShape s = shape_of(x, w, out, stride, padding, dilation, groups);
   require(!bias || bias->shape(0) == s.o, "convolution: bias does not fit the output channels");
   require_apart(out, x);
   require_apart(out, w);
@@ -177,7 +161,7 @@ void convolution(InC<4> x, InC<4> w, std::optional<InC<1>> bias, Out<4> out, Pai
 
 void input_grad(InC<4> grad, InC<4> w, Out<4> out, Pair stride, Pair padding,
                             Pair dilation, int64_t groups) {
-  const ConvShape s = conv_shape(out, w, grad, stride, padding, dilation, groups);
+  const ConvShape s = shape_of(out, w, grad, stride, padding, dilation, groups);
   require_apart(out, grad);
   require_apart(out, w);
   nb::gil_scoped_release unlocked;
@@ -186,7 +170,7 @@ void input_grad(InC<4> grad, InC<4> w, Out<4> out, Pair stride, Pair padding,
 
 void weight_grad(InC<4> grad, InC<4> x, Out<4> out, Pair stride, Pair padding,
                              Pair dilation, int64_t groups) {
-  const ConvShape s = conv_shape(x, out, grad, stride, padding, dilation, groups);
+  const ConvShape s = shape_of(x, out, grad, stride, padding, dilation, groups);
   require_apart(out, grad);
   require_apart(out, x);
   nb::gil_scoped_release unlocked;

@@ -60,18 +60,10 @@ inline void run_addmm(Case& c) {
 }
 
 inline ConvShape conv_of(const Case& c, const Sizes& x, const Sizes& w, const Sizes& y) {
-  ConvShape s = {};
-  s.n = x[0], s.c = x[1], s.o = w[0];
-  s.groups = static_cast<size_t>(c.i("groups"));
-  s.cg = s.c / s.groups;
-  s.og = s.o / s.groups;
-  s.taps = w[2] * w[3];
-  s.in_plane = x[2] * x[3];
-  s.out_plane = y[2] * y[3];
   const auto st = c.pair("stride"), pad = c.pair("padding"), dil = c.pair("dilation");
-  s.g = {x[2], x[3], y[2], y[3], w[2], w[3], st[0], st[1], pad[0], pad[1], dil[0], dil[1],
-         static_cast<ptrdiff_t>(s.c * s.in_plane)};
-  return s;
+  return conv_shape(x[0], x[1], w[0], static_cast<size_t>(c.i("groups")),
+                    {x[2], x[3], y[2], y[3], w[2], w[3], st[0], st[1], pad[0], pad[1], dil[0],
+                     dil[1], 0});
 }
 
 inline void run_convolution(Case& c) {

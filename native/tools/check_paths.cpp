@@ -286,15 +286,12 @@ Results convolutions() {
   for (const Sizes& z : {Sizes{2, 35, 1, 1, 9, 7, 3, 1}, Sizes{1, 16, 3, 2, 8, 11, 3, 2},
                          Sizes{1, 29, 1, 1, 80, 75, 5, 1}, Sizes{3, 16, 16, 5, 3, 3, 3, 1},
                          Sizes{5, 1, 4, 9, 3, 3, 3, 1}}) {
-    ConvShape s = {};
-    s.n = z.n, s.c = z.groups * z.cg, s.o = z.groups * z.og, s.groups = z.groups;
-    s.cg = z.cg, s.og = z.og, s.taps = z.k * z.k, s.in_plane = z.h * z.w;
     const ptrdiff_t pad = static_cast<ptrdiff_t>(z.k / 2);
     const size_t oh = (z.h - 1) / static_cast<size_t>(z.stride) + 1;
     const size_t ow = (z.w - 1) / static_cast<size_t>(z.stride) + 1;
-    s.out_plane = oh * ow;
-    s.g = {z.h, z.w, oh, ow, z.k, z.k, z.stride, z.stride, pad, pad, 1, 1,
-           static_cast<ptrdiff_t>(s.c * s.in_plane)};
+    const ConvShape s =
+        conv_shape(z.n, z.groups * z.cg, z.groups * z.og, z.groups,
+                   {z.h, z.w, oh, ow, z.k, z.k, z.stride, z.stride, pad, pad, 1, 1, 0});
     const std::vector<float> x = values(s.n * s.c * s.in_plane), bias = values(s.o);
     const std::vector<float> grad = values(s.n * s.o * s.out_plane);
     std::vector<float> w = values(s.o * s.cg * s.taps);

@@ -31,6 +31,12 @@
 
 namespace tallystick::TS_ISA {
 
+// The compilers' operators on a register are the instruction sets' operations, lane by lane.
+TS_INLINE f32v v_add(f32v a, f32v b) { return a + b; }
+TS_INLINE f32v v_sub(f32v a, f32v b) { return a - b; }
+TS_INLINE f32v v_mul(f32v a, f32v b) { return a * b; }
+TS_INLINE f32v v_div(f32v a, f32v b) { return a / b; }
+
 TS_INLINE f32v v_load_any(const float* p, size_t n) {
   return n == kF32Lanes ? v_load(p) : v_load_n(p, n);
 }

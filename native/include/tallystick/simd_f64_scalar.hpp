@@ -13,10 +13,6 @@ struct f64m { bool v; };
 TS_INLINE f64v d_set1(double x) { return {x}; }
 TS_INLINE f64v d_set1_bits(uint64_t u) { return {bits_double(u)}; }
 TS_INLINE double d_lane0(f64v a) { return a.v; }
-TS_INLINE f64v d_add(f64v a, f64v b) { return {a.v + b.v}; }
-TS_INLINE f64v d_sub(f64v a, f64v b) { return {a.v - b.v}; }
-TS_INLINE f64v d_mul(f64v a, f64v b) { return {a.v * b.v}; }
-TS_INLINE f64v d_div(f64v a, f64v b) { return {a.v / b.v}; }
 TS_INLINE f64v d_sqrt(f64v a) { return {sqrt1(a.v)}; }
 // a*b + c and c - a*b, each rounded once.
 TS_INLINE f64v d_fma(f64v a, f64v b, f64v c) { return {fma1(a.v, b.v, c.v)}; }

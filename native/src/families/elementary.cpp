@@ -34,8 +34,7 @@ void pow_array(const float* x, const float* y, size_t y_step, float* out, size_t
 }  // namespace TS_ISA
 
 namespace isa = TS_ISA;
-extern const ElementaryTable TS_TABLE(elementary);
-const ElementaryTable TS_TABLE(elementary) = {
+TS_DEFINE_TABLE(ElementaryTable, elementary) = {
 #define TS_UNARY_MAP(name) isa::map_array<isa::cr_##name>,
     TS_UNARY(TS_UNARY_MAP) isa::pow_array};
 

@@ -318,11 +318,6 @@ static void thin_task(void* ctx, size_t t) {
   if (p.ep.active) epilogue(p, 0, 1, j0, cols, p.out + j0);
 }
 
-static void for_tasks(size_t n, TaskFn fn, void* ctx, bool serial) {
-  if (!serial) return parallel_for(n, fn, ctx);
-  for (size_t t = 0; t < n; ++t) fn(ctx, t);
-}
-
 // K = 0: every dot product is +0 (NUMERICS 2.2).
 static void fill_empty(const GemmProblem& p, size_t count, ptrdiff_t out_step) {
   for (size_t c = 0; c < count; ++c) {
@@ -464,7 +459,6 @@ static bool bmm(const GemmProblem& p, size_t count, ptrdiff_t a_step, ptrdiff_t 
 
 }  // namespace TS_ISA
 
-extern const GemmTable TS_TABLE(gemm);
-const GemmTable TS_TABLE(gemm) = {&TS_ISA::gemm, &TS_ISA::bmm};
+TS_DEFINE_TABLE(GemmTable, gemm) = {&TS_ISA::gemm, &TS_ISA::bmm};
 
 }  // namespace tallystick

@@ -202,8 +202,7 @@ void max_pool_backward(const float* grad, const int64_t* index, size_t sources, 
 }  // namespace TS_ISA
 
 namespace isa = TS_ISA;
-extern const ImageTable TS_TABLE(image);
-const ImageTable TS_TABLE(image) = {isa::batch_norm, isa::batch_norm_eval, isa::batch_norm_backward,
+TS_DEFINE_TABLE(ImageTable, image) = {isa::batch_norm, isa::batch_norm_eval, isa::batch_norm_backward,
                                     isa::max_pool, isa::max_pool_backward};
 
 }  // namespace tallystick

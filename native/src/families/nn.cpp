@@ -301,8 +301,7 @@ float loss_sum(const float* x, size_t n, bool divide, float divisor) {
 }  // namespace TS_ISA
 
 namespace isa = TS_ISA;
-extern const NnTable TS_TABLE(nn);
-const NnTable TS_TABLE(nn) = {
+TS_DEFINE_TABLE(NnTable, nn) = {
     isa::softmax,        isa::log_softmax,   isa::softmax_backward,
     isa::log_softmax_backward, isa::layer_norm, isa::layer_norm_dx,
     isa::layer_norm_dwb, isa::scratch_of,    isa::kColTile,
