@@ -193,14 +193,6 @@ static void pack_conv_input_grad(const GemmOperand& op, size_t x0, size_t w, siz
   }
 }
 
-// The first column of the row after (image, y), in planes of `rows` rows.
-TS_INLINE void next_row(size_t rows, size_t* image, size_t* y, size_t* x) {
-  *x = 0;
-  if (++*y < rows) return;
-  *y = 0;
-  ++*image;
-}
-
 // Row (channel, tap) holds, for each (image, y, x) of the grid, the value that the tap has there.
 static void pack_conv_taps(const GemmOperand& op, size_t x0, size_t w, size_t W, size_t k0,
                            size_t kc, float* dst) {
@@ -227,7 +219,11 @@ static void pack_conv_taps(const GemmOperand& op, size_t x0, size_t w, size_t W,
         }
       }
       i += run;
-      next_row(t.rows, &image, &y, &x);
+      x = 0;
+      if (++y == t.rows) {
+        y = 0;
+        ++image;
+      }
     }
     for (size_t i = w; i < W; ++i) dst[i] = 0.0f;
     if (++tap == t.count) {
@@ -267,7 +263,11 @@ static void weight_grad_columns(const GemmOperand& op, size_t x0, size_t w, size
           d[(k + r) * W] = ix >= 0 && ix < static_cast<ptrdiff_t>(g.w) ? line[ix] : 0.0f;
       }
       k += run;
-      next_row(g.oh, &n, &y, &x);
+      x = 0;
+      if (++y == g.oh) {
+        y = 0;
+        ++n;
+      }
     }
   }
 }
@@ -325,13 +325,21 @@ static void weight_grad_squares(const GemmOperand& op, size_t x0, size_t w, size
           at += run;
           x += run;
           if (x == g.ow && at < size_t(kLanes)) {
-            next_row(g.oh, &n, &y, &x);
+            x = 0;
+            if (++y == g.oh) {
+              y = 0;
+              ++n;
+            }
           }
         }
         gv_transpose(square, own, d, W);
       }
       if (x == g.ow) {
-        next_row(g.oh, &n, &y, &x);
+        x = 0;
+        if (++y == g.oh) {
+          y = 0;
+          ++n;
+        }
       }
     }
   }
