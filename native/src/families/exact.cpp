@@ -112,7 +112,7 @@ void round(const double* total, size_t n, float* out) {
 }  // namespace TS_ISA
 
 namespace isa = TS_ISA;
-TS_DEFINE_TABLE(ExactTable, exact) = {isa::most, isa::integers, isa::digits,
-                                    isa::products, isa::add, isa::round};
+TS_DEFINE_TABLE(ExactTable, exact) = {
+    isa::most, isa::integers, isa::digits, isa::products, isa::add, isa::round};
 
 }  // namespace tallystick
