@@ -1,20 +1,29 @@
 // Checks of the bindings, made before a kernel trusts its pointers: sizes, and that an output is
 // either an input's own storage or apart from it.
 #pragma once
-#include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/array.h>
+#include <nanobind/stl/optional.h>
 
+#include <array>
 #include <cstdint>
+#include <initializer_list>
+#include <optional>
 #include <stdexcept>
+
+#include "define.hpp"
 
 namespace tallystick {
 
 namespace arrays {
 
-namespace nb = nanobind;
 using In = nb::ndarray<const float, nb::c_contig, nb::device::cpu>;
 using Out = nb::ndarray<float, nb::c_contig, nb::device::cpu>;
 using Index = nb::ndarray<const int64_t, nb::c_contig, nb::device::cpu>;
+using OutIndex = nb::ndarray<int64_t, nb::c_contig, nb::device::cpu>;
+using MaybeIn = std::optional<In>;
+using MaybeOut = std::optional<Out>;
+using Pair = std::array<int64_t, 2>;  // of the two axes of a plane
 
 // Operands whose content a kernel refuses: `_core.OperandError`. Every machine refuses them, so the
 // run is at fault. Sizes and shapes that do not fit are an ordinary ValueError.
@@ -34,19 +43,35 @@ size_t count(const A& a) {
   return n;
 }
 
-// `out` is exactly `in`'s storage, or no byte of it is.
-template <class A, class B>
-void require_same_or_apart(const A& out, const B& in) {
-  const auto o = reinterpret_cast<uintptr_t>(out.data()), i = reinterpret_cast<uintptr_t>(in.data());
-  const size_t on = count(out) * out.itemsize(), in_n = count(in) * in.itemsize();
-  require((o == i && on == in_n) || o + on <= i || i + in_n <= o || on == 0 || in_n == 0,
-          "an output overlaps an input");
+// The memory of an array; none where it is absent.
+struct Memory {
+  uintptr_t begin = 0, end = 0;
+  template <class A>
+  Memory(const A& a)
+      : begin(reinterpret_cast<uintptr_t>(a.data())), end(begin + count(a) * a.itemsize()) {}
+  template <class A>
+  Memory(const std::optional<A>& a) {
+    if (a) *this = *a;
+  }
+  bool apart(const Memory& other) const {
+    return end <= other.begin || other.end <= begin || begin == end || other.begin == other.end;
+  }
+};
+using Memories = std::initializer_list<Memory>;
+constexpr const char* kOverlap = "an output overlaps an input";
+
+// No output overlaps an input, or another output.
+inline void require_disjoint(Memories outs, Memories ins) {
+  for (const Memory* out = outs.begin(); out != outs.end(); ++out) {
+    for (const Memory& in : ins) require(out->apart(in), kOverlap);
+    for (const Memory* other = outs.begin(); other != out; ++other)
+      require(out->apart(*other), kOverlap);
+  }
 }
-template <class A, class B>
-void require_apart(const A& out, const B& in) {
-  const auto o = reinterpret_cast<uintptr_t>(out.data()), i = reinterpret_cast<uintptr_t>(in.data());
-  const size_t on = count(out) * out.itemsize(), in_n = count(in) * in.itemsize();
-  require(o + on <= i || i + in_n <= o || on == 0 || in_n == 0, "an output overlaps an input");
+// `out` is exactly an input's storage, or no byte of it is.
+inline void require_same_or_apart(const Memory& out, Memories ins) {
+  for (const Memory& in : ins)
+    require((out.begin == in.begin && out.end == in.end) || out.apart(in), kOverlap);
 }
 
 // Every index in [0, limit), or equal to `allowed`.

@@ -1,6 +1,5 @@
 // Python's door to sha256.hpp. Buffers come through the buffer protocol, C-contiguous and
 // read-only, so bytes, memoryview, mmap and any numpy array are all accepted without a copy.
-#include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -10,9 +9,7 @@
 #include <vector>
 
 #include "define.hpp"
-#include "../src/sha256.hpp"
-
-namespace nb = nanobind;
+#include "sha256.hpp"
 
 namespace tallystick {
 namespace {
@@ -110,17 +107,17 @@ void py_set_implementation(const std::string& name) {
 
 void bind_commit(nb::module_& m) {
   using namespace tallystick;
-  define(m, "sha256", &py_sha256, nb::arg("data"), "SHA-256 of a C-contiguous buffer: 32 bytes.");
-  define(m, "tensor_leaves_root", &py_leaves_root, nb::arg("data"), nb::arg("leaf"),
+  define(m, "sha256", &py_sha256, "data"_a, "SHA-256 of a C-contiguous buffer: 32 bytes.");
+  define(m, "tensor_leaves_root", &py_leaves_root, "data"_a, "leaf"_a,
          "RFC 9162 root over `leaf`-byte leaves of a C-contiguous buffer (COMMITMENTS 3).");
-  define(m, "tensor_leaf_hashes", &py_leaf_hashes, nb::arg("data"), nb::arg("leaf"),
+  define(m, "tensor_leaf_hashes", &py_leaf_hashes, "data"_a, "leaf"_a,
          "All leaf hashes in order, 32 bytes each, of a C-contiguous buffer (COMMITMENTS 3).");
-  define(m, "merkle_root_of_hashes", &py_root_of_hashes, nb::arg("hashes"),
+  define(m, "merkle_root_of_hashes", &py_root_of_hashes, "hashes"_a,
          "RFC 9162 root over leaf hashes already computed (COMMITMENTS 2).");
   define(m, "sha256_implementations", &py_implementations,
          "Names of the SHA-256 implementations that can run on this machine.");
   define(m, "sha256_implementation", +[] { return std::string(sha_name(active_sha())); },
          "Name of the SHA-256 implementation in use.");
-  define(m, "set_sha256_implementation", &py_set_implementation, nb::arg("name"),
+  define(m, "set_sha256_implementation", &py_set_implementation, "name"_a,
          "Use this implementation from now on; every one gives the same bits.");
 }

@@ -1,6 +1,5 @@
 // Python's door to the elementwise family and to strided copies: broadcasting, collapsing of axes
 // and the split over threads happen here, the arithmetic in families/elementwise.cpp.
-#include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
 
@@ -10,9 +9,6 @@
 
 #include "define.hpp"
 #include "families/elementwise.hpp"
-#include "thread_pool.hpp"
-
-namespace nb = nanobind;
 
 namespace tallystick {
 namespace {
@@ -23,30 +19,13 @@ using Out = nb::ndarray<nb::device::cpu>;
 constexpr size_t kMaxRank = 32;
 constexpr size_t kGrain = 16384;  // elements; below this a second thread costs more than it brings
 
-struct OpInfo {
-  const char* name;
-  size_t arity;
-  char kind;  // see pointwise_loops.hpp
-  size_t work;
-};
-constexpr OpInfo kOps[] = {
-#define TS_EW_INFO(name, arity, kind, work) {#name, arity, #kind[0], work},
-    TS_EW_OPS(TS_EW_INFO)
-#undef TS_EW_INFO
-};
-
 size_t find_op(const std::string& name, size_t arity) {
   for (size_t i = 0; i < kEwOps; ++i)
-    if (name == kOps[i].name && kOps[i].arity == arity) return i;
+    if (name == kEwInfo[i].name && kEwInfo[i].arity == arity) return i;
   throw nb::value_error(("no elementwise kernel '" + name + "' of this arity").c_str());
 }
 
-bool is_mask_operand(char kind, size_t position) {
-  return ((kind == 'm' || kind == 'b') && position == 1) || (kind == 'w' && position == 0);
-}
-bool is_f32(nb::dlpack::dtype t) {
-  return t == nb::dtype<float>();
-}
+bool is_f32(nb::dlpack::dtype t) { return t == nb::dtype<float>(); }
 bool is_bool(nb::dlpack::dtype t) { return t.bits == 8 && t.lanes == 1; }
 
 // The iteration space after dropping axes of one and merging neighbours that every operand walks
@@ -145,11 +124,11 @@ void walk(const Space& space, size_t begin, size_t end, F&& f) {
 }
 
 void apply(size_t op, const In* const* in, const Out& out, double p0, double p1) {
-  const OpInfo& info = kOps[op];
+  const EwInfo& info = kEwInfo[op];
   size_t width[kEwArity];
   const char* base[kEwArity];
   for (size_t k = 0; k < info.arity; ++k) {
-    const bool mask = is_mask_operand(info.kind, k);
+    const bool mask = info.takes_mask(k);
     if (mask ? !is_bool(in[k]->dtype()) : !is_f32(in[k]->dtype()))
       throw nb::value_error(mask ? "the mask must be bool or uint8" : "operands must be float32");
     width[k] = mask ? 1 : 4;
@@ -164,8 +143,7 @@ void apply(size_t op, const In* const* in, const Out& out, double p0, double p1)
   char* result = static_cast<char*>(out.data());
   const float param[2] = {static_cast<float>(p0), static_cast<float>(p1)};
   const EwFn fn = TS_DISPATCH(elementwise).fn[op];
-  nb::gil_scoped_release unlocked;
-  parallel_ranges(space.total, kGrain / info.work, [&](size_t begin, size_t end) {
+  unlocked_ranges(space.total, kGrain / info.work, [&](size_t begin, size_t end) {
     walk(space, begin, end, [&](const ptrdiff_t* at, size_t pos, size_t n) {
       EwOperand operand[kEwArity];
       for (size_t k = 0; k < info.arity; ++k)
@@ -278,15 +256,12 @@ void copy_strided(In x, Out out) {
 
 void bind_elementwise(nb::module_& m) {
   using namespace tallystick;
-  define(m, "ew1", &ew1, nb::arg("name"), nb::arg("a").noconvert(), nb::arg("out").noconvert(),
-         nb::arg("p0") = 0.0, nb::arg("p1") = 0.0,
+  define(m, "ew1", &ew1, "name"_a, as_is("a"), as_is("out"), "p0"_a = 0.0, "p1"_a = 0.0,
          "out = name(a), elementwise; a: float32 of any strides, broadcast; out: C-contiguous.");
-  define(m, "ew2", &ew2, nb::arg("name"), nb::arg("a").noconvert(), nb::arg("b").noconvert(),
-         nb::arg("out").noconvert(), nb::arg("p0") = 0.0, nb::arg("p1") = 0.0,
+  define(m, "ew2", &ew2, "name"_a, as_is("a"), as_is("b"), as_is("out"), "p0"_a = 0.0, "p1"_a = 0.0,
          "out = name(a, b); operands of any strides, broadcast (NUMERICS 10.1).");
-  define(m, "ew3", &ew3, nb::arg("name"), nb::arg("a").noconvert(), nb::arg("b").noconvert(),
-         nb::arg("c").noconvert(), nb::arg("out").noconvert(), nb::arg("p0") = 0.0,
-         nb::arg("p1") = 0.0, "out = name(a, b, c); operands of any strides, broadcast.");
-  define(m, "copy_strided", &copy_strided, nb::arg("x").noconvert(), nb::arg("out").noconvert(),
+  define(m, "ew3", &ew3, "name"_a, as_is("a"), as_is("b"), as_is("c"), as_is("out"), "p0"_a = 0.0,
+         "p1"_a = 0.0, "out = name(a, b, c); operands of any strides, broadcast.");
+  define(m, "copy_strided", &copy_strided, as_is("x"), as_is("out"),
          "Copies x, of any strides, to the C-contiguous out of the same shape and dtype.");
 }

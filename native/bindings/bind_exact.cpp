@@ -1,24 +1,16 @@
 // Python's door to `exact/1` (NUMERICS 17). Shapes are checked here because kernels trust them.
 // Integers and totals have no order, so no result depends on the thread that computes it.
-#include <nanobind/nanobind.h>
-#include <nanobind/ndarray.h>
-
 #include <algorithm>
 #include <memory>
 #include <new>
 
 #include "arrays.hpp"
-#include "define.hpp"
 #include "families/exact.hpp"
-#include "thread_pool.hpp"
-
-namespace nb = nanobind;
 
 namespace tallystick {
 namespace {
 
 using arrays::require;
-using arrays::require_apart;
 template <size_t D>
 using In = nb::ndarray<const float, nb::ndim<D>, nb::device::cpu>;  // any strides
 template <class T, size_t D>
@@ -41,19 +33,16 @@ void exact_integers(In<2> x, int64_t segment, int width, Whole<uint32_t, 2> mu,
               out.shape(1) == n,
           "shapes of x, mu and out do not fit");
   const auto& table = TS_DISPATCH(exact);
-  const float* in = x.data();
   const ptrdiff_t row = static_cast<ptrdiff_t>(x.stride(0));
   const ptrdiff_t step = static_cast<ptrdiff_t>(x.stride(1));
   uint32_t* most = mu.data();
-  float* to = out.data();
   if (rows * segments == 0) return;
-  nb::gil_scoped_release unlocked;
-  parallel_ranges(rows * segments, std::max<size_t>(1, kGrain / each), [&](size_t from, size_t end) {
+  unlocked_ranges(rows * segments, std::max<size_t>(1, kGrain / each), [&](size_t from, size_t end) {
     for (size_t at = from; at < end; ++at) {
       const size_t r = at / segments, k = at % segments * each, count = std::min(each, n - k);
-      const float* p = in + static_cast<ptrdiff_t>(r) * row + static_cast<ptrdiff_t>(k) * step;
+      const float* p = x.data() + static_cast<ptrdiff_t>(r) * row + static_cast<ptrdiff_t>(k) * step;
       most[at] = table.most(p, count, step);
-      table.integers(p, count, step, most[at], width, to + r * n + k);
+      table.integers(p, count, step, most[at], width, out.data() + r * n + k);
     }
   });
 }
@@ -112,24 +101,20 @@ void exact_add(Whole<const double, 3> w, Whole<const uint32_t, 2> mu_a, Whole<co
               mu_b.shape(1) == n,
           "shapes of w, mu_a, mu_b and total do not fit");
   const auto fn = TS_DISPATCH(exact).add;
-  const double* in = w.data();
-  const uint32_t *pa = mu_a.data(), *pb = mu_b.data();
-  double* to = total.data();
   if (batch * m * n == 0) return;
-  nb::gil_scoped_release unlocked;
-  parallel_ranges(batch * m, std::max<size_t>(1, kGrain / n), [&](size_t r, size_t end) {
-    for (; r < end; ++r) fn(in + r * n, pa[r], pb + r / m * n, n, width, first, to + r * n);
+  unlocked_ranges(batch * m, std::max<size_t>(1, kGrain / n), [&](size_t r, size_t end) {
+    for (; r < end; ++r) 
+      fn(w.data() + r * n, mu_a.data()[r], mu_b.data() + r / m * n, n, width, first,
+         total.data() + r * n);
   });
 }
 
 void exact_round(Whole<const double, 1> total, Whole<float, 1> out) {
   require(total.shape(0) == out.shape(0), "total and out must have equal sizes");
   const auto fn = TS_DISPATCH(exact).round;
-  const double* in = total.data();
-  float* to = out.data();
-  nb::gil_scoped_release unlocked;
-  parallel_ranges(total.shape(0), kGrain,
-                  [&](size_t from, size_t end) { fn(in + from, end - from, to + from); });
+  unlocked_ranges(total.shape(0), kGrain, [&](size_t from, size_t end) {
+    fn(total.data() + from, end - from, out.data() + from);
+  });
 }
 
 }  // namespace
@@ -137,18 +122,16 @@ void exact_round(Whole<const double, 1> total, Whole<float, 1> out) {
 
 void bind_exact(nb::module_& m) {
   using namespace tallystick;
-  using nb::arg;
-  define(m, "exact_integers", &exact_integers, arg("x").noconvert(), arg("segment"), arg("width"),
-         arg("mu").noconvert(), arg("out").noconvert(),
+  define(m, "exact_integers", &exact_integers, as_is("x"), "segment"_a, "width"_a, as_is("mu"),
+         as_is("out"),
          "out f32[R,n]: m(x) of x[R,n], any strides, whose rows are groups of `segment` elements; "
          "mu u32[R,ceil(n/segment)]: the bits of their largest magnitudes (NUMERICS 17.4).");
-  define(m, "exact_products", &exact_products, arg("a").noconvert(), arg("b").noconvert(),
-         arg("width"), arg("out").noconvert(),
+  define(m, "exact_products", &exact_products, as_is("a"), as_is("b"), "width"_a, as_is("out"),
          "out f64[G,M,N]: the sums of products of the integers a f32[G,M,k] and b f32[G,N,k], from "
          "digits of 8 bits (NUMERICS 17.8). k is at most a block's length.");
-  define(m, "exact_add", &exact_add, arg("w").noconvert(), arg("mu_a").noconvert(),
-         arg("mu_b").noconvert(), arg("width"), arg("first"), arg("total").noconvert(),
+  define(m, "exact_add", &exact_add, as_is("w"), as_is("mu_a"), as_is("mu_b"), "width"_a, "first"_a,
+         as_is("total"),
          "Adds the blocks with the integer sums w f64[G,M,N] to total (NUMERICS 17.5, 17.6).");
-  define(m, "exact_round", &exact_round, arg("total").noconvert(), arg("out").noconvert(),
+  define(m, "exact_round", &exact_round, as_is("total"), as_is("out"),
          "out = RN32(total) (NUMERICS 17.6).");
 }

@@ -1,24 +1,15 @@
 // Python's door to the dot class (NUMERICS 2). Shapes are checked here because kernels trust them.
 // The sentences that a user sees come from the operator specs in numerics/operators/dot.py.
-#include <nanobind/nanobind.h>
-#include <nanobind/ndarray.h>
-#include <nanobind/stl/array.h>
-#include <nanobind/stl/optional.h>
-
-#include <array>
-#include <cstdint>
-#include <limits>
 #include <new>
-#include <optional>
 
+#include "arrays.hpp"
 #include "convolution.hpp"
-#include "define.hpp"
-
-namespace nb = nanobind;
 
 namespace tallystick {
 namespace {
 
+using arrays::Pair;
+using arrays::require;
 template <size_t D>
 using In = nb::ndarray<const float, nb::ndim<D>, nb::device::cpu>;
 using InAny = nb::ndarray<const float, nb::device::cpu>;
@@ -26,11 +17,6 @@ template <size_t D>
 using InC = nb::ndarray<const float, nb::ndim<D>, nb::c_contig, nb::device::cpu>;
 template <size_t D>
 using Out = nb::ndarray<float, nb::ndim<D>, nb::c_contig, nb::device::cpu>;
-using Pair = std::array<int64_t, 2>;
-
-void require(bool ok, const char* message) {
-  if (!ok) throw nb::value_error(message);
-}
 
 // Byte range an array's elements may lie in; [0, 0) if it has none.
 template <class A>
@@ -64,37 +50,35 @@ void done(bool ok) {
   if (!ok) throw std::bad_alloc();
 }
 
-void mm(In<2> a, In<2> b, Out<2> out) {
-  require(a.shape(1) == b.shape(0) && out.shape(0) == a.shape(0) && out.shape(1) == b.shape(1),
-          "mm: shapes of a, b and out do not fit");
+// The product of the last two axes of a and b.
+template <class In, class Out>
+GemmProblem product(const In& a, const In& b, const Out& out, const char* misfit) {
+  const size_t row = out.ndim() - 2, col = row + 1;
+  require(a.shape(col) == b.shape(row) && out.shape(row) == a.shape(row) &&
+              out.shape(col) == b.shape(col),
+          misfit);
   require_apart(out, a);
   require_apart(out, b);
   GemmProblem p = {};
-  p.m = a.shape(0);
-  p.n = b.shape(1);
-  p.k = a.shape(1);
-  p.a = strided(a, 0, 1);
-  p.b = strided(b, 1, 0);
+  p.m = a.shape(row);
+  p.n = b.shape(col);
+  p.k = a.shape(col);
+  p.a = strided(a, row, col);
+  p.b = strided(b, col, row);
   p.out = out.data();
   p.ldc = static_cast<ptrdiff_t>(p.n);
+  return p;
+}
+
+void mm(In<2> a, In<2> b, Out<2> out) {
+  const GemmProblem p = product(a, b, out, "mm: shapes of a, b and out do not fit");
   nb::gil_scoped_release unlocked;
   done(TS_DISPATCH(gemm).gemm(p, 1, 0, 0));
 }
 
 void addmm(InAny c, In<2> a, In<2> b, Out<2> out, double beta, double alpha) {
-  require(a.shape(1) == b.shape(0) && out.shape(0) == a.shape(0) && out.shape(1) == b.shape(1),
-          "addmm: shapes of a, b and out do not fit");
-  require_apart(out, a);
-  require_apart(out, b);
+  GemmProblem p = product(a, b, out, "addmm: shapes of a, b and out do not fit");
   require_apart(out, c);
-  GemmProblem p = {};
-  p.m = a.shape(0);
-  p.n = b.shape(1);
-  p.k = a.shape(1);
-  p.a = strided(a, 0, 1);
-  p.b = strided(b, 1, 0);
-  p.out = out.data();
-  p.ldc = static_cast<ptrdiff_t>(p.n);
   require(c.ndim() <= 2, "addmm: c has more than two axes");
   ptrdiff_t step[2] = {0, 0};
   const size_t shape[2] = {p.m, p.n};
@@ -119,19 +103,9 @@ void addmm(InAny c, In<2> a, In<2> b, Out<2> out, double beta, double alpha) {
 }
 
 void bmm(In<3> a, In<3> b, Out<3> out) {
-  require(a.shape(0) == b.shape(0) && a.shape(2) == b.shape(1) && out.shape(0) == a.shape(0) &&
-              out.shape(1) == a.shape(1) && out.shape(2) == b.shape(2),
-          "bmm: shapes of a, b and out do not fit");
-  require_apart(out, a);
-  require_apart(out, b);
-  GemmProblem p = {};
-  p.m = a.shape(1);
-  p.n = b.shape(2);
-  p.k = a.shape(2);
-  p.a = strided(a, 1, 2);
-  p.b = strided(b, 2, 1);
-  p.out = out.data();
-  p.ldc = static_cast<ptrdiff_t>(p.n);
+  constexpr const char* kMisfit = "bmm: shapes of a, b and out do not fit";
+  require(a.shape(0) == b.shape(0) && out.shape(0) == a.shape(0), kMisfit);
+  const GemmProblem p = product(a, b, out, kMisfit);
   nb::gil_scoped_release unlocked;
   done(TS_DISPATCH(gemm).bmm(p, a.shape(0), static_cast<ptrdiff_t>(a.stride(0)),
                              static_cast<ptrdiff_t>(b.stride(0)),
@@ -141,8 +115,8 @@ void bmm(In<3> a, In<3> b, Out<3> out) {
 // --- convolution ---------------------------------------------------------------------------------
 // Shapes are [n, C, H, W], [O, C/g, kh, kw], [n, O, OH, OW]; refuses any that do not fit.
 template <class X, class W, class Y>
-ConvShape conv_shape(const X& x, const W& w, const Y& y, Pair stride, Pair padding, Pair dilation,
-                     int64_t groups) {
+ConvShape shape_of(const X& x, const W& w, const Y& y, Pair stride, Pair padding, Pair dilation,
+                   int64_t groups) {
   // Bounds that keep every coordinate inside 32 bits and every index inside 64.
   constexpr int64_t kBig = int64_t(1) << 28;
   for (int d = 0; d < 2; ++d) {
@@ -150,27 +124,15 @@ ConvShape conv_shape(const X& x, const W& w, const Y& y, Pair stride, Pair paddi
                 padding[d] >= 0 && padding[d] < kBig,
             "convolution: stride and dilation must be at least 1 and padding at least 0");
   }
-  ConvShape s = {};
-  s.n = x.shape(0);
-  s.c = x.shape(1);
-  s.o = w.shape(0);
-  require(groups >= 1 && s.c % static_cast<size_t>(groups) == 0 &&
-              s.o % static_cast<size_t>(groups) == 0,
+  require(groups >= 1 && x.shape(1) % static_cast<size_t>(groups) == 0 &&
+              w.shape(0) % static_cast<size_t>(groups) == 0,
           "convolution: groups must divide the input and output channels");
-  s.groups = static_cast<size_t>(groups);
-  s.cg = s.c / s.groups;
-  s.og = s.o / s.groups;
+  const ConvShape s = conv_shape(
+      x.shape(0), x.shape(1), w.shape(0), static_cast<size_t>(groups),
+      {x.shape(2), x.shape(3), y.shape(2), y.shape(3), w.shape(2), w.shape(3), stride[0], stride[1],
+       padding[0], padding[1], dilation[0], dilation[1], 0});
+  const ConvGeometry& g = s.g;
   require(w.shape(1) == s.cg, "convolution: weight does not fit the input channels");
-  ConvGeometry& g = s.g;
-  g.h = x.shape(2);
-  g.w = x.shape(3);
-  g.kh = w.shape(2);
-  g.kw = w.shape(3);
-  g.oh = y.shape(2);
-  g.ow = y.shape(3);
-  g.sh = stride[0], g.sw = stride[1];
-  g.ph = padding[0], g.pw = padding[1];
-  g.dh = dilation[0], g.dw = dilation[1];
   require(g.kh >= 1 && g.kw >= 1 && g.kh < size_t(kBig) && g.kw < size_t(kBig) &&
               g.h < size_t(kBig) && g.w < size_t(kBig),
           "convolution: bad kernel or input size");
@@ -182,16 +144,12 @@ ConvShape conv_shape(const X& x, const W& w, const Y& y, Pair stride, Pair paddi
               static_cast<ptrdiff_t>(g.oh) == size(g.h, g.kh, g.sh, g.ph, g.dh) &&
               static_cast<ptrdiff_t>(g.ow) == size(g.w, g.kw, g.sw, g.pw, g.dw),
           "convolution: output shape does not fit");
-  s.taps = g.kh * g.kw;
-  s.in_plane = g.h * g.w;
-  s.out_plane = g.oh * g.ow;
-  g.image_stride = static_cast<ptrdiff_t>(s.c * s.in_plane);
   return s;
 }
 
 void convolution(InC<4> x, InC<4> w, std::optional<InC<1>> bias, Out<4> out, Pair stride,
                  Pair padding, Pair dilation, int64_t groups) {
-  const ConvShape s = conv_shape(x, w, out, stride, padding, dilation, groups);
+  const ConvShape s = shape_of(x, w, out, stride, padding, dilation, groups);
   require(!bias || bias->shape(0) == s.o, "convolution: bias does not fit the output channels");
   require_apart(out, x);
   require_apart(out, w);
@@ -203,7 +161,7 @@ void convolution(InC<4> x, InC<4> w, std::optional<InC<1>> bias, Out<4> out, Pai
 
 void input_grad(InC<4> grad, InC<4> w, Out<4> out, Pair stride, Pair padding,
                             Pair dilation, int64_t groups) {
-  const ConvShape s = conv_shape(out, w, grad, stride, padding, dilation, groups);
+  const ConvShape s = shape_of(out, w, grad, stride, padding, dilation, groups);
   require_apart(out, grad);
   require_apart(out, w);
   nb::gil_scoped_release unlocked;
@@ -212,7 +170,7 @@ void input_grad(InC<4> grad, InC<4> w, Out<4> out, Pair stride, Pair padding,
 
 void weight_grad(InC<4> grad, InC<4> x, Out<4> out, Pair stride, Pair padding,
                              Pair dilation, int64_t groups) {
-  const ConvShape s = conv_shape(x, out, grad, stride, padding, dilation, groups);
+  const ConvShape s = shape_of(x, out, grad, stride, padding, dilation, groups);
   require_apart(out, grad);
   require_apart(out, x);
   nb::gil_scoped_release unlocked;
@@ -232,27 +190,21 @@ void bias_grad(InC<4> grad, Out<1> out) {
 
 void bind_gemm(nb::module_& m) {
   using namespace tallystick;
-  define(m, "mm", &mm, nb::arg("a").noconvert(), nb::arg("b").noconvert(),
-         nb::arg("out").noconvert(),
+  define(m, "mm", &mm, as_is("a"), as_is("b"), as_is("out"),
          "out[M,N] = a[M,K] b[K,N], f32, any strides of a and b (NUMERICS 2.4).");
-  define(m, "addmm", &addmm, nb::arg("c").noconvert(), nb::arg("a").noconvert(),
-         nb::arg("b").noconvert(), nb::arg("out").noconvert(), nb::arg("beta"), nb::arg("alpha"),
+  define(m, "addmm", &addmm, as_is("c"), as_is("a"), as_is("b"), as_is("out"), "beta"_a, "alpha"_a,
          "out = beta·c + alpha·(a b), c broadcast to [M,N] (NUMERICS 2.5).");
-  define(m, "bmm", &bmm, nb::arg("a").noconvert(), nb::arg("b").noconvert(),
-         nb::arg("out").noconvert(), "out[i] = a[i] b[i] for each i (NUMERICS 2.4).");
-  define(m, "convolution", &convolution, nb::arg("input").noconvert(),
-         nb::arg("weight").noconvert(),
-         nb::arg("bias").noconvert().none(), nb::arg("out").noconvert(), nb::arg("stride"),
-         nb::arg("padding"), nb::arg("dilation"), nb::arg("groups"),
+  define(m, "bmm", &bmm, as_is("a"), as_is("b"), as_is("out"),
+         "out[i] = a[i] b[i] for each i (NUMERICS 2.4).");
+  define(m, "convolution", &convolution, as_is("input"), as_is("weight"), as_is("bias").none(),
+         as_is("out"), "stride"_a, "padding"_a, "dilation"_a, "groups"_a,
          "2-D convolution, C-contiguous f32 (NUMERICS 2.6).");
-  define(m, "convolution_input_grad", &input_grad, nb::arg("grad").noconvert(),
-         nb::arg("weight").noconvert(), nb::arg("out").noconvert(), nb::arg("stride"),
-         nb::arg("padding"), nb::arg("dilation"), nb::arg("groups"),
+  define(m, "convolution_input_grad", &input_grad, as_is("grad"), as_is("weight"), as_is("out"),
+         "stride"_a, "padding"_a, "dilation"_a, "groups"_a,
          "Gradient of a 2-D convolution's input (NUMERICS 2.7).");
-  define(m, "convolution_weight_grad", &weight_grad, nb::arg("grad").noconvert(),
-         nb::arg("input").noconvert(), nb::arg("out").noconvert(), nb::arg("stride"),
-         nb::arg("padding"), nb::arg("dilation"), nb::arg("groups"),
+  define(m, "convolution_weight_grad", &weight_grad, as_is("grad"), as_is("input"), as_is("out"),
+         "stride"_a, "padding"_a, "dilation"_a, "groups"_a,
          "Gradient of a 2-D convolution's weight (NUMERICS 2.7).");
-  define(m, "convolution_bias_grad", &bias_grad, nb::arg("grad").noconvert(),
-         nb::arg("out").noconvert(), "Gradient of a 2-D convolution's bias (NUMERICS 2.7).");
+  define(m, "convolution_bias_grad", &bias_grad, as_is("grad"), as_is("out"),
+         "Gradient of a 2-D convolution's bias (NUMERICS 2.7).");
 }

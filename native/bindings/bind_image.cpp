@@ -1,27 +1,13 @@
 // Python's door to batch normalisation and max pooling (NUMERICS 6.12 - 6.16).
-#include <nanobind/nanobind.h>
-#include <nanobind/stl/array.h>
-#include <nanobind/stl/optional.h>
-
-#include <array>
-#include <optional>
 #include <vector>
 
 #include "arrays.hpp"
-#include "define.hpp"
 #include "families/image.hpp"
-#include "thread_pool.hpp"
-
-namespace nb = nanobind;
 
 namespace tallystick {
 namespace {
 
 using namespace arrays;
-using MaybeIn = std::optional<In>;
-using MaybeOut = std::optional<Out>;
-using OutIndex = nb::ndarray<int64_t, nb::c_contig, nb::device::cpu>;
-using Pair = std::array<int64_t, 2>;
 constexpr size_t kGrain = 4096;  // elements: below this a second thread costs more than it brings
 
 size_t grain_of(size_t n) { return n >= kGrain ? 1 : kGrain / (n ? n : 1); }
@@ -45,25 +31,6 @@ float* per_channel(const MaybeOut& a, size_t channels) {
   return a->data();
 }
 
-// No output overlaps another. Except for the first and `shared`, none overlaps an operand.
-void require_disjoint(const std::vector<const Out*>& outs, const std::vector<const In*>& ins,
-                      const Out* large, const std::vector<const In*>& shared) {
-  for (const Out* out : outs) {
-    for (const Out* other : outs)
-      if (out < other) require_apart(*out, *other);
-    for (const In* in : ins) require_apart(*out, *in);
-    for (const In* in : shared) {
-      if (out == large) require_same_or_apart(*out, *in);
-      else require_apart(*out, *in);
-    }
-  }
-}
-
-void collect(std::vector<const In*>& to, std::initializer_list<const MaybeIn*> from) {
-  for (const MaybeIn* a : from)
-    if (*a) to.push_back(&**a);
-}
-
 void batch_norm(In x, MaybeIn w, MaybeIn b, MaybeIn running_mean, MaybeIn running_var,
                 double momentum, double eps, Out y, Out mean, Out rstd, MaybeOut new_mean,
                 MaybeOut new_var) {
@@ -74,18 +41,15 @@ void batch_norm(In x, MaybeIn w, MaybeIn b, MaybeIn running_mean, MaybeIn runnin
   const bool running = running_mean.has_value();
   require(running_var.has_value() == running && new_mean.has_value() == running &&
           new_var.has_value() == running, "batch_norm: running statistics come in pairs");
-  std::vector<const In*> small;
-  collect(small, {&w, &b, &running_mean, &running_var});
-  std::vector<const Out*> outs = {&y, &mean, &rstd};
-  if (running) outs.insert(outs.end(), {&*new_mean, &*new_var});
-  require_disjoint(outs, small, &y, {&x});
+  require_disjoint({y, mean, rstd, new_mean, new_var}, {w, b, running_mean, running_var});
+  require_disjoint({mean, rstd, new_mean, new_var}, {x});
+  require_same_or_apart(y, {x});
   const BatchNormForward p = {s, x.data(), per_channel(w, c), per_channel(b, c),
                               per_channel(running_mean, c), per_channel(running_var, c),
                               static_cast<float>(momentum), eps, y.data(), mean.data(), rstd.data(), per_channel(new_mean, c),
                               per_channel(new_var, c)};
   const auto fn = TS_DISPATCH(image).batch_norm;
-  nb::gil_scoped_release unlocked;
-  parallel_ranges(c, grain_of(n), [&](size_t begin, size_t end) {
+  unlocked_ranges(c, grain_of(n), [&](size_t begin, size_t end) {
     std::vector<float> room(n + 1);
     fn(p, begin, end, room.data());
   });
@@ -96,14 +60,12 @@ void batch_norm_eval(In x, MaybeIn w, MaybeIn b, In mean, In var, double eps, Ou
   const size_t c = s.channels;
   require(count(y) == count(x) && count(mean) == c && count(var) == c,
           "batch_norm: an operand does not fit");
-  std::vector<const In*> small = {&mean, &var};
-  collect(small, {&w, &b});
-  require_disjoint({&y}, small, &y, {&x});
+  require_disjoint({y}, {mean, var, w, b});
+  require_same_or_apart(y, {x});
   const BatchNormEval p = {s, x.data(), per_channel(w, c), per_channel(b, c), mean.data(),
                            var.data(), static_cast<float>(eps), y.data()};
   const auto fn = TS_DISPATCH(image).batch_norm_eval;
-  nb::gil_scoped_release unlocked;
-  parallel_ranges(c, grain_of(s.batch * s.inner), [&](size_t begin, size_t end) {
+  unlocked_ranges(c, grain_of(s.batch * s.inner), [&](size_t begin, size_t end) {
     fn(p, begin, end);
   });
 }
@@ -115,18 +77,14 @@ void batch_norm_backward(In g, In x, MaybeIn w, In mean, In spread, bool train, 
   require(count(g) == count(x) && count(mean) == c && count(spread) == c,
           "batch_norm_backward: an operand does not fit");
   require(!dx || count(*dx) == count(x), "batch_norm_backward: dx does not fit");
-  std::vector<const In*> small = {&mean, &spread};
-  collect(small, {&w});
-  std::vector<const Out*> outs;
-  for (const MaybeOut* out : {&dx, &dw, &db})
-    if (*out) outs.push_back(&**out);
-  require_disjoint(outs, small, dx ? &*dx : nullptr, {&g, &x});
+  require_disjoint({dx, dw, db}, {mean, spread, w});
+  require_disjoint({dw, db}, {g, x});
+  require_same_or_apart(dx, {g, x});
   const BatchNormBackward p = {s, g.data(), x.data(), per_channel(w, c), mean.data(),
                                spread.data(), train, static_cast<float>(eps), dx ? dx->data() : nullptr,
                                per_channel(dw, c), per_channel(db, c)};
   const auto fn = TS_DISPATCH(image).batch_norm_backward;
-  nb::gil_scoped_release unlocked;
-  parallel_ranges(c, grain_of(n), [&](size_t begin, size_t end) {
+  unlocked_ranges(c, grain_of(n), [&](size_t begin, size_t end) {
     std::vector<float> room(2 * n + 1);
     fn(p, begin, end, room.data());
   });
@@ -163,16 +121,10 @@ void max_pool2d(In x, Pair kernel, Pair stride, Pair padding, Pair dilation, Out
     s.kernel[a] = static_cast<size_t>(kernel[a]);
     s.stride[a] = stride[a], s.padding[a] = padding[a], s.dilation[a] = dilation[a];
   }
-  require_apart(y, x);
-  require_apart(index, x);
-  require_apart(index, y);
-  const float* px = x.data();
-  float* py = y.data();
-  int64_t* pi = index.data();
+  require_disjoint({y, index}, {x});
   const auto fn = TS_DISPATCH(image).max_pool;
-  nb::gil_scoped_release unlocked;
-  parallel_ranges(planes, grain_of(out * s.kernel[0] * s.kernel[1]), [&](size_t begin, size_t end) {
-    fn(s, px, py, pi, begin, end);
+  unlocked_ranges(planes, grain_of(out * s.kernel[0] * s.kernel[1]), [&](size_t begin, size_t end) {
+    fn(s, x.data(), y.data(), index.data(), begin, end);
   });
 }
 
@@ -188,15 +140,10 @@ void max_pool2d_backward(In grad, Index index, Out out) {
   const size_t size = out.shape(rank - 2) * out.shape(rank - 1);
   const size_t sources = grad.shape(rank - 2) * grad.shape(rank - 1);
   require_indices(index, size, 0, false);
-  require_apart(out, grad);
-  require_apart(out, index);
-  const float* pg = grad.data();
-  const int64_t* pi = index.data();
-  float* po = out.data();
+  require_disjoint({out}, {grad, index});
   const auto fn = TS_DISPATCH(image).max_pool_backward;
-  nb::gil_scoped_release unlocked;
-  parallel_ranges(planes, grain_of(size + sources), [&](size_t begin, size_t end) {
-    fn(pg, pi, sources, size, po, begin, end);
+  unlocked_ranges(planes, grain_of(size + sources), [&](size_t begin, size_t end) {
+    fn(grad.data(), index.data(), sources, size, out.data(), begin, end);
   });
 }
 
@@ -205,19 +152,19 @@ void max_pool2d_backward(In grad, Index index, Out out) {
 
 void bind_image(nb::module_& m) {
   using namespace tallystick;
-  const auto x = nb::arg("x"), y = nb::arg("y"), g = nb::arg("g"), mean = nb::arg("mean"),
-             eps = nb::arg("eps");
-  const auto w = nb::arg("w").none(), b = nb::arg("b").none();
-  define(m, "batch_norm", &batch_norm, x, w, b, nb::arg("running_mean").none(),
-         nb::arg("running_var").none(), nb::arg("momentum"), eps, y, mean, nb::arg("rstd"),
-         nb::arg("new_mean").none(), nb::arg("new_var").none(), "Training (NUMERICS 6.12).");
-  define(m, "batch_norm_eval", &batch_norm_eval, x, w, b, mean, nb::arg("var"), eps, y,
+  const auto x = "x"_a, y = "y"_a, g = "g"_a, mean = "mean"_a,
+             eps = "eps"_a;
+  const auto w = or_none("w"), b = or_none("b");
+  define(m, "batch_norm", &batch_norm, x, w, b, or_none("running_mean"), or_none("running_var"),
+         "momentum"_a, eps, y, mean, "rstd"_a, or_none("new_mean"), or_none("new_var"),
+         "Training (NUMERICS 6.12).");
+  define(m, "batch_norm_eval", &batch_norm_eval, x, w, b, mean, "var"_a, eps, y,
          "By running statistics (NUMERICS 6.14).");
-  define(m, "batch_norm_backward", &batch_norm_backward, g, x, w, mean, nb::arg("spread"),
-         nb::arg("train"), eps, nb::arg("dx").none(), nb::arg("dw").none(), nb::arg("db").none(),
+  define(m, "batch_norm_backward", &batch_norm_backward, g, x, w, mean, "spread"_a, "train"_a, eps,
+         or_none("dx"), or_none("dw"), or_none("db"),
          "The wanted ones of dx, dw and db; spread is rstd, or the running variance (NUMERICS 6.13).");
-  define(m, "max_pool2d", &max_pool2d, x, nb::arg("kernel"), nb::arg("stride"), nb::arg("padding"),
-         nb::arg("dilation"), y, nb::arg("index"), "Planes of the last two axes (NUMERICS 6.15).");
-  define(m, "max_pool2d_backward", &max_pool2d_backward, g, nb::arg("index"), nb::arg("out"),
+  define(m, "max_pool2d", &max_pool2d, x, "kernel"_a, "stride"_a, "padding"_a, "dilation"_a, y,
+         "index"_a, "Planes of the last two axes (NUMERICS 6.15).");
+  define(m, "max_pool2d_backward", &max_pool2d_backward, g, "index"_a, "out"_a,
          "Planes of the last two axes (NUMERICS 6.16).");
 }

@@ -1,23 +1,13 @@
 // Python's door to normalisation, activation and losses (NUMERICS 6, 7).
-#include <nanobind/nanobind.h>
-#include <nanobind/stl/optional.h>
-
-#include <optional>
 #include <vector>
 
 #include "arrays.hpp"
-#include "define.hpp"
 #include "families/nn.hpp"
-#include "thread_pool.hpp"
-
-namespace nb = nanobind;
 
 namespace tallystick {
 namespace {
 
 using namespace arrays;
-using MaybeIn = std::optional<In>;
-using MaybeOut = std::optional<Out>;
 constexpr size_t kGrain = 4096;  // elements: below this a second thread costs more than it brings
 
 size_t grain_rows(size_t n) { return n >= kGrain ? 1 : kGrain / (n ? n : 1); }
@@ -37,13 +27,10 @@ template <auto Fn>
 void rows_unary(In x, Out y, size_t n) {
   const size_t rows = rows_of(count(x), n);
   require(count(y) == count(x), "input and output must have one size");
-  require_same_or_apart(y, x);
+  require_same_or_apart(y, {x});
   const auto fn = TS_DISPATCH(nn).*Fn;
-  const float* in = x.data();
-  float* out = y.data();
-  nb::gil_scoped_release unlocked;
-  parallel_ranges(rows, grain_rows(n), [&](size_t b, size_t e) {
-    fn(in + b * n, out + b * n, e - b, n);
+  unlocked_ranges(rows, grain_rows(n), [&](size_t b, size_t e) {
+    fn(x.data() + b * n, y.data() + b * n, e - b, n);
   });
 }
 
@@ -51,14 +38,10 @@ template <auto Fn>
 void rows_binary(In g, In y, Out out, size_t n) {
   const size_t rows = rows_of(count(y), n);
   require(count(g) == count(y) && count(out) == count(y), "inputs and output must have one size");
-  require_same_or_apart(out, g);
-  require_same_or_apart(out, y);
+  require_same_or_apart(out, {g, y});
   const auto fn = TS_DISPATCH(nn).*Fn;
-  const float *pg = g.data(), *py = y.data();
-  float* o = out.data();
-  nb::gil_scoped_release unlocked;
-  parallel_ranges(rows, grain_rows(n), [&](size_t b, size_t e) {
-    fn(pg + b * n, py + b * n, o + b * n, e - b, n);
+  unlocked_ranges(rows, grain_rows(n), [&](size_t b, size_t e) {
+    fn(g.data() + b * n, y.data() + b * n, out.data() + b * n, e - b, n);
   });
 }
 
@@ -67,19 +50,14 @@ void layer_norm(In x, MaybeIn w, MaybeIn b, double eps, Out y, Out mean, Out rst
   const size_t rows = n ? rows_of(count(x), n) : count(mean);
   require(count(x) == rows * n && count(y) == count(x) && count(mean) == rows &&
           count(rstd) == rows, "layer_norm: an output does not fit");
-  require_same_or_apart(y, x);
-  for (const Out* out : {&y, &mean, &rstd}) {
-    if (w) require_apart(*out, *w);
-    if (b) require_apart(*out, *b);
-    if (out != &y) require_apart(*out, x);
-  }
-  const float *pw = maybe(w, n), *pb = maybe(b, n), *px = x.data();
-  float *py = y.data(), *pm = mean.data(), *pr = rstd.data();
-  const float e32 = static_cast<float>(eps);
+  require_same_or_apart(y, {x});
+  require_disjoint({y, mean, rstd}, {w, b});
+  require_disjoint({mean, rstd}, {x});
+  const float *pw = maybe(w, n), *pb = maybe(b, n);
   const auto fn = TS_DISPATCH(nn).layer_norm;
-  nb::gil_scoped_release unlocked;
-  parallel_ranges(rows, grain_rows(n), [&](size_t first, size_t last) {
-    fn(px + first * n, pw, pb, e32, py + first * n, pm + first, pr + first, last - first, n);
+  unlocked_ranges(rows, grain_rows(n), [&](size_t first, size_t last) {
+    fn(x.data() + first * n, pw, pb, static_cast<float>(eps), y.data() + first * n,
+       mean.data() + first, rstd.data() + first, last - first, n);
   });
 }
 
@@ -89,22 +67,11 @@ void layer_norm_backward(In g, In x, In mean, In rstd, MaybeIn w, MaybeOut dx, M
   require(count(x) == rows * n && count(g) == count(x) && count(rstd) == rows,
           "layer_norm_backward: inputs do not fit");
   require(!dx || count(*dx) == count(x), "layer_norm_backward: dx does not fit");
-  for (const MaybeOut* out : {&dx, &dw, &db}) {
-    if (!*out) continue;
-    if (w) require_apart(**out, *w);
-    require_apart(**out, mean);
-    require_apart(**out, rstd);
-    if (out == &dx) continue;
-    require(count(**out) == n, "layer_norm_backward: dw or db does not fit");
-    require_apart(**out, g);
-    require_apart(**out, x);
-    if (dx) require_apart(**out, *dx);
-  }
-  if (dx) {
-    require_same_or_apart(*dx, g);
-    require_same_or_apart(*dx, x);
-  }
-  if (dw && db) require_apart(*dw, *db);
+  for (const MaybeOut* out : {&dw, &db})
+    require(!*out || count(**out) == n, "layer_norm_backward: dw or db does not fit");
+  require_disjoint({dx, dw, db}, {w, mean, rstd});
+  require_disjoint({dw, db}, {g, x});
+  require_same_or_apart(dx, {g, x});
   const LayerNormBackward p = {g.data(), x.data(), mean.data(), rstd.data(), maybe(w, n), rows, n};
   float *px = dx ? dx->data() : nullptr, *pw = dw ? dw->data() : nullptr,
         *pb = db ? db->data() : nullptr;
@@ -159,13 +126,7 @@ void cross_entropy(In x, Index target, int64_t ignore_index, int code, Out loss,
   require(n > 0 || rows == 0, "cross_entropy: no classes");
   require(count(loss) == (reduction == Reduction::none ? rows : 1) && count(row_max) == rows &&
           count(row_sum) == rows, "cross_entropy: an output does not fit");
-  for (const Out* out : {&loss, &row_max, &row_sum}) {
-    require_apart(*out, x);
-    require_apart(*out, target);
-  }
-  require_apart(loss, row_max);
-  require_apart(loss, row_sum);
-  require_apart(row_max, row_sum);
+  require_disjoint({loss, row_max, row_sum}, {x, target});
   const float live = live_rows(target, ignore_index);
   std::vector<float> room(reduction == Reduction::none ? 0 : rows + 1);
   float *row_loss = room.empty() ? loss.data() : room.data(), *out = loss.data();
@@ -181,7 +142,7 @@ void check_loss_grad(const In& grad, const In& x, Reduction reduction, const Out
   require(count(grad) == (reduction == Reduction::none ? x.shape(0) : 1),
           "the gradient does not fit the reduction");
   require(count(out) == count(x), "input and output must have one size");
-  require_apart(out, grad);
+  require_disjoint({out}, {grad});
 }
 
 void cross_entropy_backward(In grad, In x, Index target, In row_max, In row_sum, int64_t ignore_index,
@@ -191,17 +152,14 @@ void cross_entropy_backward(In grad, In x, Index target, In row_max, In row_sum,
   check_loss_grad(grad, x, reduction, out);
   const size_t rows = x.shape(0), n = x.shape(1);
   require(count(row_max) == rows && count(row_sum) == rows, "cross_entropy_backward: m or row_sum does not fit");
-  require_same_or_apart(out, x);
-  require_apart(out, target);
-  require_apart(out, row_max);
-  require_apart(out, row_sum);
+  require_same_or_apart(out, {x});
+  require_disjoint({out}, {target, row_max, row_sum});
   const CrossEntropyBackward p = {
       grad.data(), x.data(), target.data(), row_max.data(), row_sum.data(), ignore_index, n,
       reduction == Reduction::none, live_rows(target, ignore_index), reduction == Reduction::mean,
       out.data()};
   const auto fn = TS_DISPATCH(nn).cross_entropy_backward;
-  nb::gil_scoped_release unlocked;
-  parallel_ranges(rows, grain_rows(n), [&](size_t b, size_t e) { fn(p, b, e); });
+  unlocked_ranges(rows, grain_rows(n), [&](size_t b, size_t e) { fn(p, b, e); });
 }
 
 void nll_loss(In x, Index target, int64_t ignore_index, int code, Out loss, Out total_weight) {
@@ -210,11 +168,7 @@ void nll_loss(In x, Index target, int64_t ignore_index, int code, Out loss, Out 
   const size_t rows = x.shape(0), n = x.shape(1);
   require(count(loss) == (reduction == Reduction::none ? rows : 1) && count(total_weight) == 1,
           "nll_loss: an output does not fit");
-  require_apart(loss, x);
-  require_apart(total_weight, x);
-  require_apart(loss, target);
-  require_apart(total_weight, target);
-  require_apart(loss, total_weight);
+  require_disjoint({loss, total_weight}, {x, target});
   const float live = live_rows(target, ignore_index);
   std::vector<float> room(reduction == Reduction::none ? 0 : rows + 1);
   float* row_loss = room.empty() ? loss.data() : room.data();
@@ -230,16 +184,14 @@ void nll_loss_backward(In grad, In x, Index target, In total_weight, int64_t ign
   check_logits(x, target, ignore_index);
   check_loss_grad(grad, x, reduction, out);
   require(count(total_weight) == 1, "nll_loss_backward: total_weight is a scalar");
-  require_same_or_apart(out, x);
-  require_apart(out, target);
-  require_apart(out, total_weight);
+  require_same_or_apart(out, {x});
+  require_disjoint({out}, {target, total_weight});
   const size_t rows = x.shape(0), n = x.shape(1);
   const CrossEntropyBackward p = {
       grad.data(), x.data(), target.data(), nullptr, nullptr, ignore_index, n,
       reduction == Reduction::none, *total_weight.data(), reduction == Reduction::mean, out.data()};
   const auto fn = TS_DISPATCH(nn).nll_backward;
-  nb::gil_scoped_release unlocked;
-  parallel_ranges(rows, grain_rows(n), [&](size_t b, size_t e) { fn(p, b, e); });
+  unlocked_ranges(rows, grain_rows(n), [&](size_t b, size_t e) { fn(p, b, e); });
 }
 
 }  // namespace
@@ -248,29 +200,27 @@ void nll_loss_backward(In grad, In x, Index target, In total_weight, int64_t ign
 void bind_nn(nb::module_& m) {
   using namespace tallystick;
   using T = NnTable;
-  const auto x = nb::arg("x"), y = nb::arg("y"), g = nb::arg("g"), out = nb::arg("out"),
-             n = nb::arg("n");
+  const auto x = "x"_a, y = "y"_a, g = "g"_a, out = "out"_a,
+             n = "n"_a;
   define(m, "softmax", &rows_unary<&T::softmax>, x, y, n, "Rows of n elements (NUMERICS 6.1).");
   define(m, "log_softmax", &rows_unary<&T::log_softmax>, x, y, n,
          "Rows of n elements (NUMERICS 6.2).");
   define(m, "softmax_backward", &rows_binary<&T::softmax_backward>, g, y, out, n, "NUMERICS 6.3.");
   define(m, "log_softmax_backward", &rows_binary<&T::log_softmax_backward>, g, y, out, n,
          "NUMERICS 6.4.");
-  define(m, "layer_norm", &layer_norm, x, nb::arg("w").none(), nb::arg("b").none(), nb::arg("eps"),
-         y,
-         nb::arg("mean"), nb::arg("rstd"), n, "Rows of n elements (NUMERICS 6.5).");
-  define(m, "layer_norm_backward", &layer_norm_backward, g, x, nb::arg("mean"), nb::arg("rstd"),
-         nb::arg("w").none(), nb::arg("dx").none(), nb::arg("dw").none(), nb::arg("db").none(), n,
+  define(m, "layer_norm", &layer_norm, x, or_none("w"), or_none("b"), "eps"_a, y, "mean"_a, "rstd"_a, n,
+         "Rows of n elements (NUMERICS 6.5).");
+  define(m, "layer_norm_backward", &layer_norm_backward, g, x, "mean"_a, "rstd"_a, or_none("w"),
+         or_none("dx"), or_none("dw"), or_none("db"), n,
          "The wanted ones of dx, dw and db (NUMERICS 6.6).");
-  const auto target = nb::arg("target"), ignore = nb::arg("ignore_index"),
-             reduction = nb::arg("reduction"), grad = nb::arg("grad");
-  define(m, "cross_entropy", &cross_entropy, x, target, ignore, reduction, nb::arg("loss"),
-         nb::arg("row_max"), nb::arg("row_sum"), "NUMERICS 7.1; reduction 0 mean, 1 sum, 2 none.");
-  define(m, "cross_entropy_backward", &cross_entropy_backward, grad, x, target, nb::arg("row_max"),
-         nb::arg("row_sum"), ignore, reduction, out, "NUMERICS 7.2.");
-  define(m, "nll_loss", &nll_loss, x, target, ignore, reduction, nb::arg("loss"),
-         nb::arg("total_weight"), "NUMERICS 7.3.");
-  define(m, "nll_loss_backward", &nll_loss_backward, grad, x, target, nb::arg("total_weight"),
-         ignore,
+  const auto target = "target"_a, ignore = "ignore_index"_a,
+             reduction = "reduction"_a, grad = "grad"_a;
+  define(m, "cross_entropy", &cross_entropy, x, target, ignore, reduction, "loss"_a, "row_max"_a,
+         "row_sum"_a, "NUMERICS 7.1; reduction 0 mean, 1 sum, 2 none.");
+  define(m, "cross_entropy_backward", &cross_entropy_backward, grad, x, target, "row_max"_a,
+         "row_sum"_a, ignore, reduction, out, "NUMERICS 7.2.");
+  define(m, "nll_loss", &nll_loss, x, target, ignore, reduction, "loss"_a, "total_weight"_a,
+         "NUMERICS 7.3.");
+  define(m, "nll_loss_backward", &nll_loss_backward, grad, x, target, "total_weight"_a, ignore,
          reduction, out, "NUMERICS 7.3.");
 }

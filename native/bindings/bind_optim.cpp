@@ -1,22 +1,11 @@
 // Python's door to the optimizer steps (NUMERICS 11).
-#include <nanobind/nanobind.h>
-#include <nanobind/stl/optional.h>
-
-#include <optional>
-
 #include "arrays.hpp"
-#include "define.hpp"
 #include "families/optim.hpp"
-#include "thread_pool.hpp"
-
-namespace nb = nanobind;
 
 namespace tallystick {
 namespace {
 
 using namespace arrays;
-using MaybeIn = std::optional<In>;
-using MaybeOut = std::optional<Out>;
 // Memory bounds these kernels: a second core helps from about a megabyte on.
 constexpr size_t kGrain = 65536;
 
@@ -26,7 +15,7 @@ float rn32(double x) { return static_cast<float>(x); }
 template <class O>
 void check_step(size_t n, const O& out, const In& own) {
   require(count(out) == n && count(own) == n, "tensors of one step must have one size");
-  require_same_or_apart(out, own);
+  require_same_or_apart(out, {own});
 }
 
 void adam(In p, In g, In m, In v, MaybeIn c, Out p_out, Out m_out, Out v_out, double rest1,
@@ -37,19 +26,15 @@ void adam(In p, In g, In m, In v, MaybeIn c, Out p_out, Out m_out, Out v_out, do
   check_step(n, p_out, p);
   check_step(n, m_out, m);
   check_step(n, v_out, v);
-  for (const Out* out : {&p_out, &m_out, &v_out})
-    for (const In* in : {&p, &g, &m, &v}) require_same_or_apart(*out, *in);
-  require_apart(p_out, m_out);
-  require_apart(p_out, v_out);
-  require_apart(m_out, v_out);
+  for (const Out* out : {&p_out, &m_out, &v_out}) require_same_or_apart(*out, {p, g, m, v});
+  require_disjoint({p_out, m_out, v_out}, {});
   const float scale = c ? *c->data() : 0.0f;
   const AdamStep s = {p.data(), g.data(), m.data(), v.data(), c ? &scale : nullptr,
                       p_out.data(), m_out.data(), v_out.data(), rn32(rest1), rn32(beta2),
                       rn32(rest2), rn32(eps), rn32(step_size), rn32(root_bc2), rn32(decay),
                       adds_decay, scales_param};
   const auto fn = TS_DISPATCH(optim).adam;
-  nb::gil_scoped_release unlocked;
-  parallel_ranges(n, kGrain, [&](size_t b, size_t e) { fn(s, b, e); });
+  unlocked_ranges(n, kGrain, [&](size_t b, size_t e) { fn(s, b, e); });
 }
 
 void sgd(In p, In g, MaybeIn buf, MaybeIn c, Out p_out, MaybeOut buf_out, double lr,
@@ -58,20 +43,16 @@ void sgd(In p, In g, MaybeIn buf, MaybeIn c, Out p_out, MaybeOut buf_out, double
   require(count(g) == n && (!c || count(*c) == 1), "tensors of one step must have one size");
   require(buf.has_value() == buf_out.has_value(), "buf and its output come together");
   check_step(n, p_out, p);
-  require_same_or_apart(p_out, g);
-  if (buf) {
-    check_step(n, *buf_out, *buf);
-    for (const In* in : {&p, &g}) require_same_or_apart(*buf_out, *in);
-    require_same_or_apart(p_out, *buf);
-    require_apart(p_out, *buf_out);
-  }
+  if (buf) check_step(n, *buf_out, *buf);
+  require_same_or_apart(p_out, {g, buf});
+  require_same_or_apart(buf_out, {p, g});
+  require_disjoint({p_out, buf_out}, {});
   const float scale = c ? *c->data() : 0.0f;
   const SgdStep s = {p.data(), g.data(), buf ? buf->data() : nullptr, c ? &scale : nullptr,
                      p_out.data(), buf_out ? buf_out->data() : nullptr, rn32(lr), rn32(momentum),
                      rn32(undamped), rn32(weight_decay), decays, nesterov};
   const auto fn = TS_DISPATCH(optim).sgd;
-  nb::gil_scoped_release unlocked;
-  parallel_ranges(n, kGrain, [&](size_t b, size_t e) { fn(s, b, e); });
+  unlocked_ranges(n, kGrain, [&](size_t b, size_t e) { fn(s, b, e); });
 }
 
 void clip_coef(In squares, double max_norm, Out coefficient, Out norm) {
@@ -87,18 +68,13 @@ void clip_coef(In squares, double max_norm, Out coefficient, Out norm) {
 
 void bind_optim(nb::module_& m) {
   using namespace tallystick;
-  define(m, "adam_step", &adam, nb::arg("p"), nb::arg("g"), nb::arg("m"), nb::arg("v"),
-         nb::arg("c").none(), nb::arg("p_out"), nb::arg("m_out"), nb::arg("v_out"),
-         nb::arg("rest1"),
-         nb::arg("beta2"), nb::arg("rest2"), nb::arg("eps"), nb::arg("step_size"),
-         nb::arg("root_bc2"), nb::arg("decay"), nb::arg("adds_decay"), nb::arg("scales_param"),
+  define(m, "adam_step", &adam, "p"_a, "g"_a, "m"_a, "v"_a, or_none("c"), "p_out"_a, "m_out"_a,
+         "v_out"_a, "rest1"_a, "beta2"_a, "rest2"_a, "eps"_a, "step_size"_a, "root_bc2"_a,
+         "decay"_a, "adds_decay"_a, "scales_param"_a,
          "One Adam or AdamW step on f32 tensors of one size (NUMERICS 11.2, 11.3).");
-  define(m, "sgd_step", &sgd, nb::arg("p"), nb::arg("g"), nb::arg("buf").none(),
-         nb::arg("c").none(),
-         nb::arg("p_out"), nb::arg("buf_out").none(), nb::arg("lr"), nb::arg("momentum"),
-         nb::arg("undamped"), nb::arg("weight_decay"), nb::arg("decays"), nb::arg("nesterov"),
+  define(m, "sgd_step", &sgd, "p"_a, "g"_a, or_none("buf"), or_none("c"), "p_out"_a, or_none("buf_out"),
+         "lr"_a, "momentum"_a, "undamped"_a, "weight_decay"_a, "decays"_a, "nesterov"_a,
          "One SGD step on f32 tensors of one size (NUMERICS 11.4).");
-  define(m, "clip_coef", &clip_coef, nb::arg("squares"), nb::arg("max_norm"),
-         nb::arg("coefficient"),
-         nb::arg("norm"), "Gradient clipping's coefficient and norm (NUMERICS 11.6).");
+  define(m, "clip_coef", &clip_coef, "squares"_a, "max_norm"_a, "coefficient"_a, "norm"_a,
+         "Gradient clipping's coefficient and norm (NUMERICS 11.6).");
 }

@@ -1,17 +1,11 @@
 // Python's door to log, rev and Adam of the published form (NUMERICS 14.9).
-#include <nanobind/nanobind.h>
-
 #include <array>
 #include <atomic>
 #include <cstdlib>
 #include <string>
 
 #include "arrays.hpp"
-#include "define.hpp"
 #include "families/published.hpp"
-#include "thread_pool.hpp"
-
-namespace nb = nanobind;
 
 namespace tallystick {
 namespace {
@@ -47,8 +41,7 @@ size_t checked_groups(const In64& x, const Out& out, const Packed& packed) {
   const size_t n = count(x), groups = n / 5 + (n % 5 != 0);
   require(count(out) == n, "value and x must have one size");
   require(count(packed) == groups, "five entries make a byte");
-  require_apart(out, x);
-  require_apart(out, packed);
+  require_disjoint({out}, {x, packed});
   return groups;
 }
 
@@ -56,10 +49,9 @@ void published_log(In64 x, int64_t threshold, bool decimal, int bits, bool plus_
                    OutBytes packed) {
   const PublishedForm f = form(bits, plus_zero, threshold, decimal);
   const size_t groups = checked_groups(x, out, packed);
-  require_apart(packed, x);
+  require_disjoint({packed}, {x});
   const auto fn = TS_DISPATCH(published).log;
-  nb::gil_scoped_release unlocked;
-  parallel_ranges(groups, kGrain, [&](size_t b, size_t e) {
+  unlocked_ranges(groups, kGrain, [&](size_t b, size_t e) {
     fn(f, x.data(), count(x), b, e, out.data(), packed.data());
   });
 }
@@ -69,8 +61,7 @@ size_t published_follow(In64 x, InBytes packed, int bits, bool plus_zero, Out ou
   const size_t groups = checked_groups(x, out, packed);
   const auto fn = TS_DISPATCH(published).follow;
   std::atomic<size_t> changed{0};
-  nb::gil_scoped_release unlocked;
-  parallel_ranges(groups, kGrain, [&](size_t b, size_t e) {
+  unlocked_ranges(groups, kGrain, [&](size_t b, size_t e) {
     changed += fn(f, x.data(), count(x), b, e, packed.data(), out.data());
   });
   return changed;
@@ -82,18 +73,13 @@ void published_adam(In p, In g, In m, In v, double scale, double rest1, double b
   const size_t n = count(p);
   for (const In* in : {&g, &m, &v})
     require(count(*in) == n, "tensors of one step must have one size");
-  for (const Out64* out : {&p_out, &m_out, &v_out}) {
+  for (const Out64* out : {&p_out, &m_out, &v_out})
     require(count(*out) == n, "tensors of one step must have one size");
-    for (const In* in : {&p, &g, &m, &v}) require_apart(*out, *in);
-  }
-  require_apart(p_out, m_out);
-  require_apart(p_out, v_out);
-  require_apart(m_out, v_out);
+  require_disjoint({p_out, m_out, v_out}, {p, g, m, v});
   const AdamStep64 s = {p.data(), g.data(), m.data(), v.data(), scale, rest1, beta2, rest2, eps,
                         root, step_size, kept, decay, p_out.data(), m_out.data(), v_out.data()};
   const auto fn = TS_DISPATCH(published).adam;
-  nb::gil_scoped_release unlocked;
-  parallel_ranges(n, kGrain, [&](size_t b, size_t e) { fn(s, b, e); });
+  unlocked_ranges(n, kGrain, [&](size_t b, size_t e) { fn(s, b, e); });
 }
 
 }  // namespace
@@ -101,16 +87,13 @@ void published_adam(In p, In g, In m, In v, double scale, double rest1, double b
 
 void bind_published(nb::module_& m) {
   using namespace tallystick;
-  define(m, "published_log", &published_log, nb::arg("x"), nb::arg("threshold"), nb::arg("decimal"),
-         nb::arg("bits"), nb::arg("plus_zero"), nb::arg("out"), nb::arg("packed"),
+  define(m, "published_log", &published_log, "x"_a, "threshold"_a, "decimal"_a, "bits"_a,
+         "plus_zero"_a, "out"_a, "packed"_a,
          "out = R(x) and a trainer's entries, five to a byte (NUMERICS 14.9).");
-  define(m, "published_follow", &published_follow, nb::arg("x"), nb::arg("packed"), nb::arg("bits"),
-         nb::arg("plus_zero"), nb::arg("out"),
-         "out = rev(x, entries) (NUMERICS 14.9); returns how many elements are not R(x).");
-  define(m, "published_adam", &published_adam, nb::arg("p"), nb::arg("g"), nb::arg("m"),
-         nb::arg("v"),
-         nb::arg("scale"), nb::arg("rest1"), nb::arg("beta2"), nb::arg("rest2"), nb::arg("eps"),
-         nb::arg("root"), nb::arg("step_size"), nb::arg("kept"), nb::arg("decay"),
-         nb::arg("p_out"), nb::arg("m_out"), nb::arg("v_out"),
+  define(m, "published_follow", &published_follow, "x"_a, "packed"_a, "bits"_a, "plus_zero"_a,
+         "out"_a, "out = rev(x, entries) (NUMERICS 14.9); returns how many elements are not R(x).");
+  define(m, "published_adam", &published_adam, "p"_a, "g"_a, "m"_a, "v"_a, "scale"_a, "rest1"_a,
+         "beta2"_a, "rest2"_a, "eps"_a, "root"_a, "step_size"_a, "kept"_a, "decay"_a, "p_out"_a,
+         "m_out"_a, "v_out"_a,
          "x of an Adam or AdamW step in binary64 (NUMERICS 11.2, 11.3, 14.9).");
 }

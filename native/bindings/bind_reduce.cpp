@@ -1,26 +1,18 @@
 // Python's door to the reductions. Work is split over outputs or, for a single long row, over its
 // 256-element blocks. A block's value does not depend on the thread that computes it (NUMERICS
 // 3.1).
-#include <nanobind/nanobind.h>
-#include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
 
 #include <string>
 #include <vector>
 
-#include "define.hpp"
+#include "arrays.hpp"
 #include "families/reduce.hpp"
-#include "thread_pool.hpp"
-
-namespace nb = nanobind;
 
 namespace tallystick {
 namespace {
 
-using In = nb::ndarray<const float, nb::c_contig, nb::device::cpu>;
-using Out = nb::ndarray<float, nb::c_contig, nb::device::cpu>;
-using Indices = nb::ndarray<int64_t, nb::c_contig, nb::device::cpu>;
-
+using namespace arrays;
 constexpr size_t kGrain = 16384;
 constexpr size_t kBlock = 256;
 
@@ -105,11 +97,9 @@ void var_mean(In x, size_t outer, size_t n, double divisor, Out var, Out mean) {
   check_extent(x.size(), outer, n, 1, var.size());
   if (mean.size() != outer) throw nb::value_error("var and mean must have one element per row");
   const auto fn = TS_DISPATCH(reduce).var_mean;
-  const float* in = x.data();
-  float *v = var.data(), *m = mean.data();
-  nb::gil_scoped_release unlocked;
-  parallel_ranges(outer, grain_for(n), [&](size_t b, size_t e) {
-    for (size_t r = b; r < e; ++r) fn(in + r * n, n, divisor, v + r, m + r);
+  unlocked_ranges(outer, grain_for(n), [&](size_t b, size_t e) {
+    for (size_t r = b; r < e; ++r)
+      fn(x.data() + r * n, n, divisor, var.data() + r, mean.data() + r);
   });
 }
 
@@ -161,15 +151,12 @@ void reduce_extreme(const std::string& name, In x, size_t outer, size_t n, size_
   });
 }
 
-void reduce_argmax(In x, size_t outer, size_t n, Indices out) {
+void reduce_argmax(In x, size_t outer, size_t n, OutIndex out) {
   check_extent(x.size(), outer, n, 1, out.size());
   if (outer != 0 && n == 0) throw nb::value_error("argmax of nothing is not defined (NUMERICS 3.5)");
   const ReduceTable& table = TS_DISPATCH(reduce);
-  const float* in = x.data();
-  int64_t* result = out.data();
-  nb::gil_scoped_release unlocked;
-  parallel_ranges(outer, grain_for(n), [&](size_t b, size_t e) {
-    for (size_t r = b; r < e; ++r) result[r] = table.row_argmax(in + r * n, n);
+  unlocked_ranges(outer, grain_for(n), [&](size_t b, size_t e) {
+    for (size_t r = b; r < e; ++r) out.data()[r] = table.row_argmax(x.data() + r * n, n);
   });
 }
 
@@ -178,18 +165,15 @@ void reduce_argmax(In x, size_t outer, size_t n, Indices out) {
 
 void bind_reduce(nb::module_& m) {
   using namespace tallystick;
-  define(m, "reduce_sum", &reduce_sum, nb::arg("x").noconvert(), nb::arg("outer"), nb::arg("n"),
-         nb::arg("inner"), nb::arg("out").noconvert(), nb::arg("square") = false,
-         nb::arg("mean") = false,
+  define(m, "reduce_sum", &reduce_sum, as_is("x"), "outer"_a, "n"_a, "inner"_a, as_is("out"),
+         "square"_a = false, "mean"_a = false,
          "SUM over the middle axis of x seen as [outer][n][inner] (NUMERICS 3.1); `mean` divides by "
          "RN32(n), `square` sums squares (rows only).");
-  define(m, "var_mean", &var_mean, nb::arg("x").noconvert(), nb::arg("outer"), nb::arg("n"),
-         nb::arg("divisor"), nb::arg("var").noconvert(), nb::arg("mean").noconvert(),
-         "Variance and mean of each row of x seen as [outer][n] (NUMERICS 3.6).");
-  define(m, "reduce_extreme", &reduce_extreme, nb::arg("which"), nb::arg("x").noconvert(),
-         nb::arg("outer"), nb::arg("n"), nb::arg("inner"), nb::arg("out").noconvert(),
+  define(m, "var_mean", &var_mean, as_is("x"), "outer"_a, "n"_a, "divisor"_a, as_is("var"),
+         as_is("mean"), "Variance and mean of each row of x seen as [outer][n] (NUMERICS 3.6).");
+  define(m, "reduce_extreme", &reduce_extreme, "which"_a, as_is("x"), "outer"_a, "n"_a, "inner"_a,
+         as_is("out"),
          "'max' or 'min' over the middle axis of x seen as [outer][n][inner] (NUMERICS 3.5).");
-  define(m, "reduce_argmax", &reduce_argmax, nb::arg("x").noconvert(), nb::arg("outer"),
-         nb::arg("n"),
-         nb::arg("out").noconvert(), "Lowest index of the maximum of each row (NUMERICS 3.5).");
+  define(m, "reduce_argmax", &reduce_argmax, as_is("x"), "outer"_a, "n"_a, as_is("out"),
+         "Lowest index of the maximum of each row (NUMERICS 3.5).");
 }

@@ -1,29 +1,20 @@
 // Python's door to the rounding of `rounded/1` and `replay/1` (NUMERICS 13, 14). Shapes, positions
 // and bits are checked here because kernels trust them. Results are exact, so they do not depend on
 // the thread that computes an element, or on the share of elements that the fast pass decides.
-#include <nanobind/nanobind.h>
-#include <nanobind/ndarray.h>
-#include <nanobind/stl/optional.h>
-
 #include <algorithm>
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include "arrays.hpp"
-#include "define.hpp"
 #include "exact_jobs.hpp"
 #include "families/rounding.hpp"
-#include "thread_pool.hpp"
-
-namespace nb = nanobind;
 
 namespace tallystick {
 namespace {
 
 using arrays::count;
 using arrays::require;
-using arrays::require_apart;
+using arrays::require_disjoint;
 template <class T, size_t D>
 using Array = nb::ndarray<const T, nb::ndim<D>, nb::c_contig, nb::device::cpu>;
 using Doubles = nb::ndarray<const double, nb::c_contig, nb::device::cpu>;
@@ -63,13 +54,11 @@ void round_grid(Doubles w, arrays::Out out, int b) {
   require(w.ndim() == out.ndim(), "w and out must have equal shapes");
   for (size_t d = 0; d < w.ndim(); ++d)
     require(w.shape(d) == out.shape(d), "w and out must have equal shapes");
-  require_apart(out, w);
+  require_disjoint({out}, {w});
   const auto fn = TS_DISPATCH(rounding).grid;
-  const double* in = w.data();
-  float* result = out.data();
-  const size_t n = count(w);
-  nb::gil_scoped_release unlocked;
-  parallel_ranges(n, kGrain, [&](size_t from, size_t to) { fn(in + from, to - from, b, result + from); });
+  unlocked_ranges(count(w), kGrain, [&](size_t from, size_t to) {
+    fn(w.data() + from, to - from, b, out.data() + from);
+  });
 }
 
 void widen_rows(Plane x, nb::ndarray<double, nb::ndim<2>, nb::c_contig, nb::device::cpu> out) {
@@ -80,8 +69,7 @@ void widen_rows(Plane x, nb::ndarray<double, nb::ndim<2>, nb::c_contig, nb::devi
   const ptrdiff_t step = static_cast<ptrdiff_t>(x.stride(0));
   double* result = out.data();
   if (rows * n == 0) return;
-  nb::gil_scoped_release unlocked;
-  parallel_ranges(rows * n, kGrain, [&](size_t from, size_t to) {
+  unlocked_ranges(rows * n, kGrain, [&](size_t from, size_t to) {
     for (size_t at = from; at < to;) {
       const size_t row = at / n, col = at % n, end = std::min(to, (row + 1) * n);
       const float* source = in + static_cast<ptrdiff_t>(row) * step + col;
@@ -100,7 +88,7 @@ nb::object round_doubt(Array<double, 2> w, Array<double, 1> ea, Array<double, 1>
   require(ea.shape(0) == m && eb.shape(0) == n && (!ec || ec->shape(0) == n),
           "ea must have an element per row of w, eb and ec one per column");
   require(t >= 0, "t must be a number, 0 or more");
-  require_apart(out, w);
+  require_disjoint({out}, {w});
   const auto fn = TS_DISPATCH(rounding).doubt;
   const double *in = w.data(), *pa = ea.data(), *pb = eb.data(), *pc = ec ? ec->data() : nullptr;
   float* result = out.data();
@@ -249,39 +237,34 @@ nb::object abs_sums_rows(Plane x) { return sums64(x, 0, Sum64::sizes); }
 
 void bind_rounding(nb::module_& m) {
   using namespace tallystick;
-  using nb::arg;
-  define(m, "round_grid", &round_grid, arg("w").noconvert(), arg("out").noconvert(), arg("b"),
+  define(m, "round_grid", &round_grid, as_is("w"), as_is("out"), "b"_a,
          "out f32 = R(w f64) with b bits, equal shapes, C-contiguous (NUMERICS 13.2).");
-  define(m, "widen_rows", &widen_rows, arg("x").noconvert(), arg("out").noconvert(),
+  define(m, "widen_rows", &widen_rows, as_is("x"), as_is("out"),
          "out f64 = x f32[R,n], a row's elements adjacent, in binary64 (exact).");
-  define(m, "round_doubt", &round_doubt, arg("w").noconvert(), arg("ea").noconvert(),
-         arg("eb").noconvert(), arg("ec").noconvert().none(), arg("t"), arg("b"),
-         arg("out").noconvert(),
+  define(m, "round_doubt", &round_doubt, as_is("w"), as_is("ea"), as_is("eb"), as_is("ec").none(),
+         "t"_a, "b"_a, as_is("out"),
          "out[M,N] = R(w[M,N]); returns i64[k], ascending: the row-major positions where R differs "
          "between w - t·E and w + t·E, E = ea[i]·eb[j] (+ ec[j]), or w or E is not finite. The ends "
          "are taken a step further out than binary64 rounds them (NUMERICS 13.6, 14.6).");
-  define(m, "exact_dots", &exact_dots, arg("a").noconvert(), arg("b").noconvert(), arg("i"),
-         arg("j"),
-         arg("c").none(), arg("bits"),
+  define(m, "exact_dots", &exact_dots, as_is("a"), as_is("b"), "i"_a, "j"_a, or_none("c"), "bits"_a,
          "f32[n]: R of the exact product of row i[e] of a[M,K] and column j[e] of b[K,N], plus c[e] "
          "(NUMERICS 13.3, 13.4). Any strides.");
-  define(m, "exact_accs", &exact_accs, arg("a").noconvert(), arg("b").noconvert(), arg("i"),
-         arg("j"),
-         arg("c").none(), "u8[n,80]: the accumulator records of the same sums (NUMERICS 13.5).");
-  define(m, "exact_sums", &exact_sums, arg("x").noconvert(), arg("rows"), arg("b"),
+  define(m, "exact_accs", &exact_accs, as_is("a"), as_is("b"), "i"_a, "j"_a, or_none("c"),
+         "u8[n,80]: the accumulator records of the same sums (NUMERICS 13.5).");
+  define(m, "exact_sums", &exact_sums, as_is("x"), "rows"_a, "b"_a,
          "f32[k]: R of the exact sum of the named rows of x[R,n], any strides (NUMERICS 13.3).");
-  define(m, "exact_sum_accs", &exact_sum_accs, arg("x").noconvert(), arg("rows"),
+  define(m, "exact_sum_accs", &exact_sum_accs, as_is("x"), "rows"_a,
          "u8[k,80]: the accumulator records of the same sums (NUMERICS 13.5).");
-  define(m, "acc_add_products", &acc_add_products, arg("acc"), arg("a"), arg("b"),
+  define(m, "acc_add_products", &acc_add_products, "acc"_a, "a"_a, "b"_a,
          "The record u8[80] after the terms a[k]·b[k] (NUMERICS 13.5).");
-  define(m, "acc_add_terms", &acc_add_terms, arg("acc"), arg("x"),
+  define(m, "acc_add_terms", &acc_add_terms, "acc"_a, "x"_a,
          "The record u8[80] after the terms x[k] (NUMERICS 13.5).");
-  define(m, "acc_round", &acc_round, arg("accs"), arg("b"),
+  define(m, "acc_round", &acc_round, "accs"_a, "b"_a,
          "f32[n]: R of each of the records u8[n,80] (NUMERICS 13.2, 13.4).");
-  define(m, "square_sums_rows", &square_sums_rows, arg("a").noconvert(),
+  define(m, "square_sums_rows", &square_sums_rows, as_is("a"),
          "f64[M]: SUM64 of the squares of each row of a[M,K], any strides (NUMERICS 14.4).");
-  define(m, "square_sums_columns", &square_sums_columns, arg("b").noconvert(),
+  define(m, "square_sums_columns", &square_sums_columns, as_is("b"),
          "f64[N]: SUM64 of the squares of each column of b[K,N], any strides (NUMERICS 14.4).");
-  define(m, "abs_sums_rows", &abs_sums_rows, arg("x").noconvert(),
+  define(m, "abs_sums_rows", &abs_sums_rows, as_is("x"),
          "f64[R]: SUM64 of the absolute values of each row of x[R,n], any strides (NUMERICS 14.4).");
 }

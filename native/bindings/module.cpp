@@ -12,9 +12,6 @@
 #include "define.hpp"
 #include "dispatch.hpp"
 #include "environment.hpp"
-#include "thread_pool.hpp"
-
-namespace nb = nanobind;
 
 #define TS_BINDINGS(X) \
   X(commit) \

@@ -9,8 +9,7 @@
 #include "tallystick/exact_split.hpp"
 #include "tallystick/simd_f32.hpp"
 
-namespace tallystick {
-namespace TS_ISA {
+namespace tallystick::TS_ISA {
 
 constexpr int64_t kSlice = 64;  // positions
 
@@ -72,5 +71,4 @@ TS_INLINE void put_dot(const Output& p, int64_t z, int64_t i, int64_t j, float d
   put1(p.out + ((image * p.batches + g) * p.all_rows + r) * p.plane + place, d);
 }
 
-}  // namespace TS_ISA
-}  // namespace tallystick
+}  // namespace tallystick::TS_ISA

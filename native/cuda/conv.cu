@@ -9,8 +9,7 @@
 //   weight gradient     o          (c, i, j) (kh*kw, kw)    (n, y, x) (oh*ow, ow)
 #include "tiles.hpp"
 
-namespace tallystick {
-namespace TS_ISA {
+namespace tallystick::TS_ISA {
 
 struct Conv {
   const float *a, *b;     // weight and input; weight and gradient; gradient and input
@@ -244,5 +243,4 @@ TS_KERNEL(conv_input_each, Conv, 256) { conv_each<InputGrad>(p); }
 TS_KERNEL(conv_strided_each, Conv, 256) { conv_each<StridedInputGrad>(p); }
 TS_KERNEL(conv_weight_each, Conv, 256) { conv_each<WeightGrad>(p); }
 
-}  // namespace TS_ISA
-}  // namespace tallystick
+}  // namespace tallystick::TS_ISA

@@ -1,8 +1,7 @@
 // Copies between strided tensors: bits move, values are never read (NUMERICS 9).
 #include "device.hpp"
 
-namespace tallystick {
-namespace TS_ISA {
+namespace tallystick::TS_ISA {
 
 constexpr int kCopiesAtOnce = 4;  // loads that a thread has under way
 
@@ -80,5 +79,4 @@ TS_KERNEL(copy_turned_1, CopyTurned, 256) { copy_turned<uint8_t>(p); }
 TS_KERNEL(copy_turned_4, CopyTurned, 256) { copy_turned<uint32_t>(p); }
 TS_KERNEL(copy_turned_8, CopyTurned, 256) { copy_turned<uint64_t>(p); }
 
-}  // namespace TS_ISA
-}  // namespace tallystick
+}  // namespace tallystick::TS_ISA

@@ -9,12 +9,10 @@
 #pragma once
 #include "tallystick/ts_base.hpp"
 
-namespace tallystick {
-namespace TS_ISA {
+namespace tallystick::TS_ISA {
 // Faults that the tests plant in kernels to see that they are found; there are none on a GPU.
 enum class Fault : int { none, missing_barrier, race, missing_wait, one_bit };
-}  // namespace TS_ISA
-}  // namespace tallystick
+}  // namespace tallystick::TS_ISA
 
 #ifdef __CUDACC__
 
@@ -33,8 +31,7 @@ enum class Fault : int { none, missing_barrier, race, missing_wait, one_bit };
 #define TS_PRAGMA(words) _Pragma(#words)
 #define TS_UNROLL_BY(times) TS_PRAGMA(unroll times)
 
-namespace tallystick {
-namespace TS_ISA {
+namespace tallystick::TS_ISA {
 
 TS_INLINE bool has_fault(Fault) { return false; }
 TS_INLINE uint32_t thread_index() { return threadIdx.x; }
@@ -128,15 +125,13 @@ TS_INLINE uint32_t pick_bytes(uint32_t low, uint32_t high, uint32_t which) {
   return __byte_perm(low, high, which);
 }
 
-}  // namespace TS_ISA
-}  // namespace tallystick
+}  // namespace tallystick::TS_ISA
 
 #else
 #include "emulation.hpp"
 #endif
 
-namespace tallystick {
-namespace TS_ISA {
+namespace tallystick::TS_ISA {
 
 // Slots of a kernel's parameters for numbers that are not integers.
 struct F32 { float value; uint32_t unused; };
@@ -226,5 +221,4 @@ TS_INLINE bool refused(const Refusal& refusal) { return *refusal.word != ~uint64
 // 16 bytes that are moved at once.
 struct alignas(16) Wide { uint64_t low, high; };
 
-}  // namespace TS_ISA
-}  // namespace tallystick
+}  // namespace tallystick::TS_ISA

@@ -8,8 +8,7 @@
 
 #include "tallystick/exact_split.hpp"
 
-namespace tallystick {
-namespace TS_ISA {
+namespace tallystick::TS_ISA {
 
 // Digit d of line x of batch z at data[d·plane + (z·lines + x)·pitch + position].
 struct Digits {
@@ -357,5 +356,4 @@ TS_DIGITS_SUMS(1x32x64, 4)
 TS_DIGITS_SUMS(2x32x64, 3)
 TS_DIGITS_SUMS(3x32x64, 2)
 
-}  // namespace TS_ISA
-}  // namespace tallystick
+}  // namespace tallystick::TS_ISA

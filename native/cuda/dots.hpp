@@ -5,8 +5,7 @@
 #include "folds.hpp"
 #include "operands.hpp"
 
-namespace tallystick {
-namespace TS_ISA {
+namespace tallystick::TS_ISA {
 
 // --- the decision --------------------------------------------------------------------------------
 // Element (g, i, c) of the output lies at ((c / plane·batches + g)·rows + i)·plane + c % plane, where
@@ -133,5 +132,4 @@ TS_INLINE void put_sum(const SumParams& p, int64_t l, float r) {
   put1(static_cast<float*>(p.at.out) + l, r);
 }
 
-}  // namespace TS_ISA
-}  // namespace tallystick
+}  // namespace tallystick::TS_ISA

@@ -4,8 +4,7 @@
 #pragma once
 #include "exact.hpp"
 
-namespace tallystick {
-namespace TS_ISA {
+namespace tallystick::TS_ISA {
 
 constexpr int64_t kDown = 0, kUp = 1;  // an entry's direction (14.2)
 
@@ -137,5 +136,4 @@ TS_INLINE Doubt doubt_of(const ExactAcc& acc, double exact_bound, int64_t direct
   return d;
 }
 
-}  // namespace TS_ISA
-}  // namespace tallystick
+}  // namespace tallystick::TS_ISA

@@ -4,8 +4,7 @@
 #include "tallystick/elementary.hpp"
 #include "tallystick/pow.hpp"
 
-namespace tallystick {
-namespace TS_ISA {
+namespace tallystick::TS_ISA {
 
 #define TS_ELEMENTARY(name)                                                       \
   TS_KERNEL(elementary_##name, Point<1>, 256) {                                   \
@@ -29,5 +28,4 @@ TS_KERNEL(elementary_pow, Point<2>, 256) {
   each<float, float, float>(p, [](int64_t, float x, float y) { return cr_pow(x, y); });
 }
 
-}  // namespace TS_ISA
-}  // namespace tallystick
+}  // namespace tallystick::TS_ISA

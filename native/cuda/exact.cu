@@ -3,8 +3,7 @@
 #include "blocks.hpp"
 #include "operands.hpp"
 
-namespace tallystick {
-namespace TS_ISA {
+namespace tallystick::TS_ISA {
 
 // --- the largest magnitudes ------------------------------------------------------------------------
 // Of lines cut into segments (17.3). A maximum of integers has no order, so pieces of a segment meet in
@@ -247,5 +246,4 @@ TS_KERNEL(exact_ordinary_taps, OrdinaryWindow, 256) {
   ordinary(p.of, LinesReader{p.a}, TapsReader{p.b});
 }
 
-}  // namespace TS_ISA
-}  // namespace tallystick
+}  // namespace tallystick::TS_ISA

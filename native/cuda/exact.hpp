@@ -8,8 +8,7 @@
 #include "tallystick/exact_sum.hpp"
 #include "tallystick/simd_f32.hpp"
 
-namespace tallystick {
-namespace TS_ISA {
+namespace tallystick::TS_ISA {
 
 TS_INLINE double magnitude(double x) { return bits_double(double_bits(x) & 0x7fffffffffffffffu); }
 
@@ -117,5 +116,4 @@ TS_INLINE float block_exact(int64_t n, int b, const Term& term, int64_t* room) {
   return thread_index() == 0 ? acc_round(acc, b) : 0.0f;
 }
 
-}  // namespace TS_ISA
-}  // namespace tallystick
+}  // namespace tallystick::TS_ISA

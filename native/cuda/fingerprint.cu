@@ -6,8 +6,7 @@
 #include "tallystick/elementary.hpp"
 #include "tallystick/input_digest.hpp"
 
-namespace tallystick {
-namespace TS_ISA {
+namespace tallystick::TS_ISA {
 
 struct Fingerprint {
   int64_t first, count;  // of the arguments, by their bits
@@ -51,5 +50,4 @@ TS_FINGERPRINT(log1p)
 TS_FINGERPRINT(exp2)
 TS_FINGERPRINT(log2)
 
-}  // namespace TS_ISA
-}  // namespace tallystick
+}  // namespace tallystick::TS_ISA

@@ -12,8 +12,7 @@
 #pragma once
 #include "sums.hpp"
 
-namespace tallystick {
-namespace TS_ISA {
+namespace tallystick::TS_ISA {
 
 // Element i of output o lies at
 //   o / inner * outer_step + o % inner + (i / run * run_step + i % run * step).
@@ -180,5 +179,4 @@ TS_INLINE void fold_columns(const FoldParams& p, typename Fold::State* room) {
   TS_FOLD_ROWS(name, Fold, Load)      \
   TS_FOLD_COLUMNS(name, Fold, Load)
 
-}  // namespace TS_ISA
-}  // namespace tallystick
+}  // namespace tallystick::TS_ISA

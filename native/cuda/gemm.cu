@@ -2,8 +2,7 @@
 // by several blocks. The host chooses a tile by the sizes (products/cuda/tiles.py).
 #include "tiles.hpp"
 
-namespace tallystick {
-namespace TS_ISA {
+namespace tallystick::TS_ISA {
 
 struct Gemm {
   Strided a, b;
@@ -79,5 +78,4 @@ TS_KERNEL(gemm_totals, Totals, 256) {
   }
 }
 
-}  // namespace TS_ISA
-}  // namespace tallystick
+}  // namespace tallystick::TS_ISA

@@ -3,8 +3,7 @@
 #include "point.hpp"
 #include "whole.hpp"
 
-namespace tallystick {
-namespace TS_ISA {
+namespace tallystick::TS_ISA {
 
 // aten.bitwise_and.Tensor, NUMERICS 10.5
 TS_KERNEL(integer_bool_bitwise_and, Point<2>, 256) {
@@ -248,5 +247,4 @@ TS_KERNEL(integer_u8_to_copy_i64, Point<1>, 256) {
   each<int64_t, uint8_t>(p, [](int64_t, uint8_t x) { return static_cast<int64_t>(x); });
 }
 
-}  // namespace TS_ISA
-}  // namespace tallystick
+}  // namespace tallystick::TS_ISA

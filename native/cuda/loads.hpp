@@ -6,8 +6,7 @@
 #pragma once
 #include "device.hpp"
 
-namespace tallystick {
-namespace TS_ISA {
+namespace tallystick::TS_ISA {
 
 // --- operands with strides ------------------------------------------------------------------------
 // Element x, term k at at[x * s_x + k * s_k]. Neighbouring threads read neighbouring terms
@@ -163,5 +162,4 @@ struct LoadGathered {
   }
 };
 
-}  // namespace TS_ISA
-}  // namespace tallystick
+}  // namespace tallystick::TS_ISA

@@ -5,8 +5,7 @@
 #include "tallystick/nn_elements.hpp"
 #include "tallystick/pointwise.hpp"
 
-namespace tallystick {
-namespace TS_ISA {
+namespace tallystick::TS_ISA {
 
 // RN32 of the number of rows that are not ignored. A target that is no class is refused, at its row.
 struct LossCount {
@@ -122,5 +121,4 @@ TS_KERNEL(loss_mse, SquaredError, 256) {
   });
 }
 
-}  // namespace TS_ISA
-}  // namespace tallystick
+}  // namespace tallystick::TS_ISA

@@ -1,8 +1,7 @@
 // Operators that move or make data (NUMERICS 9): bits move, values are never read as floats.
 #include "point.hpp"
 
-namespace tallystick {
-namespace TS_ISA {
+namespace tallystick::TS_ISA {
 
 constexpr int kTakenAtOnce = 4;  // loads that a thread has under way
 
@@ -195,5 +194,4 @@ TS_WHERE(1, uint8_t)
 TS_WHERE(4, uint32_t)
 TS_WHERE(8, uint64_t)
 
-}  // namespace TS_ISA
-}  // namespace tallystick
+}  // namespace tallystick::TS_ISA

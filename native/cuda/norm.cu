@@ -4,8 +4,7 @@
 
 #include "tallystick/nn_elements.hpp"
 
-namespace tallystick {
-namespace TS_ISA {
+namespace tallystick::TS_ISA {
 
 // h from weight and bias, where they are present (6.5).
 TS_INLINE float with_affine(float h, const float* w, const float* b, int64_t i) {
@@ -168,5 +167,4 @@ TS_KERNEL(norm_batch_backward, BatchGradient, 256) {
   });
 }
 
-}  // namespace TS_ISA
-}  // namespace tallystick
+}  // namespace tallystick::TS_ISA

@@ -2,8 +2,7 @@
 #pragma once
 #include "device.hpp"
 
-namespace tallystick {
-namespace TS_ISA {
+namespace tallystick::TS_ISA {
 
 // Term k of line x of batch g lies at
 //   g % period * batch + x * line + k / run * outer + k % run * term.
@@ -76,5 +75,4 @@ struct TapsReader {  // a line is a tap, a term a place
   }
 };
 
-}  // namespace TS_ISA
-}  // namespace tallystick
+}  // namespace tallystick::TS_ISA

@@ -3,8 +3,7 @@
 #include "point.hpp"
 #include "steps.hpp"
 
-namespace tallystick {
-namespace TS_ISA {
+namespace tallystick::TS_ISA {
 
 // One thread of a block computes the factors for all: binary64 division is slow on most devices.
 template <class Factors, class Params>
@@ -64,5 +63,4 @@ TS_KERNEL(optimizer_beta_power, BetaPower, 32) {
   if (first_item() == 0) *p.out = power == power ? power : bits_double(0x7ff8000000000000ull);
 }
 
-}  // namespace TS_ISA
-}  // namespace tallystick
+}  // namespace tallystick::TS_ISA

@@ -5,8 +5,7 @@
 #pragma once
 #include "device.hpp"
 
-namespace tallystick {
-namespace TS_ISA {
+namespace tallystick::TS_ISA {
 
 // W neighbouring elements; an access of at most 16 bytes.
 template <class T, int W>
@@ -106,5 +105,4 @@ TS_INLINE void each(const Point<Count>& p, const F& f) {
     point_at<1, Out, T...>(p, i, f);
 }
 
-}  // namespace TS_ISA
-}  // namespace tallystick
+}  // namespace tallystick::TS_ISA

@@ -3,8 +3,7 @@
 
 #include "tallystick/pointwise.hpp"
 
-namespace tallystick {
-namespace TS_ISA {
+namespace tallystick::TS_ISA {
 
 #define TS_POINT_f1(name)                                                         \
   TS_KERNEL(pointwise_##name, Point<1>, 256) {                                    \
@@ -31,5 +30,4 @@ namespace TS_ISA {
 
 TS_POINTWISE(TS_POINT)
 
-}  // namespace TS_ISA
-}  // namespace tallystick
+}  // namespace tallystick::TS_ISA

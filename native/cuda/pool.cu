@@ -3,8 +3,7 @@
 
 #include "tallystick/simd_f32.hpp"
 
-namespace tallystick {
-namespace TS_ISA {
+namespace tallystick::TS_ISA {
 
 struct PoolShape {
   int64_t planes, size[2], outputs[2];  // rows and columns
@@ -119,5 +118,4 @@ TS_KERNEL(pool_backward, PoolBackward, 256) {
   }
 }
 
-}  // namespace TS_ISA
-}  // namespace tallystick
+}  // namespace tallystick::TS_ISA

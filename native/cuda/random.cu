@@ -3,8 +3,7 @@
 
 #include "tallystick/random.hpp"
 
-namespace tallystick {
-namespace TS_ISA {
+namespace tallystick::TS_ISA {
 
 struct Random {
   int64_t count, fours;
@@ -81,5 +80,4 @@ TS_KERNEL(random_normal, Random, 256) {
   });
 }
 
-}  // namespace TS_ISA
-}  // namespace tallystick
+}  // namespace tallystick::TS_ISA

@@ -2,8 +2,7 @@
 // which are equal, since an entry holds its element's index after its key.
 #include "device.hpp"
 
-namespace tallystick {
-namespace TS_ISA {
+namespace tallystick::TS_ISA {
 
 // Unsigned numbers in the order of the elements: one zero, and one NaN above all.
 TS_INLINE uint32_t key_of(float x) {
@@ -119,5 +118,4 @@ TS_RANK(broad_i64, Broad, int64_t)
 TS_KERNEL(rank_merge_narrow, RankMerge, 256) { merge_runs<Narrow>(p); }
 TS_KERNEL(rank_merge_broad, RankMerge, 256) { merge_runs<Broad>(p); }
 
-}  // namespace TS_ISA
-}  // namespace tallystick
+}  // namespace tallystick::TS_ISA

@@ -3,8 +3,7 @@
 
 #include "tallystick/nn_elements.hpp"
 
-namespace tallystick {
-namespace TS_ISA {
+namespace tallystick::TS_ISA {
 
 struct ReadSquare {
   TS_INLINE static float load(const FoldParams& p, int64_t at, int64_t, int64_t) {
@@ -96,5 +95,4 @@ TS_KERNEL(reduce_clip, Clip, 32) {
   put1(p.norm, norm);
 }
 
-}  // namespace TS_ISA
-}  // namespace tallystick
+}  // namespace tallystick::TS_ISA

@@ -4,8 +4,7 @@
 #include "dots.hpp"
 #include "doubt.hpp"
 
-namespace tallystick {
-namespace TS_ISA {
+namespace tallystick::TS_ISA {
 
 // --- the bound's sums ----------------------------------------------------------------------------
 struct ReadWideMagnitude {
@@ -299,5 +298,4 @@ TS_KERNEL(replay_spread, LogBlocks, 256) {
   }
 }
 
-}  // namespace TS_ISA
-}  // namespace tallystick
+}  // namespace tallystick::TS_ISA

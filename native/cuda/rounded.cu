@@ -3,8 +3,7 @@
 // exactly by the warp that found it.
 #include "dots.hpp"
 
-namespace tallystick {
-namespace TS_ISA {
+namespace tallystick::TS_ISA {
 
 // --- the bound's sums ----------------------------------------------------------------------------
 struct ReadWideSquare {
@@ -250,5 +249,4 @@ TS_KERNEL(rounded_sum_end, SumParams, 256) {
   }
 }
 
-}  // namespace TS_ISA
-}  // namespace tallystick
+}  // namespace tallystick::TS_ISA

@@ -1,8 +1,7 @@
 // Cumulative sums: in a row, one addition after the other (NUMERICS 3.8).
 #include "sums.hpp"
 
-namespace tallystick {
-namespace TS_ISA {
+namespace tallystick::TS_ISA {
 
 struct Scan {
   const float* x;
@@ -62,5 +61,4 @@ TS_KERNEL(scan_rows, Scan, kScanWarps * 32) {
   }
 }
 
-}  // namespace TS_ISA
-}  // namespace tallystick
+}  // namespace tallystick::TS_ISA

@@ -7,8 +7,7 @@
 
 #include "tallystick/simd_f32.hpp"
 
-namespace tallystick {
-namespace TS_ISA {
+namespace tallystick::TS_ISA {
 
 constexpr uint32_t kDigits = 256;
 constexpr uint32_t kSortWarps = kDigits / kWarp;
@@ -198,5 +197,4 @@ TS_INLINE void scatter_sum(const Sum& p) {
 TS_KERNEL(scatter_sum_1, Sum, 256) { scatter_sum<1>(p); }
 TS_KERNEL(scatter_sum_4, Sum, 256) { scatter_sum<4>(p); }
 
-}  // namespace TS_ISA
-}  // namespace tallystick
+}  // namespace tallystick::TS_ISA

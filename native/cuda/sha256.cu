@@ -7,8 +7,7 @@
 
 #include "tallystick/sha256_numbers.hpp"
 
-namespace tallystick {
-namespace TS_ISA {
+namespace tallystick::TS_ISA {
 
 constexpr uint32_t kLeafBytes = 2048;
 constexpr uint32_t kGroup = 256;  // leaves, or hashes, of a block; hashing.py has it too
@@ -247,5 +246,4 @@ TS_KERNEL(sha256_digests, Digests, 256) {
     p.out[number * kWords + k] = pick_bytes(state.of[k], 0, 0x0123);
 }
 
-}  // namespace TS_ISA
-}  // namespace tallystick
+}  // namespace tallystick::TS_ISA

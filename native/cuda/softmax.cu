@@ -3,8 +3,7 @@
 
 #include "tallystick/nn_elements.hpp"
 
-namespace tallystick {
-namespace TS_ISA {
+namespace tallystick::TS_ISA {
 
 struct SoftmaxRows {
   const float* x;
@@ -61,5 +60,4 @@ TS_ROWS(softmax_log, SoftmaxRows, log_softmax_row)
 TS_ROWS(softmax_backward, SoftmaxGradient, softmax_gradient_row)
 TS_ROWS(softmax_log_backward, SoftmaxGradient, log_softmax_gradient_row)
 
-}  // namespace TS_ISA
-}  // namespace tallystick
+}  // namespace tallystick::TS_ISA

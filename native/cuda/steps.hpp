@@ -4,8 +4,7 @@
 #include "device.hpp"
 #include "tallystick/optimizer.hpp"
 
-namespace tallystick {
-namespace TS_ISA {
+namespace tallystick::TS_ISA {
 
 struct adam_step {
   int64_t count, fours;
@@ -107,5 +106,4 @@ TS_INLINE sgd_step_factors factors_of(const sgd_step& p) {
   X(sgd_step_has_coefficient_weight_decay_is_0, sgd_step, true, true, false)                      \
   X(sgd_step_has_coefficient_weight_decay_is_0_nesterov, sgd_step, true, true, true)
 
-}  // namespace TS_ISA
-}  // namespace tallystick
+}  // namespace tallystick::TS_ISA

@@ -14,8 +14,7 @@
 #include "tallystick/simd_f32.hpp"
 #include "tallystick/sum_rule.hpp"
 
-namespace tallystick {
-namespace TS_ISA {
+namespace tallystick::TS_ISA {
 
 constexpr int64_t kBlock = kSumBlock;
 constexpr int kEach = kSumBlock / kSumLanes;  // elements of a lane in a block
@@ -23,22 +22,22 @@ constexpr int64_t kChunk = kBlock * kBlock;   // elements below a value of the n
 
 // --- folds: what is combined, and how ------------------------------------------------------------
 // identity() is neutral; empty() is the result over no element. `any_order`: merge is associative and
-// commutative, so the tree's shape is free.
-struct Sum {
-  using State = float;
-  static constexpr bool any_order = false;
+// commutative, so the tree's shape is free. moved() exchanges a state with another lane of the warp.
+template <class T, bool AnyOrder>
+struct Numbers {
+  using State = T;
+  static constexpr bool any_order = AnyOrder;
+  TS_INLINE static State moved(State a, uint32_t mask) { return warp_xor(a, mask); }
+};
+struct Sum : Numbers<float, false> {
   TS_INLINE static State identity() { return bits_float(kMinusZero); }
   TS_INLINE static State empty() { return 0.0f; }
   TS_INLINE static State merge(State a, State b) { return a + b; }
-  TS_INLINE static State moved(State a, uint32_t mask) { return warp_xor(a, mask); }
 };
-struct Sum64 {
-  using State = double;
-  static constexpr bool any_order = false;
+struct Sum64 : Numbers<double, false> {
   TS_INLINE static State identity() { return -0.0; }
   TS_INLINE static State empty() { return 0.0; }
   TS_INLINE static State merge(State a, State b) { return a + b; }
-  TS_INLINE static State moved(State a, uint32_t mask) { return warp_xor(a, mask); }
 };
 // Two SUMs in one pass.
 struct Two { float a, b; };
@@ -52,48 +51,33 @@ struct SumTwo {
     return {warp_xor(x.a, mask), warp_xor(x.b, mask)};
   }
 };
-struct Max {
-  using State = float;
-  static constexpr bool any_order = true;
+struct Max : Numbers<float, true> {
   TS_INLINE static State identity() { return bits_float(0xff800000u); }
   TS_INLINE static State empty() { return identity(); }
   TS_INLINE static State merge(State a, State b) { return max1(a, b); }
-  TS_INLINE static State moved(State a, uint32_t mask) { return warp_xor(a, mask); }
 };
-struct Min {
-  using State = float;
-  static constexpr bool any_order = true;
+struct Min : Numbers<float, true> {
   TS_INLINE static State identity() { return bits_float(0x7f800000u); }
   TS_INLINE static State empty() { return identity(); }
   TS_INLINE static State merge(State a, State b) { return min1(a, b); }
-  TS_INLINE static State moved(State a, uint32_t mask) { return warp_xor(a, mask); }
 };
 constexpr int64_t kLeast = -0x7fffffffffffffffll - 1, kGreatest = 0x7fffffffffffffffll;
-struct WholeSum {  // wrapping (3.4)
-  using State = int64_t;
-  static constexpr bool any_order = true;
+struct WholeSum : Numbers<int64_t, true> {  // wrapping (3.4)
   TS_INLINE static State identity() { return 0; }
   TS_INLINE static State empty() { return 0; }
   TS_INLINE static State merge(State a, State b) {
     return static_cast<int64_t>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
   }
-  TS_INLINE static State moved(State a, uint32_t mask) { return warp_xor(a, mask); }
 };
-struct WholeMax {
-  using State = int64_t;
-  static constexpr bool any_order = true;
+struct WholeMax : Numbers<int64_t, true> {
   TS_INLINE static State identity() { return kLeast; }
   TS_INLINE static State empty() { return kLeast; }
   TS_INLINE static State merge(State a, State b) { return ts_max(a, b); }
-  TS_INLINE static State moved(State a, uint32_t mask) { return warp_xor(a, mask); }
 };
-struct WholeMin {
-  using State = int64_t;
-  static constexpr bool any_order = true;
+struct WholeMin : Numbers<int64_t, true> {
   TS_INLINE static State identity() { return kGreatest; }
   TS_INLINE static State empty() { return kGreatest; }
   TS_INLINE static State merge(State a, State b) { return ts_min(a, b); }
-  TS_INLINE static State moved(State a, uint32_t mask) { return warp_xor(a, mask); }
 };
 // The lowest index among the maxima, NaN above all, one zero (3.5).
 template <class T>
@@ -311,5 +295,4 @@ struct BlockTeam {
     for (int64_t r = block_x(); r < p.rows; r += grid_x()) ROW(BlockTeam{room}, p, r); \
   }
 
-}  // namespace TS_ISA
-}  // namespace tallystick
+}  // namespace tallystick::TS_ISA

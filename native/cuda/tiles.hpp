@@ -7,8 +7,7 @@
 #include "loads.hpp"
 #include "tallystick/simd_f32.hpp"
 
-namespace tallystick {
-namespace TS_ISA {
+namespace tallystick::TS_ISA {
 
 constexpr int64_t kChunk = 128;  // NUMERICS 2.1
 // Rows of tiles that are computed together, so that what they read is still in the cache.
@@ -242,5 +241,4 @@ TS_INLINE void multiply_tile(LoadA& load_a, LoadB& load_b, const Results& r, Til
   }
 }
 
-}  // namespace TS_ISA
-}  // namespace tallystick
+}  // namespace tallystick::TS_ISA

@@ -2,8 +2,7 @@
 #pragma once
 #include "tallystick/ts_base.hpp"
 
-namespace tallystick {
-namespace TS_ISA {
+namespace tallystick::TS_ISA {
 
 // Modulo 2^64: unsigned arithmetic wraps, signed overflow would be undefined.
 TS_INLINE int64_t wrapped(uint64_t x) { return static_cast<int64_t>(x); }
@@ -31,5 +30,4 @@ TS_INLINE int64_t w_left_shift(int64_t a, int64_t b) {
 }
 TS_INLINE int64_t w_right_shift(int64_t a, int64_t b) { return a >> (is_shift(b) ? b : 63); }
 
-}  // namespace TS_ISA
-}  // namespace tallystick
+}  // namespace tallystick::TS_ISA

@@ -14,6 +14,11 @@ struct ConvShape {
   size_t in_plane, out_plane;
   ConvGeometry g;
 };
+// From what does not follow from the rest.
+inline ConvShape conv_shape(size_t n, size_t c, size_t o, size_t groups, ConvGeometry g) {
+  g.image_stride = static_cast<ptrdiff_t>(c * g.h * g.w);
+  return {n, c, o, groups, g.kh * g.kw, c / groups, o / groups, g.h * g.w, g.oh * g.ow, g};
+}
 
 // Results at every step-th row and column from (y0, x0). Their taps, row-major: places in the
 // kernel, and where the first result's terms lie in the source.

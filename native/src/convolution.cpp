@@ -77,6 +77,20 @@ bool at_once(const ConvShape& s, size_t channels, size_t plane) {
   return !pointwise(s.g) || 2 * plane <= lanes;
 }
 
+// The terms that a convolution takes of planes of `plane` elements: they lie there, or are of `kind`.
+GemmOperand planes_of(const ConvGeometry& g, const float* source, size_t plane, OperandKind kind) {
+  GemmOperand b = {};
+  b.data = source;
+  b.conv = g;
+  if (pointwise(g)) {
+    b.s_x = 1;
+    b.s_k = static_cast<ptrdiff_t>(plane);
+  } else {
+    b.kind = kind;
+  }
+  return b;
+}
+
 }  // namespace
 
 bool convolution_forward(const ConvShape& s, const float* x, const float* w, const float* bias,
@@ -105,14 +119,7 @@ bool convolution_forward(const ConvShape& s, const float* x, const float* w, con
         return false;
       continue;
     }
-    p.b.data = source;
-    p.b.conv = s.g;
-    if (pointwise(s.g)) {
-      p.b.s_x = 1;
-      p.b.s_k = static_cast<ptrdiff_t>(s.in_plane);
-    } else {
-      p.b.kind = OperandKind::conv_forward;
-    }
+    p.b = planes_of(s.g, source, s.in_plane, OperandKind::conv_forward);
     if (!TS_DISPATCH(gemm).gemm(p, s.n, s.g.image_stride, out_step)) return false;
   }
   return true;
@@ -154,14 +161,7 @@ bool convolution_input_grad(const ConvShape& s, const float* grad, const float* 
         return false;
       continue;
     }
-    p.b.data = source;
-    p.b.conv = s.g;
-    if (pointwise(s.g)) {
-      p.b.s_x = 1;
-      p.b.s_k = static_cast<ptrdiff_t>(s.out_plane);
-    } else {
-      p.b.kind = OperandKind::conv_input_grad;
-    }
+    p.b = planes_of(s.g, source, s.out_plane, OperandKind::conv_input_grad);
     if (!TS_DISPATCH(gemm).gemm(p, s.n, grad_step, s.g.image_stride)) return false;
   }
   return true;

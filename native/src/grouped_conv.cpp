@@ -134,11 +134,6 @@ double work_of(const ConvShape& s) {
   return double(s.n) * double(s.o) * double(s.out_plane) * double(s.cg) * double(s.taps);
 }
 
-void for_tasks(size_t n, TaskFn fn, void* context, bool serial) {
-  if (!serial) return parallel_for(n, fn, context);
-  for (size_t t = 0; t < n; ++t) fn(context, t);
-}
-
 struct SumRun {
   const GroupedSum* s;
   const ConvTable* kernels;

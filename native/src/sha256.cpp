@@ -75,11 +75,14 @@ void compress2_portable(uint32_t* s0, const uint8_t* p0, uint32_t* s1, const uin
 #define TS_SHA_TARGET __attribute__((target("sha,sse4.1,ssse3")))
 #define TS_SHA_INLINE __attribute__((target("sha,sse4.1,ssse3"), always_inline)) inline
 
-struct NiStream {
-  __m128i abef, cdgh, m0, m1, m2, m3;
+// A stream: the hash so far, and sixteen words of the message's schedule.
+struct ShaState { __m128i abef, cdgh; };
+struct ShaStream {
+  ShaState state;
+  __m128i m0, m1, m2, m3;
 };
 
-TS_SHA_INLINE void ni_open(NiStream& s, const uint32_t* state) {
+TS_SHA_INLINE void sha_open(ShaState& s, const uint32_t* state) {
   __m128i lo = _mm_loadu_si128(reinterpret_cast<const __m128i*>(state));
   __m128i hi = _mm_loadu_si128(reinterpret_cast<const __m128i*>(state + 4));
   lo = _mm_shuffle_epi32(lo, 0xB1);
@@ -88,14 +91,19 @@ TS_SHA_INLINE void ni_open(NiStream& s, const uint32_t* state) {
   s.cdgh = _mm_blend_epi16(hi, lo, 0xF0);
 }
 
-TS_SHA_INLINE void ni_close(const NiStream& s, uint32_t* state) {
+TS_SHA_INLINE void sha_close(const ShaState& s, uint32_t* state) {
   __m128i lo = _mm_shuffle_epi32(s.abef, 0x1B);
   __m128i hi = _mm_shuffle_epi32(s.cdgh, 0xB1);
   _mm_storeu_si128(reinterpret_cast<__m128i*>(state), _mm_blend_epi16(lo, hi, 0xF0));
   _mm_storeu_si128(reinterpret_cast<__m128i*>(state + 4), _mm_alignr_epi8(hi, lo, 8));
 }
 
-TS_SHA_INLINE void ni_load(NiStream& s, const uint8_t* p) {
+TS_SHA_INLINE void sha_add(ShaState& s, const ShaState& before) {
+  s.abef = _mm_add_epi32(s.abef, before.abef);
+  s.cdgh = _mm_add_epi32(s.cdgh, before.cdgh);
+}
+
+TS_SHA_INLINE void sha_load(ShaStream& s, const uint8_t* p) {
   const __m128i swap = _mm_set_epi64x(0x0c0d0e0f08090a0bLL, 0x0405060700010203LL);
   const __m128i* q = reinterpret_cast<const __m128i*>(p);
   s.m0 = _mm_shuffle_epi8(_mm_loadu_si128(q), swap);
@@ -105,55 +113,18 @@ TS_SHA_INLINE void ni_load(NiStream& s, const uint8_t* p) {
 }
 
 // Four rounds with the four words in m0, then the schedule moves on by four words.
-TS_SHA_INLINE void ni_rounds4(NiStream& s, int group, bool expand) {
+TS_SHA_INLINE void sha_rounds4(ShaStream& s, int group, bool expand) {
   const __m128i k = _mm_load_si128(reinterpret_cast<const __m128i*>(kRound + 4 * group));
   const __m128i wk = _mm_add_epi32(s.m0, k);
-  s.cdgh = _mm_sha256rnds2_epu32(s.cdgh, s.abef, wk);
-  s.abef = _mm_sha256rnds2_epu32(s.abef, s.cdgh, _mm_shuffle_epi32(wk, 0x0E));
+  __m128i &abef = s.state.abef, &cdgh = s.state.cdgh;
+  cdgh = _mm_sha256rnds2_epu32(cdgh, abef, wk);
+  abef = _mm_sha256rnds2_epu32(abef, cdgh, _mm_shuffle_epi32(wk, 0x0E));
   __m128i next = s.m0;
   if (expand) {
     next = _mm_add_epi32(_mm_sha256msg1_epu32(s.m0, s.m1), _mm_alignr_epi8(s.m3, s.m2, 4));
     next = _mm_sha256msg2_epu32(next, s.m3);
   }
   s.m0 = s.m1, s.m1 = s.m2, s.m2 = s.m3, s.m3 = next;
-}
-
-TS_SHA_TARGET void compress_ni(uint32_t* state, const uint8_t* p, size_t blocks) {
-  NiStream s;
-  ni_open(s, state);
-  for (; blocks != 0; --blocks, p += kBlock) {
-    const __m128i abef = s.abef, cdgh = s.cdgh;
-    ni_load(s, p);
-#pragma GCC unroll 16
-    for (int g = 0; g < 16; ++g) ni_rounds4(s, g, g < 12);
-    s.abef = _mm_add_epi32(s.abef, abef);
-    s.cdgh = _mm_add_epi32(s.cdgh, cdgh);
-  }
-  ni_close(s, state);
-}
-
-// sha256rnds2 is bound by latency, so two chains side by side nearly double the throughput.
-TS_SHA_TARGET void compress2_ni(uint32_t* s0, const uint8_t* p0, uint32_t* s1, const uint8_t* p1,
-                                size_t blocks) {
-  NiStream a, b;
-  ni_open(a, s0);
-  ni_open(b, s1);
-  for (; blocks != 0; --blocks, p0 += kBlock, p1 += kBlock) {
-    const __m128i abef_a = a.abef, cdgh_a = a.cdgh, abef_b = b.abef, cdgh_b = b.cdgh;
-    ni_load(a, p0);
-    ni_load(b, p1);
-#pragma GCC unroll 16
-    for (int g = 0; g < 16; ++g) {
-      ni_rounds4(a, g, g < 12);
-      ni_rounds4(b, g, g < 12);
-    }
-    a.abef = _mm_add_epi32(a.abef, abef_a);
-    a.cdgh = _mm_add_epi32(a.cdgh, cdgh_a);
-    b.abef = _mm_add_epi32(b.abef, abef_b);
-    b.cdgh = _mm_add_epi32(b.cdgh, cdgh_b);
-  }
-  ni_close(a, s0);
-  ni_close(b, s1);
 }
 
 bool cpu_has_sha() {
@@ -174,68 +145,42 @@ bool cpu_has_sha() {
 #define TS_SHA_INLINE __attribute__((target("+crypto"), always_inline)) inline
 #endif
 
-struct ArmStream {
-  uint32x4_t abcd, efgh, m0, m1, m2, m3;
+struct ShaState { uint32x4_t abcd, efgh; };
+struct ShaStream {
+  ShaState state;
+  uint32x4_t m0, m1, m2, m3;
 };
 
-TS_SHA_INLINE void arm_load(ArmStream& s, const uint8_t* p) {
+TS_SHA_INLINE void sha_open(ShaState& s, const uint32_t* state) {
+  s.abcd = vld1q_u32(state);
+  s.efgh = vld1q_u32(state + 4);
+}
+
+TS_SHA_INLINE void sha_close(const ShaState& s, uint32_t* state) {
+  vst1q_u32(state, s.abcd);
+  vst1q_u32(state + 4, s.efgh);
+}
+
+TS_SHA_INLINE void sha_add(ShaState& s, const ShaState& before) {
+  s.abcd = vaddq_u32(s.abcd, before.abcd);
+  s.efgh = vaddq_u32(s.efgh, before.efgh);
+}
+
+TS_SHA_INLINE void sha_load(ShaStream& s, const uint8_t* p) {
   s.m0 = vreinterpretq_u32_u8(vrev32q_u8(vld1q_u8(p)));
   s.m1 = vreinterpretq_u32_u8(vrev32q_u8(vld1q_u8(p + 16)));
   s.m2 = vreinterpretq_u32_u8(vrev32q_u8(vld1q_u8(p + 32)));
   s.m3 = vreinterpretq_u32_u8(vrev32q_u8(vld1q_u8(p + 48)));
 }
 
-TS_SHA_INLINE void arm_rounds4(ArmStream& s, int group, bool expand) {
+TS_SHA_INLINE void sha_rounds4(ShaStream& s, int group, bool expand) {
   const uint32x4_t wk = vaddq_u32(s.m0, vld1q_u32(kRound + 4 * group));
-  const uint32x4_t abcd = s.abcd;
-  s.abcd = vsha256hq_u32(s.abcd, s.efgh, wk);
-  s.efgh = vsha256h2q_u32(s.efgh, abcd, wk);
+  const uint32x4_t abcd = s.state.abcd;
+  s.state.abcd = vsha256hq_u32(s.state.abcd, s.state.efgh, wk);
+  s.state.efgh = vsha256h2q_u32(s.state.efgh, abcd, wk);
   uint32x4_t next = s.m0;
   if (expand) next = vsha256su1q_u32(vsha256su0q_u32(s.m0, s.m1), s.m2, s.m3);
   s.m0 = s.m1, s.m1 = s.m2, s.m2 = s.m3, s.m3 = next;
-}
-
-TS_SHA_TARGET void compress_arm(uint32_t* state, const uint8_t* p, size_t blocks) {
-  ArmStream s;
-  s.abcd = vld1q_u32(state);
-  s.efgh = vld1q_u32(state + 4);
-  for (; blocks != 0; --blocks, p += kBlock) {
-    const uint32x4_t abcd = s.abcd, efgh = s.efgh;
-    arm_load(s, p);
-#pragma GCC unroll 16
-    for (int g = 0; g < 16; ++g) arm_rounds4(s, g, g < 12);
-    s.abcd = vaddq_u32(s.abcd, abcd);
-    s.efgh = vaddq_u32(s.efgh, efgh);
-  }
-  vst1q_u32(state, s.abcd);
-  vst1q_u32(state + 4, s.efgh);
-}
-
-TS_SHA_TARGET void compress2_arm(uint32_t* s0, const uint8_t* p0, uint32_t* s1, const uint8_t* p1,
-                                 size_t blocks) {
-  ArmStream a, b;
-  a.abcd = vld1q_u32(s0);
-  a.efgh = vld1q_u32(s0 + 4);
-  b.abcd = vld1q_u32(s1);
-  b.efgh = vld1q_u32(s1 + 4);
-  for (; blocks != 0; --blocks, p0 += kBlock, p1 += kBlock) {
-    const uint32x4_t abcd_a = a.abcd, efgh_a = a.efgh, abcd_b = b.abcd, efgh_b = b.efgh;
-    arm_load(a, p0);
-    arm_load(b, p1);
-#pragma GCC unroll 16
-    for (int g = 0; g < 16; ++g) {
-      arm_rounds4(a, g, g < 12);
-      arm_rounds4(b, g, g < 12);
-    }
-    a.abcd = vaddq_u32(a.abcd, abcd_a);
-    a.efgh = vaddq_u32(a.efgh, efgh_a);
-    b.abcd = vaddq_u32(b.abcd, abcd_b);
-    b.efgh = vaddq_u32(b.efgh, efgh_b);
-  }
-  vst1q_u32(s0, a.abcd);
-  vst1q_u32(s0 + 4, a.efgh);
-  vst1q_u32(s1, b.abcd);
-  vst1q_u32(s1 + 4, b.efgh);
 }
 
 bool cpu_has_sha() {
@@ -247,6 +192,45 @@ bool cpu_has_sha() {
 #else
   return false;
 #endif
+}
+
+#endif
+
+#if defined(TS_SHA_TARGET)
+
+TS_SHA_TARGET void compress_native(uint32_t* state, const uint8_t* p, size_t blocks) {
+  ShaStream s;
+  sha_open(s.state, state);
+  for (; blocks != 0; --blocks, p += kBlock) {
+    const ShaState before = s.state;
+    sha_load(s, p);
+#pragma GCC unroll 16
+    for (int g = 0; g < 16; ++g) sha_rounds4(s, g, g < 12);
+    sha_add(s.state, before);
+  }
+  sha_close(s.state, state);
+}
+
+// The rounds are bound by latency, so two chains side by side nearly double the throughput.
+TS_SHA_TARGET void compress2_native(uint32_t* s0, const uint8_t* p0, uint32_t* s1,
+                                    const uint8_t* p1, size_t blocks) {
+  ShaStream a, b;
+  sha_open(a.state, s0);
+  sha_open(b.state, s1);
+  for (; blocks != 0; --blocks, p0 += kBlock, p1 += kBlock) {
+    const ShaState before_a = a.state, before_b = b.state;
+    sha_load(a, p0);
+    sha_load(b, p1);
+#pragma GCC unroll 16
+    for (int g = 0; g < 16; ++g) {
+      sha_rounds4(a, g, g < 12);
+      sha_rounds4(b, g, g < 12);
+    }
+    sha_add(a.state, before_a);
+    sha_add(b.state, before_b);
+  }
+  sha_close(a.state, s0);
+  sha_close(b.state, s1);
 }
 
 #endif
@@ -277,11 +261,11 @@ struct Compressor {
 Compressor compressor() {
 #if defined(TS_SHA_X86)
   if (active_sha() == ShaImpl::avx512)
-    return cpu_has_sha() ? Compressor{compress_ni, compress2_ni, true}
+    return cpu_has_sha() ? Compressor{compress_native, compress2_native, true}
                          : Compressor{compress_portable, compress2_portable, true};
-  if (active_sha() == ShaImpl::sha_ni) return {compress_ni, compress2_ni, false};
+  if (active_sha() == ShaImpl::sha_ni) return {compress_native, compress2_native, false};
 #elif defined(TS_SHA_ARM)
-  if (active_sha() == ShaImpl::armv8) return {compress_arm, compress2_arm, false};
+  if (active_sha() == ShaImpl::armv8) return {compress_native, compress2_native, false};
 #endif
   return {compress_portable, compress2_portable, false};
 }

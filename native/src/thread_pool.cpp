@@ -258,6 +258,11 @@ void leave_context() {
   outside_it.pop_back();
 }
 
+void for_tasks(size_t n_tasks, TaskFn fn, void* ctx, bool serial) {
+  if (!serial) return parallel_for(n_tasks, fn, ctx);
+  for (size_t t = 0; t < n_tasks; ++t) fn(ctx, t);
+}
+
 int thread_count() { return current_context().threads(); }
 
 void parallel_for(size_t n_tasks, TaskFn fn, void* ctx) {

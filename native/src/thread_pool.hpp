@@ -15,6 +15,9 @@ using TaskFn = void (*)(void* ctx, size_t task);
 // work.
 void parallel_for(size_t n_tasks, TaskFn fn, void* ctx);
 
+// The same, or one task after the other where they are not worth another thread.
+void for_tasks(size_t n_tasks, TaskFn fn, void* ctx, bool serial);
+
 // Of the calling thread's context.
 int thread_count();
 

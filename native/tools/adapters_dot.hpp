@@ -27,22 +27,22 @@ inline GemmProblem product(const float* a, const float* b, float* out, size_t m,
   return p;
 }
 
-inline bool run_mm(Case& c) {
+inline void run_mm(Case& c) {
   const Sizes &a = c.in[0].shape, &b = c.in[1].shape;
-  return TS_DISPATCH(gemm).gemm(
-      product(c.in[0].f32(), c.in[1].f32(), c.got[0].f32(), a[0], a[1], b[1]), 1, 0, 0);
+  done(TS_DISPATCH(gemm).gemm(
+      product(c.in[0].f32(), c.in[1].f32(), c.got[0].f32(), a[0], a[1], b[1]), 1, 0, 0));
 }
 
-inline bool run_bmm(Case& c) {
+inline void run_bmm(Case& c) {
   const Sizes &a = c.in[0].shape, &b = c.in[1].shape;
   const GemmProblem p =
       product(c.in[0].f32(), c.in[1].f32(), c.got[0].f32(), a[1], a[2], b[2]);
-  return TS_DISPATCH(gemm).bmm(p, a[0], static_cast<ptrdiff_t>(a[1] * a[2]),
-                               static_cast<ptrdiff_t>(b[1] * b[2]),
-                               static_cast<ptrdiff_t>(a[1] * b[2]));
+  done(TS_DISPATCH(gemm).bmm(p, a[0], static_cast<ptrdiff_t>(a[1] * a[2]),
+                             static_cast<ptrdiff_t>(b[1] * b[2]),
+                             static_cast<ptrdiff_t>(a[1] * b[2])));
 }
 
-inline bool run_addmm(Case& c) {
+inline void run_addmm(Case& c) {
   const Sizes &a = c.in[1].shape, &b = c.in[2].shape, &shape = c.in[0].shape;
   GemmProblem p = product(c.in[1].f32(), c.in[2].f32(), c.got[0].f32(), a[0], a[1], b[1]);
   const double alpha = c.f("alpha"), beta = c.f("beta");
@@ -56,42 +56,29 @@ inline bool run_addmm(Case& c) {
     p.ep.beta = static_cast<float>(beta);
   }
   p.ep.active = p.ep.scale_d || p.ep.c != nullptr;
-  return TS_DISPATCH(gemm).gemm(p, 1, 0, 0);
+  done(TS_DISPATCH(gemm).gemm(p, 1, 0, 0));
 }
 
 inline ConvShape conv_of(const Case& c, const Sizes& x, const Sizes& w, const Sizes& y) {
-  ConvShape s = {};
-  s.n = x[0], s.c = x[1], s.o = w[0];
-  s.groups = static_cast<size_t>(c.i("groups"));
-  s.cg = s.c / s.groups;
-  s.og = s.o / s.groups;
-  s.taps = w[2] * w[3];
-  s.in_plane = x[2] * x[3];
-  s.out_plane = y[2] * y[3];
   const auto st = c.pair("stride"), pad = c.pair("padding"), dil = c.pair("dilation");
-  s.g = {x[2], x[3], y[2], y[3], w[2], w[3], st[0], st[1], pad[0], pad[1], dil[0], dil[1],
-         static_cast<ptrdiff_t>(s.c * s.in_plane)};
-  return s;
+  return conv_shape(x[0], x[1], w[0], static_cast<size_t>(c.i("groups")),
+                    {x[2], x[3], y[2], y[3], w[2], w[3], st[0], st[1], pad[0], pad[1], dil[0],
+                     dil[1], 0});
 }
 
-inline bool run_convolution(Case& c) {
+inline void run_convolution(Case& c) {
   const Tensor &x = c.in[0], &w = c.in[1], &bias = c.input(2);
   const ConvShape s = conv_of(c, x.shape, w.shape, c.got[0].shape);
-  return convolution_forward(s, x.f32(), w.f32(), bias.present ? bias.f32() : nullptr,
-                             c.got[0].f32());
+  done(convolution_forward(s, x.f32(), w.f32(), bias.f32(), c.got[0].f32()));
 }
 
-inline bool run_convolution_backward(Case& c) {
+inline void run_convolution_backward(Case& c) {
   const Tensor &grad = c.in[0], &x = c.in[1], &w = c.in[2];
   const ConvShape s = conv_of(c, x.shape, w.shape, grad.shape);
-  const auto mask = c.list("output_mask");
-  size_t at = 0;
-  bool ok = true;
-  if (mask[0]) ok = convolution_input_grad(s, grad.f32(), w.f32(), c.got[at++].f32()) && ok;
-  if (mask[1]) ok = convolution_weight_grad(s, grad.f32(), x.f32(), c.got[at++].f32()) && ok;
-  if (mask[2])
-    ok = TS_DISPATCH(conv).bias_grad(grad.f32(), s.n, s.o, s.out_plane, c.got[at++].f32()) && ok;
-  return ok;
+  const auto out = c.wanted();
+  if (out[0]) done(convolution_input_grad(s, grad.f32(), w.f32(), out[0]));
+  if (out[1]) done(convolution_weight_grad(s, grad.f32(), x.f32(), out[1]));
+  if (out[2]) done(TS_DISPATCH(conv).bias_grad(grad.f32(), s.n, s.o, s.out_plane, out[2]));
 }
 
 }  // namespace vectors

@@ -13,13 +13,8 @@ using namespace tallystick;
 using Bytes = std::vector<uint64_t>;
 
 inline size_t find_ew(const std::string& name) {
-  static const char* const names[] = {
-#define TS_NAME(name, arity, kind, work) #name,
-      TS_EW_OPS(TS_NAME)
-#undef TS_NAME
-  };
   for (size_t i = 0; i < kEwOps; ++i)
-    if (name == names[i]) return i;
+    if (name == kEwInfo[i].name) return i;
   fail("no elementwise kernel " + name);
 }
 
@@ -55,10 +50,10 @@ inline Tensor scalar(double value) {
 }
 
 // One elementwise kernel; operands of one element have stride 0, others are spread out.
-inline bool ew(const char* name, const std::vector<const Tensor*>& in, Tensor& out, double p0 = 0,
+inline void ew(const char* name, const std::vector<const Tensor*>& in, Tensor& out, double p0 = 0,
                double p1 = 0) {
   const size_t n = out.numel();
-  if (n == 0) return true;
+  if (n == 0) return;
   std::vector<Bytes> rooms;
   EwOperand operand[kEwArity] = {};
   for (size_t k = 0; k < in.size(); ++k) {
@@ -72,34 +67,33 @@ inline bool ew(const char* name, const std::vector<const Tensor*>& in, Tensor& o
   for (size_t k = 0; k < in.size(); ++k) operand[k].data = rooms[k].data();
   const float param[2] = {static_cast<float>(p0), static_cast<float>(p1)};
   TS_DISPATCH(elementwise).fn[find_ew(name)](operand, out.as<void>(), n, param);
-  return true;
 }
 
-inline bool ew_call(Case& c, const char* kernel, double p0 = 0, double p1 = 0) {
+inline void ew_call(Case& c, const char* kernel, double p0 = 0, double p1 = 0) {
   std::vector<const Tensor*> in;
   for (const Tensor& t : c.in) in.push_back(&t);
   return ew(kernel, in, c.got[0], p0, p1);
 }
 
 // Two operands, the second a tensor or `other`.
-inline bool ew_pair(Case& c, const char* kernel, double p0 = 0) {
+inline void ew_pair(Case& c, const char* kernel, double p0 = 0) {
   if (c.in.size() == 2) return ew(kernel, {&c.in[0], &c.in[1]}, c.got[0], p0);
   const Tensor other = scalar(c.f("other"));
   return ew(kernel, {&c.in[0], &other}, c.got[0], p0);
 }
 
-inline bool run_sum_pair(Case& c, const char* plain, const char* scaled) {
+inline void run_sum_pair(Case& c, const char* plain, const char* scaled) {
   const double alpha = c.f("alpha");
   return ew_pair(c, alpha == 1.0 ? plain : scaled, alpha);
 }
 
-inline bool run_clamp(Case& c) {
+inline void run_clamp(Case& c) {
   const bool low = c.attrs.has("min"), high = c.attrs.has("max");
   return ew_call(c, low && high ? "clamp_min_max" : low ? "clamp_min" : "clamp_max",
                  low ? c.f("min") : c.f("max"), low && high ? c.f("max") : 0.0);
 }
 
-inline bool run_pow(Case& c) {
+inline void run_pow(Case& c) {
   const double e = c.f("exponent");
   const Tensor& x = c.in[0];
   const char* kernel = e == 1.0 ? "pow_1" : e == 2.0 ? "square" : e == 3.0 ? "pow_3"
@@ -107,32 +101,29 @@ inline bool run_pow(Case& c) {
   if (kernel) return ew_call(c, kernel);
   if (e == -0.5) {
     TS_DISPATCH(elementary).rsqrt(x.f32(), c.got[0].f32(), x.numel());
-    return true;
+    return;
   }
   const float y = static_cast<float>(e);
   TS_DISPATCH(elementary).pow(x.f32(), &y, 0, c.got[0].f32(), x.numel());
-  return true;
 }
 
-inline bool run_unary(Case& c, UnaryFn ElementaryTable::*fn) {
+inline void run_unary(Case& c, UnaryFn ElementaryTable::*fn) {
   (TS_DISPATCH(elementary).*fn)(c.in[0].f32(), c.got[0].f32(), c.in[0].numel());
-  return true;
 }
 
-inline bool run_masked_fill(Case& c) {
+inline void run_masked_fill(Case& c) {
   const Tensor value = scalar(c.f("value"));
   return ew("where", {&c.in[1], &value, &c.in[0]}, c.got[0]);
 }
 
-inline bool run_mse(Case& c) {
+inline void run_mse(Case& c) {
   const std::string& reduction = c.s("reduction");
   if (reduction == "none") return ew_call(c, "mse_loss");
   Tensor squares = c.in[0];
-  const bool ok = ew("mse_loss", {&c.in[0], &c.in[1]}, squares);
+  ew("mse_loss", {&c.in[0], &c.in[1]}, squares);
   const float count = static_cast<float>(squares.numel());
   *c.got[0].f32() = TS_DISPATCH(reduce).row(squares.f32(), squares.numel(), Term::value,
                                             reduction == "mean" ? &count : nullptr);
-  return ok;
 }
 
 // --- reductions ------------------------------------------------------------------------------------
@@ -185,66 +176,64 @@ inline Rows rows_of(const Case& c, bool plain) {
   return r;
 }
 
-inline bool run_sum(Case& c, bool mean) {
+// of_row(x) for every row, or of_columns(x, first column, columns, out) for tiles of columns.
+template <class F, class G>
+void reduce_rows(const Rows& r, float* out, const F& of_row, const G& of_columns) {
+  for (size_t o = 0; o < r.outer; ++o) {
+    const float* x = r.x.data() + o * r.n * r.inner;
+    if (r.inner == 1) {
+      out[o] = of_row(x);
+      continue;
+    }
+    for (size_t col = 0; col < r.inner; col += kReduceColumns) {
+      const size_t cols = r.inner - col < kReduceColumns ? r.inner - col : kReduceColumns;
+      of_columns(x, col, cols, out + o * r.inner + col);
+    }
+  }
+}
+
+inline void run_sum(Case& c, bool mean) {
   const ReduceTable& table = TS_DISPATCH(reduce);
   const Rows r = rows_of(c, false);
   const float count = static_cast<float>(r.n);
   const float* divisor = mean ? &count : nullptr;
-  float* out = c.got[0].f32();
   std::vector<float> scratch(table.column_scratch(r.n) + 1);
-  for (size_t o = 0; o < r.outer; ++o) {
-    const float* x = r.x.data() + o * r.n * r.inner;
-    if (r.inner == 1) {
-      out[o] = table.row(x, r.n, Term::value, divisor);
-      continue;
-    }
-    for (size_t col = 0; col < r.inner; col += kReduceColumns) {
-      const size_t cols = r.inner - col < kReduceColumns ? r.inner - col : kReduceColumns;
-      table.columns(x, r.n, r.inner, col, cols, divisor, out + o * r.inner + col, scratch.data());
-    }
-  }
-  return true;
+  return reduce_rows(
+      r, c.got[0].f32(),
+      [&](const float* x) { return table.row(x, r.n, Term::value, divisor); },
+      [&](const float* x, size_t col, size_t cols, float* out) {
+        table.columns(x, r.n, r.inner, col, cols, divisor, out, scratch.data());
+      });
 }
 
-inline bool run_extreme(Case& c, Extreme which) {
+inline void run_extreme(Case& c, Extreme which) {
   const ReduceTable& table = TS_DISPATCH(reduce);
   const Rows r = rows_of(c, false);
-  float* out = c.got[0].f32();
-  for (size_t o = 0; o < r.outer; ++o) {
-    const float* x = r.x.data() + o * r.n * r.inner;
-    if (r.inner == 1) {
-      out[o] = table.row_extreme(x, r.n, which);
-      continue;
-    }
-    for (size_t col = 0; col < r.inner; col += kReduceColumns) {
-      const size_t cols = r.inner - col < kReduceColumns ? r.inner - col : kReduceColumns;
-      table.column_extreme(x, r.n, r.inner, col, cols, which, out + o * r.inner + col);
-    }
-  }
-  return true;
+  return reduce_rows(
+      r, c.got[0].f32(), [&](const float* x) { return table.row_extreme(x, r.n, which); },
+      [&](const float* x, size_t col, size_t cols, float* out) {
+        table.column_extreme(x, r.n, r.inner, col, cols, which, out);
+      });
 }
 
-inline bool run_argmax(Case& c) {
+inline void run_argmax(Case& c) {
   const Rows r = rows_of(c, true);
   for (size_t o = 0; o < r.outer; ++o)
     c.got[0].as<int64_t>()[o] = TS_DISPATCH(reduce).row_argmax(r.x.data() + o * r.n, r.n);
-  return true;
 }
 
-inline bool run_var_mean(Case& c) {
+inline void run_var_mean(Case& c) {
   const ReduceTable& table = TS_DISPATCH(reduce);
   const Rows r = rows_of(c, true);
   const double rest = static_cast<double>(r.n) - c.f("correction");
   for (size_t o = 0; o < r.outer; ++o)
     table.var_mean(r.x.data() + o * r.n, r.n, rest > 0 ? rest : 0.0, c.got[0].f32() + o,
                    c.got[1].f32() + o);
-  return true;
 }
 
-inline bool run_sum_squares(Case& c) {
+inline void run_sum_squares(Case& c) {
   *c.got[0].f32() =
       TS_DISPATCH(reduce).row(c.in[0].f32(), c.in[0].numel(), Term::square, nullptr);
-  return true;
 }
 
 // --- random ----------------------------------------------------------------------------------------
@@ -253,20 +242,17 @@ inline RandomKey key_of(const Case& c) {
   return {static_cast<uint64_t>(rng[0]), static_cast<uint32_t>(c.i("draw")),
           static_cast<uint32_t>(rng[1])};
 }
-inline bool run_dropout(Case& c) {
+inline void run_dropout(Case& c) {
   const auto threshold = static_cast<uint64_t>(std::nearbyint(c.f("p") * 4294967296.0));
   TS_DISPATCH(random).dropout_mask(key_of(c), threshold, 0, c.got[0].numel(), c.got[0].as<uint8_t>());
-  return true;
 }
-inline bool run_uniform(Case& c) {
+inline void run_uniform(Case& c) {
   TS_DISPATCH(random).uniform(key_of(c), static_cast<float>(c.f("low")),
                               static_cast<float>(c.f("high")), 0, c.got[0].numel(), c.got[0].f32());
-  return true;
 }
-inline bool run_normal(Case& c) {
+inline void run_normal(Case& c) {
   TS_DISPATCH(random).normal(key_of(c), static_cast<float>(c.f("mean")),
                              static_cast<float>(c.f("std")), 0, c.got[0].numel(), c.got[0].f32());
-  return true;
 }
 
 }  // namespace vectors

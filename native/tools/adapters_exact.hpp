@@ -109,20 +109,18 @@ inline void exact_matrix(const float* a, const float* b, float* out, size_t m, s
              [=](size_t i, size_t j) -> float& { return out[i * n + j]; });
 }
 
-inline bool exact_mm(Case& c) {
-  if (!run_mm(c)) return false;
+inline void exact_mm(Case& c) {
+  run_mm(c);
   const Sizes &a = c.in[0].shape, &b = c.in[1].shape;
   exact_matrix(c.in[0].f32(), c.in[1].f32(), c.got[0].f32(), a[0], a[1], b[1], c.width);
-  return true;
 }
 
-inline bool exact_bmm(Case& c) {
-  if (!run_bmm(c)) return false;
+inline void exact_bmm(Case& c) {
+  run_bmm(c);
   const Sizes &a = c.in[0].shape, &b = c.in[1].shape;
   for (size_t g = 0; g < a[0]; ++g)
     exact_matrix(c.in[0].f32() + g * a[1] * a[2], c.in[1].f32() + g * b[1] * b[2],
                  c.got[0].f32() + g * a[1] * b[2], a[1], a[2], b[2], c.width);
-  return true;
 }
 
 inline float canonical(float x) {
@@ -131,12 +129,11 @@ inline float canonical(float x) {
   return x;
 }
 
-inline bool exact_addmm(Case& c) {
+inline void exact_addmm(Case& c) {
   const Sizes &a = c.in[1].shape, &b = c.in[2].shape, &shape = c.in[0].shape;
   const size_t m = a[0], n = b[1];
   float* out = c.got[0].f32();
-  if (!TS_DISPATCH(gemm).gemm(product(c.in[1].f32(), c.in[2].f32(), out, m, a[1], n), 1, 0, 0))
-    return false;
+  done(TS_DISPATCH(gemm).gemm(product(c.in[1].f32(), c.in[2].f32(), out, m, a[1], n), 1, 0, 0));
   exact_matrix(c.in[1].f32(), c.in[2].f32(), out, m, a[1], n, c.width);
   const double alpha = c.f("alpha"), beta = c.f("beta");
   const size_t s_col = shape.empty() || shape.back() == 1 ? 0 : 1;
@@ -151,7 +148,6 @@ inline bool exact_addmm(Case& c) {
       }
       d = canonical(d);
     }
-  return true;
 }
 
 // --- convolutions ---------------------------------------------------------------------------------
@@ -169,12 +165,12 @@ inline float inside(const float* plane, ptrdiff_t y, ptrdiff_t x, size_t h, size
 
 inline ptrdiff_t at(size_t i) { return static_cast<ptrdiff_t>(i); }
 
-inline bool exact_convolution(Case& c) {
+inline void exact_convolution(Case& c) {
   const Tensor &x = c.in[0], &w = c.in[1], &bias = c.input(2);
   const ConvShape s = conv_of(c, x.shape, w.shape, c.got[0].shape);
   const auto st = c.pair("stride"), pad = c.pair("padding"), dil = c.pair("dilation");
   float* out = c.got[0].f32();
-  if (!convolution_forward(s, x.f32(), w.f32(), nullptr, out)) return false;
+  done(convolution_forward(s, x.f32(), w.f32(), nullptr, out));
   const size_t h = x.shape[2], v = x.shape[3], kw = w.shape[3], ow = c.got[0].shape[3];
   for (size_t n = 0; n < s.n; ++n)
     for (size_t g = 0; g < s.groups; ++g) {
@@ -198,7 +194,6 @@ inline bool exact_convolution(Case& c) {
     }
   for (size_t i = 0; bias.present && i < c.got[0].numel(); ++i)
     out[i] = canonical(out[i] + bias.f32()[i / s.out_plane % s.o]);
-  return true;
 }
 
 inline void exact_input_grad(const Case& c, const ConvShape& s, float* out) {
@@ -263,14 +258,12 @@ inline void exact_weight_grad(const Case& c, const ConvShape& s, float* out) {
   }
 }
 
-inline bool exact_convolution_backward(Case& c) {
-  if (!run_convolution_backward(c)) return false;
+inline void exact_convolution_backward(Case& c) {
+  run_convolution_backward(c);
   const ConvShape s = conv_of(c, c.in[1].shape, c.in[2].shape, c.in[0].shape);
-  const auto mask = c.list("output_mask");
-  size_t at = 0;
-  if (mask[0]) exact_input_grad(c, s, c.got[at++].f32());
-  if (mask[1]) exact_weight_grad(c, s, c.got[at++].f32());
-  return true;
+  const auto out = c.wanted();
+  if (out[0]) exact_input_grad(c, s, out[0]);
+  if (out[1]) exact_weight_grad(c, s, out[1]);
 }
 
 }  // namespace vectors

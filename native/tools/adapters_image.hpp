@@ -12,7 +12,7 @@ inline BatchNormShape channels_of(const Tensor& x) {
   return s;
 }
 
-inline bool run_batch_norm(Case& c) {
+inline void run_batch_norm(Case& c) {
   const BatchNormShape s = channels_of(c.in[0]);
   std::vector<float> row(s.batch * s.inner + 1);
   const bool running = c.got.size() > 3;
@@ -22,32 +22,26 @@ inline bool run_batch_norm(Case& c) {
        c.got[1].f32(), c.got[2].f32(), running ? c.got[3].f32() : nullptr,
        running ? c.got[4].f32() : nullptr},
       0, s.channels, row.data());
-  return true;
 }
 
-inline bool run_batch_norm_eval(Case& c) {
+inline void run_batch_norm_eval(Case& c) {
   const BatchNormShape s = channels_of(c.in[0]);
   TS_DISPATCH(image).batch_norm_eval(
       {s, c.in[0].f32(), c.input(1).f32(), c.input(2).f32(), c.in[3].f32(), c.in[4].f32(),
        static_cast<float>(c.f("eps")), c.got[0].f32()},
       0, s.channels);
-  return true;
 }
 
-inline bool run_batch_norm_backward(Case& c) {
+inline void run_batch_norm_backward(Case& c) {
   const BatchNormShape s = channels_of(c.in[1]);
   std::vector<float> rows(2 * s.batch * s.inner + 1);
   const bool train = c.flag("train");
-  const auto mask = c.list("output_mask");
-  size_t at = 0;
-  float* dx = mask[0] ? c.got[at++].f32() : nullptr;
-  float* dw = mask[1] ? c.got[at++].f32() : nullptr;
-  float* db = mask[2] ? c.got[at++].f32() : nullptr;
+  const auto out = c.wanted();
   TS_DISPATCH(image).batch_norm_backward(
       {s, c.in[0].f32(), c.in[1].f32(), c.input(2).f32(), c.input(train ? 5 : 3).f32(),
-       c.input(train ? 6 : 4).f32(), train, static_cast<float>(c.f("eps")), dx, dw, db},
+       c.input(train ? 6 : 4).f32(), train, static_cast<float>(c.f("eps")), out[0], out[1],
+       out[2]},
       0, s.channels, rows.data());
-  return true;
 }
 
 inline size_t planes_of(const Tensor& x) {
@@ -56,7 +50,7 @@ inline size_t planes_of(const Tensor& x) {
   return planes;
 }
 
-inline bool run_max_pool(Case& c) {
+inline void run_max_pool(Case& c) {
   const size_t rank = c.in[0].shape.size();
   const auto &in = c.in[0].shape, &out = c.got[0].shape;
   PoolShape s = {in[rank - 2], in[rank - 1], out[rank - 2], out[rank - 1], {}, {}, {}, {}};
@@ -68,17 +62,15 @@ inline bool run_max_pool(Case& c) {
   }
   TS_DISPATCH(image).max_pool(s, c.in[0].f32(), c.got[0].f32(), c.got[1].as<int64_t>(), 0,
                               planes_of(c.in[0]));
-  return true;
 }
 
-inline bool run_max_pool_backward(Case& c) {
+inline void run_max_pool_backward(Case& c) {
   const size_t rank = c.in[0].shape.size();
   const auto &grad = c.in[0].shape, &out = c.got[0].shape;
   TS_DISPATCH(image).max_pool_backward(c.in[0].f32(), c.in[2].as<int64_t>(),
                                        grad[rank - 2] * grad[rank - 1],
                                        out[rank - 2] * out[rank - 1], c.got[0].f32(), 0,
                                        planes_of(c.in[0]));
-  return true;
 }
 
 }  // namespace vectors

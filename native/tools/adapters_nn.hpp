@@ -12,10 +12,10 @@ using namespace tallystick;
 
 // f(operands, out, rows, n) with `dim` last, by copies.
 template <class F>
-bool along(Case& c, const F& f) {
+void along(Case& c, const F& f) {
   const Tensor& t = c.in[0];
   const size_t rank = t.shape.size(), total = t.numel();
-  if (total == 0) return true;
+  if (total == 0) return;
   size_t n = 1, inner = 1;
   if (rank) {
     const int64_t given = c.i("dim");
@@ -33,15 +33,14 @@ bool along(Case& c, const F& f) {
   std::vector<float> out(total);
   f(rows, out.data(), total / n, n);
   for (size_t e = 0; e < total; ++e) c.got[0].f32()[place(e)] = out[e];
-  return true;
 }
 
-inline bool run_softmax(Case& c, void (*NnTable::*fn)(const float*, float*, size_t, size_t)) {
+inline void run_softmax(Case& c, void (*NnTable::*fn)(const float*, float*, size_t, size_t)) {
   return along(c, [&](const auto& in, float* out, size_t rows, size_t n) {
     (TS_DISPATCH(nn).*fn)(in[0].data(), out, rows, n);
   });
 }
-inline bool run_softmax_backward(Case& c, void (*NnTable::*fn)(const float*, const float*, float*,
+inline void run_softmax_backward(Case& c, void (*NnTable::*fn)(const float*, const float*, float*,
                                                                size_t, size_t)) {
   return along(c, [&](const auto& in, float* out, size_t rows, size_t n) {
     (TS_DISPATCH(nn).*fn)(in[0].data(), in[1].data(), out, rows, n);
@@ -54,26 +53,20 @@ inline size_t normal_size(const Case& c) {
   return n;
 }
 
-inline bool run_layer_norm(Case& c) {
+inline void run_layer_norm(Case& c) {
   TS_DISPATCH(nn).layer_norm(c.in[0].f32(), c.input(1).f32(), c.input(2).f32(),
                              static_cast<float>(c.f("eps")), c.got[0].f32(), c.got[1].f32(),
                              c.got[2].f32(), c.got[1].numel(), normal_size(c));
-  return true;
 }
 
-inline bool run_layer_norm_backward(Case& c) {
+inline void run_layer_norm_backward(Case& c) {
   const NnTable& table = TS_DISPATCH(nn);
   const LayerNormBackward p = {c.in[0].f32(), c.in[1].f32(), c.in[2].f32(), c.in[3].f32(),
                                c.input(4).f32(), c.in[2].numel(), normal_size(c)};
-  const auto mask = c.list("output_mask");
-  size_t at = 0;
-  float* dx = mask[0] ? c.got[at++].f32() : nullptr;
-  float* dw = mask[1] ? c.got[at++].f32() : nullptr;
-  float* db = mask[2] ? c.got[at++].f32() : nullptr;
+  const auto out = c.wanted();
   std::vector<float> scratch(table.column_scratch(p.rows) + 1);
-  if (dw || db) table.layer_norm_dwb(p, dw, db, 0, p.n, scratch.data());
-  if (dx) table.layer_norm_dx(p, dx, 0, p.rows);
-  return true;
+  if (out[1] || out[2]) table.layer_norm_dwb(p, out[1], out[2], 0, p.n, scratch.data());
+  if (out[0]) table.layer_norm_dx(p, out[0], 0, p.rows);
 }
 
 // --- losses ----------------------------------------------------------------------------------------
@@ -87,26 +80,27 @@ inline void reduce_loss(Case& c, const std::vector<float>& rows, size_t n, float
   if (reduction == "none") std::memcpy(c.got[0].room.data(), rows.data(), n * 4);
   else *c.got[0].f32() = TS_DISPATCH(nn).loss_sum(rows.data(), n, reduction == "mean", live);
 }
-inline bool run_cross_entropy(Case& c) {
+inline void run_cross_entropy(Case& c) {
   const size_t rows = c.in[0].shape[0];
   std::vector<float> losses(rows + 1);
   const CrossEntropyForward p = {c.in[0].f32(), c.in[1].as<int64_t>(), c.i("ignore_index"),
                                  c.in[0].shape[1], losses.data(), c.got[1].f32(), c.got[2].f32()};
   TS_DISPATCH(nn).cross_entropy(p, 0, rows);
   reduce_loss(c, losses, rows, live_rows(c, c.in[1]));
-  return true;
 }
-inline bool run_cross_entropy_backward(Case& c) {
+// The gradient of a loss; nll_loss has no maxima and sums of rows, and brings its own count of rows.
+inline CrossEntropyBackward loss_backward(Case& c, const float* row_max, const float* row_sum,
+                                          float live) {
   const std::string& reduction = c.s("reduction");
-  const Tensor &x = c.in[1], &target = c.in[2];
-  const CrossEntropyBackward p = {
-      c.in[0].f32(), x.f32(), target.as<int64_t>(), c.in[3].f32(), c.in[4].f32(),
-      c.i("ignore_index"), x.shape[1], reduction == "none", live_rows(c, target),
-      reduction == "mean", c.got[0].f32()};
-  TS_DISPATCH(nn).cross_entropy_backward(p, 0, x.shape[0]);
-  return true;
+  return {c.in[0].f32(), c.in[1].f32(), c.in[2].as<int64_t>(), row_max, row_sum,
+          c.i("ignore_index"), c.in[1].shape[1], reduction == "none", live, reduction == "mean",
+          c.got[0].f32()};
 }
-inline bool run_nll(Case& c) {
+inline void run_cross_entropy_backward(Case& c) {
+  TS_DISPATCH(nn).cross_entropy_backward(
+      loss_backward(c, c.in[3].f32(), c.in[4].f32(), live_rows(c, c.in[2])), 0, c.in[1].shape[0]);
+}
+inline void run_nll(Case& c) {
   const size_t rows = c.in[0].shape[0];
   std::vector<float> losses(rows + 1);
   TS_DISPATCH(nn).nll(c.in[0].f32(), c.in[1].as<int64_t>(), c.i("ignore_index"), c.in[0].shape[1],
@@ -114,33 +108,25 @@ inline bool run_nll(Case& c) {
   const float live = live_rows(c, c.in[1]);
   reduce_loss(c, losses, rows, live);
   *c.got[1].f32() = live;
-  return true;
 }
-inline bool run_nll_backward(Case& c) {
-  const std::string& reduction = c.s("reduction");
-  const Tensor& x = c.in[1];
-  const CrossEntropyBackward p = {
-      c.in[0].f32(), x.f32(), c.in[2].as<int64_t>(), nullptr, nullptr, c.i("ignore_index"),
-      x.shape[1], reduction == "none", *c.in[3].f32(), reduction == "mean", c.got[0].f32()};
-  TS_DISPATCH(nn).nll_backward(p, 0, x.shape[0]);
-  return true;
+inline void run_nll_backward(Case& c) {
+  TS_DISPATCH(nn).nll_backward(loss_backward(c, nullptr, nullptr, *c.in[3].f32()), 0,
+                               c.in[1].shape[0]);
 }
 
 // --- scatter ---------------------------------------------------------------------------------------
-inline bool run_embedding(Case& c) {
+inline void run_embedding(Case& c) {
   TS_DISPATCH(index).embedding(c.in[0].as<uint32_t>(), c.in[1].as<int64_t>(), c.in[0].shape[1],
                                c.got[0].as<uint32_t>(), 0, c.in[1].numel());
-  return true;
 }
-inline bool run_embedding_backward(Case& c) {
+inline void run_embedding_backward(Case& c) {
   const IndexTable& table = TS_DISPATCH(index);
   const size_t row = c.got[0].shape[1];
   table.fill_zero(c.got[0].f32(), c.got[0].numel());
   table.add_rows(c.in[0].f32(), c.in[1].as<int64_t>(), c.in[1].numel(), row, c.i("padding_idx"),
                  c.got[0].f32(), 0, row);
-  return true;
 }
-inline bool run_index_add(Case& c) {
+inline void run_index_add(Case& c) {
   const IndexTable& table = TS_DISPATCH(index);
   const size_t dim = c.axis("dim", 0), n = c.in[1].numel();
   size_t outer = 1, inner = 1;
@@ -151,11 +137,10 @@ inline bool run_index_add(Case& c) {
   for (size_t o = 0; o < outer; ++o)
     table.add_rows(c.in[2].f32() + o * n * inner, c.in[1].as<int64_t>(), n, inner, -1,
                    c.got[0].f32() + o * slab, 0, inner);
-  return true;
 }
 
 // --- optimizers ------------------------------------------------------------------------------------
-inline bool run_adam(Case& c, bool decoupled) {
+inline void run_adam(Case& c, bool decoupled) {
   const double lr = *c.in[4].as<double>(), b1p = *c.in[5].as<double>(), b2p = *c.in[6].as<double>();
   const double beta1 = c.f("beta1"), beta2 = c.f("beta2"), decay = c.f("weight_decay");
   AdamStep s = {};
@@ -171,9 +156,8 @@ inline bool run_adam(Case& c, bool decoupled) {
   s.adds_decay = !decoupled && decay != 0;
   s.scales_param = decoupled;
   TS_DISPATCH(optim).adam(s, 0, c.in[0].numel());
-  return true;
 }
-inline bool run_sgd(Case& c) {
+inline void run_sgd(Case& c) {
   SgdStep s = {};
   const double decay = c.f("weight_decay");
   s.p = c.in[0].f32(), s.g = c.in[1].f32(), s.buf = c.input(2).f32(), s.c = c.input(4).f32();
@@ -185,16 +169,14 @@ inline bool run_sgd(Case& c) {
   s.decays = decay != 0;
   s.nesterov = c.flag("nesterov");
   TS_DISPATCH(optim).sgd(s, 0, c.in[0].numel());
-  return true;
 }
-inline bool run_clip_coef(Case& c) {
+inline void run_clip_coef(Case& c) {
   std::vector<float> squares;
   for (const Tensor& t : c.in) squares.push_back(*t.f32());
   float out[2];
   TS_DISPATCH(optim).clip_coef(squares.data(), squares.size(), static_cast<float>(c.f("max_norm")), out);
   *c.got[0].f32() = out[0];
   *c.got[1].f32() = out[1];
-  return true;
 }
 
 }  // namespace vectors

@@ -21,7 +21,7 @@ using namespace vectors;
 
 namespace {
 
-using Run = bool (*)(Case&);
+using Run = void (*)(Case&);
 using E = ElementaryTable;
 using N = NnTable;
 
@@ -31,10 +31,9 @@ const std::map<std::string, Run>& adapters() {
   static const std::map<std::string, Run> table = {
       {"aten.mm", run_mm}, {"aten.bmm", run_bmm}, {"aten.addmm", run_addmm},
       {"aten.convolution", run_convolution}, {"aten.convolution_backward", run_convolution_backward},
-#define TS_UNARY(name) {"aten." #name, [](Case& c) { return run_unary(c, &E::name); }},
-      TS_UNARY(exp) TS_UNARY(log) TS_UNARY(tanh) TS_UNARY(erf) TS_UNARY(sigmoid) TS_UNARY(sin)
-      TS_UNARY(cos) TS_UNARY(rsqrt) TS_UNARY(expm1) TS_UNARY(log1p) TS_UNARY(exp2) TS_UNARY(log2)
-#undef TS_UNARY
+#define TS_RUN_UNARY(name) {"aten." #name, [](Case& c) { return run_unary(c, &E::name); }},
+      TS_UNARY(TS_RUN_UNARY)
+#undef TS_RUN_UNARY
       {"aten.pow.Tensor_Scalar", run_pow},
 #define TS_EW(name) {"aten." #name, [](Case& c) { return ew_call(c, #name); }},
       TS_EW(neg) TS_EW(abs) TS_EW(reciprocal) TS_EW(sqrt) TS_EW(square) TS_EW(relu) TS_EW(silu)
@@ -145,10 +144,10 @@ bool gives_finite(const Case& c) {
   return false;
 }
 
-// One bit in any output, or an adapter that gave up.
+// One bit in any output.
 bool differs(Case& c, Run run) {
   for (Tensor& t : c.got) t.reserve();
-  if (!run(c)) return true;
+  run(c);
   for (size_t k = 0; k < c.got.size(); ++k)
     if (std::memcmp(c.got[k].room.data(), c.want[k].room.data(), c.want[k].bytes()) != 0) return true;
   return false;

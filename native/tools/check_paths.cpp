@@ -59,22 +59,6 @@ struct Digest {
   }
 };
 
-constexpr const char* kNames[] = {
-#define TS_NAME(name, arity, kind, work) #name,
-    TS_EW_OPS(TS_NAME)
-#undef TS_NAME
-};
-constexpr size_t kArity[] = {
-#define TS_ARITY(name, arity, kind, work) arity,
-    TS_EW_OPS(TS_ARITY)
-#undef TS_ARITY
-};
-constexpr char kKind[] = {
-#define TS_KIND(name, arity, kind, work) #kind[0],
-    TS_EW_OPS(TS_KIND)
-#undef TS_KIND
-};
-
 using Results = std::vector<std::pair<std::string, uint64_t>>;
 
 uint64_t seed_of(const char* name) {
@@ -87,7 +71,8 @@ Results elementwise() {
   Results all;
   const ElementwiseTable& table = TS_DISPATCH(elementwise);
   for (size_t op = 0; op < kEwOps; ++op) {
-    state = seed_of(kNames[op]);  // so that a list of other loops changes no loop's numbers
+    const EwInfo& info = kEwInfo[op];
+    state = seed_of(info.name);  // so that a list of other loops changes no loop's numbers
     Digest digest;
     for (size_t n : {size_t{1}, size_t{5}, size_t{16}, size_t{31}, size_t{1000}}) {
       const std::vector<float> x[3] = {values(3 * n), values(3 * n), values(3 * n)};
@@ -95,19 +80,18 @@ Results elementwise() {
       for (uint8_t& m : mask) m = next() & 1;
       for (int layout = 0; layout < 4; ++layout) {
         EwOperand in[3];
-        for (size_t k = 0; k < kArity[op]; ++k) {
-          const bool is_mask = (kKind[op] == 'm' && k == 1) || (kKind[op] == 'b' && k == 1) ||
-                               (kKind[op] == 'w' && k == 0);
-          in[k].data = is_mask ? static_cast<const void*>(mask.data()) : x[k].data();
+        for (size_t k = 0; k < info.arity; ++k) {
+          in[k].data =
+              info.takes_mask(k) ? static_cast<const void*>(mask.data()) : x[k].data();
           in[k].stride = layout == 3 ? 3 : layout == 1 && k == 0 ? 0 : layout == 2 && k == 1 ? 0 : 1;
         }
         std::vector<unsigned char> out(4 * n);
         const float param[2] = {0.25f, 0.75f};
         table.fn[op](in, out.data(), n, param);
-        digest.add(out.data(), kKind[op] == 'c' ? n : 4 * n);
+        digest.add(out.data(), info.kind == 'c' ? n : 4 * n);
       }
     }
-    all.emplace_back(kNames[op], digest.hash);
+    all.emplace_back(info.name, digest.hash);
   }
   return all;
 }
@@ -302,15 +286,12 @@ Results convolutions() {
   for (const Sizes& z : {Sizes{2, 35, 1, 1, 9, 7, 3, 1}, Sizes{1, 16, 3, 2, 8, 11, 3, 2},
                          Sizes{1, 29, 1, 1, 80, 75, 5, 1}, Sizes{3, 16, 16, 5, 3, 3, 3, 1},
                          Sizes{5, 1, 4, 9, 3, 3, 3, 1}}) {
-    ConvShape s = {};
-    s.n = z.n, s.c = z.groups * z.cg, s.o = z.groups * z.og, s.groups = z.groups;
-    s.cg = z.cg, s.og = z.og, s.taps = z.k * z.k, s.in_plane = z.h * z.w;
     const ptrdiff_t pad = static_cast<ptrdiff_t>(z.k / 2);
     const size_t oh = (z.h - 1) / static_cast<size_t>(z.stride) + 1;
     const size_t ow = (z.w - 1) / static_cast<size_t>(z.stride) + 1;
-    s.out_plane = oh * ow;
-    s.g = {z.h, z.w, oh, ow, z.k, z.k, z.stride, z.stride, pad, pad, 1, 1,
-           static_cast<ptrdiff_t>(s.c * s.in_plane)};
+    const ConvShape s =
+        conv_shape(z.n, z.groups * z.cg, z.groups * z.og, z.groups,
+                   {z.h, z.w, oh, ow, z.k, z.k, z.stride, z.stride, pad, pad, 1, 1, 0});
     const std::vector<float> x = values(s.n * s.c * s.in_plane), bias = values(s.o);
     const std::vector<float> grad = values(s.n * s.o * s.out_plane);
     std::vector<float> w = values(s.o * s.cg * s.taps);

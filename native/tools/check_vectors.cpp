@@ -25,13 +25,6 @@ const ElementaryTable& table_of(Isa isa) {
   return TS_DISPATCH(elementary);
 }
 
-struct Named { const char* name; UnaryFn ElementaryTable::*fn; };
-using T = ElementaryTable;
-constexpr Named kUnary[] = {
-    {"exp", &T::exp}, {"log", &T::log}, {"tanh", &T::tanh}, {"erf", &T::erf},
-    {"sigmoid", &T::sigmoid}, {"sin", &T::sin}, {"cos", &T::cos}, {"rsqrt", &T::rsqrt},
-    {"expm1", &T::expm1}, {"log1p", &T::log1p}, {"exp2", &T::exp2}, {"log2", &T::log2}};
-
 std::vector<uint32_t> read_words(const std::string& path) {
   std::vector<uint32_t> words;
   std::FILE* in = std::fopen(path.c_str(), "rb");
@@ -90,7 +83,7 @@ int main(int argc, char** argv) {
   for (Isa isa : {Isa::scalar, Isa::avx2, Isa::avx512, Isa::neon}) {
     if (!isa_supported(isa)) continue;
     const ElementaryTable& t = table_of(isa);
-    for (const Named& f : kUnary) {
+    for (const NamedUnary& f : kUnary) {
       const std::vector<uint32_t> words = read_words(dir + "/" + f.name + ".bin");
       const std::vector<float> x = column(words, 2, 0), want = column(words, 2, 1);
       std::vector<float> got(x.size());

@@ -17,23 +17,15 @@
 
 namespace {
 
-using tallystick::ElementaryTable;
 using tallystick::Isa;
+using tallystick::kUnary;
+using tallystick::NamedUnary;
 using tallystick::UnaryFn;
 
-struct Named { const char* name; UnaryFn ElementaryTable::*kernel; };
-constexpr Named kFunctions[] = {
-    {"exp", &ElementaryTable::exp},         {"log", &ElementaryTable::log},
-    {"tanh", &ElementaryTable::tanh},       {"erf", &ElementaryTable::erf},
-    {"sigmoid", &ElementaryTable::sigmoid}, {"sin", &ElementaryTable::sin},
-    {"cos", &ElementaryTable::cos},         {"rsqrt", &ElementaryTable::rsqrt},
-    {"expm1", &ElementaryTable::expm1},     {"log1p", &ElementaryTable::log1p},
-    {"exp2", &ElementaryTable::exp2},       {"log2", &ElementaryTable::log2}};
-
-void show(const Named& f, Isa isa, Isa of, uint64_t count) {
+void show(const NamedUnary& f, Isa isa, Isa of, uint64_t count) {
   constexpr size_t kBlock = 4096;
   const auto start = std::chrono::steady_clock::now();
-  const UnaryFn kernel = fingerprint::table_of(isa).*f.kernel;
+  const UnaryFn kernel = fingerprint::table_of(isa).*f.fn;
   std::vector<float> x(kBlock), y(kBlock);
   uint64_t digest = 0;
   for (uint64_t at = 0; at < count; at += kBlock) {
@@ -60,7 +52,7 @@ void show(const Named& f, Isa isa, Isa of, uint64_t count) {
 int main(int argc, char** argv) {
   Isa isa = tallystick::best_isa(), of = isa;
   uint64_t count = 1ull << 32;
-  std::vector<const Named*> chosen;
+  std::vector<const NamedUnary*> chosen;
   const auto usage = [] {
     std::fprintf(stderr, "usage: fingerprint [--isa NAME] [--of NAME] [--count N] [FUNCTION...]\n");
     return 3;
@@ -77,13 +69,13 @@ int main(int argc, char** argv) {
       if (count > (1ull << 32)) return usage();
     } else {
       const size_t before = chosen.size();
-      for (const Named& f : kFunctions)
+      for (const NamedUnary& f : kUnary)
         if (a == f.name) chosen.push_back(&f);
       if (chosen.size() == before) return usage();
     }
   }
   if (chosen.empty())
-    for (const Named& f : kFunctions) chosen.push_back(&f);
-  for (const Named* f : chosen) show(*f, isa, of, count);
+    for (const NamedUnary& f : kUnary) chosen.push_back(&f);
+  for (const NamedUnary* f : chosen) show(*f, isa, of, count);
   return 0;
 }

@@ -53,9 +53,9 @@ def _file(what: str, includes: str, parts: Iterable[str]) -> str:
     listed = "".join(f'#include "{name}"\n' for name in includes.split())
     return (
         f"// {what}, from the operators' forms.\n// {_MADE}\n#pragma once\n{listed}\n"
-        "namespace tallystick {\nnamespace TS_ISA {\n\n"
+        "namespace tallystick::TS_ISA {\n\n"
         + "\n".join(parts)
-        + "\n}  // namespace TS_ISA\n}  // namespace tallystick\n"
+        + "\n}  // namespace tallystick::TS_ISA\n"
     )
 
 

@@ -17,6 +17,11 @@ namespace vectors {
   std::exit(3);
 }
 
+// For what is false only where memory could not be had.
+inline void done(bool ok) {
+  if (!ok) fail("out of memory");
+}
+
 struct Json {
   enum Kind { null, boolean, number, text, list, object } kind = null;
   int64_t i = 0;
@@ -160,6 +165,13 @@ struct Case {
   const Tensor& input(size_t k) const {
     static const Tensor absent;
     return k < in.size() ? in[k] : absent;
+  }
+  // The gradients that `output_mask` asks for, in its order; null for the others.
+  std::vector<float*> wanted() {
+    std::vector<float*> out;
+    size_t at = 0;
+    for (int64_t on : list("output_mask")) out.push_back(on ? got[at++].f32() : nullptr);
+    return out;
   }
 };
 

@@ -4,8 +4,7 @@
 #include "tallystick/parts.hpp"
 #include "tallystick/short_copies.hpp"
 
-namespace tallystick {
-namespace TS_ISA {
+namespace tallystick::TS_ISA {
 
 // --- micro-kernel ------------------------------------------------------------------------------
 // Terms of one chunk for R rows and P columns: column p's term k is x[p] + at[k]. The caller's rows
@@ -177,5 +176,4 @@ static void lanes_out(const float* from, size_t n, size_t lanes, float* to, size
   }
 }
 
-}  // namespace TS_ISA
-}  // namespace tallystick
+}  // namespace tallystick::TS_ISA

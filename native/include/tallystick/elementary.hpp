@@ -6,8 +6,7 @@
 #include "tallystick/elementary_log.hpp"
 #include "tallystick/elementary_trig.hpp"
 
-namespace tallystick {
-namespace TS_ISA {
+namespace tallystick::TS_ISA {
 
 // y, but the canonical NaN where `probe` is NaN.
 TS_INLINE f32reg r_canonical(f32reg probe, f32reg y) {
@@ -105,5 +104,4 @@ TS_INLINE f32reg cr_cos(f32reg x) {
   return r_canonical(y, y);
 }
 
-}  // namespace TS_ISA
-}  // namespace tallystick
+}  // namespace tallystick::TS_ISA

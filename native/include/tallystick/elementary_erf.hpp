@@ -3,8 +3,7 @@
 #pragma once
 #include "tallystick/elementary_exp.hpp"
 
-namespace tallystick {
-namespace TS_ISA {
+namespace tallystick::TS_ISA {
 
 // From native/tools/gen_erf.py.
 TS_CONSTANT double kErfP[] = {
@@ -28,5 +27,4 @@ struct RsqrtCore {
   TS_INLINE static f64v run(f64v x) { return d_div(d_set1(1.0), d_sqrt(x)); }
 };
 
-}  // namespace TS_ISA
-}  // namespace tallystick
+}  // namespace tallystick::TS_ISA

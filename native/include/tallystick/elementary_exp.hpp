@@ -4,8 +4,7 @@
 #pragma once
 #include "tallystick/simd_f64.hpp"
 
-namespace tallystick {
-namespace TS_ISA {
+namespace tallystick::TS_ISA {
 
 // Horner's scheme, c[0] + x*(c[1] + x*(...)), each step one fma.
 template <size_t N>
@@ -102,5 +101,4 @@ struct SigmoidCore {
   }
 };
 
-}  // namespace TS_ISA
-}  // namespace tallystick
+}  // namespace tallystick::TS_ISA

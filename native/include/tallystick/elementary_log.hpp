@@ -3,8 +3,7 @@
 #pragma once
 #include "tallystick/elementary_exp.hpp"
 
-namespace tallystick {
-namespace TS_ISA {
+namespace tallystick::TS_ISA {
 
 // (2 artanh(s) - 2s) / s^3 in powers of s^2, |s| <= 3 - 2 sqrt(2)
 TS_CONSTANT double kArtanhTail[] = {
@@ -69,5 +68,4 @@ struct Log1pCore {
   }
 };
 
-}  // namespace TS_ISA
-}  // namespace tallystick
+}  // namespace tallystick::TS_ISA

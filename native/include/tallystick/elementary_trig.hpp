@@ -4,8 +4,7 @@
 #pragma once
 #include "tallystick/elementary_exp.hpp"
 
-namespace tallystick {
-namespace TS_ISA {
+namespace tallystick::TS_ISA {
 
 constexpr double kTwoOverPi = 0x1.45f306dc9c883p-1;
 constexpr double kPio2A = 0x1.921fb544p0;      // a multiple of 2^-32
@@ -103,5 +102,4 @@ TS_OUTLINE f32reg trig_big_lanes(f32reg ax, f32reg y) {
   return r_load(out);
 }
 
-}  // namespace TS_ISA
-}  // namespace tallystick
+}  // namespace tallystick::TS_ISA

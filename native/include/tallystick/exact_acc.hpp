@@ -4,8 +4,7 @@
 #include "tallystick/exact_types.hpp"
 #include "tallystick/grid.hpp"
 
-namespace tallystick {
-namespace TS_ISA {
+namespace tallystick::TS_ISA {
 
 // Each term adds less than 2^32 to a digit, so a word holds 2^31 of them.
 constexpr size_t kCarryEvery = size_t(1) << 30;
@@ -102,5 +101,4 @@ inline void acc_load(const uint8_t* record, ExactAcc& s) {
 }
 #endif
 
-}  // namespace TS_ISA
-}  // namespace tallystick
+}  // namespace tallystick::TS_ISA

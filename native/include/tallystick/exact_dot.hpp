@@ -5,8 +5,7 @@
 #include "families/rounding.hpp"
 #include "tallystick/exact_sum.hpp"
 
-namespace tallystick {
-namespace TS_ISA {
+namespace tallystick::TS_ISA {
 
 constexpr size_t kDotRegs = 4;  // enough independent chains to hide an addition's latency
 constexpr size_t kDotLanes = kDotRegs * kF64Lanes;
@@ -72,5 +71,4 @@ inline bool dot_decide(const DotState& state, int b, float* out) {
   return sum_decide(sum, low, size, n, b, out);
 }
 
-}  // namespace TS_ISA
-}  // namespace tallystick
+}  // namespace tallystick::TS_ISA

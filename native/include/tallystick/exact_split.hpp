@@ -2,8 +2,7 @@
 #pragma once
 #include "tallystick/ts_base.hpp"
 
-namespace tallystick {
-namespace TS_ISA {
+namespace tallystick::TS_ISA {
 
 constexpr uint32_t kInfinityBits = 0x7f800000u;
 constexpr int kMostDigits = 3;
@@ -60,5 +59,4 @@ TS_INLINE double exact_block(double sum, double unit_a, double unit_b) {
   return sum * (unit_a * unit_b) + 0.0;
 }
 
-}  // namespace TS_ISA
-}  // namespace tallystick
+}  // namespace tallystick::TS_ISA

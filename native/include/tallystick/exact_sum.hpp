@@ -3,8 +3,7 @@
 #pragma once
 #include "tallystick/grid.hpp"
 
-namespace tallystick {
-namespace TS_ISA {
+namespace tallystick::TS_ISA {
 
 // s + p exactly, as the new s and its error, which is returned (Knuth).
 TS_INLINE double two_sum(double& s, double p) {
@@ -40,5 +39,4 @@ TS_INLINE bool sum_decide(double sum, double low, double size, double n, int b, 
   return true;
 }
 
-}  // namespace TS_ISA
-}  // namespace tallystick
+}  // namespace tallystick::TS_ISA

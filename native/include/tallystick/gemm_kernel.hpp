@@ -2,8 +2,7 @@
 #pragma once
 #include "tallystick/gemm_vec.hpp"
 
-namespace tallystick {
-namespace TS_ISA {
+namespace tallystick::TS_ISA {
 
 // A row of tiles: one panel of A times panels of B, all as wide as the kernel.
 struct TileRow {
@@ -152,5 +151,4 @@ static const TileTable* tiles_in_place() {
 #endif
 }
 
-}  // namespace TS_ISA
-}  // namespace tallystick
+}  // namespace tallystick::TS_ISA

@@ -4,8 +4,7 @@
 #include "families/gemm.hpp"
 #include "tallystick/short_copies.hpp"
 
-namespace tallystick {
-namespace TS_ISA {
+namespace tallystick::TS_ISA {
 
 // dst[r] = line[x + r] for r < n, zero where the index falls outside [0, width).
 TS_INLINE void copy_clipped(float* dst, size_t n, const float* line, ptrdiff_t x,
@@ -386,5 +385,4 @@ static void pack_panel(const GemmOperand& op, size_t x0, size_t w, size_t W, siz
   }
 }
 
-}  // namespace TS_ISA
-}  // namespace tallystick
+}  // namespace tallystick::TS_ISA

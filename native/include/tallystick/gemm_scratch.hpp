@@ -4,8 +4,7 @@
 
 #include "tallystick/ts_base.hpp"
 
-namespace tallystick {
-namespace TS_ISA {
+namespace tallystick::TS_ISA {
 
 class Scratch {
  public:
@@ -26,5 +25,4 @@ class Scratch {
   size_t size_ = 0;
 };
 
-}  // namespace TS_ISA
-}  // namespace tallystick
+}  // namespace tallystick::TS_ISA

@@ -3,8 +3,7 @@
 #pragma once
 #include "tallystick/gemm_kernel.hpp"
 
-namespace tallystick {
-namespace TS_ISA {
+namespace tallystick::TS_ISA {
 
 // Columns whose partials are kept at once.
 constexpr size_t kThinCols = 2048;
@@ -100,5 +99,4 @@ static void thin_dots(const float* a, ptrdiff_t a_step, const float* b, ptrdiff_
   }
 }
 
-}  // namespace TS_ISA
-}  // namespace tallystick
+}  // namespace tallystick::TS_ISA

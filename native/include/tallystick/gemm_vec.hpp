@@ -15,8 +15,7 @@
 #define TS_UNROLL _Pragma("GCC unroll 64")
 #endif
 
-namespace tallystick {
-namespace TS_ISA {
+namespace tallystick::TS_ISA {
 
 #if defined(TS_ISA_AVX512)
 
@@ -27,7 +26,6 @@ TS_INLINE gv gv_load(const float* p) { return _mm512_loadu_ps(p); }
 TS_INLINE void gv_store(float* p, gv v) { _mm512_storeu_ps(p, v); }
 TS_INLINE gv gv_set(float x) { return _mm512_set1_ps(x); }
 TS_INLINE gv gv_fma(gv a, gv b, gv c) { return _mm512_fmadd_ps(a, b, c); }
-TS_INLINE gv gv_add(gv a, gv b) { return _mm512_add_ps(a, b); }
 TS_INLINE gv gv_canonical(gv v) {
   return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q), v,
                               _mm512_castsi512_ps(_mm512_set1_epi32(0x7fc00000)));
@@ -71,7 +69,6 @@ TS_INLINE gv gv_load(const float* p) { return _mm256_loadu_ps(p); }
 TS_INLINE void gv_store(float* p, gv v) { _mm256_storeu_ps(p, v); }
 TS_INLINE gv gv_set(float x) { return _mm256_set1_ps(x); }
 TS_INLINE gv gv_fma(gv a, gv b, gv c) { return _mm256_fmadd_ps(a, b, c); }
-TS_INLINE gv gv_add(gv a, gv b) { return _mm256_add_ps(a, b); }
 TS_INLINE gv gv_canonical(gv v) {
   return _mm256_blendv_ps(v, _mm256_castsi256_ps(_mm256_set1_epi32(0x7fc00000)),
                           _mm256_cmp_ps(v, v, _CMP_UNORD_Q));
@@ -127,7 +124,6 @@ TS_INLINE gv gv_load(const float* p) { return vld1q_f32(p); }
 TS_INLINE void gv_store(float* p, gv v) { vst1q_f32(p, v); }
 TS_INLINE gv gv_set(float x) { return vdupq_n_f32(x); }
 TS_INLINE gv gv_fma(gv a, gv b, gv c) { return vfmaq_f32(c, a, b); }
-TS_INLINE gv gv_add(gv a, gv b) { return vaddq_f32(a, b); }
 TS_INLINE gv gv_canonical(gv v) {
   return vbslq_f32(vceqq_f32(v, v), v, vreinterpretq_f32_u32(vdupq_n_u32(kCanonicalNan)));
 }
@@ -151,7 +147,6 @@ TS_INLINE gv gv_load(const float* p) { return *p; }
 TS_INLINE void gv_store(float* p, gv v) { *p = v; }
 TS_INLINE gv gv_set(float x) { return x; }
 TS_INLINE gv gv_fma(gv a, gv b, gv c) { return fma1(a, b, c); }
-TS_INLINE gv gv_add(gv a, gv b) { return a + b; }
 TS_INLINE gv gv_canonical(gv v) { return canonical_nan(v); }
 TS_INLINE void gv_transpose(const float* src, const ptrdiff_t row[kLanes], float* dst, size_t) {
   *dst = src[row[0]];
@@ -163,6 +158,8 @@ TS_INLINE void gv_transpose(const float* src, const ptrdiff_t row[kLanes], float
 constexpr bool kPanelTranspose = false;
 TS_INLINE void gv_transpose_panel(const float*, ptrdiff_t, float*) {}
 #endif
+
+TS_INLINE gv gv_add(gv a, gv b) { return a + b; }
 
 constexpr int kCols = kVecs * kLanes;
 constexpr size_t kChunk = 128;  // NUMERICS 2.1
@@ -191,5 +188,4 @@ TS_INLINE gv finish(gv v, int flags) {
   return v;
 }
 
-}  // namespace TS_ISA
-}  // namespace tallystick
+}  // namespace tallystick::TS_ISA

@@ -2,8 +2,7 @@
 #pragma once
 #include "tallystick/simd_f64.hpp"
 
-namespace tallystick {
-namespace TS_ISA {
+namespace tallystick::TS_ISA {
 
 // Adding and subtracting m = 1.5·2^s·2^k, k being x's exponent, rounds x to the ulp of m, ties to
 // even, in one rounding: s = 61 - b makes that ulp the grid's step. Below 2^-126 the step stays.
@@ -43,5 +42,4 @@ TS_INLINE float grid1(double x, int b) {
   return static_cast<float>(x) + 0.0f;
 }
 
-}  // namespace TS_ISA
-}  // namespace tallystick
+}  // namespace tallystick::TS_ISA

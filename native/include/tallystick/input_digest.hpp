@@ -3,8 +3,7 @@
 #pragma once
 #include "tallystick/ts_base.hpp"
 
-namespace tallystick {
-namespace TS_ISA {
+namespace tallystick::TS_ISA {
 
 TS_INLINE uint64_t mix64(uint64_t z) {  // splitmix64
   z += 0x9e3779b97f4a7c15ull;
@@ -19,5 +18,4 @@ TS_INLINE uint64_t digest_term(uint32_t x, uint32_t y) {
   return mix64((static_cast<uint64_t>(x) << 32) | y);
 }
 
-}  // namespace TS_ISA
-}  // namespace tallystick
+}  // namespace tallystick::TS_ISA

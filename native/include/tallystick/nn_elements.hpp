@@ -4,8 +4,7 @@
 #include "tallystick/elementary.hpp"
 #include "tallystick/simd_f32.hpp"
 
-namespace tallystick {
-namespace TS_ISA {
+namespace tallystick::TS_ISA {
 
 // --- softmax (6.1 - 6.4), losses (7.1 - 7.3) -----------------------------------------------------
 TS_INLINE f32v exp_below(f32v x, f32v m) { return cr_exp(v_sub(x, m)); }
@@ -51,5 +50,4 @@ TS_INLINE float clip_coefficient(float norm, float max_norm) {
   return min1(max_norm / (norm + 1e-6f), 1.0f);
 }
 
-}  // namespace TS_ISA
-}  // namespace tallystick
+}  // namespace tallystick::TS_ISA

@@ -3,8 +3,7 @@
 #pragma once
 #include "tallystick/simd_f32.hpp"
 
-namespace tallystick {
-namespace TS_ISA {
+namespace tallystick::TS_ISA {
 
 // tallystick.adam_step, NUMERICS 11.3
 struct adam_step_factors {
@@ -87,5 +86,4 @@ struct sgd_step_op {
   }
 };
 
-}  // namespace TS_ISA
-}  // namespace tallystick
+}  // namespace tallystick::TS_ISA

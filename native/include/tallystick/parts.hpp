@@ -2,8 +2,7 @@
 #pragma once
 #include "tallystick/ts_base.hpp"
 
-namespace tallystick {
-namespace TS_ISA {
+namespace tallystick::TS_ISA {
 
 // Parts of nearly equal size, none above `most`.
 struct Parts {
@@ -35,5 +34,4 @@ TS_INLINE size_t strip_width(size_t total, size_t count, size_t unit, size_t wid
   return best;
 }
 
-}  // namespace TS_ISA
-}  // namespace tallystick
+}  // namespace tallystick::TS_ISA

@@ -3,8 +3,7 @@
 #pragma once
 #include "tallystick/simd_f32.hpp"
 
-namespace tallystick {
-namespace TS_ISA {
+namespace tallystick::TS_ISA {
 
 constexpr uint32_t kPhiloxM0 = 0xD2511F53u, kPhiloxM1 = 0xCD9E8D57u;
 constexpr uint32_t kPhiloxW0 = 0x9E3779B9u, kPhiloxW1 = 0xBB67AE85u;
@@ -159,5 +158,4 @@ TS_INLINE void philox_words(const PhiloxDraw& d, uint64_t first, uint32_t* out) 
     u_interleave(out + g * 4 * kF32Lanes, c[g][0], c[g][1], c[g][2], c[g][3]);
 }
 
-}  // namespace TS_ISA
-}  // namespace tallystick
+}  // namespace tallystick::TS_ISA

@@ -5,8 +5,7 @@
 #include "tallystick/pointwise_loops.hpp"
 #include "tallystick/simd_f32.hpp"
 
-namespace tallystick {
-namespace TS_ISA {
+namespace tallystick::TS_ISA {
 
 struct abs_op {  // aten.abs, NUMERICS 10.3
   TS_INLINE static f32v f(f32v x, f32v, f32v) {
@@ -253,5 +252,4 @@ struct threshold_backward_op {  // aten.threshold_backward, NUMERICS 6.11
   }
 };
 
-}  // namespace TS_ISA
-}  // namespace tallystick
+}  // namespace tallystick::TS_ISA

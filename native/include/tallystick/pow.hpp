@@ -4,8 +4,7 @@
 #include "tallystick/elementary.hpp"
 #include "tallystick/pow_ziv.hpp"
 
-namespace tallystick {
-namespace TS_ISA {
+namespace tallystick::TS_ISA {
 
 // 0: not an integer, 1: odd, 2: even. For finite y.
 TS_INLINE int integer_parity(float y) {
@@ -109,5 +108,4 @@ TS_INLINE float cr_pow(float x, float y) {
   return bits_float(float_bits(magnitude) | sign);
 }
 
-}  // namespace TS_ISA
-}  // namespace tallystick
+}  // namespace tallystick::TS_ISA

@@ -3,8 +3,7 @@
 #pragma once
 #include "tallystick/ts_base.hpp"
 
-namespace tallystick {
-namespace TS_ISA {
+namespace tallystick::TS_ISA {
 
 typedef unsigned __int128 uint128;
 
@@ -177,5 +176,4 @@ TS_OUTLINE bool pow_fixed(uint32_t m, int e, bool y_negative, uint32_t yn, int g
   return *result == round_fixed(low, k);
 }
 
-}  // namespace TS_ISA
-}  // namespace tallystick
+}  // namespace tallystick::TS_ISA

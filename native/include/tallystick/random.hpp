@@ -3,8 +3,7 @@
 #include "tallystick/elementary.hpp"
 #include "tallystick/philox.hpp"
 
-namespace tallystick {
-namespace TS_ISA {
+namespace tallystick::TS_ISA {
 
 // 8.6: width = high - low.
 TS_INLINE f32v uniform_of(u32v word, f32v low, f32v width) {
@@ -20,5 +19,4 @@ TS_INLINE f32v normal_of(u32v first, u32v second, f32v mean, f32v std) {
   return v_fma(z, std, mean);
 }
 
-}  // namespace TS_ISA
-}  // namespace tallystick
+}  // namespace tallystick::TS_ISA

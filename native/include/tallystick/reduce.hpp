@@ -13,8 +13,7 @@
 #include "tallystick/simd_f32.hpp"
 #include "tallystick/sum_rule.hpp"
 
-namespace tallystick {
-namespace TS_ISA {
+namespace tallystick::TS_ISA {
 
 constexpr size_t kSumRegs = kSumLanes / kF32Lanes;
 
@@ -120,28 +119,25 @@ TS_INLINE float sum_row(const float* x, size_t n) {
   return sum_of(n, [=](size_t i, size_t m) TS_LAMBDA { return v_load_any(x + i, m); });
 }
 
-// Maximum of f's n elements by NUMERICS 1.11; n = 0 gives -inf.
-template <class F>
-TS_INLINE float max_of(size_t n, const F& f) {
-  const f32v low = v_bits(0xff800000u);
-  f32v acc[4] = {low, low, low, low};
+// The lanes' values of `pick` over f's n elements; `none` is neutral.
+template <f32v (*pick)(f32v, f32v), class F>
+TS_INLINE f32v extremes_of(size_t n, f32v none, const F& f) {
+  f32v acc[4] = {none, none, none, none};
   size_t i = 0;
   for (; i + 4 * kF32Lanes <= n; i += 4 * kF32Lanes)
-    for (size_t r = 0; r < 4; ++r) acc[r] = v_max(acc[r], f(i + r * kF32Lanes, kF32Lanes));
-  for (; i + kF32Lanes <= n; i += kF32Lanes) acc[0] = v_max(acc[0], f(i, kF32Lanes));
-  if (i < n) acc[1] = v_max(acc[1], v_blend(m_first(n - i), f(i, n - i), low));
-  return v_reduce_max(v_max(v_max(acc[0], acc[1]), v_max(acc[2], acc[3])));
+    for (size_t r = 0; r < 4; ++r) acc[r] = pick(acc[r], f(i + r * kF32Lanes, kF32Lanes));
+  for (; i + kF32Lanes <= n; i += kF32Lanes) acc[0] = pick(acc[0], f(i, kF32Lanes));
+  if (i < n) acc[1] = pick(acc[1], v_blend(m_first(n - i), f(i, n - i), none));
+  return pick(pick(acc[0], acc[1]), pick(acc[2], acc[3]));
+}
+// Maximum of f's n elements by NUMERICS 1.11, n = 0 gives -inf; minimum, n = 0 gives inf.
+template <class F>
+TS_INLINE float max_of(size_t n, const F& f) {
+  return v_reduce_max(extremes_of<v_max>(n, v_bits(0xff800000u), f));
 }
 template <class F>
 TS_INLINE float min_of(size_t n, const F& f) {
-  const f32v high = v_bits(0x7f800000u);
-  f32v acc[4] = {high, high, high, high};
-  size_t i = 0;
-  for (; i + 4 * kF32Lanes <= n; i += 4 * kF32Lanes)
-    for (size_t r = 0; r < 4; ++r) acc[r] = v_min(acc[r], f(i + r * kF32Lanes, kF32Lanes));
-  for (; i + kF32Lanes <= n; i += kF32Lanes) acc[0] = v_min(acc[0], f(i, kF32Lanes));
-  if (i < n) acc[1] = v_min(acc[1], v_blend(m_first(n - i), f(i, n - i), high));
-  return v_reduce_min(v_min(v_min(acc[0], acc[1]), v_min(acc[2], acc[3])));
+  return v_reduce_min(extremes_of<v_min>(n, v_bits(0x7f800000u), f));
 }
 TS_INLINE float max_row(const float* x, size_t n) {
   return max_of(n, [=](size_t i, size_t m) TS_LAMBDA { return v_load_any(x + i, m); });
@@ -225,5 +221,4 @@ TS_INLINE void sum_columns(size_t rows, size_t col, size_t cols, float* out, flo
   }
 }
 
-}  // namespace TS_ISA
-}  // namespace tallystick
+}  // namespace tallystick::TS_ISA

@@ -3,8 +3,7 @@
 #pragma once
 #include "tallystick/reduce.hpp"
 
-namespace tallystick {
-namespace TS_ISA {
+namespace tallystick::TS_ISA {
 
 // Elements [base, base + n) of f, 1 <= n <= 256.
 template <class F>
@@ -62,5 +61,4 @@ TS_INLINE double sum64_of(size_t n, const F& f) {
       n, [=](size_t base, size_t m) TS_LAMBDA { return sum64_block(base, m, f); });
 }
 
-}  // namespace TS_ISA
-}  // namespace tallystick
+}  // namespace tallystick::TS_ISA

@@ -2,8 +2,7 @@
 #pragma once
 #include "tallystick/gemm_vec.hpp"
 
-namespace tallystick {
-namespace TS_ISA {
+namespace tallystick::TS_ISA {
 
 // Whole vectors, then halves of the rest.
 TS_INLINE void copy_floats(float* dst, const float* src, size_t n) {
@@ -21,5 +20,4 @@ TS_INLINE void zero_floats(float* dst, size_t n) {
   for (; i < n; ++i) dst[i] = 0.0f;
 }
 
-}  // namespace TS_ISA
-}  // namespace tallystick
+}  // namespace tallystick::TS_ISA

@@ -29,8 +29,13 @@
 #include "tallystick/simd_f32_scalar.hpp"
 #endif
 
-namespace tallystick {
-namespace TS_ISA {
+namespace tallystick::TS_ISA {
+
+// The compilers' operators on a register are the instruction sets' operations, lane by lane.
+TS_INLINE f32v v_add(f32v a, f32v b) { return a + b; }
+TS_INLINE f32v v_sub(f32v a, f32v b) { return a - b; }
+TS_INLINE f32v v_mul(f32v a, f32v b) { return a * b; }
+TS_INLINE f32v v_div(f32v a, f32v b) { return a / b; }
 
 TS_INLINE f32v v_load_any(const float* p, size_t n) {
   return n == kF32Lanes ? v_load(p) : v_load_n(p, n);
@@ -56,6 +61,13 @@ TS_INLINE f32v v_planted(f32v a) { return a; }
 TS_INLINE void v_put(float* p, f32v a) { v_store(p, v_canon(v_planted(a))); }
 TS_INLINE void v_put_n(float* p, f32v a, size_t n) { v_store_n(p, v_canon(v_planted(a)), n); }
 TS_INLINE void put1(float* p, float a) { *p = canonical_nan(planted(a)); }
+// out[i] = f(i, lanes) for i < n, by v_put.
+template <class F>
+TS_INLINE void map_out(size_t n, float* out, const F& f) {
+  size_t i = 0;
+  for (; i + kF32Lanes <= n; i += kF32Lanes) v_put(out + i, f(i, kF32Lanes));
+  if (i < n) v_put_n(out + i, f(i, n - i), n - i);
+}
 
 // Lane 0's path for one float: max and min of NUMERICS 1.11.
 TS_INLINE float max1(float a, float b) {
@@ -80,5 +92,4 @@ TS_INLINE void m_store_n(uint8_t* p, f32m m, size_t n) {
   for (size_t i = 0; i < n; ++i) p[i] = b[i];
 }
 
-}  // namespace TS_ISA
-}  // namespace tallystick
+}  // namespace tallystick::TS_ISA

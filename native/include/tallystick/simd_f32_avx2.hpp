@@ -4,8 +4,7 @@
 
 #include "tallystick/ts_base.hpp"
 
-namespace tallystick {
-namespace TS_ISA {
+namespace tallystick::TS_ISA {
 
 using f32v = __m256;
 // A wrapper, so that the compiler cannot take a mask for a value. A lane has all bits set, or none.
@@ -31,10 +30,6 @@ TS_INLINE f32v v_load_n(const float* p, size_t n, f32v fill) {
 TS_INLINE void v_store_n(float* p, f32v a, size_t n) { _mm256_maskstore_ps(p, lanes_below(n), a); }
 TS_INLINE float v_lane0(f32v a) { return _mm256_cvtss_f32(a); }
 
-TS_INLINE f32v v_add(f32v a, f32v b) { return _mm256_add_ps(a, b); }
-TS_INLINE f32v v_sub(f32v a, f32v b) { return _mm256_sub_ps(a, b); }
-TS_INLINE f32v v_mul(f32v a, f32v b) { return _mm256_mul_ps(a, b); }
-TS_INLINE f32v v_div(f32v a, f32v b) { return _mm256_div_ps(a, b); }
 TS_INLINE f32v v_sqrt(f32v a) { return _mm256_sqrt_ps(a); }
 TS_INLINE f32v v_fma(f32v a, f32v b, f32v c) { return _mm256_fmadd_ps(a, b, c); }
 TS_INLINE f32v v_and(f32v a, f32v b) { return _mm256_and_ps(a, b); }
@@ -89,5 +84,4 @@ TS_INLINE float v_reduce_min(f32v a) {
   return v_lane0(v_min(a, _mm256_permute_ps(a, 0xb1)));
 }
 
-}  // namespace TS_ISA
-}  // namespace tallystick
+}  // namespace tallystick::TS_ISA

@@ -4,8 +4,7 @@
 
 #include "tallystick/ts_base.hpp"
 
-namespace tallystick {
-namespace TS_ISA {
+namespace tallystick::TS_ISA {
 
 using f32v = __m512;
 struct f32m { __mmask16 v; };
@@ -32,10 +31,6 @@ TS_INLINE void v_store_n(float* p, f32v a, size_t n) {
 }
 TS_INLINE float v_lane0(f32v a) { return _mm512_cvtss_f32(a); }
 
-TS_INLINE f32v v_add(f32v a, f32v b) { return _mm512_add_ps(a, b); }
-TS_INLINE f32v v_sub(f32v a, f32v b) { return _mm512_sub_ps(a, b); }
-TS_INLINE f32v v_mul(f32v a, f32v b) { return _mm512_mul_ps(a, b); }
-TS_INLINE f32v v_div(f32v a, f32v b) { return _mm512_div_ps(a, b); }
 TS_INLINE f32v v_sqrt(f32v a) { return _mm512_sqrt_ps(a); }
 TS_INLINE f32v v_fma(f32v a, f32v b, f32v c) { return _mm512_fmadd_ps(a, b, c); }
 TS_INLINE f32v v_and(f32v a, f32v b) { return _mm512_and_ps(a, b); }
@@ -91,5 +86,4 @@ TS_INLINE float v_reduce_min(f32v a) {
   return v_lane0(v_min(a, _mm512_permute_ps(a, 0xb1)));
 }
 
-}  // namespace TS_ISA
-}  // namespace tallystick
+}  // namespace tallystick::TS_ISA

@@ -4,8 +4,7 @@
 
 #include "tallystick/ts_base.hpp"
 
-namespace tallystick {
-namespace TS_ISA {
+namespace tallystick::TS_ISA {
 
 using f32v = float32x4_t;
 struct f32m { uint32x4_t v; };
@@ -32,10 +31,6 @@ TS_INLINE float v_lane0(f32v a) { return vgetq_lane_f32(a, 0); }
 TS_INLINE uint32x4_t v_u(f32v a) { return vreinterpretq_u32_f32(a); }
 TS_INLINE f32v v_f(uint32x4_t a) { return vreinterpretq_f32_u32(a); }
 
-TS_INLINE f32v v_add(f32v a, f32v b) { return vaddq_f32(a, b); }
-TS_INLINE f32v v_sub(f32v a, f32v b) { return vsubq_f32(a, b); }
-TS_INLINE f32v v_mul(f32v a, f32v b) { return vmulq_f32(a, b); }
-TS_INLINE f32v v_div(f32v a, f32v b) { return vdivq_f32(a, b); }
 TS_INLINE f32v v_sqrt(f32v a) { return vsqrtq_f32(a); }
 TS_INLINE f32v v_fma(f32v a, f32v b, f32v c) { return vfmaq_f32(c, a, b); }
 TS_INLINE f32v v_and(f32v a, f32v b) { return v_f(vandq_u32(v_u(a), v_u(b))); }
@@ -79,5 +74,4 @@ TS_INLINE float v_tree(f32v a) {
 TS_INLINE float v_reduce_max(f32v a) { return vmaxvq_f32(a); }
 TS_INLINE float v_reduce_min(f32v a) { return vminvq_f32(a); }
 
-}  // namespace TS_ISA
-}  // namespace tallystick
+}  // namespace tallystick::TS_ISA

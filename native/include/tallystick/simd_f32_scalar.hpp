@@ -2,8 +2,7 @@
 #pragma once
 #include "tallystick/ts_base.hpp"
 
-namespace tallystick {
-namespace TS_ISA {
+namespace tallystick::TS_ISA {
 
 using f32v = float;
 using f32m = bool;
@@ -19,10 +18,6 @@ TS_INLINE f32v v_load_n(const float* p, size_t n, f32v fill) { return n ? *p : f
 TS_INLINE void v_store_n(float* p, f32v a, size_t n) { if (n) *p = a; }
 TS_INLINE float v_lane0(f32v a) { return a; }
 
-TS_INLINE f32v v_add(f32v a, f32v b) { return a + b; }
-TS_INLINE f32v v_sub(f32v a, f32v b) { return a - b; }
-TS_INLINE f32v v_mul(f32v a, f32v b) { return a * b; }
-TS_INLINE f32v v_div(f32v a, f32v b) { return a / b; }
 TS_INLINE f32v v_sqrt(f32v a) { return sqrt1(a); }
 TS_INLINE f32v v_fma(f32v a, f32v b, f32v c) { return fma1(a, b, c); }
 TS_INLINE f32v v_and(f32v a, f32v b) { return bits_float(float_bits(a) & float_bits(b)); }
@@ -58,5 +53,4 @@ TS_INLINE float v_tree(f32v a) { return a; }
 TS_INLINE float v_reduce_max(f32v a) { return a; }
 TS_INLINE float v_reduce_min(f32v a) { return a; }
 
-}  // namespace TS_ISA
-}  // namespace tallystick
+}  // namespace tallystick::TS_ISA

@@ -14,3 +14,13 @@
 #else
 #include "tallystick/simd_f64_scalar.hpp"
 #endif
+
+namespace tallystick::TS_ISA {
+
+// The compilers' operators on a register are the instruction sets' operations, lane by lane.
+TS_INLINE f64v d_add(f64v a, f64v b) { return {a.v + b.v}; }
+TS_INLINE f64v d_sub(f64v a, f64v b) { return {a.v - b.v}; }
+TS_INLINE f64v d_mul(f64v a, f64v b) { return {a.v * b.v}; }
+TS_INLINE f64v d_div(f64v a, f64v b) { return {a.v / b.v}; }
+
+}  // namespace tallystick::TS_ISA

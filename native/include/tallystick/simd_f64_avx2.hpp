@@ -4,8 +4,7 @@
 
 #include "tallystick/ts_base.hpp"
 
-namespace tallystick {
-namespace TS_ISA {
+namespace tallystick::TS_ISA {
 
 using f32reg = __m256;
 constexpr size_t kF32RegLanes = 8;
@@ -21,10 +20,6 @@ TS_INLINE f64v d_set1_bits(uint64_t u) {
   return d_of_int(_mm256_set1_epi64x(static_cast<long long>(u)));
 }
 TS_INLINE double d_lane0(f64v a) { return _mm256_cvtsd_f64(a.v); }
-TS_INLINE f64v d_add(f64v a, f64v b) { return {_mm256_add_pd(a.v, b.v)}; }
-TS_INLINE f64v d_sub(f64v a, f64v b) { return {_mm256_sub_pd(a.v, b.v)}; }
-TS_INLINE f64v d_mul(f64v a, f64v b) { return {_mm256_mul_pd(a.v, b.v)}; }
-TS_INLINE f64v d_div(f64v a, f64v b) { return {_mm256_div_pd(a.v, b.v)}; }
 TS_INLINE f64v d_sqrt(f64v a) { return {_mm256_sqrt_pd(a.v)}; }
 TS_INLINE f64v d_fma(f64v a, f64v b, f64v c) { return {_mm256_fmadd_pd(a.v, b.v, c.v)}; }
 TS_INLINE f64v d_fnma(f64v a, f64v b, f64v c) { return {_mm256_fnmadd_pd(a.v, b.v, c.v)}; }
@@ -83,5 +78,4 @@ TS_INLINE f32reg r_map(f32reg x) {
   return _mm256_set_m128(_mm256_cvtpd_ps(hi.v), _mm256_cvtpd_ps(lo.v));
 }
 
-}  // namespace TS_ISA
-}  // namespace tallystick
+}  // namespace tallystick::TS_ISA

@@ -11,8 +11,7 @@
 
 #include "tallystick/ts_base.hpp"
 
-namespace tallystick {
-namespace TS_ISA {
+namespace tallystick::TS_ISA {
 
 using f32reg = __m512;
 constexpr size_t kF32RegLanes = 16;
@@ -28,10 +27,6 @@ TS_INLINE f64v d_set1_bits(uint64_t u) {
   return d_of_int(_mm512_set1_epi64(static_cast<long long>(u)));
 }
 TS_INLINE double d_lane0(f64v a) { return _mm512_cvtsd_f64(a.v); }
-TS_INLINE f64v d_add(f64v a, f64v b) { return {_mm512_add_pd(a.v, b.v)}; }
-TS_INLINE f64v d_sub(f64v a, f64v b) { return {_mm512_sub_pd(a.v, b.v)}; }
-TS_INLINE f64v d_mul(f64v a, f64v b) { return {_mm512_mul_pd(a.v, b.v)}; }
-TS_INLINE f64v d_div(f64v a, f64v b) { return {_mm512_div_pd(a.v, b.v)}; }
 TS_INLINE f64v d_sqrt(f64v a) { return {_mm512_sqrt_pd(a.v)}; }
 TS_INLINE f64v d_fma(f64v a, f64v b, f64v c) { return {_mm512_fmadd_pd(a.v, b.v, c.v)}; }
 TS_INLINE f64v d_fnma(f64v a, f64v b, f64v c) { return {_mm512_fnmadd_pd(a.v, b.v, c.v)}; }
@@ -87,5 +82,4 @@ TS_INLINE f32reg r_map(f32reg x) {
   return _mm512_insertf32x8(_mm512_castps256_ps512(_mm512_cvtpd_ps(lo.v)), _mm512_cvtpd_ps(hi.v), 1);
 }
 
-}  // namespace TS_ISA
-}  // namespace tallystick
+}  // namespace tallystick::TS_ISA

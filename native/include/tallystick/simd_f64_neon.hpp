@@ -4,8 +4,7 @@
 
 #include "tallystick/ts_base.hpp"
 
-namespace tallystick {
-namespace TS_ISA {
+namespace tallystick::TS_ISA {
 
 using f32reg = float32x4_t;
 constexpr size_t kF32RegLanes = 4;
@@ -19,10 +18,6 @@ TS_INLINE uint64x2_t d_to_int(f64v a) { return vreinterpretq_u64_f64(a.v); }
 TS_INLINE f64v d_set1(double x) { return {vdupq_n_f64(x)}; }
 TS_INLINE f64v d_set1_bits(uint64_t u) { return d_of_int(vdupq_n_u64(u)); }
 TS_INLINE double d_lane0(f64v a) { return vgetq_lane_f64(a.v, 0); }
-TS_INLINE f64v d_add(f64v a, f64v b) { return {vaddq_f64(a.v, b.v)}; }
-TS_INLINE f64v d_sub(f64v a, f64v b) { return {vsubq_f64(a.v, b.v)}; }
-TS_INLINE f64v d_mul(f64v a, f64v b) { return {vmulq_f64(a.v, b.v)}; }
-TS_INLINE f64v d_div(f64v a, f64v b) { return {vdivq_f64(a.v, b.v)}; }
 TS_INLINE f64v d_sqrt(f64v a) { return {vsqrtq_f64(a.v)}; }
 TS_INLINE f64v d_fma(f64v a, f64v b, f64v c) { return {vfmaq_f64(c.v, a.v, b.v)}; }
 TS_INLINE f64v d_fnma(f64v a, f64v b, f64v c) { return {vfmsq_f64(c.v, a.v, b.v)}; }
@@ -81,5 +76,4 @@ TS_INLINE f32reg r_map(f32reg x) {
   return vcvt_high_f32_f64(vcvt_f32_f64(lo.v), hi.v);
 }
 
-}  // namespace TS_ISA
-}  // namespace tallystick
+}  // namespace tallystick::TS_ISA

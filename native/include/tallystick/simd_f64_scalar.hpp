@@ -2,8 +2,7 @@
 #pragma once
 #include "tallystick/ts_base.hpp"
 
-namespace tallystick {
-namespace TS_ISA {
+namespace tallystick::TS_ISA {
 
 using f32reg = float;
 constexpr size_t kF32RegLanes = 1;
@@ -14,10 +13,6 @@ struct f64m { bool v; };
 TS_INLINE f64v d_set1(double x) { return {x}; }
 TS_INLINE f64v d_set1_bits(uint64_t u) { return {bits_double(u)}; }
 TS_INLINE double d_lane0(f64v a) { return a.v; }
-TS_INLINE f64v d_add(f64v a, f64v b) { return {a.v + b.v}; }
-TS_INLINE f64v d_sub(f64v a, f64v b) { return {a.v - b.v}; }
-TS_INLINE f64v d_mul(f64v a, f64v b) { return {a.v * b.v}; }
-TS_INLINE f64v d_div(f64v a, f64v b) { return {a.v / b.v}; }
 TS_INLINE f64v d_sqrt(f64v a) { return {sqrt1(a.v)}; }
 // a*b + c and c - a*b, each rounded once.
 TS_INLINE f64v d_fma(f64v a, f64v b, f64v c) { return {fma1(a.v, b.v, c.v)}; }
@@ -68,5 +63,4 @@ TS_INLINE f32reg r_map(f32reg x) {
   return static_cast<float>(Core::run(f64v{static_cast<double>(x)}).v);
 }
 
-}  // namespace TS_ISA
-}  // namespace tallystick
+}  // namespace tallystick::TS_ISA

@@ -9,8 +9,7 @@
 
 #include "tallystick/ts_base.hpp"
 
-namespace tallystick {
-namespace TS_ISA {
+namespace tallystick::TS_ISA {
 
 #if defined(TS_ISA_AVX512)
 constexpr size_t kI16Lanes = 32;
@@ -66,5 +65,4 @@ TS_INLINE i32v i_dot(i32v s, i16v a, i16v b) { return {s.v + int32_t(a.v) * int3
 TS_INLINE int32_t i_sum(i32v s) { return s.v; }
 #endif
 
-}  // namespace TS_ISA
-}  // namespace tallystick
+}  // namespace tallystick::TS_ISA

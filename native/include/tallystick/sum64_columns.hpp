@@ -5,8 +5,7 @@
 #include "tallystick/reduce_f64.hpp"
 #include "tallystick/simd_f64.hpp"
 
-namespace tallystick {
-namespace TS_ISA {
+namespace tallystick::TS_ISA {
 
 // A block of n <= 256 terms of `width` columns, to out. Row by row, so that a row's cache lines are
 // read once even where all rows fall into one set of the cache; the lanes stay in the first level.
@@ -67,5 +66,4 @@ TS_INLINE void sum64_columns_of(size_t n, size_t width, const F& term, double* o
   for (size_t j = 0; j < width; ++j) out[j] = scratch[j];
 }
 
-}  // namespace TS_ISA
-}  // namespace tallystick
+}  // namespace tallystick::TS_ISA

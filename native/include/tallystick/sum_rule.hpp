@@ -2,12 +2,10 @@
 #pragma once
 #include "tallystick/ts_base.hpp"
 
-namespace tallystick {
-namespace TS_ISA {
+namespace tallystick::TS_ISA {
 
 constexpr size_t kSumBlock = 256;
 constexpr size_t kSumLanes = 32;
 constexpr uint32_t kMinusZero = 0x80000000u;  // the identity of addition (3.2)
 
-}  // namespace TS_ISA
-}  // namespace tallystick
+}  // namespace tallystick::TS_ISA

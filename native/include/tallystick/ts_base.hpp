@@ -41,9 +41,12 @@ using ptrdiff_t = decltype(static_cast<char*>(nullptr) - static_cast<char*>(null
 #define TS_CAT(a, b) TS_CAT2(a, b)
 // The per-ISA name of an exported table: gemm_table_avx2 ...
 #define TS_TABLE(family) TS_CAT(family##_table_, TS_ISA)
+// Begins its definition. A constant needs a declaration to be seen outside of its file.
+#define TS_DEFINE_TABLE(Type, family)   \
+  extern const Type TS_TABLE(family); \
+  const Type TS_TABLE(family)
 
-namespace tallystick {
-namespace TS_ISA {
+namespace tallystick::TS_ISA {
 
 constexpr uint32_t kCanonicalNan = 0x7fc00000u;  // NUMERICS 1.5
 
@@ -110,5 +113,4 @@ TS_INLINE float planted(float x) { return x; }
 TS_INLINE int64_t planted(int64_t x) { return x; }
 #endif
 
-}  // namespace TS_ISA
-}  // namespace tallystick
+}  // namespace tallystick::TS_ISA

@@ -363,8 +363,8 @@ static bool bias_grad(const float* grad, size_t n, size_t o, size_t plane, float
 
 }  // namespace TS_ISA
 
-extern const ConvTable TS_TABLE(conv);
-const ConvTable TS_TABLE(conv) = {size_t(TS_ISA::kLanes), &TS_ISA::weights_in, &TS_ISA::grouped_sum,
-                                  &TS_ISA::grouped_weight_grad, &TS_ISA::bias_grad};
+TS_DEFINE_TABLE(ConvTable, conv) = {
+    size_t(TS_ISA::kLanes), &TS_ISA::weights_in, &TS_ISA::grouped_sum, &TS_ISA::grouped_weight_grad,
+    &TS_ISA::bias_grad};
 
 }  // namespace tallystick

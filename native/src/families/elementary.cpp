@@ -34,12 +34,8 @@ void pow_array(const float* x, const float* y, size_t y_step, float* out, size_t
 }  // namespace TS_ISA
 
 namespace isa = TS_ISA;
-extern const ElementaryTable TS_TABLE(elementary);
-const ElementaryTable TS_TABLE(elementary) = {
-    isa::map_array<isa::cr_exp>,     isa::map_array<isa::cr_log>,   isa::map_array<isa::cr_tanh>,
-    isa::map_array<isa::cr_erf>,     isa::map_array<isa::cr_sigmoid>, isa::map_array<isa::cr_sin>,
-    isa::map_array<isa::cr_cos>,     isa::map_array<isa::cr_rsqrt>, isa::map_array<isa::cr_expm1>,
-    isa::map_array<isa::cr_log1p>,   isa::map_array<isa::cr_exp2>,  isa::map_array<isa::cr_log2>,
-    isa::pow_array};
+TS_DEFINE_TABLE(ElementaryTable, elementary) = {
+#define TS_UNARY_MAP(name) isa::map_array<isa::cr_##name>,
+    TS_UNARY(TS_UNARY_MAP) isa::pow_array};
 
 }  // namespace tallystick

@@ -249,7 +249,6 @@ using namespace TS_ISA;
 #define TS_RUN_w3(name) run_where
 #define TS_EW_FN(name, arity, kind, work) TS_RUN_##kind##arity(name),
 
-extern const ElementwiseTable TS_TABLE(elementwise);
-const ElementwiseTable TS_TABLE(elementwise) = {{TS_EW_OPS(TS_EW_FN)}, transpose4, copy_rows};
+TS_DEFINE_TABLE(ElementwiseTable, elementwise) = {{TS_EW_OPS(TS_EW_FN)}, transpose4, copy_rows};
 
 }  // namespace tallystick

@@ -11,13 +11,21 @@ namespace tallystick {
 // binary32, binary32) to binary32.
 #define TS_EW_OPS(X) TS_POINTWISE(X) X(masked_fill, 2, b, 1) X(where, 3, w, 1)
 
-enum class EwOp : int {
-#define TS_EW_ENUM(name, arity, kind, work) name,
-  TS_EW_OPS(TS_EW_ENUM)
-#undef TS_EW_ENUM
-      count
+struct EwInfo {
+  const char* name;
+  size_t arity;
+  char kind;  // see pointwise_loops.hpp
+  size_t work;
+  bool takes_mask(size_t operand) const {
+    return ((kind == 'm' || kind == 'b') && operand == 1) || (kind == 'w' && operand == 0);
+  }
 };
-constexpr size_t kEwOps = static_cast<size_t>(EwOp::count);
+constexpr EwInfo kEwInfo[] = {
+#define TS_EW_INFO(name, arity, kind, work) {#name, arity, #kind[0], work},
+    TS_EW_OPS(TS_EW_INFO)
+#undef TS_EW_INFO
+};
+constexpr size_t kEwOps = sizeof kEwInfo / sizeof *kEwInfo;
 constexpr size_t kEwArity = 3;
 
 struct EwOperand {

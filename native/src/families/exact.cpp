@@ -112,8 +112,7 @@ void round(const double* total, size_t n, float* out) {
 }  // namespace TS_ISA
 
 namespace isa = TS_ISA;
-extern const ExactTable TS_TABLE(exact);
-const ExactTable TS_TABLE(exact) = {isa::most, isa::integers, isa::digits,
-                                    isa::products, isa::add, isa::round};
+TS_DEFINE_TABLE(ExactTable, exact) = {
+    isa::most, isa::integers, isa::digits, isa::products, isa::add, isa::round};
 
 }  // namespace tallystick

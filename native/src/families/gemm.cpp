@@ -183,17 +183,22 @@ TS_INLINE const float* panel_of_a(const Run& r, size_t i, size_t k, size_t kc) {
   return r.p->a.data + static_cast<ptrdiff_t>(r.x0 + i) * r.p->a.s_x + static_cast<ptrdiff_t>(k);
 }
 
+// A task's own memory; null, and the run has failed, where there is none.
+template <class R>
+static float* strip_room(R& run, size_t floats) {
+  float* room = strip_scratch.get(floats);
+  if (room == nullptr) __atomic_store_n(&run.failed, 1, __ATOMIC_RELAXED);
+  return room;
+}
+
 static void strip_task_share_a(Run& r, size_t product, size_t strip, size_t split) {
   const GemmProblem& p = *r.p;
   const size_t j0 = strip * r.strip, cols = ts_min(r.strip, p.n - j0);
   GemmOperand b = p.b;
   b.data += static_cast<ptrdiff_t>(product) * r.b_step;
   float* out = p.out + static_cast<ptrdiff_t>(product) * r.out_step;
-  float* packed = strip_scratch.get(padded_cols(cols) * kChunk);
-  if (packed == nullptr) {
-    __atomic_store_n(&r.failed, 1, __ATOMIC_RELAXED);
-    return;
-  }
+  float* packed = strip_room(r, padded_cols(cols) * kChunk);
+  if (packed == nullptr) return;
   const RowPanels rows(r.xn);
   const size_t p0 = rows.count * split / r.splits, p1 = rows.count * (split + 1) / r.splits;
   const size_t n_panels = ceil_div(cols, kCols), whole = cols / kCols;
@@ -263,11 +268,8 @@ static void strip_task_share_b(Run& r, size_t strip, size_t split) {
   const GemmProblem& p = *r.p;
   const size_t i0 = strip * r.strip, height = ts_min(r.strip, p.m - i0);
   if (r.a_in_place) return strip_task_rows_of_a(r, i0, height, split);
-  float* packed = strip_scratch.get(height * kChunk);
-  if (packed == nullptr) {
-    __atomic_store_n(&r.failed, 1, __ATOMIC_RELAXED);
-    return;
-  }
+  float* packed = strip_room(r, height * kChunk);
+  if (packed == nullptr) return;
   const RowPanels rows(height);
   const size_t n_panels = ceil_div(r.xn, kCols);
   const size_t q0 = n_panels * split / r.splits, q1 = n_panels * (split + 1) / r.splits;
@@ -304,11 +306,8 @@ struct ThinRun {
 static void thin_task(void* ctx, size_t t) {
   ThinRun& r = *static_cast<ThinRun*>(ctx);
   const GemmProblem& p = *r.p;
-  float* partial = strip_scratch.get(kThinCols);
-  if (partial == nullptr) {
-    __atomic_store_n(&r.failed, 1, __ATOMIC_RELAXED);
-    return;
-  }
+  float* partial = strip_room(r, kThinCols);
+  if (partial == nullptr) return;
   const size_t j0 = t * r.width, cols = ts_min(r.width, p.n - j0);
   const float* b = p.b.data + static_cast<ptrdiff_t>(j0) * p.b.s_x;
   if (p.b.s_x == 1) {
@@ -317,11 +316,6 @@ static void thin_task(void* ctx, size_t t) {
     thin_dots(p.a.data, p.a.s_k, b, p.b.s_x, p.k, cols, p.out + j0);
   }
   if (p.ep.active) epilogue(p, 0, 1, j0, cols, p.out + j0);
-}
-
-static void for_tasks(size_t n, TaskFn fn, void* ctx, bool serial) {
-  if (!serial) return parallel_for(n, fn, ctx);
-  for (size_t t = 0; t < n; ++t) fn(ctx, t);
 }
 
 // K = 0: every dot product is +0 (NUMERICS 2.2).
@@ -465,7 +459,6 @@ static bool bmm(const GemmProblem& p, size_t count, ptrdiff_t a_step, ptrdiff_t 
 
 }  // namespace TS_ISA
 
-extern const GemmTable TS_TABLE(gemm);
-const GemmTable TS_TABLE(gemm) = {&TS_ISA::gemm, &TS_ISA::bmm};
+TS_DEFINE_TABLE(GemmTable, gemm) = {&TS_ISA::gemm, &TS_ISA::bmm};
 
 }  // namespace tallystick

@@ -9,13 +9,6 @@ namespace tallystick {
 namespace TS_ISA {
 namespace {
 
-template <class F>
-TS_INLINE void map_out(size_t n, float* out, const F& f) {
-  size_t i = 0;
-  for (; i + kF32Lanes <= n; i += kF32Lanes) v_put(out + i, f(i, kF32Lanes));
-  if (i < n) v_put_n(out + i, f(i, n - i), n - i);
-}
-
 TS_INLINE float rsqrt1(float x) { return v_lane0(cr_rsqrt(v_set1(x))); }
 
 // --- batch_norm (6.12 - 6.14) --------------------------------------------------------------------
@@ -202,8 +195,8 @@ void max_pool_backward(const float* grad, const int64_t* index, size_t sources, 
 }  // namespace TS_ISA
 
 namespace isa = TS_ISA;
-extern const ImageTable TS_TABLE(image);
-const ImageTable TS_TABLE(image) = {isa::batch_norm, isa::batch_norm_eval, isa::batch_norm_backward,
-                                    isa::max_pool, isa::max_pool_backward};
+TS_DEFINE_TABLE(ImageTable, image) = {
+    isa::batch_norm, isa::batch_norm_eval, isa::batch_norm_backward, isa::max_pool,
+    isa::max_pool_backward};
 
 }  // namespace tallystick

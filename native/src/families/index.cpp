@@ -45,7 +45,6 @@ void add_rows(const float* source, const int64_t* index, size_t sources, size_t 
 }  // namespace TS_ISA
 
 namespace isa = TS_ISA;
-extern const IndexTable TS_TABLE(index);
-const IndexTable TS_TABLE(index) = {isa::embedding, isa::fill_zero, isa::copy, isa::add_rows};
+TS_DEFINE_TABLE(IndexTable, index) = {isa::embedding, isa::fill_zero, isa::copy, isa::add_rows};
 
 }  // namespace tallystick

@@ -10,14 +10,6 @@ namespace {
 
 TS_INLINE float log1(float s) { return v_lane0(cr_log(v_set1(s))); }
 
-// out[i] = f(i, lanes) for i < n, canonical.
-template <class F>
-TS_INLINE void map_out(size_t n, float* out, const F& f) {
-  size_t i = 0;
-  for (; i + kF32Lanes <= n; i += kF32Lanes) v_put(out + i, f(i, kF32Lanes));
-  if (i < n) v_put_n(out + i, f(i, n - i), n - i);
-}
-
 // --- softmax (6.1 - 6.4) -------------------------------------------------------------------------
 // Short rows are taken kGroup at a time, stage by stage: a stage's rows do not wait for each other,
 // and one vector evaluates the whole group's logarithms.
@@ -301,8 +293,7 @@ float loss_sum(const float* x, size_t n, bool divide, float divisor) {
 }  // namespace TS_ISA
 
 namespace isa = TS_ISA;
-extern const NnTable TS_TABLE(nn);
-const NnTable TS_TABLE(nn) = {
+TS_DEFINE_TABLE(NnTable, nn) = {
     isa::softmax,        isa::log_softmax,   isa::softmax_backward,
     isa::log_softmax_backward, isa::layer_norm, isa::layer_norm_dx,
     isa::layer_norm_dwb, isa::scratch_of,    isa::kColTile,

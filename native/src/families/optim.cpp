@@ -82,7 +82,6 @@ void clip_coef(const float* s, size_t n, float max_norm, float* out) {
 }  // namespace TS_ISA
 
 namespace isa = TS_ISA;
-extern const OptimTable TS_TABLE(optim);
-const OptimTable TS_TABLE(optim) = {isa::adam, isa::sgd, isa::clip_coef};
+TS_DEFINE_TABLE(OptimTable, optim) = {isa::adam, isa::sgd, isa::clip_coef};
 
 }  // namespace tallystick

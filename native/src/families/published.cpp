@@ -177,7 +177,6 @@ void adam(const AdamStep64& s, size_t begin, size_t end) {
 }  // namespace TS_ISA
 
 namespace isa = TS_ISA;
-extern const PublishedTable TS_TABLE(published);
-const PublishedTable TS_TABLE(published) = {isa::log, isa::follow, isa::adam};
+TS_DEFINE_TABLE(PublishedTable, published) = {isa::log, isa::follow, isa::adam};
 
 }  // namespace tallystick

@@ -77,8 +77,7 @@ void block(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]) {
 }  // namespace TS_ISA
 
 namespace isa = TS_ISA;
-extern const RandomTable TS_TABLE(random);
-const RandomTable TS_TABLE(random) = {isa::dropout_mask, isa::uniform, isa::normal, isa::words,
-                                      isa::block};
+TS_DEFINE_TABLE(RandomTable, random) = {
+    isa::dropout_mask, isa::uniform, isa::normal, isa::words, isa::block};
 
 }  // namespace tallystick

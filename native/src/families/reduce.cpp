@@ -113,9 +113,8 @@ void var_mean(const float* x, size_t n, double divisor, float* var, float* mean)
 }  // namespace TS_ISA
 
 namespace isa = TS_ISA;
-extern const ReduceTable TS_TABLE(reduce);
-const ReduceTable TS_TABLE(reduce) = {isa::row,         isa::row_blocks,     isa::columns,
-                                      isa::scratch_floats, isa::row_extreme, isa::column_extreme,
-                                      isa::row_argmax, isa::var_mean};
+TS_DEFINE_TABLE(ReduceTable, reduce) = {
+    isa::row, isa::row_blocks, isa::columns, isa::scratch_floats, isa::row_extreme,
+    isa::column_extreme, isa::row_argmax, isa::var_mean};
 
 }  // namespace tallystick

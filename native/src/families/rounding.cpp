@@ -203,8 +203,7 @@ size_t sum64_scratch(size_t n) { return sum64_columns_scratch(n, kSum64Columns);
 }  // namespace TS_ISA
 
 namespace isa = TS_ISA;
-extern const RoundingTable TS_TABLE(rounding);
-const RoundingTable TS_TABLE(rounding) = {
+TS_DEFINE_TABLE(RoundingTable, rounding) = {
     isa::grid,     isa::doubt, isa::dot_products, isa::dot_sums,  isa::decide,   isa::products,
     isa::terms,    isa::round_acc, isa::acc_store, isa::acc_load, isa::sum64_row, isa::sum64_columns,
     isa::sum64_scratch};
