@@ -89,45 +89,24 @@ def _adam_core(stock: Stock, s: _Adam, xs: Tensors) -> list[Tensor]:
     found = [stock.result(p.shape, number) for number in range(3)]
     p_out, m_out, v_out = (x.numpy() for x in found)
     _core.published_adam(
-        p,
-        g,
-        m,
-        v,
-        1.0 if c is None else float(c),
-        1 - s.beta1,
-        s.beta2,
-        1 - s.beta2,
-        s.eps,
-        float(s.root),
-        float(s.step_size),
-        float(s.kept),
-        s.decay,
-        p_out,
-        m_out,
-        v_out,
-    )
+        p, g, m, v, 1.0 if c is None else float(c), 1 - s.beta1, s.beta2, 1 - s.beta2, s.eps,
+        float(s.root), float(s.step_size), float(s.kept), s.decay, p_out, m_out, v_out,
+    )  # fmt: skip
     return found
 
 
-def _adam(stock: Stock, attrs: Attrs, xs: Tensors, decoupled: bool) -> list[Tensor]:
-    scalars = _adam_scalars(stock, attrs, xs, decoupled)
+@stock_form(
+    "tallystick.adamw_step", "tallystick.adam_step", named=True, per_element=True, narrow=True
+)
+def _adam(op: str, stock: Stock, attrs: Attrs, *xs: Tensor | None) -> list[Tensor]:
+    scalars = _adam_scalars(stock, attrs, xs, decoupled=op == "tallystick.adamw_step")
     if stock.is_plain:
         return _adam_core(stock, scalars, xs)
     return _adam_torch(scalars, [stock.widened(x, i) for i, x in enumerate(xs)])
 
 
-@stock_form("tallystick.adamw_step", per_element=True, narrow=True)
-def _adamw(stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
-    return _adam(stock, attrs, xs, decoupled=True)
-
-
-@stock_form("tallystick.adam_step", per_element=True, narrow=True)
-def _adam_coupled(stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
-    return _adam(stock, attrs, xs, decoupled=False)
-
-
 @stock_form("tallystick.sgd_step", per_element=True)
-def _sgd(stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
+def _sgd(stock: Stock, attrs: Attrs, *xs: Tensor | None) -> list[Tensor]:
     p, buffer, lr = need(xs, 0), maybe(xs, 2), _scalar(stock, xs, 3)
     g = _gradient(xs, 4)
     decay, momentum = _number(attrs, "weight_decay"), _number(attrs, "momentum")
@@ -141,8 +120,7 @@ def _sgd(stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
 
 
 @stock_form("tallystick.clip_coef")
-def _clip_coef(stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
-    squares = torch.stack([need(xs, i) for i in range(len(xs))])
-    norm = stock.sum(squares, (0,)).sqrt()
+def _clip_coef(stock: Stock, attrs: Attrs, *squares: Tensor) -> list[Tensor]:
+    norm = stock.sum(torch.stack(squares), (0,)).sqrt()
     ratio = _number(attrs, "max_norm") / (norm + 1e-6)
     return [torch.minimum(ratio, torch.ones_like(ratio)), norm]
