@@ -15,9 +15,8 @@ import numpy as np
 
 from tallystick.commit.log import ENTRIES_PER_BYTE
 from tallystick.contracts.replay.node_kernels import NodeCall, NodeKernels
-from tallystick.contracts.replay.published.call import Call
 from tallystick.contracts.replay.published.follow import Follow
-from tallystick.contracts.replay.published.record import Record
+from tallystick.contracts.replay.published.record import Call, Record
 from tallystick.contracts.replay.published.stock import check_sections, load_stock
 from tallystick.contracts.replay.sections import LoggedProgram
 from tallystick.contracts.replay.step import Step

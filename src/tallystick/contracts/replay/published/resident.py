@@ -15,9 +15,8 @@ import numpy as np
 import torch
 
 from tallystick.contracts.replay.node_kernels import NodeCall, NodeKernels
-from tallystick.contracts.replay.published.call import Call
 from tallystick.contracts.replay.published.follow import Follow
-from tallystick.contracts.replay.published.record import Record
+from tallystick.contracts.replay.published.record import Call, Record
 from tallystick.contracts.replay.sections import LoggedProgram
 from tallystick.contracts.replay.step import Step
 from tallystick.contracts.replay.stock import rounding
