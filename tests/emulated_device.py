@@ -51,7 +51,7 @@ def _kernel_there(run: Run) -> Run:
 class Island:
     """The device (devices/device.py). `crossed` counts calls and bytes in each direction."""
 
-    name = "island"
+    kind = name = "island"
     architecture = ""
     takes_blocks = True
     hashes_beside = False

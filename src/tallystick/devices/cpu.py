@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Sequence
 
 import numpy as np
 
-from tallystick.commit.tensor import tensor_digest
 from tallystick.devices.arrays import copy
-from tallystick.devices.device import ALIGNMENT, Device
-from tallystick.devices.kernel import Kernel
-from tallystick.devices.sequence import Call, InTurn, Sequenced
-from tallystick.numerics.contracts import Contract
+from tallystick.devices.device import ALIGNMENT, Device, DeviceBase
 from tallystick.numerics.types import DTYPES
 
 
-class Processor:
+class Processor(DeviceBase):
     """The processor."""
 
     kind = name = "cpu"
@@ -24,30 +19,10 @@ class Processor:
     takes_blocks = True
     hashes_beside = True
 
-    def __init__(self) -> None:
-        self._kernels: dict[Contract, Mapping[str, Kernel]] = {}
-
-    def kernels(self, contract: Contract) -> Mapping[str, Kernel]:
-        if contract not in self._kernels:
-            self._kernels[contract] = contract.kernels(self)
-        return self._kernels[contract]
-
-    def alone(self) -> AbstractContextManager[object]:
-        return nullcontext()
-
-    def sequence(self, calls: Sequence[Call]) -> Sequenced:
-        return InTurn(calls)
-
-    def prepare(self, contract: Contract) -> None:
-        contract.prepare(self)
-
     def allocate(self, nbytes: int) -> np.ndarray:
         raw = np.empty(nbytes + ALIGNMENT, dtype=np.uint8)
         start = -raw.ctypes.data % ALIGNMENT
         return raw[start : start + nbytes]
-
-    def free(self, buffer: np.ndarray) -> None:
-        pass  # numpy's own count of references frees it
 
     def view(
         self,
@@ -70,12 +45,6 @@ class Processor:
 
     def host(self, tensor: np.ndarray) -> np.ndarray:
         return tensor
-
-    def digest(self, tensor: np.ndarray) -> bytes:
-        return tensor_digest(tensor)
-
-    def digests(self, tensors: Sequence[np.ndarray]) -> list[bytes]:
-        return [tensor_digest(tensor) for tensor in tensors]
 
     def problem(self, tensor: object, dtype: str, shape: Sequence[int]) -> str:
         if not isinstance(tensor, np.ndarray) or tensor.dtype != DTYPES[dtype]:

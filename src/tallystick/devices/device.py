@@ -8,12 +8,13 @@ difference between devices. A contract says which kernels compute on a device (`
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Protocol, TypeGuard
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any, Protocol, TypeGuard, cast
 
 import numpy as np
 
-from tallystick.devices.sequence import Call, Sequenced
+from tallystick.commit.tensor import tensor_digest
+from tallystick.devices.sequence import Call, InTurn, Sequenced
 
 if TYPE_CHECKING:
     from tallystick.devices.cuda.device import Cuda
@@ -121,6 +122,38 @@ class Device(Protocol):
 
     def writable(self, tensor: Tensor) -> bool:
         """True if the tensor may be written to."""
+
+
+class DeviceBase:
+    """What devices of this package have in common. A class keeps of it what holds there too: calls
+    run one by one, threads need no turns, memory is free with its last reference, and digests are
+    those of the bytes on the host."""
+
+    def __init__(self) -> None:
+        self._kernels: dict[Contract, Mapping[str, Kernel]] = {}
+
+    def kernels(self, contract: Contract) -> Mapping[str, Kernel]:
+        if contract not in self._kernels:
+            self._kernels[contract] = contract.kernels(cast(Device, self))
+        return self._kernels[contract]
+
+    def prepare(self, contract: Contract) -> None:
+        contract.prepare(cast(Device, self))
+
+    def alone(self) -> AbstractContextManager[object]:
+        return nullcontext()
+
+    def sequence(self, calls: Sequence[Call]) -> Sequenced:
+        return InTurn(calls)
+
+    def free(self, buffer: Buffer) -> None:
+        pass
+
+    def digest(self, tensor: Tensor) -> bytes:
+        return cast(Device, self).digests([tensor])[0]
+
+    def digests(self, tensors: Sequence[Tensor]) -> list[bytes]:
+        return [tensor_digest(cast(Device, self).host(tensor)) for tensor in tensors]
 
 
 def is_cuda(device: Device) -> TypeGuard[Cuda]:

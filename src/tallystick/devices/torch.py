@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
-from tallystick.commit.tensor import tensor_digest
-from tallystick.devices.device import ALIGNMENT
-from tallystick.devices.kernel import Kernel
-from tallystick.devices.sequence import Call, InTurn, Sequenced
+from tallystick.devices.device import ALIGNMENT, DeviceBase
 from tallystick.devices.torch_operands import TORCH_DTYPES
 from tallystick.errors import EnvironmentRefusedError, UsageError
-from tallystick.numerics.contracts import Contract
 from tallystick.numerics.types import DTYPES
 
 Tensor = torch.Tensor
@@ -38,7 +33,7 @@ def _device_called(name: str) -> torch.device:
         ) from None
 
 
-class TorchDevice:
+class TorchDevice(DeviceBase):
     """The memory and the kernels of the torch device `name` ("cpu", "cuda", "cuda:1").
 
     Its tensors are torch's. In a step the batch, the scalars and the key go there; the loss and the
@@ -47,7 +42,8 @@ class TorchDevice:
     computed on the host. `kernels` has entries under the published form alone.
 
     On "cpu" nothing is read on the host either, so that a machine without a GPU can test what holds
-    on one; a party trains faster on the processor (devices/cpu.py).
+    on one; a party trains faster on the processor (devices/cpu.py). What `prepare` sets belongs to
+    the process: torch has no other settings. No kernel hashes on the device yet.
     """
 
     kind = "torch"
@@ -56,28 +52,11 @@ class TorchDevice:
     hashes_beside = False
 
     def __init__(self, name: str) -> None:
+        super().__init__()
         self.torch_device = _device_called(name)
         self.name = f"torch:{self.torch_device}"
         # What a contract keeps for this device.
         self.kept: dict[str, Any] = {}
-        self._kernels: dict[Contract, Mapping[str, Kernel]] = {}
-
-    def kernels(self, contract: Contract) -> Mapping[str, Kernel]:
-        if contract not in self._kernels:
-            self._kernels[contract] = contract.kernels(self)
-        return self._kernels[contract]
-
-    def alone(self) -> AbstractContextManager[object]:
-        return nullcontext()
-
-    def sequence(self, calls: Sequence[Call]) -> Sequenced:
-        return InTurn(calls)
-
-    def prepare(self, contract: Contract) -> None:
-        """What it sets belongs to the process: torch has no other settings."""
-        contract.prepare(self)
-
-    # -- memory ------------------------------------------------------------------------------------
 
     def allocate(self, nbytes: int) -> Tensor:
         try:
@@ -86,9 +65,6 @@ class TorchDevice:
             raise MemoryError(f"{self.name} has no {nbytes} bytes left.") from error
         start = -raw.data_ptr() % ALIGNMENT
         return raw[start : start + nbytes]
-
-    def free(self, buffer: Tensor) -> None:
-        pass  # torch's own counting of references frees it
 
     def view(
         self, base: Tensor, offset: int, dtype: str, shape: Sequence[int], strides: Sequence[int]
@@ -114,13 +90,6 @@ class TorchDevice:
     def host(self, tensor: Tensor) -> np.ndarray:
         found: np.ndarray = tensor.detach().cpu().numpy()
         return found
-
-    def digest(self, tensor: Tensor) -> bytes:
-        """The tensor digest, of a copy on the host: no kernel hashes on the device yet."""
-        return tensor_digest(self.host(tensor))
-
-    def digests(self, tensors: Sequence[Tensor]) -> list[bytes]:
-        return [self.digest(tensor) for tensor in tensors]
 
     def problem(self, tensor: object, dtype: str, shape: Sequence[int]) -> str:
         if not isinstance(tensor, torch.Tensor):

@@ -35,11 +35,6 @@ def need(xs: Tensors, position: int) -> Tensor:
     return x
 
 
-def maybe(xs: Tensors, position: int) -> Tensor | None:
-    """An optional operand."""
-    return xs[position] if position < len(xs) else None
-
-
 def check_indices(op: str, index: Tensor, size: int) -> None:
     """Every index in [0, size): torch would read or write elsewhere.
 

@@ -21,11 +21,10 @@ from tallystick.commit.log import PUBLISHED, Section
 from tallystick.contracts.replay.findings import KEPT, UNFIT
 from tallystick.contracts.replay.packed import pack, unpack
 from tallystick.contracts.replay.published import kernels
-from tallystick.contracts.replay.published.call import Call
 from tallystick.contracts.replay.published.follow import Follow, clean
 from tallystick.contracts.replay.published.judge import entries_at, true_values
 from tallystick.contracts.replay.published.kernels import PublishedKernels
-from tallystick.contracts.replay.published.record import Record
+from tallystick.contracts.replay.published.record import Call, Record
 from tallystick.contracts.replay.sections import LoggedProgram
 from tallystick.contracts.replay.step import DigestOnly, Step
 from tallystick.contracts.replay.steps import LoggedSteps

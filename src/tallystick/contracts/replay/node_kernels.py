@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from tallystick.contracts.replay.sections import LoggedProgram
@@ -13,6 +14,17 @@ from tallystick.errors import UsageError
 from tallystick.numerics.registry import OpSpec
 from tallystick.numerics.types import Attrs
 from tallystick.program.ir import Node
+
+
+@dataclass(frozen=True)
+class NodeCall:
+    """A call of a node; `sections` maps an output to its section, where it has one."""
+
+    spec: OpSpec
+    sections: dict[int, int]
+    attrs: Attrs
+    inputs: Sequence[Any]
+    outputs: Sequence[Any]
 
 
 class NodeKernels:
@@ -45,18 +57,10 @@ class NodeKernels:
         def run(attrs: Attrs, inputs: Sequence[Tensor | None], outputs: Sequence[Tensor]) -> None:
             if self._step is None:
                 raise UsageError("No step is running.", "Call begin(step) first.")
-            self._run(self._step, spec, sections, attrs, inputs, outputs)
+            self._run(self._step, NodeCall(spec, sections, attrs, inputs, outputs))
 
         return run
 
-    def _run(
-        self,
-        step: Step,
-        spec: OpSpec,
-        sections: dict[int, int],
-        attrs: Attrs,
-        inputs: Sequence[Any],
-        outputs: Sequence[Any],
-    ) -> None:
-        """Compute a call, and write its sections; `sections` maps an output to its section."""
+    def _run(self, step: Step, call: NodeCall) -> None:
+        """Compute a call, and write its sections."""
         raise NotImplementedError

@@ -9,24 +9,24 @@ says where a step's log comes from and where it goes; the classes of `run.logs` 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from tallystick.contracts.replay.bounded.kernels import BoundedKernels
 from tallystick.contracts.replay.faults import LogCorruptError
 from tallystick.contracts.replay.findings import Choices, Findings
+from tallystick.contracts.replay.node_kernels import NodeKernels
 from tallystick.contracts.replay.published.follow import Corrections
 from tallystick.contracts.replay.published.kernels import PublishedKernels
-from tallystick.contracts.replay.sections import LoggedProgram
+from tallystick.contracts.replay.sections import LoggedProgram, refused_there
 from tallystick.contracts.replay.step import DigestOnly, Sink, Source, Step
 from tallystick.devices.cpu import CPU
+from tallystick.devices.device import is_cuda
 from tallystick.devices.kernel import Run
 from tallystick.errors import UsageError
 from tallystick.numerics.registry import OpSpec
 from tallystick.program.ir import Node, Program
 
 if TYPE_CHECKING:
-    from tallystick.contracts.replay.bounded.resident import ResidentKernels as BoundedResident
-    from tallystick.contracts.replay.published.resident import ResidentKernels as PublishedResident
     from tallystick.contracts.replay.stock.stock import Stock
     from tallystick.devices.device import Device
 
@@ -55,19 +55,21 @@ class LoggedSteps:
     ) -> None:
         self.logged = LoggedProgram(program)
         self.findings, self.choices = Findings(), Choices()
-        self.form: BoundedKernels | BoundedResident | PublishedKernels | PublishedResident
+        self._device, self._count_taken = CPU, count_taken
+        self._host: BoundedKernels | PublishedKernels
         if self.logged.contract.form == "bounded":
-            self.form = BoundedKernels(self.logged, count_taken)
+            self._host = BoundedKernels(self.logged, count_taken)
         else:
-            self.form = PublishedKernels(self.logged, stock)
+            self._host = PublishedKernels(self.logged, stock)
+        self.form: NodeKernels = self._host  # of the device
         self._source, self._sink = source, sink or self.digest_only
         self._step: Step | None = None
 
     @property
     def corrections(self) -> Corrections:
         """How many elements the entries of followed published logs have changed, by step."""
-        assert self.logged.contract.form == "published"
-        return cast("PublishedKernels | PublishedResident", self.form).follow.corrections
+        assert isinstance(self._host, PublishedKernels)
+        return self._host.follow.corrections
 
     def digest_only(self, step: int) -> Sink:
         """A sink that keeps nothing of the log but its digest."""
@@ -79,8 +81,20 @@ class LoggedSteps:
         """Give kernels for tensors of `device` from now on. Raises UsageError where there are
         none: published logs have them for torch's devices, bounded ones for a GPU of
         `devices/cuda`. Raises MemoryError."""
-        if device is not CPU:
-            self.form = self.form.there(device)
+        if device in (CPU, self._device):
+            return
+        host = self._host
+        if isinstance(host, BoundedKernels) and is_cuda(device):
+            from tallystick.contracts.replay.bounded.resident import BoundedResident
+
+            self.form = BoundedResident(self.logged, device, self._count_taken)
+        elif isinstance(host, PublishedKernels) and device.kind == "torch":
+            from tallystick.contracts.replay.published.resident import PublishedResident
+
+            self.form = PublishedResident(self.logged, device, host.record, host.follow)
+        else:
+            raise refused_there(self.logged, device)
+        self._device = device
 
     def kernels(self, index: int, node: Node, spec: OpSpec) -> Run | None:
         """The executor's hook: how node `index` runs; None where it is the contract's default."""

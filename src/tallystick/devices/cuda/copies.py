@@ -9,8 +9,8 @@ from tallystick.devices.cuda.launch import (
     MOST_BLOCKS,
     THREADS,
     launch_over,
+    layout,
     merged,
-    padded,
     pointer,
     whole,
 )
@@ -22,12 +22,6 @@ _AT_ONCE = 4  # kCopiesAtOnce
 _TILE = 32  # kTile
 # A shorter side leaves most of a tile empty.
 _LEAST_SIDE = 8
-
-
-def layout(sizes: Sequence[int], steps: Sequence[Sequence[int]]) -> bytes:
-    """A Space of `sizes`, then the Strides of each operand."""
-    count = math.prod(sizes)
-    return whole(count, len(sizes)) + padded(sizes) + b"".join(padded(of) for of in steps)
 
 
 def widened(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from itertools import accumulate
 from threading import RLock
@@ -17,7 +17,7 @@ from tallystick.devices.cuda.driver import Driver, Grid
 from tallystick.devices.cuda.hashing import Hashing
 from tallystick.devices.cuda.recording import DeviceSequence, Refusals
 from tallystick.devices.cuda.tensor import DeviceTensor, Memory
-from tallystick.devices.kernel import Kernel
+from tallystick.devices.device import DeviceBase
 from tallystick.devices.sequence import Call, Sequenced
 from tallystick.numerics.contracts import Contract
 from tallystick.numerics.types import DTYPES
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _ALIGNED = 256  # bytes, of places in the scratch memory
 
 
-class Cuda:
+class Cuda(DeviceBase):
     """The GPU behind `driver`. Kernels read no element on the host."""
 
     kind = "cuda"
@@ -38,6 +38,7 @@ class Cuda:
     hashes_beside = False
 
     def __init__(self, driver: Driver) -> None:
+        super().__init__()
         self.driver = driver
         self.refusals = Refusals(driver)
         self.scratch_memory: Memory | None = None
@@ -45,7 +46,6 @@ class Cuda:
         self._hashing = Hashing(self)
         # The contracts whose kernels have been looked at here.
         self.probed: set[Contract] = set()
-        self._kernels: dict[Contract, Mapping[str, Kernel]] = {}
         # The library that multiplies in binary64 (rounded/1, exact/1); None: native/cuda does.
         self.products: Products | None = None
         self.searched = False
@@ -58,15 +58,6 @@ class Cuda:
     @property
     def architecture(self) -> str:
         return self.driver.architecture
-
-    def kernels(self, contract: Contract) -> Mapping[str, Kernel]:
-        if contract not in self._kernels:
-            self._kernels[contract] = contract.kernels(self)
-        return self._kernels[contract]
-
-    def prepare(self, contract: Contract) -> None:
-        """Probe the device, once for each contract."""
-        contract.prepare(self)
 
     def alone(self) -> AbstractContextManager[object]:
         return self._turn
@@ -101,17 +92,13 @@ class Cuda:
 
     def contiguous(self, dtype: str, shape: Sequence[int]) -> DeviceTensor:
         """A new uninitialised C-contiguous tensor."""
-        strides = [DTYPES[dtype].itemsize * math.prod(shape[i + 1 :]) for i in range(len(shape))]
         memory = self.allocate(DTYPES[dtype].itemsize * math.prod(shape))
-        return DeviceTensor(self, memory, memory.address, dtype, shape, strides)
+        return DeviceTensor(self, memory, memory.address, dtype, shape)
 
     # -- memory ------------------------------------------------------------------------------------
 
     def allocate(self, nbytes: int) -> Memory:
         return Memory(self.driver, max(nbytes, 1))
-
-    def free(self, buffer: Memory) -> None:
-        pass  # it frees itself when its last tensor is gone
 
     def view(
         self,
@@ -143,9 +130,6 @@ class Cuda:
         copy(tensor, whole)
         self.driver.to_host(whole.address, found)
         return found
-
-    def digest(self, tensor: DeviceTensor) -> bytes:
-        return self.digests([tensor])[0]
 
     def digests(self, tensors: Sequence[DeviceTensor]) -> list[bytes]:
         return self._hashing.digests(tensors)

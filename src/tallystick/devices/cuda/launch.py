@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Sequence
 
@@ -42,6 +43,11 @@ def padded(numbers: Sequence[int]) -> bytes:
     return whole(*numbers, *[0] * (AXES - len(numbers)))
 
 
+def layout(sizes: Sequence[int], steps: Sequence[Sequence[int]]) -> bytes:
+    """A Space of `sizes`, then the Strides of each operand."""
+    return whole(math.prod(sizes), len(sizes)) + padded(sizes) + b"".join(map(padded, steps))
+
+
 def merged(
     shape: Sequence[int], strides: Sequence[Sequence[int]]
 ) -> tuple[list[int], list[list[int]]]:
@@ -79,10 +85,7 @@ def spread(x: DeviceTensor, shape: Sequence[int]) -> list[int]:
 def space(shape: Sequence[int], *tensors: DeviceTensor) -> bytes:
     """A Space of `shape`, then the Strides of each tensor, which is broadcast to that shape."""
     sizes, steps = merged(shape, [spread(x, shape) for x in tensors])
-    count = 1
-    for size in sizes:
-        count *= size
-    return whole(count, len(sizes)) + padded(sizes) + b"".join(padded(of) for of in steps)
+    return layout(sizes, steps)
 
 
 def over(count: int, threads: int = THREADS) -> tuple[int, int, int]:

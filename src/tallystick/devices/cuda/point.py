@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tallystick.devices.cuda.launch import f32, launch_over, merged, padded, pointer, spread, whole
+from tallystick.devices.cuda.launch import f32, launch_over, layout, merged, pointer, spread, whole
 from tallystick.devices.cuda.tensor import DeviceTensor
 
 _ACCESS = 16  # bytes of the widest access
@@ -57,7 +57,7 @@ def point(
     shape = out.shape
     strides = [[0] * len(shape) if isinstance(x, int) else spread(x, shape) for x in operands]
     sizes, steps = merged(shape, strides)
-    params = whole(out.size, len(sizes)) + padded(sizes) + b"".join(padded(of) for of in steps)
+    params = layout(sizes, steps)
     for x in operands:
         params += (
             bytes(8) + x.to_bytes(8, "little") if isinstance(x, int) else pointer(x) + bytes(8)

@@ -24,7 +24,8 @@ class Memory:
 
 
 class DeviceTensor:
-    """A view of device memory: `address` of the first element, `strides` in bytes."""
+    """A view of device memory: `address` of the first element, `strides` in bytes;
+    without them it is C-contiguous."""
 
     __slots__ = ("address", "device", "dtype", "memory", "shape", "strides")
 
@@ -35,10 +36,14 @@ class DeviceTensor:
         address: int,
         dtype: str,
         shape: Sequence[int],
-        strides: Sequence[int],
+        strides: Sequence[int] | None = None,
     ) -> None:
         self.device, self.memory, self.address = device, memory, address
-        self.dtype, self.shape, self.strides = dtype, tuple(shape), tuple(strides)
+        self.dtype, self.shape = dtype, tuple(shape)
+        if strides is None:
+            places = range(1, self.ndim + 1)
+            strides = [self.itemsize * math.prod(self.shape[axis:]) for axis in places]
+        self.strides = tuple(strides)
 
     @property
     def size(self) -> int:
@@ -78,9 +83,4 @@ class DeviceTensor:
     def dense(self, address: int) -> DeviceTensor:
         """A C-contiguous tensor of this type and shape at `address`, in memory that the caller
         keeps."""
-        strides, step = [], self.itemsize
-        for size in reversed(self.shape):
-            strides.append(step)
-            step *= size
-        strides.reverse()
-        return DeviceTensor(self.device, self.memory, address, self.dtype, self.shape, strides)
+        return DeviceTensor(self.device, self.memory, address, self.dtype, self.shape)

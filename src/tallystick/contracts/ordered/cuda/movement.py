@@ -6,10 +6,9 @@ import math
 from collections.abc import Sequence
 
 from tallystick.contracts.ordered.cuda.table import cuda_kernel
-from tallystick.devices.cuda.copies import copy, layout, widened
-from tallystick.devices.cuda.indices import check_indices, outside
-from tallystick.devices.cuda.launch import f64, launch_over, merged, pointer, space, whole
-from tallystick.devices.cuda.operands import Outputs, Tensors, operand
+from tallystick.devices.cuda.copies import copy, widened
+from tallystick.devices.cuda.launch import f64, launch_over, layout, merged, pointer, space, whole
+from tallystick.devices.cuda.operands import Outputs, Tensors, check_indices, operand, outside
 from tallystick.devices.cuda.point import constant_bits, point
 from tallystick.devices.cuda.tensor import DeviceTensor
 from tallystick.numerics.operators.common import axis_of, constant, integer, number, text

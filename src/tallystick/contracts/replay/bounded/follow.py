@@ -29,15 +29,16 @@ class Follow:
         boundary is near (14.5)."""
         bits, values = self._step.logged.contract.bits, piece.room()
         doubtful = piece.doubtful(1.0, bits, values)
-        at, directions = _within(piece, self._followed)
+        entries = _within(piece, self._followed)
+        at = entries.positions
         flat = values.reshape(-1)
         unlogged = np.setdiff1d(doubtful, at, assume_unique=True)
         if len(unlogged):
             flat[unlogged] = piece.rounded(unlogged, bits)
         if len(at):
-            step, number, count = self._step, self._number, self._count_taken
-            honest = judge_entries(step, number, piece, at, directions, flat, count)
-            self._kept.add(piece.flat(at[honest]), directions[honest])
+            count = self._count_taken
+            honest = judge_entries(self._step, self._number, piece, entries, flat, count)
+            self._kept.add(piece.flat(at[honest]), entries.directions[honest])
         piece.store(values)
 
     def entries(self) -> Entries:
@@ -67,8 +68,8 @@ def followed_entries(step: Step, number: int) -> Entries:
     return entries.select(~beyond)
 
 
-def _within(piece: Piece, entries: Entries) -> tuple[Array, Array]:
-    """Positions in the piece of the entries for its elements, and their directions."""
+def _within(piece: Piece, entries: Entries) -> Entries:
+    """The entries for the piece's elements, at their positions in the piece."""
     rows, columns = piece.w.shape
     end = piece.start + (rows - 1) * piece.row_step + columns if rows and columns else piece.start
     first, last = np.searchsorted(entries.positions, (piece.start, end))
@@ -78,5 +79,4 @@ def _within(piece: Piece, entries: Entries) -> tuple[Array, Array]:
     else:
         row, column = np.zeros_like(offsets), offsets
     inside = column < columns
-    at = (row * columns + column)[inside]
-    return at, entries.directions[first:last][inside]
+    return Entries(row * columns + column, entries.directions[first:last]).select(inside)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from tallystick.contracts.replay.blocks import Entries
 from tallystick.contracts.replay.boundaries import around, indices_of, read_beyond_doubt, values_at
 from tallystick.contracts.replay.findings import Choices
 from tallystick.contracts.replay.step import Step
@@ -22,21 +23,15 @@ FORGED = "no admissible kernel's result is near the boundary that it reads"
 
 
 def judge_entries(
-    step: Step,
-    number: int,
-    piece: Piece,
-    at: Array,
-    directions: Array,
-    flat: Array,
-    count_taken: bool,
+    step: Step, number: int, piece: Piece, entries: Entries, flat: Array, count_taken: bool
 ) -> Array:
     """bool[k], a mask of the entries that are not forged; the forged ones become findings.
 
-    The entries are those of section `number` at the elements `at` i64[k] of a piece, with
-    `directions` u8[k]. `flat` f32 holds R(w) of the piece's elements, and gets the entries' values
-    (14.6, 14.7). With `count_taken` the function sums every entry's element exactly.
+    The entries are those of section `number` for a piece, at positions in it. `flat` f32 holds R(w)
+    of the piece's elements, and gets the entries' values (14.6, 14.7). With `count_taken` the
+    function sums every entry's element exactly.
     """
-    bits = step.logged.contract.bits
+    bits, at, directions = step.logged.contract.bits, entries.positions, entries.directions
     w, bounds = piece.w.reshape(-1)[at], piece.bound(at)
     near = around(w, bounds, bits)
     named = np.where(directions == 1, near.high, near.low)
@@ -51,24 +46,17 @@ def judge_entries(
     open_to_doubt = np.flatnonzero(~(right | forged | without_effect))
     for begin in range(0, len(open_to_doubt), _AT_ONCE):
         some = open_to_doubt[begin : begin + _AT_ONCE]
-        forged[some] = _by_exact_sums(
-            piece, at[some], bounds[some], directions[some], flat, bits, step.choices
-        )
+        own_bounds, choices = bounds[some], step.choices
+        forged[some] = _by_exact_sums(piece, entries.select(some), own_bounds, flat, bits, choices)
     step.found_entries("forged entry", number, piece.flat(at[forged]), directions[forged], FORGED)
     return ~forged
 
 
 def _by_exact_sums(
-    piece: Piece,
-    at: Array,
-    bounds: Array,
-    directions: Array,
-    flat: Array,
-    bits: int,
-    choices: Choices,
+    piece: Piece, entries: Entries, bounds: Array, flat: Array, bits: int, choices: Choices
 ) -> Array:
     """bool[k], a mask of the forged entries, by the exact sum (14.4, 14.7). Values go to `flat`."""
-    grid = Grid(bits)
+    grid, at = Grid(bits), entries.positions
     records = piece.accumulators(at)
     chosen = np.zeros(len(at), np.int64)
     forged, wild = np.zeros(len(at), np.bool_), np.zeros(len(at), np.bool_)
@@ -77,7 +65,7 @@ def _by_exact_sums(
         if unruly(flags) is not None:
             forged[k] = wild[k] = True
             continue
-        direction = int(directions[k])
+        direction = int(entries.directions[k])
         truth: Doubt = doubt(grid, total, float(bounds[k]))
         chosen[k] = truth.value(direction)
         forged[k] = truth.forged(direction)

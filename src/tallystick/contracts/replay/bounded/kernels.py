@@ -7,26 +7,13 @@ takes the followed log's entry or sums exactly (`follow`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
-
-import numpy as np
-
 from tallystick.contracts.replay.blocks import encode
 from tallystick.contracts.replay.bounded.follow import Follow
 from tallystick.contracts.replay.bounded.record import Record
-from tallystick.contracts.replay.node_kernels import NodeKernels
-from tallystick.contracts.replay.sections import LoggedProgram, refused_there
+from tallystick.contracts.replay.node_kernels import NodeCall, NodeKernels
+from tallystick.contracts.replay.sections import LoggedProgram
 from tallystick.contracts.replay.step import Step
 from tallystick.contracts.rounded.cpu import Piece, run_rounded
-from tallystick.numerics.registry import OpSpec
-from tallystick.numerics.types import Attrs
-
-if TYPE_CHECKING:
-    from tallystick.contracts.replay.bounded.resident import ResidentKernels
-    from tallystick.devices.device import Device
-
-Array = np.ndarray
 
 
 class BoundedKernels(NodeKernels):
@@ -39,32 +26,14 @@ class BoundedKernels(NodeKernels):
         super().__init__(logged)
         self._count_taken = count_taken
 
-    def there(self, device: Device) -> ResidentKernels:
-        """The same kernels for tensors of `device`. Raises UsageError unless it is a GPU of
-        `devices/cuda`, MemoryError."""
-        from tallystick.contracts.replay.bounded.resident import ResidentKernels
-        from tallystick.devices.cuda.device import Cuda
-
-        if not isinstance(device, Cuda):
-            raise refused_there(self._logged, device)
-        return ResidentKernels(self._logged, device, self._count_taken)
-
-    def _run(
-        self,
-        step: Step,
-        spec: OpSpec,
-        sections: dict[int, int],
-        attrs: Attrs,
-        inputs: Sequence[Array | None],
-        outputs: Sequence[Array],
-    ) -> None:
-        deciders = {out: self._decider(step, number) for out, number in sections.items()}
+    def _run(self, step: Step, call: NodeCall) -> None:
+        deciders = {out: self._decider(step, number) for out, number in call.sections.items()}
 
         def decide(piece: Piece) -> None:
             deciders[piece.output].decide(piece)
 
-        run_rounded(spec.name, decide, attrs, inputs, outputs)
-        for out, number in sections.items():
+        run_rounded(call.spec.name, decide, call.attrs, call.inputs, call.outputs)
+        for out, number in call.sections.items():
             section, entries = self._logged.sections[number], deciders[out].entries()
             step.sink.bounded(number, encode(section, entries))
 

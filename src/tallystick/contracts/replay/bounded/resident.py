@@ -8,7 +8,6 @@ the step, so that a recorded step serves any other one.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,23 +15,17 @@ from tallystick.contracts.replay.blocks import Blocks, Entries, decode, encode
 from tallystick.contracts.replay.bounded.cuda_log import DeviceLog
 from tallystick.contracts.replay.bounded.follow import followed_entries
 from tallystick.contracts.replay.bounded.judge import FORGED
-from tallystick.contracts.replay.node_kernels import NodeKernels
-from tallystick.contracts.replay.sections import LoggedProgram, refused_there
+from tallystick.contracts.replay.node_kernels import NodeCall, NodeKernels
+from tallystick.contracts.replay.sections import LoggedProgram
 from tallystick.contracts.replay.step import Step
 from tallystick.contracts.rounded.cuda.table import rounded_kernel
 from tallystick.devices.cuda.device import Cuda
-from tallystick.devices.cuda.tensor import DeviceTensor
-from tallystick.numerics.registry import OpSpec
-from tallystick.numerics.types import Attrs
 from tallystick.products.cuda.marks import Rounding
-
-if TYPE_CHECKING:
-    from tallystick.devices.device import Device
 
 Array = np.ndarray
 
 
-class ResidentKernels(NodeKernels):
+class BoundedResident(NodeKernels):
     """The kernels of the nodes that have bounded sections, for tensors of `device`.
 
     With `count_taken` a follower sums every entry's element exactly. Raises MemoryError.
@@ -40,17 +33,9 @@ class ResidentKernels(NodeKernels):
 
     def __init__(self, logged: LoggedProgram, device: Cuda, count_taken: bool) -> None:
         super().__init__(logged)
-        self._device, self._count_taken = device, count_taken
+        self._count_taken = count_taken
         self._log = DeviceLog(device, [section.elements for section in logged.sections])
         self._given: list[Entries] = []  # of the followed log
-
-    def there(self, device: Device) -> ResidentKernels:
-        """The same kernels for tensors of another GPU."""
-        if device is self._device:
-            return self
-        if not isinstance(device, Cuda):
-            raise refused_there(self._logged, device)
-        return ResidentKernels(self._logged, device, self._count_taken)
 
     def begin(self, step: Step) -> None:
         super().begin(step)
@@ -66,18 +51,10 @@ class ResidentKernels(NodeKernels):
         super().end()
         self._given = []
 
-    def _run(
-        self,
-        step: Step,
-        spec: OpSpec,
-        sections: dict[int, int],
-        attrs: Attrs,
-        inputs: Sequence[DeviceTensor | None],
-        outputs: Sequence[DeviceTensor],
-    ) -> None:
-        marks = {out: self._log.marks(number) for out, number in sections.items()}
+    def _run(self, step: Step, call: NodeCall) -> None:
+        marks = {out: self._log.marks(number) for out, number in call.sections.items()}
         how = Rounding(self._logged.contract.bits, marks)
-        rounded_kernel[spec.name](how, attrs, inputs, outputs)
+        rounded_kernel[call.spec.name](how, call.attrs, call.inputs, call.outputs)
 
     def complete(self) -> None:
         """Write the step's sections."""

@@ -17,9 +17,8 @@ from tallystick.commit.log import ENTRIES_PER_BYTE
 from tallystick.contracts.replay.faults import LogCorruptError
 from tallystick.contracts.replay.findings import UNFIT
 from tallystick.contracts.replay.packed import FIVE_NO_CHANGE, LARGEST_BYTE, pack, unpack
-from tallystick.contracts.replay.published.call import Call
 from tallystick.contracts.replay.published.judge import entries_at, true_values
-from tallystick.contracts.replay.published.record import Record
+from tallystick.contracts.replay.published.record import Call, Record
 from tallystick.contracts.replay.sections import LoggedProgram
 from tallystick.contracts.replay.step import Step
 from tallystick.program.expand import is_forward

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from tallystick.commit.log import ENTRIES_PER_BYTE
-from tallystick.contracts.replay.published.call import Call
+from tallystick.contracts.replay.published.record import Call
 from tallystick.contracts.rounded.accumulators import parts
 from tallystick.contracts.rounded.cpu import Piece, run_rounded
 from tallystick.contracts.rounded.opening import is_sum

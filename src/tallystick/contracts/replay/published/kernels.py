@@ -14,20 +14,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tallystick.commit.log import ENTRIES_PER_BYTE
-from tallystick.contracts.replay.node_kernels import NodeKernels
-from tallystick.contracts.replay.published.call import Call
+from tallystick.contracts.replay.node_kernels import NodeCall, NodeKernels
 from tallystick.contracts.replay.published.follow import Follow
-from tallystick.contracts.replay.published.record import Record
+from tallystick.contracts.replay.published.record import Call, Record
 from tallystick.contracts.replay.published.stock import check_sections, load_stock
-from tallystick.contracts.replay.sections import LoggedProgram, refused_there
+from tallystick.contracts.replay.sections import LoggedProgram
 from tallystick.contracts.replay.step import Step
 from tallystick.numerics.registry import OpSpec
-from tallystick.numerics.types import Attrs
 
 if TYPE_CHECKING:
-    from tallystick.contracts.replay.published.resident import ResidentKernels
     from tallystick.contracts.replay.stock.stock import Stock
-    from tallystick.devices.device import Device
 
 Array = np.ndarray
 # Elements of a per-element operator that are computed at once: their binary64 stays in cache.
@@ -54,37 +50,21 @@ class PublishedKernels(NodeKernels):
             self.follow.begin()
         self._stock.prepare()
 
-    def _run(
-        self,
-        step: Step,
-        spec: OpSpec,
-        sections: dict[int, int],
-        attrs: Attrs,
-        inputs: Sequence[Array | None],
-        outputs: Sequence[Array],
-    ) -> None:
+    def _run(self, step: Step, call: NodeCall) -> None:
         decide = self.follow if step.follows else self.record
+        spec, attrs, sections = call.spec, call.attrs, call.sections
         packed = {out: decide.section(step, number) for out, number in sections.items()}
-        for part in self._parts(spec, inputs, outputs):
+        for part in self._parts(spec, call.inputs, call.outputs):
             kept = _as_read(part) if step.follows else part.inputs
             found = self._stock.compute(spec, attrs, part.inputs, part.outputs)
             for out, x in enumerate(found):
                 if x is not None:
                     entries = packed[out][part.first : part.last]
                     offset = part.first * ENTRIES_PER_BYTE
-                    call = Call(spec, out, sections[out], attrs, kept, part.outputs, offset)
-                    decide.settle(step, call, x, part.outputs[out], entries)
+                    made = Call(spec, out, sections[out], attrs, kept, part.outputs, offset)
+                    decide.settle(step, made, x, part.outputs[out], entries)
         for out, entries in packed.items():
             step.sink.published(sections[out], entries.tobytes())
-
-    def there(self, device: Device) -> ResidentKernels:
-        """The same kernels for tensors of `device`. Raises UsageError unless it is torch's."""
-        from tallystick.contracts.replay.published.resident import ResidentKernels
-        from tallystick.devices.torch import TorchDevice
-
-        if not isinstance(device, TorchDevice):
-            raise refused_there(self._logged, device)
-        return ResidentKernels(self._logged, device, self.record, self.follow)
 
     def _parts(
         self, spec: OpSpec, inputs: Sequence[Array | None], given: Sequence[Array]

@@ -2,16 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import numpy as np
 
 from tallystick import _core
 from tallystick.commit.log import ENTRIES_PER_BYTE
 from tallystick.contracts.replay.contract import Replay
 from tallystick.contracts.replay.packed import FIVE_NO_CHANGE
-from tallystick.contracts.replay.published.call import Call
 from tallystick.contracts.replay.step import Step
+from tallystick.numerics.registry import OpSpec
+from tallystick.numerics.types import Attrs
 
 Array = np.ndarray
+
+
+@dataclass(frozen=True)
+class Call:
+    """One output of one call, or of a part of the call: what is recorded, followed or judged.
+
+    It is output `out` of the node and section `number` of the log. Its first element is element
+    `offset` of the output.
+    """
+
+    spec: OpSpec
+    out: int
+    number: int
+    attrs: Attrs
+    inputs: Sequence[Array | None]
+    outputs: Sequence[Array]
+    offset: int = 0
 
 
 def round_unlogged(x: Array, bits: int, out: Array) -> None:

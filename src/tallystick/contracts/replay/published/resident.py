@@ -14,17 +14,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from tallystick.contracts.replay.node_kernels import NodeKernels
-from tallystick.contracts.replay.published.call import Call
+from tallystick.contracts.replay.node_kernels import NodeCall, NodeKernels
 from tallystick.contracts.replay.published.follow import Follow
-from tallystick.contracts.replay.published.record import Record
+from tallystick.contracts.replay.published.record import Call, Record
 from tallystick.contracts.replay.sections import LoggedProgram
 from tallystick.contracts.replay.step import Step
 from tallystick.contracts.replay.stock import rounding
 from tallystick.contracts.replay.stock.table import stock_of
-from tallystick.devices.torch import TorchDevice
-from tallystick.numerics.registry import OpSpec
-from tallystick.numerics.types import DTYPES, Attrs
+from tallystick.numerics.types import DTYPES
 
 if TYPE_CHECKING:
     from tallystick.contracts.replay.contract import Replay
@@ -33,7 +30,7 @@ if TYPE_CHECKING:
 Tensor = torch.Tensor
 
 
-class ResidentKernels(NodeKernels):
+class PublishedResident(NodeKernels):
     """The kernels of the nodes that have published sections, for tensors of `device`.
 
     `record` and `follow` are those of the host's kernels (kernels.py), whose attributes these
@@ -41,7 +38,7 @@ class ResidentKernels(NodeKernels):
     """
 
     def __init__(
-        self, logged: LoggedProgram, device: TorchDevice, record: Record, follow: Follow
+        self, logged: LoggedProgram, device: Device, record: Record, follow: Follow
     ) -> None:
         super().__init__(logged)
         self._device = device
@@ -53,24 +50,12 @@ class ResidentKernels(NodeKernels):
         if step.follows:
             self.follow.begin()
 
-    def there(self, device: Device) -> ResidentKernels:
-        """The same kernels for tensors of another of torch's devices."""
-        assert isinstance(device, TorchDevice)
-        return ResidentKernels(self._logged, device, self.record, self.follow)
-
-    def _run(
-        self,
-        step: Step,
-        spec: OpSpec,
-        sections: dict[int, int],
-        attrs: Attrs,
-        inputs: Sequence[Tensor | None],
-        outputs: Sequence[Tensor],
-    ) -> None:
+    def _run(self, step: Step, call: NodeCall) -> None:
+        spec, attrs, inputs, outputs = call.spec, call.attrs, call.inputs, call.outputs
         found = stock_of(self._device).compute_there(spec, attrs, inputs, outputs)
         # Outputs may be written over operands, so every value is there before the first write.
         values = {
-            out: self._settled(step, Call(spec, out, sections[out], attrs, (), ()), x, inputs)
+            out: self._settled(step, Call(spec, out, call.sections[out], attrs, (), ()), x, inputs)
             for out, x in enumerate(found)
             if x is not None
         }

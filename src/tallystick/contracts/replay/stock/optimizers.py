@@ -13,7 +13,8 @@ import torch
 
 from tallystick import _core
 from tallystick.contracts.replay.stock.stock import Stock, stock_form
-from tallystick.devices.torch_operands import Tensor, Tensors, maybe, need
+from tallystick.devices.kernel import optional
+from tallystick.devices.torch_operands import Tensor, Tensors, need
 from tallystick.numerics.types import Attrs
 
 # Python's, or a tensor without an axis.
@@ -39,7 +40,7 @@ def _plus(a: Tensor, b: Tensor, factor: Number) -> Tensor:
 
 def _gradient(xs: Tensors, coefficient: int) -> Tensor:
     """g, multiplied by the coefficient where there is one (11.6)."""
-    g, c = need(xs, 1), maybe(xs, coefficient)
+    g, c = need(xs, 1), optional(xs, coefficient)
     return g if c is None else g * c
 
 
@@ -85,50 +86,29 @@ def _adam_torch(s: _Adam, xs: Tensors) -> list[Tensor]:
 def _adam_core(stock: Stock, s: _Adam, xs: Tensors) -> list[Tensor]:
     """One pass of the core: torch's eight passes cost three times as much, mostly in memory."""
     p, g, m, v = (need(xs, i).contiguous().numpy() for i in range(4))
-    c = maybe(xs, 7)
+    c = optional(xs, 7)
     found = [stock.result(p.shape, number) for number in range(3)]
     p_out, m_out, v_out = (x.numpy() for x in found)
     _core.published_adam(
-        p,
-        g,
-        m,
-        v,
-        1.0 if c is None else float(c),
-        1 - s.beta1,
-        s.beta2,
-        1 - s.beta2,
-        s.eps,
-        float(s.root),
-        float(s.step_size),
-        float(s.kept),
-        s.decay,
-        p_out,
-        m_out,
-        v_out,
-    )
+        p, g, m, v, 1.0 if c is None else float(c), 1 - s.beta1, s.beta2, 1 - s.beta2, s.eps,
+        float(s.root), float(s.step_size), float(s.kept), s.decay, p_out, m_out, v_out,
+    )  # fmt: skip
     return found
 
 
-def _adam(stock: Stock, attrs: Attrs, xs: Tensors, decoupled: bool) -> list[Tensor]:
-    scalars = _adam_scalars(stock, attrs, xs, decoupled)
+@stock_form(
+    "tallystick.adamw_step", "tallystick.adam_step", named=True, per_element=True, narrow=True
+)
+def _adam(op: str, stock: Stock, attrs: Attrs, *xs: Tensor | None) -> list[Tensor]:
+    scalars = _adam_scalars(stock, attrs, xs, decoupled=op == "tallystick.adamw_step")
     if stock.is_plain:
         return _adam_core(stock, scalars, xs)
     return _adam_torch(scalars, [stock.widened(x, i) for i, x in enumerate(xs)])
 
 
-@stock_form("tallystick.adamw_step", per_element=True, narrow=True)
-def _adamw(stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
-    return _adam(stock, attrs, xs, decoupled=True)
-
-
-@stock_form("tallystick.adam_step", per_element=True, narrow=True)
-def _adam_coupled(stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
-    return _adam(stock, attrs, xs, decoupled=False)
-
-
 @stock_form("tallystick.sgd_step", per_element=True)
-def _sgd(stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
-    p, buffer, lr = need(xs, 0), maybe(xs, 2), _scalar(stock, xs, 3)
+def _sgd(stock: Stock, attrs: Attrs, *xs: Tensor | None) -> list[Tensor]:
+    p, buffer, lr = need(xs, 0), optional(xs, 2), _scalar(stock, xs, 3)
     g = _gradient(xs, 4)
     decay, momentum = _number(attrs, "weight_decay"), _number(attrs, "momentum")
     if decay:
@@ -141,8 +121,7 @@ def _sgd(stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
 
 
 @stock_form("tallystick.clip_coef")
-def _clip_coef(stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
-    squares = torch.stack([need(xs, i) for i in range(len(xs))])
-    norm = stock.sum(squares, (0,)).sqrt()
+def _clip_coef(stock: Stock, attrs: Attrs, *squares: Tensor) -> list[Tensor]:
+    norm = stock.sum(torch.stack(squares), (0,)).sqrt()
     ratio = _number(attrs, "max_norm") / (norm + 1e-6)
     return [torch.minimum(ratio, torch.ones_like(ratio)), norm]

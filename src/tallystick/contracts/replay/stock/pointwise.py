@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any, cast
 
 import numpy as np
@@ -12,46 +11,37 @@ import torch
 from tallystick import _core
 from tallystick.contracts.ordered.torch import philox
 from tallystick.contracts.replay.stock.stock import Stock, rounded_number, stock_form
-from tallystick.devices.torch_operands import Tensor, Tensors, need
+from tallystick.devices.torch_operands import Tensor
 from tallystick.numerics.types import Attrs
 
 _ATEN: Any = torch.ops.aten
-_UNARY = ("exp", "exp2", "expm1", "log", "log2", "log1p", "tanh", "erf", "sigmoid", "sin", "cos")
-_MORE = ("rsqrt", "reciprocal", "sqrt", "square", "silu")
+# torch's kernels of these names take the operands alone.
+_PLAIN = (
+    "exp", "exp2", "expm1", "log", "log2", "log1p", "tanh", "erf", "sigmoid", "sin", "cos", "rsqrt",
+    "reciprocal", "sqrt", "square", "silu", "silu_backward", "tanh_backward", "sigmoid_backward",
+)  # fmt: skip
+_PAIRS = ("add", "sub", "mul", "div")
 
 
-def _register_unary(name: str) -> None:
-    kernel = getattr(_ATEN, name)
-
-    @stock_form(f"aten.{name}", per_element=True)
-    def form(_stock: Stock, _attrs: Attrs, xs: Tensors) -> list[Tensor]:
-        return [kernel(need(xs, 0))]
+@stock_form(*(f"aten.{name}" for name in _PLAIN), named=True, per_element=True)
+def _plain(op: str, _stock: Stock, _attrs: Attrs, *xs: Tensor) -> list[Tensor]:
+    return [getattr(_ATEN, op.removeprefix("aten."))(*xs)]
 
 
-for _name in (*_UNARY, *_MORE):
-    _register_unary(_name)
-
-
-# -- two operands (10.1, 10.2) ---------------------------------------------------------------------
-def _register_pair(name: str, f: Callable[[Tensor, Tensor | float, Attrs], Tensor]) -> None:
-    @stock_form(f"aten.{name}.Tensor", per_element=True)
-    def tensor(_stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
-        return [f(need(xs, 0), need(xs, 1), attrs)]
-
-    @stock_form(f"aten.{name}.Scalar", per_element=True)
-    def scalar(_stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
-        return [f(need(xs, 0), rounded_number(attrs, "other"), attrs)]
-
-
-_register_pair("add", lambda a, b, attrs: torch.add(a, b, alpha=rounded_number(attrs, "alpha")))
-_register_pair("sub", lambda a, b, attrs: torch.sub(a, b, alpha=rounded_number(attrs, "alpha")))
-_register_pair("mul", lambda a, b, _attrs: torch.mul(a, b))
-_register_pair("div", lambda a, b, _attrs: torch.div(a, b))
+@stock_form(
+    *(f"aten.{name}.{second}" for name in _PAIRS for second in ("Tensor", "Scalar")),
+    named=True,
+    per_element=True,
+)
+def _pair(op: str, _stock: Stock, attrs: Attrs, a: Tensor, b: Tensor | None = None) -> list[Tensor]:
+    other = rounded_number(attrs, "other") if b is None else b
+    scale = {"alpha": rounded_number(attrs, "alpha")} if "alpha" in attrs else {}
+    return [getattr(torch, op.split(".")[1])(a, other, **scale)]
 
 
 @stock_form("aten.pow.Tensor_Scalar", per_element=True)
-def _pow(_stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
-    x, exponent = need(xs, 0), rounded_number(attrs, "exponent")
+def _pow(_stock: Stock, attrs: Attrs, x: Tensor) -> list[Tensor]:
+    exponent = rounded_number(attrs, "exponent")
     if abs(exponent) == 0.5 and exponent != attrs["exponent"]:
         # torch takes a square root, which gives other values for -0 and -inf. NUMERICS 10.6 takes
         # one only where the binary64 attribute is 0.5 or -0.5 itself.
@@ -60,49 +50,36 @@ def _pow(_stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
 
 
 @stock_form("aten._to_copy", per_element=True)
-def _to_copy(_stock: Stock, _attrs: Attrs, xs: Tensors) -> list[Tensor]:
-    return [need(xs, 0).to(torch.float64)]
+def _to_copy(_stock: Stock, _attrs: Attrs, x: Tensor) -> list[Tensor]:
+    return [x.to(torch.float64)]
 
 
 @stock_form("aten.leaky_relu", per_element=True)
-def _leaky_relu(_stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
-    return [_ATEN.leaky_relu(need(xs, 0), rounded_number(attrs, "negative_slope"))]
+def _leaky_relu(_stock: Stock, attrs: Attrs, x: Tensor) -> list[Tensor]:
+    return [_ATEN.leaky_relu(x, rounded_number(attrs, "negative_slope"))]
 
 
 @stock_form("tallystick.mask_scale", per_element=True)
-def _mask_scale(_stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
+def _mask_scale(_stock: Stock, attrs: Attrs, x: Tensor, mask: Tensor) -> list[Tensor]:
     # Not x · mask · scale: a dropped element is +0 for every x (8.5).
-    return [torch.where(need(xs, 1), need(xs, 0) * rounded_number(attrs, "scale"), 0.0)]
+    return [torch.where(mask, x * rounded_number(attrs, "scale"), 0.0)]
 
 
 # -- activations and their gradients (6.7 - 6.11) --------------------------------------------------
 @stock_form("aten.gelu", per_element=True)
-def _gelu(_stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
-    return [_ATEN.gelu(need(xs, 0), approximate=attrs["approximate"])]
+def _gelu(_stock: Stock, attrs: Attrs, x: Tensor) -> list[Tensor]:
+    return [_ATEN.gelu(x, approximate=attrs["approximate"])]
 
 
 @stock_form("aten.gelu_backward", per_element=True)
-def _gelu_backward(_stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
-    kind = attrs["approximate"]
-    return [_ATEN.gelu_backward(need(xs, 0), need(xs, 1), approximate=kind)]
-
-
-def _register_backward(name: str) -> None:
-    kernel = getattr(_ATEN, name)
-
-    @stock_form(f"aten.{name}", per_element=True)
-    def form(_stock: Stock, _attrs: Attrs, xs: Tensors) -> list[Tensor]:
-        return [kernel(need(xs, 0), need(xs, 1))]
-
-
-for _name in ("silu_backward", "tanh_backward", "sigmoid_backward"):
-    _register_backward(_name)
+def _gelu_backward(_stock: Stock, attrs: Attrs, g: Tensor, x: Tensor) -> list[Tensor]:
+    return [_ATEN.gelu_backward(g, x, approximate=attrs["approximate"])]
 
 
 # -- random values (8.6, 8.7): Philox's words are ours and exact -----------------------------------
-def _words(op: str, stock: Stock, attrs: Attrs, xs: Tensors, count: int) -> Tensor:
+def _words(op: str, stock: Stock, attrs: Attrs, key: Tensor, count: int) -> Tensor:
     """The upper 24 bits of a draw's first words: numbers of the stock's dtype, on its device."""
-    key, draw = need(xs, 0), cast(int, attrs["draw"])
+    draw = cast(int, attrs["draw"])
     philox.check_key(op, key)
     if not stock.on_host:
         return (philox.words(key, draw, count) >> 8).to(stock.dtype)
@@ -121,17 +98,17 @@ def _count(attrs: Attrs) -> int:
 
 
 @stock_form("tallystick.uniform")
-def _uniform(stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
-    u = _shaped(attrs, _words("tallystick.uniform", stock, attrs, xs, _count(attrs))) * 2.0**-24
+def _uniform(stock: Stock, attrs: Attrs, key: Tensor) -> list[Tensor]:
+    u = _shaped(attrs, _words("tallystick.uniform", stock, attrs, key, _count(attrs))) * 2.0**-24
     low, high = rounded_number(attrs, "low"), rounded_number(attrs, "high")
     return [u * (high - low) + low]
 
 
 @stock_form("tallystick.normal")
-def _normal(stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
+def _normal(stock: Stock, attrs: Attrs, key: Tensor) -> list[Tensor]:
     n = _count(attrs)
     # Element e: words 2e and 2e + 1 (8.7).
-    words = _words("tallystick.normal", stock, attrs, xs, 2 * n + 2)
+    words = _words("tallystick.normal", stock, attrs, key, 2 * n + 2)
     u1 = (_shaped(attrs, words[0 : 2 * n : 2]) + 1) * 2.0**-24
     u2 = _shaped(attrs, words[1 : 2 * n : 2]) * 2.0**-24
     z = torch.sqrt(-2 * torch.log(u1)) * torch.cos(u2 * (2 * math.pi))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from typing import Any, cast
 
 import torch
 from torch.nn import functional
 
 from tallystick.contracts.replay.stock.stock import STRETCH, Stock, rounded_number, stock_form
-from tallystick.devices.torch_operands import Tensor, Tensors, check_indices, maybe, need
+from tallystick.devices.torch_operands import Tensor, check_indices
 from tallystick.numerics.operators.dot import geometry, output_mask
 from tallystick.numerics.operators.reduction import reduced_axes
 from tallystick.numerics.types import Attrs
@@ -17,13 +19,12 @@ _ATEN: Any = torch.ops.aten
 
 
 @stock_form("aten.mm", "aten.bmm")
-def _mm(stock: Stock, _attrs: Attrs, xs: Tensors) -> list[Tensor]:
-    return [stock.mm(need(xs, 0), need(xs, 1))]
+def _mm(stock: Stock, _attrs: Attrs, a: Tensor, b: Tensor) -> list[Tensor]:
+    return [stock.mm(a, b)]
 
 
 @stock_form("aten.addmm")
-def _addmm(stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
-    c, a, b = (need(xs, i) for i in range(3))
+def _addmm(stock: Stock, attrs: Attrs, c: Tensor, a: Tensor, b: Tensor) -> list[Tensor]:
     beta, alpha = rounded_number(attrs, "beta"), rounded_number(attrs, "alpha")
     if stock.order is None:
         out = stock.result((a.shape[0], b.shape[1]))
@@ -45,8 +46,9 @@ def _grouped(x: Tensor, groups: int, axis: int) -> tuple[Tensor, ...]:
 
 
 @stock_form("aten.convolution")
-def _convolution(stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
-    x, w, bias = need(xs, 0), need(xs, 1), maybe(xs, 2)
+def _convolution(
+    stock: Stock, attrs: Attrs, x: Tensor, w: Tensor, bias: Tensor | None = None
+) -> list[Tensor]:
     stride, padding, dilation, groups = geometry("aten.convolution", attrs)
     if stock.order is None:
         zeros = [0, 0]
@@ -64,8 +66,9 @@ def _convolution(stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
 
 
 @stock_form("aten.convolution_backward")
-def _convolution_backward(stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
-    grad, x, w = (need(xs, i) for i in range(3))
+def _convolution_backward(
+    stock: Stock, attrs: Attrs, grad: Tensor, x: Tensor, w: Tensor
+) -> list[Tensor]:
     mask = output_mask(attrs)
     stride, padding, dilation, groups = geometry("aten.convolution", attrs)
     if stock.order is None:
@@ -102,40 +105,37 @@ def _keepdim(attrs: Attrs) -> bool:
     return bool(attrs.get("keepdim", False))
 
 
+def _count(x: Tensor, axes: Iterable[int]) -> int:
+    """The number of elements of x that become one."""
+    return math.prod(x.shape[axis] for axis in axes)
+
+
 @stock_form("aten.sum", "aten.sum.dim_IntList")
-def _sum(stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
-    x = need(xs, 0)
+def _sum(stock: Stock, attrs: Attrs, x: Tensor) -> list[Tensor]:
     return [stock.sum(x, reduced_axes("aten.sum", attrs, x.dim()), _keepdim(attrs))]
 
 
 @stock_form("aten.mean", "aten.mean.dim")
-def _mean(stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
-    x = need(xs, 0)
+def _mean(stock: Stock, attrs: Attrs, x: Tensor) -> list[Tensor]:
     axes = reduced_axes("aten.mean", attrs, x.dim())
     if stock.order is None and axes:
         return [x.mean(axes, keepdim=_keepdim(attrs))]
-    count = 1
-    for axis in axes:
-        count *= x.shape[axis]
-    return [stock.sum(x, axes, _keepdim(attrs)) / count]
+    return [stock.sum(x, axes, _keepdim(attrs)) / _count(x, axes)]
 
 
 @stock_form("aten.var_mean.correction")
-def _var_mean(stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
-    x = need(xs, 0)
+def _var_mean(stock: Stock, attrs: Attrs, x: Tensor) -> list[Tensor]:
     axes = reduced_axes("aten.var_mean", attrs, x.dim())
     keep, correction = _keepdim(attrs), cast(float, attrs["correction"])
-    n = 1
-    for axis in axes:
-        n *= x.shape[axis]
+    n = _count(x, axes)
     mean = stock.sum(x, axes, True) / n
     var = stock.sum((x - mean) ** 2, axes, keep) / max(n - correction, 0.0)
     return [var, mean if keep or not axes else mean.reshape(var.shape)]
 
 
 @stock_form("aten.cumsum")
-def _cumsum(stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
-    x, dim = need(xs, 0), cast(int, attrs["dim"])
+def _cumsum(stock: Stock, attrs: Attrs, x: Tensor) -> list[Tensor]:
+    dim = cast(int, attrs["dim"])
     if stock.order is None or x.dim() == 0 or not x.shape[dim]:
         return [torch.cumsum(x, dim)]
     # In pieces, each summed from its own beginning, as on a device with many threads.
@@ -150,8 +150,8 @@ def _cumsum(stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
 
 
 @stock_form("tallystick.sum_squares", narrow=True)
-def _sum_squares(stock: Stock, _attrs: Attrs, xs: Tensors) -> list[Tensor]:
-    flat = need(xs, 0).reshape(-1)
+def _sum_squares(stock: Stock, _attrs: Attrs, x: Tensor) -> list[Tensor]:
+    flat = x.reshape(-1)
     if stock.order is not None:
         wide = flat.to(stock.dtype)
         return [stock.sum(wide * wide, (0,))]
@@ -164,14 +164,11 @@ def _sum_squares(stock: Stock, _attrs: Attrs, xs: Tensors) -> list[Tensor]:
 
 # -- scatters (4, 6.16) ----------------------------------------------------------------------------
 @stock_form("aten.embedding_dense_backward")
-def _embedding_backward(stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
-    grad, index = need(xs, 0), need(xs, 1)
-    rows, index = grad.reshape(index.numel(), grad.shape[-1]), index.reshape(-1)
-    check_indices("aten.embedding_dense_backward", index, cast(int, attrs["num_weights"]))
-    order = stock.permutation(index.numel())
-    if order is not None:
-        rows, index = rows[order], index[order]
+def _embedding_backward(stock: Stock, attrs: Attrs, grad: Tensor, index: Tensor) -> list[Tensor]:
     weights, padding = cast(int, attrs["num_weights"]), cast(int, attrs["padding_idx"])
+    check_indices("aten.embedding_dense_backward", index, weights)
+    flat = grad.reshape(index.numel(), grad.shape[-1])
+    (rows, index), _ = stock.in_order(0, flat, index.reshape(-1))
     if stock.device != "cpu":  # where index_add_ adds in whatever order its threads come
         return [_ATEN.embedding_dense_backward(rows, index, weights, padding, False)]
     if padding >= 0:  # one row more, for what is left out
@@ -181,8 +178,9 @@ def _embedding_backward(stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]
 
 
 @stock_form("aten.index_add")
-def _index_add(stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
-    x, index, source = (need(xs, i) for i in range(3))
+def _index_add(
+    stock: Stock, attrs: Attrs, x: Tensor, index: Tensor, source: Tensor
+) -> list[Tensor]:
     axis = cast(int, attrs["dim"])
     check_indices("aten.index_add", index, x.shape[axis])
     order = stock.permutation(index.numel())
@@ -192,12 +190,10 @@ def _index_add(stock: Stock, attrs: Attrs, xs: Tensors) -> list[Tensor]:
 
 
 @stock_form("aten.max_pool2d_with_indices_backward")
-def _max_pool_backward(stock: Stock, _attrs: Attrs, xs: Tensors) -> list[Tensor]:
-    grad, x, index = (need(xs, i) for i in range(3))
-    g, at = grad.flatten(-2), index.flatten(-2)
-    check_indices("aten.max_pool2d_with_indices_backward", at, x.shape[-2] * x.shape[-1])
-    order = stock.permutation(g.shape[-1])
-    if order is not None:
-        g, at = g[..., order], at[..., order]
-    zeros = torch.zeros((*x.shape[:-2], x.shape[-2] * x.shape[-1]), dtype=x.dtype, device=x.device)
+def _max_pool_backward(
+    stock: Stock, _attrs: Attrs, grad: Tensor, x: Tensor, index: Tensor
+) -> list[Tensor]:
+    zeros = torch.zeros_like(x.flatten(-2))
+    check_indices("aten.max_pool2d_with_indices_backward", index, zeros.shape[-1])
+    (g, at), _ = stock.in_order(-1, grad.flatten(-2), index.flatten(-2))
     return [zeros.scatter_add(-1, at, g).reshape(x.shape)]

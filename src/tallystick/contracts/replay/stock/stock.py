@@ -30,7 +30,8 @@ from tallystick.numerics.registry import OpSpec, lookup
 from tallystick.numerics.types import Attrs
 
 Array = np.ndarray
-Form = Callable[["Stock", Attrs, Tensors], Sequence[Tensor]]
+# Over a Stock, the attributes and the operands, one parameter each.
+Form = Callable[..., Sequence[Tensor]]
 
 
 @dataclass(frozen=True)
@@ -98,6 +99,14 @@ class Stock:
     def permutation(self, n: int) -> Tensor | None:
         """The order in which an index of n values is gone through; None for the natural one."""
         return None if self.order is None else self.order.permutation(n).to(self.device)
+
+    def in_order(self, dim: int, *xs: Tensor) -> tuple[list[Tensor], Tensor | None]:
+        """Tensors of one length along axis `dim`, with that axis in this kind's order; and the
+        order, None for the natural one."""
+        order = self.permutation(xs[0].shape[dim]) if xs[0].dim() else None
+        if order is None:
+            return list(xs), None
+        return [x.index_select(dim, order) for x in xs], order
 
     def sum(self, x: Tensor, dims: Sequence[int], keepdim: bool = False) -> Tensor:
         """Sum over `dims` (none of them: x), in this kind's order."""
@@ -210,7 +219,7 @@ class Stock:
     def _formed(self, form: StockForm, attrs: Attrs, xs: Tensors) -> Sequence[Tensor]:
         if not form.narrow:
             xs = [self.widened(x, i) for i, x in enumerate(xs)]
-        return form.compute(self, attrs, xs)
+        return form.compute(self, attrs, *xs)
 
 
 def _room(rooms: dict[int, Tensor], number: int, count: int, dtype: torch.dtype) -> Tensor:
@@ -289,6 +298,11 @@ def form_of(name: str) -> StockForm:
 def has_form(name: str) -> bool:
     """Whether operator `name` can run under the published form."""
     return name in stock_form or lookup(name).is_exact
+
+
+def placed(x: Tensor, dim: int, order: Tensor | None) -> Tensor:
+    """x, whose axis `dim` is in `order`, in the natural order again."""
+    return x if order is None else torch.empty_like(x).index_copy_(dim, order, x)
 
 
 # -- what forms read -------------------------------------------------------------------------------
