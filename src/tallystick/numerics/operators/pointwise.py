@@ -36,6 +36,7 @@ def pointwise(
     op_class: str = "elementwise",
     one_shape: bool = False,
     check: Check | None = None,
+    uncaptured: str = "",
 ) -> None:
     """Declare operator `name` by its forms. Operands broadcast (NUMERICS 10.1), unless they must be
     of `one_shape`. `check` looks at the attributes first."""
@@ -47,6 +48,7 @@ def pointwise(
         op_class=op_class,
         is_exact=_is_exact(forms),
         forms=tuple(forms),
+        uncaptured=uncaptured,
     )(_rule(forms, one_shape, check))
 
 
