@@ -104,6 +104,7 @@ def operator_job(path: Path, contract: str, cases: Sequence[fmt.Case]) -> Job:
         first_step=None,
         micro_batches=None,
         names=ModuleNames(),
+        not_followed="",
     )
     return save_job(
         step, path, {"x": np.ones((1, 1), np.float32)[:, 0]}, steps=1, checkpoint_interval=1,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import make_evidence_vectors
 import pytest
 from evidence_format import bundles, load
 from judged import judged
@@ -28,6 +29,16 @@ def test_the_verdict_is_the_same(name: str, tmp_path: Path) -> None:
         if found != (case.code, case.found):
             wrong.append(f"{name}, {case.name}: {found}, not {(case.code, case.found)}")
     assert not wrong, "\n".join(wrong[:5])
+
+
+def test_a_bundle_is_made_again_to_the_same_bytes(tmp_path: Path) -> None:
+    """The maker works, of which the others are the results."""
+    name = "operators-whole-narrow"
+    maker = make_evidence_vectors.Maker(tmp_path)
+    make_evidence_vectors.MAKERS[name](maker)
+    text, data = make_evidence_vectors.encode(maker.bundle, name)
+    assert text == (make_evidence_vectors.ROOT / f"{name}.json").read_text()
+    assert data == (make_evidence_vectors.ROOT / f"{name}.bin").read_bytes()
 
 
 def test_every_convicting_clause_and_operator_is_there() -> None:
