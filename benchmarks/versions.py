@@ -24,6 +24,8 @@ import random
 import statistics
 import subprocess
 import sys
+import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +33,7 @@ CASES = ("step-ordered", "step-rounded", "small-ordered", "small-rounded", "audi
 
 # What a worker runs: only what both trees have under the same names.
 WORKER = r"""
-import sys, tempfile, time
+import os, sys, time
 from pathlib import Path
 import numpy as np
 case, threads = sys.argv[1], int(sys.argv[2])
@@ -40,7 +42,7 @@ from tallystick import _core
 _core.set_threads(threads)
 kind, _, how = case.partition("-")
 contract = (how or "ordered") + "/1"
-where = Path(tempfile.mkdtemp())
+where = Path(os.environ["TALLYSTICK_SCRATCH"])
 small = {"n_layer": "4", "n_head": "4", "n_embd": "128", "block_size": "64", "batch_size": "8"}
 text = where / "text.txt"
 text.write_bytes(np.random.default_rng(0).integers(97, 123, 20000, dtype=np.uint8).tobytes())
@@ -102,10 +104,12 @@ class Worker:
     """A process over the tree at `tree` that does the work of `case` when it is told to."""
 
     def __init__(self, tree: Path, case: str, threads: int, shim: Path) -> None:
+        self._tree, self._scratch = tree, tempfile.TemporaryDirectory()
         environment = {
             **os.environ,
             "PYTHONPATH": f"{shim}{os.pathsep}{tree / 'src'}",
             "TALLYSTICK_TREE": str(tree / "src"),
+            "TALLYSTICK_SCRATCH": self._scratch.name,
         }
         self._process = subprocess.Popen(
             [sys.executable, "-c", WORKER, case, str(threads)],
@@ -115,11 +119,14 @@ class Worker:
             env=environment,
         )
         if self._read() != "ready":
-            raise SystemExit(f"The worker of {tree} has failed.")
+            raise SystemExit(f"The worker of {tree} has not begun as it should.")
 
     def _read(self) -> str:
         assert self._process.stdout is not None
-        return self._process.stdout.readline().strip()
+        line = self._process.stdout.readline()
+        if not line:
+            raise SystemExit(f"The worker of {self._tree} has ended; its error stands above.")
+        return line.strip()
 
     def seconds(self) -> float:
         """The seconds of one turn."""
@@ -130,6 +137,7 @@ class Worker:
 
     def close(self) -> None:
         self._process.communicate()
+        self._scratch.cleanup()
 
 
 # An editable installation would win over PYTHONPATH.
@@ -144,16 +152,16 @@ def measured(case: str, trees: dict[str, Path], pairs: int, threads: int) -> dic
     shim = Path(__file__).resolve().parents[1] / "build" / "versions"
     shim.mkdir(parents=True, exist_ok=True)
     (shim / "sitecustomize.py").write_text(_SHIM)
-    workers = {name: Worker(tree, case, threads, shim) for name, tree in trees.items()}
-    taken: dict[str, list[float]] = {name: [] for name in workers}
+    workers: dict[str, Worker] = {}
+    taken: dict[str, list[float]] = {name: [] for name in trees}
     order = random.Random(0)
-    try:
+    with ExitStack() as stack:
+        for name, tree in trees.items():
+            workers[name] = Worker(tree, case, threads, shim)
+            stack.callback(workers[name].close)
         for _ in range(pairs):
             for name in order.sample(list(workers), len(workers)):
                 taken[name].append(workers[name].seconds())
-    finally:
-        for worker in workers.values():
-            worker.close()
 
     def ratio(name: str) -> float:
         return statistics.median(a / b for a, b in zip(taken[name], taken["old"], strict=True))

@@ -21,7 +21,7 @@ CHUNK = 32
 @contract_family
 @dataclass(frozen=True)
 class Toy(Contract):
-    """As `ordered/1`, but for matrix products: a chunk has 32 terms (NUMERICS 2.1 has 128)."""
+    """As `ordered/1`, but a chunk of mm and bmm has 32 terms (NUMERICS 2.1 has 128)."""
 
     name, draft, clause = "toy/1", "toy/1-draft.1", "2.1 with chunks of 32"
 

@@ -1,4 +1,4 @@
-"""The kernels, for every device at once: products of the device over 32 terms each, and its sums.
+"""The kernels, for processor and GPU at once: the device's products over 32 terms, and its sums.
 
 A product over at most 128 terms is one chunk under `ordered/1`, so it is one of ours.
 """
@@ -6,13 +6,12 @@ A product over at most 128 terms is one chunk under `ordered/1`, so it is one of
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from tallystick.devices.device import Device, is_cuda
-from tallystick.devices.kernel import Kernel, Run
+from tallystick.devices.kernel import Kernel, Run, replaced
 from tallystick.numerics.types import Attrs
 
 
@@ -20,13 +19,10 @@ def in_short_chunks(
     device: Device, ordinary: Mapping[str, Kernel], names: frozenset[str], chunk: int
 ) -> Mapping[str, Kernel]:
     """`ordinary` kernels of `device`, with those of `names` in chunks of `chunk` terms."""
+    if not ordinary:
+        return {}  # no kernels for such a device: operators are refused by name
     add = ordinary["aten.add.Tensor"].run
-    made = {
-        name: replace(kernel, run=_chunked(device, kernel.run, add, chunk))
-        for name, kernel in ordinary.items()
-        if name in names
-    }
-    return {**ordinary, **made}
+    return replaced(ordinary, names, lambda _, run: _chunked(device, run, add, chunk))
 
 
 def _chunked(device: Device, product: Run, add: Run, chunk: int) -> Run:

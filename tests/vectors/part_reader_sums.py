@@ -30,8 +30,9 @@ class Rounded(Opened):
             added = self._decided(part["value"])
             of = [self._decided(node) for node in added.get("of", ())]
             # An operand's element that is added, and nothing else, is the last term.
-            if [added["kind"], *(node["kind"] for node in of)] == ["add", "part", "read"]:
-                last = float(self._node(added["of"][1], None))
+            kinds = [node["kind"] for node in of]
+            if added["kind"] == "add" and sorted(kinds) == ["part", "read"]:
+                last = float(self._node(added["of"][kinds.index("read")], None))
                 return self._rounded(self.table["parts"][of[0]["part"]], [last])
         return np.asarray(self._part(number))
 

@@ -7,10 +7,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from tallystick import _core
-from tallystick.devices.kernel import operand as operand
-from tallystick.devices.kernel import optional as optional
-from tallystick.devices.kernel import padded as padded
-from tallystick.devices.kernel import wanted as wanted
 
 Arrays = Sequence[np.ndarray | None]
 Outputs = Sequence[np.ndarray]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol, TypeGuard, cast
 
 import numpy as np
@@ -26,6 +27,7 @@ Tensor = Any
 # The result of `allocate`.
 Buffer = Any
 ALIGNMENT = 64
+_KEPT_TABLES = 64
 
 
 class Device(Protocol):
@@ -130,12 +132,14 @@ class DeviceBase:
     those of the bytes on the host."""
 
     def __init__(self) -> None:
-        self._kernels: dict[Contract, Mapping[str, Kernel]] = {}
+        # Bounded, since the numbers of a contract are another party's.
+        self._kernels = lru_cache(maxsize=_KEPT_TABLES)(self._made)
 
     def kernels(self, contract: Contract) -> Mapping[str, Kernel]:
-        if contract not in self._kernels:
-            self._kernels[contract] = contract.kernels(cast(Device, self))
-        return self._kernels[contract]
+        return self._kernels(contract)
+
+    def _made(self, contract: Contract) -> Mapping[str, Kernel]:
+        return contract.kernels(cast(Device, self))
 
     def prepare(self, contract: Contract) -> None:
         contract.prepare(cast(Device, self))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from tallystick import _core
@@ -30,11 +30,21 @@ class Kernel:
     inplace: tuple[tuple[int, int], ...] = ()
 
 
-def made(
+def entry(
     _name: str, run: Any, strided: bool = False, inplace: tuple[tuple[int, int], ...] = ()
 ) -> Kernel:
     """A table's entry, of a decorated function and its marks (numerics/attachments.py)."""
     return Kernel(run, strided, inplace)
+
+
+def replaced(
+    ordinary: Mapping[str, Kernel], own: frozenset[str], run_of: Callable[[str, Run], Run]
+) -> Mapping[str, Kernel]:
+    """`ordinary` kernels, with other functions for the operators `own` among them: `run_of` gives
+    each one, of its name and the ordinary function. It raises where there is none, so that a
+    contract's operator never keeps the ordinary kernel silently."""
+    made = {op: run_of(op, ordinary[op].run) for op in own & ordinary.keys()}
+    return {**ordinary, **{op: replace(ordinary[op], run=run) for op, run in made.items()}}
 
 
 def operand(inputs: Sequence[T | None], position: int) -> T:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from tallystick.errors import RefusedOperandsError, UsageError
+from tallystick.errors import RefusedOperandsError
 from tallystick.numerics.types import TensorType
 
 Tensor = torch.Tensor
@@ -25,14 +25,6 @@ NAMES = {dtype: name for name, dtype in TORCH_DTYPES.items()}
 def type_of(x: torch.Tensor) -> TensorType:
     """The type of a tensor; KeyError for a dtype outside of NUMERICS 1.1."""
     return TensorType(NAMES[x.dtype], tuple(x.shape))
-
-
-def need(xs: Tensors, position: int) -> Tensor:
-    """An operand that the shape rule guarantees."""
-    x = xs[position]
-    if x is None:
-        raise UsageError(f"Operand {position} is missing.")
-    return x
 
 
 def check_indices(op: str, index: Tensor, size: int) -> None:

@@ -15,7 +15,7 @@ from tallystick.devices.environment import check_environment, exact_environment
 from tallystick.errors import UnsupportedOperatorError, UsageError
 from tallystick.kernels.views import view
 from tallystick.numerics.arguments import complete_attrs
-from tallystick.numerics.contracts import Contract, without_log
+from tallystick.numerics.contracts import Contract, find_without_log
 from tallystick.numerics.registry import OpSpec, all_ops
 from tallystick.numerics.types import DTYPE_NAMES, DTYPES, Attrs, TensorType
 
@@ -116,7 +116,7 @@ def evaluate(
     EnvironmentRefusedError where the machine, or a thread of numpy's BLAS that a rounded operator
     needs, flushes subnormals or does not round to nearest, and cannot be set (NUMERICS 1.7).
     """
-    meaning = without_log(contract)
+    meaning = find_without_log(contract)
     check_environment()
     operands = [_operand(op, i, x) for i, x in enumerate(arrays)]
     types: _Types = tuple(

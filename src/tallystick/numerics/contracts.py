@@ -9,6 +9,7 @@ its name.
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -32,11 +33,12 @@ _ROOM = "tallystick.contracts"
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,18}", re.ASCII)
 
 
-class Contract:
+class Contract(ABC):
     """A contract and its numbers; equal where the identifiers are.
 
-    Every contract means what `ordered/1` means, except for its `own_operators`. A subclass is a
-    frozen dataclass of its numbers, declared by `@contract_family`.
+    Every contract means what `ordered/1` means, except for its `own_operators`; one that keeps a
+    log may round other results too (14.9). A subclass is a frozen dataclass of its numbers,
+    declared by `@contract_family`.
     """
 
     # The name with its version, and the full name. NAME/1 means the current draft until the freeze;
@@ -70,6 +72,11 @@ class Contract:
         """The canonical identifier (13.1, 14.1)."""
         return ";".join([self.draft, *self.numbers()])
 
+    @property
+    def short(self) -> str:
+        """What a person may write for it."""
+        return ";".join([self.name, *self.numbers()])
+
     def __str__(self) -> str:
         return self.text
 
@@ -85,8 +92,8 @@ class Contract:
 
     @property
     def coarseness(self) -> float:
-        """How much wider than under `ordered/1` the difference from the real value may be, as a
-        factor, for a comparison with another program's results."""
+        """The factor by which results may differ more from the real values than under
+        `ordered/1`, for a comparison with another program's results."""
         return 1.0
 
     def without_log(self) -> Contract:
@@ -96,7 +103,7 @@ class Contract:
     # -- what it means -----------------------------------------------------------------------------
     @property
     def own_operators(self) -> frozenset[str]:
-        """The operators that mean something else than under `ordered/1`, on f32 operands."""
+        """The operators whose products or sums it computes in a way of its own, on f32 operands."""
         return frozenset()
 
     def rule(self, site: Site, ordinary: Rule) -> Quantity:
@@ -104,7 +111,7 @@ class Contract:
         `ordered/1`."""
         return ordinary(site)
 
-    def check_program(self, program: Program) -> None:
+    def check_program(self, program: Program) -> None:  # noqa: B027 (most have nothing to check)
         """Raise where `program` cannot be executed under this contract on this machine
         (UnsupportedOperatorError, CannotCheckError)."""
 
@@ -114,10 +121,11 @@ class Contract:
         """The kind of device (`Device.kind`) by which a GPU computes it."""
         return "cuda"
 
+    @abstractmethod
     def kernels(self, device: Device) -> Mapping[str, Kernel]:
-        """As Device.kernels, which keeps the answer."""
-        raise NotImplementedError
+        """As Device.kernels, which keeps the answer; {} where none computes on such a device."""
 
+    @abstractmethod
     def prepare(self, device: Device) -> None:
         """Prepare `device`; as Device.prepare."""
 
@@ -165,19 +173,25 @@ Family = TypeVar("Family", bound=type[Contract])
 
 def contract_family(family: Family) -> Family:
     """Declare a contract: a decorator of its class."""
-    before = _families.get(family.name)
-    if before is not None and before.__module__ != family.__module__:
-        raise ValueError(f"contract {family.name} is declared twice")
+    for other in _families.values():
+        shared = {other.name, other.draft} & {family.name, family.draft}
+        if shared and other.__module__ != family.__module__:
+            raise ValueError(f"contract {min(shared)} is declared twice")
     _families[family.name] = family
     _found.cache_clear()
     return family
 
 
 def families() -> Mapping[str, type[Contract]]:
-    """The contracts that this build knows, by name."""
-    for folder in import_module(_ROOM).FOLDERS:
-        import_module(f"{_ROOM}.{folder}.contract")
-    return _families
+    """The contracts that this build knows, by name: those of FOLDERS in its order, then others."""
+    rooms = [f"{_ROOM}.{folder}.contract" for folder in import_module(_ROOM).FOLDERS]
+    for room in rooms:
+        import_module(room)
+
+    def place(family: type[Contract]) -> int:
+        return rooms.index(family.__module__) if family.__module__ in rooms else len(rooms)
+
+    return {family.name: family for family in sorted(_families.values(), key=place)}
 
 
 def find_contract(name: str) -> Contract:
@@ -203,7 +217,7 @@ def _found(name: str) -> Contract:
     return contract
 
 
-def without_log(name: str) -> Contract:
+def find_without_log(name: str) -> Contract:
     """The contract called `name`, under which a value follows from the operands alone.
 
     Raises UnsupportedVersionError for an unknown contract, and for one that keeps a log.
@@ -212,7 +226,8 @@ def without_log(name: str) -> Contract:
     if contract.keeps_log:
         raise UnsupportedVersionError(
             f"Under {contract.name} a value needs a step's rounding log, which is not here.",
-            "Use rounded/1 (the value of an element without an entry), or train a job.",
+            f"Use {contract.without_log().short} (the value of an element without an entry), "
+            "or train a job.",
         )
     return contract
 

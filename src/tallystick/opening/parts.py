@@ -181,9 +181,10 @@ class _Opened:
         (value,) = self._decided([part.value])
         (below,) = _below((value,))
         after = _one(self._computed(value, [below]))
-        if [value.kind, *(x.kind for x in value.of)] != ["add", "part", "read"]:
+        added = {x.kind: x for x in value.of} if value.kind == "add" else {}
+        if added.keys() != {"part", "read"}:
             return Summed(self.summed(below).terms, after)
-        read = self._computed(value.of[1], [])
+        read = self._computed(added["read"], [])
         return Summed(self.summed(below).terms, after, lambda source: read(source, (), None))
 
     def _products(self, part: Part) -> Products:
@@ -289,7 +290,7 @@ class _Opened:
     ) -> Quantity:
         start = self._computed(rest[0], made_of)
         if count == 0 and rest[0].kind != "constant":
-            # A chain without links is its start, which is a constant.
+            # The start of a chain has to be a constant; without links a local value stands for it.
             return Local("x", part.dtype, _one(start))
         kept = self._computed(rest[1], made_of) if part.kept is not None else None
         begins = rest[0].number if rest[0].kind == "constant" else 0.0

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Protocol, TypeVar, cast
 
-from tallystick.devices.arrays import operand, optional
+from tallystick.devices.kernel import operand, optional
 from tallystick.numerics.operators.common import number
 from tallystick.numerics.operators.dot import geometry, output_mask
 from tallystick.numerics.types import Attrs

@@ -3,14 +3,20 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from tallystick.contracts.replay.contract import find_replay
+from tallystick.devices.cpu import Processor
+from tallystick.devices.kernel import Kernel, Run, replaced
 from tallystick.errors import UnsupportedVersionError
 from tallystick.numerics.contracts import (
     Contract,
     families,
     find_contract,
+    find_without_log,
     is_contract,
     parse_contract,
     resolve_contract,
@@ -96,3 +102,37 @@ def test_thresholds() -> None:
     with pytest.raises(UnsupportedVersionError, match="1024 bytes"):
         base.with_thresholds(9, {f"aten.operator_{i}": i for i in range(10, 80)})
     assert isinstance(with_some, Contract)
+
+
+def test_the_order_is_that_of_the_folders() -> None:
+    """Whatever is imported first: `doctor` and refusals list them."""
+    code = "from tallystick.contracts.exact import contract\n"
+    code += "from tallystick.numerics.contracts import families\nprint(*families())"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout.split() == ["ordered/1", "rounded/1", "replay/1", "exact/1"]
+
+
+def test_an_own_operator_without_a_kernel_is_an_error() -> None:
+    """It would keep the ordinary kernel, and be opened by another rule."""
+    ordinary = {"aten.mm": Kernel(lambda *_: None), "aten.exp": Kernel(lambda *_: None)}
+    table: dict[str, Run] = {}
+    with pytest.raises(KeyError, match="mm"):
+        replaced(ordinary, frozenset({"aten.mm"}), lambda op, _: table[op])
+    table["aten.mm"] = lambda *_: None
+    made = replaced(ordinary, frozenset({"aten.mm", "aten.bmm"}), lambda op, _: table[op])
+    assert made.keys() == ordinary.keys() and made["aten.exp"] is ordinary["aten.exp"]
+    assert made["aten.mm"].run is table["aten.mm"]
+
+
+def test_a_device_keeps_some_tables_only() -> None:
+    """The numbers of a contract come from other parties."""
+    device = Processor()
+    for number in range(200):
+        device.kernels(find_contract(f"replay/1;form=published;tau={number}"))
+    assert device._kernels.cache_info().currsize <= 64
+
+
+def test_what_has_no_log_is_advised() -> None:
+    with pytest.raises(UnsupportedVersionError) as refused:
+        find_without_log("replay/1;b=28")
+    assert "Use rounded/1;b=28 (" in refused.value.next_action

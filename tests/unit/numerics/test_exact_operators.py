@@ -17,8 +17,10 @@ from tallystick.contracts.exact.contract import BLOCK_LENGTHS
 from tallystick.contracts.exact.cpu import convolution as conv_module
 from tallystick.contracts.exact.cpu import engines
 from tallystick.contracts.exact.cpu.engines import ENGINES
+from tallystick.contracts.exact.cpu.operators import exact_kernel
 from tallystick.errors import EnvironmentRefusedError, UsageError
 from tallystick.kernels.evaluate import evaluate
+from tallystick.numerics.contracts import find_contract
 from tallystick.products import engines as blas
 from tallystick.products.patches import image_tiles
 from tallystick.products.tiles import BUDGET
@@ -132,6 +134,10 @@ def test_convolutions_of_several_segments(kind: str) -> None:
     check("aten.convolution", 8, *many, **big)  # one tap: 256 channels a segment
     check("aten.convolution_backward", 8, nasty(rng, (1, 2, 1, 2), kind), *many, **big)
     check("aten.convolution", 8, wide[0], nasty(rng, (1, 1, 18, 18), kind), **big)  # 324 taps
+
+
+def test_every_operator_of_the_contract_has_a_kernel() -> None:
+    assert set(exact_kernel) == find_contract("exact/1").own_operators
 
 
 def test_a_result_that_is_no_number_is_the_canonical_one() -> None:

@@ -44,8 +44,8 @@ class Exact(Contract):
 
     @property
     def coarseness(self) -> float:
-        # 2^8: a row's largest element may be 2^8 times the typical one, and the unit follows it.
-        return 2.0 ** (32 - self.width)
+        # A row's largest element may be 2^8 times the typical one, and the unit follows it.
+        return 2.0 ** (24 - self.width + 8)
 
     @property
     def own_operators(self) -> frozenset[str]:

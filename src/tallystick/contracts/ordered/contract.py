@@ -15,7 +15,11 @@ if TYPE_CHECKING:
 
 
 def ordered_kernels(device: Device) -> Mapping[str, Kernel]:
-    """The kernels of `ordered/1` on `device`. Every other contract replaces some of them."""
+    """The kernels of `ordered/1` on `device`. Every other contract replaces some of them.
+
+    On a torch device there are none. `ordered/torch` has the operators without freedom, for the
+    published form alone (contracts/replay/stock/table.py).
+    """
     if device.kind == "cpu":
         from tallystick.contracts.ordered.cpu.table import kernel
 

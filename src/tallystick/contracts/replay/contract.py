@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from itertools import chain
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from tallystick.contracts.rounded.contract import (
     Rounded,
@@ -50,10 +49,10 @@ def default_threshold(bits: int) -> int:
 @contract_family
 @dataclass(frozen=True)
 class Replay(Contract):
-    """`grid` is B of 13.2; `form` is "bounded" or "published". `scale`, `threshold` (T by default)
+    """`bits` is B of 13.2; `form` is "bounded" or "published". `scale`, `threshold` (T by default)
     and `thresholds` (T of single operators, ascending) belong to the published form (14.9)."""
 
-    grid: int = MAX_BITS
+    bits: int = MAX_BITS
     form: str = "bounded"
     scale: str = ""
     threshold: int = 0
@@ -79,7 +78,7 @@ class Replay(Contract):
         return cls(bits, form, scale, threshold, own)
 
     def numbers(self) -> list[str]:
-        parts = [f"b={self.grid}", f"form={self.form}"]
+        parts = [f"b={self.bits}", f"form={self.form}"]
         if self.form == "published":
             parts += [f"scale={self.scale}", f"tau={self.threshold}"]
             parts += [f"tau.{operator}={number}" for operator, number in self.thresholds]
@@ -94,19 +93,15 @@ class Replay(Contract):
             if not 0 <= number <= MAX_THRESHOLD or number == self.threshold:
                 return f"tau.{operator[:40]} is out of range, or repeats tau"
             if not _OPERATOR.fullmatch(operator):
-                return f"tau.{operator[:40]} names no operator"
+                return f"tau.{operator[:40]} is no operator's name"
         return ""
-
-    @property
-    def bits(self) -> int:
-        return self.grid
 
     @property
     def coarseness(self) -> float:
         return self.without_log().coarseness
 
     def without_log(self) -> Contract:
-        return Rounded(self.grid)
+        return Rounded(self.bits)
 
     def threshold_of(self, operator: str) -> int:
         """T of `operator` under the published form (14.9); τ = T·2⁻⁴⁰."""
@@ -133,9 +128,9 @@ class Replay(Contract):
         from tallystick.contracts.replay.lifted import published_rule
         from tallystick.contracts.replay.logged import logged_rule
 
-        made = published_rule(site, ordinary, self.grid) if self.form == "published" else None
+        made = published_rule(site, ordinary, self.bits) if self.form == "published" else None
         if made is None and sums_floats(self, site):
-            return logged_rule(site, self.grid)
+            return logged_rule(site, self.bits)
         return made or ordinary(site)
 
     def check_program(self, program: Program) -> None:
@@ -160,23 +155,18 @@ class Replay(Contract):
             return stock_kernels(self, device)
         if is_cuda(device) and self.form == "published":
             return {}
-        return rounded_kernels(self.grid, device)
+        return rounded_kernels(self.bits, device)
 
     def prepare(self, device: Device) -> None:
-        if device.kind == "torch":
-            if self.form == "published":
-                from tallystick.contracts.replay.stock.table import stock_of
+        if self.form == "published" and device.kind == "torch":
+            from tallystick.contracts.replay.stock.table import stock_of
 
-                stock_of(device).prepare()
-        elif is_cuda(device) and self.form == "bounded":
-            from tallystick.contracts.gpu_probe import check_gpu, differing_tiles
+            stock_of(device).prepare()
+        elif self.form == "bounded" and is_cuda(device):
             from tallystick.contracts.replay.bounded.log_probe import differing_logs
-            from tallystick.products.cuda.cublas import search
 
-            search(device)
-            more = chain(differing_tiles(device, self), differing_logs(device, self.bits))
-            check_gpu(device, self, more)
-        else:
+            prepare_rounded(self, device, differing_logs(device, self.bits))
+        elif device.kind == "cpu":
             prepare_rounded(self, device)
 
 
@@ -184,8 +174,8 @@ def find_replay(name: str) -> Replay:
     """The contract that keeps a log and is called `name`. Raises UsageError for another one,
     UnsupportedVersionError."""
     contract = find_contract(name)
-    if not contract.keeps_log:
+    if not isinstance(contract, Replay):
         raise UsageError(
             f"Contract {contract} keeps no rounding log.", "Run the program without one."
         )
-    return cast(Replay, contract)
+    return contract

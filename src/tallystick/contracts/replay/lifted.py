@@ -133,13 +133,12 @@ def published_rule(site: Site, rule: Callable[[Site], Quantity], bits: int) -> L
 
     `rule` is `ordered/1`'s; `bits` is B of the grid.
     """
-    if site.op in summed_operators() or site.outputs[site.out].dtype != "f32":
-        return None
-    if lookup(site.op).is_unlogged:
+    spec = lookup(site.op)
+    if site.op in summed_operators() or site.outputs[site.out].dtype != "f32" or spec.is_unlogged:
         return None
     grid = Grid(bits)
-    x = _pointwise(site) if lookup(site.op).forms else lifted(rule(site))
-    if lookup(site.op).is_random:
+    x = _pointwise(site) if spec.forms else lifted(rule(site))
+    if spec.is_random:
         x = replace(x, name="x")
 
     def reach(_: Source, needs: Needs) -> Reach | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -27,7 +28,7 @@ class NodeCall:
     outputs: Sequence[Any]
 
 
-class NodeKernels:
+class NodeKernels(ABC):
     """Gives a kernel to each node of `logged` that has sections. A form says what it computes."""
 
     def __init__(self, logged: LoggedProgram) -> None:
@@ -38,7 +39,7 @@ class NodeKernels:
         """Run nodes over the log of `step` from now on."""
         self._step = step
 
-    def complete(self) -> None:
+    def complete(self) -> None:  # noqa: B027 (most nodes write their own)
         """All nodes have run: write those sections that were not written by the nodes."""
 
     def end(self) -> None:
@@ -61,6 +62,6 @@ class NodeKernels:
 
         return run
 
+    @abstractmethod
     def _run(self, step: Step, call: NodeCall) -> None:
         """Compute a call, and write its sections."""
-        raise NotImplementedError

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from tallystick.contracts.ordered.contract import ordered_kernels
@@ -45,8 +46,9 @@ def rounded_kernels(bits: int, device: Device) -> Mapping[str, Kernel]:
     return {}
 
 
-def prepare_rounded(contract: Contract, device: Device) -> None:
-    """Find the library that multiplies in binary64, and probe a GPU."""
+def prepare_rounded(contract: Contract, device: Device, more: Iterable[str] = ()) -> None:
+    """Find the library that multiplies in binary64, and probe a GPU; `more` finds what differs
+    there beside it (gpu_probe.py)."""
     if device.kind == "cpu":
         from tallystick.products.engines import current_engine
 
@@ -56,15 +58,15 @@ def prepare_rounded(contract: Contract, device: Device) -> None:
         from tallystick.products.cuda.cublas import search
 
         search(device)
-        check_gpu(device, contract, differing_tiles(device, contract))
+        check_gpu(device, contract, chain(differing_tiles(device, contract), more))
 
 
 @contract_family
 @dataclass(frozen=True)
 class Rounded(Contract):
-    """`grid` is B of 13.2: 32 for binary32 itself."""
+    """`bits` is B of 13.2: 32 for binary32 itself."""
 
-    grid: int = MAX_BITS
+    bits: int = MAX_BITS
 
     name, draft, clause = "rounded/1", "rounded/1-draft.1", "13"
 
@@ -73,15 +75,11 @@ class Rounded(Contract):
         return cls(read_bits(settings))
 
     def numbers(self) -> list[str]:
-        return [] if self.grid == MAX_BITS else [f"b={self.grid}"]
-
-    @property
-    def bits(self) -> int:
-        return self.grid
+        return [] if self.bits == MAX_BITS else [f"b={self.bits}"]
 
     @property
     def coarseness(self) -> float:
-        return 2.0 ** (MAX_BITS - self.grid)
+        return 2.0 ** (MAX_BITS - self.bits)
 
     @property
     def own_operators(self) -> frozenset[str]:
@@ -93,10 +91,10 @@ class Rounded(Contract):
             return ordinary(site)
         from tallystick.contracts.rounded.opening import rounded_rule
 
-        return rounded_rule(site, self.grid)
+        return rounded_rule(site, self.bits)
 
     def kernels(self, device: Device) -> Mapping[str, Kernel]:
-        return rounded_kernels(self.grid, device)
+        return rounded_kernels(self.bits, device)
 
     def prepare(self, device: Device) -> None:
         prepare_rounded(self, device)

@@ -7,10 +7,6 @@ from collections.abc import Sequence
 
 from tallystick.devices.cuda.launch import launch_over, pointer, space, whole
 from tallystick.devices.cuda.tensor import DeviceTensor
-from tallystick.devices.kernel import operand as operand
-from tallystick.devices.kernel import optional as optional
-from tallystick.devices.kernel import padded as padded
-from tallystick.devices.kernel import wanted as wanted
 
 Tensors = Sequence[DeviceTensor | None]
 Outputs = Sequence[DeviceTensor]

@@ -26,7 +26,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from tallystick.devices.environment import check_environment, exact_environment
 from tallystick.errors import TallystickError, UnsupportedOperatorError, UsageError
-from tallystick.numerics.contracts import without_log
+from tallystick.numerics.contracts import find_without_log
 from tallystick.numerics.registry import all_ops
 from tallystick.program.capture.decompose import composition
 from tallystick.program.capture.exact_calls import (
@@ -283,7 +283,7 @@ def reproducible(contract: str = "ordered/1", *, seed: int | None = None) -> Ite
     UnsupportedOperatorError by name for an operator outside it, UsageError for tensors that are
     not on the CPU, and where another thread has a block open.
     """
-    meaning = without_log(contract).text
+    meaning = find_without_log(contract).text
     check_environment()
     if not _one_thread.acquire(blocking=False):
         raise UsageError(

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import partial
 
 from tallystick.devices.arrays import Arrays, Outputs
-from tallystick.devices.kernel import Kernel
+from tallystick.devices.kernel import Kernel, replaced
 from tallystick.numerics.attachments import Attachments
+from tallystick.numerics.registry import dot_operators
 from tallystick.numerics.types import Attrs
 
 # Over B of 17.1, attributes, inputs, and preallocated C-contiguous outputs.
@@ -19,6 +19,4 @@ exact_kernel: Attachments[Exactly] = Attachments("exact kernel", "tallystick.con
 
 def by_integers(ordinary: Mapping[str, Kernel], width: int) -> Mapping[str, Kernel]:
     """`ordinary` kernels, with those of the dot class by integers of B = `width`."""
-    ours = exact_kernel.keys() & ordinary.keys()
-    made = {op: replace(ordinary[op], run=partial(exact_kernel[op], width)) for op in ours}
-    return {**ordinary, **made}
+    return replaced(ordinary, dot_operators(), lambda op, _: partial(exact_kernel[op], width))

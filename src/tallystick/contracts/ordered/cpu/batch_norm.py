@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from tallystick import _core
 from tallystick.contracts.ordered.cpu.table import kernel
-from tallystick.devices.arrays import Arrays, Outputs, operand, optional, padded, wanted
+from tallystick.devices.arrays import Arrays, Outputs
+from tallystick.devices.kernel import operand, optional, padded, wanted
 from tallystick.numerics.operators.batch_norm import statistics_at
 from tallystick.numerics.operators.common import flag, number, output_mask, rn32
 from tallystick.numerics.types import Attrs

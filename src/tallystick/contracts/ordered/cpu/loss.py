@@ -9,7 +9,8 @@ import numpy as np
 
 from tallystick import _core
 from tallystick.contracts.ordered.cpu.table import kernel
-from tallystick.devices.arrays import Arrays, Outputs, operand
+from tallystick.devices.arrays import Arrays, Outputs
+from tallystick.devices.kernel import operand
 from tallystick.errors import RefusedOperandsError
 from tallystick.numerics.operators.common import integer
 from tallystick.numerics.operators.loss import reduction_of

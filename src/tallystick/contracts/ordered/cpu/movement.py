@@ -6,7 +6,8 @@ import numpy as np
 
 from tallystick import _core
 from tallystick.contracts.ordered.cpu.table import kernel
-from tallystick.devices.arrays import Arrays, Outputs, as_bytes, copy, is_f32, operand
+from tallystick.devices.arrays import Arrays, Outputs, as_bytes, copy, is_f32
+from tallystick.devices.kernel import operand
 from tallystick.errors import RefusedOperandsError
 from tallystick.kernels.views import sliced
 from tallystick.numerics.operators.common import axis_of, constant, integer, number, text

@@ -8,7 +8,8 @@ import numpy as np
 
 from tallystick import _core
 from tallystick.contracts.ordered.cpu.table import kernel
-from tallystick.devices.arrays import Arrays, Outputs, operand, optional
+from tallystick.devices.arrays import Arrays, Outputs
+from tallystick.devices.kernel import operand, optional
 from tallystick.numerics.operators.common import flag, number, rn32
 from tallystick.numerics.types import Attrs
 

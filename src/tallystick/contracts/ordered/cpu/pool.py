@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from tallystick import _core
 from tallystick.contracts.ordered.cpu.table import kernel
-from tallystick.devices.arrays import Arrays, Outputs, operand
+from tallystick.devices.arrays import Arrays, Outputs
+from tallystick.devices.kernel import operand
 from tallystick.errors import RefusedOperandsError
 from tallystick.numerics.operators.pool import sides
 from tallystick.numerics.types import Attrs

@@ -8,7 +8,8 @@ import numpy as np
 
 from tallystick import _core
 from tallystick.contracts.ordered.cpu.table import kernel
-from tallystick.devices.arrays import Arrays, Outputs, as_bytes, operand
+from tallystick.devices.arrays import Arrays, Outputs, as_bytes
+from tallystick.devices.kernel import operand
 from tallystick.errors import RefusedOperandsError
 from tallystick.numerics.operators.common import integer, number
 from tallystick.numerics.operators.random import WORD

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from tallystick.contracts.ordered.cpu.table import kernel
-from tallystick.devices.arrays import Arrays, Outputs, is_f32, operand
+from tallystick.devices.arrays import Arrays, Outputs, is_f32
+from tallystick.devices.kernel import operand
 from tallystick.numerics.operators.common import axis_of, flag, integer
 from tallystick.numerics.types import Attrs
 

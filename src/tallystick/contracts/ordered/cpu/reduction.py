@@ -9,7 +9,8 @@ import numpy as np
 
 from tallystick import _core
 from tallystick.contracts.ordered.cpu.table import kernel
-from tallystick.devices.arrays import Arrays, Outputs, operand
+from tallystick.devices.arrays import Arrays, Outputs
+from tallystick.devices.kernel import operand
 from tallystick.numerics.operators.common import axis_of, integer, number, rn32
 from tallystick.numerics.operators.reduction import reduced_axes
 from tallystick.numerics.types import Attrs

@@ -8,7 +8,8 @@ import numpy as np
 
 from tallystick import _core
 from tallystick.contracts.ordered.cpu.table import kernel
-from tallystick.devices.arrays import Arrays, Outputs, operand
+from tallystick.devices.arrays import Arrays, Outputs
+from tallystick.devices.kernel import operand
 from tallystick.errors import RefusedOperandsError
 from tallystick.numerics.operators.common import axis_of, integer
 from tallystick.numerics.types import Attrs

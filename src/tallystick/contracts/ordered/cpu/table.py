@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tallystick.devices.kernel import Kernel, Run, made
+from tallystick.devices.kernel import Kernel, Run, entry
 from tallystick.numerics.attachments import Attachments
 
-kernel: Attachments[Kernel] = Attachments("kernel", "tallystick.contracts.ordered.cpu.*", made)
+kernel: Attachments[Kernel] = Attachments("kernel", "tallystick.contracts.ordered.cpu.*", entry)
 
 
 def run_of(name: str) -> Run:

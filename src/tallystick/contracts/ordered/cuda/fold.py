@@ -7,9 +7,10 @@ import numpy as np
 
 from tallystick.contracts.ordered.cuda.pointwise import point2
 from tallystick.contracts.ordered.cuda.table import cuda_kernel
-from tallystick.devices.cuda.operands import Outputs, Tensors, operand
+from tallystick.devices.cuda.operands import Outputs, Tensors
 from tallystick.devices.cuda.point import constant_bits
 from tallystick.devices.cuda.tensor import DeviceTensor
+from tallystick.devices.kernel import operand
 from tallystick.numerics.operators.common import flag, rn32
 from tallystick.numerics.operators.fold import FOLD, fold_count, split
 from tallystick.numerics.types import Attrs

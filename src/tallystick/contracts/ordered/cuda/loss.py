@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from tallystick.contracts.ordered.cuda.table import cuda_kernel
 from tallystick.devices.cuda.launch import launch_over, pointer, whole
-from tallystick.devices.cuda.operands import Outputs, Tensors, operand
+from tallystick.devices.cuda.operands import Outputs, Tensors
 from tallystick.devices.cuda.tensor import DeviceTensor
+from tallystick.devices.kernel import operand
 from tallystick.numerics.operators.common import integer
 from tallystick.numerics.operators.loss import reduction_of
 from tallystick.numerics.types import Attrs

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from tallystick.contracts.ordered.cuda.table import cuda_kernel
 from tallystick.devices.cuda.copies import copy, widened
 from tallystick.devices.cuda.launch import f64, launch_over, layout, merged, pointer, space, whole
-from tallystick.devices.cuda.operands import Outputs, Tensors, check_indices, operand, outside
+from tallystick.devices.cuda.operands import Outputs, Tensors, check_indices, outside
 from tallystick.devices.cuda.point import constant_bits, point
 from tallystick.devices.cuda.tensor import DeviceTensor
+from tallystick.devices.kernel import operand
 from tallystick.numerics.operators.common import axis_of, constant, integer, number, text
 from tallystick.numerics.operators.movement import slice_of
 from tallystick.numerics.types import Attrs, TensorType

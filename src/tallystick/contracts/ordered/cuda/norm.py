@@ -6,8 +6,9 @@ import math
 
 from tallystick.contracts.ordered.cuda.table import cuda_kernel
 from tallystick.devices.cuda.launch import f32, f64, launch_over, pointer, whole
-from tallystick.devices.cuda.operands import Outputs, Tensors, operand, optional, padded, wanted
+from tallystick.devices.cuda.operands import Outputs, Tensors
 from tallystick.devices.cuda.tensor import DeviceTensor
+from tallystick.devices.kernel import operand, optional, padded, wanted
 from tallystick.numerics.operators.batch_norm import statistics_at
 from tallystick.numerics.operators.common import flag, integers, number, output_mask
 from tallystick.numerics.types import Attrs

@@ -6,8 +6,9 @@ from functools import cache
 
 from tallystick.contracts.ordered.cuda.table import cuda_kernel
 from tallystick.devices.cuda.launch import f64, launch_over, pointer, whole
-from tallystick.devices.cuda.operands import Outputs, Tensors, operand
+from tallystick.devices.cuda.operands import Outputs, Tensors
 from tallystick.devices.cuda.point import FOUR, aligned
+from tallystick.devices.kernel import operand
 from tallystick.numerics.operators.common import number
 from tallystick.numerics.registry import all_ops, lookup
 from tallystick.numerics.types import Attrs

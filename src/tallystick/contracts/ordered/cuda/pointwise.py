@@ -6,9 +6,10 @@ from __future__ import annotations
 import numpy as np
 
 from tallystick.contracts.ordered.cuda.table import cuda_kernel
-from tallystick.devices.cuda.operands import Outputs, Tensors, operand
+from tallystick.devices.cuda.operands import Outputs, Tensors
 from tallystick.devices.cuda.point import constant_bits, point
 from tallystick.devices.cuda.tensor import DeviceTensor
+from tallystick.devices.kernel import operand
 from tallystick.kernels.loops import (
     FUNCTION,
     POINTWISE,

@@ -6,8 +6,9 @@ import math
 
 from tallystick.contracts.ordered.cuda.table import cuda_kernel
 from tallystick.devices.cuda.launch import launch_over, pointer, whole
-from tallystick.devices.cuda.operands import Outputs, Tensors, operand
+from tallystick.devices.cuda.operands import Outputs, Tensors
 from tallystick.devices.cuda.tensor import DeviceTensor
+from tallystick.devices.kernel import operand
 from tallystick.numerics.operators.pool import sides
 from tallystick.numerics.types import Attrs
 from tallystick.products.cuda.folds import Room

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from tallystick.contracts.ordered.cuda.table import cuda_kernel
 from tallystick.devices.cuda.launch import f32, launch_over, pointer, whole
-from tallystick.devices.cuda.operands import Outputs, Tensors, operand
+from tallystick.devices.cuda.operands import Outputs, Tensors
 from tallystick.devices.cuda.point import FOUR, aligned
 from tallystick.devices.cuda.tensor import DeviceTensor
+from tallystick.devices.kernel import operand
 from tallystick.numerics.operators.common import integer, number
 from tallystick.numerics.operators.random import WORD
 from tallystick.numerics.types import Attrs

@@ -8,8 +8,9 @@ import math
 from tallystick.contracts.ordered.cuda.table import cuda_kernel
 from tallystick.devices.cuda.copies import copy
 from tallystick.devices.cuda.launch import f32, f64, launch_over, whole
-from tallystick.devices.cuda.operands import Outputs, Tensors, operand
+from tallystick.devices.cuda.operands import Outputs, Tensors
 from tallystick.devices.cuda.tensor import DeviceTensor
+from tallystick.devices.kernel import operand
 from tallystick.numerics.operators.common import number
 from tallystick.numerics.operators.reduction import reduced_axes
 from tallystick.numerics.types import Attrs

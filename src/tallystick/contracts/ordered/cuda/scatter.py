@@ -6,8 +6,9 @@ import math
 
 from tallystick.contracts.ordered.cuda.table import cuda_kernel
 from tallystick.devices.cuda.launch import launch_over, pointer, whole
-from tallystick.devices.cuda.operands import Outputs, Tensors, check_indices, operand
+from tallystick.devices.cuda.operands import Outputs, Tensors, check_indices
 from tallystick.devices.cuda.tensor import DeviceTensor
+from tallystick.devices.kernel import operand
 from tallystick.numerics.operators.common import axis_of, integer
 from tallystick.numerics.types import Attrs
 

@@ -7,8 +7,9 @@ import math
 from tallystick.contracts.ordered.cuda.table import cuda_kernel
 from tallystick.devices.cuda.copies import copy
 from tallystick.devices.cuda.launch import pointer, whole
-from tallystick.devices.cuda.operands import Outputs, Tensors, operand
+from tallystick.devices.cuda.operands import Outputs, Tensors
 from tallystick.devices.cuda.tensor import DeviceTensor
+from tallystick.devices.kernel import operand
 from tallystick.numerics.operators.common import axis_of, integer
 from tallystick.numerics.types import Attrs
 from tallystick.products.cuda.folds import Room, launch_rows, turned

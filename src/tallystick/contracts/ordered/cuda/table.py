@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tallystick.devices.kernel import Kernel, made
+from tallystick.devices.kernel import Kernel, entry
 from tallystick.numerics.attachments import Attachments
 
 cuda_kernel: Attachments[Kernel] = Attachments(
-    "CUDA kernel", "tallystick.contracts.ordered.cuda.*", made
+    "CUDA kernel", "tallystick.contracts.ordered.cuda.*", entry
 )

@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 
 from tallystick.contracts.ordered.torch.table import bits, exact
-from tallystick.devices.torch_operands import Tensor, Tensors, check_indices, need, type_of
+from tallystick.devices.kernel import operand
+from tallystick.devices.torch_operands import Tensor, Tensors, check_indices, type_of
 from tallystick.numerics.operators.common import axis_of, constant, integer, number
 from tallystick.numerics.operators.movement import slice_of
 from tallystick.numerics.types import Attrs
@@ -16,11 +17,11 @@ Outputs = list[Tensor]
 # --- joining and scattering -----------------------------------------------------------------------
 @exact("aten.slice_scatter", named=True, inplace=((0, 0),))
 def _slice_scatter(op: str, attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
-    x, out = need(inputs, 0), outputs[0]
+    x, out = operand(inputs, 0), outputs[0]
     axis, taken, _ = slice_of(op, attrs, type_of(x))
     if out.data_ptr() != x.data_ptr():
         bits(out).copy_(bits(x))
-    bits(out)[(slice(None),) * axis + (taken,)] = bits(need(inputs, 1))
+    bits(out)[(slice(None),) * axis + (taken,)] = bits(operand(inputs, 1))
 
 
 @exact("aten.cat", named=True)
@@ -28,7 +29,7 @@ def _cat(op: str, attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
     out = bits(outputs[0])
     axis, at = axis_of(op, integer(attrs, "dim"), out.dim()), 0
     for part in range(len(inputs)):
-        x = bits(need(inputs, part))
+        x = bits(operand(inputs, part))
         out.narrow(axis, at, x.shape[axis]).copy_(x)
         at += x.shape[axis]
 
@@ -36,7 +37,7 @@ def _cat(op: str, attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
 # --- reading by index -----------------------------------------------------------------------------
 @exact("aten.gather", named=True)
 def _gather(op: str, attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
-    x, index, out = need(inputs, 0), need(inputs, 1), outputs[0]
+    x, index, out = operand(inputs, 0), operand(inputs, 1), outputs[0]
     axis = axis_of(op, integer(attrs, "dim"), x.dim())
     check_indices(op, index, x.shape[axis] if x.dim() else 1)
     if index.numel():
@@ -51,14 +52,14 @@ def _rows(op: str, x: Tensor, axis: int, index: Tensor, out: Tensor) -> None:
 
 @exact("aten.index_select", named=True)
 def _index_select(op: str, attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
-    x = need(inputs, 0)
+    x = operand(inputs, 0)
     axis = axis_of(op, integer(attrs, "dim"), x.dim())
-    _rows(op, x, axis, need(inputs, 1), outputs[0])
+    _rows(op, x, axis, operand(inputs, 1), outputs[0])
 
 
 @exact("aten.embedding", named=True)
 def _embedding(op: str, _attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
-    weight, index, out = need(inputs, 0), need(inputs, 1), outputs[0]
+    weight, index, out = operand(inputs, 0), operand(inputs, 1), outputs[0]
     _rows(op, weight, 0, index, out.view(index.numel(), weight.shape[1]))
 
 
@@ -66,7 +67,7 @@ def _embedding(op: str, _attrs: Attrs, inputs: Tensors, outputs: Outputs) -> Non
 @exact("aten.scatter.src", named=True, inplace=((0, 0),))
 def _scatter(op: str, attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
     """The last source of each element by the greatest position, which needs no order."""
-    x, index, source, out = (*(need(inputs, i) for i in range(3)), outputs[0])
+    x, index, source, out = (*(operand(inputs, i) for i in range(3)), outputs[0])
     axis = axis_of(op, integer(attrs, "dim"), x.dim())
     check_indices(op, index, x.shape[axis] if x.dim() else 1)
     if out.data_ptr() != x.data_ptr():
@@ -88,7 +89,7 @@ def _scatter(op: str, attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
 # --- choosing -------------------------------------------------------------------------------------
 @exact("aten.where", inplace=((1, 0), (2, 0)))
 def _where(_attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
-    condition, a, b = (need(inputs, i) for i in range(3))
+    condition, a, b = (operand(inputs, i) for i in range(3))
     torch.where(condition, bits(a), bits(b), out=bits(outputs[0]))
 
 
@@ -102,7 +103,7 @@ def _constant(op: str, attrs: Attrs, out: Tensor) -> int:
 
 @exact("aten.masked_fill", named=True, inplace=((0, 0),))
 def _masked_fill(op: str, attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
-    x, mask, out = need(inputs, 0), need(inputs, 1), outputs[0]
+    x, mask, out = operand(inputs, 0), operand(inputs, 1), outputs[0]
     value = _constant(op, attrs, out)
     if out.data_ptr() != x.data_ptr():
         bits(out).copy_(bits(x))
@@ -129,7 +130,7 @@ def _arange(attrs: Attrs, _inputs: Tensors, outputs: Outputs) -> None:
 
 @exact("aten.tril", "aten.triu", named=True)
 def _triangle(op: str, attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
-    x, out = need(inputs, 0), outputs[0]
+    x, out = operand(inputs, 0), outputs[0]
     rows, columns = x.shape[-2:]
     # Beyond its corners a matrix has nothing; torch's own sums of it must not overflow.
     diagonal = max(-rows - 1, min(integer(attrs, "diagonal"), columns + 1))

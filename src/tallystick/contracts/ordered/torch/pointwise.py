@@ -13,7 +13,8 @@ from typing import Any
 import torch
 
 from tallystick.contracts.ordered.torch.table import bits, exact, keys, of_keys, write
-from tallystick.devices.torch_operands import TORCH_DTYPES, Tensor, Tensors, need, type_of
+from tallystick.devices.kernel import operand
+from tallystick.devices.torch_operands import TORCH_DTYPES, Tensor, Tensors, type_of
 from tallystick.errors import RefusedOperandsError
 from tallystick.kernels.loops import names_of, pointwise_operators, storage_shared
 from tallystick.numerics.operators.common import constant, number
@@ -94,7 +95,7 @@ def _attach(spec: OpSpec) -> None:
 
     @exact(name, inplace=storage_shared(spec))
     def run(attrs: Attrs, inputs: Tensors, outputs: list[Tensor]) -> None:
-        operands = {of: need(inputs, k) for k, of in enumerate(names)}
+        operands = {of: operand(inputs, k) for k, of in enumerate(names)}
         form = spec.form(attrs, [type_of(x).dtype for x in operands.values()])
         assert form is not None  # the declaration refused the call
         meaning, out = _meaning(name, attrs, operands), outputs[0]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 
 from tallystick.contracts.ordered.torch.table import bits, exact, keys, of_keys, write
-from tallystick.devices.torch_operands import Tensor, Tensors, need, type_of
+from tallystick.devices.kernel import operand
+from tallystick.devices.torch_operands import Tensor, Tensors, type_of
 from tallystick.numerics.operators.common import axis_of, flag, integer
 from tallystick.numerics.operators.pool import Axis, axes
 from tallystick.numerics.operators.reduction import reduced_axes
@@ -19,7 +20,7 @@ _NONE = -(1 << 31)
 # --- sums of integers (3.4) -----------------------------------------------------------------------
 @exact("aten.sum", "aten.sum.dim_IntList", named=True)
 def _sum(op: str, attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
-    x = need(inputs, 0)
+    x = operand(inputs, 0)
     over = reduced_axes(op, attrs, x.dim())
     write(x.sum(over, dtype=torch.int64) if over else x.to(torch.int64), outputs[0])
 
@@ -27,7 +28,7 @@ def _sum(op: str, attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
 # --- extremes (3.5) -------------------------------------------------------------------------------
 @exact("aten.amax", "aten.amin", "aten.max", "aten.min", named=True)
 def _extreme(op: str, attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
-    x, out, least = need(inputs, 0), outputs[0], op.endswith("min")
+    x, out, least = operand(inputs, 0), outputs[0], op.endswith("min")
     over = reduced_axes(op, attrs, x.dim())
     if not out.numel():
         return
@@ -42,7 +43,7 @@ def _extreme(op: str, attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
 
 @exact("aten.argmax", named=True)
 def _argmax(op: str, attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
-    x, out = need(inputs, 0), outputs[0]
+    x, out = operand(inputs, 0), outputs[0]
     if not out.numel():
         return
     if x.dim() == 0:
@@ -60,7 +61,7 @@ def _argmax(op: str, attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
 # --- places (3.9) ---------------------------------------------------------------------------------
 @exact("tallystick.rank", named=True)
 def _rank(op: str, attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
-    x, out = need(inputs, 0), outputs[0]
+    x, out = operand(inputs, 0), outputs[0]
     if x.dim() == 0:
         out.zero_()
         return
@@ -102,7 +103,7 @@ def _along(axis: Axis, count: int, found: Tensor, place: Tensor, at: int) -> tup
 @exact("aten.max_pool2d_with_indices", named=True)
 def _max_pool(op: str, attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
     """Rows first, then columns: so the first of equals is the one with the lowest index."""
-    x, (y, index) = need(inputs, 0), outputs
+    x, (y, index) = operand(inputs, 0), outputs
     if not y.numel():
         return
     high, wide = axes(op, attrs, type_of(x))

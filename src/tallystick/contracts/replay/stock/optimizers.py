@@ -13,8 +13,8 @@ import torch
 
 from tallystick import _core
 from tallystick.contracts.replay.stock.stock import Stock, stock_form
-from tallystick.devices.kernel import optional
-from tallystick.devices.torch_operands import Tensor, Tensors, need
+from tallystick.devices.kernel import operand, optional
+from tallystick.devices.torch_operands import Tensor, Tensors
 from tallystick.numerics.types import Attrs
 
 # Python's, or a tensor without an axis.
@@ -27,7 +27,7 @@ def _number(attrs: Attrs, name: str) -> float:
 
 def _scalar(stock: Stock, xs: Tensors, position: int) -> Number:
     """A binary64 operand without an axis: on a device it stays there."""
-    x = need(xs, position)
+    x = operand(xs, position)
     return float(x) if stock.on_host else x
 
 
@@ -40,7 +40,7 @@ def _plus(a: Tensor, b: Tensor, factor: Number) -> Tensor:
 
 def _gradient(xs: Tensors, coefficient: int) -> Tensor:
     """g, multiplied by the coefficient where there is one (11.6)."""
-    g, c = need(xs, 1), optional(xs, coefficient)
+    g, c = operand(xs, 1), optional(xs, coefficient)
     return g if c is None else g * c
 
 
@@ -74,7 +74,7 @@ def _adam_scalars(stock: Stock, attrs: Attrs, xs: Tensors, decoupled: bool) -> _
 
 def _adam_torch(s: _Adam, xs: Tensors) -> list[Tensor]:
     """torch's own sequence of kernels."""
-    p, g, m, v = need(xs, 0), _gradient(xs, 7), need(xs, 2), need(xs, 3)
+    p, g, m, v = operand(xs, 0), _gradient(xs, 7), operand(xs, 2), operand(xs, 3)
     if s.decay:
         g = torch.add(g, p, alpha=s.decay)
     m = torch.lerp(m, g, 1 - s.beta1)
@@ -85,7 +85,7 @@ def _adam_torch(s: _Adam, xs: Tensors) -> list[Tensor]:
 
 def _adam_core(stock: Stock, s: _Adam, xs: Tensors) -> list[Tensor]:
     """One pass of the core: torch's eight passes cost three times as much, mostly in memory."""
-    p, g, m, v = (need(xs, i).contiguous().numpy() for i in range(4))
+    p, g, m, v = (operand(xs, i).contiguous().numpy() for i in range(4))
     c = optional(xs, 7)
     found = [stock.result(p.shape, number) for number in range(3)]
     p_out, m_out, v_out = (x.numpy() for x in found)
@@ -108,7 +108,7 @@ def _adam(op: str, stock: Stock, attrs: Attrs, *xs: Tensor | None) -> list[Tenso
 
 @stock_form("tallystick.sgd_step", per_element=True)
 def _sgd(stock: Stock, attrs: Attrs, *xs: Tensor | None) -> list[Tensor]:
-    p, buffer, lr = need(xs, 0), optional(xs, 2), _scalar(stock, xs, 3)
+    p, buffer, lr = operand(xs, 0), optional(xs, 2), _scalar(stock, xs, 3)
     g = _gradient(xs, 4)
     decay, momentum = _number(attrs, "weight_decay"), _number(attrs, "momentum")
     if decay:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 
 import numpy as np
 
 from tallystick.contracts.rounded.cpu.pieces import Decide, Piece, exactly
 from tallystick.devices.arrays import Arrays, Outputs
-from tallystick.devices.kernel import Kernel, Run
+from tallystick.devices.kernel import Kernel, Run, replaced
 from tallystick.numerics.attachments import Attachments
+from tallystick.numerics.registry import rounded_operators
 from tallystick.numerics.types import Attrs
 
 # A generator over attributes, inputs and preallocated C-contiguous outputs. The consumer decides
@@ -24,7 +24,11 @@ rounded_kernel: Attachments[Pieces] = Attachments(
 
 def is_rounded(op: str, inputs: Arrays) -> bool:
     """True if `op` on these operands is a rounded operator (13.1)."""
-    return op in rounded_kernel and all(x is None or x.dtype == np.float32 for x in inputs)
+    return op in rounded_kernel and _are_floats(inputs)
+
+
+def _are_floats(inputs: Arrays) -> bool:
+    return all(x is None or x.dtype == np.float32 for x in inputs)
 
 
 def run_rounded(op: str, decide: Decide, attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
@@ -38,14 +42,15 @@ def with_rounded(ordinary: Mapping[str, Kernel], bits: int) -> Mapping[str, Kern
     decide = exactly(bits)
 
     def rounding(op: str, otherwise: Run) -> Run:
+        pieces = rounded_kernel[op]
+
         def run(attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
-            if is_rounded(op, inputs):
-                run_rounded(op, decide, attrs, inputs, outputs)
-            else:
+            if not _are_floats(inputs):
                 otherwise(attrs, inputs, outputs)
+                return
+            for piece in pieces(attrs, inputs, outputs):
+                decide(piece)
 
         return run
 
-    ours = rounded_kernel.keys() & ordinary.keys()
-    made = {op: replace(ordinary[op], run=rounding(op, ordinary[op].run)) for op in ours}
-    return {**ordinary, **made}
+    return replaced(ordinary, rounded_operators(), rounding)

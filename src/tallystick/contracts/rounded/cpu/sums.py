@@ -11,7 +11,8 @@ from tallystick import _core
 from tallystick.contracts.ordered.cpu.reduction import extents, reduced_rows
 from tallystick.contracts.rounded.cpu.operators import rounded_kernel
 from tallystick.contracts.rounded.cpu.pieces import Piece, SumTerms
-from tallystick.devices.arrays import Arrays, Outputs, operand
+from tallystick.devices.arrays import Arrays, Outputs
+from tallystick.devices.kernel import operand
 from tallystick.numerics.operators.reduction import reduced_axes
 from tallystick.numerics.types import Attrs
 from tallystick.products.engines import current_engine

@@ -8,7 +8,8 @@ from tallystick.contracts.rounded.cuda.table import rounded_kernel
 from tallystick.devices.cuda.copies import copy
 from tallystick.devices.cuda.device import Cuda
 from tallystick.devices.cuda.launch import THREADS, f64, over, whole
-from tallystick.devices.cuda.operands import Outputs, Tensors, operand
+from tallystick.devices.cuda.operands import Outputs, Tensors
+from tallystick.devices.kernel import operand
 from tallystick.numerics.operators.reduction import reduced_axes
 from tallystick.numerics.types import Attrs
 from tallystick.products.cuda.folds import Layout, Plan, Room, layout, rows, turned

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 
 from tallystick.devices.cuda.operands import Outputs, Tensors
-from tallystick.devices.kernel import Kernel, Run
+from tallystick.devices.kernel import Kernel, Run, replaced
 from tallystick.numerics.attachments import Attachments
+from tallystick.numerics.registry import rounded_operators
 from tallystick.numerics.types import Attrs
 from tallystick.products.cuda.marks import Rounding
 
@@ -22,14 +22,14 @@ def with_rounded(ordinary: Mapping[str, Kernel], bits: int) -> Mapping[str, Kern
     how = Rounding(bits)
 
     def rounding(op: str, otherwise: Run) -> Run:
+        kernel = rounded_kernel[op]
+
         def run(attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
             if all(x is None or x.dtype == "f32" for x in inputs):
-                rounded_kernel[op](how, attrs, inputs, outputs)
+                kernel(how, attrs, inputs, outputs)
             else:
                 otherwise(attrs, inputs, outputs)
 
         return run
 
-    ours = rounded_kernel.keys() & ordinary.keys()
-    made = {op: replace(ordinary[op], run=rounding(op, ordinary[op].run)) for op in ours}
-    return {**ordinary, **made}
+    return replaced(ordinary, rounded_operators(), rounding)
