@@ -27,6 +27,7 @@ from tallystick.job.recipes.base import Built
 from tallystick.job.recipes.gpt2 import Gpt2Settings, build
 from tallystick.job.save import save_job
 from tallystick.program.executor import Executor
+from tallystick.program.runner import Showing, StepInputs, StepResult
 from tallystick.run.execute import checkpoints
 from tallystick.run.execute.trainer import Options, Silent, train_job
 from tallystick_bench.step_memory import memory_rows
@@ -157,14 +158,18 @@ class _Steps(Silent):
 
 @contextmanager
 def _timed(steps: _Steps, thread: list[float]) -> Iterator[None]:
-    """In the block, note every `Executor.run_step` in `steps`, and in `thread` the processor
+    """In the block, note every `Executor.execute` in `steps`, and in `thread` the processor
     seconds that each checkpoint took of the thread beside."""
-    original: Any = Executor.run_step
+    original = Executor.execute
     work = checkpoints._UnderWay.run
 
     def timed(
-        self: Executor, *args: Any, before_write: Callable[[], None] | None = None, **named: Any
-    ) -> Any:
+        self: Executor,
+        state: Mapping[str, Any],
+        inputs: StepInputs,
+        showing: Showing | None = None,
+        before_write: Callable[[], None] | None = None,
+    ) -> StepResult:
         waited = 0.0
 
         def hook() -> None:
@@ -175,7 +180,7 @@ def _timed(steps: _Steps, thread: list[float]) -> Iterator[None]:
             waited = time.perf_counter() - begun
 
         start = time.perf_counter()
-        result = original(self, *args, before_write=hook, **named)
+        result = original(self, state, inputs, showing, hook)
         steps.bare.append(time.perf_counter() - start - waited)
         steps.waited.append(waited)
         return result
@@ -185,12 +190,12 @@ def _timed(steps: _Steps, thread: list[float]) -> Iterator[None]:
         work(self)
         thread.append(time.thread_time() - begun)
 
-    Executor.run_step = timed  # type: ignore[method-assign]
+    Executor.execute = timed  # type: ignore[method-assign]
     checkpoints._UnderWay.run = counted  # type: ignore[method-assign]
     try:
         yield
     finally:
-        Executor.run_step = original  # type: ignore[method-assign]
+        Executor.execute = original  # type: ignore[method-assign]
         checkpoints._UnderWay.run = work  # type: ignore[method-assign]
 
 

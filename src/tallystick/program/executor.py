@@ -27,19 +27,22 @@ from tallystick.errors import (
 )
 from tallystick.kernels.views import view
 from tallystick.numerics.contracts import parse_contract
-from tallystick.numerics.registry import OpSpec
 from tallystick.numerics.types import Attrs, TensorType
 from tallystick.program.blocks import Part
 from tallystick.program.faults import NodeError, NodeFaultError
 from tallystick.program.ir import BATCH_PREFIX, COMMIT, Node, Program, op_spec
 from tallystick.program.layout import Place, new_tensor
 from tallystick.program.plan import Plan, PlanOptions, Step, make_plan
+from tallystick.program.runner import (
+    KernelHook,
+    Runner,
+    Showing,
+    StepInputs,
+    StepResult,
+    Tap,
+)
 from tallystick.program.staging import Staged, item
 
-Array = np.ndarray
-Tap = Callable[[int, Node, Sequence[Tensor | None], Sequence[Tensor]], None]
-# A node's own kernel for this executor, or None for the contract's (a step with a rounding log).
-KernelHook = Callable[[int, Node, OpSpec], Run | None]
 _Call = tuple[Callable[..., Any], Attrs, Sequence[Tensor | None], Sequence[Tensor], int]
 
 
@@ -50,20 +53,6 @@ class _Stretch:
         bare: list[Call] = [call[:4] for call in calls]
         self.nodes = [call[4] for call in calls]
         self.prepared: Sequenced = device.sequence(bare)
-
-
-@dataclass(frozen=True)
-class StepResult:
-    """The result of a step.
-
-    `loss` is a binary32 scalar, or None where the program has no loss. `outputs` are copies of all
-    outputs that are not state (`loss`, `metric.…`, `grad.…`, `logits`): on the host, or on the
-    device where the caller asked for that. `state` is the caller's dict, whose tensors now hold the
-    next state."""
-
-    loss: np.float32 | None
-    outputs: dict[str, Tensor]
-    state: Mapping[str, Tensor]
 
 
 @dataclass
@@ -83,7 +72,7 @@ class _Bound:
     state_copies: list[tuple[str, Tensor, bool]]
 
 
-class Executor:
+class Executor(Runner):
     """Runs `program` any number of times, in an execution context (bits never depend on it).
 
     The state is a dict from slot name to a C-contiguous, writable tensor of the context's device.
@@ -121,7 +110,7 @@ class Executor:
         blocks = kernels is None and device.takes_blocks
         options = PlanOptions(fold_constants=kernels is None, blocks=blocks)
         self.plan = make_plan(program, options, device)
-        self.state_intact = True
+        self._state_intact = True
         with context.entered():
             self._staged = Staged(device, program)
         self._state_seen: tuple[Tensor, ...] = ()
@@ -134,8 +123,11 @@ class Executor:
 
     @property
     def arena_bytes(self) -> int:
-        """The planned memory, in bytes, for all tensors that are neither state nor batch."""
         return self.plan.arena_bytes
+
+    @property
+    def state_intact(self) -> bool:
+        return self._state_intact
 
     # -- inputs --------------------------------------------------------------------------------
 
@@ -306,84 +298,57 @@ class Executor:
             lost,
         ) from error
 
-    def run_step(
+    def execute(
         self,
         state: Mapping[str, Tensor],
-        batch: Mapping[str, Tensor],
-        scalars: Mapping[str, float] | None = None,
-        rng: Sequence[int] | Array | None = None,
-        tap: Tap | None = None,
-        advance: bool = True,
-        on_device: bool = False,
+        inputs: StepInputs,
+        showing: Showing | None = None,
         before_write: Callable[[], None] | None = None,
     ) -> StepResult:
-        """Execute the program once; `state`'s tensors become the next state.
-
-        The keys of `batch` and `scalars` have no prefix. Dtypes and shapes are exactly as captured,
-        in host arrays or tensors of the device. `rng` is (seed, step).
-
-        `tap` sees every node in program order, views and the commit node included, as (index, node,
-        inputs, outputs) with operands intact. The tensors are valid during the call only, and may
-        be strided views. Later nodes read the values that a tap writes into outputs. Without
-        `advance`, for tapped steps only, the state stays as it is. With `on_device` the outputs
-        stay on the device. `before_write` is called once, before the first byte of the state
-        changes; until then other threads may read the state. A tapped step calls it at its start,
-        since a tap may write. An error of its own leaves the state as it is.
-
-        Raises NodeError (a UsageError) where a kernel refuses the values of its operands,
-        NodeFaultError (a CannotCheckError) where this machine fails, EnvironmentRefusedError where
-        threads of a library that the step needs flush subnormals or do not round to nearest
-        (NUMERICS 1.7). After any exception `state_intact` says whether the state is as it was.
-        """
-        if tap is None and not advance:
-            raise UsageError("Only a tapped step can leave the state as it is.", "Pass a tap.")
         with self.context.entered():
             tensors = self._state_tensors(state)
-            self._staged.give(batch, scalars or {}, rng)
+            self._staged.give(inputs)
             # Before any kernel: a failure here is this machine's, and no node's.
             self._device.prepare(self.contract)
-            self.state_intact = True
-            if tap is None:
+            self._state_intact = True
+            if showing is None:
                 bound = self._ready(tensors)
                 self._run(bound, before_write)
-                return self._result(bound, state, advance, on_device)
+                return self._result(bound, state, advance=True)
             if before_write is not None:
                 before_write()
-            options = PlanOptions(reuse=False, hoist=False, fold_constants=False, blocks=False)
-            plan = make_plan(self.program, options, self._device)
+            plan = self._shown_plan()
             arena = self._device.allocate(plan.arena_bytes)
             try:
                 bound = self._bind(plan, arena, tensors, tapped=True)
-                self._run_tapped(plan, bound, tap)
-                return self._result(bound, state, advance, on_device)
+                self._run_tapped(plan, bound, showing.tap)
+                return self._result(bound, state, showing.advance)
             finally:
                 self._device.free(arena)
 
-    def _result(
-        self, bound: _Bound, state: Mapping[str, Tensor], advance: bool, on_device: bool
-    ) -> StepResult:
+    def _shown_plan(self) -> Plan:
+        """A plan that overwrites nothing before a tap has seen it."""
+        options = PlanOptions(reuse=False, hoist=False, fold_constants=False, blocks=False)
+        return make_plan(self.program, options, self._device)
+
+    def _result(self, bound: _Bound, state: Mapping[str, Tensor], advance: bool) -> StepResult:
         """The result of the step. With `advance`, `state` becomes the next state."""
-        results: dict[str, Tensor] = {}
-        for name, tensor in bound.results.items():
-            if on_device:
-                results[name] = self._new(self.program.type_of(self.program.output_values[name]))
-                self._device.copy(tensor, results[name])
-            else:
-                results[name] = np.array(self._device.host(tensor), order="C", copy=True)
-        loss = bound.results.get("loss")
-        if loss is not None:
-            loss = self._device.host(loss) if on_device else results["loss"]
+        results = {
+            name: np.array(self._device.host(tensor), order="C", copy=True)
+            for name, tensor in bound.results.items()
+        }
+        loss = results.get("loss")
         number = None if loss is None else np.float32(loss)
         if advance:
             self._write_state(bound, state)
-        self.state_intact = True
+        self._state_intact = True
         return StepResult(number, results, state)
 
     def _run(self, bound: _Bound, before_write: Callable[[], None] | None) -> None:
         self._run_stretch(bound.keeping)
         if before_write is not None:
             before_write()
-        self.state_intact = not bound.writing.nodes
+        self._state_intact = not bound.writing.nodes
         self._run_stretch(bound.writing)
 
     def _run_stretch(self, stretch: _Stretch) -> None:
@@ -417,6 +382,6 @@ class Executor:
             if in_state:
                 self._device.copy(value, source)
             sources.append((slot, source))
-        self.state_intact = not sources
+        self._state_intact = not sources
         for slot, source in sources:
             self._device.copy(source, state[slot])

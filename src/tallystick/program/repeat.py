@@ -6,22 +6,46 @@ id, a hook's kernel, and the numbers of the nodes (PROGRAM 6.7).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
 
 from tallystick.devices.context import ExecutionContext
 from tallystick.devices.device import Buffer, Tensor
 from tallystick.devices.kernel import Run
-from tallystick.program.executor import Executor, KernelHook, Tap, _Bound, _Call, _Stretch
+from tallystick.program.executor import Executor, _Bound, _Call, _Stretch
 from tallystick.program.expand import ExpandedNodes
-from tallystick.program.ir import Node, Program, op_spec
-from tallystick.program.plan import Plan, PlanOptions, make_plan
+from tallystick.program.ir import Input, Node, Program, Value, op_spec
+from tallystick.program.pieces import given, piece, slot_name, value_name
+from tallystick.program.plan import Plan
+from tallystick.program.runner import KernelHook, StepInputs, Tap
 
 # Calls that are kept prepared, over all micro-batches: a GPU replays a recording of each.
 _KEPT_CALLS = 1 << 16
+
+
+def section_of(
+    program: Program,
+    nodes: Iterable[Node],
+    outputs: Iterable[Value],
+    zeros: Callable[[Value], Input | None] = lambda value: None,
+) -> Program:
+    """The section of `program`, a text 2, whose nodes are given, as a program of its own with these
+    outputs. Carried slots are inputs of it; `zeros` names an input for what is no value of the
+    text."""
+    carried = dict(program.carried)
+
+    def place(value: Value) -> Value | Input:
+        found = zeros(value)
+        if found is not None:
+            return found
+        if not value.is_input:
+            return value
+        spec = program.inputs[value.out]
+        return given(slot_name(spec.name), spec.type) if spec.name in carried else spec
+
+    batch = (spec for spec in program.inputs if spec.kind == "batch")
+    named = [(value_name(v), v) for v in set(outputs)]
+    return piece(program.contract, nodes, named, place, always=batch)
 
 
 @dataclass
@@ -55,23 +79,25 @@ class RepeatedSection(Executor):
         self._of: _Bound | None = None  # the binding that the stretches are of
         self._tapped: _Tapped | None = None
 
+    def start(self) -> None:
+        """A step begins: the state is as it was, whatever the last step ended with."""
+        self._state_intact = True
+
     def turn(
         self,
         part: int,
         state: Mapping[str, Tensor],
-        batch: Mapping[str, Any],
-        scalars: Mapping[str, float],
-        rng: Sequence[int] | np.ndarray | None,
+        inputs: StepInputs,
         tap: Tap | None = None,
     ) -> dict[str, Tensor]:
-        """Execute micro-batch `part`. Returns the outputs, which may be strided views, and which
-        are valid until the next turn. Arguments and errors are as for Executor.run_step; the
-        caller has entered the context and prepared the device. A tapped turn needs `begin_tapped`.
+        """Execute micro-batch `part`, whose inputs these are. Returns the outputs, which may be
+        strided views, and which are valid until the next turn. Raises as Runner.execute; the caller
+        has entered the context and prepared the device. A tapped turn needs `begin_tapped`.
         """
         size = self._all.numbers.section
         self._numbers = range(part * size, (part + 1) * size)
         tensors = self._state_tensors(state)
-        self._staged.give(batch, scalars, rng)
+        self._staged.give(inputs)
         if tap is None:
             bound = self._ready(tensors)
             self._run_stretch(self._stretch(bound, part))
@@ -90,8 +116,7 @@ class RepeatedSection(Executor):
 
     def begin_tapped(self, state: Mapping[str, Tensor]) -> None:
         """Prepare for a step whose turns are tapped; `end_tapped` frees what that takes."""
-        options = PlanOptions(reuse=False, hoist=False, fold_constants=False, blocks=False)
-        plan = make_plan(self.program, options, self._device)
+        plan = self._shown_plan()
         arena = self._device.allocate(plan.arena_bytes)
         tensors = self._state_tensors(state)
         self._tapped = _Tapped(plan, arena, self._bind(plan, arena, tensors, tapped=True))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -12,12 +12,14 @@ from tallystick.devices.context import ExecutionContext
 from tallystick.devices.device import Buffer, Tensor
 from tallystick.numerics.operators.fold import FOLD
 from tallystick.program.carry import Carrying, zeros_of
-from tallystick.program.expand import ExpandedNodes, expand
-from tallystick.program.ir import Input, Program, Value
+from tallystick.program.expand import Expanded, expand
+from tallystick.program.folded_tail import folded_values
+from tallystick.program.ir import Program, Value
 from tallystick.program.layout import new_tensor
 from tallystick.program.partial_sums import PartialSums
-from tallystick.program.pieces import given, piece, slot_name, value_name
-from tallystick.program.repeat import RepeatedSection
+from tallystick.program.pieces import slot_name, value_name
+from tallystick.program.repeat import RepeatedSection, section_of
+from tallystick.program.runner import StepInputs
 
 
 class SectionShare:
@@ -34,12 +36,12 @@ class SectionShare:
         self.program, self.parts, self.context = program, parts, context
         self.trees = subtrees(parts)
         self.carrying = Carrying(program)
-        self.values = sorted(
-            {v for node in program.nodes if node.op == FOLD for v in node.inputs if v is not None}
-        )
-        nodes = expand(program, micro_batches).nodes
-        assert isinstance(nodes, ExpandedNodes)
-        self._section = RepeatedSection(self._body(), nodes, context, None)
+        self.values = folded_values(program)
+        made = expand(program, micro_batches)
+        assert isinstance(made, Expanded)
+        outputs = [*self.values, *self.carrying.sent]
+        body = section_of(program, self.carrying.nodes, outputs, zeros_of)
+        self._section = RepeatedSection(body, made.expanded, context, None)
         self._device = device = context.device
         self._run = device.kernels(self._section.contract)[FOLD].run
         with context.entered():
@@ -67,56 +69,46 @@ class SectionShare:
         """As Executor.use_arena: free for others once the step's `sums` are read."""
         self._section.use_arena(arena)
 
-    def _body(self) -> Program:
-        program, carried = self.program, dict(self.program.carried)
-
-        def place(value: Value) -> Value | Input:
-            zeros = zeros_of(value)
-            if zeros is not None:
-                return zeros
-            if not value.is_input:
-                return value
-            spec = program.inputs[value.out]
-            return given(slot_name(spec.name), spec.type) if spec.name in carried else spec
-
-        outputs = {*self.values, *self.carrying.sent}
-        batch = (spec for spec in program.inputs if spec.kind == "batch")
-        named = [(value_name(v), v) for v in outputs]
-        return piece(program.contract, self.carrying.nodes, named, place, always=batch)
-
-    def turn(
-        self,
-        part: int,
-        state: Mapping[str, Tensor],
-        batch: Mapping[str, Any],
-        scalars: Mapping[str, float],
-        rng: Sequence[int] | np.ndarray | None,
-    ) -> dict[str, Tensor]:
+    def turn(self, part: int, state: Mapping[str, Tensor], inputs: StepInputs) -> dict[str, Tensor]:
         """Execute one micro-batch, any of the step; its values by `value_name`, valid until the
-        next turn. `batch` are its own records."""
+        next turn. `inputs` are its own."""
         carried = {slot_name(slot): state[slot] for slot, _ in self.program.carried}
-        return self._section.turn(part, state, {**batch, **carried, **self._zeros}, scalars, rng)
+        own = replace(inputs, batch={**inputs.batch, **carried, **self._zeros})
+        return self._section.turn(part, state, own)
 
-    def execute(
-        self,
-        state: Mapping[str, Tensor],
-        batch: Mapping[str, np.ndarray],
-        scalars: Mapping[str, float],
-        rng: Sequence[int] | np.ndarray | None,
-    ) -> None:
-        """Execute the worker's micro-batches. `batch` are their records, `state` has at least the
+    def execute(self, state: Mapping[str, Tensor], inputs: StepInputs) -> None:
+        """Execute the worker's micro-batches. `inputs` has their records, `state` has at least the
         slots that they read. The state is not changed."""
         self.forget()
         self._device.prepare(self._section.contract)
         for at, part in enumerate(self.parts):
-            own = {name: _cut(array, at, len(self.parts)) for name, array in batch.items()}
-            results = self.turn(part, state, own, scalars, rng)
-            host = self._device.host
-            self.statistics.append(
-                {v: np.array(host(results[value_name(v)])) for v in self.carrying.sent}
-            )
+            own = {name: _cut(array, at, len(self.parts)) for name, array in inputs.batch.items()}
+            results = self.turn(part, state, replace(inputs, batch=own))
+            self.statistics.append(self._sent(results))
             for value in self.values:
                 self._add(value, part, results[value_name(value)])
+
+    def again(
+        self, parts: range, state: Mapping[str, Tensor], inputs: Callable[[int], StepInputs]
+    ) -> tuple[dict[Value, Tensor], list[dict[Value, np.ndarray]]]:
+        """The sums of each folded value over `parts`, an aligned subtree of the split, and the
+        statistics of each of them, in memory of their own: a share of another worker, computed
+        again (docs/adr/0024). `inputs` gives those of a micro-batch."""
+        sums = {value: self._new_sums(value) for value in self.values}
+        statistics = []
+        for part in parts:
+            results = self.turn(part, state, inputs(part))
+            statistics.append(self._sent(results))
+            for value, partial in sums.items():
+                partial.add(part, results[value_name(value)])
+        return {value: partial.held[0][1] for value, partial in sums.items()}, statistics
+
+    def _sent(self, results: Mapping[str, Tensor]) -> dict[Value, np.ndarray]:
+        host = self._device.host
+        return {v: np.array(host(results[value_name(v)])) for v in self.carrying.sent}
+
+    def _new_sums(self, value: Value) -> PartialSums:
+        return PartialSums(self._device, self._run, self.program.type_of(value), [])
 
     def _add(self, value: Value, part: int, x: Tensor) -> None:
         type_ = self.program.type_of(value)
@@ -124,7 +116,7 @@ class SectionShare:
             self.sums[value] = [x]
             return
         if value not in self._partial:
-            self._partial[value] = PartialSums(self._device, self._run, type_, [])
+            self._partial[value] = self._new_sums(value)
         sums = self._partial[value]
         sums.add(part, x)
         self.sums[value] = [tensor for _, tensor in sums.held]

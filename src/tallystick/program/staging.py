@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from tallystick.errors import UsageError
 from tallystick.numerics.types import DTYPES
 from tallystick.program.ir import BATCH_PREFIX, SCALAR_PREFIX, Input, Program
 from tallystick.program.layout import contiguous_strides, new_tensor
+from tallystick.program.runner import StepInputs
 
 _WORD = 8  # bytes: a scalar is one f64, a key two i64 (PROGRAM 1.2)
 
@@ -41,25 +42,20 @@ class Staged:
             self.tensors[spec.name] = device.view(buffer, at, dtype, shape, strides)
             at += spec.type.nbytes
 
-    def give(
-        self,
-        batch: Mapping[str, Any],
-        scalars: Mapping[str, float],
-        rng: Sequence[int] | np.ndarray | None,
-    ) -> None:
+    def give(self, inputs: StepInputs) -> None:
         """Copy a step's inputs into `tensors`; a tensor that is there already stays. Raises
         UsageError where one is missing, is of another type, or lies on another device."""
         for spec in self._batch:
-            self._give(spec, item(batch, spec.name[len(BATCH_PREFIX) :], "batch"))
+            self._give(spec, item(inputs.batch, spec.name[len(BATCH_PREFIX) :], "batch"))
         at = 0
         for spec in self._numbers:
             if spec.kind == "scalar":
                 name = spec.name[len(SCALAR_PREFIX) :]
-                given = np.asarray(np.float64(item(scalars, name, "scalars")))
-            elif rng is None:
+                given = np.asarray(np.float64(item(inputs.scalars, name, "scalars")))
+            elif inputs.rng is None:
                 raise UsageError("This program draws random numbers.", "Pass rng=(seed, step).")
             else:
-                given = np.asarray(rng, dtype=np.int64)
+                given = np.asarray(inputs.rng, dtype=np.int64)
             _check(spec, given)
             end = at + given.size
             self._host[at:end] = given.reshape(-1).view(np.int64)

@@ -14,7 +14,7 @@ from typing import Any
 from tallystick.commit.signing import PrivateKey, RunCommitment
 from tallystick.devices.context import DEFAULT, ExecutionContext
 from tallystick.job.job import Job
-from tallystick.program.executor import Tap
+from tallystick.program.runner import Tap
 from tallystick.program.state import State
 from tallystick.protocol.bodies import Body
 from tallystick.protocol.facts import Facts

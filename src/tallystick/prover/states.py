@@ -35,7 +35,7 @@ from tallystick.errors import (
     StoreError,
 )
 from tallystick.job.job import Job
-from tallystick.program.executor import Tap
+from tallystick.program.runner import Tap
 from tallystick.program.state import State
 from tallystick.run.execute.engine import Engine
 from tallystick.run.logs.own import OwnLogs, own_logs

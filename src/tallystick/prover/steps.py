@@ -30,9 +30,9 @@ from tallystick.errors import CannotCheckError, MachineFaultError, TallystickErr
 from tallystick.opening.quantity import Index, Quantity, Source, opening_rule, rules
 from tallystick.opening.values import Asked, Gathered, WholeSource
 from tallystick.opening.views import Path, View, locate, view_dtypes, view_values
-from tallystick.program.executor import Tap
+from tallystick.program.folded_tail import first_fold
 from tallystick.program.ir import COMMIT, Node, Value
-from tallystick.program.shown import first_fold
+from tallystick.program.runner import Tap
 from tallystick.protocol.facts import Facts
 from tallystick.protocol.queries import DEPTH, INPUT, OUTPUT
 from tallystick.prover.states import RunStates

@@ -17,6 +17,7 @@ from tallystick.program.executor import Executor
 from tallystick.program.ir import Program
 from tallystick.program.partial_sums import share
 from tallystick.program.pieces import value_name
+from tallystick.program.runner import StepInputs
 from tallystick.program.section_share import SectionShare
 from tallystick.program.sectioned import SectionedExecutor
 
@@ -56,7 +57,7 @@ def by_workers(program: Program, parts: int, workers: int, state: dict, x: np.nd
         own = share(rank, workers, parts)
         section = SectionShare(program, parts, own, context)
         with context.entered():
-            section.execute(state, {"x": x[own.start * rows : own.stop * rows]}, {}, None)
+            section.execute(state, StepInputs({"x": x[own.start * rows : own.stop * rows]}))
         link = Executor(section.carrying.link, context)
         for sent in section.statistics:
             link.run_step(kept, {value_name(v): a for v, a in sent.items()})

@@ -18,13 +18,14 @@ from tallystick.devices.context import ExecutionContext
 from tallystick.errors import UsageError
 from tallystick.numerics.operators.fold import FOLD
 from tallystick.program.build import Builder
-from tallystick.program.executor import Executor, StepResult
+from tallystick.program.executor import Executor
 from tallystick.program.expand import expand, split_batch
 from tallystick.program.faults import NodeError, NodeFaultError
+from tallystick.program.folded_tail import first_fold
 from tallystick.program.ir import Node, Program
 from tallystick.program.repeat import RepeatedSection
+from tallystick.program.runner import Showing, StepInputs, StepResult
 from tallystick.program.sectioned import SectionedExecutor, executor_of
-from tallystick.program.shown import first_fold
 from tallystick.program.text import parse_text
 
 STEP, SMALL = micro_step(), parse_text(MICRO_TEXT.encode())
@@ -153,7 +154,8 @@ def test_a_step_is_shown_in_the_memory_of_one_micro_batch(parts: int, advance: b
     plain, ours = Executor(expand(STEP, parts)), SectionedExecutor(STEP, parts)
     for _ in range(2):
         a = plain.run_step(state, split_batch(batch, parts), LR, KEY, one, advance)
-        b = ours.run_step(other, batch, LR, KEY, two, advance, shows_folded=False)
+        showing = Showing(two, advance, folded=False)
+        b = ours.execute(other, StepInputs(batch, LR, KEY), showing)
         same(a, state, b, other)
     assert _without_folded(one.seen, plain.program) == two.seen
     same(plain.run_step(state, split_batch(batch, parts), LR, KEY), state,
@@ -168,9 +170,8 @@ def test_levels_of_a_fold_shown_so(parts: int) -> None:
     batch = {"x": rng.standard_normal(2 * parts).astype("f")}
     plain = Executor(expand(SMALL, parts))
     plain.run_step(state, split_batch(batch, parts), tap=one, advance=False)
-    SectionedExecutor(SMALL, parts).run_step(
-        state, batch, tap=two, advance=False, shows_folded=False
-    )
+    showing = Showing(two, advance=False, folded=False)
+    SectionedExecutor(SMALL, parts).execute(state, StepInputs(batch), showing)
     assert _without_folded(one.seen, plain.program) == two.seen
 
 
@@ -206,7 +207,7 @@ def test_a_node_of_a_micro_batch_is_shown_without_the_others(
 
         turns.clear()
         with pytest.raises(_StopError):
-            ours.show_part(state, batch, LR, KEY, node, tap)
+            ours.show_node(state, StepInputs(batch, LR, KEY), node, tap)
         assert trace.seen == [one.seen[node]]
         part = node // STEP.section
         assert turns in ([part], list(range(part + 1)))
@@ -300,14 +301,14 @@ def test_partial_sums_are_one_for_each_power_of_two() -> None:
         state = {"buffer.n": np.zeros(2, np.float32), "param.w": np.ones(2, np.float32)}
         for _ in range(2):
             ours.run_step(state, {"x": np.ones(2 * parts, np.float32)})
-            (sums,) = ours._sums.values()
+            (sums,) = ours._tail.sums.values()
             assert not sums.held and len(sums.spare) <= parts.bit_length()
 
 
 @pytest.mark.parametrize("parts", [1, 2, 3, 6])
 @pytest.mark.parametrize("tapped", [False, True])
 def test_another_device(parts: int, tapped: bool) -> None:
-    """Tensors that are no arrays: state and batch on the device, results brought back or left."""
+    """Tensors that are no arrays: state and batch on the device, results brought back."""
     device = Island()
     context = ExecutionContext(device=device)
     (state, batch), (other, _) = micro_inputs(parts), micro_inputs(parts)
@@ -329,9 +330,9 @@ def test_another_device(parts: int, tapped: bool) -> None:
     tap = (lambda *_: None) if tapped else None
     for given in (placed, batch) if parts == 2 else (placed,):
         fresh = there(micro_inputs(parts)[0])
-        result = ours.run_step(fresh, given, LR, KEY, tap, on_device=True)
+        result = ours.run_step(fresh, given, LR, KEY, tap)
         for name, array in expected.outputs.items():
-            assert device.host(result.outputs[name]).tobytes() == array.tobytes(), name
+            assert result.outputs[name].tobytes() == array.tobytes(), name
         for name, array in state.items():
             assert device.host(fresh[name]).tobytes() == array.tobytes(), name
     assert lies
@@ -365,13 +366,11 @@ def test_a_fault_in_a_fold_names_it(monkeypatch: pytest.MonkeyPatch, shown: bool
     def fails(*_: Any) -> None:
         raise MemoryError
 
-    (sums,) = ours._sums.values()
+    (sums,) = ours._tail.sums.values()
     monkeypatch.setattr(sums, "run", fails)
     with pytest.raises(NodeFaultError, match=r"Node 6 \(tallystick.fold\)"):
-        ours.run_step(
-            state, {"x": np.ones(6, np.float32)}, tap=Trace() if shown else None,
-            shows_folded=not shown,
-        )  # fmt: skip
+        inputs = StepInputs({"x": np.ones(6, np.float32)})
+        ours.execute(state, inputs, Showing(Trace(), folded=False) if shown else None)
     assert ours.state_intact and not sums.held
 
 

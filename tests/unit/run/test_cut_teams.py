@@ -95,7 +95,7 @@ def test_each_worker_holds_its_ranges(jobs: Path) -> None:
 
     def look(engine: TeamEngine) -> tuple[int, int]:
         engine.run()
-        state, step = engine.state, engine._executor_at(0)
+        state, step = engine.state, engine._runner_at(0)
         assert isinstance(state, TeamState) and isinstance(step, DistributedStep)
         assert state.digests() == one.state.digests()
         ours = state.tensors()

@@ -22,9 +22,9 @@ from tallystick.opening.views import View
 from tallystick.program.build import Builder
 from tallystick.program.canonical import canonicalize
 from tallystick.program.expand import Expanded
+from tallystick.program.folded_tail import first_fold
 from tallystick.program.ir import COMMIT
 from tallystick.program.repeat import RepeatedSection
-from tallystick.program.shown import first_fold
 from tallystick.protocol import queries as q
 from tallystick.protocol.judge import judge
 from tallystick.prover.cheating import party_of

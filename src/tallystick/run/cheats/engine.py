@@ -12,10 +12,10 @@ from tallystick.devices.context import in_its_context
 from tallystick.devices.cpu import CPU
 from tallystick.errors import UsageError
 from tallystick.job.job import Job
-from tallystick.program.executor import StepResult, Tap
 from tallystick.program.ir import Node
+from tallystick.program.runner import StepInputs, StepResult, Tap
 from tallystick.run.cheats.override import Override
-from tallystick.run.execute.engine import Engine, Inputs
+from tallystick.run.execute.engine import Engine
 from tallystick.run.execute.nodes import NodeTracer
 from tallystick.run.store.trace import NodeTrace
 
@@ -106,13 +106,13 @@ class CheatingEngine(Engine):
     def _entered(self, bits: int) -> int:
         return self.override.loss(self.step, bits)
 
-    def _inputs(self) -> Inputs:
+    def _inputs(self) -> StepInputs:
         lie, step = self.override, self.step
         key = self.job.commitment.random_key(step)
         batch, scalars = self.batch(lie.data_step(step)), self.scalars(step)
         lie.batch(step, batch)
         lie.scalars(step, scalars)
-        return batch, scalars, lie.random_key(step, key)
+        return StepInputs(batch, scalars, lie.random_key(step, key))
 
     def _execute(self, tap: Tap | None, advance: bool) -> StepResult:
         lies = self.override.watches(self.step)

@@ -26,9 +26,9 @@ from tallystick.job.share import Shares, ShareTask
 from tallystick.program.ir import Value
 from tallystick.program.layout import new_tensor
 from tallystick.program.partial_sums import share
+from tallystick.program.runner import StepInputs
 from tallystick.program.section_share import SectionShare
 from tallystick.program.share import Tree, parts_of, statistic_slot, sum_slot
-from tallystick.run.distributed.again import computed_again
 from tallystick.run.distributed.claims import Claim, Drawn, check_two
 from tallystick.run.distributed.draws import Draws
 from tallystick.run.distributed.false_share import FalseShareError
@@ -142,8 +142,7 @@ class ShareChecks:
         self,
         section: SectionShare,
         state: Mapping[str, Tensor],
-        scalars: Mapping[str, float],
-        rng: Any,
+        inputs: StepInputs,
         consent: Consent,
     ) -> None:
         """Sign what this worker is about to send; compute again what is drawn; compare.
@@ -163,7 +162,7 @@ class ShareChecks:
         tasks = self._verified(consent) if self.rank == 0 else {}
         consent.agree()
         again: dict[int, Claim] = {}
-        consent.attempt(lambda: again.update(self._again(section, state, scalars, rng)))
+        consent.attempt(lambda: again.update(self._again(section, state, inputs)))
         consent.agree()
         self.signed |= {(number, True): claim for number, claim in again.items()}
         self._settle(again, checkers, tasks, consent)
@@ -285,23 +284,17 @@ class ShareChecks:
     # -- computed again ----------------------------------------------------------------------------
 
     def _again(
-        self,
-        section: SectionShare,
-        state: Mapping[str, Tensor],
-        scalars: Mapping[str, float],
-        rng: Any,
+        self, section: SectionShare, state: Mapping[str, Tensor], inputs: StepInputs
     ) -> dict[int, Claim]:
+        def of(part: int) -> StepInputs:
+            return replace(inputs, batch=records_of(self.job, self.step, range(part, part + 1)))
+
         found = {}
         for drawn in self.mine:
-            sums, statistics = computed_again(
-                drawn.tree, section, self.context.device, state, self._records, scalars, rng
-            )
+            sums, statistics = section.again(parts_of(drawn.tree), state, of)
             self.hand.before_check(self, sums)
             found[drawn.number] = self._claim(drawn.tree, sums, statistics)
         return found
-
-    def _records(self, part: int) -> dict[str, np.ndarray]:
-        return records_of(self.job, self.step, range(part, part + 1))
 
     def _copied(self, value: Value, tensor: Tensor) -> Tensor:
         assert self.section is not None

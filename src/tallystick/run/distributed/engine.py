@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
 
 from tallystick.commit.tensor import Array
+from tallystick.devices.context import ExecutionContext
+from tallystick.devices.device import Tensor
 from tallystick.errors import TallystickError, UsageError
-from tallystick.program.executor import Executor, StepResult, Tap
+from tallystick.program.executor import Executor
 from tallystick.program.ir import COMMIT, Input, Program, Value
 from tallystick.program.owners import Owners
 from tallystick.program.partial_sums import share
 from tallystick.program.pieces import piece
+from tallystick.program.runner import Runner, Showing, StepInputs, StepResult
 from tallystick.run.distributed.faults import PeerLostError, WorkerError
+from tallystick.run.distributed.messages import Consent
 from tallystick.run.distributed.records import records_of
 from tallystick.run.distributed.step import DistributedStep
 from tallystick.run.distributed.team import Order, Team
-from tallystick.run.execute.engine import Engine, Inputs
+from tallystick.run.execute.engine import Engine
 from tallystick.run.store.trace import NodeTrace
 
 
@@ -68,40 +72,20 @@ class TeamEngine(Engine):
 
     def _intact(self) -> bool:
         """Whether no worker has changed its state in the step that failed."""
-        executor = self._executor_at(self.step)
-        return isinstance(executor, DistributedStep) and executor.state_intact
+        return self._runner_at(self.step).state_intact
 
-    def _inputs(self) -> Inputs:
+    def _inputs(self) -> StepInputs:
         """What this worker cannot read, all learn of together, in the step."""
         try:
             return super()._inputs()
         except TallystickError as error:
-            executor = self._executor_at(self.step)
-            if not isinstance(executor, DistributedStep):
-                raise
             self.team.consent.note(error)
-            return {}, {}, (0, 0)
+            return StepInputs({})
 
-    def _execute(self, tap: Tap | None, advance: bool) -> StepResult:
-        if isinstance(self._executor_at(self.step), DistributedStep):
-            return super()._execute(tap, advance)
-        # Every worker executes this step by itself: what one of them cannot do ends it for all.
-        found: list[StepResult] = []
-        execute, consent = super()._execute, self.team.consent
-        consent.attempt(lambda: found.append(execute(tap, advance)))
-        consent.agree()
-        return found[0]
-
-    def _executor_at(self, step: int) -> Any:
-        number = self.job.commitment.timetable.at(step).program
-        if number not in self._executors:
-            self._executors[number] = self._made(number)  # type: ignore[assignment]
-        return self._executors[number]
-
-    def _made(self, number: int) -> Executor | DistributedStep:
+    def _runner_of(self, number: int) -> Runner:
         owners, team = self.team.owners, self.team
         if not owners.programs[number].section:
-            return Executor(held_part(owners, number), self.context)
+            return AlikeStep(held_part(owners, number), team.consent, self.context)
         parts = self.job.commitment.timetable.programs[number].micro_batches
         return DistributedStep(owners, number, parts, team.consent, self.context, team.checks)
 
@@ -114,6 +98,33 @@ class TeamEngine(Engine):
             return super().batch(step)
         parts = share(self.team.rank, self.team.transport.size, entry.micro_batches)
         return records_of(self.job, step, parts)
+
+
+class AlikeStep(Executor):
+    """A program without micro-batches, which every worker executes by itself: what one of them
+    cannot do ends the step for all."""
+
+    def __init__(self, program: Program, consent: Consent, context: ExecutionContext) -> None:
+        super().__init__(program, context)
+        self._consent = consent
+
+    @property
+    def state_intact(self) -> bool:
+        """False: no worker knows how far the others got."""
+        return False
+
+    def execute(
+        self,
+        state: Mapping[str, Tensor],
+        inputs: StepInputs,
+        showing: Showing | None = None,
+        before_write: Callable[[], None] | None = None,
+    ) -> StepResult:
+        found: list[StepResult] = []
+        execute = partial(super().execute, state, inputs, showing, before_write)
+        self._consent.attempt(lambda: found.append(execute()))
+        self._consent.agree()
+        return found[0]
 
 
 def held_part(owners: Owners, number: int) -> Program:

@@ -23,13 +23,14 @@ from tallystick.devices.device import Tensor
 from tallystick.errors import UsageError
 from tallystick.numerics.operators.fold import FOLD
 from tallystick.numerics.types import DTYPES, Attrs
-from tallystick.program.executor import Executor, StepResult, Tap
+from tallystick.program.executor import Executor
 from tallystick.program.expand import numbering
 from tallystick.program.ir import Value
 from tallystick.program.layout import new_tensor
 from tallystick.program.owners import Owners
 from tallystick.program.partial_sums import share
 from tallystick.program.pieces import value_name
+from tallystick.program.runner import Runner, Showing, StepInputs, StepResult
 from tallystick.program.section_share import SectionShare
 from tallystick.program.tail import Phase, Tail
 from tallystick.run.distributed.bundles import Segment, on_device, part_of
@@ -50,7 +51,7 @@ class _Small:
     attrs: Attrs
 
 
-class DistributedStep:
+class DistributedStep(Runner):
     """Executes program `number` of `owners` for `micro_batches`, with the other workers.
 
     The state has at least the slots that this worker holds. Raises as SectionedExecutor, and
@@ -71,7 +72,7 @@ class DistributedStep:
         self.owners, self.consent, self.context = owners, consent, context
         self.micro_batches, self.rank = micro_batches, transport.rank
         self._device = context.device
-        self.state_intact, self._shares_arena = True, False
+        self._state_intact, self._shares_arena = True, False
         own = share(self.rank, transport.size, micro_batches)
         self.section = SectionShare(self.program, micro_batches, own, context)
         self.tail = Tail(owners, number, self.rank, numbering(self.program, micro_batches))
@@ -99,8 +100,11 @@ class DistributedStep:
 
     @property
     def arena_bytes(self) -> int:
-        """The planned memory, in bytes, for all tensors that are neither state nor batch."""
         return self._arena_bytes() + self.section.sum_bytes
+
+    @property
+    def state_intact(self) -> bool:
+        return self._state_intact
 
     def _arena_bytes(self) -> int:
         """Of micro-batches and phases, which are never in memory together."""
@@ -176,35 +180,32 @@ class DistributedStep:
 
     # -- a step ------------------------------------------------------------------------------------
 
-    def run_step(
+    def execute(
         self,
         state: Mapping[str, Tensor],
-        batch: Mapping[str, np.ndarray],
-        scalars: Mapping[str, float] | None = None,
-        rng: Sequence[int] | np.ndarray | None = None,
-        tap: Tap | None = None,
-        advance: bool = True,
+        inputs: StepInputs,
+        showing: Showing | None = None,
         before_write: Callable[[], None] | None = None,
     ) -> StepResult:
-        """Execute the step; `batch` are the records of this worker's micro-batches. `before_write`
+        """Execute the step; `inputs` has the records of this worker's micro-batches. `before_write`
         is called at the start: the workers hash the state between two steps.
 
-        Raises UsageError for a tap: no worker has all nodes.
+        Raises UsageError for a step that is to be shown: no worker has all nodes.
         """
-        if tap is not None or not advance:
+        if showing is not None:
             raise UsageError(
                 "Several workers cannot show the nodes of a step.", "Use one worker (--workers 1)."
             )
         if before_write is not None:
             before_write()
-        scalars, consent = scalars or {}, self.consent
+        consent = self.consent
         with self.context.entered():
-            self.state_intact = True
+            self._state_intact = True
             self._share_arena()
-            consent.attempt(lambda: self.section.execute(state, batch, scalars, rng))
+            consent.attempt(lambda: self.section.execute(state, inputs))
             if self.checks is not None:
                 consent.agree()
-                self.checks.compare(self.section, state, scalars, rng, consent)
+                self.checks.compare(self.section, state, inputs, consent)
             small, found = self._exchange_sums()
             self._folding.execute(self.section.sums, found, consent, self._seen())
             given: dict[str, Any] = {}
@@ -216,10 +217,11 @@ class DistributedStep:
                 if executor is self._phases[-1]:
                     # Every checksum of every message is right, at every worker, before any update.
                     consent.agree()
-                    self.state_intact = False
+                    self._state_intact = False
                 result.clear()
-                work = partial(self._execute, executor, slots, given, scalars, result)
-                consent.attempt(work)
+                consent.attempt(
+                    partial(self._execute, executor, slots, given, inputs.scalars, result)
+                )
                 self._after(phase, result, given, slots)
             self._spreading.execute(state)
             self._end_spread()
@@ -246,7 +248,8 @@ class DistributedStep:
         result: list[StepResult],
     ) -> None:
         folded = {n: t for n, t in executor.staged.items() if n in self._folded}
-        result.append(executor.run_step(state, {**given, **folded}, scalars))
+        made = StepInputs({**given, **folded}, scalars)
+        result.append(executor.execute(state, made))
 
     # -- values of rank 0, and statistics ----------------------------------------------------------
 
@@ -369,7 +372,7 @@ class DistributedStep:
         worker 0, which writes them down, goes no further."""
         fault = self.consent.fault
         if fault is None:
-            self.state_intact = True
+            self._state_intact = True
             return
         self.consent.last()
         if self.rank == 0:

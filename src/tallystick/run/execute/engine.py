@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -33,17 +34,12 @@ from tallystick.errors import StorageError, UsageError
 from tallystick.job.job import Job
 from tallystick.numerics.contracts import parse_contract
 from tallystick.numerics.registry import OpSpec
-from tallystick.program.executor import Executor, StepResult, Tap
-from tallystick.program.expand import micro_batch_of
-from tallystick.program.faults import NodeError
 from tallystick.program.ir import Node
-from tallystick.program.sectioned import SectionedExecutor, executor_of
+from tallystick.program.runner import Runner, Showing, StepInputs, StepResult, Tap
+from tallystick.program.sectioned import executor_of
 from tallystick.program.state import State
 from tallystick.run.execute.nodes import NodeTracer
 from tallystick.run.store.trace import NodeTrace
-
-# Batch, scalars and the program's rng input (seed, step) of one step.
-Inputs = tuple[dict[str, Array], dict[str, float], tuple[int, int]]
 
 
 class StepLog(Protocol):
@@ -95,8 +91,8 @@ class Engine:
             )
         if self.log is not None:
             self.log.move_to(self.context.device)
-        self._executors: dict[int, Executor | SectionedExecutor] = {}
-        self._executor_at(self.step)
+        self._runners: dict[int, Runner] = {}
+        self._runner_at(self.step)
         with self.context.entered():
             self.state.move_to(self.context.device)
         self.last_log: bytes | None = None  # the digest of the last step's log
@@ -110,23 +106,24 @@ class Engine:
     @property
     def arena_bytes(self) -> int:
         """Working memory of the programs executed so far, beside the state."""
-        return sum(executor.arena_bytes for executor in self._executors.values())
+        return sum(runner.arena_bytes for runner in self._runners.values())
 
     @property
     def hashes_beside(self) -> bool:
         """True if another thread may hash the state until `before_write` is called."""
         return self.context.device.hashes_beside
 
-    def _executor_at(self, step: int) -> Executor | SectionedExecutor:
-        """The executor of the program of `step`, made at its first use."""
+    def _runner_at(self, step: int) -> Runner:
+        """The runner of the program of `step`, made at its first use."""
         number = self.job.commitment.timetable.at(step).program
-        if number not in self._executors:
-            hook = None if self.log is None else self.log.kernels
-            entry = self.job.commitment.timetable.programs[number]
-            text = self.job.texts[number]
-            made = executor_of(text, entry.micro_batches, self.context, hook)
-            self._executors[number] = made
-        return self._executors[number]
+        if number not in self._runners:
+            self._runners[number] = self._runner_of(number)
+        return self._runners[number]
+
+    def _runner_of(self, number: int) -> Runner:
+        hook = None if self.log is None else self.log.kernels
+        entry = self.job.commitment.timetable.programs[number]
+        return executor_of(self.job.texts[number], entry.micro_batches, self.context, hook)
 
     def batch(self, step: int) -> dict[str, Array]:
         """The batch tensors of `step` (COMMITMENTS 7.6.4, 8.4, 8.5)."""
@@ -191,26 +188,17 @@ class Engine:
 
     def look_at(self, node: int, tap: Tap) -> None:
         """As `look`, for a caller that wants the operands of one node, which is no fold over
-        micro-batches. Of a node of a micro-batch only that micro-batch is executed."""
-        executor = self._executor_at(self.step)
-        of_part = micro_batch_of(executor.program, node) is not None
-        if not of_part or self.log is not None or not isinstance(executor, SectionedExecutor):
+        micro-batches: no more than that takes is executed. A log is of whole steps."""
+        if self.log is not None:
             self.look(tap)
             return
-        batch, scalars, key = self._inputs()
-        try:
-            executor.show_part(self.state.slots, batch, scalars, key, node, tap)
-        except NodeError:
-            self.look(tap)
+        self._runner_at(self.step).show_node(self.state.slots, self._inputs(), node, tap)
 
     @property
     def shows_folded(self) -> bool:
         """True if `look` shows the operands of folds over micro-batches of the next step, which
         then are in memory together."""
-        executor = self._executor_at(self.step)
-        if not isinstance(executor, SectionedExecutor):
-            return True
-        return executor.holds_folded or self._changes_nodes()
+        return self._runner_at(self.step).holds_folded or self._changes_nodes()
 
     # -- replaced by a declared cheat (run.cheats.engine) ----------------------------------------
 
@@ -228,20 +216,24 @@ class Engine:
         folds read."""
         return False
 
-    def _inputs(self) -> Inputs:
-        """The next step's inputs beside the state: batch, scalars, random key."""
+    def _inputs(self) -> StepInputs:
+        """What the next step reads beside the state."""
         step = self.step
-        return self.batch(step), self.scalars(step), self.job.commitment.random_key(step)
+        key = self.job.commitment.random_key(step)
+        return StepInputs(self.batch(step), self.scalars(step), key)
 
     def _execute(self, tap: Tap | None, advance: bool) -> StepResult:
         """Execute the program on the next step's batch, scalars and key."""
-        step, (batch, scalars, key) = self.step, self._inputs()
-        executor = self._executor_at(step)
+        step, inputs = self.step, self._inputs()
+        showing = None if tap is None else Showing(tap, advance, self._changes_nodes())
+        execute = partial(
+            self._runner_at(step).execute, self.state.slots, inputs, showing, self.before_write
+        )
         if self.log is None:
-            return self._stepped(executor, batch, scalars, key, tap, advance)
+            return execute()
         self.log.begin(step)
         try:
-            result = self._stepped(executor, batch, scalars, key, tap, advance)
+            result = execute()
             self.last_log = self.log.finish()
         except BaseException as error:
             self.log.abort()
@@ -250,23 +242,6 @@ class Engine:
                 raise error.__cause__ from None
             raise
         return result
-
-    def _stepped(
-        self,
-        executor: Executor | SectionedExecutor,
-        batch: Mapping[str, Array],
-        scalars: Mapping[str, float],
-        key: tuple[int, int],
-        tap: Tap | None,
-        advance: bool,
-    ) -> StepResult:
-        slots, hook = self.state.slots, self.before_write
-        if not isinstance(executor, SectionedExecutor):
-            return executor.run_step(slots, batch, scalars, key, tap, advance, before_write=hook)
-        whole = self._changes_nodes()
-        return executor.run_step(
-            slots, batch, scalars, key, tap, advance, before_write=hook, shows_folded=whole
-        )
 
     @property
     def chained_log(self) -> bytes | None:

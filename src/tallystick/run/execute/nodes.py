@@ -35,9 +35,9 @@ class NodeRecord:
 class NodeTracer:
     """Digests the nodes of a step: pass `tap` to the executor, then call `finish`.
 
-    The tracer hashes each tensor once, on its device. An operand that is not shown (program.shown)
-    was an output before. With `fresh` it hashes inputs anew: after a
-    cheat has changed outputs, a node may read another value than the earlier node made.
+    The tracer hashes each tensor once, on its device. An operand that is not shown
+    (program.folded_tail) was an output before. With `fresh` it hashes inputs anew: after a cheat
+    has changed outputs, a node may read another value than the earlier node made.
     """
 
     program: Program
