@@ -15,7 +15,6 @@ from tallystick.limits import LIMITS
 from tallystick.numerics.operators.fold import FOLD, MOST_PARTS, WIDTH
 from tallystick.numerics.types import TensorType
 from tallystick.program.ir import Input, Node, Program, Value, input_value, op_spec
-from tallystick.program.section import draws_of
 
 _DRAWS = 1 << 32  # NUMERICS 8.1
 _FOLDED = 1 << 22  # PROGRAM 6.8
@@ -342,6 +341,30 @@ def micro_batch_of(program: Program, number: int) -> tuple[int, int] | None:
         return None
     at, part = program.expanded.original(number)
     return None if part is None else (part, at)
+
+
+def draws_of(section: Program) -> int:
+    """R: one more than the largest draw id of the section's random nodes (PROGRAM 6.7)."""
+    nodes = (section.nodes[i] for i in range(section.section))
+    draws = [node.attrs["draw"] for node in nodes if op_spec(node.op).is_random]
+    return 1 + max((d for d in draws if isinstance(d, int)), default=-1)
+
+
+def reads_carried(program: Program, index: int) -> bool:
+    """True if node `index` of the section depends on what the micro-batch before has made."""
+    carried = {name for name, _ in program.carried}
+    waiting, seen = [index], {index}
+    while waiting:
+        for value in program.nodes[waiting.pop()].inputs:
+            if value is None:
+                continue
+            if value.is_input:
+                if program.inputs[value.out].name in carried:
+                    return True
+            elif value.node not in seen:
+                seen.add(value.node)
+                waiting.append(value.node)
+    return False
 
 
 def is_forward(program: Program) -> Callable[[int], bool]:

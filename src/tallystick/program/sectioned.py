@@ -18,7 +18,7 @@ from tallystick.errors import UsageError
 from tallystick.numerics.operators.fold import FOLD
 from tallystick.numerics.types import DTYPES, TensorType
 from tallystick.program.executor import Executor
-from tallystick.program.expand import Expanded, ExpandedNodes, expand
+from tallystick.program.expand import Expanded, ExpandedNodes, expand, reads_carried
 from tallystick.program.faults import NodeError
 from tallystick.program.folded_tail import FoldedTail, folded_values
 from tallystick.program.ir import BATCH_PREFIX, Program, op_spec
@@ -33,7 +33,6 @@ from tallystick.program.runner import (
     StepResult,
     Tap,
 )
-from tallystick.program.section import reads_carried
 from tallystick.program.staging import item
 
 

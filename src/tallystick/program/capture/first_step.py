@@ -37,9 +37,9 @@ from tallystick.program.capture.plain import uncompiled
 from tallystick.program.capture.python_state import PythonState
 from tallystick.program.capture.torch_step import Inputs, Results, gradient_name, torch_step
 from tallystick.program.capture.trace import Request
+from tallystick.program.expand import draws_of
 from tallystick.program.ir import SCALAR_PREFIX, Program
 from tallystick.program.runner import StepResult
-from tallystick.program.section import draws_of
 from tallystick.program.sectioned import executor_of
 
 Array = np.ndarray
