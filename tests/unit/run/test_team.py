@@ -390,7 +390,7 @@ def test_a_worker_that_executes_something_else_is_named(mlp_job: Job, logreg_job
 
 
 def test_a_worker_that_cannot_begin_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It ends; worker 0 reads its last words (launch.Others)."""
+    """It ends; worker 0 reads its last words (others.Others)."""
 
     def refused(*_: object, **__: object) -> None:
         raise StorageError("No room.", "Make some.")
