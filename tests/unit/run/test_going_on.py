@@ -64,7 +64,7 @@ def test_a_retry_before_the_run_begins_still_overwrites(
     def once(workers: int, options: Options) -> RunSummary:
         asked.append(options.overwrite)
         if len(asked) == 1:
-            return launch.train_with(job, out, options, None, workers, timeout=5)
+            return launch.train_with(launch.Workers(workers, timeout=5), job, out, options, None)
         return train_job(job, out, options)
 
     found = train_on(once, 2, Options(overwrite=True), at_once(1))
@@ -111,7 +111,8 @@ def test_connections_end_where_no_team_was_made(
     monkeypatch.setattr(Others, "start", lambda *_: None)
     checking = shares.checking_of(1.0, job.directory, tmp_path / "run")
     with pytest.raises(PeerLostError):
-        launch.train_with(job, tmp_path / "run", Options(), None, 2, timeout=5, checking=checking)
+        two = launch.Workers(2, timeout=5, checking=checking)
+        launch.train_with(two, job, tmp_path / "run", Options(), None)
     assert closed == [True]
 
 

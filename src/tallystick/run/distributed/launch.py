@@ -70,27 +70,24 @@ def timeout_of(seconds: float | None, workers: int) -> float:
 
 
 def train_by(
-    workers: int,
+    workers: Workers,
     job: Job,
     out: Path,
     options: Options,
     listener: Listener | None,
-    device: str = "cpu",
-    timeout: float = DEFAULT_TIMEOUT,
-    checking: Checking | None = None,
     how: GoingOn | None = None,
 ) -> RunSummary:
-    """Train `job` with `workers` workers, one of them as `train_job` does, and go on with others as
-    `how` says. Raises as `train_on`, `train_with` and `train_job`."""
-    if checking is not None:
-        check_two(workers)
+    """Train `job` with `workers`, one of them as `train_job` does, and go on with others as `how`
+    says. Raises as `train_on`, `train_with` and `train_job`."""
+    if workers.checking is not None:
+        check_two(workers.count)
 
     def once(left: int, given: Options) -> RunSummary:
         if left == 1:
             return train_job(job, out, given, listener)
-        return train_with(job, out, given, listener, left, device, timeout, checking)
+        return train_with(replace(workers, count=left), job, out, given, listener)
 
-    return train_on(once, workers, options, how or GoingOn())
+    return train_on(once, workers.count, options, how or GoingOn())
 
 
 @dataclass(frozen=True)
@@ -116,31 +113,35 @@ class Checking:
             )
 
 
+@dataclass(frozen=True)
+class Workers:
+    """So many workers of a run, of which this process is the first: the device of those that it
+    starts, the seconds after which a silent one counts as dead, and how they are checked."""
+
+    count: int
+    device: str = "cpu"
+    timeout: float = DEFAULT_TIMEOUT
+    checking: Checking | None = None
+
+
 @outliving_sigterm
 def train_with(
-    job: Job,
-    out: Path,
-    options: Options,
-    listener: Listener | None,
-    workers: int,
-    device: str = "cpu",
-    timeout: float = DEFAULT_TIMEOUT,
-    checking: Checking | None = None,
+    workers: Workers, job: Job, out: Path, options: Options, listener: Listener | None
 ) -> RunSummary:
-    """Train `job` with `workers` workers, of which this process is the first.
+    """Train `job` with two workers or more.
 
-    `options.context` is this worker's; the others get as many threads, and `device`. With
-    `checking` they sign their shares, and compute some of each other's again. Raises as
-    `train_job`; WorkerError where a worker fails; UsageError where the job is not for so many; the
-    error of `checking.settle` where a worker has signed a false share.
+    `options.context` is this worker's; the others get as many threads. With `workers.checking` they
+    sign their shares, and compute some of each other's again. Raises as `train_job`; WorkerError
+    where a worker fails; UsageError where the job is not for so many; the error of
+    `checking.settle` where a worker has signed a false share.
     """
-    owners_of(job, workers)
+    owners_of(job, workers.count)
     if options.trace is not None:
         raise UsageError(
             "Several workers keep no node digests (--trace).",
             "Train without --trace, or with one worker: the bits are the same.",
         )
-    meeting = Meeting(0, workers, timeout)
+    meeting, checking = Meeting(0, workers.count, workers.timeout), workers.checking
     others = Others(meeting)
     transport: Transport | None = None
     team: Team | None = None
@@ -151,7 +152,7 @@ def train_with(
                 {
                     "job": str(job.directory),
                     "threads": options.context.threads,
-                    "device": device,
+                    "device": workers.device,
                     **(checking.extra if checking is not None else {}),
                 },
             )
