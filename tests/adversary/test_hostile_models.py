@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tallystick import started
 from tallystick.data.sources import tokenizer_process
 from tallystick.data.sources.tokenizer import TokenizerFile, load_tokenizer
 from tallystick.disk.checkpoint import open_checkpoint
@@ -51,10 +52,8 @@ def little(monkeypatch: pytest.MonkeyPatch) -> None:
     """The other process gets little memory and time."""
     monkeypatch.setattr(tokenizer_process, "MEMORY_BYTES", 256 << 20)
     source = f"import {tokenizer_process.__name__} as p; p.MEMORY_BYTES = 256 << 20; p.main()"
-    real = tokenizer_process.command_of
-    monkeypatch.setattr(
-        tokenizer_process, "command_of", lambda module: [real(module)[0], "-c", source]
-    )
+    real = started.command_of
+    monkeypatch.setattr(started, "command_of", lambda module: [real(module)[0], "-c", source])
 
 
 def test_an_honest_tokenizer(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from tallystick.errors import MachineFaultError, TallystickError, UsageError
 from tallystick.job.job import Job
 from tallystick.prover import lying_worker, shares
 from tallystick.run.distributed.false_share import ConvictedWorker, WorkerConvictedError
-from tallystick.run.distributed.launch import Checking, train_by
+from tallystick.run.distributed.launch import Checking, Workers, train_by
 from tallystick.run.execute.trainer import Options, RunSummary, train_job
 from tallystick.run.store.directory import RunStore
 
@@ -49,7 +49,7 @@ def one(job: Job) -> RunSummary:
 
 def lied(job: Job, out: Path, workers: int, fraction: float = 1.0, **lie: Any) -> RunSummary:
     checking = lying_worker.checking_of(fraction, job.directory, out, lie)
-    return train_by(workers, job, out, Options(), None, checking=checking)
+    return train_by(Workers(workers, checking=checking), job, out, Options(), None)
 
 
 def test_a_false_gradient_is_convicted(job: Job, tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def test_a_stopped_run_goes_on(job: Job, one: RunSummary, tmp_path: Path) -> Non
     with pytest.raises(WorkerConvictedError):
         lied(job, out, 2, rank=1, kind="false-bytes", step=3, part=4)
     checking = shares.checking_of(0.5, job.directory, out)
-    again = train_by(2, job, out, Options(), None, checking=checking)
+    again = train_by(Workers(2, checking=checking), job, out, Options(), None)
     assert again.run_root == one.run_root
 
 
@@ -184,7 +184,7 @@ def test_what_is_refused(job: Job, tmp_path: Path) -> None:
             shares.checking_of(fraction, job.directory, tmp_path / "run")
     checking = shares.checking_of(0.5, job.directory, tmp_path / "run")
     with pytest.raises(UsageError, match="One worker alone"):
-        train_by(1, job, tmp_path / "run", Options(), None, checking=checking)
+        train_by(Workers(1, checking=checking), job, tmp_path / "run", Options(), None)
 
 
 @pytest.mark.long
@@ -195,7 +195,7 @@ def test_a_cheating_run_of_a_distributed_job(job: Job, tmp_path: Path) -> None:
     from tallystick.run.store.declaration import Declaration
 
     honest, cheat = tmp_path / "honest", tmp_path / "cheat"
-    train_by(2, job, honest, Options(), None)
+    train_by(Workers(2), job, honest, Options(), None)
     maker = declared_cheat(job, Declaration("lie-output"))
     train_job(job, cheat, Options(maker=maker))
     evidence = tmp_path / "evidence"

@@ -19,7 +19,7 @@ from tallystick.errors import UsageError
 from tallystick.job.job import Job
 from tallystick.prover.shares import checking_of
 from tallystick.run.distributed.going_on import STOP, going_on, said
-from tallystick.run.distributed.launch import threads_each, train_by
+from tallystick.run.distributed.launch import Workers, threads_each, train_by
 from tallystick.run.distributed.transport import launched
 from tallystick.run.execute.auditor import audit_run
 from tallystick.run.execute.listener import Listener, Silent
@@ -109,9 +109,8 @@ def train(
                 where = made.directory, Path(directory)
                 checking = checking_of(check_workers, *where, called=str(out))
             how = replace(how, tell=told.notice)
-            result = train_by(
-                workers, made, directory, options, told, device, checking=checking, how=how
-            )
+            those = Workers(workers, device, checking=checking)
+            result = train_by(those, made, directory, options, told, how)
     finally:
         if reporter is not None:
             reporter.close()

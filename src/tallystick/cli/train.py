@@ -36,6 +36,7 @@ from tallystick.prover.shares import checking_of
 from tallystick.run.distributed.going_on import CONTINUE, MOST_RETRIES, STOP, going_on, said
 from tallystick.run.distributed.launch import (
     DEFAULT_TIMEOUT,
+    Workers,
     as_launched,
     threads_each,
     timeout_of,
@@ -208,9 +209,8 @@ def train(
                 pair = loaded.directory, Path(directory)
                 checking = checking_of(check_workers, *pair, called=out)
             how = replace(how, tell=reporter.say)
-            result = train_by(
-                count, loaded, directory, options, listener, device, silence, checking, how
-            )
+            those = Workers(count, device, silence, checking)
+            result = train_by(those, loaded, directory, options, listener, how)
     finally:
         reporter.close()
     if as_json:

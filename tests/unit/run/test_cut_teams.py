@@ -23,7 +23,7 @@ from tallystick.run.distributed import folding, slots, spreading
 from tallystick.run.distributed.bundles import bundles
 from tallystick.run.distributed.engine import TeamEngine
 from tallystick.run.distributed.faults import WorkerError
-from tallystick.run.distributed.launch import train_with
+from tallystick.run.distributed.launch import Workers, train_with
 from tallystick.run.distributed.norms import Norms
 from tallystick.run.distributed.step import DistributedStep
 from tallystick.run.distributed.team import Team, TeamState, owners_of
@@ -304,8 +304,9 @@ def test_processes_that_become_fewer_and_more(
     job, run = large(tmp_path / "job", contract, optimizer="adamw"), tmp_path / "run"
     expected = train_job(job, tmp_path / "one", Options(ONE)).run_root
     for workers, stop in ((4, 33), (2, 67)):
-        assert not train_with(job, run, Options(ONE, stop_before=stop), None, workers).finished
-    assert train_with(job, run, Options(ONE), None, 8).run_root == expected
+        options = Options(ONE, stop_before=stop)
+        assert not train_with(Workers(workers), job, run, options, None).finished
+    assert train_with(Workers(8), job, run, Options(ONE), None).run_root == expected
 
 
 @pytest.mark.long
@@ -315,5 +316,5 @@ def test_a_run_that_stops_for_its_loss_stops_alike(
     monkeypatch.undo()
     job = large(tmp_path / "job", steps=30, optimizer="sgd", lr="1e30")
     one = train_job(job, tmp_path / "one", Options(ONE))
-    found = train_with(job, tmp_path / "two", Options(ONE), None, 2)
+    found = train_with(Workers(2), job, tmp_path / "two", Options(ONE), None)
     assert (found.run_root, found.steps) == (one.run_root, one.steps) and one.steps < 30

@@ -18,7 +18,7 @@ from tallystick.api import runs
 from tallystick.errors import CannotCheckError, UsageError
 from tallystick.job.job import Job
 from tallystick.prover import shares
-from tallystick.run.distributed import launch, messages
+from tallystick.run.distributed import launch, messages, others
 from tallystick.run.distributed.checks import ShareChecks
 from tallystick.run.distributed.draws import Draws
 from tallystick.run.distributed.ends import record_convictions
@@ -26,8 +26,8 @@ from tallystick.run.distributed.false_share import ConvictedWorker, WorkerConvic
 from tallystick.run.distributed.faults import PeerLostError, TransportFaultError, WorkerError
 from tallystick.run.distributed.going_on import GoingOn, train_on
 from tallystick.run.distributed.hand import Hand
-from tallystick.run.distributed.launch import Others
 from tallystick.run.distributed.messages import Consent
+from tallystick.run.distributed.others import Others
 from tallystick.run.distributed.spreading import Spreading
 from tallystick.run.distributed.transport import Meeting, Transport
 from tallystick.run.execute.listener import Silent
@@ -64,7 +64,7 @@ def test_a_retry_before_the_run_begins_still_overwrites(
     def once(workers: int, options: Options) -> RunSummary:
         asked.append(options.overwrite)
         if len(asked) == 1:
-            return launch.train_with(job, out, options, None, workers, timeout=5)
+            return launch.train_with(launch.Workers(workers, timeout=5), job, out, options, None)
         return train_job(job, out, options)
 
     found = train_on(once, 2, Options(overwrite=True), at_once(1))
@@ -107,11 +107,12 @@ def test_connections_end_where_no_team_was_made(
     made = SimpleNamespace(close=lambda: closed.append(True))
     monkeypatch.setattr(launch, "welcome", lambda *_: made)
     monkeypatch.setattr(launch, "ShareChecks", lost)
-    monkeypatch.setattr(launch, "_LAST_WORDS_SECONDS", 0)
+    monkeypatch.setattr(others, "_LAST_WORDS_SECONDS", 0)
     monkeypatch.setattr(Others, "start", lambda *_: None)
     checking = shares.checking_of(1.0, job.directory, tmp_path / "run")
     with pytest.raises(PeerLostError):
-        launch.train_with(job, tmp_path / "run", Options(), None, 2, timeout=5, checking=checking)
+        two = launch.Workers(2, timeout=5, checking=checking)
+        launch.train_with(two, job, tmp_path / "run", Options(), None)
     assert closed == [True]
 
 
@@ -193,7 +194,7 @@ def test_who_reports_altered_bytes_of_another_is_not_named(
 def test_losses_are_followed_to_who_lost_nobody(
     monkeypatch: pytest.MonkeyPatch, words: dict[str, str], rank: int | None
 ) -> None:
-    monkeypatch.setattr(launch, "_LAST_WORDS_SECONDS", 0.01)
+    monkeypatch.setattr(others, "_LAST_WORDS_SECONDS", 0.01)
     meeting: Any = SimpleNamespace(
         size=4, has=lambda key: key in words, get=lambda key: words[key].encode()
     )

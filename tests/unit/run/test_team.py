@@ -36,7 +36,7 @@ from tallystick.run.distributed.engine import TeamEngine
 from tallystick.run.distributed.faults import PeerLostError, TransportFaultError, WorkerError
 from tallystick.run.distributed.folding import Folding
 from tallystick.run.distributed.hello import difference, introduction
-from tallystick.run.distributed.launch import DEFAULT_TIMEOUT, train_with, workers_of
+from tallystick.run.distributed.launch import Workers, train_with, workers_of
 from tallystick.run.distributed.messages import _FAULT_BYTES, _from_bytes, _is_faulty, _to_bytes
 from tallystick.run.distributed.spreading import Spreading
 from tallystick.run.distributed.step import DistributedStep
@@ -365,7 +365,7 @@ def test_jobs_that_so_many_workers_cannot_execute(jobs: Path, mlp_job: Job) -> N
     with pytest.raises(UsageError, match="cannot write the rounding logs"):
         owners_of(logged, 2)
     with pytest.raises(UsageError, match="keep no node digests"):
-        train_with(job, jobs / "nothing", Options(ONE, trace=(0, 1)), None, 2)
+        train_with(Workers(2), job, jobs / "nothing", Options(ONE, trace=(0, 1)), None)
 
 
 def test_who_torchrun_says_we_are(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -390,7 +390,7 @@ def test_a_worker_that_executes_something_else_is_named(mlp_job: Job, logreg_job
 
 
 def test_a_worker_that_cannot_begin_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It ends; worker 0 reads its last words (launch.Others)."""
+    """It ends; worker 0 reads its last words (others.Others)."""
 
     def refused(*_: object, **__: object) -> None:
         raise StorageError("No room.", "Make some.")
@@ -450,7 +450,7 @@ def test_processes_and_another_number_of_them_afterwards(jobs: Path, tmp_path: P
     """Two workers pause; one goes on: the root of one alone."""
     job = made(jobs, "mlp", MLP, "ordered/1", optimizer="lamb")
     expected = train_job(job, tmp_path / "one", Options(ONE))
-    paused = train_with(job, tmp_path / "run", Options(ONE, stop_before=3), None, 2)
+    paused = train_with(Workers(2), job, tmp_path / "run", Options(ONE, stop_before=3), None)
     assert (paused.steps, paused.finished, paused.workers) == (3, False, 2)
     found = train_job(job, tmp_path / "run", Options(ONE))
     assert found.run_root == expected.run_root and found.workers == 1
@@ -513,5 +513,5 @@ def test_a_killed_worker_is_named_and_nothing_is_lost(jobs: Path, tmp_path: Path
     while any(Path(f"/proc/{pid}").exists() for pid in others):
         assert time.monotonic() < end, "a worker outlived the first one"
         time.sleep(0.1)
-    found = train_with(job, tmp_path / "run", Options(ONE), None, 2, timeout=DEFAULT_TIMEOUT)
+    found = train_with(Workers(2), job, tmp_path / "run", Options(ONE), None)
     assert found.run_root == train_job(job, tmp_path / "one", Options(ONE)).run_root

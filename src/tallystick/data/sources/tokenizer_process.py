@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import resource
 import struct
-import subprocess
 import sys
 import threading
 import weakref
@@ -21,7 +20,7 @@ from typing import IO, Any
 
 from tallystick.disk.memory import own_addresses
 from tallystick.errors import UsageError
-from tallystick.started import command_of
+from tallystick.started import Child
 
 ENCODE, DECODE, TOKEN, COUNT = range(4)
 _DONE, _REFUSED = range(2)
@@ -40,11 +39,8 @@ class TokenizerProcess:
 
     def __init__(self, data: bytes) -> None:
         self._lock = threading.Lock()
-        self._process = subprocess.Popen(
-            command_of(_MODULE), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-        )  # fmt: skip
-        weakref.finalize(self, _end, self._process)
+        self._child = Child(_MODULE, answering=True)
+        weakref.finalize(self, _end, self._child)
         self._asked(0, data)
 
     def ask(self, kind: int, data: bytes = b"") -> bytes:
@@ -56,14 +52,13 @@ class TokenizerProcess:
 
     def _asked(self, kind: int, data: bytes) -> bytes:
         patience = SECONDS + SECONDS_EACH * len(data)
-        late = threading.Timer(patience, self._process.kill)
+        late = threading.Timer(patience, self._child.kill)
         late.start()
         try:
             status, answer = self._exchanged(kind, data)
         except (OSError, EOFError):
             late.cancel()
-            self._process.kill()
-            self._process.wait()
+            self._child.kill()
             raise UsageError(
                 f"its rules do not end within {patience:.0f} seconds and "
                 f"{_memory(len(data)) >> 20} MiB of memory",
@@ -77,21 +72,13 @@ class TokenizerProcess:
         return answer
 
     def _exchanged(self, kind: int, data: bytes) -> tuple[int, bytes]:
-        assert self._process.stdin is not None and self._process.stdout is not None
-        self._process.stdin.write(_HEAD.pack(kind, len(data)) + data)
-        self._process.stdin.flush()
-        return _read(self._process.stdout)
+        self._child.write(_HEAD.pack(kind, len(data)) + data)
+        return _read(self._child.output)
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    process.kill()
-    process.wait()
-    for pipe in (process.stdin, process.stdout):
-        if pipe is not None:
-            try:
-                pipe.close()
-            except OSError:  # what was not written to a process that has ended
-                continue
+def _end(child: Child) -> None:
+    child.end()
+    child.output.close()
 
 
 def _memory(size: int) -> int:

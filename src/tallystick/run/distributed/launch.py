@@ -6,12 +6,8 @@ them, on one machine or many, it is one of them.
 
 from __future__ import annotations
 
-import json
 import os
-import signal
-import subprocess
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -22,21 +18,20 @@ from tallystick.run.distributed.checks import ShareChecks
 from tallystick.run.distributed.claims import check_two
 from tallystick.run.distributed.ends import name_who_ended, record_convictions
 from tallystick.run.distributed.false_share import FalseShareError, WorkerConvictedError
-from tallystick.run.distributed.faults import RESUME, PeerLostError, WorkerError
+from tallystick.run.distributed.faults import PeerLostError, WorkerError
 from tallystick.run.distributed.going_on import GoingOn, train_on
 from tallystick.run.distributed.hello import welcome
 from tallystick.run.distributed.maker import TeamMaker
+from tallystick.run.distributed.others import Others
 from tallystick.run.distributed.team import Order, Team, owners_of
-from tallystick.run.distributed.torchrun import check_signalled, outliving_sigterm, say_ending
+from tallystick.run.distributed.torchrun import outliving_sigterm, say_ending
 from tallystick.run.distributed.transport import Meeting, Transport, launched
-from tallystick.run.distributed.worker import FAULT, LAST_WORDS, LOST, Answering, work
+from tallystick.run.distributed.worker import Answering, work
 from tallystick.run.execute.listener import Listener
 from tallystick.run.execute.trainer import Options, RunSummary, train_job
-from tallystick.started import command_of
 
 DEFAULT_TIMEOUT = 1800.0
 _MODULE = "tallystick.run.distributed.worker"
-_LAST_WORDS_SECONDS = 3.0
 
 
 def threads_each(workers: int) -> int:
@@ -75,27 +70,24 @@ def timeout_of(seconds: float | None, workers: int) -> float:
 
 
 def train_by(
-    workers: int,
+    workers: Workers,
     job: Job,
     out: Path,
     options: Options,
     listener: Listener | None,
-    device: str = "cpu",
-    timeout: float = DEFAULT_TIMEOUT,
-    checking: Checking | None = None,
     how: GoingOn | None = None,
 ) -> RunSummary:
-    """Train `job` with `workers` workers, one of them as `train_job` does, and go on with others as
-    `how` says. Raises as `train_on`, `train_with` and `train_job`."""
-    if checking is not None:
-        check_two(workers)
+    """Train `job` with `workers`, one of them as `train_job` does, and go on with others as `how`
+    says. Raises as `train_on`, `train_with` and `train_job`."""
+    if workers.checking is not None:
+        check_two(workers.count)
 
     def once(left: int, given: Options) -> RunSummary:
         if left == 1:
             return train_job(job, out, given, listener)
-        return train_with(job, out, given, listener, left, device, timeout, checking)
+        return train_with(replace(workers, count=left), job, out, given, listener)
 
-    return train_on(once, workers, options, how or GoingOn())
+    return train_on(once, workers.count, options, how or GoingOn())
 
 
 @dataclass(frozen=True)
@@ -121,152 +113,49 @@ class Checking:
             )
 
 
-@dataclass
-class Others:
-    """The other workers, as worker 0 sees them: processes that it started, or torchrun's."""
+@dataclass(frozen=True)
+class Workers:
+    """So many workers of a run, of which this process is the first: the device of those that it
+    starts, the seconds after which a silent one counts as dead, and how they are checked."""
 
-    meeting: Meeting
-    processes: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict)
-
-    def start(self, job: Path, threads: int, device: str, checking: Checking | None = None) -> None:
-        """Start the other workers on this machine."""
-        module = checking.module if checking is not None else _MODULE
-        extra = checking.extra if checking is not None else {}
-        for rank in range(1, self.meeting.size):
-            given = {
-                "rank": rank,
-                "size": self.meeting.size,
-                "timeout": self.meeting.timeout,
-                "port": self.meeting.port,
-                "job": str(job),
-                "threads": threads,
-                "device": device,
-                **extra,
-            }
-            command = command_of(module, json.dumps(given))
-            self.processes[rank] = subprocess.Popen(command, stdin=subprocess.PIPE)
-
-    def check(self) -> None:
-        """Raise WorkerError where one of them is known to have ended."""
-        check_signalled()
-        why = self._known()
-        if why is not None:
-            raise why
-
-    def explained(self, error: PeerLostError) -> WorkerError:
-        """The error for the worker that failed first, by what the processes and the others' last
-        words say; else `error` itself. Where all that is known is who has lost whom, it is of the
-        worker that all losses lead to, and of none where they lead to none."""
-        end = time.monotonic() + _LAST_WORDS_SECONDS
-        while time.monotonic() < end:
-            why = self._known()
-            if why is not None:
-                return why
-            time.sleep(0.05)
-        if error.rank is None:
-            return error
-        seen, rank = [0], error.rank
-        while rank not in seen:
-            seen.append(rank)
-            lost = self._word(f"{LOST}/{rank}")
-            if not lost:
-                if rank == error.rank:
-                    return error
-                return PeerLostError(rank, f"worker {seen[-2]} has lost its connection")
-            rank = self._rank(lost)
-        return PeerLostError(
-            None, "workers " + ", ".join(map(str, sorted(seen))) + " have lost each other"
-        )
-
-    def _rank(self, word: str) -> int:
-        """The worker that a last word names; 0, of whom nothing is concluded, where it names
-        none."""
-        known = {str(rank): rank for rank in range(self.meeting.size)}
-        return known.get(word, 0)
-
-    def _known(self) -> WorkerError | None:
-        """The error for a worker that is known to have failed by itself."""
-        for rank, why in self._failed():
-            return WorkerError(f"Worker {rank} {why}", RESUME).of(rank)
-        return None
-
-    def _failed(self) -> Iterator[tuple[int, str]]:
-        codes = {rank: process.poll() for rank, process in self.processes.items()}
-        for rank, code in codes.items():
-            if code is not None and code < 0:
-                pid = self.processes[rank].pid
-                yield rank, f"(process {pid}) was killed by {_signal(-code)}."
-        for rank in range(1, self.meeting.size):
-            fault = self._word(f"{FAULT}/{rank}")
-            if fault:
-                try:
-                    message = str(json.loads(fault)[0])
-                except (ValueError, LookupError, TypeError, RecursionError):
-                    message = "it does not say why."
-                yield rank, f"ended: {message}"
-        for rank, code in codes.items():
-            if code is not None and not self._word(f"{LOST}/{rank}"):
-                pid = self.processes[rank].pid
-                yield rank, f"(process {pid}) ended with exit code {code}."
-
-    def _word(self, key: str) -> str:
-        try:
-            words = self.meeting.get(key) if self.meeting.has(key) else b""
-            return words[:LAST_WORDS].decode(errors="replace")
-        except (RuntimeError, PeerLostError):
-            return ""
-
-    def end(self) -> None:
-        """End the processes that worker 0 started: their standard input closes."""
-        for process in self.processes.values():
-            if process.stdin is not None:
-                process.stdin.close()
-        for process in self.processes.values():
-            try:
-                process.wait(10)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-
-
-def _signal(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
+    count: int
+    device: str = "cpu"
+    timeout: float = DEFAULT_TIMEOUT
+    checking: Checking | None = None
 
 
 @outliving_sigterm
 def train_with(
-    job: Job,
-    out: Path,
-    options: Options,
-    listener: Listener | None,
-    workers: int,
-    device: str = "cpu",
-    timeout: float = DEFAULT_TIMEOUT,
-    checking: Checking | None = None,
+    workers: Workers, job: Job, out: Path, options: Options, listener: Listener | None
 ) -> RunSummary:
-    """Train `job` with `workers` workers, of which this process is the first.
+    """Train `job` with two workers or more.
 
-    `options.context` is this worker's; the others get as many threads, and `device`. With
-    `checking` they sign their shares, and compute some of each other's again. Raises as
-    `train_job`; WorkerError where a worker fails; UsageError where the job is not for so many; the
-    error of `checking.settle` where a worker has signed a false share.
+    `options.context` is this worker's; the others get as many threads. With `workers.checking` they
+    sign their shares, and compute some of each other's again. Raises as `train_job`; WorkerError
+    where a worker fails; UsageError where the job is not for so many; the error of
+    `checking.settle` where a worker has signed a false share.
     """
-    owners_of(job, workers)
+    owners_of(job, workers.count)
     if options.trace is not None:
         raise UsageError(
             "Several workers keep no node digests (--trace).",
             "Train without --trace, or with one worker: the bits are the same.",
         )
-    meeting = Meeting(0, workers, timeout)
+    meeting, checking = Meeting(0, workers.count, workers.timeout), workers.checking
     others = Others(meeting)
     transport: Transport | None = None
     team: Team | None = None
     try:
         if launched() is None:
-            others.start(job.directory, options.context.threads, device, checking)
+            others.start(
+                checking.module if checking is not None else _MODULE,
+                {
+                    "job": str(job.directory),
+                    "threads": options.context.threads,
+                    "device": workers.device,
+                    **(checking.extra if checking is not None else {}),
+                },
+            )
         transport = welcome(meeting, job, others.check, checking is not None)
         checks = None
         if checking is not None:

@@ -11,21 +11,18 @@ import json
 import os
 import queue
 import signal
-import subprocess
 import threading
-from collections import deque
 from contextlib import suppress
-from typing import IO, Any
+from typing import Any
 
 from tallystick.errors import MachineFaultError
 from tallystick.run.parallel.executor import Died, Ended, Event, Progress
 from tallystick.run.parallel.segments import Segment
 from tallystick.run.parallel.task import Task
-from tallystick.started import command_of
+from tallystick.started import Child
 
 # An answer holds at most 1000 findings of a few hundred bytes.
 _LINE_BYTES = 16 << 20
-_KEPT_LINES = 12
 _GRACE_S = 5.0
 
 
@@ -43,14 +40,14 @@ class Processes:
 
     def pids(self) -> list[int]:
         """The processes under way, for tests that kill one."""
-        return [worker.process.pid for worker in self._busy.values()]
+        return [worker.pid for worker in self._busy.values()]
 
     def start(self, attempt: int, segment: Segment) -> None:
         """As Executor.start. Raises MachineFaultError where no process can be made."""
         worker = self._idle.pop() if self._idle else _Worker(self._task, self._heard)
         worker.attempt = attempt
         self._busy[attempt] = worker
-        worker.send([segment.first, segment.last])
+        worker.give([segment.first, segment.last])
 
     def events(self, timeout: float) -> list[Event]:
         """As Executor.events."""
@@ -71,7 +68,7 @@ class Processes:
         if attempt is None or self._busy.get(attempt) is not worker:
             if line is None and worker in self._idle:
                 self._idle.remove(worker)  # it died while it waited
-                worker.kill()
+                worker.end()
             return None
         if line is not None:
             value: Any = json.loads(line)
@@ -80,90 +77,58 @@ class Processes:
             del self._busy[attempt]
             worker.attempt = None
             self._idle.append(worker)
-            return Ended(attempt, value, f"process {worker.process.pid}")
+            return Ended(attempt, value, f"process {worker.pid}")
         del self._busy[attempt]
-        why, memory = worker.end()
+        why, memory = worker.why()
         return Died(attempt, why, memory)
 
     def stop(self, attempt: int) -> None:
         """As Executor.stop."""
         worker = self._busy.pop(attempt, None)
         if worker is not None:
-            worker.kill()
+            worker.end()
 
     def close(self) -> None:
         """As Executor.close."""
         for worker in [*self._busy.values(), *self._idle]:
-            worker.kill()
+            worker.end()
         self._busy, self._idle = {}, []
 
 
-class _Worker:
+class _Worker(Child):
     def __init__(self, task: Task, heard: queue.SimpleQueue[tuple[_Worker, bytes | None]]) -> None:
         self.attempt: int | None = None
-        self._said: deque[bytes] = deque(maxlen=_KEPT_LINES)
         try:
-            self.process = subprocess.Popen(
-                command_of("tallystick.run.parallel.worker"),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                env={"OMP_NUM_THREADS": str(task.threads), **os.environ},
+            super().__init__(
+                "tallystick.run.parallel.worker",
+                answering=True,
+                environment={"OMP_NUM_THREADS": str(task.threads), **os.environ},
             )
         except OSError as error:
             raise MachineFaultError(
                 f"No process can be made for a worker: {error}.", "Use fewer workers."
             ) from error
-        assert self.process.stdout is not None and self.process.stderr is not None
-        self._listener = threading.Thread(
-            target=self._listen, args=(self.process.stdout, heard), daemon=True
-        )
-        self._drain = threading.Thread(target=self._keep, args=(self.process.stderr,), daemon=True)
-        self._listener.start()
-        self._drain.start()
-        self.send(task.as_json())
+        threading.Thread(target=self._listen, args=(heard,), daemon=True).start()
+        self.give(task.as_json())
 
-    def send(self, value: Any) -> None:
+    def give(self, value: Any) -> None:
         """One line to the worker. That it is gone is heard from its output."""
-        assert self.process.stdin is not None
         with suppress(OSError):
-            self.process.stdin.write(json.dumps(value).encode("ascii") + b"\n")
-            self.process.stdin.flush()
+            self.write(json.dumps(value).encode("ascii") + b"\n")
 
-    def _listen(
-        self, stream: IO[bytes], heard: queue.SimpleQueue[tuple[_Worker, bytes | None]]
-    ) -> None:
-        while line := stream.readline(_LINE_BYTES):
+    def _listen(self, heard: queue.SimpleQueue[tuple[_Worker, bytes | None]]) -> None:
+        while line := self.output.readline(_LINE_BYTES):
             if not line.endswith(b"\n"):  # it was killed while it wrote
                 break
             heard.put((self, line))
         heard.put((self, None))
 
-    def _keep(self, stream: IO[bytes]) -> None:
-        while line := stream.readline(4096):
-            self._said.append(line)
-
-    def end(self) -> tuple[str, bool]:
+    def why(self) -> tuple[str, bool]:
         """Why a worker without an answer is gone, and whether memory may be the reason."""
-        self.kill(gently=True)
-        code = self.process.returncode
+        code = self.end(_GRACE_S)
         if code == -signal.SIGKILL:
             return "signal 9, as the system ends a process that takes too much memory", True
         if code < 0:
             return f"signal {-code}", False
-        said = b" ".join(line.strip() for line in self._said).decode("utf-8", "replace")
-        return f"exit code {code}" + (f": {said[-500:]}" if said else ""), False
-
-    def kill(self, gently: bool = False) -> None:
-        """End the process, and wait for it."""
-        if gently:
-            with suppress(subprocess.TimeoutExpired):
-                self.process.wait(_GRACE_S)
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.wait()
-        self._drain.join(_GRACE_S)
-        for stream in (self.process.stdin, self.process.stderr):
-            with suppress(OSError):
-                if stream is not None:
-                    stream.close()
+        said = self.said()
+        return f"exit code {code}" + (f": {said}" if said else ""), False
