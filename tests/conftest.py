@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
@@ -24,6 +26,10 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 # A shared machine has bad minutes: a test may be slow, it may not be random.
 settings.register_profile("tallystick", deadline=None, derandomize=True)
 settings.load_profile("tallystick")
+
+
+# A test as a record of mutants names it: `unit/protocol/test_x.py::test_y[case]`.
+_TEST_ID = re.compile(r"\w+(?:/\w+)*/test_\w+\.py::test_\w+(?:\[[^|\n]*\])?")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -50,13 +56,30 @@ def pytest_runtest_makereport(
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Cases with the mark `long` run with --exhaustive only."""
+    """Some cases run with --exhaustive only: those with the mark `long`, and of a test with the
+    mark `sample(n)` all but every nth, and all that a record of mutants names (docs/proofs)."""
     if config.getoption("--exhaustive"):
         return
     skipped = pytest.mark.skip(reason="with --exhaustive only (docs/proofs/README.md)")
+    named, seen = named_in_proofs(), Counter[str]()
     for item in items:
-        if item.get_closest_marker("long") is not None:
+        sample = item.get_closest_marker("sample")
+        name = item.nodeid.partition("[")[0]
+        left_out = item.get_closest_marker("long") is not None
+        if sample is not None:
+            (every,) = sample.args
+            left_out |= seen[name] % every != 0 and item.nodeid not in named
+            seen[name] += 1
+        if left_out:
             item.add_marker(skipped)
+
+
+def named_in_proofs() -> set[str]:
+    """The tests that the records of mutants name as the first that fails. They run by default, so
+    that `make test` notices each of these changes."""
+    root = Path(__file__).resolve().parents[1]
+    texts = [path.read_text() for path in sorted((root / "docs" / "proofs").glob("mutation*.md"))]
+    return {f"tests/{found}" for text in texts for found in _TEST_ID.findall(text)}
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

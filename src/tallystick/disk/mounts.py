@@ -13,6 +13,7 @@ import stat
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -96,11 +97,11 @@ def _inherit() -> bool:
     with _lock:
         if _mounts or _inheriting:  # a mirror of a directory asks the door while it is made
             return bool(_mounts)
-        from tallystick.disk.objects.opening import inherited
-
         _inheriting = True
         try:
-            for mount in inherited(os.environ[INHERITED]):
+            # What is mounted stands above the door, and is loaded where something is.
+            objects = import_module("tallystick.disk.objects.opening")
+            for mount in objects.inherited(os.environ[INHERITED]):
                 _mounts[str(mount.directory)] = mount
                 _names[str(mount.directory)] = mount.url
         finally:
