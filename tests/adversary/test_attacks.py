@@ -161,6 +161,7 @@ def check_convicted(world: World, name: str) -> None:
                 judge(world.job.terms, data)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", sorted(set(EXPECTED) - set(OF_LOGS)))
 def test_the_cheat_is_convicted_and_the_honest_party_never(world: World, name: str) -> None:
     try:
@@ -200,6 +201,7 @@ def world_2(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     return World(job, directory)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", sorted(set(EXPECTED) - set(OF_LOGS)))
 def test_the_cheat_is_convicted_about_a_job_of_a_later_format(world_2: World, name: str) -> None:
     c = world_2.job.commitment
@@ -233,6 +235,7 @@ VARIANTS: list[tuple[str, dict[str, int]]] = [
 ]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("name", "params"), VARIANTS, ids=lambda v: str(v).replace(" ", ""))
 def test_at_the_ends_of_the_run(world: World, name: str, params: dict[str, int]) -> None:
     case, clauses = EXPECTED[name]

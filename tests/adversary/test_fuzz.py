@@ -30,16 +30,16 @@ def _counts(script: str, *words: str) -> dict[str, object]:
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="bounds memory by /proc")
 def test_changed_runs_and_jobs() -> None:
     """A typed error or the truth, from every reading command."""
-    found = _counts("fuzz_runs.py", "--reads", "60", "--seed", "3")
-    assert found["reads"] >= 60  # type: ignore[operator]
+    found = _counts("fuzz_runs.py", "--reads", "30", "--seed", "3")
+    assert found["reads"] >= 30  # type: ignore[operator]
     assert len(found["by_command"]) >= 9  # type: ignore[arg-type]
 
 
 def test_a_hostile_tree_behind_three_doors() -> None:
     """Nothing hangs, nothing outside is read, and `file:///` says what the directory says."""
-    found = _counts("fuzz_doors.py", "--reads", "60", "--seed", "3")
+    found = _counts("fuzz_doors.py", "--reads", "30", "--seed", "3")
     doors: dict[str, int] = found["by_door"]  # type: ignore[assignment]
-    assert doors["file"] == doors["directory"] >= 20 and doors["publish"] >= 20
+    assert doors["file"] == doors["directory"] >= 10 and doors["publish"] >= 10
     assert len(found["changes"]) >= 6  # type: ignore[arg-type]
 
 

@@ -85,6 +85,7 @@ def test_the_list_of_files_is_whole(replay_run: RunSummary) -> None:
                                                     "forward.txt"}  # fmt: skip
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", _run_files())
 def test_no_command_waits_for_a_fifo(
     name: str, replay_run: RunSummary, replay_job: Job, tmp_path: Path, capture: Capture
@@ -105,6 +106,7 @@ _STANDS = [
 ]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("place", "name"), _STANDS)
 def test_whatever_stands_for_a_file(
     place: Place,

@@ -84,14 +84,13 @@ def update_lies(job: Job) -> list[tuple[int | None, Told]]:
     return found
 
 
-def convicted(job: Job, first: int = 0) -> None:
-    """Lies about nodes from `first` on, about slots and scalars, convict from both seats."""
+def convicted(job: Job, first: int, is_exhaustive: bool) -> None:
+    """Lies about nodes from `first` on, about slots and scalars, convict from both seats: all, or
+    every third."""
     honest, executed = Answers(Party(job)), dict[int, Party]()
     wrong, silent = [], set[str]()
-    lies = update_lies(job)  # kept: executions are found by the identity of hooks
-    for node, lie in lies:
-        if node is not None and node < first:
-            continue
+    lies = [(node, lie) for node, lie in update_lies(job) if node is None or node >= first]
+    for node, lie in lies if is_exhaustive else lies[::3]:
         cheat = teller(job, lie, executed)
         if cheat.party.run.run_root == honest.party.run.run_root:
             silent.add(lie.name if node is None else job.program.nodes[node].op)
@@ -117,11 +116,13 @@ def first_update_node(job: Job) -> int:
 
 
 @pytest.mark.parametrize("what", OPTIMIZERS)
-def test_every_lie_about_an_update_is_convicted(what: str, tmp_path: Path) -> None:
+def test_every_lie_about_an_update_is_convicted(
+    what: str, tmp_path: Path, is_exhaustive: bool
+) -> None:
     job = job_of(what, tmp_path)
     kinds = {name.split(".")[1] for name in job.program.state_types if name.startswith("opt.")}
     assert kinds or what == "averages"
-    convicted(job, first_update_node(job))
+    convicted(job, first_update_node(job), is_exhaustive)
 
 
 @pytest.mark.parametrize(
@@ -133,6 +134,8 @@ def test_every_lie_about_an_update_is_convicted(what: str, tmp_path: Path) -> No
         pytest.param("muon", "exact/1;b=8", marks=pytest.mark.long),
     ],
 )
-def test_lies_under_other_contracts(what: str, contract: str, tmp_path: Path) -> None:
+def test_lies_under_other_contracts(
+    what: str, contract: str, tmp_path: Path, is_exhaustive: bool
+) -> None:
     job = job_of(what, tmp_path, contract)
-    convicted(job, first_update_node(job))
+    convicted(job, first_update_node(job), is_exhaustive)

@@ -31,19 +31,24 @@ from tallystick.commit.records import is_long
 from tallystick.prover.local import play
 
 
+def games(is_exhaustive: bool) -> int:
+    """How many are played, and judged by both."""
+    return 40 if is_exhaustive else 12
+
+
 @pytest.mark.parametrize("contract", ["ordered/1", "rounded/1;b=27", "exact/1;b=8"])
-def test_both_judges_agree(contract: str, tmp_path: Path) -> None:
+def test_both_judges_agree(contract: str, tmp_path: Path, is_exhaustive: bool) -> None:
     ends, rng = Counter[str](), random.Random(11)
     job = make_job(tmp_path / "job", contract)
-    assert not [*disagreements(job, 20, plain_pairs(job, 5, rng), rng, ends)]
+    assert not [*disagreements(job, games(is_exhaustive), plain_pairs(job, 5, rng), rng, ends)]
     assert len(ends) > 3, "games that end in several ways"
 
 
 @pytest.mark.parametrize("form", ["bounded", "published"])
-def test_both_judges_agree_about_logs(form: str, tmp_path: Path) -> None:
+def test_both_judges_agree_about_logs(form: str, tmp_path: Path, is_exhaustive: bool) -> None:
     ends, rng = Counter[str](), random.Random(12)
     job = make_log_job(tmp_path / "job", form=form, wide=WIDE[form])
-    assert not [*disagreements(job, 20, log_pairs(job, form, 3, rng), rng, ends)]
+    assert not [*disagreements(job, games(is_exhaustive), log_pairs(job, form, 3, rng), rng, ends)]
     assert len(ends) > 3, "games that end in several ways"
 
 
@@ -51,11 +56,13 @@ def test_both_judges_agree_about_logs(form: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "contract", ["ordered/1", pytest.param("exact/1;b=15", marks=pytest.mark.long)]
 )
-def test_both_judges_agree_about_format_two(which: int, contract: str, tmp_path: Path) -> None:
+def test_both_judges_agree_about_format_two(
+    which: int, contract: str, tmp_path: Path, is_exhaustive: bool
+) -> None:
     ends, rng = Counter[str](), random.Random(13)
     job = format_two(tmp_path, contract)[which]
     pairs = format_two_pairs(job, 10, rng)
-    assert not [*disagreements(job, 40, pairs, rng, ends)]
+    assert not [*disagreements(job, games(is_exhaustive), pairs, rng, ends)]
     assert len(ends) > 3, "games that end in several ways"
 
 

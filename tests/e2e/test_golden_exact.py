@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("torch", reason="torch is not installed")
 
 from golden import EXACT, EXACT_ROOTS, EXACT_STEPS, entry, golden_job
-from long_runs import cases
+from long_runs import cases, some
 
 from tallystick import _core
 from tallystick.contracts.exact.cpu.engines import ENGINES, using
@@ -28,11 +28,13 @@ def _configurations(name: str) -> list[tuple[str, int, str]]:
 
 
 @pytest.mark.parametrize(("name", "contract"), cases(EXACT))
-def test_run_roots_on_every_path_and_engine(name: str, contract: str, tmp_path: Path) -> None:
+def test_run_roots_on_every_path_and_engine(
+    name: str, contract: str, tmp_path: Path, is_exhaustive: bool
+) -> None:
     golden = json.loads(EXACT_ROOTS.read_text())[f"{name} {contract}"]
     job = golden_job(name, tmp_path, contract, steps=EXACT_STEPS[name])
     assert job.steps >= 100, "some leaks show late"
-    for number, (isa, threads, engine) in enumerate(_configurations(name)):
+    for number, (isa, threads, engine) in enumerate(some(_configurations(name), is_exhaustive)):
         with using(engine):
             context = ExecutionContext(threads, isa)
             run = train_job(job, tmp_path / f"run-{number}", Options(context))

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("torch", reason="torch is not installed")
 
 from golden import FORMAT_TWO, FORMAT_TWO_ROOTS, entry_two, format_two_job
-from long_runs import cases
+from long_runs import cases, some
 
 from tallystick import _core
 from tallystick.devices.context import ExecutionContext
@@ -21,12 +21,14 @@ pytestmark = pytest.mark.usefixtures("probed_once")
 
 
 @pytest.mark.parametrize(("name", "contract"), cases(FORMAT_TWO))
-def test_run_roots_on_every_path(name: str, contract: str, tmp_path: Path) -> None:
+def test_run_roots_on_every_path(
+    name: str, contract: str, tmp_path: Path, is_exhaustive: bool
+) -> None:
     golden = json.loads(FORMAT_TWO_ROOTS.read_text())[f"{name} {contract}"]
     job = format_two_job(name, tmp_path, contract)
     assert golden["final_step"] >= 100, "some leaks show late"
     assert (golden["final_step"] < job.steps) == (name == "validated")
-    for number, isa in enumerate(_core.supported_isas()):
+    for number, isa in enumerate(some(_core.supported_isas(), is_exhaustive)):
         _core.set_isa(isa)
         run = train_job(job, tmp_path / f"run-{isa}", Options(ExecutionContext(1 + number % 3)))
         assert run.isa == isa

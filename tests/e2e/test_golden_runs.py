@@ -11,6 +11,7 @@ import pytest
 pytest.importorskip("torch", reason="torch is not installed")
 
 from golden import NAMES, OLD_RUN, ROOTS, entry, golden_job
+from long_runs import some
 
 from tallystick import _core
 from tallystick.api import audit
@@ -20,11 +21,11 @@ from tallystick.run.store.fsck import fsck
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_run_roots_on_every_path(name: str, tmp_path: Path) -> None:
+def test_run_roots_on_every_path(name: str, tmp_path: Path, is_exhaustive: bool) -> None:
     golden = json.loads(ROOTS.read_text())[name]
     job = golden_job(name, tmp_path)
     assert job.steps >= 100, "some leaks show late"
-    for number, isa in enumerate(_core.supported_isas()):
+    for number, isa in enumerate(some(_core.supported_isas(), is_exhaustive)):
         _core.set_isa(isa)
         run = train_job(job, tmp_path / f"run-{isa}", Options(ExecutionContext(1 + number % 3)))
         assert run.isa == isa

@@ -97,6 +97,7 @@ _COMMANDS: list[tuple[str, int]] = [
 ]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("line", "code"), _COMMANDS)
 def test_the_code_is_the_verdict(
     line: str, code: int, logreg_job: Job, logreg_run: RunSummary, altered: Path, tmp_path: Path
