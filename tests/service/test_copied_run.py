@@ -17,6 +17,7 @@ from tallystick.cli.main import run as main
 from tallystick.commit.log import log_digest
 from tallystick.commit.signing import PrivateKey, sign_run
 from tallystick.commit.state import CHAIN_START, extend_log_chain
+from tallystick.delegation.turns import Message
 from tallystick.errors import CounterpartyError
 from tallystick.job.job import Job
 from tallystick.protocol import queries as q
@@ -26,7 +27,6 @@ from tallystick.prover.copied import copy_run
 from tallystick.prover.local import Party
 from tallystick.prover.prover import Prover
 from tallystick.prover.registered import Registered
-from tallystick.prover.replies import Message
 from tallystick.run.execute.trainer import Options, RunSummary
 from tallystick.run.store.journal import read_journal
 

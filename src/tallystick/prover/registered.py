@@ -28,7 +28,23 @@ from tallystick.delegation.entries import (
 from tallystick.delegation.entries import Result as SessionResult
 from tallystick.delegation.rules import NO_OFFER, Rules
 from tallystick.delegation.seals import Opening, sign_opening, sign_seal
-from tallystick.delegation.turns import AskOpening, AskSeal, Ended, Play, Turn, open_turn
+from tallystick.delegation.turns import (
+    IN_CONFLICT,
+    MALFORMED,
+    NOT_REGISTERED,
+    UNBELIEVED,
+    AskOpening,
+    AskSeal,
+    Ended,
+    Message,
+    Needs,
+    Play,
+    Refusal,
+    Reply,
+    Turn,
+    Working,
+    open_turn,
+)
 from tallystick.errors import CannotCheckError, CounterpartyError, TallystickError, UsageError
 from tallystick.limits import LIMITS
 from tallystick.program.terms import Terms
@@ -36,17 +52,6 @@ from tallystick.protocol.facts import Facts
 from tallystick.protocol.queries import Log, LogBlock, LogHashes, Loss, decode_query
 from tallystick.prover.local import Party
 from tallystick.prover.mirrors import Mirror, Mirrors
-from tallystick.prover.replies import (
-    IN_CONFLICT,
-    MALFORMED,
-    NOT_REGISTERED,
-    UNBELIEVED,
-    Message,
-    Needs,
-    Refusal,
-    Reply,
-    Working,
-)
 from tallystick.prover.sessions import MOST_SESSIONS, Session, Sessions, nonce_of
 from tallystick.prover.worker import Worker
 
