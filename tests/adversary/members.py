@@ -63,9 +63,13 @@ class Member:
         self.job_digest = self.run.job_digest
         self.commitment = sign_run(key, self.run).to_bytes()
 
-    def answer(self, query: bytes) -> bytes:
+    def answer(self, query: bytes, stranger: bool = False) -> bytes:
         """The signed answer. Raises SilenceError."""
         return self.signed(query, *self.facts.said(query))
+
+    def kept(self, query: bytes) -> bytes | None:
+        """The facts are kept, and a signature is made again in no time."""
+        return self.answer(query) if query in self.facts._said else None
 
     def body(self, query: bytes) -> bytes:
         """The encoded body of the facts, empty where there are none."""

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 
 from tallystick.errors import CannotCheckError, TallystickError
 from tallystick.program.terms import Terms
-from tallystick.protocol.answers import open_answer
 from tallystick.protocol.referee import Referee
 
 # Games that are kept, and the bytes of their messages.
@@ -27,7 +26,6 @@ class Mirror:
     commitments: tuple[bytes, bytes]
     referee: Referee
     lock: threading.Lock = field(default_factory=threading.Lock)
-    own: dict[bytes, bytes] = field(default_factory=dict)  # query -> the party's answer
     dead: str = ""  # why the game goes no further
 
     @property
@@ -46,15 +44,9 @@ class Mirror:
         except TallystickError as error:
             if isinstance(error, CannotCheckError) and type(error) is not CannotCheckError:
                 raise
-            if self.known == before:
-                return False
-            self.dead = error.message
-        if self.known == before:
-            return False
-        if party == self.seat:
-            answer = open_answer(message, self.referee.runs[party].signer)
-            self.own.setdefault(answer.query, message)
-        return True
+            if self.known > before:
+                self.dead = error.message
+        return self.known > before
 
 
 class Mirrors:

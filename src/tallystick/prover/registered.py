@@ -50,10 +50,9 @@ from tallystick.limits import LIMITS
 from tallystick.program.terms import Terms
 from tallystick.protocol.facts import Facts
 from tallystick.protocol.queries import Log, LogBlock, LogHashes, Loss, decode_query
-from tallystick.prover.local import Party
+from tallystick.prover.answers import Keeping, Worker
 from tallystick.prover.mirrors import Mirror, Mirrors
 from tallystick.prover.sessions import MOST_SESSIONS, Session, Sessions, nonce_of
-from tallystick.prover.worker import Worker
 
 _FAULT = "this machine has failed; the query stays open"
 
@@ -75,7 +74,7 @@ class Registered:
 
     def __init__(
         self,
-        party: Party,
+        party: Keeping,
         key: PrivateKey,
         terms: Terms,
         referees: Sequence[PublicKey],
@@ -240,8 +239,9 @@ class Registered:
                     raise _RefusedError(MALFORMED, f"message {number} is no answer in this game")
             if not request.query:
                 return Needs(mirror.known)
-            if request.query in mirror.own:
-                return Message(mirror.own[request.query])
+            said = mirror.referee.said(request.party, request.query)
+            if said is not None:
+                return Message(said)
             if mirror.dead or mirror.referee.pending.get(request.party) != request.query:
                 raise _RefusedError(NOT_REGISTERED, "the query is not the one open for this party")
         return self._made(self._worker.ask(request.query), patience)
