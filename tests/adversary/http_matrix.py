@@ -38,8 +38,8 @@ from tallystick.delegation.turns import CARD_FORMAT, AskOpening, AskSeal, turn_o
 from tallystick.limits import LIMITS
 from tallystick.prover.registered import Registered
 from tallystick.run.store.version import tallystick_version
-from tallystick.service.bounds import BOUNDS
 from tallystick.service.client import PartyClient
+from tallystick.service.doors import BOUNDS
 from tallystick.service.driver import Driver, session_clock
 from tallystick.service.guard import Guard
 from tallystick.service.server import HttpServer, listening_socket

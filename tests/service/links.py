@@ -20,8 +20,8 @@ from tallystick.delegation.watch import replayed
 from tallystick.job.job import Job
 from tallystick.protocol.judge import Judgement, judge
 from tallystick.prover.registered import Registered
-from tallystick.service.bounds import BOUNDS, Bounds
 from tallystick.service.client import UnreachableError
+from tallystick.service.doors import BOUNDS, Bounds
 from tallystick.service.driver import Driver, Link, session_clock
 
 MEMORY, HTTP, HTTPS = "memory", "http", "https"

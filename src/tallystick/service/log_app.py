@@ -12,7 +12,7 @@ from starlette.routing import Route
 
 from tallystick.delegation.turns import LOG, OCTETS
 from tallystick.disk.entry_log import entry_name
-from tallystick.service.bounds import BOUNDS, Bounds
+from tallystick.service.doors import BOUNDS, Bounds
 from tallystick.service.guard import Guard
 
 _DIGITS = 7

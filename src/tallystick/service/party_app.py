@@ -27,7 +27,7 @@ from tallystick.delegation.turns import (
     encode_reply,
 )
 from tallystick.prover.registered import Registered
-from tallystick.service.bounds import BOUNDS, Bounds
+from tallystick.service.doors import BOUNDS, Bounds
 from tallystick.service.guard import Guard, believed
 
 _QUERY_DIGITS = 256  # a query of kind 13 to 15 has far fewer
