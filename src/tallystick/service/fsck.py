@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tallystick.delegation.account import Account
-from tallystick.delegation.deviation import DeviationError
-from tallystick.delegation.entries import CONVICTED
+from tallystick.delegation.entries import CONVICTED, DeviationError
 from tallystick.delegation.watch import contradiction, replayed
 from tallystick.disk.entry_log import LOCK, NEXT, EntryLog
 from tallystick.disk.files import TEMPORARY_SUFFIX

@@ -13,8 +13,15 @@ from unit.protocol.simulator import Party
 from tallystick.commit.signing import pae
 from tallystick.delegation import session as s
 from tallystick.delegation.arbiter import Arbiter
-from tallystick.delegation.deviation import DeviationError, NoEffectError
-from tallystick.delegation.entries import Entry, Resumed, SessionBegun, open_entry, sign_entry
+from tallystick.delegation.entries import (
+    DeviationError,
+    Entry,
+    NoEffectError,
+    Resumed,
+    SessionBegun,
+    open_entry,
+    sign_entry,
+)
 from tallystick.delegation.seals import OPENING_TYPE, SEAL_TYPE, sign_opening, sign_seal
 from tallystick.delegation.turns import AskOpening, open_turn
 from tallystick.delegation.watch import contradiction, replayed
