@@ -2,10 +2,10 @@
 
 Theory of operation. The party believes some referees' keys. It seals when a believed referee shows
 it the rules of a session, and opens when the referee's signed log shows the closing of the sealing
-with the party's own seal before it. It plays each game along (`prover.mirrors`), and answers a
-query only if that query is open for it. So nothing is read from the run but what a game needs. It
-keeps each session durably before it signs anything in it (`prover.sessions`). Executing takes long:
-a worker thread makes the answers, and the party replies `working` meanwhile.
+with the party's own seal before it. It plays each game along, and answers a query only if that
+query is open for it. So nothing is read from the run but what a game needs. It keeps each session
+durably before it signs anything in it (both in `prover.sessions`). Executing takes long: a worker
+thread makes the answers (`prover.answers`), and the party replies `working` meanwhile.
 """
 
 from __future__ import annotations
@@ -51,8 +51,7 @@ from tallystick.program.terms import Terms
 from tallystick.protocol.facts import Facts
 from tallystick.protocol.queries import Log, LogBlock, LogHashes, Loss, decode_query
 from tallystick.prover.answers import Keeping, Worker
-from tallystick.prover.mirrors import Mirror, Mirrors
-from tallystick.prover.sessions import MOST_SESSIONS, Session, Sessions, nonce_of
+from tallystick.prover.sessions import MOST_SESSIONS, Mirror, Mirrors, Session, Sessions, nonce_of
 
 _FAULT = "this machine has failed; the query stays open"
 
