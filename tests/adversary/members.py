@@ -13,7 +13,7 @@ from unit.protocol.simulator import Party
 
 from tallystick.commit.signing import Envelope, PrivateKey, RunCommitment, sign_run, verify_run
 from tallystick.protocol import queries as q
-from tallystick.protocol.answers import ANSWERED, UNABLE, Answer, open_answer, sign_answer
+from tallystick.protocol.messages import ANSWERED, UNABLE, Answer, open_answer, sign_answer
 from tallystick.prover.prover import Prover
 
 Said = tuple[int, bytes]  # status and encoded body

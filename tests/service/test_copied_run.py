@@ -21,8 +21,8 @@ from tallystick.delegation.turns import Message
 from tallystick.errors import CounterpartyError
 from tallystick.job.job import Job
 from tallystick.protocol import queries as q
-from tallystick.protocol.answers import make_answer
 from tallystick.protocol.bodies import LossBody
+from tallystick.protocol.messages import make_answer
 from tallystick.prover.answers import Keeping
 from tallystick.prover.copied import copy_run
 from tallystick.prover.prover import Prover

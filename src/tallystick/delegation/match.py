@@ -22,10 +22,10 @@ from tallystick.delegation.entries import (
 from tallystick.delegation.rules import Rules
 from tallystick.errors import CannotCheckError
 from tallystick.program.terms import Terms
-from tallystick.protocol.answers import open_answer
 from tallystick.protocol.evidence import Evidence
 from tallystick.protocol.forfeit import Forfeit
 from tallystick.protocol.game import BOTH
+from tallystick.protocol.messages import open_answer
 from tallystick.protocol.referee import Referee
 
 # -- sides and pairs: equal claims stand together, arrival decides nothing (10.4, 10.5) ------------

@@ -16,10 +16,10 @@ from tallystick.devices.environment import exact_environment
 from tallystick.errors import CorruptFileError, CounterpartyError, UsageError
 from tallystick.limits import LIMITS
 from tallystick.program.terms import Terms
-from tallystick.protocol.answers import ANSWERED, UNABLE, Answer, open_answer
 from tallystick.protocol.bodies import Body
 from tallystick.protocol.facts import Facts
 from tallystick.protocol.game import BOTH, Bodies, Game, Guilt, Guilty, Next, Round, convict
+from tallystick.protocol.messages import ANSWERED, UNABLE, Answer, open_answer
 from tallystick.protocol.queries import encode_query
 from tallystick.protocol.sizes import GameBounds, check_room, game_bounds
 from tallystick.protocol.states import START, TABLE

@@ -34,7 +34,6 @@ from tallystick.errors import (
 )
 from tallystick.program.faults import NodeError
 from tallystick.protocol import queries as q
-from tallystick.protocol.answers import make_answer
 from tallystick.protocol.bodies import (
     BlockBody,
     BlocksBody,
@@ -51,7 +50,7 @@ from tallystick.protocol.bodies import (
     SlotBody,
 )
 from tallystick.protocol.facts import Facts
-from tallystick.protocol.query import Query
+from tallystick.protocol.messages import Query, make_answer
 from tallystick.prover.answers import FROM_FILES, TO_GAMES, TO_STRANGERS, Answers
 from tallystick.prover.covered import Notice, make_good, usable_journal
 from tallystick.prover.logs import Logs

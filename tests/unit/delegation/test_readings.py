@@ -28,8 +28,8 @@ from tallystick.delegation.watch import contradiction, replayed
 from tallystick.errors import CorruptFileError, UsageError
 from tallystick.job.job import Job
 from tallystick.limits import LIMITS
-from tallystick.protocol.answers import ANSWER_TYPE, ANSWERED, Answer, sign_answer
 from tallystick.protocol.judge import judge
+from tallystick.protocol.messages import ANSWER_TYPE, ANSWERED, Answer, sign_answer
 
 
 def again(message: bytes, seed: int, payload_type: str) -> bytes:
