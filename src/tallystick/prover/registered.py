@@ -182,10 +182,8 @@ class Registered:
     def _open(self, turn: Turn, request: AskOpening, referee: PublicKey) -> Reply:
         session = self._session(turn.session, referee)
         opening = self._opening(turn.session)
-        closing = self._closing(turn.session, request.entries, session)
         seal = sign_seal(self._private, self.terms.digest, opening)
-        if not self._shows(request.entries, referee, seal):
-            raise _RefusedError(NOT_REGISTERED, "the log does not hold this party's seal (10.3)")
+        closing = self._closing(turn.session, request.entries, session, seal)
         with self._lock:
             if session.closing is None:
                 self._sessions.opened(turn.session, closing, request.entries)
@@ -197,9 +195,12 @@ class Registered:
                 raise _RefusedError(IN_CONFLICT, "another signed log of this session was shown")
         return Message(sign_opening(self._private, opening))
 
-    def _closing(self, name: bytes, entries: Sequence[bytes], session: Session) -> bytes:
-        """The digest of the last entry, after the chain from entry 0 to it has been checked."""
-        previous, time = FIRST, 0
+    def _closing(
+        self, name: bytes, entries: Sequence[bytes], session: Session, seal: bytes
+    ) -> bytes:
+        """The digest of the last entry, after the chain from entry 0 to it has been checked, and
+        that `seal` is in it."""
+        previous, time, shown = FIRST, 0, False
         for index, message in enumerate(entries):
             entry = open_entry(message, session.referee)
             if (entry.index, entry.previous) != (index, previous) or entry.time < time:
@@ -210,13 +211,12 @@ class Registered:
             last = index == len(entries) - 1
             if index and not isinstance(entry.event, SealingClosed if last else (Sealed, Resumed)):
                 raise _RefusedError(MALFORMED, "the log does not end with the sealing's closing")
+            shown = shown or (isinstance(entry.event, Sealed) and entry.event.message == seal)
         if len(entries) < 2:
             raise _RefusedError(MALFORMED, "the log does not end with the sealing's closing")
+        if not shown:
+            raise _RefusedError(NOT_REGISTERED, "the log does not hold this party's seal (10.3)")
         return previous
-
-    def _shows(self, entries: Sequence[bytes], referee: PublicKey, seal: bytes) -> bool:
-        events = (open_entry(message, referee).event for message in entries)
-        return any(isinstance(event, Sealed) and event.message == seal for event in events)
 
     # -- games (13.3) --------------------------------------------------------------------------
 
