@@ -26,8 +26,8 @@ from pathlib import Path
 
 from service_load import Served, make
 from tallystick.commit.signing import PrivateKey
+from tallystick.delegation.entries import RESULTS
 from tallystick.delegation.rules import Rules
-from tallystick.delegation.words import RESULTS
 from tallystick.errors import TallystickError
 from tallystick.job.job import Job
 from tallystick.run.store.version import tallystick_version

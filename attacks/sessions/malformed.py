@@ -7,7 +7,7 @@ are no message count as nothing (PROTOCOL 2.6, 10.2.1); a signed malformed body 
 
 from __future__ import annotations
 
-from tallystick.protocol.answers import ANSWERED
+from tallystick.protocol.messages import ANSWERED
 
 from ._provider import Provider, Sent, SessionAttack
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tallystick.protocol import queries as q
-from tallystick.protocol.answers import ANSWERED, open_answer, sign_answer
+from tallystick.protocol.messages import ANSWERED, open_answer, sign_answer
 
 from ._provider import Provider, Sent, SessionAttack
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from tallystick.commit.compact import sign_compact
 from tallystick.delegation.seals import SEAL_TYPE
 from tallystick.limits import LIMITS
-from tallystick.protocol.answers import ANSWERED
+from tallystick.protocol.messages import ANSWERED
 
 from ._provider import Provider, Sent, SessionAttack
 

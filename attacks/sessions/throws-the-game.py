@@ -7,7 +7,7 @@ and a false answer in the first game. Caught: a conviction removes the signer an
 
 from __future__ import annotations
 
-from tallystick.protocol.answers import ANSWERED, UNABLE
+from tallystick.protocol.messages import ANSWERED, UNABLE
 
 from ._provider import Provider, Sent, SessionAttack
 

@@ -7,7 +7,7 @@ answers say (PROTOCOL 2.9, P8), if the second comes while the game goes on; else
 
 from __future__ import annotations
 
-from tallystick.protocol.answers import ANSWERED
+from tallystick.protocol.messages import ANSWERED
 
 from ._provider import Provider, Sent, SessionAttack
 

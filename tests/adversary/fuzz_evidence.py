@@ -38,10 +38,10 @@ from tallystick.commit.signing import (
 )
 from tallystick.errors import TallystickError
 from tallystick.job.job import Job
-from tallystick.protocol.answers import Answer, open_answer, sign_answer
 from tallystick.protocol.evidence import Evidence, evidence_of
 from tallystick.protocol.forfeit import Forfeit, sign_forfeit
 from tallystick.protocol.judge import judge
+from tallystick.protocol.messages import Answer, open_answer, sign_answer
 from tallystick.run.store.version import tallystick_version
 
 CONTRACTS = ("ordered/1", "rounded/1")

@@ -22,7 +22,7 @@ from tallystick.job.job import Job
 from tallystick.job.recipes import new_job
 from tallystick.program.ir import Node
 from tallystick.protocol import queries as q
-from tallystick.protocol.answers import ANSWERED, UNABLE, Answer, sign_answer
+from tallystick.protocol.messages import ANSWERED, UNABLE, Answer, sign_answer
 from tallystick.protocol.referee import Referee
 
 STEPS, INTERVAL = 13, 4

@@ -34,16 +34,15 @@ from starlette.routing import Route
 
 from tallystick.commit.compact import split_compact
 from tallystick.commit.encoding import sha256
-from tallystick.delegation.turns import AskOpening, AskSeal, turn_of
+from tallystick.delegation.turns import CARD_FORMAT, AskOpening, AskSeal, turn_of
 from tallystick.limits import LIMITS
 from tallystick.prover.registered import Registered
 from tallystick.run.store.version import tallystick_version
-from tallystick.service.bounds import BOUNDS
 from tallystick.service.client import PartyClient
+from tallystick.service.doors import BOUNDS
 from tallystick.service.driver import Driver, session_clock
 from tallystick.service.guard import Guard
 from tallystick.service.server import HttpServer, listening_socket
-from tallystick.service.wire import CARD_FORMAT
 
 SEALING, OPENING, BUDGET, EXTENSION = 8_000, 5_000, 8_000, 2_500
 MARGIN = 1_200  # milliseconds before its deadline that a last-second party moves

@@ -13,7 +13,7 @@ from unit.protocol.simulator import Party
 
 from tallystick.commit.signing import Envelope, PrivateKey, RunCommitment, sign_run, verify_run
 from tallystick.protocol import queries as q
-from tallystick.protocol.answers import ANSWERED, UNABLE, Answer, open_answer, sign_answer
+from tallystick.protocol.messages import ANSWERED, UNABLE, Answer, open_answer, sign_answer
 from tallystick.prover.prover import Prover
 
 Said = tuple[int, bytes]  # status and encoded body
@@ -63,9 +63,13 @@ class Member:
         self.job_digest = self.run.job_digest
         self.commitment = sign_run(key, self.run).to_bytes()
 
-    def answer(self, query: bytes) -> bytes:
+    def answer(self, query: bytes, stranger: bool = False) -> bytes:
         """The signed answer. Raises SilenceError."""
         return self.signed(query, *self.facts.said(query))
+
+    def kept(self, query: bytes) -> bytes | None:
+        """The facts are kept, and a signature is made again in no time."""
+        return self.answer(query) if query in self.facts._said else None
 
     def body(self, query: bytes) -> bytes:
         """The encoded body of the facts, empty where there are none."""

@@ -31,7 +31,7 @@ MODULES = (
     "protocol/phase0.py", "protocol/phase1.py", "protocol/phase2.py", "protocol/phase3.py",
     "protocol/tensors.py", "protocol/game.py", "protocol/results.py", "protocol/referee.py",
     "protocol/element.py",
-    "protocol/sparse.py", "protocol/answers.py", "protocol/layouts.py", "protocol/judge.py",
+    "protocol/sparse.py", "protocol/messages.py", "protocol/judge.py",
     "protocol/evidence.py", "protocol/forfeit.py", "protocol/phase_log.py",
     "protocol/phase_beyond.py", "protocol/sizes.py", "contracts/rounded/accumulators.py",
     "numerics/grid.py", "commit/members.py",

@@ -16,7 +16,7 @@ from tallystick.delegation.session import ENDED, OPENING, SEALING
 from tallystick.errors import CounterpartyError
 from tallystick.job.job import Job
 from tallystick.numerics.contracts import find_contract
-from tallystick.protocol.answers import ANSWERED, UNABLE, Answer, sign_answer
+from tallystick.protocol.messages import ANSWERED, UNABLE, Answer, sign_answer
 
 HABITS = ("honest",) * 9 + (
     "silent", "absent", "two seals", "two openings", "false opening", "never opens", "garbage",

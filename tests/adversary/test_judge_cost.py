@@ -20,9 +20,9 @@ from tallystick.commit.signing import RUN_COMMITMENT_TYPE, Envelope, PrivateKey,
 from tallystick.job.job import Job
 from tallystick.job.recipes import new_job
 from tallystick.limits import LIMITS
-from tallystick.protocol.answers import ANSWERED, Answer, sign_answer
 from tallystick.protocol.evidence import EVIDENCE_TAG
 from tallystick.protocol.forfeit import FORFEIT_TYPE, Forfeit, sign_forfeit
+from tallystick.protocol.messages import ANSWERED, Answer, sign_answer
 from tallystick.protocol.queries import decode_query
 from tallystick.protocol.referee import Referee
 from tallystick_bench.process import environment

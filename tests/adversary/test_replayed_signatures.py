@@ -58,8 +58,8 @@ from tallystick.errors import CounterpartyError
 from tallystick.job.job import Job
 from tallystick.job.recipes import new_job
 from tallystick.limits import LIMITS
-from tallystick.protocol.answers import ANSWER_TYPE, Answer, open_answer, sign_answer
 from tallystick.protocol.forfeit import FORFEIT_TYPE, Forfeit, open_forfeit, sign_forfeit
+from tallystick.protocol.messages import ANSWER_TYPE, Answer, open_answer, sign_answer
 from tallystick.protocol.statement import PAYLOAD_TYPE, sign_statement
 
 KEY = OFFERS_REFEREE  # it signs all of these: a party, a referee and a provider at once

@@ -16,10 +16,10 @@ from service.processes import Served, run
 
 from tallystick.cli.main import run as main
 from tallystick.commit.signing import PrivateKey
+from tallystick.delegation.turns import Message
 from tallystick.disk.keys import save_private_key
 from tallystick.job.job import Job
 from tallystick.job.recipes import new_job
-from tallystick.prover.replies import Message
 from tallystick.prover.sessions import nonce_of
 
 

@@ -29,7 +29,7 @@ from unit.protocol.scenarios import SCENARIOS, liar
 from unit.protocol.simulator import Party
 
 from tallystick.commit.signing import PublicKey
-from tallystick.delegation.deviation import DeviationError
+from tallystick.delegation.entries import DeviationError
 from tallystick.delegation.session import Session
 from tallystick.delegation.watch import opened
 from tallystick.errors import TallystickError

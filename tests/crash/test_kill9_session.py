@@ -25,13 +25,13 @@ from unit.protocol.simulator import Party
 
 from tallystick.commit.signing import PrivateKey
 from tallystick.delegation.session import LOST
+from tallystick.delegation.turns import Message
 from tallystick.delegation.watch import contradiction, replayed
 from tallystick.disk.entry_log import EntryLog
 from tallystick.disk.keys import save_private_key
 from tallystick.job.job import Job
 from tallystick.job.recipes import new_job
 from tallystick.protocol.referee import Referee
-from tallystick.prover.replies import Message
 from tallystick.run.execute.trainer import Options, train_job
 
 # A process that ends itself by SIGKILL at its `at`-th write, and is `tallystick` otherwise.

@@ -17,8 +17,8 @@ from tallystick.errors import CounterpartyError, UsageError
 from tallystick.job.job import Job
 from tallystick.products.engines import using
 from tallystick.protocol import queries as q
-from tallystick.protocol.answers import open_answer
 from tallystick.protocol.bodies import BlockBody, BlocksBody, LogBody
+from tallystick.protocol.messages import open_answer
 from tallystick.prover.prover import Prover
 from tallystick.run.execute.trainer import Options, train_job
 

@@ -15,13 +15,13 @@ from service.transports import Certificates, client, now, serving
 
 from tallystick.commit.signing import PrivateKey
 from tallystick.delegation.rules import Rules
+from tallystick.delegation.turns import Card, Reply
 from tallystick.delegation.watch import replayed
 from tallystick.job.job import Job
 from tallystick.protocol.judge import Judgement, judge
 from tallystick.prover.registered import Registered
-from tallystick.prover.replies import Reply
-from tallystick.service.bounds import BOUNDS, Bounds
-from tallystick.service.client import Card, UnreachableError
+from tallystick.service.client import UnreachableError
+from tallystick.service.doors import BOUNDS, Bounds
 from tallystick.service.driver import Driver, Link, session_clock
 
 MEMORY, HTTP, HTTPS = "memory", "http", "https"

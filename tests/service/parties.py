@@ -40,17 +40,22 @@ class Player:
         self.party.run = replace(party.run, signer=key.public)
         self.commitment = sign_run(key, self.party.run).to_bytes()
         self.asked: list[bytes] = []
+        self.made: dict[bytes, bytes] = {}
         self.going = threading.Event()
         self.going.set()
         self.faults = 0
 
-    def answer(self, query: bytes) -> bytes:
+    def answer(self, query: bytes, stranger: bool = False) -> bytes:
         self.asked.append(query)
         self.going.wait(60)
         if self.faults:
             self.faults -= 1
             raise MemoryError
-        return self.party.answer(query)
+        self.made[query] = self.party.answer(query)
+        return self.made[query]
+
+    def kept(self, query: bytes) -> bytes | None:
+        return self.made.get(query)
 
 
 def honest(job: Job) -> Party:

@@ -17,16 +17,16 @@ from tallystick.cli.main import run as main
 from tallystick.commit.log import log_digest
 from tallystick.commit.signing import PrivateKey, sign_run
 from tallystick.commit.state import CHAIN_START, extend_log_chain
+from tallystick.delegation.turns import Message
 from tallystick.errors import CounterpartyError
 from tallystick.job.job import Job
 from tallystick.protocol import queries as q
-from tallystick.protocol.answers import make_answer
 from tallystick.protocol.bodies import LossBody
+from tallystick.protocol.messages import make_answer
+from tallystick.prover.answers import Keeping
 from tallystick.prover.copied import copy_run
-from tallystick.prover.local import Party
 from tallystick.prover.prover import Prover
 from tallystick.prover.registered import Registered
-from tallystick.prover.replies import Message
 from tallystick.run.execute.trainer import Options, RunSummary
 from tallystick.run.store.journal import read_journal
 
@@ -41,7 +41,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Job, RunSummary]:
 
 
 @contextlib.contextmanager
-def served(job: Job, party: Party, directory: Path) -> Iterator[str]:
+def served(job: Job, party: Keeping, directory: Path) -> Iterator[str]:
     """The address of a party that has sealed."""
     registered = Registered(party, KEY, job.terms, [REFEREE.public], directory)
     assert isinstance(registered.reply(Script(job).begin()), Message)
@@ -75,7 +75,7 @@ class Liar:
     def __init__(self, prover: Prover) -> None:
         self.prover, self.commitment = prover, prover.commitment
 
-    def answer(self, query: bytes) -> bytes:
+    def answer(self, query: bytes, stranger: bool = False) -> bytes:
         asked = q.decode_query(query)
         if asked == q.Loss(7):
             body = self.prover._true(asked)
@@ -83,7 +83,10 @@ class Liar:
             run = self.prover.run
             lie = replace(body, bits=body.bits ^ 1)
             return make_answer(KEY, run.job_digest, run.run_root, asked, lie)
-        return self.prover.answer(query)
+        return self.prover.answer(query, stranger)
+
+    def kept(self, query: bytes) -> bytes | None:
+        return None if q.decode_query(query) == q.Loss(7) else self.prover.kept(query)
 
 
 def test_a_false_loss_makes_no_run(

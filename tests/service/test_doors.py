@@ -9,10 +9,8 @@ from typing import Any
 
 import pytest
 
-from tallystick.service.bounds import BOUNDS
-from tallystick.service.doors import Doors, Place, Request
+from tallystick.service.doors import BOUNDS, Doors, Place, Request, peer_of
 from tallystick.service.guard import PLACE, Guard
-from tallystick.service.peers import peer_of
 
 
 class House:

@@ -17,9 +17,8 @@ from service.transports import now
 
 from tallystick.delegation.entries import Answered, Entry
 from tallystick.delegation.session import LOST, Session
-from tallystick.delegation.turns import Play, Turn, sign_turn
+from tallystick.delegation.turns import Needs, Play, Reply, Turn, sign_turn
 from tallystick.job.job import Job
-from tallystick.prover.replies import Needs, Reply
 from tallystick.service.driver import Driver, _Arrival, session_clock
 
 Pair = tuple[Player, Player]

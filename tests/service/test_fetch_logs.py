@@ -14,11 +14,11 @@ from unit.protocol.log_simulator import LogParty, make_log_job
 from unit.protocol.scenarios import WRONG, Lie, answering
 
 from tallystick.cli.main import run
+from tallystick.delegation.turns import Message, Refusal
 from tallystick.errors import CannotCheckError
 from tallystick.job.job import Job
 from tallystick.protocol import queries as q
 from tallystick.prover.registered import Registered
-from tallystick.prover.replies import Message, Refusal
 from tallystick.run.logs.reader import open_log
 from tallystick.run.logs.shape import LogShape
 from tallystick.service.client import LogSource, UnreachableError

@@ -22,10 +22,9 @@ from service.transports import Certificates, until
 from tallystick.commit.signing import PublicKey
 from tallystick.delegation.entries import CONTESTED
 from tallystick.delegation.session import LOST, OPENING, PLAYING
+from tallystick.delegation.turns import Card, Reply
 from tallystick.job.job import Job
-from tallystick.prover.replies import Reply
-from tallystick.service.bounds import BOUNDS
-from tallystick.service.client import Card
+from tallystick.service.doors import BOUNDS
 from tallystick.service.driver import Driver
 from tallystick_bench.http_flood import addresses, flood
 

@@ -18,10 +18,9 @@ from service.transports import Certificates, client, now, running, serving, unti
 from tallystick.errors import UsageError
 from tallystick.job.job import Job
 from tallystick.prover.registered import Registered
-from tallystick.service.bounds import BOUNDS, Bounds
 from tallystick.service.client import UnreachableError
+from tallystick.service.doors import BOUNDS, Bounds, Rates
 from tallystick.service.guard import Guard
-from tallystick.service.rates import Rates
 from tallystick.service.server import HttpServer, listening_socket, parse_listen
 
 

@@ -12,10 +12,10 @@ import pytest
 from service.parties import Player, Script
 from service.transports import Certificates, client, now, serving
 
+from tallystick.delegation.turns import Message, Refusal, Working
 from tallystick.errors import CannotCheckError, CorruptFileError, UsageError
 from tallystick.job.job import Job
 from tallystick.prover.registered import Registered
-from tallystick.prover.replies import Message, Refusal, Working
 from tallystick.service.client import LogSource, UnreachableError, _decoded, check_url
 
 

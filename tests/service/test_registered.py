@@ -12,24 +12,29 @@ from unit.protocol.simulator import Party
 from tallystick.delegation import entries as e
 from tallystick.delegation.entries import Entry, sign_entry
 from tallystick.delegation.seals import Opening, is_sealed_by, open_opening, open_seal, sign_seal
-from tallystick.delegation.turns import AskOpening, AskSeal, Ended, Play, Turn, sign_turn
+from tallystick.delegation.turns import (
+    IN_CONFLICT,
+    MALFORMED,
+    NOT_REGISTERED,
+    UNBELIEVED,
+    AskOpening,
+    AskSeal,
+    Ended,
+    Message,
+    Needs,
+    Play,
+    Refusal,
+    Reply,
+    Turn,
+    Working,
+    sign_turn,
+)
 from tallystick.errors import CannotCheckError, MachineFaultError, UsageError
 from tallystick.job.job import Job
 from tallystick.protocol import queries as q
 from tallystick.protocol.queries import encode_query
 from tallystick.protocol.referee import Referee
 from tallystick.prover.registered import Registered
-from tallystick.prover.replies import (
-    IN_CONFLICT,
-    MALFORMED,
-    NOT_REGISTERED,
-    UNBELIEVED,
-    Message,
-    Needs,
-    Refusal,
-    Reply,
-    Working,
-)
 
 LONG = 30.0  # seconds that a test waits for an answer at most
 Pair = tuple[Player, Player]

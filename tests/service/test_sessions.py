@@ -33,9 +33,8 @@ from tallystick.delegation.entries import (
     open_entry,
 )
 from tallystick.delegation.session import LOST, NEVER_OPENED, PLAYING
-from tallystick.delegation.turns import Play, turn_of
+from tallystick.delegation.turns import Message, Needs, Play, Refusal, Reply, turn_of
 from tallystick.job.job import Job
-from tallystick.prover.replies import Message, Needs, Refusal, Reply
 from tallystick.service.driver import Driver
 
 

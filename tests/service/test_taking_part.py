@@ -13,11 +13,11 @@ from service.transports import now
 from tallystick.cli.main import run as main
 from tallystick.cli.referee import _Held
 from tallystick.commit.signing import PrivateKey
+from tallystick.delegation.turns import Card
 from tallystick.disk.entry_log import EntryLog
 from tallystick.disk.keys import save_private_key
 from tallystick.errors import CannotCheckError
 from tallystick.job.job import Job
-from tallystick.service.client import Card
 
 
 class Naming(Direct):

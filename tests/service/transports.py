@@ -19,8 +19,8 @@ pytest.importorskip("httpx2", reason="the extra [service] is not installed")
 import trustme
 
 from tallystick.prover.registered import Registered
-from tallystick.service.bounds import BOUNDS, Bounds
 from tallystick.service.client import PartyClient
+from tallystick.service.doors import BOUNDS, Bounds
 from tallystick.service.party_app import party_app
 from tallystick.service.server import HttpServer, listening_socket, tls_context
 

@@ -32,7 +32,7 @@ from tallystick.opening.quantity import (
     opening_rule,
 )
 from tallystick.opening.views import FAN_OUT
-from tallystick.protocol.layouts import _VIEWS
+from tallystick.protocol.messages import _VIEWS
 
 
 # --- trees (OPENING 2.3, 6) -----------------------------------------------------------------------

@@ -50,9 +50,9 @@ from tallystick.job.recipes import new_job
 from tallystick.numerics.contracts import find_contract
 from tallystick.program.ir import Node
 from tallystick.protocol import queries as q
-from tallystick.protocol.answers import ANSWERED, Answer, sign_answer
 from tallystick.protocol.evidence import Evidence, evidence_of
 from tallystick.protocol.forfeit import Forfeit, sign_forfeit
+from tallystick.protocol.messages import ANSWERED, Answer, sign_answer
 from tallystick.protocol.referee import Referee
 from tallystick.prover.cheating import party_of
 from tallystick.prover.local import SilenceError, play

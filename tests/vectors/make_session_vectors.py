@@ -41,7 +41,7 @@ from tallystick.delegation.turns import (
 )
 from tallystick.errors import CounterpartyError
 from tallystick.job.job import Job
-from tallystick.protocol.answers import ANSWERED, Answer, sign_answer
+from tallystick.protocol.messages import ANSWERED, Answer, sign_answer
 
 REFEREE_SEED = (bytes([3]) * 32).hex()
 LIES = ("another learning rate", "another batch", "another loss in the chain")

@@ -9,7 +9,7 @@ import pytest
 from frozen_runs import CONTRACTS, FOLLOWER, KEY, ROOT, answers, said
 
 from tallystick.protocol import queries as q
-from tallystick.protocol.answers import open_answer
+from tallystick.protocol.messages import open_answer
 
 NAMES = (*CONTRACTS, FOLLOWER)
 

@@ -28,8 +28,7 @@ from tallystick.run.show.inspect import inspect_job, inspect_run
 from tallystick.run.store.directory import RunStore
 from tallystick.run.store.fsck import FsckReport
 from tallystick.run.store.fsck import fsck as check
-from tallystick.service.archive import is_archive
-from tallystick.service.fsck import ArchiveReport, fsck_archive
+from tallystick.service.archive import ArchiveReport, fsck_archive, is_archive
 from tallystick.service.show import inspect_archive, session_lines
 
 

@@ -36,13 +36,13 @@ from tallystick.program.terms import Terms
 from tallystick.program.work import step_milliseconds
 from tallystick.protocol.referee import MAX_ARITY, MIN_ARITY
 from tallystick.run.show.estimate import human_seconds
+from tallystick.service import require_packages
 from tallystick.service.archive import RESULT, evidence_name
-from tallystick.service.packages import require_packages
 
 if TYPE_CHECKING:
     from tallystick.service.client import PartyClient
+    from tallystick.service.connection import Listener
     from tallystick.service.driver import Driver
-    from tallystick.service.listener import Listener
 
 _UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "": 1000}
 _DURATION = re.compile(r"([0-9]{1,15}(?:\.[0-9]+)?)\s*(ms|s|m|h|d|)")

@@ -37,7 +37,7 @@ from tallystick.prover.handover import hand_over
 from tallystick.prover.registered import Registered
 from tallystick.run.store.directory import RunStore
 from tallystick.run.store.signer import signing_key
-from tallystick.service.packages import require_packages
+from tallystick.service import require_packages
 
 tls_ca_option = click.option(
     "--tls-ca",

@@ -13,10 +13,9 @@ from rich.table import Table
 from tallystick.cli.output import CANNOT_CHECK, MISMATCH, note, say, shown
 from tallystick.cli.verdicts import say_verdict
 from tallystick.commit.signing import PublicKey
-from tallystick.delegation.entries import UNCONTESTED
+from tallystick.delegation.entries import RESULTS, UNCONTESTED, VERDICTS
 from tallystick.delegation.match import Match
 from tallystick.delegation.session import EXCLUDED, LOST, Session
-from tallystick.delegation.words import RESULTS, VERDICTS
 from tallystick.protocol.forfeit import open_forfeit
 from tallystick.protocol.judge import Judgement
 from tallystick.run.show.estimate import human_seconds

@@ -10,7 +10,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from tallystick.commit.signing import PublicKey, RunCommitment
-from tallystick.delegation.clocks import Clock
 from tallystick.delegation.entries import (
     FIRST,
     Answered,
@@ -28,6 +27,7 @@ from tallystick.delegation.entries import (
     SessionBegun,
     open_entry,
 )
+from tallystick.delegation.match import Clock, Member, sides_of
 from tallystick.delegation.rules import Rules
 from tallystick.delegation.seals import Seal, open_opening, open_seal, opened_run
 from tallystick.delegation.session import (
@@ -40,7 +40,6 @@ from tallystick.delegation.session import (
     PLAYING,
     SEALING,
 )
-from tallystick.delegation.sides import Member, sides_of
 from tallystick.errors import CorruptFileError
 
 

@@ -13,12 +13,12 @@ from typing import Protocol
 
 from tallystick.commit.compact import split_compact
 from tallystick.commit.signing import PrivateKey, PublicKey
-from tallystick.delegation.deviation import NoEffectError
 from tallystick.delegation.entries import (
     Answered,
     Entry,
     Event,
     Forfeited,
+    NoEffectError,
     Resumed,
     Sealed,
     SealOpened,

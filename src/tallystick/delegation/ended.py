@@ -10,7 +10,7 @@ from tallystick.delegation.outcome import ACCEPTING, Fate, Member, Outcome, Play
 from tallystick.delegation.session import EXCLUDED, NEVER_OPENED, Session
 from tallystick.errors import UsageError
 from tallystick.protocol import queries as q
-from tallystick.protocol.answers import open_answer
+from tallystick.protocol.messages import open_answer
 
 # Queries about one step, which a party executes to answer them (14.6.1).
 _OF_A_STEP = (

@@ -1,4 +1,6 @@
-"""Entries of a referee's log: layouts, digests, signatures (PROTOCOL 12.1, 12.2)."""
+"""Entries of a referee's log: layouts, digests, signatures, their outcomes in words, and the errors
+of entries that do not follow (PROTOCOL 12.1, 12.2, 12.5).
+"""
 
 from __future__ import annotations
 
@@ -11,6 +13,7 @@ from tallystick.commit.encoding import HASH_BYTES, Reader, Writer, sha256, tag
 from tallystick.commit.signing import PrivateKey, PublicKey
 from tallystick.delegation.rules import LATEST, Rules, read_rules
 from tallystick.delegation.seals import read_key
+from tallystick.errors import CounterpartyError
 from tallystick.limits import LIMITS
 
 ENTRY_TAG = tag("log-entry/1")
@@ -254,3 +257,57 @@ def open_entry(message: bytes, referee: PublicKey | None = None) -> Entry:
         referee = event.rules.referee
     open_compact(message, ENTRY_TYPE, referee, LIMITS.entry_bytes, what)
     return Entry(index, previous, time, event)
+
+
+VERDICTS = {CONVICTED: "convicted", UNDECIDED: "undecided", NO_VERDICT: "no verdict"}
+
+
+@dataclass(frozen=True)
+class Words:
+    """A result: its `name` in JSON (docs/INTERFACE.md), and a `sentence` for a person.
+
+    `accepts` says whether a person reads of an accepted claim: of one that was compared (10.6.1).
+    """
+
+    name: str
+    sentence: str
+    accepts: bool = False
+
+
+RESULTS = {
+    NONE_ACCEPTED: Words("none accepted", "No claim is accepted: every party was removed."),
+    CONTESTED: Words(
+        "accepted", "One claim is accepted; every party that signed another one was removed.", True
+    ),
+    UNCONTESTED: Words(
+        "uncontested", "All parties have signed the same claim; it is accepted.", True
+    ),
+    ALONE: Words(
+        "one party alone",
+        "One party alone has opened; its claim was compared with nothing, and none is accepted.",
+    ),
+    NO_RESULT: Words("no result", "The session has no result: a game could not be decided."),
+}
+
+
+class DeviationError(CounterpartyError):
+    """An entry that its referee has signed, and that no referee of these rules writes.
+
+    `index` is the entry's, `clause` the one of spec/PROTOCOL.md that it breaks.
+    """
+
+    exit_code = 1
+
+    def __init__(self, index: int, clause: str, why: str) -> None:
+        super().__init__(
+            f"Entry {index} of the referee's log convicts the referee (PROTOCOL {clause}): {why}.",
+            "Do not rely on this session. The log is the evidence.",
+        )
+        self.index, self.clause, self.why = index, clause, why
+
+
+class NoEffectError(CounterpartyError):
+    """A party's message that has no effect in the session: late, repeated, or of another session.
+
+    The referee does not log it, and it convicts no party.
+    """

@@ -1,9 +1,13 @@
-"""One game of a session: the pure referee, two clocks, and forfeits (PROTOCOL 10.5, 11)."""
+"""The games of a session: sides and pairs, a party's clock, and one game, which is the pure
+referee, two clocks and forfeits (PROTOCOL 10.4, 10.5, 11).
+"""
 
 from __future__ import annotations
 
-from tallystick.delegation.clocks import Clock
-from tallystick.delegation.deviation import NoEffectError
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from tallystick.commit.signing import PublicKey, RunCommitment
 from tallystick.delegation.entries import (
     CONVICTED,
     NO_VERDICT,
@@ -13,18 +17,83 @@ from tallystick.delegation.entries import (
     Event,
     GameBegun,
     GameEnded,
+    NoEffectError,
 )
 from tallystick.delegation.rules import Rules
-from tallystick.delegation.sides import Member
 from tallystick.errors import CannotCheckError
 from tallystick.program.terms import Terms
-from tallystick.protocol.answers import open_answer
 from tallystick.protocol.evidence import Evidence
 from tallystick.protocol.forfeit import Forfeit
 from tallystick.protocol.game import BOTH
+from tallystick.protocol.messages import open_answer
 from tallystick.protocol.referee import Referee
 
+# -- sides and pairs: equal claims stand together, arrival decides nothing (10.4, 10.5) ------------
+Claim = tuple[bytes, int, int, bytes]
 
+
+@dataclass(frozen=True)
+class Member:
+    """A party that has opened: its key, its commitment's envelope, and the run in it."""
+
+    key: PublicKey
+    commitment: bytes
+    run: RunCommitment
+
+    @property
+    def claim(self) -> Claim:
+        """All that the commitment says about the run (10.4); claims are compared in this order."""
+        run = self.run
+        return run.run_root, run.final_step, run.checkpoints, run.final_state_root
+
+
+def sides_of(members: Iterable[Member]) -> list[list[Member]]:
+    """The sides in order, each with its signers in order (10.4)."""
+    sides: dict[Claim, list[Member]] = {}
+    for member in sorted(members, key=lambda m: (m.claim, m.key.raw)):
+        sides.setdefault(member.claim, []).append(member)
+    return list(sides.values())
+
+
+def pairs_of(sides: Sequence[Sequence[Member]]) -> list[tuple[Member, Member]]:
+    """The games of a round: first signers of neighbouring sides. A last odd side waits (10.5)."""
+    return [(a[0], b[0]) for a, b in zip(sides[::2], sides[1::2], strict=False)]
+
+
+# -- a party's clock in one game (11.3 to 11.5) ----------------------------------------------------
+class Clock:
+    """The time that a party has left, in milliseconds. It runs while the party owes an answer."""
+
+    def __init__(self, rules: Rules) -> None:
+        self.left = rules.game_budget
+        self.used = 0
+        self._extension = rules.extension
+        self._since: int | None = None
+
+    @property
+    def deadline(self) -> int | None:
+        """The last moment at which the open answer is in time; None while no answer is owed."""
+        return None if self._since is None else self._since + self.left
+
+    def ask(self, now: int) -> None:
+        """The party owes an answer from `now` on, with at least the extension left (11.4)."""
+        self.left = max(self.left, self._extension)
+        self._since = now
+
+    def stop(self, now: int) -> None:
+        """The answer is there, or the game has ended."""
+        if self._since is not None:
+            self.left -= now - self._since
+            self.used += now - self._since
+            self._since = None
+
+    def pause(self, away: int) -> None:
+        """The referee was away for `away` milliseconds, which count for no party (11.5.2)."""
+        if self._since is not None:
+            self._since += away
+
+
+# -- a game ----------------------------------------------------------------------------------------
 class Match:
     """Game `number`, of round `round` (from 1), between two members, as the log tells it.
 

@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from tallystick.commit.compact import same_words
 from tallystick.commit.encoding import sha256
 from tallystick.commit.signing import PublicKey
-from tallystick.delegation.deviation import DeviationError, NoEffectError
 from tallystick.delegation.entries import (
     ALONE,
     CONTESTED,
@@ -25,11 +24,13 @@ from tallystick.delegation.entries import (
     UNCONTESTED,
     Answered,
     Asked,
+    DeviationError,
     Entry,
     Event,
     Forfeited,
     GameBegun,
     GameEnded,
+    NoEffectError,
     OpeningClosed,
     Result,
     Resumed,
@@ -38,10 +39,9 @@ from tallystick.delegation.entries import (
     SealOpened,
     SessionBegun,
 )
-from tallystick.delegation.match import Match
+from tallystick.delegation.match import Match, Member, pairs_of, sides_of
 from tallystick.delegation.rules import Rules
 from tallystick.delegation.seals import Opening, Seal, open_opening, open_seal, opened_run
-from tallystick.delegation.sides import Member, pairs_of, sides_of
 from tallystick.errors import CorruptFileError, CounterpartyError, UsageError
 from tallystick.numerics.contracts import find_contract
 from tallystick.program.terms import Terms

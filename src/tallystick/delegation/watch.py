@@ -6,8 +6,14 @@ from collections.abc import Iterable
 
 from tallystick.commit.compact import split_compact
 from tallystick.commit.signing import PublicKey
-from tallystick.delegation.deviation import DeviationError
-from tallystick.delegation.entries import ENTRY_TYPE, FIRST, Entry, SessionBegun, open_entry
+from tallystick.delegation.entries import (
+    ENTRY_TYPE,
+    FIRST,
+    DeviationError,
+    Entry,
+    SessionBegun,
+    open_entry,
+)
 from tallystick.delegation.session import Session
 from tallystick.errors import CorruptFileError
 from tallystick.limits import LIMITS

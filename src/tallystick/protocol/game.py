@@ -20,8 +20,7 @@ from tallystick.contracts.rounded.accumulators import shown
 from tallystick.opening.quantity import ACCUMULATOR, BLOCKS, REAL
 from tallystick.protocol.bodies import Body, NodeBody
 from tallystick.protocol.facts import Facts
-from tallystick.protocol.layouts import B
-from tallystick.protocol.query import Query
+from tallystick.protocol.messages import B, Query
 from tallystick.protocol.verdict import Event, Place
 
 Round = dict[int, Query[Any]]

@@ -14,7 +14,7 @@ from tallystick.opening.quantity import VALUE_DTYPES, opening_rule
 from tallystick.opening.views import View, locate, view_dtypes
 from tallystick.protocol import bodies as b
 from tallystick.protocol.facts import INPUT, Facts
-from tallystick.protocol.layouts import (
+from tallystick.protocol.messages import (
     HASH,
     PARTS,
     REST,
@@ -22,13 +22,17 @@ from tallystick.protocol.layouts import (
     U64,
     U64_BYTES,
     Layout,
+    Query,
+    ascending,
     attributes_fit,
+    below,
     blob,
     hashes,
     list_bytes,
+    parts_bytes,
     path_bytes,
+    subtree,
 )
-from tallystick.protocol.query import Query, ascending, below, parts_bytes, subtree
 
 Side = int  # INPUT or OUTPUT
 OPENING_HEAD = 64 + U64_BYTES * LIMITS.tensor_rank  # bytes of an opening before its leaves

@@ -14,8 +14,8 @@ from tallystick.commit.stream import DataSet
 from tallystick.program.ir import split_batch
 from tallystick.protocol.bodies import Body, PartBody, RecordBody
 from tallystick.protocol.facts import Facts
+from tallystick.protocol.messages import Query
 from tallystick.protocol.queries import Record, RecordPart
-from tallystick.protocol.query import Query
 
 
 @dataclass(frozen=True)

@@ -10,15 +10,16 @@ order.
 
 from __future__ import annotations
 
+from tallystick.commit.compact import same_words
 from tallystick.commit.signing import Envelope, RunCommitment, verify_run
 from tallystick.devices.environment import exact_environment
 from tallystick.errors import CorruptFileError, CounterpartyError, UsageError
 from tallystick.limits import LIMITS
 from tallystick.program.terms import Terms
-from tallystick.protocol.answers import ANSWERED, UNABLE, Answer, open_answer
 from tallystick.protocol.bodies import Body
 from tallystick.protocol.facts import Facts
 from tallystick.protocol.game import BOTH, Bodies, Game, Guilt, Guilty, Next, Round, convict
+from tallystick.protocol.messages import ANSWERED, UNABLE, Answer, open_answer
 from tallystick.protocol.queries import encode_query
 from tallystick.protocol.sizes import GameBounds, check_room, game_bounds
 from tallystick.protocol.states import START, TABLE
@@ -66,7 +67,7 @@ class Referee:
         self.bounds: GameBounds = game_bounds(self._game.facts, arity)
         self._round: Round = {}
         self._answers: dict[int, Answer] = {}
-        self._said: tuple[dict[bytes, Answer], dict[bytes, Answer]] = ({}, {})
+        self._said: tuple[dict[bytes, bytes], dict[bytes, bytes]] = ({}, {})
         self._enter(Next(START))
         self._advance(None)
 
@@ -109,7 +110,7 @@ class Referee:
         without a verdict.
         """
         answer, known = self._fitting(party, message)
-        if known == answer:
+        if known is not None and same_words(known, message):
             return
         self.transcript.append((party, message))
         self.received += len(message)
@@ -117,7 +118,7 @@ class Referee:
             why = "it has signed two different answers to one query"
             self._convict(Guilty({party: ("2.9", why)}))
             return
-        self._said[party][answer.query] = self._answers[party] = answer
+        self._said[party][answer.query], self._answers[party] = message, answer
         if not self.pending:
             self._judge_round()
 
@@ -126,8 +127,12 @@ class Referee:
 
         Raises as `receive` does for a message that is no answer of this game.
         """
-        answer, known = self._fitting(party, message)
-        return known != answer
+        _, known = self._fitting(party, message)
+        return known is None or not same_words(known, message)
+
+    def said(self, party: int, query: bytes) -> bytes | None:
+        """The party's answer to `query` as it was taken in, the first one; None before."""
+        return self._said[party].get(query)
 
     @exact_environment()
     def silent(self, *parties: int) -> None:
@@ -150,8 +155,8 @@ class Referee:
         if self.verdict is not None:
             raise UsageError("The game has ended.", "Read the verdict.")
 
-    def _fitting(self, party: int, message: bytes) -> tuple[Answer, Answer | None]:
-        """The answer in a message, and the party's earlier one to the same query.
+    def _fitting(self, party: int, message: bytes) -> tuple[Answer, bytes | None]:
+        """The answer in a message, and the party's earlier message to the same query.
 
         Raises CorruptFileError where the query was never put to the party.
         """

@@ -21,10 +21,16 @@ from tallystick.opening.quantity import VALUE_DTYPES
 from tallystick.opening.views import FAN_OUT
 from tallystick.program.expand import extremes
 from tallystick.program.ir import COMMIT
-from tallystick.protocol.answers import ANSWER_TAG, SIGNATURE_BYTES
 from tallystick.protocol.facts import Facts, header_of_type
 from tallystick.protocol.game import Game, Round
-from tallystick.protocol.layouts import U64_BYTES, list_bytes, path_bytes
+from tallystick.protocol.messages import (
+    ANSWER_TAG,
+    SIGNATURE_BYTES,
+    U64_BYTES,
+    Query,
+    list_bytes,
+    path_bytes,
+)
 from tallystick.protocol.queries import (
     DEPTH,
     OPENING_HEAD,
@@ -32,7 +38,6 @@ from tallystick.protocol.queries import (
     record_answer_bytes,
     record_bytes,
 )
-from tallystick.protocol.query import Query
 
 _PARTS = 1 << DEPTH
 # Rounds in which values of quantities are stated (4·d of P4) and in which operands are opened

@@ -18,7 +18,7 @@ from tallystick.program.runner import Tap
 from tallystick.program.state import State
 from tallystick.protocol.bodies import Body
 from tallystick.protocol.facts import Facts
-from tallystick.protocol.query import Query
+from tallystick.protocol.messages import Query
 from tallystick.prover.covered import Notice
 from tallystick.prover.logs import Logs
 from tallystick.prover.prover import Prover

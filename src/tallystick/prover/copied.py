@@ -27,9 +27,9 @@ from tallystick.disk.files import remove_file, write_file
 from tallystick.errors import CounterpartyError, UsageError
 from tallystick.job.job import Job
 from tallystick.limits import LIMITS
-from tallystick.protocol.answers import ANSWERED, open_answer
 from tallystick.protocol.bodies import LossBody
 from tallystick.protocol.facts import Facts
+from tallystick.protocol.messages import ANSWERED, open_answer
 from tallystick.protocol.queries import Loss, encode_query
 from tallystick.prover.handover import hand_over
 from tallystick.prover.local import Party

@@ -30,11 +30,9 @@ from tallystick.disk.files import make_directory
 from tallystick.errors import CounterpartyError, UsageError
 from tallystick.limits import LIMITS
 from tallystick.program.terms import Terms
-from tallystick.protocol.answers import ANSWERED, open_answer
 from tallystick.protocol.facts import Facts
-from tallystick.protocol.layouts import B
+from tallystick.protocol.messages import ANSWERED, B, Query, open_answer
 from tallystick.protocol.queries import DEPTH, Log, LogBlock, LogHashes, encode_query
-from tallystick.protocol.query import Query
 from tallystick.prover.local import Party
 from tallystick.run.logs.reader import Expected, open_log
 from tallystick.run.logs.writer import LogDirectory, log_path

@@ -1,13 +1,13 @@
 """The prover: it signs a run's answers to a referee's queries (PROTOCOL 2).
 
 Theory of operation. A prover has the run's directory and its signer's key and nothing else. It
-remembers nothing of the other party or of the referee. It remembers earlier queries only to save
-work. Every answer is a fact about the job or the run. The prover gets it by executing the disputed
-segment again, so that equal queries have equal answers (PROTOCOL 1.3, 2.9). It takes from the
-directory only what the signed commitment covers. Any other file is a hint, which the prover
-checks, or does not belong there. Where this machine fails, or an object store that has the run,
-there is no answer yet, and the prover signs nothing (PROTOCOL 2.8). The prover of a declared cheat
-(`prover.cheating`) replaces the small methods of this one.
+remembers nothing of the other party or of the referee. It keeps earlier answers, within bounds and
+only to save work. Every answer is a fact about the job or the run. The prover gets it by executing
+the disputed segment again, so that equal queries have equal answers (PROTOCOL 1.3, 2.9). It takes
+from the directory only what the signed commitment covers. Any other file is a hint, which the
+prover checks, or does not belong there. Where this machine fails, or an object store that has the
+run, there is no answer yet, and the prover signs nothing (PROTOCOL 2.8). The prover of a declared
+cheat (`prover.cheating`) replaces the small methods of this one.
 """
 
 from __future__ import annotations
@@ -34,7 +34,6 @@ from tallystick.errors import (
 )
 from tallystick.program.faults import NodeError
 from tallystick.protocol import queries as q
-from tallystick.protocol.answers import make_answer
 from tallystick.protocol.bodies import (
     BlockBody,
     BlocksBody,
@@ -51,7 +50,8 @@ from tallystick.protocol.bodies import (
     SlotBody,
 )
 from tallystick.protocol.facts import Facts
-from tallystick.protocol.query import Query
+from tallystick.protocol.messages import Query, make_answer
+from tallystick.prover.answers import FROM_FILES, TO_GAMES, TO_STRANGERS, Answers
 from tallystick.prover.covered import Notice, make_good, usable_journal
 from tallystick.prover.logs import Logs
 from tallystick.prover.states import RunStates
@@ -62,10 +62,6 @@ from tallystick.run.store.signer import signing_key
 
 # Errors of this program. A person should see them as they are. The prover signs nothing then.
 _OUR_FAULTS = (AssertionError, AttributeError, LookupError, NameError, TypeError)
-
-# The prover reads answers about logs from the run's files, and hashes them each time. It keeps no
-# such answer, since a party may ask for a whole log (PROTOCOL 6.15).
-_FROM_FILES = (q.LogHashes, q.LogBlock)
 
 
 class Prover:
@@ -117,7 +113,7 @@ class Prover:
             raise
         self._records: dict[int, RecordTree] = {}
         self._sound = False
-        self._said: dict[bytes, bytes] = {}
+        self._answers = Answers()
         self._begin()
 
     # -- methods that a declared cheat replaces, and `_body` below (prover.cheating) --------------
@@ -155,15 +151,16 @@ class Prover:
     # -- answering -----------------------------------------------------------------------------
 
     @in_its_context
-    def answer(self, query: bytes) -> bytes:
-        """The signed answer to an encoded query (PROTOCOL 2.5).
+    def answer(self, query: bytes, stranger: bool = False) -> bytes:
+        """The signed answer to an encoded query (PROTOCOL 2.5). Where no game but a `stranger` asks
+        (6.15), it pushes out no kept answer to a game.
 
         Raises CorruptFileError for bytes that are no query, UsageError for a query that makes no
         sense for the job: the prover answers neither. Raises CannotCheckError (MachineFaultError or
         StoreError where a later attempt may succeed) where this machine or a store, and not the
         run, is at fault: the prover then signs nothing.
         """
-        said = self._said.get(query)
+        said = self._answers.get(query)
         if said is None:
             asked = q.decode_query(query)
             asked.check(self._facts, self.run)
@@ -178,9 +175,16 @@ class Prover:
                     f"The run could not be executed here: {str(error) or type(error).__name__}.",
                     "Nothing was signed. Free memory, threads or disk space, then try again.",
                 ) from error
-            if not isinstance(asked, _FROM_FILES):
-                self._said[query] = said
+            share = TO_STRANGERS if stranger else TO_GAMES
+            if isinstance(asked, (q.LogHashes, q.LogBlock)):
+                share = FROM_FILES
+            self._answers.keep(query, said, share)
         return said
+
+    def kept(self, query: bytes) -> bytes | None:
+        """The answer to `query` that this prover has made and still keeps; None if there is none.
+        It may be called beside `answer`, in any thread."""
+        return self._answers.get(query)
 
     def _forget(self) -> None:
         """Free the memory of a broken-off execution: a new attempt may need the room."""

@@ -2,10 +2,10 @@
 
 Theory of operation. The party believes some referees' keys. It seals when a believed referee shows
 it the rules of a session, and opens when the referee's signed log shows the closing of the sealing
-with the party's own seal before it. It plays each game along (`prover.mirrors`), and answers a
-query only if that query is open for it. So nothing is read from the run but what a game needs. It
-keeps each session durably before it signs anything in it (`prover.sessions`). Executing takes long:
-a worker thread makes the answers, and the party replies `working` meanwhile.
+with the party's own seal before it. It plays each game along, and answers a query only if that
+query is open for it. So nothing is read from the run but what a game needs. It keeps each session
+durably before it signs anything in it (both in `prover.sessions`). Executing takes long: a worker
+thread makes the answers (`prover.answers`), and the party replies `working` meanwhile.
 """
 
 from __future__ import annotations
@@ -28,27 +28,30 @@ from tallystick.delegation.entries import (
 from tallystick.delegation.entries import Result as SessionResult
 from tallystick.delegation.rules import NO_OFFER, Rules
 from tallystick.delegation.seals import Opening, sign_opening, sign_seal
-from tallystick.delegation.turns import AskOpening, AskSeal, Ended, Play, Turn, open_turn
+from tallystick.delegation.turns import (
+    IN_CONFLICT,
+    MALFORMED,
+    NOT_REGISTERED,
+    UNBELIEVED,
+    AskOpening,
+    AskSeal,
+    Ended,
+    Message,
+    Needs,
+    Play,
+    Refusal,
+    Reply,
+    Turn,
+    Working,
+    open_turn,
+)
 from tallystick.errors import CannotCheckError, CounterpartyError, TallystickError, UsageError
 from tallystick.limits import LIMITS
 from tallystick.program.terms import Terms
 from tallystick.protocol.facts import Facts
 from tallystick.protocol.queries import Log, LogBlock, LogHashes, Loss, decode_query
-from tallystick.prover.local import Party
-from tallystick.prover.mirrors import Mirror, Mirrors
-from tallystick.prover.replies import (
-    IN_CONFLICT,
-    MALFORMED,
-    NOT_REGISTERED,
-    UNBELIEVED,
-    Message,
-    Needs,
-    Refusal,
-    Reply,
-    Working,
-)
-from tallystick.prover.sessions import MOST_SESSIONS, Session, Sessions, nonce_of
-from tallystick.prover.worker import Worker
+from tallystick.prover.answers import Keeping, Worker
+from tallystick.prover.sessions import MOST_SESSIONS, Mirror, Mirrors, Session, Sessions, nonce_of
 
 _FAULT = "this machine has failed; the query stays open"
 
@@ -70,7 +73,7 @@ class Registered:
 
     def __init__(
         self,
-        party: Party,
+        party: Keeping,
         key: PrivateKey,
         terms: Terms,
         referees: Sequence[PublicKey],
@@ -179,10 +182,8 @@ class Registered:
     def _open(self, turn: Turn, request: AskOpening, referee: PublicKey) -> Reply:
         session = self._session(turn.session, referee)
         opening = self._opening(turn.session)
-        closing = self._closing(turn.session, request.entries, session)
         seal = sign_seal(self._private, self.terms.digest, opening)
-        if not self._shows(request.entries, referee, seal):
-            raise _RefusedError(NOT_REGISTERED, "the log does not hold this party's seal (10.3)")
+        closing = self._closing(turn.session, request.entries, session, seal)
         with self._lock:
             if session.closing is None:
                 self._sessions.opened(turn.session, closing, request.entries)
@@ -194,9 +195,12 @@ class Registered:
                 raise _RefusedError(IN_CONFLICT, "another signed log of this session was shown")
         return Message(sign_opening(self._private, opening))
 
-    def _closing(self, name: bytes, entries: Sequence[bytes], session: Session) -> bytes:
-        """The digest of the last entry, after the chain from entry 0 to it has been checked."""
-        previous, time = FIRST, 0
+    def _closing(
+        self, name: bytes, entries: Sequence[bytes], session: Session, seal: bytes
+    ) -> bytes:
+        """The digest of the last entry, after the chain from entry 0 to it has been checked, and
+        that `seal` is in it."""
+        previous, time, shown = FIRST, 0, False
         for index, message in enumerate(entries):
             entry = open_entry(message, session.referee)
             if (entry.index, entry.previous) != (index, previous) or entry.time < time:
@@ -207,13 +211,12 @@ class Registered:
             last = index == len(entries) - 1
             if index and not isinstance(entry.event, SealingClosed if last else (Sealed, Resumed)):
                 raise _RefusedError(MALFORMED, "the log does not end with the sealing's closing")
+            shown = shown or (isinstance(entry.event, Sealed) and entry.event.message == seal)
         if len(entries) < 2:
             raise _RefusedError(MALFORMED, "the log does not end with the sealing's closing")
+        if not shown:
+            raise _RefusedError(NOT_REGISTERED, "the log does not hold this party's seal (10.3)")
         return previous
-
-    def _shows(self, entries: Sequence[bytes], referee: PublicKey, seal: bytes) -> bool:
-        events = (open_entry(message, referee).event for message in entries)
-        return any(isinstance(event, Sealed) and event.message == seal for event in events)
 
     # -- games (13.3) --------------------------------------------------------------------------
 
@@ -235,8 +238,9 @@ class Registered:
                     raise _RefusedError(MALFORMED, f"message {number} is no answer in this game")
             if not request.query:
                 return Needs(mirror.known)
-            if request.query in mirror.own:
-                return Message(mirror.own[request.query])
+            said = mirror.referee.said(request.party, request.query)
+            if said is not None:
+                return Message(said)
             if mirror.dead or mirror.referee.pending.get(request.party) != request.query:
                 raise _RefusedError(NOT_REGISTERED, "the query is not the one open for this party")
         return self._made(self._worker.ask(request.query), patience)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from tallystick.commit.signing import PublicKey
-from tallystick.delegation.match import Match
+from tallystick.delegation.match import Match, Member, sides_of
 from tallystick.delegation.session import Session
-from tallystick.delegation.sides import Member, sides_of
 from tallystick.report.html import Safe, el, join
 
 _LEFT, _ROUND, _ROW, _GAP, _TOP, _RIGHT = 118, 96, 22, 12, 26, 40

@@ -8,14 +8,13 @@ from tallystick.delegation.entries import (
     CONTESTED,
     CONVICTED,
     NONE_ACCEPTED,
+    RESULTS,
     UNCONTESTED,
 )
-from tallystick.delegation.match import Match
+from tallystick.delegation.match import Match, Member
 from tallystick.delegation.outcome import Fate
 from tallystick.delegation.outcome import Member as Ended
 from tallystick.delegation.session import Session
-from tallystick.delegation.sides import Member
-from tallystick.delegation.words import RESULTS
 from tallystick.devices.environment import exact_environment
 from tallystick.report.bracket import bracket
 from tallystick.report.html import Safe, el, join

@@ -9,26 +9,27 @@ from __future__ import annotations
 import asyncio
 import ssl
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import httpx2
 
-from tallystick.commit.signing import PublicKey
-from tallystick.errors import CannotCheckError, CorruptFileError, UsageError
-from tallystick.prover.replies import Message, Refusal, Reply, Working
-from tallystick.service.wire import (
-    CARD_FORMAT,
+from tallystick.delegation.turns import (
     COMMITMENT,
     JSON_BYTES,
     LOGS,
     MESSAGE_BYTES,
     PARTY,
     TURN,
+    Card,
+    Message,
+    Refusal,
+    Reply,
+    Working,
+    decode_card,
     decode_reply,
-    read_json,
 )
+from tallystick.errors import CannotCheckError, CorruptFileError, UsageError
 
 _HEADERS = {"accept-encoding": "identity", "user-agent": "tallystick"}
 _TIMEOUT = httpx2.Timeout(connect=10, read=30, write=60, pool=60)
@@ -44,15 +45,6 @@ class UnreachableError(CannotCheckError):
     def __init__(self, why: str, after: float = 0.0) -> None:
         super().__init__(f"A party cannot be reached: {why}.", "Ask again.")
         self.after = after
-
-
-@dataclass(frozen=True)
-class Card:
-    """What a party says about itself before any session. No signature covers it."""
-
-    key: PublicKey
-    job_digest: bytes
-    hands_over_logs: bool
 
 
 def check_url(url: str) -> str:
@@ -112,24 +104,6 @@ def _body(response: httpx2.Response, end: float) -> bytes:
     return b"".join(parts)
 
 
-def _card(status: int, body: bytes) -> Card:
-    if status != 200:
-        raise CorruptFileError(f"A party's card comes with status {status}.", "Check its address.")
-    found = read_json(body)
-    if found.get("format") != CARD_FORMAT or found.get("protocol") != 1:
-        raise CorruptFileError(
-            "The server at this address is no party of this protocol.", "Check its address."
-        )
-    try:
-        key = PublicKey(bytes.fromhex(str(found.get("key"))))
-        digest = bytes.fromhex(str(found.get("job_digest")))
-    except (UsageError, ValueError):
-        raise CorruptFileError(
-            "A party's card names no valid key or job.", "Check its address."
-        ) from None
-    return Card(key, digest, found.get("hands_over_logs") is True)
-
-
 class PartyClient:
     """One party's server at `url`, for an event loop. Use it as a context."""
 
@@ -155,7 +129,7 @@ class PartyClient:
         response, body = await self._ask("GET", PARTY)
         if response.status_code == 429 or response.status_code >= 500:
             raise UnreachableError(f"it responds with {response.status_code}", _after(response))
-        return _card(response.status_code, body)
+        return decode_card(response.status_code, body)
 
     async def turn(self, turn: bytes) -> Reply:
         """The reply to a signed turn. Raises UnreachableError, CorruptFileError."""

@@ -23,12 +23,20 @@ from tallystick.delegation.arbiter import Arbiter, Log
 from tallystick.delegation.entries import ENTRY_TAG, Answered, Result
 from tallystick.delegation.rules import Rules
 from tallystick.delegation.session import SEALING
-from tallystick.delegation.turns import Ended, Play, turn_of
+from tallystick.delegation.turns import (
+    Card,
+    Ended,
+    Message,
+    Needs,
+    Play,
+    Refusal,
+    Reply,
+    Working,
+    own_request,
+)
 from tallystick.errors import CounterpartyError, MachineFaultError, TallystickError
 from tallystick.limits import LIMITS
 from tallystick.program.terms import Terms
-from tallystick.prover.replies import Message, Needs, Refusal, Reply, Working
-from tallystick.service.client import Card
 
 # Seconds between two requests to a party: from the first to the last, each twice the one before.
 _FIRST_PAUSE, _LAST_PAUSE = 0.05, 5.0
@@ -353,7 +361,7 @@ class Driver:
 
     async def _deliver(self, seat: Seat, turn: bytes, reply: Message) -> bool:
         """Hand a message to the referee; False where it has no effect."""
-        request = turn_of(split_compact(turn, LIMITS.turn_bytes, "turn").data).request
+        request = own_request(turn)
         if isinstance(request, Ended):
             return True
         if len(reply.data) > LIMITS.answer_bytes:
@@ -369,7 +377,7 @@ class Driver:
 
         A game has few messages, so a party that asks in circles soon waits before each turn.
         """
-        request = turn_of(split_compact(turn, LIMITS.turn_bytes, "turn").data).request
+        request = own_request(turn)
         end = request.first + len(request.messages) if isinstance(request, Play) else 0
         new = seat.known < reply.first <= end
         seat.known = reply.first

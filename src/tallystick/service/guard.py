@@ -12,8 +12,7 @@ import json
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-from tallystick.service.bounds import Bounds
-from tallystick.service.doors import Doors, Place, Request
+from tallystick.service.doors import Bounds, Doors, Place, Request
 
 Scope = MutableMapping[str, Any]
 Event = MutableMapping[str, Any]

@@ -10,10 +10,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from tallystick.delegation.turns import LOG, OCTETS
 from tallystick.disk.entry_log import entry_name
-from tallystick.service.bounds import BOUNDS, Bounds
+from tallystick.service.doors import BOUNDS, Bounds
 from tallystick.service.guard import Guard
-from tallystick.service.wire import LOG, OCTETS
 
 _DIGITS = 7
 

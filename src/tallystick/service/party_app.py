@@ -15,18 +15,20 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from tallystick.prover.registered import Registered
-from tallystick.prover.replies import MALFORMED, Refusal, Reply
-from tallystick.service.bounds import BOUNDS, Bounds
-from tallystick.service.guard import Guard, believed
-from tallystick.service.wire import (
-    CARD_FORMAT,
+from tallystick.delegation.turns import (
     COMMITMENT,
     LOGS,
+    MALFORMED,
     PARTY,
     TURN,
+    Card,
+    Refusal,
+    Reply,
     encode_reply,
 )
+from tallystick.prover.registered import Registered
+from tallystick.service.doors import BOUNDS, Bounds
+from tallystick.service.guard import Guard, believed
 
 _QUERY_DIGITS = 256  # a query of kind 13 to 15 has far fewer
 
@@ -44,13 +46,7 @@ def party_app(
     # for an answer does nothing, so there is one for each request.
     most = bounds.requests + bounds.known_peers * bounds.known_connections
     threads = ThreadPoolExecutor(most, "tallystick-request")
-    card = {
-        "format": CARD_FORMAT,
-        "protocol": 1,
-        "key": registered.key.raw.hex(),
-        "job_digest": registered.terms.digest.hex(),
-        "hands_over_logs": registered.hands_over_logs,
-    }
+    card = Card(registered.key, registered.terms.digest, registered.hands_over_logs).members()
 
     async def reply_of(make: Callable[[], Reply]) -> Reply:
         return await asyncio.get_running_loop().run_in_executor(threads, make)

@@ -14,9 +14,8 @@ from pathlib import Path
 import uvicorn
 
 from tallystick.errors import CannotCheckError, UsageError
-from tallystick.service.connection import connection_class
+from tallystick.service.connection import Listener, connection_class
 from tallystick.service.guard import Guard
-from tallystick.service.listener import Listener
 
 _BACKLOG = 1024
 

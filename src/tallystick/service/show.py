@@ -9,8 +9,8 @@ from typing import Any
 
 from tallystick.commit.encoding import sha256
 from tallystick.delegation.account import Account, GameAccount
+from tallystick.delegation.entries import RESULTS, VERDICTS
 from tallystick.delegation.rules import NO_OFFER
-from tallystick.delegation.words import RESULTS, VERDICTS
 from tallystick.disk.entry_log import EntryLog
 from tallystick.errors import CorruptFileError
 

@@ -24,10 +24,9 @@ from tallystick.delegation.seals import (
     opened_run,
 )
 from tallystick.delegation.statement import check_settlement, outcome_json, read_outcome
-from tallystick.delegation.turns import TURN_TYPE, open_turn
+from tallystick.delegation.turns import TURN_TYPE, decode_reply, open_turn
 from tallystick.errors import UsageError
 from tallystick.protocol.statement import PAYLOAD_TYPE
-from tallystick.service.wire import decode_reply
 
 
 def _seal(data: bytes) -> None:

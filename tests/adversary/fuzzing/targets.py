@@ -61,10 +61,10 @@ from tallystick.numerics.contracts import parse_contract
 from tallystick.program.terms import Terms
 from tallystick.program.text import parse_text, to_text
 from tallystick.protocol import queries as q
-from tallystick.protocol.answers import ANSWER_TYPE, open_answer
 from tallystick.protocol.evidence import EVIDENCE_TAG, Evidence
 from tallystick.protocol.forfeit import FORFEIT_TYPE, open_forfeit
 from tallystick.protocol.judge import judge
+from tallystick.protocol.messages import ANSWER_TYPE, open_answer
 from tallystick.prover.prover import Prover
 from tallystick.run.logs.reader import LogReader, expected_of
 from tallystick.run.logs.writer import MAGIC
@@ -191,12 +191,7 @@ def _ask_two(world: World) -> Check:
 
 
 def _asking(prover: Prover) -> Check:
-    def check(data: bytes) -> None:
-        if len(prover._said) > 1000:
-            prover._said.clear()
-        prover.answer(data)
-
-    return check
+    return lambda data: prover.answer(data) and None
 
 
 # --- tensors, records, logs -----------------------------------------------------------------------

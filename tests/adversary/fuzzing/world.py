@@ -39,9 +39,9 @@ from tallystick.delegation.turns import AskOpening, AskSeal, Ended, Play, Turn
 from tallystick.errors import CorruptFileError
 from tallystick.job.job import Job
 from tallystick.job.job_file import load_job
-from tallystick.protocol.answers import Answer, open_answer
 from tallystick.protocol.evidence import EVIDENCE_TAG, Evidence, evidence_of
 from tallystick.protocol.forfeit import Forfeit
+from tallystick.protocol.messages import Answer, open_answer
 from tallystick.protocol.queries import decode_query
 from tallystick.prover.prover import Prover
 from tallystick.run.execute.trainer import Options, train_job

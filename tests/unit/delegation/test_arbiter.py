@@ -11,8 +11,8 @@ from tallystick.delegation.seals import sign_seal
 from tallystick.delegation.watch import replayed
 from tallystick.errors import CannotCheckError, StorageError
 from tallystick.job.job import Job
-from tallystick.protocol.answers import Answer, sign_answer
 from tallystick.protocol.judge import judge
+from tallystick.protocol.messages import Answer, sign_answer
 
 
 def test_a_deadline_that_passes_while_an_answer_is_taken(

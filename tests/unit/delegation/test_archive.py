@@ -32,8 +32,7 @@ from tallystick.disk import files
 from tallystick.disk.entry_log import EntryLog, EntryLogWriter, entry_name
 from tallystick.errors import CorruptFileError, UsageError
 from tallystick.job.job import Job
-from tallystick.service.archive import evidence_name
-from tallystick.service.fsck import ArchiveReport, fsck_archive
+from tallystick.service.archive import ArchiveReport, evidence_name, fsck_archive
 from tallystick.service.show import inspect_archive, session_lines
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-from tallystick.delegation.sides import pairs_of
+from tallystick.delegation.match import pairs_of
 
 Counts = tuple[int, ...]  # the signers that are left, of each side in its order
 

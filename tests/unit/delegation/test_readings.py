@@ -13,16 +13,23 @@ from unit.protocol.simulator import Party
 from tallystick.commit.signing import pae
 from tallystick.delegation import session as s
 from tallystick.delegation.arbiter import Arbiter
-from tallystick.delegation.deviation import DeviationError, NoEffectError
-from tallystick.delegation.entries import Entry, Resumed, SessionBegun, open_entry, sign_entry
+from tallystick.delegation.entries import (
+    DeviationError,
+    Entry,
+    NoEffectError,
+    Resumed,
+    SessionBegun,
+    open_entry,
+    sign_entry,
+)
 from tallystick.delegation.seals import OPENING_TYPE, SEAL_TYPE, sign_opening, sign_seal
 from tallystick.delegation.turns import AskOpening, open_turn
 from tallystick.delegation.watch import contradiction, replayed
 from tallystick.errors import CorruptFileError, UsageError
 from tallystick.job.job import Job
 from tallystick.limits import LIMITS
-from tallystick.protocol.answers import ANSWER_TYPE, ANSWERED, Answer, sign_answer
 from tallystick.protocol.judge import judge
+from tallystick.protocol.messages import ANSWER_TYPE, ANSWERED, Answer, sign_answer
 
 
 def again(message: bytes, seed: int, payload_type: str) -> bytes:

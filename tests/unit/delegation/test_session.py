@@ -15,7 +15,6 @@ from tallystick.commit.encoding import sha256
 from tallystick.commit.signing import PrivateKey
 from tallystick.delegation import session as s
 from tallystick.delegation.arbiter import Arbiter
-from tallystick.delegation.deviation import NoEffectError
 from tallystick.delegation.entries import (
     ALONE,
     CONTESTED,
@@ -23,6 +22,7 @@ from tallystick.delegation.entries import (
     UNCONTESTED,
     Asked,
     Forfeited,
+    NoEffectError,
     open_entry,
 )
 from tallystick.delegation.seals import Opening, sign_opening, sign_seal

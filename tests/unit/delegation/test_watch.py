@@ -14,8 +14,7 @@ from unit.protocol.simulator import Party
 
 from tallystick.delegation import entries as e
 from tallystick.delegation.arbiter import Arbiter
-from tallystick.delegation.deviation import DeviationError
-from tallystick.delegation.entries import Entry, sign_entry
+from tallystick.delegation.entries import DeviationError, Entry, sign_entry
 from tallystick.delegation.session import Session
 from tallystick.delegation.watch import contradiction, replayed
 from tallystick.errors import (

@@ -38,7 +38,6 @@ from tallystick.program.expand import Expanded, split_batch
 from tallystick.program.ir import COMMIT, Node
 from tallystick.program.text import attribute_text
 from tallystick.protocol import queries as q
-from tallystick.protocol.answers import make_answer
 from tallystick.protocol.bodies import (
     Body,
     BytesBody,
@@ -51,6 +50,7 @@ from tallystick.protocol.bodies import (
     RootsBody,
     SlotBody,
 )
+from tallystick.protocol.messages import make_answer
 from tallystick.protocol.referee import Referee
 from tallystick.protocol.verdict import Verdict
 from tallystick.run.cheats.override import Override

@@ -15,7 +15,7 @@ from unit.protocol.scenarios import WRONG, Lie, answering
 from tallystick.errors import CounterpartyError, UsageError
 from tallystick.job.job import Job
 from tallystick.protocol import queries as q
-from tallystick.protocol.answers import make_answer
+from tallystick.protocol.messages import make_answer
 from tallystick.prover.handover import hand_over
 from tallystick.run.logs.reader import LogReader, open_log
 from tallystick.run.logs.shape import LogShape

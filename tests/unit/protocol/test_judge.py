@@ -15,14 +15,14 @@ from tallystick.errors import CannotCheckError, CorruptFileError, CounterpartyEr
 from tallystick.job.job import Job
 from tallystick.limits import LIMITS
 from tallystick.protocol import forfeit as forfeits
-from tallystick.protocol.answers import (
+from tallystick.protocol.evidence import Evidence, evidence_of
+from tallystick.protocol.judge import judge
+from tallystick.protocol.messages import (
     ANSWERED,
     Answer,
     open_answer,
     sign_answer,
 )
-from tallystick.protocol.evidence import Evidence, evidence_of
-from tallystick.protocol.judge import judge
 from tallystick.protocol.queries import NodeHashes, TensorHashes, decode_query
 from tallystick.protocol.referee import Referee
 from tallystick.protocol.statement import PAYLOAD_TYPE, sign_statement, statement

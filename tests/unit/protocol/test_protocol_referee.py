@@ -29,8 +29,8 @@ from tallystick.job.job import Job
 from tallystick.limits import LIMITS
 from tallystick.protocol import queries as q
 from tallystick.protocol import referee as module
-from tallystick.protocol.answers import Answer, make_answer, sign_answer
 from tallystick.protocol.game import Game, Next
+from tallystick.protocol.messages import Answer, make_answer, sign_answer
 from tallystick.protocol.referee import Referee
 from tallystick.protocol.states import TABLE, page
 from tallystick.protocol.verdict import AGREEMENT, UNDECIDED

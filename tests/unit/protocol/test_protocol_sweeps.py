@@ -12,7 +12,7 @@ from unit.protocol.simulator import Party, play
 from tallystick.errors import CorruptFileError
 from tallystick.job.job import Job
 from tallystick.protocol import queries as q
-from tallystick.protocol.answers import ANSWERED, Answer, sign_answer
+from tallystick.protocol.messages import ANSWERED, Answer, sign_answer
 from tallystick.protocol.referee import Referee
 
 CLAUSES = {"state": "5.6.1", "scalar": "5.6.4", "rng": "5.6.4"}

@@ -19,8 +19,8 @@ from tallystick.errors import (
 from tallystick.job.job import Job
 from tallystick.opening.views import View
 from tallystick.protocol import queries as q
-from tallystick.protocol.answers import open_answer
 from tallystick.protocol.bodies import NodeBody
+from tallystick.protocol.messages import open_answer
 from tallystick.protocol.referee import Referee
 from tallystick.prover.cheating import CheatingProver, party_of
 from tallystick.prover.prover import Prover

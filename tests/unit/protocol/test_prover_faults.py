@@ -21,7 +21,7 @@ from tallystick.errors import (
 from tallystick.job.job import Job
 from tallystick.opening.views import View
 from tallystick.protocol import queries as q
-from tallystick.protocol.answers import open_answer
+from tallystick.protocol.messages import open_answer
 from tallystick.prover import states as prover_states
 from tallystick.prover.cheating import CheatingProver
 from tallystick.prover.prover import Prover

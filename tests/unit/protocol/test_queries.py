@@ -13,7 +13,7 @@ from tallystick.opening.views import View
 from tallystick.protocol import bodies as b
 from tallystick.protocol import queries as q
 from tallystick.protocol.facts import Facts
-from tallystick.protocol.query import Query
+from tallystick.protocol.messages import Query
 from tallystick.prover.prover import _ANSWERS
 
 H, G = bytes([1]) * 32, bytes([2]) * 32

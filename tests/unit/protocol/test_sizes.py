@@ -21,12 +21,12 @@ from tallystick.job.job import Job
 from tallystick.limits import LIMITS
 from tallystick.numerics.types import TensorType
 from tallystick.protocol import sizes
-from tallystick.protocol.answers import ANSWERED, Answer, make_answer, sign_answer
 from tallystick.protocol.bodies import BytesBody
 from tallystick.protocol.evidence import Evidence, evidence_of
 from tallystick.protocol.facts import Facts
 from tallystick.protocol.forfeit import Forfeit, open_forfeit, sign_forfeit
 from tallystick.protocol.judge import judge
+from tallystick.protocol.messages import ANSWERED, Answer, make_answer, sign_answer
 from tallystick.protocol.queries import Leaf, decode_query
 from tallystick.protocol.referee import Referee
 from tallystick.prover.local import play
