@@ -263,6 +263,7 @@ def logged(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     return World(job, directory)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", OF_LOGS)
 def test_lies_about_logs(logged: World, name: str) -> None:
     cheat, follower = logged.cheat(name), logged.directory / f"{name}-followed"

@@ -191,6 +191,7 @@ def test_the_directory_named_may_be_a_link(
         assert run([command[0], str(tmp_path / "run"), *command[1:]]) == 0, capture()
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     "name",
     [
@@ -226,6 +227,7 @@ def _forged(path: Path, records: list[tuple[int, bytes]]) -> None:
     path.write_bytes(data)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     "session",
     [

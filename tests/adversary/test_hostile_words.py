@@ -150,6 +150,7 @@ def _raw(said: str) -> list[str]:
     return [repr(line)[:200] for line in said.split("\n") if _RAW.search(line)]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("planted", PLANTED)
 def test_no_command_prints_raw_words(
     planted: str,

@@ -96,6 +96,7 @@ def _convicted(world: World, run: Path) -> list[int]:
     return [conviction.party for conviction in played.verdict.convicted]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", attack_names())
 def test_a_planted_declaration_is_a_stranger(name: str, world: World, tmp_path: Path) -> None:
     """Whoever may write to the directory does not thereby sign: 19 of 28 once convicted it."""

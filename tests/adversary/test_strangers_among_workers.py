@@ -134,6 +134,7 @@ def test_a_worker_that_never_comes(job: Job) -> None:
         welcome(Table(None), job, lambda: None)  # type: ignore[arg-type]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("stranger", "words"),
     [

@@ -71,6 +71,7 @@ def test_inspect_says_that_a_signed_run_has_a_torn_journal(
     assert "damaged" in err
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("isa", _core.supported_isas())
 @pytest.mark.parametrize("threads", [1, 2])
 def test_instruction_set_and_threads_change_no_bit(

@@ -28,6 +28,7 @@ TINY = {
 }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("recipe", "contract"),
     [

@@ -43,6 +43,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> tuple[Job, Path]:
     return job, directory
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("op", "output"), CASES)
 def test_one_false_number_convicts(world: tuple[Job, Path], op: str, output: int) -> None:
     job, directory = world

@@ -25,6 +25,7 @@ from kernel_format import groups
 from tallystick.devices.cpu import CPU
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("part", PARTS)
 def test_a_part_on_the_emulated_device(part: str, tmp_path: Path) -> None:
     found = outcome(part, Where(emulated_gpu(seed=3), True, tmp_path))

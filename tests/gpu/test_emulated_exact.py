@@ -43,6 +43,7 @@ def test_every_operator_of_the_dot_class_has_a_kernel() -> None:  # NUMERICS 17.
     assert set(exact_kernel) == find_contract("exact/1").own_operators
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("width", "way"), WAYS)
 def test_golden_vectors(width: int, way: str) -> None:  # NUMERICS 17.2 to 17.8
     FORCED.way = way
@@ -214,6 +215,7 @@ def test_a_second_run_has_other_threads_first_and_the_same_bits() -> None:  # NU
             assert len(found) == 1
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize(("width", "way"), WAYS)
 def test_a_planted_fault_is_seen(width: int, way: str, fault: str) -> None:

@@ -73,6 +73,7 @@ def test_a_log_that_gives_other_values_is_seen() -> None:
     assert len(wrong) == 2 and "values" in wrong[0] and "forged" in wrong[1]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("limits", [Limits(), SMALL], ids=["whole", "in parts"])
 @pytest.mark.parametrize("bits", [32, 28, 20])
 def test_each_follows_the_other(tmp_path: Path, bits: int, limits: Limits) -> None:
@@ -100,6 +101,7 @@ def test_each_follows_the_other(tmp_path: Path, bits: int, limits: Limits) -> No
     checked(gpu)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("limits", [Limits(), SMALL], ids=["whole", "in parts"])
 @pytest.mark.parametrize("bits", [32, 25])
 def test_any_log_gives_the_processors_values(tmp_path: Path, bits: int, limits: Limits) -> None:

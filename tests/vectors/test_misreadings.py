@@ -264,6 +264,7 @@ CASES: dict[str, tuple[str, Reading]] = {
 }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", CASES)
 def test_a_vector_tells_it(name: str) -> None:
     op, reading = CASES[name]

@@ -230,6 +230,7 @@ except EnvironmentRefusedError as error:
 """
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("mode", MODES)
 def test_threads_of_blas_are_checked(mode: str, tmp_path: Path) -> None:
     """numpy's BLAS made them when it was loaded, in the environment that was there then."""

@@ -150,6 +150,7 @@ def test_states_do_not_depend_on_where_a_prover_stops() -> None:
                 assert same_bits(chain_states(chain, whole, [links])[0], each[links - 1])
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("contract", [ROUNDED, COARSE])
 @pytest.mark.parametrize("maker", MAKERS)
 @pytest.mark.parametrize("k", [0, 1, 128, 150])

@@ -88,6 +88,7 @@ def elements(case: Case, inputs: Arrays, kind: str) -> Iterator[tuple[int, int, 
                 yield out, at, float(x.reshape(-1)[at])
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("kind", "operands"), [*(("torch", name) for name in OPERANDS), ("reordered", "tame")]
 )

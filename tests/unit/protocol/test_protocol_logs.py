@@ -102,12 +102,14 @@ def check(job: Job, scenario: LogScenario, seat: int, choose: bool) -> None:
         assert verdict.choices == scenario.choices
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("seat", [0, 1])
 @pytest.mark.parametrize("name", BOUNDED)
 def test_lies_about_bounded_logs(bounded: Job, name: str, seat: int) -> None:
     check(bounded, BOUNDED[name], seat, choose=True)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("seat", [0, 1])
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_lies_about_published_logs(published: Job, name: str, seat: int) -> None:

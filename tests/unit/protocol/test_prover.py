@@ -89,6 +89,7 @@ def against(
     assert not list(out.glob("scratch-*")) and not list(honest_run.glob("scratch-*"))
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", BY_HOOKS)
 def test_every_lie_by_hooks(
     name: str, game_job: Job, honest: Party, honest_run: Path, tmp_path: Path

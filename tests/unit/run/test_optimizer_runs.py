@@ -17,6 +17,7 @@ SETTINGS = {"features": "8", "hidden": "12", "layers": "1", "records": "64", "ba
 MORE = {"ema": "0.9", "clip_value": "0.5", "clip_norm": "1.0", "weight_decay": "0.01"}
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("optimizer", NAMES)
 def test_one_root_on_all_threads_and_paths(optimizer: str, tmp_path: Path) -> None:
     given = {**SETTINGS, **MORE, "optimizer": optimizer, "momentum": "0.9"}
