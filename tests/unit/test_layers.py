@@ -37,11 +37,12 @@ LEVELS = {
     "job": 11,
     "run": 12,
     "prover": 13,
-    "service": 14,
-    "report": 14,
-    "cli": 15,
-    "api": 16,  # Python's interface shows progress as the command line does
-    "trainer": 17,  # other libraries' loops, as runs
+    "terminal": 14,  # how progress is drawn, for whoever hands it to a verb (docs/adr/0036)
+    "api": 15,  # the verbs: each is put together here, once
+    "service": 16,  # the faces, which call the verbs
+    "report": 16,
+    "trainer": 16,  # other libraries' loops, as runs
+    "cli": 17,
     "__main__": 18,
 }
 # The pure game may be moved to a browser or a server, and the kernels of logs to a device: their

@@ -33,7 +33,7 @@ from tallystick.run.store.continuing import continue_run as continue_finished
 from tallystick.run.store.directory import RunStore
 
 if TYPE_CHECKING:
-    from tallystick.cli.progress import Reporter
+    from tallystick.terminal.progress import Reporter
 
 
 def train(
@@ -147,7 +147,7 @@ def _work(work: PathLike | None) -> Path | None:
 
 
 def _reporter(verb: str, wanted: bool) -> Reporter | None:
-    from tallystick.cli.progress import Reporter
+    from tallystick.terminal.progress import Reporter
 
     return Reporter(verb) if wanted else None
 

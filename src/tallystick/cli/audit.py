@@ -23,7 +23,6 @@ from tallystick.cli.output import (
     trust_option,
 )
 from tallystick.cli.places import PLACE
-from tallystick.cli.progress import Reporter
 from tallystick.devices.find import context_on
 from tallystick.job.job import Job
 from tallystick.job.job_file import load_job
@@ -34,6 +33,7 @@ from tallystick.run.parallel.sample import digits, parse_size, read_secret
 from tallystick.run.show.audit_report import AuditReport, Chance
 from tallystick.run.show.estimate import human_seconds
 from tallystick.run.store.directory import RunStore
+from tallystick.terminal.progress import Reporter
 
 # Drawn segments that are printed; --json has all.
 _NAMED = 20

@@ -14,7 +14,6 @@ from tallystick import _core
 from tallystick.cli.attack import train_cheat
 from tallystick.cli.demo_dispute import settle
 from tallystick.cli.output import MISMATCH, finish, json_option, print_json, say
-from tallystick.cli.progress import Reporter
 from tallystick.devices.context import DEFAULT, ExecutionContext
 from tallystick.devices.environment import check_environment
 from tallystick.disk.files import make_directory
@@ -32,6 +31,7 @@ from tallystick.run.store.declaration import Declaration
 from tallystick.run.store.directory import RunStore, checkpoint_name
 from tallystick.run.store.export import export_model, verify_model
 from tallystick.run.store.fsck import fsck
+from tallystick.terminal.progress import Reporter
 
 STEPS = 600
 CHEAT_STEP = 33

@@ -24,7 +24,6 @@ from tallystick.cli.output import (
     trust_referee_option,
 )
 from tallystick.cli.places import PLACE
-from tallystick.cli.progress import counted
 from tallystick.cli.verdicts import NAMES, say_event, say_verdict, verdict_json
 from tallystick.commit.encoding import sha256
 from tallystick.commit.signing import Envelope, PrivateKey, verify_run
@@ -47,6 +46,7 @@ from tallystick.prover.handover import hand_over
 from tallystick.prover.local import play
 from tallystick.prover.prover import Prover
 from tallystick.run.store.directory import RunStore
+from tallystick.terminal.progress import counted
 
 job_option = click.option(
     "--job",

@@ -24,7 +24,6 @@ from tallystick.cli.output import (
     threads_option,
 )
 from tallystick.cli.places import PLACE, TARGET
-from tallystick.cli.progress import Reporter
 from tallystick.devices.find import context_on
 from tallystick.disk.keys import load_private_key
 from tallystick.disk.objects.address import is_url
@@ -50,6 +49,7 @@ from tallystick.run.logs.report import FollowReport
 from tallystick.run.show.estimate import human_bytes, human_seconds
 from tallystick.run.show.preview import estimate_run
 from tallystick.run.store.keeping import DEFAULT_KEEP
+from tallystick.terminal.progress import Reporter
 
 
 def summary_json(result: RunSummary) -> dict[str, object]:
