@@ -82,11 +82,8 @@ def attack(
         params[key] = value
     declared = Declaration(name, params)
     loaded = load_job(Path(job))
-    reporter = Reporter("train", quiet or as_json)
-    try:
+    with Reporter("train", quiet or as_json) as reporter:
         result = train_cheat(loaded, Path(out), declared, reporter, threads, overwrite=overwrite)
-    finally:
-        reporter.close()
     if as_json:
         print_json(
             {

@@ -119,11 +119,8 @@ class Demo:
     def train(self, job: Job) -> Path:
         self.title(f"Train it: {_core.isa()}, {_core.threads()} threads")
         run = self.out / "run"
-        reporter = Reporter("train", self.quiet)
-        try:
+        with Reporter("train", self.quiet) as reporter:
             result = train_job(job, run, Options(), reporter)
-        finally:
-            reporter.close()
         say(
             f"    loss {result.losses[0]:.3f} -> {result.losses[-1]:.3f}, "
             f"validation {result.validation[-1][1]:.3f}, {human_seconds(result.seconds)}"
@@ -145,11 +142,8 @@ class Demo:
         steps: tuple[int, int] | None = None,
         context: ExecutionContext = DEFAULT,
     ) -> AuditReport:
-        reporter = Reporter("audit", self.quiet)
-        try:
+        with Reporter("audit", self.quiet) as reporter:
             report = audit_run(run, job, steps, context=context, listener=reporter)
-        finally:
-            reporter.close()
         if report.difference is None:
             say(
                 f"    MATCH: {report.checkpoints_compared} checkpoints and "
@@ -190,11 +184,8 @@ class Demo:
         directory = self.out / run
         declared = Declaration(attack, {"step": CHEAT_STEP})
         steps = (CHEAT_STEP, CHEAT_STEP + 1) if trace else None
-        reporter = Reporter("train", self.quiet)
-        try:
+        with Reporter("train", self.quiet) as reporter:
             train_cheat(job, directory, declared, reporter, trace=steps)
-        finally:
-            reporter.close()
         return directory
 
     def poisoned(self, job: Job) -> bool:

@@ -180,6 +180,12 @@ class Reporter:
         else:
             note(text)
 
+    def __enter__(self) -> Reporter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def close(self) -> None:
         """End the live line."""
         if self._bar is not None:
