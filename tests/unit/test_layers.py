@@ -226,10 +226,8 @@ MAY_CHEAT = {
     "prover/lying_worker.py": CHEATS,  # a worker of a run, started by tests and proofs only
     "cli/attack.py": CHEATS[:1],  # trains with a cheat, for itself and for the demo
     "cli/attack_list.py": CHEATS[:1],  # says what they are
-    "cli/dispute.py": CHEATS[1:],  # --as-attack; the prover says which cheat is declared
-    "cli/demo_dispute.py": CHEATS[1:],
     "cli/serve.py": CHEATS[1:],  # --as-attack
-    "api/disputes.py": CHEATS[1:],
+    "api/disputes.py": CHEATS[1:],  # as_attack; the prover says which cheat is declared
 }
 
 
@@ -261,8 +259,8 @@ def test_the_check_of_cheats_sees_violations() -> None:
     assert cheats(engine, "def f(override=None):\n    return override or 1")
     assert cheats(prover, "from tallystick.prover.cheating import party_of")
     assert cheats(prover, "import tallystick.prover.cheating as honest")
-    assert cheats(SOURCE / "cli" / "dispute.py", "import tallystick.run.cheats.attacks")
-    assert not cheats(SOURCE / "cli" / "dispute.py", "import tallystick.prover.cheating")
+    assert cheats(SOURCE / "api" / "disputes.py", "import tallystick.run.cheats.attacks")
+    assert not cheats(SOURCE / "api" / "disputes.py", "import tallystick.prover.cheating")
     assert not cheats(prover, "from tallystick.run.store.declaration import Declaration")
     assert all((SOURCE / at).exists() for at in MAY_CHEAT)
 
