@@ -265,6 +265,33 @@ def test_the_check_of_cheats_sees_violations() -> None:
     assert all((SOURCE / at).exists() for at in MAY_CHEAT)
 
 
+# Verbs are put together in `api` alone (docs/adr/0036): what a face may call below it.
+FACES = ("cli/", "trainer/", "service/", "report/")
+PUT_TOGETHER = {"train_job", "train_by", "train_with", "audit_run", "audit_in_parallel", "play"}
+MAY_CALL = {
+    "cli/demo.py": {"audit_run"},  # on an instruction set that it chooses
+    "cli/attack.py": {"train_job"},  # with the hooks of a cheat
+}
+
+
+def put_together(path: Path, text: str) -> list[str]:
+    """What a module of a face calls itself, in the place of a verb of `api`."""
+    relative = path.relative_to(SOURCE).as_posix()
+    if not relative.startswith(FACES):
+        return []
+    names = {name.rpartition(".")[2] for name, _ in imports(path, ast.parse(text))}
+    return sorted(names & PUT_TOGETHER - MAY_CALL.get(relative, set()))
+
+
+def test_faces_call_the_verbs() -> None:
+    assert in_every_module(put_together) == []
+    engine = "from tallystick.run.execute.trainer import train_job"
+    assert put_together(SOURCE / "cli" / "x.py", engine) == ["train_job"]
+    for face in ("cli", "trainer", "service", "report"):
+        assert violations(SOURCE / "api" / "x.py", f"import tallystick.{face}.x")
+    assert violations(SOURCE / "trainer" / "x.py", "from tallystick.cli.output import note")
+
+
 def test_every_room_has_a_level() -> None:
     rooms = {p.relative_to(SOURCE).with_suffix("").parts[0] for p in modules()} - {"__init__"}
     assert rooms <= set(LEVELS)

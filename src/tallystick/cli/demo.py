@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 
 from tallystick import _core
+from tallystick.api.training import Training, train_as
 from tallystick.cli.attack import train_cheat
 from tallystick.cli.demo_dispute import settle
 from tallystick.cli.output import MISMATCH, finish, json_option, print_json, say
@@ -24,7 +25,6 @@ from tallystick.job.recipes import new_job
 from tallystick.job.recipes.base import Sources
 from tallystick.run.execute.auditor import audit_run
 from tallystick.run.execute.sampling import Draw, sample_tokens
-from tallystick.run.execute.trainer import Options, train_job
 from tallystick.run.show.audit_report import AuditReport
 from tallystick.run.show.estimate import human_seconds
 from tallystick.run.store.declaration import Declaration
@@ -120,7 +120,7 @@ class Demo:
         self.title(f"Train it: {_core.isa()}, {_core.threads()} threads")
         run = self.out / "run"
         with Reporter("train", self.quiet) as reporter:
-            result = train_job(job, run, Options(), reporter)
+            result = train_as(Training(run), job, reporter)
         say(
             f"    loss {result.losses[0]:.3f} -> {result.losses[-1]:.3f}, "
             f"validation {result.validation[-1][1]:.3f}, {human_seconds(result.seconds)}"

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import click
 
-from tallystick.api.disputes import Disputing, playing
 from tallystick.cli.output import (
     CANNOT_CHECK,
     MISMATCH,
@@ -67,10 +66,6 @@ def terms_of(path: str) -> Terms:
         return load_terms(Path(path))
 
 
-def _key(path: str | None) -> PrivateKey | None:
-    return load_private_key(Path(path)) if path else None
-
-
 @click.command()
 @click.argument("run_a", type=PLACE)
 @click.argument("run_b", type=PLACE)
@@ -119,7 +114,11 @@ def dispute(
 
     Exit code 0 if the runs are the same, 1 if a party is convicted, 2 if there is no decision.
     """
-    terms, target, referee_key = terms_of(job), Path(out), _key(key)
+    # Here, since a judge waits for none of what trains and captures.
+    from tallystick.api.disputes import Disputing, playing
+
+    terms, target = terms_of(job), Path(out)
+    referee_key = load_private_key(Path(key)) if key else None
     trusted = load_trust(trust)
     if is_directory(target) or not is_directory(target.parent):
         raise UsageError(
