@@ -12,29 +12,22 @@ from tallystick.job.job import Job
 from tallystick.run.execute.auditor import audit_run
 from tallystick.run.execute.listener import Listener
 from tallystick.run.parallel.audit import ParallelOptions, audit_in_parallel
-from tallystick.run.parallel.sample import Size
 from tallystick.run.show.audit_report import AuditReport
 from tallystick.run.store.directory import RunStore
 
 
 @dataclass(frozen=True)
-class Auditing:
+class Auditing(ParallelOptions):
     """What `audit` is asked for, beside the run and the job, by the names of its keywords."""
 
     steps: tuple[int, int] | None = None
-    threads: int | None = None
-    device: str = "cpu"
     trust: Sequence[PublicKey] | None = None
-    workers: int | None = None
-    ray: str | None = None
-    state: Path | None = None
-    sample: Size | None = None
-    secret: bytes | None = None
 
     @property
     def by_segments(self) -> bool:
-        """Whether the segments between stored states are repeated one by one (ADR 0021)."""
-        asked = (self.workers, self.ray, self.state, self.sample, self.secret)
+        """Whether the segments between stored states are repeated one by one (ADR 0021): by all
+        options but the device and its threads, which a whole audit has too."""
+        asked = (self.workers, self.ray, self.state, self.sample, self.secret, self.isa)
         return any(value is not None for value in asked)
 
 
@@ -43,18 +36,7 @@ def audit_as(
 ) -> AuditReport:
     """Repeat the run at `run` as `asked`. Errors: see `tallystick.audit`."""
     if asked.by_segments:
-        options = ParallelOptions(
-            workers=asked.workers,
-            threads=asked.threads,
-            device=asked.device,
-            ray=asked.ray,
-            state=asked.state,
-            sample=asked.sample,
-            secret=asked.secret,
-        )
-        return audit_in_parallel(
-            run, job, asked.steps, options, trust=asked.trust, listener=listener
-        )
+        return audit_in_parallel(run, job, asked.steps, asked, trust=asked.trust, listener=listener)
 
     def contract() -> str:
         return (job or RunStore(run).job()).commitment.contract

@@ -157,7 +157,7 @@ def audit(
     """
     own = None if job is None else given.job(job)
     asked = Auditing(
-        steps,
+        steps=steps,
         threads=threads,
         device=device,
         trust=given.publics(trust),

@@ -136,7 +136,7 @@ def audit(
     """
     loaded = load_job(Path(job)) if job else None
     asked = Auditing(
-        parse_steps(steps),
+        steps=parse_steps(steps),
         threads=threads,
         device=device,
         trust=load_trust(trust),
