@@ -2,7 +2,7 @@
 
 A terminal acts on control characters; marks of the writing direction and separators change how a
 person reads the text around them; and names that look alike must be alike, so what draws nothing is
-shown too. The terminal (`cli/output.py`) and the HTML report (`report/html.py`) show the same.
+shown too. The terminal (`terminal/lines.py`) and the HTML report (`report/html.py`) show the same.
 """
 
 from __future__ import annotations

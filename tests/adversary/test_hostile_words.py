@@ -292,7 +292,7 @@ def test_the_progress_line_takes_no_markup(monkeypatch: pytest.MonkeyPatch) -> N
     from rich.console import Console
     from rich.progress import Progress
 
-    from tallystick.cli.progress import Reporter
+    from tallystick.terminal.progress import Reporter
 
     reporter = Reporter("train")
     stream = io.StringIO()

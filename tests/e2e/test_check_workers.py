@@ -92,7 +92,7 @@ def trained(
     arguments = [str(job.directory), "--out", str(out), "--workers", "3", "--threads", "1"]
     arguments += ["--check-workers", "1", "--quiet", "--json", *more]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tallystick.cli.train.checking_of", lying)
+        patch.setattr("tallystick.api.training.checking_of", lying)
         found = CliRunner().invoke(train, arguments)
     if isinstance(found.exception, TallystickError):
         return found.exception.exit_code, {}, str(found.exception)
@@ -137,7 +137,7 @@ def test_a_run_that_went_on_says_so(
     def went_on(*_: object) -> RunSummary:
         return replace(one, convicted=(gone,))
 
-    monkeypatch.setattr("tallystick.cli.train.train_by", went_on)
+    monkeypatch.setattr("tallystick.api.training.train_by", went_on)
     given = [str(job.directory), "--out", str(tmp_path / "run"), "--workers", "2", "--json"]
     given += ["--on-conviction", "continue"]
     for fraction, words in (("1", "computed again by another worker"), ("0.5", "tallystick audit")):

@@ -37,11 +37,12 @@ LEVELS = {
     "job": 11,
     "run": 12,
     "prover": 13,
-    "service": 14,
-    "report": 14,
-    "cli": 15,
-    "api": 16,  # Python's interface shows progress as the command line does
-    "trainer": 17,  # other libraries' loops, as runs
+    "terminal": 14,  # how progress is drawn, for whoever hands it to a verb (docs/adr/0036)
+    "api": 15,  # the verbs: each is put together here, once
+    "service": 16,  # the faces, which call the verbs
+    "report": 16,
+    "trainer": 16,  # other libraries' loops, as runs
+    "cli": 17,
     "__main__": 18,
 }
 # The pure game may be moved to a browser or a server, and the kernels of logs to a device: their
@@ -225,10 +226,8 @@ MAY_CHEAT = {
     "prover/lying_worker.py": CHEATS,  # a worker of a run, started by tests and proofs only
     "cli/attack.py": CHEATS[:1],  # trains with a cheat, for itself and for the demo
     "cli/attack_list.py": CHEATS[:1],  # says what they are
-    "cli/dispute.py": CHEATS[1:],  # --as-attack; the prover says which cheat is declared
-    "cli/demo_dispute.py": CHEATS[1:],
     "cli/serve.py": CHEATS[1:],  # --as-attack
-    "api/disputes.py": CHEATS[1:],
+    "api/disputes.py": CHEATS[1:],  # as_attack; the prover says which cheat is declared
 }
 
 
@@ -260,10 +259,37 @@ def test_the_check_of_cheats_sees_violations() -> None:
     assert cheats(engine, "def f(override=None):\n    return override or 1")
     assert cheats(prover, "from tallystick.prover.cheating import party_of")
     assert cheats(prover, "import tallystick.prover.cheating as honest")
-    assert cheats(SOURCE / "cli" / "dispute.py", "import tallystick.run.cheats.attacks")
-    assert not cheats(SOURCE / "cli" / "dispute.py", "import tallystick.prover.cheating")
+    assert cheats(SOURCE / "api" / "disputes.py", "import tallystick.run.cheats.attacks")
+    assert not cheats(SOURCE / "api" / "disputes.py", "import tallystick.prover.cheating")
     assert not cheats(prover, "from tallystick.run.store.declaration import Declaration")
     assert all((SOURCE / at).exists() for at in MAY_CHEAT)
+
+
+# Verbs are put together in `api` alone (docs/adr/0036): what a face may call below it.
+FACES = ("cli/", "trainer/", "service/", "report/")
+PUT_TOGETHER = {"train_job", "train_by", "train_with", "audit_run", "audit_in_parallel", "play"}
+MAY_CALL = {
+    "cli/demo.py": {"audit_run"},  # on an instruction set that it chooses
+    "cli/attack.py": {"train_job"},  # with the hooks of a cheat
+}
+
+
+def put_together(path: Path, text: str) -> list[str]:
+    """What a module of a face calls itself, in the place of a verb of `api`."""
+    relative = path.relative_to(SOURCE).as_posix()
+    if not relative.startswith(FACES):
+        return []
+    names = {name.rpartition(".")[2] for name, _ in imports(path, ast.parse(text))}
+    return sorted(names & PUT_TOGETHER - MAY_CALL.get(relative, set()))
+
+
+def test_faces_call_the_verbs() -> None:
+    assert in_every_module(put_together) == []
+    engine = "from tallystick.run.execute.trainer import train_job"
+    assert put_together(SOURCE / "cli" / "x.py", engine) == ["train_job"]
+    for face in ("cli", "trainer", "service", "report"):
+        assert violations(SOURCE / "api" / "x.py", f"import tallystick.{face}.x")
+    assert violations(SOURCE / "trainer" / "x.py", "from tallystick.cli.output import note")
 
 
 def test_every_room_has_a_level() -> None:

@@ -421,7 +421,7 @@ def freeze(
     of 16 MiB. Progress is drawn on standard error, unless `progress` is false or `on_progress` gets
     it.
     """
-    from tallystick.cli.freezing import FreezeBar
+    from tallystick.terminal.freezing import FreezeBar
 
     with FreezeBar(quiet=not progress or on_progress is not None) as bar:
         return freeze_records(source, directory, on_progress=on_progress or bar, **rules)

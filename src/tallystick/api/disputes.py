@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +13,8 @@ from tallystick.commit.signing import PrivateKey, PublicKey
 from tallystick.devices.context import ExecutionContext
 from tallystick.devices.find import context_on
 from tallystick.disk.files import write_file
-from tallystick.disk.regular import read_file
+from tallystick.disk.keys import load_private_key
+from tallystick.disk.regular import present, read_file
 from tallystick.errors import UsageError
 from tallystick.job.job import Job
 from tallystick.limits import LIMITS
@@ -22,8 +23,9 @@ from tallystick.protocol.judge import Judgement
 from tallystick.protocol.judge import judge as judge_evidence
 from tallystick.protocol.verdict import Event, Verdict
 from tallystick.prover.cheating import party_of
-from tallystick.prover.local import play
+from tallystick.prover.local import Played, play
 from tallystick.prover.prover import Prover
+from tallystick.run.store.directory import RunStore
 
 PARTIES = ("A", "B")
 
@@ -39,6 +41,67 @@ class Dispute:
     def convicted(self) -> tuple[str, ...]:
         """The convicted ones of the runs "A" and "B"."""
         return tuple(PARTIES[c.party] for c in self.verdict.convicted)
+
+
+@dataclass(frozen=True)
+class Disputing:
+    """What `dispute` is asked for, beside the runs and the job, by the names of its keywords;
+    `referee_key` signs that a party was silent. Raises UsageError for an unknown party."""
+
+    arity: int = 20
+    as_attack: Sequence[str] = ()
+    keys: tuple[PrivateKey | Path | None, PrivateKey | Path | None] = (None, None)
+    referee_key: PrivateKey | None = None
+    threads: int | None = None
+    device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        strangers = set(self.as_attack) - set(PARTIES)
+        if strangers:
+            raise UsageError(f"There is no party {sorted(strangers)[0]!r}.", "Name A or B.")
+
+
+@contextmanager
+def playing(
+    asked: Disputing,
+    runs: tuple[Path, Path],
+    terms: Terms,
+    on_event: Callable[[Event], None] | None = None,
+    on_fault: Callable[[int, str], None] = lambda _party, _why: None,
+    notice: Callable[[str], None] = lambda _: None,
+) -> Iterator[tuple[Played, Sequence[Prover]]]:
+    """The finished game between two runs, and its parties, who answer for as long as the context
+    lasts. `on_fault` and `notice` receive what a party could not answer yet, and what it says.
+    Errors: see `dispute`."""
+    context = context_on(asked.device, lambda: terms.commitment.contract, asked.threads)
+    with ExitStack() as stack:
+        parties = [
+            stack.enter_context(_party(asked, index, run, context, notice))
+            for index, run in enumerate(runs)
+        ]
+        yield play(terms, parties, asked.arity, on_event, asked.referee_key, on_fault), parties
+
+
+def _party(
+    asked: Disputing,
+    index: int,
+    run: Path,
+    context: ExecutionContext,
+    notice: Callable[[str], None],
+) -> Prover:
+    """The run that answers as party `index`. It plays the cheat that its directory declares only if
+    it is asked to, and on the processor then: a cheat changes arrays on the host."""
+    name, key = PARTIES[index], asked.keys[index]
+    cheats, declared = name in asked.as_attack, RunStore(run).override_path
+    if not cheats and present(declared):
+        notice(f"{name}: {declared} is not honoured. To play its cheat, pass --as-attack {name}.")
+    return party_of(
+        run,
+        load_private_key(key) if isinstance(key, Path) else key,
+        ExecutionContext(asked.threads) if cheats else context,
+        as_attack=cheats,
+        notice=lambda text: notice(f"{name}: {text}"),
+    )
 
 
 def dispute(
@@ -65,34 +128,15 @@ def dispute(
     CannotCheckError for an unfinished run or a machine that fails; that convicts no party. Raises
     CounterpartyError for damaged files, StorageError.
     """
-    strangers = set(as_attack) - set(PARTIES)
-    if strangers:
-        raise UsageError(f"There is no party {sorted(strangers)[0]!r}.", "Name A or B.")
-    terms = given.terms(job)
-    context = context_on(device, lambda: terms.commitment.contract, threads)
-    with ExitStack() as stack:
-        provers = [
-            stack.enter_context(_party(given.path(run), key, context, threads, name in as_attack))
-            for name, run, key in zip(PARTIES, (run_a, run_b), keys, strict=True)
-        ]
-        played = play(terms, provers, arity, on_event)
-    found = Dispute(played.verdict, played.evidence.to_bytes())
+    key_a, key_b = keys
+    signing = given.private(key_a), given.private(key_b)
+    asked = Disputing(arity, as_attack, signing, threads=threads, device=device)
+    runs = given.path(run_a), given.path(run_b)
+    with playing(asked, runs, given.terms(job), on_event) as (played, _):
+        found = Dispute(played.verdict, played.evidence.to_bytes())
     if out is not None:
         write_file(given.path(out), [found.evidence])
     return found
-
-
-def _party(
-    run: Path,
-    key: PrivateKey | PathLike | None,
-    context: ExecutionContext,
-    threads: int | None,
-    cheats: bool,
-) -> Prover:
-    """A run that answers in `context`; a declared cheat, which changes arrays on the host, on the
-    processor."""
-    where = ExecutionContext(threads) if cheats else context
-    return party_of(run, given.private(key), where, as_attack=cheats)
 
 
 def judge(

@@ -4,36 +4,22 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import replace
+from contextlib import AbstractContextManager, nullcontext
 from fractions import Fraction
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tallystick.api import given
+from tallystick.api.auditing import Auditing, audit_as
 from tallystick.api.given import PathLike
+from tallystick.api.training import Training, train_as
 from tallystick.commit.signing import PrivateKey, PublicKey
-from tallystick.devices.find import context_on
 from tallystick.disk.objects.address import is_url
-from tallystick.errors import UsageError
 from tallystick.job.job import Job
-from tallystick.prover.shares import checking_of
-from tallystick.run.distributed.going_on import STOP, going_on, said
-from tallystick.run.distributed.launch import Workers, threads_each, train_by
-from tallystick.run.distributed.transport import launched
-from tallystick.run.execute.auditor import audit_run
+from tallystick.run.distributed.going_on import STOP, said
 from tallystick.run.execute.listener import Listener, Silent
-from tallystick.run.execute.published import published
-from tallystick.run.execute.trainer import Options
-from tallystick.run.parallel.audit import ParallelOptions, audit_in_parallel
 from tallystick.run.parallel.sample import check_secret, read_secret, size_of
 from tallystick.run.show.audit_report import AuditReport
 from tallystick.run.show.summary import RunSummary
 from tallystick.run.store.continuing import continue_run as continue_finished
-from tallystick.run.store.directory import RunStore
-
-if TYPE_CHECKING:
-    from tallystick.cli.progress import Reporter
 
 
 def train(
@@ -79,41 +65,25 @@ def train(
     processes go on where a worker died or failed.
     Errors: see `run.execute.trainer.train_job` and `run.distributed.launch.train_with`.
     """
-    made = given.job(job)
-    checked, by_torchrun = check_workers is not None, launched() is not None
-    how = going_on(on_conviction, retries, workers, checked, by_torchrun)
-    if threads is None and workers > 1:
-        threads = threads_each(workers)
-    options = Options(
-        context_on(device, lambda: made.commitment.contract, threads),
-        keep=keep_checkpoints,
+    asked = Training(
+        str(out) if is_url(str(out)) else given.path(out),
+        threads=threads,
+        device=device,
+        keep_checkpoints=keep_checkpoints,
         key=given.private(key),
         trace=trace,
         replay=None if replay is None else given.path(replay),
-        compress=compress_logs,
+        compress_logs=compress_logs,
         overwrite=overwrite,
+        workers=workers,
+        check_workers=check_workers,
+        on_conviction=on_conviction,
+        retries=retries,
+        work=None if work is None else given.path(work),
     )
-    reporter = _reporter("train", progress and listener is None)
-    try:
-        told = listener or reporter or Silent()
-        with ExitStack() as stack:
-            if is_url(str(out)):
-                there = published(str(out), made, told, _work(work), overwrite)
-                directory, told, _ = stack.enter_context(there)
-            elif work is None:
-                directory = given.path(out)
-            else:
-                raise UsageError("work= is for a run at a URL.", "Leave it out.")
-            checking = None
-            if check_workers is not None:
-                where = made.directory, Path(directory)
-                checking = checking_of(check_workers, *where, called=str(out))
-            how = replace(how, tell=told.notice)
-            those = Workers(workers, device, checking=checking)
-            result = train_by(those, made, directory, options, told, how)
-    finally:
-        if reporter is not None:
-            reporter.close()
+    made = given.job(job)
+    with _drawing("train", progress, listener) as told:
+        result = train_as(asked, made, told or Silent())
     if not result.finished:
         raise KeyboardInterrupt(
             f"Stopped after step {result.steps} of {made.steps}; nothing is lost. The same call "
@@ -141,14 +111,15 @@ def continue_run(
     return continue_finished(*places, steps, schedules, overwrite=overwrite)
 
 
-def _work(work: PathLike | None) -> Path | None:
-    return None if work is None else given.path(work)
+def _drawing(
+    verb: str, progress: bool, listener: Listener | None
+) -> AbstractContextManager[Listener | None]:
+    """Who hears of the work: the caller's listener, one that draws on the terminal, or nobody."""
+    if listener is not None or not progress:
+        return nullcontext(listener)
+    from tallystick.terminal.progress import Reporter  # rich takes its time
 
-
-def _reporter(verb: str, wanted: bool) -> Reporter | None:
-    from tallystick.cli.progress import Reporter
-
-    return Reporter(verb) if wanted else None
+    return Reporter(verb)
 
 
 def audit(
@@ -185,38 +156,16 @@ def audit(
     draw. Errors: see also `run.parallel.audit.audit_in_parallel`.
     """
     own = None if job is None else given.job(job)
-
-    def contract() -> str:
-        return (own or RunStore(given.path(run)).job()).commitment.contract
-
-    reporter = _reporter("audit", progress and listener is None)
-    try:
-        if any(value is not None for value in (workers, ray, sample, secret, state)):
-            options = ParallelOptions(
-                workers=workers,
-                threads=threads,
-                device=device,
-                ray=ray,
-                state=None if state is None else given.path(state),
-                sample=None if sample is None else size_of(sample),
-                secret=read_secret(secret) if isinstance(secret, str) else check_secret(secret),
-            )
-            return audit_in_parallel(
-                given.path(run),
-                own,
-                steps,
-                options,
-                trust=given.publics(trust),
-                listener=listener or reporter,
-            )
-        return audit_run(
-            given.path(run),
-            own,
-            steps,
-            context=context_on(device, contract, threads),
-            trust=given.publics(trust),
-            listener=listener or reporter,
-        )
-    finally:
-        if reporter is not None:
-            reporter.close()
+    asked = Auditing(
+        steps=steps,
+        threads=threads,
+        device=device,
+        trust=given.publics(trust),
+        workers=workers,
+        ray=ray,
+        state=None if state is None else given.path(state),
+        sample=None if sample is None else size_of(sample),
+        secret=read_secret(secret) if isinstance(secret, str) else check_secret(secret),
+    )
+    with _drawing("audit", progress, listener) as told:
+        return audit_as(asked, given.path(run), own, told)

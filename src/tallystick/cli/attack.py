@@ -9,7 +9,6 @@ import click
 from tallystick.cli.attack_list import list_attacks
 from tallystick.cli.output import json_option, overwrite_option, print_json, say, threads_option
 from tallystick.cli.places import PLACE
-from tallystick.cli.progress import Reporter
 from tallystick.devices.context import ExecutionContext
 from tallystick.errors import UsageError
 from tallystick.job.job import Job
@@ -18,6 +17,7 @@ from tallystick.run.cheats.training import declared_cheat
 from tallystick.run.execute.trainer import Listener, Options, RunSummary, train_job
 from tallystick.run.store.declaration import Declaration
 from tallystick.run.store.trace import TraceRange
+from tallystick.terminal.progress import Reporter
 
 
 def train_cheat(
@@ -82,11 +82,8 @@ def attack(
         params[key] = value
     declared = Declaration(name, params)
     loaded = load_job(Path(job))
-    reporter = Reporter("train", quiet or as_json)
-    try:
+    with Reporter("train", quiet or as_json) as reporter:
         result = train_cheat(loaded, Path(out), declared, reporter, threads, overwrite=overwrite)
-    finally:
-        reporter.close()
     if as_json:
         print_json(
             {

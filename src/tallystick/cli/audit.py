@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from tallystick.api.auditing import Auditing, audit_as
 from tallystick.cli.findings import say_findings
 from tallystick.cli.output import (
     MISMATCH,
@@ -23,17 +24,15 @@ from tallystick.cli.output import (
     trust_option,
 )
 from tallystick.cli.places import PLACE
-from tallystick.cli.progress import Reporter
-from tallystick.devices.find import context_on
 from tallystick.job.job import Job
 from tallystick.job.job_file import load_job
 from tallystick.numerics.contracts import find_contract
-from tallystick.run.execute.auditor import audit_run
-from tallystick.run.parallel.audit import MOST_WORKERS, ParallelOptions, audit_in_parallel
+from tallystick.run.parallel.audit import MOST_WORKERS
 from tallystick.run.parallel.sample import digits, parse_size, read_secret
 from tallystick.run.show.audit_report import AuditReport, Chance
 from tallystick.run.show.estimate import human_seconds
 from tallystick.run.store.directory import RunStore
+from tallystick.terminal.progress import Reporter
 
 # Drawn segments that are printed; --json has all.
 _NAMED = 20
@@ -136,39 +135,20 @@ def audit(
     it would have met a false run.
     """
     loaded = load_job(Path(job)) if job else None
-    segment = parse_steps(steps)
-
-    def contract() -> str:
-        return (loaded or RunStore(Path(run)).job()).commitment.contract
-
-    parallel = (workers, ray, state, sample, secret) != (None,) * 5
-    end = None if parallel else _end_of(segment, Path(run), loaded)
-    reporter = Reporter("audit", quiet, end)
-    try:
-        if parallel:
-            options = ParallelOptions(
-                workers=workers,
-                threads=threads,
-                device=device,
-                ray=ray,
-                state=None if state is None else Path(state),
-                sample=None if sample is None else parse_size(sample),
-                secret=None if secret is None else read_secret(secret),
-            )
-            report = audit_in_parallel(
-                Path(run), loaded, segment, options, trust=load_trust(trust), listener=reporter
-            )
-        else:
-            report = audit_run(
-                Path(run),
-                loaded,
-                segment,
-                context=context_on(device, contract, threads),
-                trust=load_trust(trust),
-                listener=reporter,
-            )
-    finally:
-        reporter.close()
+    asked = Auditing(
+        steps=parse_steps(steps),
+        threads=threads,
+        device=device,
+        trust=load_trust(trust),
+        workers=workers,
+        ray=ray,
+        state=None if state is None else Path(state),
+        sample=None if sample is None else parse_size(sample),
+        secret=None if secret is None else read_secret(secret),
+    )
+    end = None if asked.by_segments else _end_of(asked.steps, Path(run), loaded)
+    with Reporter("audit", quiet, end) as reporter:
+        report = audit_as(asked, Path(run), loaded, reporter)
     if as_json:
         print_json(report_json(report))
     else:

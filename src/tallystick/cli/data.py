@@ -7,7 +7,6 @@ from typing import Any
 
 import click
 
-from tallystick.cli.freezing import FreezeBar
 from tallystick.cli.output import json_option, overwrite_option, print_json, say
 from tallystick.cli.places import PLACE
 from tallystick.data.freeze import freeze as freeze_records
@@ -16,6 +15,7 @@ from tallystick.data.pick import KINDS
 from tallystick.data.rules import Pad
 from tallystick.errors import UsageError
 from tallystick.run.show.estimate import human_bytes
+from tallystick.terminal.freezing import FreezeBar
 
 
 @click.group()

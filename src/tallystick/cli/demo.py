@@ -11,10 +11,10 @@ from pathlib import Path
 import click
 
 from tallystick import _core
+from tallystick.api.training import Training, train_as
 from tallystick.cli.attack import train_cheat
 from tallystick.cli.demo_dispute import settle
 from tallystick.cli.output import MISMATCH, finish, json_option, print_json, say
-from tallystick.cli.progress import Reporter
 from tallystick.devices.context import DEFAULT, ExecutionContext
 from tallystick.devices.environment import check_environment
 from tallystick.disk.files import make_directory
@@ -25,13 +25,13 @@ from tallystick.job.recipes import new_job
 from tallystick.job.recipes.base import Sources
 from tallystick.run.execute.auditor import audit_run
 from tallystick.run.execute.sampling import Draw, sample_tokens
-from tallystick.run.execute.trainer import Options, train_job
 from tallystick.run.show.audit_report import AuditReport
 from tallystick.run.show.estimate import human_seconds
 from tallystick.run.store.declaration import Declaration
 from tallystick.run.store.directory import RunStore, checkpoint_name
 from tallystick.run.store.export import export_model, verify_model
 from tallystick.run.store.fsck import fsck
+from tallystick.terminal.progress import Reporter
 
 STEPS = 600
 CHEAT_STEP = 33
@@ -119,11 +119,8 @@ class Demo:
     def train(self, job: Job) -> Path:
         self.title(f"Train it: {_core.isa()}, {_core.threads()} threads")
         run = self.out / "run"
-        reporter = Reporter("train", self.quiet)
-        try:
-            result = train_job(job, run, Options(), reporter)
-        finally:
-            reporter.close()
+        with Reporter("train", self.quiet) as reporter:
+            result = train_as(Training(run), job, reporter)
         say(
             f"    loss {result.losses[0]:.3f} -> {result.losses[-1]:.3f}, "
             f"validation {result.validation[-1][1]:.3f}, {human_seconds(result.seconds)}"
@@ -145,11 +142,8 @@ class Demo:
         steps: tuple[int, int] | None = None,
         context: ExecutionContext = DEFAULT,
     ) -> AuditReport:
-        reporter = Reporter("audit", self.quiet)
-        try:
+        with Reporter("audit", self.quiet) as reporter:
             report = audit_run(run, job, steps, context=context, listener=reporter)
-        finally:
-            reporter.close()
         if report.difference is None:
             say(
                 f"    MATCH: {report.checkpoints_compared} checkpoints and "
@@ -190,11 +184,8 @@ class Demo:
         directory = self.out / run
         declared = Declaration(attack, {"step": CHEAT_STEP})
         steps = (CHEAT_STEP, CHEAT_STEP + 1) if trace else None
-        reporter = Reporter("train", self.quiet)
-        try:
+        with Reporter("train", self.quiet) as reporter:
             train_cheat(job, directory, declared, reporter, trace=steps)
-        finally:
-            reporter.close()
         return directory
 
     def poisoned(self, job: Job) -> bool:

@@ -9,12 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tallystick.api.disputes import Disputing, playing
 from tallystick.cli.output import say
 from tallystick.disk.files import write_file
 from tallystick.job.job_file import load_terms
-from tallystick.prover.cheating import party_of
-from tallystick.prover.local import play
-from tallystick.prover.prover import Prover
 from tallystick.report.dispute_page import dispute_page
 from tallystick.report.facts import read_dispute, read_run
 
@@ -39,9 +37,8 @@ class Settled:
 def settle(job: Path, honest: Path, cheat: Path, out: Path, name: str) -> Settled:
     """Let `honest` (A) and `cheat` (B) answer a referee; write evidence and page; judge offline."""
     terms = load_terms(job)
-    with Prover(honest) as first, party_of(cheat, as_attack=True) as second:
-        played = play(terms, [first, second])
-        again = first.executed_steps + second.executed_steps
+    with playing(Disputing(as_attack=("B",)), (honest, cheat), terms) as (played, parties):
+        again = sum(party.executed_steps for party in parties)
     evidence, page = out / f"{name}.evidence", out / f"{name}.html"
     write_file(evidence, [played.evidence.to_bytes()])
     found = _judged(evidence, job)

@@ -24,12 +24,9 @@ from tallystick.cli.output import (
     trust_referee_option,
 )
 from tallystick.cli.places import PLACE
-from tallystick.cli.progress import counted
 from tallystick.cli.verdicts import NAMES, say_event, say_verdict, verdict_json
 from tallystick.commit.encoding import sha256
 from tallystick.commit.signing import Envelope, PrivateKey, verify_run
-from tallystick.devices.context import ExecutionContext
-from tallystick.devices.find import context_on
 from tallystick.disk.files import write_file
 from tallystick.disk.keys import load_private_key
 from tallystick.disk.regular import is_directory, present, read_file
@@ -42,11 +39,9 @@ from tallystick.protocol.judge import Judgement, judge
 from tallystick.protocol.referee import MAX_ARITY, MIN_ARITY
 from tallystick.protocol.statement import sign_statement, statement
 from tallystick.protocol.verdict import Verdict
-from tallystick.prover.cheating import party_of
 from tallystick.prover.handover import hand_over
-from tallystick.prover.local import play
 from tallystick.prover.prover import Prover
-from tallystick.run.store.directory import RunStore
+from tallystick.terminal.progress import counted
 
 job_option = click.option(
     "--job",
@@ -69,10 +64,6 @@ def terms_of(path: str) -> Terms:
     """The job's terms. Raises UsageError where there is no job, CannotCheckError for damage."""
     with _damage():
         return load_terms(Path(path))
-
-
-def _key(path: str | None) -> PrivateKey | None:
-    return load_private_key(Path(path)) if path else None
 
 
 @click.command()
@@ -123,7 +114,11 @@ def dispute(
 
     Exit code 0 if the runs are the same, 1 if a party is convicted, 2 if there is no decision.
     """
-    terms, target, referee_key = terms_of(job), Path(out), _key(key)
+    # Here, since a judge waits for none of what trains and captures.
+    from tallystick.api.disputes import Disputing, playing
+
+    terms, target = terms_of(job), Path(out)
+    referee_key = load_private_key(Path(key)) if key else None
     trusted = load_trust(trust)
     if is_directory(target) or not is_directory(target.parent):
         raise UsageError(
@@ -131,32 +126,22 @@ def dispute(
             "Name a file for the evidence.",
         )
     _check_targets(logs_a, logs_b)
-    context = context_on(device, lambda: terms.commitment.contract, threads)
-    provers: list[Prover] = []
-    try:
-        with _damage():
-            for name, run, own in zip(NAMES, (run_a, run_b), (key_a, key_b), strict=True):
-                # A declared cheat changes arrays on the host.
-                cheats = name in attacks
-                where = ExecutionContext(threads) if cheats else context
-                provers.append(_prover(name, Path(run), own, where, cheats))
-            tell = None if as_json else say_event
-            played = play(terms, provers, arity, tell, referee_key, _say_fault)
-            data = played.evidence.to_bytes()
-            write_file(target, [data])
-            handed = _handed_over(terms, provers, played.verdict, (logs_a, logs_b), as_json)
-    finally:
-        for prover in provers:
-            prover.close()
-    runs = [verify_run(Envelope.from_bytes(c))[0] for c in played.evidence.commitments]
-    known = [None if trusted is None else run.signer in trusted for run in runs]
+    keys = Path(key_a) if key_a else None, Path(key_b) if key_b else None
+    asked = Disputing(arity, attacks, keys, referee_key, threads, device)
+    runs, tell = (Path(run_a), Path(run_b)), None if as_json else say_event
+    with _damage(), playing(asked, runs, terms, tell, _say_fault, note) as (played, provers):
+        data = played.evidence.to_bytes()
+        write_file(target, [data])
+        handed = _handed_over(terms, provers, played.verdict, (logs_a, logs_b), as_json)
+    signed = [verify_run(Envelope.from_bytes(c))[0] for c in played.evidence.commitments]
+    known = [None if trusted is None else run.signer in trusted for run in signed]
     word = None
     if played.verdict.forfeit and referee_key is not None:
         word = referee_key.public.key_id
     found = Judgement(
         played.verdict,
-        (runs[0].run_root, runs[1].run_root),
-        (runs[0].signer.key_id, runs[1].signer.key_id),
+        (signed[0].run_root, signed[1].run_root),
+        (signed[0].signer.key_id, signed[1].signer.key_id),
         (known[0], known[1]),
         word,
     )
@@ -200,20 +185,6 @@ def _handed_over(
         except TallystickError as error:
             note(f"{name}'s logs were not handed over: {error.message} {error.next_action}")
     return written
-
-
-def _prover(
-    name: str, run: Path, key: str | None, context: ExecutionContext, cheats: bool
-) -> Prover:
-    """The party `name`. It plays the cheat that its directory declares only if `cheats` is set."""
-    declares = RunStore(run).override_path
-    if not cheats and present(declares):
-        note(f"{name}: {declares} is not honoured. To play its cheat, pass --as-attack {name}.")
-
-    def notice(text: str) -> None:
-        note(f"{name}: {text}")
-
-    return party_of(run, _key(key), context, as_attack=cheats, notice=notice)
 
 
 def _say_fault(party: int, why: str) -> None:

@@ -1,4 +1,4 @@
-"""Shared by every command: printing, JSON, and the exit codes of errors (DESIGN 9)."""
+"""Shared by every command: lines (`terminal.lines`), JSON, the exit codes of errors (DESIGN 9)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from tallystick.commit.signing import PublicKey
 from tallystick.disk.keys import load_public_key
 from tallystick.disk.mounts import named
 from tallystick.errors import UsageError
-from tallystick.visible import visible
+from tallystick.terminal.lines import note as note
+from tallystick.terminal.lines import say as say
+from tallystick.terminal.lines import say_text as say_text
+from tallystick.terminal.lines import shown as shown
 
 ACCEPTED, MISMATCH, CANNOT_CHECK, WRONG_USAGE = 0, 1, 2, 3
 
@@ -59,38 +62,6 @@ def print_json(value: Any) -> None:
     """One JSON object on standard output, in ASCII without control characters."""
     sys.stdout.write(json.dumps(plain(value), indent=2, allow_nan=False, ensure_ascii=True) + "\n")
     sys.stdout.flush()
-
-
-def shown(text: str, keep: str = "") -> str:
-    """`text` for a terminal, with URLs in the place of mounts; characters of `keep` stay.
-
-    Every text that a command prints goes through here, because other parties choose names, notes in
-    a journal and settings of a job.
-    """
-    return visible(named(text), keep)
-
-
-def _echo(text: str, err: bool = False, end: str = "\n") -> None:
-    try:
-        click.echo(text + end, err=err, nl=False)
-    except UnicodeEncodeError:  # a terminal of another alphabet
-        click.echo(text.encode("ascii", "backslashreplace").decode() + end, err=err, nl=False)
-
-
-def say(text: str = "") -> None:
-    """One line for a person on standard output."""
-    _echo(shown(text))
-
-
-def say_text(text: str) -> None:
-    """Part of a text of several lines on standard output, such as a model's; adds no line end."""
-    _echo(shown(text, "\n\t"), end="")
-    sys.stdout.flush()
-
-
-def note(text: str) -> None:
-    """One line for a person on standard error."""
-    _echo(shown(text), err=True)
 
 
 def parse_steps(text: str | None) -> tuple[int, int] | None:

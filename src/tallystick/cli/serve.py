@@ -19,7 +19,6 @@ from tallystick.cli.output import (
     threads_option,
 )
 from tallystick.cli.places import PLACE
-from tallystick.cli.progress import counted
 from tallystick.commit.signing import Envelope, PublicKey, verify_run
 from tallystick.delegation.offer import Offer
 from tallystick.delegation.ordered import check_ordered
@@ -38,6 +37,7 @@ from tallystick.prover.registered import Registered
 from tallystick.run.store.directory import RunStore
 from tallystick.run.store.signer import signing_key
 from tallystick.service import require_packages
+from tallystick.terminal.progress import counted
 
 tls_ca_option = click.option(
     "--tls-ca",

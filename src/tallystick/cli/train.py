@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import click
 
+from tallystick.api.training import Training, train_as
 from tallystick.cli.findings import say_findings
 from tallystick.cli.output import (
     CANNOT_CHECK,
@@ -24,33 +22,18 @@ from tallystick.cli.output import (
     threads_option,
 )
 from tallystick.cli.places import PLACE, TARGET
-from tallystick.cli.progress import Reporter
-from tallystick.devices.find import context_on
-from tallystick.disk.keys import load_private_key
 from tallystick.disk.objects.address import is_url
 from tallystick.disk.objects.cache import cache_directory
-from tallystick.errors import UsageError
-from tallystick.job.job import Job
+from tallystick.disk.objects.store import Counts
 from tallystick.job.job_file import load_job
-from tallystick.prover.shares import checking_of
-from tallystick.run.distributed.going_on import CONTINUE, MOST_RETRIES, STOP, going_on, said
-from tallystick.run.distributed.launch import (
-    DEFAULT_TIMEOUT,
-    Workers,
-    as_launched,
-    threads_each,
-    timeout_of,
-    train_by,
-    workers_of,
-)
-from tallystick.run.distributed.transport import launched
-from tallystick.run.execute.listener import Listener
-from tallystick.run.execute.published import published
-from tallystick.run.execute.trainer import Options, RunSummary
+from tallystick.run.distributed.going_on import CONTINUE, MOST_RETRIES, STOP, said
+from tallystick.run.distributed.launch import DEFAULT_TIMEOUT, workers_of
 from tallystick.run.logs.report import FollowReport
 from tallystick.run.show.estimate import human_bytes, human_seconds
 from tallystick.run.show.preview import estimate_run
+from tallystick.run.show.summary import RunSummary
 from tallystick.run.store.keeping import DEFAULT_KEEP
+from tallystick.terminal.progress import Reporter
 
 
 def summary_json(result: RunSummary) -> dict[str, object]:
@@ -169,50 +152,50 @@ def train(
 
     torchrun --nproc-per-node 4 -m tallystick train JOB --out RUN
     """
-    count = workers_of(workers)
-    checked = check_workers is not None
-    how = going_on(on_conviction, retries, count, checked, launched() is not None)
-    silence = timeout_of(timeout, count)
-    checking = None
-    if check_workers is not None:
-        checking = checking_of(check_workers, Path(job), Path(out))
-    answering = None if checking is None else checking.answering
-    follower = as_launched(Path(job), threads, device, silence, answering)
+    asked = Training(
+        out,
+        threads=threads,
+        device=device,
+        keep_checkpoints=keep_checkpoints,
+        key=Path(key) if key else None,
+        trace=parse_steps(trace),
+        replay=Path(replay) if replay else None,
+        compress_logs=zstd,
+        overwrite=overwrite,
+        workers=workers_of(workers),
+        timeout=timeout,
+        check_workers=check_workers,
+        on_conviction=on_conviction,
+        retries=retries,
+        work=None if work is None else Path(work),
+    )
+    follower = asked.follower(Path(job))
     if follower is not None:
         finish(0 if estimate else follower())
     loaded = load_job(Path(job))
-    if threads is None and count > 1:
-        threads = threads_each(count)
-    options = Options(
-        context_on(device, lambda: loaded.commitment.contract, threads),
-        keep=keep_checkpoints,
-        key=load_private_key(Path(key)) if key else None,
-        trace=parse_steps(trace),
-        replay=Path(replay) if replay else None,
-        compress=zstd,
-        overwrite=overwrite,
-    )
     if estimate:
         where = cache_directory() if is_url(out) else Path(out)
+        options = asked.options(loaded)
         found = estimate_run(loaded, where, options.context, options.kept)
         if as_json:
             print_json(found.as_dict())
         else:
             say(found.sentence())
-        if count > 1:
+        if asked.workers > 1:
+            count = asked.workers
             note(f"The estimate is of one worker alone; {count} workers were not estimated.")
         return
-    reporter = Reporter("train", quiet)
-    try:
-        with _place(out, work, loaded, options, reporter) as (directory, listener):
-            if check_workers is not None:
-                pair = loaded.directory, Path(directory)
-                checking = checking_of(check_workers, *pair, called=out)
-            how = replace(how, tell=reporter.say)
-            those = Workers(count, device, silence, checking)
-            result = train_by(those, loaded, directory, options, listener, how)
-    finally:
-        reporter.close()
+    at_store = list[Counts]()
+
+    def working(directory: Path, counts: Counts) -> None:
+        note(f"working in {directory}")
+        at_store.append(counts)
+
+    with Reporter("train", quiet) as reporter:
+        result = train_as(asked, loaded, reporter, reporter.say, working)
+        for counts in at_store:
+            requests = ", ".join(f"{n} {kind}" for kind, n in sorted(counts.requests.items()))
+            note(f"published {human_bytes(counts.bytes_written)} at {out} ({requests})")
     if as_json:
         print_json(summary_json(result))
     if not result.finished:
@@ -229,24 +212,6 @@ def train(
         finish(MISMATCH)
     if result.followed is not None and not result.followed.accepted:
         finish(MISMATCH)
-
-
-@contextmanager
-def _place(
-    out: str, work: str | None, job: Job, options: Options, listener: Listener
-) -> Iterator[tuple[Path, Listener]]:
-    """The directory to train in, and the listener: those of a run at a URL are published."""
-    if not is_url(out):
-        if work is not None:
-            raise UsageError("--work is for a run at a URL.", "Leave it out.")
-        yield Path(out), listener
-        return
-    given = Path(work) if work else None
-    with published(out, job, listener, given, options.overwrite) as (directory, watched, counts):
-        note(f"working in {directory}")
-        yield directory, watched
-    requests = ", ".join(f"{n} {kind}" for kind, n in sorted(counts.requests.items()))
-    note(f"published {human_bytes(counts.bytes_written)} at {out} ({requests})")
 
 
 def _say_finished(result: RunSummary, one_off_key: bool) -> None:

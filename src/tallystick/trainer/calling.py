@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tallystick.cli.output import note
 from tallystick.errors import CallbackError
 from tallystick.job.job import Job
 from tallystick.program.capture.places import Place
 from tallystick.run.show.series import decides, trained, trains
+from tallystick.terminal.lines import note
 from tallystick.trainer.arguments import HONOURED
 from tallystick.trainer.course import Course
 from tallystick.trainer.listening import BETWEEN, Events, Heard

@@ -14,7 +14,6 @@ from torch import nn
 from torch.optim import Optimizer
 
 from tallystick.api import PathLike, PrivateKey, train
-from tallystick.cli.output import note
 from tallystick.commit.stream import SEQUENTIAL, SHUFFLED
 from tallystick.commit.tensor import Array
 from tallystick.commit.timetable import MOST_PROGRAMS
@@ -39,6 +38,7 @@ from tallystick.program.update import Clip
 from tallystick.program.validation import StopRule
 from tallystick.run.execute.listener import Listener
 from tallystick.run.show.summary import RunSummary
+from tallystick.terminal.lines import note
 from tallystick.trainer.settings import Settings, options_of, rates_of
 from tallystick.trainer.weights import load_weights
 

@@ -23,7 +23,6 @@ from transformers.trainer_callback import EarlyStoppingCallback
 from transformers.trainer_utils import TrainOutput
 
 from tallystick.api import PathLike, PrivateKey
-from tallystick.cli.output import note
 from tallystick.commit.stream import SEQUENTIAL, SHUFFLED
 from tallystick.commit.tensor import Array
 from tallystick.disk.regular import present, same_file
@@ -34,6 +33,7 @@ from tallystick.program.capture.outside import left_as_it_was
 from tallystick.program.capture.python_state import PythonState
 from tallystick.program.validation import StopRule
 from tallystick.run.show.summary import RunSummary
+from tallystick.terminal.lines import note
 from tallystick.trainer.arguments import check_arguments, check_methods
 from tallystick.trainer.calling import CallbackCalls, python_watch_of, show_rates, watch_of
 from tallystick.trainer.course import JOB, RUN, Course, Validation, carry_out, job_of

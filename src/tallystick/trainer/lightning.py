@@ -17,7 +17,6 @@ from typing import Any
 from torch import Tensor, nn
 
 from tallystick.api import PathLike, PrivateKey
-from tallystick.cli.output import note
 from tallystick.errors import UsageError
 from tallystick.numerics.contracts import ORDERED_1
 from tallystick.program.capture.moments import Moments
@@ -26,6 +25,7 @@ from tallystick.program.capture.source import here
 from tallystick.program.validation import StopRule
 from tallystick.run.execute.listener import Listener
 from tallystick.run.show.summary import RunSummary
+from tallystick.terminal.lines import note
 from tallystick.trainer.course import carry_out
 from tallystick.trainer.hooks import REHEARSED, settings_of_hooks
 from tallystick.trainer.loop import course_of, epochs_of

@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from torch import nn
 
-from tallystick.cli.output import note
 from tallystick.program.capture.carried import Carried
 from tallystick.program.capture.plain import original, uncompiled
 from tallystick.run.store.export import Which, weights_of
+from tallystick.terminal.lines import note
 
 
 def load_weights(

@@ -14,7 +14,7 @@ import pytest
 from share_samples import make_share_job
 from team_threads import Hub, ThreadTransport
 
-from tallystick.api import runs
+from tallystick.api import runs, training
 from tallystick.errors import CannotCheckError, UsageError
 from tallystick.job.job import Job
 from tallystick.prover import shares
@@ -282,7 +282,7 @@ def test_a_pause_after_a_conviction_says_so(
     job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paused = SimpleNamespace(finished=False, steps=2, convicted=(LIAR,))
-    monkeypatch.setattr(runs, "train_by", lambda *_, **__: paused)
+    monkeypatch.setattr(training, "train_by", lambda *_, **__: paused)
     with pytest.raises(KeyboardInterrupt, match="Before that: Worker 1 of 3"):
         runs.train(job, tmp_path / "run", progress=False)
 

@@ -9,9 +9,9 @@ from rich.console import Console
 from rich.progress import BarColumn, TaskID, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
-from tallystick.cli.output import note
 from tallystick.data.freeze import Progress
 from tallystick.run.show.estimate import human_bytes, human_seconds
+from tallystick.terminal.lines import note
 
 _PLAIN_INTERVAL_S = 10.0
 

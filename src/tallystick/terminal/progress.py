@@ -18,11 +18,11 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from tallystick.cli.output import note, shown
 from tallystick.commit.timetable import Timetable
 from tallystick.job.job import Job
 from tallystick.run.show.estimate import human_seconds
 from tallystick.run.show.series import decides, trained, trains
+from tallystick.terminal.lines import note, shown
 
 _PLAIN_INTERVAL_S = 10.0
 _MEASURED_STEPS = 2
@@ -179,6 +179,12 @@ class Reporter:
             console.print(shown(text), markup=False, highlight=False, emoji=False)
         else:
             note(text)
+
+    def __enter__(self) -> Reporter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def close(self) -> None:
         """End the live line."""

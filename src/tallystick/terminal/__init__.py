@@ -1,0 +1,1 @@
+"""What a terminal is told: lines that hide nothing, and the progress of what runs (ADR 0036)."""
