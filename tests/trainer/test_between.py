@@ -50,6 +50,7 @@ def fails(callback: Any, step: int) -> None:
     raise RuntimeError("there is no gradient")
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("event", ["on_pre_optimizer_step", "on_optimizer_step"])
 @pytest.mark.parametrize(
     ("act", "words"), [(halves, r"changes .*scale.* at step 2"), (fails, r"no gradient")]

@@ -64,6 +64,7 @@ def new_group(args: Any, control: Any, given: Any) -> None:
     given["optimizer"].param_groups[0]["params"].pop()
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("act", "words"),
     [
@@ -245,6 +246,7 @@ NUMBERS: dict[str, tuple[Callable[[Any, Any], Any], str]] = {
 }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", NUMBERS)
 def test_a_number_that_the_loss_reads_may_not_change(name: str, tmp_path: Path) -> None:
     act, words = NUMBERS[name]

@@ -217,6 +217,7 @@ def test_lightning_divides_the_last_group_by_all(tmp_path: Path, batch: int, dro
     assert_same(ours, theirs)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("batch", "accumulate", "drop"), [(4, 1, False), (2, 4, False), (2, 4, True), (4, 3, False)]
 )

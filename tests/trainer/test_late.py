@@ -351,6 +351,7 @@ TRAINED = {
 }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("make", TRAINED)
 def test_each_step_is_that_of_the_plain_loop(make: Make, tmp_path: Path) -> None:
     run = loop_of(make).signed(tmp_path)
