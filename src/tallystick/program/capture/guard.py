@@ -11,11 +11,9 @@ import functools
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
-from unittest import mock
 
 import torch
 from torch import Tensor, nn
-from torch._functorch import vmap
 from torch.amp.autocast_mode import autocast
 
 from tallystick.errors import UsageError
@@ -32,13 +30,15 @@ from tallystick.program.capture.factories import STAY, on_trace
 from tallystick.program.capture.functions import Lowering
 from tallystick.program.capture.moving_slices import MovingSlice, moving_slice
 from tallystick.program.capture.recorded import Use, computed, is_recorded
+from tallystick.program.capture.replaced import replacing, usual
 from tallystick.program.capture.source import here, model_line
 from tallystick.program.capture.stand_ins import StandIns
 from tallystick.program.capture.structure import share_hooks
 
 _WHOLE = (torch.int64, torch.int32)
-_ADD_BATCH_DIM = "_add_batch_dim"
-_add_batch_dim: Callable[..., Tensor] = getattr(vmap, _ADD_BATCH_DIM)
+_AUTOCAST = "torch.amp.autocast_mode:autocast"
+_ADD_BATCH_DIM = "torch._functorch.vmap", "_add_batch_dim"
+_add_batch_dim: Callable[..., Tensor] = usual(*_ADD_BATCH_DIM)
 _NO_AUTOCAST = (
     "A program computes in the types that the model names: leave autocast out of forward, loss and "
     "capture, or disable it (enabled=False)."
@@ -368,9 +368,9 @@ class GuardedLowering(Lowering):
             return enter(self)  # type: ignore[no-untyped-call]
 
         with (
-            mock.patch.object(autocast, "__init__", init),
-            mock.patch.object(autocast, "__enter__", entered),
-            mock.patch.object(vmap, _ADD_BATCH_DIM, self._add_batch_dim),
+            replacing(_AUTOCAST, "__init__", init),
+            replacing(_AUTOCAST, "__enter__", entered),
+            replacing(*_ADD_BATCH_DIM, self._add_batch_dim),
             super().installed(),
         ):
             yield
