@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from torch.amp.autocast_mode import autocast
 
 from tallystick.errors import UsageError
-from tallystick.program.capture import apart
 from tallystick.program.capture.constants import (
     INDEXES,
     Constants,
@@ -32,7 +31,7 @@ from tallystick.program.capture.moving_slices import MovingSlice, moving_slice
 from tallystick.program.capture.recorded import Use, computed, is_recorded
 from tallystick.program.capture.replaced import replacing, usual
 from tallystick.program.capture.source import here, model_line
-from tallystick.program.capture.stand_ins import StandIns
+from tallystick.program.capture.stand_ins import GET_DATA, SET_DATA, StandIns, apart
 from tallystick.program.capture.structure import share_hooks
 
 _WHOLE = (torch.int64, torch.int32)
@@ -286,9 +285,9 @@ class GuardedLowering(Lowering):
         start = self.count() if self.count else 0
         if func in STAY and (args[0].is_meta or self.constants.stand_ins.of(args[0]) is not None):
             return args[0]
-        if func == apart.GET and args[0].is_meta:
+        if func == GET_DATA and args[0].is_meta:
             return self._data(args[0])
-        if func == apart.SET:
+        if func == SET_DATA:
             return self._set_data(*args)
         moving = moving_slice(args[1]) if func in INDEXES else None
         if moving is not None:
@@ -316,7 +315,7 @@ class GuardedLowering(Lowering):
     def _data(self, x: Tensor) -> Tensor:
         if torch._C._functorch.is_functorch_wrapped_tensor(x):
             return x.data
-        self.apart.append(apart.apart(x))
+        self.apart.append(apart(x))
         return self.apart[-1]
 
     def _set_data(self, x: Tensor, value: Tensor) -> None:

@@ -11,12 +11,12 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from tallystick.program.capture.apart import is_written
 from tallystick.program.capture.carried import CLONE, Carried, Placing
 from tallystick.program.capture.constants import has_content
 from tallystick.program.capture.factories import node_of
 from tallystick.program.capture.guard import GuardedLowering
 from tallystick.program.capture.outside import Kept, storage_of
+from tallystick.program.capture.stand_ins import is_written
 
 
 def kept_after(
