@@ -37,7 +37,7 @@ from tallystick.program.capture.lower import lowering
 from tallystick.program.capture.mutation import Functional, functional, is_storage_view
 from tallystick.program.capture.one_call import OneCall, meaning, on_meta, shape_of
 from tallystick.program.capture.replaced import replacing, usual
-from tallystick.program.capture.rules_qr import qr
+from tallystick.program.capture.rules_linalg import qr
 from tallystick.program.capture.schema import op_name
 from tallystick.program.capture.stock_optimizers import StockUpdates
 from tallystick.program.capture.streams import Streams
