@@ -20,7 +20,6 @@ from typing import Any, NoReturn
 from tallystick.errors import UsageError
 from tallystick.program.capture.buffers_made import empty_buffers
 from tallystick.program.capture.by_step import Exploration, StepPath, StepPrograms
-from tallystick.program.capture.clocks import ahead
 from tallystick.program.capture.earlier import Earlier, EarlierError
 from tallystick.program.capture.explore import shown
 from tallystick.program.capture.first_calls import refuse_other_calls
@@ -35,7 +34,7 @@ from tallystick.program.capture.moments import Moments
 from tallystick.program.capture.one_object import Left, OneObject
 from tallystick.program.capture.outside import OUTSIDE, Outside
 from tallystick.program.capture.outside import Kept as KeptTensor
-from tallystick.program.capture.outside_calls import OutsideCalls
+from tallystick.program.capture.outside_calls import OutsideCalls, ahead
 from tallystick.program.capture.plain import uncompiled
 from tallystick.program.capture.python_state import Kept, PythonState, left_changed
 from tallystick.program.capture.quiet import quiet
