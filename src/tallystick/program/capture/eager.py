@@ -34,8 +34,15 @@ from tallystick.program.capture.exact_calls import (
     is_exchange,
 )
 from tallystick.program.capture.lower import lowering
-from tallystick.program.capture.mutation import Functional, functional, is_storage_view
-from tallystick.program.capture.one_call import OneCall, meaning, on_meta, shape_of
+from tallystick.program.capture.one_call import (
+    Functional,
+    OneCall,
+    functional,
+    is_storage_view,
+    meaning,
+    on_meta,
+    shape_of,
+)
 from tallystick.program.capture.replaced import replacing, usual
 from tallystick.program.capture.rules_linalg import qr
 from tallystick.program.capture.schema import op_name
