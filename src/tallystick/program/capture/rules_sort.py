@@ -8,7 +8,7 @@ from typing import Any
 from torch import fx
 
 from tallystick.program.capture.lower import Arguments, Lowerer, Results, lowering
-from tallystick.program.capture.writing import positions, ranked, scattered
+from tallystick.program.capture.positions import positions, ranked, scattered
 from tallystick.program.ir import Value
 
 
