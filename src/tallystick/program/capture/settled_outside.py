@@ -14,11 +14,11 @@ from tallystick.errors import TallystickError, UsageError
 from tallystick.program.capture.carried import Carried
 from tallystick.program.capture.earlier import Earlier
 from tallystick.program.capture.first_calls import first_trace
+from tallystick.program.capture.kept_after import UntrainedError
 from tallystick.program.capture.outside import Kept, KeptError, Outside, storage_of
 from tallystick.program.capture.slot_uses import reads, results_from, writes
 from tallystick.program.capture.source import Blame
 from tallystick.program.capture.trace import Request, Trace, trace
-from tallystick.program.capture.untrained import UntrainedError
 
 _TRACES = 6
 
