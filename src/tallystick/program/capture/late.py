@@ -14,10 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tallystick.program.capture.containers import Path, copied, parts
 from tallystick.program.capture.one_object import OneObject, put_part
 from tallystick.program.capture.outside import GONE, Kept, Spot
 from tallystick.program.capture.places import Place, Reached, joined, reached_from, within
-from tallystick.program.capture.tensor_parts import Path, copied, parts
 
 
 @dataclass(eq=False)
