@@ -18,7 +18,6 @@ from types import FunctionType
 from typing import Any, NoReturn
 
 from tallystick.errors import UsageError
-from tallystick.program.capture.buffers_made import empty_buffers
 from tallystick.program.capture.by_step import Exploration, StepPath, StepPrograms
 from tallystick.program.capture.earlier import Earlier, EarlierError
 from tallystick.program.capture.explore import shown
@@ -27,7 +26,7 @@ from tallystick.program.capture.follow_calls import reads_outside
 from tallystick.program.capture.guard import ParametersChangedError
 from tallystick.program.capture.kept_after import refuse_shared_between_steps
 from tallystick.program.capture.known import At, Names, Steps
-from tallystick.program.capture.late import Late, Start, late_of
+from tallystick.program.capture.late import Late, Start, empty_buffers, late_of
 from tallystick.program.capture.merged import shape_of
 from tallystick.program.capture.moments import Moments
 from tallystick.program.capture.one_object import Left, OneObject
