@@ -289,13 +289,13 @@ def test_draws_and_buffers_of_later_micro_batches_are_compared(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The other side of the comparison begins each micro-batch where the one before has ended."""
-    from tallystick.program.capture import first_step, micro_torch
+    from tallystick.program.capture import first_step, torch_step
 
     with monkeypatch.context() as patch:
         patch.setattr(first_step, "draws_of", lambda _: 0)
         with pytest.raises(UsageError, match="differs from float64"):
             compare(captured(3), 3)
-    monkeypatch.setattr(micro_torch, "_kept", lambda before, after, dtype: before)
+    monkeypatch.setattr(torch_step, "_kept", lambda before, after, dtype: before)
     with pytest.raises(UsageError, match=r"buffer norm\."):
         compare(captured(3), 3)
 

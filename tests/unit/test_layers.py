@@ -154,6 +154,20 @@ def test_imports_point_down() -> None:
     assert in_every_module(violations) == []
 
 
+def mocks(path: Path, text: str) -> list[str]:
+    """Where a module takes from a library for tests; what capture replaces is a table of its own
+    (program/capture/replaced.py)."""
+    names = {name for name, _ in imports(path, ast.parse(text))}
+    return [
+        f"{path} imports {name}" for name in names if name.split(".")[0] in ("unittest", "mock")
+    ]
+
+
+def test_the_product_mocks_nothing() -> None:
+    assert in_every_module(mocks) == []
+    assert mocks(SOURCE / "x.py", "def f():\n    from unittest import mock")
+
+
 # What an operator means knows nothing of what computes it (DESIGN 3).
 MEANING = ("numerics/operators/", "numerics/registry.py", "numerics/attachments.py")
 COMPUTING = tuple(f"{PACKAGE}.{room}" for room in (

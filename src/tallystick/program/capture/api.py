@@ -22,7 +22,7 @@ from tallystick.program.build import Builder
 from tallystick.program.canonical import canonicalize
 from tallystick.program.capture.batch import meta_batch
 from tallystick.program.capture.between import LossCalls, evaluation_mode, joined, refuse_shared
-from tallystick.program.capture.by_pass import at_every_pass
+from tallystick.program.capture.by_step import at_every_pass
 from tallystick.program.capture.carried import Carried
 from tallystick.program.capture.first_calls import FirstCall
 from tallystick.program.capture.first_step import FirstStep

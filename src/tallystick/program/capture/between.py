@@ -25,10 +25,10 @@ from tallystick.program.capture.plain import uncompiled
 from tallystick.program.capture.python_state import PythonState, changed, seen_at
 from tallystick.program.capture.quiet import quiet
 from tallystick.program.capture.same_program import difference
+from tallystick.program.capture.slot_uses import refuse_written
 from tallystick.program.capture.source import Blame
 from tallystick.program.capture.structure import is_flag
 from tallystick.program.capture.trace import Request, Trace, trace
-from tallystick.program.capture.written import refuse_written
 
 STEP, PASS = "the training step", "the pass of validation"
 _ROUNDS = 8

@@ -1,4 +1,5 @@
-"""Lists, dicts, deques and attributes around the traced code, put back where tensors came in.
+"""Containers with tensors in them: each tensor by the positions and keys that lead to it; and the
+lists, dicts, deques and attributes around the traced code, put back where tensors came in.
 
 A call leaves tensors behind: a loss in a list of losses, features that a hook notes. Those of a
 trace would have no content afterwards.
@@ -8,12 +9,59 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor, nn
 
+from tallystick.program.capture.batch import Batch
 from tallystick.program.capture.places import Reached, within
+
+_DEPTH = 4
+DICTS: tuple[type, ...] = (dict, Batch)
+Path = tuple[Any, ...]
+
+
+def parts(value: Any, path: Path = (), tuples_only: bool = False) -> Iterator[tuple[Path, Tensor]]:
+    """The tensors of a value: itself, or those in its tuples, and in its lists and dicts."""
+    inside: Iterable[tuple[Any, Any]] = ()
+    if isinstance(value, Tensor):
+        yield path, value
+    elif isinstance(value, tuple) or (type(value) is list and not tuples_only):
+        inside = enumerate(value)
+    elif type(value) in DICTS and not tuples_only:
+        inside = ((key, part) for key, part in value.items() if isinstance(key, str))
+    if len(path) < _DEPTH:
+        for key, part in inside:
+            yield from parts(part, (*path, key), tuples_only)
+
+
+def with_part(held: Any, path: Path, tensor: Tensor) -> Any:
+    """`held` with `tensor` in it: a list or dict is changed in place, as others may hold it too."""
+    if not path:
+        return tensor
+    part = with_part(held[path[0]], path[1:], tensor)
+    if isinstance(held, tuple):
+        return _tuple_as(held, [*held[: path[0]], part, *held[path[0] + 1 :]])
+    held[path[0]] = part
+    return held
+
+
+def copied(held: Any) -> Any:
+    """Containers of their own around the same tensors."""
+    if isinstance(held, tuple):
+        return _tuple_as(held, list(map(copied, held)))
+    if type(held) is list:
+        return list(map(copied, held))
+    if type(held) in DICTS:
+        return type(held)({k: copied(v) for k, v in held.items()})
+    return held
+
+
+def _tuple_as(like: Any, items: list[Any]) -> Any:
+    return type(like)(*items) if hasattr(like, "_fields") else type(like)(items)
+
 
 _MANY = 1024
 

@@ -14,11 +14,9 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Any
-from unittest import mock
 
 import torch
 import torch.utils._pytree as pytree
-import torch.utils.data._utils.worker as data_workers
 from torch import Tensor
 from torch._C import DispatchKey
 from torch._decomp import decomposition_table
@@ -36,9 +34,17 @@ from tallystick.program.capture.exact_calls import (
     is_exchange,
 )
 from tallystick.program.capture.lower import lowering
-from tallystick.program.capture.mutation import Functional, functional, is_storage_view
-from tallystick.program.capture.one_call import OneCall, meaning, on_meta, shape_of
-from tallystick.program.capture.rules_qr import qr
+from tallystick.program.capture.one_call import (
+    Functional,
+    OneCall,
+    functional,
+    is_storage_view,
+    meaning,
+    on_meta,
+    shape_of,
+)
+from tallystick.program.capture.replaced import replacing, usual
+from tallystick.program.capture.rules_linalg import qr
 from tallystick.program.capture.schema import op_name
 from tallystick.program.capture.stock_optimizers import StockUpdates
 from tallystick.program.capture.streams import Streams
@@ -77,8 +83,8 @@ _WRITTEN_OUT = {"aten.linalg_qr": qr}
 _READY = 4096
 
 _one_thread = threading.RLock()
-_LOOP = "_worker_loop"
-_worker_loop = getattr(data_workers, _LOOP)
+_LOOP = "torch.utils.data._utils.worker", "_worker_loop"
+_worker_loop = usual(*_LOOP)
 
 
 def is_storage(func: Any) -> bool:
@@ -301,7 +307,7 @@ def reproducible(contract: str = "ordered/1", *, seed: int | None = None) -> Ite
             stack.enter_context(streams.installed())
             stack.enter_context(_ContractDispatch(meaning, streams))
             workers = functools.partial(_worker_in_block, contract, seed)
-            stack.enter_context(mock.patch.object(data_workers, _LOOP, workers))
+            stack.enter_context(replacing(*_LOOP, workers))
             yield streams
     finally:
         torch.backends.mha.set_fastpath_enabled(fast)

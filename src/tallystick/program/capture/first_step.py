@@ -30,12 +30,17 @@ from tallystick.errors import TallystickError, UsageError
 from tallystick.numerics.contracts import Contract, find_contract
 from tallystick.program.capture.first_update import Stepped, Update, compare_updates
 from tallystick.program.capture.micro import MicroBatches, cut
-from tallystick.program.capture.micro_torch import torch_micro_steps
 from tallystick.program.capture.one_object import Restored
 from tallystick.program.capture.outside import KeptError
 from tallystick.program.capture.plain import uncompiled
 from tallystick.program.capture.python_state import PythonState
-from tallystick.program.capture.torch_step import Inputs, Results, gradient_name, torch_step
+from tallystick.program.capture.torch_step import (
+    Inputs,
+    Results,
+    gradient_name,
+    torch_micro_steps,
+    torch_step,
+)
 from tallystick.program.capture.trace import Request
 from tallystick.program.expand import draws_of
 from tallystick.program.ir import SCALAR_PREFIX, Program

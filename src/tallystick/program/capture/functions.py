@@ -11,7 +11,6 @@ import contextlib
 import math
 from collections.abc import Callable, Iterator
 from typing import Any
-from unittest import mock
 
 import torch
 import torch.nn.functional as F
@@ -24,9 +23,10 @@ from tallystick.program.capture.composites import COMPOSITES, legacy_reduction
 from tallystick.program.capture.dropouts import Dropouts
 from tallystick.program.capture.plain import plain_python
 from tallystick.program.capture.recurrent import CELLS, recurrent, refuse_packing
+from tallystick.program.capture.replaced import replacing, usual
 
-_ENGINE = "_engine_run_backward"
-_engine = getattr(torch.autograd, _ENGINE)
+_ENGINE = "torch.autograd", "_engine_run_backward"
+_engine = usual(*_ENGINE)
 
 
 class Lowering(Dropouts, TorchFunctionMode):
@@ -73,10 +73,10 @@ class Lowering(Dropouts, TorchFunctionMode):
         }
         with contextlib.ExitStack() as stack:
             for name, replacement in nested.items():
-                stack.enter_context(mock.patch.object(F, name, replacement))
+                stack.enter_context(replacing("torch.nn.functional", name, replacement))
             for patch in plain_python():
                 stack.enter_context(patch)
-            stack.enter_context(mock.patch.object(torch.autograd, _ENGINE, self.engine))
+            stack.enter_context(replacing(*_ENGINE, self.engine))
             stack.enter_context(self)
             yield
 

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import builtins
 import contextlib
 import dis
-import importlib
 import sys
 import types
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from typing import Any
-from unittest import mock
 
 import numpy as np
 
 from tallystick.program.capture.places import Place, functions_of, places_of
 from tallystick.program.capture.recorded import (
-    FOLLOWED,
     Conversion,
     Indexed,
     IndexedArray,
     following,
 )
+from tallystick.program.capture.replaced import FOLLOWED, replacing, usual
 from tallystick.program.capture.source import is_installed
 
 _CONVERSIONS: tuple[type, ...] = (int, float, bool)
@@ -43,10 +40,9 @@ class Functions:
 
     def __init__(self, roots: Mapping[str, Any]) -> None:
         self._roots = roots
-        self._own: list[tuple[Any, str, Callable[..., Any]]] = []
-        for module, names in FOLLOWED.items():
-            room = builtins if module == "builtins" else importlib.import_module(module)
-            self._own += [(room, name, getattr(room, name)) for name in names]
+        self._own: list[tuple[str, str, Callable[..., Any]]] = []
+        for row in FOLLOWED:
+            self._own += [(row.owner, name, usual(row.owner, name)) for name in row.names]
         self._followed = {id(function): following(function) for _, _, function in self._own}
 
     def _stand_in(self, value: Any) -> Any:
@@ -78,8 +74,8 @@ class Functions:
         """Within the block they follow recorded numbers; then they are put back."""
         with contextlib.ExitStack() as stack:
             places, rooms = self._places, self._globals
-            for room, name, function in self._own:
-                stack.enter_context(mock.patch.object(room, name, self._followed[id(function)]))
+            for owner, name, function in self._own:
+                stack.enter_context(replacing(owner, name, self._followed[id(function)]))
             for place in places:
                 value = place.get()
                 stand_in = self._stand_in(value)

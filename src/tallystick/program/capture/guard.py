@@ -11,15 +11,12 @@ import functools
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
-from unittest import mock
 
 import torch
 from torch import Tensor, nn
-from torch._functorch import vmap
 from torch.amp.autocast_mode import autocast
 
 from tallystick.errors import UsageError
-from tallystick.program.capture import apart
 from tallystick.program.capture.constants import (
     INDEXES,
     Constants,
@@ -32,13 +29,15 @@ from tallystick.program.capture.factories import STAY, on_trace
 from tallystick.program.capture.functions import Lowering
 from tallystick.program.capture.moving_slices import MovingSlice, moving_slice
 from tallystick.program.capture.recorded import Use, computed, is_recorded
+from tallystick.program.capture.replaced import replacing, usual
 from tallystick.program.capture.source import here, model_line
-from tallystick.program.capture.stand_ins import StandIns
+from tallystick.program.capture.stand_ins import GET_DATA, SET_DATA, StandIns, apart
 from tallystick.program.capture.structure import share_hooks
 
 _WHOLE = (torch.int64, torch.int32)
-_ADD_BATCH_DIM = "_add_batch_dim"
-_add_batch_dim: Callable[..., Tensor] = getattr(vmap, _ADD_BATCH_DIM)
+_AUTOCAST = "torch.amp.autocast_mode:autocast"
+_ADD_BATCH_DIM = "torch._functorch.vmap", "_add_batch_dim"
+_add_batch_dim: Callable[..., Tensor] = usual(*_ADD_BATCH_DIM)
 _NO_AUTOCAST = (
     "A program computes in the types that the model names: leave autocast out of forward, loss and "
     "capture, or disable it (enabled=False)."
@@ -286,9 +285,9 @@ class GuardedLowering(Lowering):
         start = self.count() if self.count else 0
         if func in STAY and (args[0].is_meta or self.constants.stand_ins.of(args[0]) is not None):
             return args[0]
-        if func == apart.GET and args[0].is_meta:
+        if func == GET_DATA and args[0].is_meta:
             return self._data(args[0])
-        if func == apart.SET:
+        if func == SET_DATA:
             return self._set_data(*args)
         moving = moving_slice(args[1]) if func in INDEXES else None
         if moving is not None:
@@ -316,7 +315,7 @@ class GuardedLowering(Lowering):
     def _data(self, x: Tensor) -> Tensor:
         if torch._C._functorch.is_functorch_wrapped_tensor(x):
             return x.data
-        self.apart.append(apart.apart(x))
+        self.apart.append(apart(x))
         return self.apart[-1]
 
     def _set_data(self, x: Tensor, value: Tensor) -> None:
@@ -368,9 +367,9 @@ class GuardedLowering(Lowering):
             return enter(self)  # type: ignore[no-untyped-call]
 
         with (
-            mock.patch.object(autocast, "__init__", init),
-            mock.patch.object(autocast, "__enter__", entered),
-            mock.patch.object(vmap, _ADD_BATCH_DIM, self._add_batch_dim),
+            replacing(_AUTOCAST, "__init__", init),
+            replacing(_AUTOCAST, "__enter__", entered),
+            replacing(*_ADD_BATCH_DIM, self._add_batch_dim),
             super().installed(),
         ):
             yield

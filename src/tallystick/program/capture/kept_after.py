@@ -2,21 +2,23 @@
 (PROGRAM 5.20).
 
 torch keeps references, a state keeps values. So a tensor that would see a later change elsewhere
-has no next state.
+has no next state. And no program trains such a tensor: a gradient by one is refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from torch import Tensor
 
-from tallystick.program.capture.apart import is_written
+from tallystick.errors import UsageError
 from tallystick.program.capture.carried import CLONE, Carried, Placing
 from tallystick.program.capture.constants import has_content
 from tallystick.program.capture.factories import node_of
 from tallystick.program.capture.guard import GuardedLowering
 from tallystick.program.capture.outside import Kept, storage_of
+from tallystick.program.capture.source import here
+from tallystick.program.capture.stand_ins import is_written
 
 
 def kept_after(
@@ -105,3 +107,27 @@ def refuse_shared_between_steps(carried: Carried) -> None:
                 "another step",
                 CLONE,
             )
+
+
+class UntrainedError(UsageError):
+    """A loss has a gradient by what no program trains."""
+
+
+def refuse_untrained(loss: Tensor, leaves: Sequence[Tensor]) -> None:
+    """Raises UsageError where a gradient of the loss would reach a tensor outside of the module."""
+    wanted = {id(leaf) for leaf in leaves}
+    seen: set[object] = set()
+    stack = [loss.grad_fn] if wanted else []
+    while stack:
+        node = stack.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        leaf = getattr(node, "variable", None)
+        if leaf is not None and id(leaf) in wanted:
+            raise UntrainedError(
+                f"The loss has a gradient by a tensor {tuple(leaf.shape)} that is kept outside of "
+                f"the module{here()}. A program would not train it.",
+                "detach() what is kept or read; or make it a torch.nn.Parameter of the module.",
+            )
+        stack.extend(part for part, _ in node.next_functions)

@@ -1,4 +1,5 @@
-"""Places that hold no tensor before the training, and one after a call (PROGRAM 5.20 g).
+"""Places that hold no tensor before the training, and one after a call; and buffers that a forward
+pass makes or removes (PROGRAM 5.20 g).
 
 A hidden state is None at first. Where each step is traced by itself (PROGRAM 5.25), it is known
 which steps find a tensor there: only those read the slot. The others leave the place as it is, so
@@ -8,16 +9,18 @@ the zeros with which the slot begins reach no result.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from tallystick.errors import MovingStateError, UsageError
+from tallystick.program.capture.containers import Path, copied, parts
 from tallystick.program.capture.one_object import OneObject, put_part
 from tallystick.program.capture.outside import GONE, Kept, Spot
 from tallystick.program.capture.places import Place, Reached, joined, reached_from, within
-from tallystick.program.capture.tensor_parts import Path, copied, parts
 
 
 @dataclass(eq=False)
@@ -178,3 +181,34 @@ class _LateSpot(Spot):
     def put_back(self) -> None:
         if self.first is not GONE:
             super().put_back()
+
+
+def empty_buffers(module: nn.Module) -> frozenset[str]:
+    """The names of buffers that are registered and hold None."""
+    return frozenset(
+        f"{path}.{name}" if path else name
+        for path, child in module.named_modules()
+        for name, tensor in child._buffers.items()
+        if tensor is None
+    )
+
+
+def check_buffers(
+    found: Mapping[str, Tensor],
+    wanted: Mapping[str, Tensor],
+    empty: frozenset[str],
+    filled: frozenset[str],
+) -> None:
+    """Raises UsageError where the forward pass made or removed a buffer. Those of `filled` may get
+    a tensor; those of `empty` might where each step is traced by itself."""
+    for name in sorted((set(found) ^ set(wanted)) - filled):
+        if name in empty:
+            raise MovingStateError(
+                f"The model fills the buffer {name}, which holds None, while it runs.",
+                "Give it a tensor before the training (torch.zeros for none).",
+            )
+        what = "removes" if name in wanted else "makes"
+        raise UsageError(
+            f"The model {what} the buffer {name} while it runs.",
+            "Buffers are state: register each in the module's constructor.",
+        )

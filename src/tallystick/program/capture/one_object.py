@@ -13,8 +13,8 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
+from tallystick.program.capture.containers import Path, parts, with_part
 from tallystick.program.capture.places import Place, reached_from
-from tallystick.program.capture.tensor_parts import Path, parts, with_part
 
 
 def put_part(place: Place, path: Path, tensor: Tensor) -> None:

@@ -18,11 +18,10 @@ from torch import Tensor, nn
 
 from tallystick.errors import UsageError
 from tallystick.program.capture.constants import MOST_ELEMENTS, has_content, untraced
-from tallystick.program.capture.containers import Containers
+from tallystick.program.capture.containers import Containers, parts, with_part
 from tallystick.program.capture.one_object import OneObject
 from tallystick.program.capture.places import Place, reached_from
 from tallystick.program.capture.schema import type_of_tensor
-from tallystick.program.capture.tensor_parts import parts, with_part
 
 OUTSIDE = "outside."
 GONE = object()

@@ -2,14 +2,21 @@
 
 What they give is no function of how often the loss was called before, and nothing puts it back. So
 they have no place in a loss whose steps are traced one by one (PROGRAM 5.25).
+
+A loss may tell the time, and no step of it is another one for that. A clock that decides is noticed
+where the second walk comes to other steps. A deadline is far away in both walks; so the clock there
+is years ahead, and each look at it is a day after the one before (`ahead`, PROGRAM 5.25 a).
 """
 
 from __future__ import annotations
 
 import contextlib
+import datetime
 import functools
 import sys
-from collections.abc import Iterator
+import time
+import types
+from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 from typing import Any
 
@@ -64,3 +71,97 @@ class OutsideCalls:
             yield
         finally:
             sys.setprofile(outer)
+
+
+_DAY = 24 * 3600
+_YEARS = 20 * 365
+_SECONDS = ("time", "monotonic", "perf_counter", "process_time", "thread_time")
+# By the position of the time that they take, without which they tell the present one.
+_TOLD = {"localtime": 0, "gmtime": 0, "ctime": 0, "strftime": 1, "asctime": 0}
+
+
+class _Ahead:
+    """What tells the time, years ahead, and by a day more at each look."""
+
+    def __init__(self) -> None:
+        self.days = _YEARS
+
+    def seconds(self) -> int:
+        self.days += 1
+        return self.days * _DAY
+
+    def count(self, function: Callable[[], Any], unit: int) -> Any:
+        return function() + self.seconds() * unit
+
+    def told(self, name: str, position: int, *given: Any) -> Any:
+        if len(given) > position and given[position] is not None:
+            return getattr(time, name)(*given)
+        now: Any = time.time() + self.seconds()
+        if name in ("strftime", "asctime"):
+            now = time.localtime(now)
+        return getattr(time, name)(*given[:position], now)
+
+    def functions(self) -> dict[str, Callable[..., Any]]:
+        made: dict[str, Callable[..., Any]] = {}
+        for name in _SECONDS:
+            made[name] = functools.partial(self.count, getattr(time, name), 1)
+            made[f"{name}_ns"] = functools.partial(self.count, getattr(time, f"{name}_ns"), 10**9)
+        for name, position in _TOLD.items():
+            made[name] = functools.partial(self.told, name, position)
+        return made
+
+    def kind(self, real: Any, *names: str) -> Any:
+        """The class `real`, date or datetime, whose methods `names` tell the present time."""
+
+        class Kind(type):
+            def __instancecheck__(cls, value: Any) -> bool:
+                return isinstance(value, real)
+
+        def now(name: str, cls: Any, *given: Any, **named: Any) -> Any:
+            return getattr(real, name)(*given, **named) + datetime.timedelta(seconds=self.seconds())
+
+        methods = {name: classmethod(functools.partial(now, name)) for name in names}
+        return Kind(real.__name__, (real,), methods)
+
+
+def _stand_ins() -> list[tuple[Any, Any]]:
+    """Each clock, and what stands in its place."""
+    ahead = _Ahead()
+    functions = ahead.functions()
+    of_datetime = ahead.kind(datetime.datetime, "now", "utcnow", "today")
+    of_date = ahead.kind(datetime.date, "today")
+    times, dates = types.ModuleType("time"), types.ModuleType("datetime")
+    vars(times).update(vars(time) | functions)
+    vars(dates).update(vars(datetime) | {"datetime": of_datetime, "date": of_date})
+    return [
+        (time, times),
+        (datetime, dates),
+        (datetime.datetime, of_datetime),
+        (datetime.date, of_date),
+        *((getattr(time, name), function) for name, function in functions.items()),
+    ]
+
+
+@contextlib.contextmanager
+def ahead(objects: Sequence[Any]) -> Iterator[None]:
+    """Clocks that run ahead under the names of modules whose functions are among `objects`, where
+    these are the person's."""
+    by_identity = {id(real): stand_in for real, stand_in in _stand_ins()}
+    put: list[tuple[dict[str, Any], str, Any]] = []
+    spaces = {
+        id(o.__globals__): o.__globals__
+        for o in objects
+        if type(o) is types.FunctionType
+        and is_model(o.__code__.co_filename)
+        and not is_installed(o.__code__.co_filename)
+    }
+    try:
+        for space in spaces.values():
+            for name, value in list(space.items()):
+                if id(value) in by_identity:
+                    put.append((space, name, value))
+                    space[name] = by_identity[id(value)]
+        yield
+    finally:
+        for space, name, value in put:
+            space[name] = value

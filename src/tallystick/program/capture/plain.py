@@ -12,12 +12,11 @@ import functools
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
-from unittest import mock
 
 import torch
-import torch.utils.checkpoint
 from torch import Tensor, nn
-from torch.distributions import Distribution
+
+from tallystick.program.capture.replaced import replacing, usual
 
 
 class _Reentrant:
@@ -39,7 +38,8 @@ def _no_hooks(*args: Any, **kwargs: Any) -> Iterator[None]:
     yield
 
 
-_script_call: Callable[..., Any] = torch.jit.ScriptFunction.__call__
+_SCRIPT_CALL = "torch.jit:ScriptFunction", "__call__"
+_script_call = usual(*_SCRIPT_CALL)
 
 
 def _as_written(function: Any, *args: Any, **kwargs: Any) -> Any:
@@ -53,11 +53,11 @@ def plain_python() -> Iterator[Any]:
 
     Distributions do not check their arguments, which would read the values of tensors.
     """
-    module = torch.utils.checkpoint
-    yield mock.patch.object(module, "CheckpointFunction", _Reentrant)
-    yield mock.patch.object(module, "_checkpoint_without_reentrant_generator", _no_hooks)
-    yield mock.patch.object(torch.jit.ScriptFunction, "__call__", _as_written)
-    yield mock.patch.object(Distribution, "_validate_args", False)
+    checkpoint = "torch.utils.checkpoint"
+    yield replacing(checkpoint, "CheckpointFunction", _Reentrant)
+    yield replacing(checkpoint, "_checkpoint_without_reentrant_generator", _no_hooks)
+    yield replacing(*_SCRIPT_CALL, _as_written)
+    yield replacing("torch.distributions:Distribution", "_validate_args", False)
     if "torch._dynamo" in sys.modules:
         yield torch.compiler.set_stance("force_eager")
         yield torch._dynamo.config.patch(error_on_nested_fx_trace=False)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import io
-import logging
 from collections.abc import Iterator
-from unittest import mock
+
+from tallystick.program.capture.replaced import replacing
 
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
     """What the step prints and logs inside of the block is dropped."""
     with (
-        mock.patch.object(logging.StreamHandler, "emit", lambda handler, record: None),
+        replacing("logging:StreamHandler", "emit", lambda handler, record: None),
         contextlib.redirect_stdout(io.StringIO()),
         contextlib.redirect_stderr(io.StringIO()),
     ):

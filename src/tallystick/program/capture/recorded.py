@@ -434,20 +434,6 @@ class RecordedObject(Recorded):
         return getattr(self.record.pin(self), name)
 
 
-# Functions in C over plain numbers, which would pin what they get; and the two of Python that
-# compare: piecewise numbers are numbers, and no branches.
-FOLLOWED: dict[str, tuple[str, ...]] = {
-    "math": (
-        "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "ceil", "copysign", "cos",
-        "cosh", "degrees", "erf", "erfc", "exp", "expm1", "fabs", "floor", "fmod", "gamma", "gcd",
-        "hypot", "isclose", "isfinite", "isinf", "isnan", "ldexp", "log", "log10", "log1p", "log2",
-        "pow", "radians", "remainder", "sin", "sinh", "sqrt", "tan", "tanh", "trunc",
-    ),
-    "numpy": ("clip", "interp"),
-    "builtins": ("min", "max"),
-}  # fmt: skip
-
-
 def _is_constant(value: Any) -> bool:
     """Whether `value` is a number, or a list or array of plain ones."""
     if isinstance(value, (list, tuple)):

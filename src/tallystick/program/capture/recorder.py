@@ -15,15 +15,16 @@ import operator
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
-from unittest import mock
 
 import torch
 from torch import Tensor, fx, nn
-from torch.fx import _symbolic_trace
 from torch.fx.experimental import proxy_tensor
 from torch.fx.experimental.proxy_tensor import ProxyTorchDispatchMode, PythonKeyTracer
 
-_long_way: Callable[..., Any] = proxy_tensor.proxy_call
+from tallystick.program.capture.replaced import replacing, usual
+
+_PROXY = "torch.fx.experimental.proxy_tensor"
+_long_way = usual(_PROXY, "proxy_call")
 _Slot = proxy_tensor._ProxyTensor
 _LONG = frozenset(
     {"lift_fresh", "lift_fresh_copy", "is_nonzero", "size", "stride", "storage_offset"}
@@ -172,9 +173,9 @@ class Recorder:
                 node.meta["val"] = example
             self._keep(example, node)
         with (
-            mock.patch.object(proxy_tensor, "proxy_call", self._call),
-            mock.patch.object(proxy_tensor, "set_meta", _note),
-            mock.patch.object(_symbolic_trace, "_is_fx_tracing_flag", True),
+            replacing(_PROXY, "proxy_call", self._call),
+            replacing(_PROXY, "set_meta", _note),
+            replacing("torch.fx._symbolic_trace", "_is_fx_tracing_flag", True),
             proxy_tensor.disable_autocast_cache(),
             self.mode,
         ):

@@ -1,4 +1,6 @@
-"""Rules for constants and random numbers, which torch's dispatcher carries as our own operators."""
+"""Rules for constants, random numbers and updates in the middle of a step (PROGRAM 5.16), which
+torch's dispatcher carries as our own operators.
+"""
 
 from __future__ import annotations
 
@@ -120,3 +122,13 @@ def _filled(lo: Lowerer, shape: Sequence[int], value: Any, dtype: str) -> Value:
     if dtype == "i64" and abs(value) > _EXACT_F64 and value & 0xFFFFFFFF:
         return lo.in_halves(shape, value)
     return lo.full(shape, value, dtype)
+
+
+@lowering("tallystick.update")
+def _update(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
+    assert lo.updates is not None  # only a step with several optimizers traces such a node
+    return lo.updates(
+        a["number"],
+        [lo.value(p) for p in a["parameters"]],
+        [lo.value(g) for g in a["gradients"]],
+    )

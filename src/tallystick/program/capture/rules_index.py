@@ -14,8 +14,15 @@ from torch import fx
 
 from tallystick.errors import UnsupportedOperatorError
 from tallystick.program.capture.lower import Arguments, Lowerer, Results, lowering
-from tallystick.program.capture.positions import flat, from_zero, parted, take
-from tallystick.program.capture.writing import assigned_by_mask, assigned_rows, scattered
+from tallystick.program.capture.positions import (
+    assigned_by_mask,
+    assigned_rows,
+    flat,
+    from_zero,
+    parted,
+    scattered,
+    take,
+)
 from tallystick.program.ir import Value
 
 Shape = tuple[int, ...]

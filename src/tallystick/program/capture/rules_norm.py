@@ -1,4 +1,5 @@
-"""Compositions for norms, distances and normalisations by them."""
+"""Compositions for norms, distances and normalisations by them; and rules for batch normalisation
+(NUMERICS 6.12 - 6.14)."""
 
 from __future__ import annotations
 
@@ -7,10 +8,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, fx
 
+from tallystick.errors import UnsupportedOperatorError
 from tallystick.program.capture.decompose import composition
+from tallystick.program.capture.lower import Arguments, Lowerer, Results, lowering
 from tallystick.program.capture.rules_round import pair
+from tallystick.program.ir import Value
 
 
 def vector_norm(x: Tensor, order: float, dim: list[int], keepdim: bool) -> Tensor:
@@ -166,3 +170,65 @@ def _weight_norm_backward(
     along = (grad * v).sum(others, keepdim=True) if others else grad * v
     unit = v / norms
     return g / norms * (grad - unit * (along / norms)), along / norms
+
+
+_TRAINING = "aten._native_batch_norm_legit_functional"
+_BY_RUNNING = "aten._native_batch_norm_legit_no_training"
+
+
+def _operands(lo: Lowerer, a: Arguments) -> list[Value | None]:
+    names = ("input", "weight", "bias", "running_mean", "running_var")
+    return [lo.optional(a.get(name)) for name in names]
+
+
+def _by_running(lo: Lowerer, a: Arguments) -> Value:
+    return lo.emit(_BY_RUNNING, *_operands(lo, a), eps=a["eps"])
+
+
+@lowering(_TRAINING)
+def _functional(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
+    operands = _operands(lo, a)
+    if not a["training"]:
+        return [_by_running(lo, a), None, None, *operands[3:]]
+    return lo.emit_all(_TRAINING, *operands, momentum=a["momentum"], eps=a["eps"])
+
+
+@lowering("aten.native_batch_norm", "aten._native_batch_norm_legit.no_stats")
+def _in_place(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
+    """The in-place forms of batch norm, for calls without running statistics to change."""
+    if not a["training"]:
+        # On the CPU torch's statistics are empty then; its meta kernel gives them a shape.
+        none = [t.new_empty(0) for t in node.meta["val"][1:]]
+        node.meta["val"] = (node.meta["val"][0], *none)
+        return [_by_running(lo, a), *(lo.full((0,), 0, "f32") for _ in none)]
+    if a.get("running_mean") is not None:
+        raise UnsupportedOperatorError(
+            "A normalisation that changes running statistics in place is not defined.",
+            "Call torch.nn.functional.batch_norm, or normalise without running statistics.",
+        )
+    return lo.emit_all(_TRAINING, *_operands(lo, a), momentum=a["momentum"], eps=a["eps"])
+
+
+@lowering(_BY_RUNNING)
+def _no_training(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
+    return [_by_running(lo, a), None, None]
+
+
+@lowering("aten.native_batch_norm_backward")
+def _batch_norm_backward(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
+    """Only statistics that the clause reads are operands: the batch's, or the running ones."""
+    unread = ("running_mean", "running_var") if a["train"] else ("save_mean", "save_invstd")
+    names = ("grad_out", "input", "weight", "running_mean", "running_var", "save_mean",
+             "save_invstd")  # fmt: skip
+    operands = [None if name in unread else lo.optional(a[name]) for name in names]
+    mask = a["output_mask"]
+    values = iter(
+        lo.emit_all(
+            "aten.native_batch_norm_backward",
+            *operands,
+            train=a["train"],
+            eps=a["eps"],
+            output_mask=mask,
+        )
+    )
+    return [next(values) if wanted else None for wanted in mask]

@@ -1,4 +1,4 @@
-"""Rules for average pooling, and for max pooling beyond two axes (NUMERICS 6.15, 6.16, 9, 10.2).
+"""Rules for average pooling and max pooling (NUMERICS 6.15, 6.16, 9, 10.2).
 
 An average is the sum of the window over its divisor. The axes are summed one after the other, the
 first one first; along an axis of at most 8 taps the sum is the chain of `add` over ascending taps,
@@ -309,3 +309,26 @@ def _adaptive_max(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
         "ceil_mode": False,
     }
     return _two_axes(lo, x, **even) if count == 2 else _three_axes(lo, x, even)
+
+
+def _pair(given: Any) -> tuple[int, ...]:
+    values = tuple(given) if isinstance(given, (list, tuple)) else (given,)
+    return values * 2 if len(values) == 1 else values
+
+
+@lowering("aten.max_pool2d_with_indices", "aten.max_pool2d_with_indices_backward")
+def _max_pool(lo: Lowerer, node: fx.Node, a: Arguments) -> Results:
+    attrs = {k: _pair(a[k]) for k in ("kernel_size", "stride", "padding", "dilation")}
+    attrs["stride"] = attrs["stride"] or attrs["kernel_size"]  # ATen: none given
+    if "indices" not in a:
+        x = lo.value(a["self"])
+        return lo.emit_all(
+            "aten.max_pool2d_with_indices", x, **attrs, ceil_mode=bool(a["ceil_mode"])
+        )
+    operands = [lo.value(a[k]) for k in ("grad_output", "self", "indices")]
+    return lo.emit(
+        "aten.max_pool2d_with_indices_backward",
+        *operands,
+        **attrs,
+        ceil_mode=bool(a["ceil_mode"]),
+    )

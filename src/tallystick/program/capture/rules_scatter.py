@@ -9,15 +9,15 @@ from torch import fx
 
 from tallystick.errors import UnsupportedOperatorError
 from tallystick.program.capture.lower import Arguments, Lowerer, Results, lowering
-from tallystick.program.capture.rules_index import added_along
-from tallystick.program.capture.rules_sort import order, taken
-from tallystick.program.capture.writing import (
+from tallystick.program.capture.positions import (
     assigned_rows,
     by_mask,
     corner,
     ordinals,
     scattered,
 )
+from tallystick.program.capture.rules_index import added_along
+from tallystick.program.capture.rules_sort import order, taken
 from tallystick.program.ir import Value
 
 

@@ -19,7 +19,6 @@ from tallystick.program.capture.earlier import Earlier
 from tallystick.program.capture.explore import Exploration, shown, told
 from tallystick.program.capture.follow_calls import reads_outside
 from tallystick.program.capture.guard import ParametersChangedError
-from tallystick.program.capture.joined_places import refuse_asked
 from tallystick.program.capture.outside import Outside
 from tallystick.program.capture.python_state import (
     PythonState,
@@ -29,7 +28,7 @@ from tallystick.program.capture.python_state import (
 )
 from tallystick.program.capture.quiet import quiet
 from tallystick.program.capture.same_program import call_of, difference
-from tallystick.program.capture.settled_outside import refuse_stale, settled_outside
+from tallystick.program.capture.settled_outside import refuse_asked, refuse_stale, settled_outside
 from tallystick.program.capture.source import Blame
 from tallystick.program.capture.trace import Request, Trace, trace
 

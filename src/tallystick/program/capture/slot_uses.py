@@ -1,13 +1,19 @@
-"""What a traced call reads of the slots of the state, and what it writes."""
+"""What a traced call reads of the slots of the state, and what it writes.
+
+A pass of validation writes no state. In a loop as it is written, the next step would find what the
+pass has left: `refuse_written` (PROGRAM 5.19 f).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import fx
 
-from tallystick.program.capture.trace import Trace
+from tallystick.errors import UsageError
+from tallystick.program.capture.trace import Request, Trace
 
 _SAME = frozenset({torch.ops.aten.clone.default, torch.ops.aten.detach.default})
 
@@ -53,3 +59,22 @@ def results_from(traced: Trace, name: str) -> set[str]:
             depends.add(node)
     found = _results(traced).items()
     return {key for key, node in found if isinstance(node, fx.Node) and node in depends}
+
+
+Ways = Sequence[tuple[Request, Trace]]
+
+
+def refuse_written(training: Ways, evaluation: Ways) -> None:
+    """Raises UsageError for a buffer that a pass changes and a step reads, by its name."""
+    for _, traced in evaluation:
+        for name in traced.inputs:
+            if not name.startswith("buffer.") or not writes(traced, name):
+                continue
+            if any(results_from(step, name) - {name} for _, step in training):
+                said = name.removeprefix("buffer.")
+                raise UsageError(
+                    f"A pass of validation changes the buffer {said}, and the training step reads "
+                    "it: a job's pass leaves no buffer changed.",
+                    "Change it where module.training is true alone, or give a validation loss that "
+                    "only computes.",
+                )

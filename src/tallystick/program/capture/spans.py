@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
-from unittest import mock
 
 import torch
 from torch import Tensor, nn
+
+from tallystick.program.capture.replaced import replacing, usual
 
 
 def first_tensor(output: Any) -> Tensor | None:
@@ -30,15 +31,15 @@ def around_calls(
     """
     named = list(module.named_modules())
     paths = {id(child): path for path, child in named}
-    usual: Callable[..., Any] = nn.Module._call_impl
+    usually = usual("torch.nn:Module", "_call_impl")
 
     def call(child: nn.Module, *args: Any, **kwargs: Any) -> Any:
         path = paths.get(id(child))
         if path is None:
-            return usual(child, *args, **kwargs)
-        return around(path, child, lambda: usual(child, *args, **kwargs))
+            return usually(child, *args, **kwargs)
+        return around(path, child, lambda: usually(child, *args, **kwargs))
 
-    with mock.patch.object(nn.Module, "_call_impl", call):
+    with replacing("torch.nn:Module", "_call_impl", call):
         yield
 
 

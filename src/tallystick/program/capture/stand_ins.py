@@ -1,11 +1,15 @@
-"""The tensors of a trace in the places of real ones, whichever reference the code has to those."""
+"""The tensors of a trace in the places of real ones, whichever reference the code has to those; and
+their `x.data`: the same memory, apart from autograd and from the count of changes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
 
 def is_whole(tensor: Tensor) -> bool:
@@ -68,3 +72,27 @@ class StandIns:
             made = seen_as(known[1], value)
         self._by_object[id(value)] = value, made
         return made
+
+
+GET_DATA: Any = vars(torch._C.TensorBase)["data"].__get__
+SET_DATA: Any = vars(torch._C.TensorBase)["data"].__set__
+
+
+def apart(x: Tensor) -> Tensor:
+    """`x.data`, which torch hands out past the trace, as a tensor that the trace knows."""
+    mode = get_proxy_mode()
+    detached = x.detach()
+    with torch._C.DisableTorchFunction():
+        made: Tensor = GET_DATA(detached)
+    slots: Any = None if mode is None else mode.tracer.tensor_tracker
+    if slots is not None and detached in slots:
+        slots[made] = slots[detached]
+    return made
+
+
+def is_written(x: Tensor, parts: Sequence[Tensor]) -> bool:
+    """Whether `x`, or its memory in one of `parts`, was changed in place."""
+    memory = x.untyped_storage()._cdata
+    return x._version > 0 or any(
+        part._version > 0 and part.untyped_storage()._cdata == memory for part in parts
+    )

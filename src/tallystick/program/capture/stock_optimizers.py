@@ -9,17 +9,16 @@ operator of the contract after another, and so do the other optimizers.
 from __future__ import annotations
 
 import functools
-import importlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from tallystick.kernels.evaluate import evaluate
+from tallystick.program.capture.replaced import replacing, usual
 
 
 class _Powers:
@@ -51,9 +50,9 @@ class StockUpdates:
     def patches(self) -> Iterator[Any]:
         """Context managers that put the replacements in place."""
         for name in ("adam", "sgd"):
-            module = importlib.import_module(f"torch.optim.{name}")
-            update = functools.partial(getattr(self, name), getattr(module, name))
-            yield mock.patch.object(module, name, update)
+            owner = f"torch.optim.{name}"
+            update = functools.partial(getattr(self, name), usual(owner, name))
+            yield replacing(owner, name, update)
 
     def _run(self, op: str, operands: list[Any], attrs: dict[str, Any]) -> list[np.ndarray]:
         arrays = [x.detach().numpy() if isinstance(x, Tensor) else x for x in operands]

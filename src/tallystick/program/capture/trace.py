@@ -25,7 +25,6 @@ from torch.nn.utils.stateless import _reparametrize_module
 from tallystick.errors import TallystickError, UsageError
 from tallystick.program.capture import custom_ops
 from tallystick.program.capture.batch import Batch, anew
-from tallystick.program.capture.buffers_made import check_buffers, empty_buffers
 from tallystick.program.capture.carried import Carried
 from tallystick.program.capture.constants import Constants, has_content
 from tallystick.program.capture.earlier import Earlier
@@ -37,8 +36,9 @@ from tallystick.program.capture.guard import (
     carry_hooks,
     refuse_around,
 )
-from tallystick.program.capture.kept_after import kept_after
+from tallystick.program.capture.kept_after import kept_after, refuse_untrained
 from tallystick.program.capture.known import At
+from tallystick.program.capture.late import check_buffers, empty_buffers
 from tallystick.program.capture.outside import storage_of
 from tallystick.program.capture.questions import value_questions
 from tallystick.program.capture.recorded import Record, Use
@@ -47,7 +47,6 @@ from tallystick.program.capture.spans import module_spans, origins_of
 from tallystick.program.capture.stand_ins import StandIns
 from tallystick.program.capture.structure import real_flags
 from tallystick.program.capture.transformers_calls import traced_as_called
-from tallystick.program.capture.untrained import refuse_untrained
 from tallystick.program.capture.updates import Groups, TracedUpdates, Updates
 
 META = torch.device("meta")

@@ -17,11 +17,12 @@ import sys
 from collections.abc import Iterator
 from types import FrameType
 from typing import Any
-from unittest import mock
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from tallystick.program.capture.replaced import replacing, usual
 
 # The answer that transformers' own tracing gives, by module and function. In each, a question that
 # is answered by False goes on to build the mask.
@@ -195,11 +196,11 @@ def eager_experts() -> Iterator[None]:
     Their own forward counts the tokens of each expert, so its shapes depend on values. The place
     where transformers chooses an implementation is replaced, where that module has been imported.
     """
-    interface = getattr(sys.modules.get(_EXPERTS_MODULE), "ExpertsInterface", None)
-    if interface is None:
+    if not hasattr(sys.modules.get(_EXPERTS_MODULE), "ExpertsInterface"):
         yield
         return
-    chosen = interface.get_interface
+    place = f"{_EXPERTS_MODULE}:ExpertsInterface", "get_interface"
+    chosen = usual(*place)
 
     def get_interface(self: Any, implementation: str, default: Any) -> Any:
         def forward(experts: Any, *args: Any, **kwargs: Any) -> Any:
@@ -209,7 +210,7 @@ def eager_experts() -> Iterator[None]:
 
         return forward
 
-    with mock.patch.object(interface, "get_interface", get_interface):
+    with replacing(*place, get_interface):
         yield
 
 

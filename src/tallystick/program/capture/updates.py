@@ -20,8 +20,8 @@ from tallystick.numerics.types import TensorType
 from tallystick.program.build import Builder
 from tallystick.program.capture import custom_ops
 from tallystick.program.capture.guard import Placed
+from tallystick.program.capture.kept_after import refuse_untrained
 from tallystick.program.capture.randomness import Draws
-from tallystick.program.capture.untrained import refuse_untrained
 from tallystick.program.ir import Value
 from tallystick.program.parameter_groups import ParameterGroups
 from tallystick.program.tables import Scalar

@@ -18,28 +18,26 @@ from types import FunctionType
 from typing import Any, NoReturn
 
 from tallystick.errors import UsageError
-from tallystick.program.capture.buffers_made import empty_buffers
 from tallystick.program.capture.by_step import Exploration, StepPath, StepPrograms
-from tallystick.program.capture.clocks import ahead
 from tallystick.program.capture.earlier import Earlier, EarlierError
 from tallystick.program.capture.explore import shown
 from tallystick.program.capture.first_calls import refuse_other_calls
 from tallystick.program.capture.follow_calls import reads_outside
-from tallystick.program.capture.followed_files import file_of
 from tallystick.program.capture.guard import ParametersChangedError
 from tallystick.program.capture.kept_after import refuse_shared_between_steps
 from tallystick.program.capture.known import At, Names, Steps
-from tallystick.program.capture.late import Late, Start, late_of
+from tallystick.program.capture.late import Late, Start, empty_buffers, late_of
 from tallystick.program.capture.merged import shape_of
 from tallystick.program.capture.moments import Moments
 from tallystick.program.capture.one_object import Left, OneObject
 from tallystick.program.capture.outside import OUTSIDE, Outside
 from tallystick.program.capture.outside import Kept as KeptTensor
-from tallystick.program.capture.outside_calls import OutsideCalls
+from tallystick.program.capture.outside_calls import OutsideCalls, ahead
 from tallystick.program.capture.plain import uncompiled
 from tallystick.program.capture.python_state import Kept, PythonState, left_changed
 from tallystick.program.capture.quiet import quiet
 from tallystick.program.capture.recorder import Recorder
+from tallystick.program.capture.rewriting import file_of
 from tallystick.program.capture.settled_outside import refuse_unknown, settled_outside
 from tallystick.program.capture.source import code_line, is_installed, is_model
 from tallystick.program.capture.trace import Request, Trace, trace
