@@ -123,7 +123,8 @@ class Capture:
         if validation is not None:
             evaluation = self.evaluation
             _refuse_shared(self.passes, [self, *([short] if short else [])], validation_short)
-        last = None if validation_short is None else validation_short.evaluation
+        settled = isinstance(self.found, tuple)  # else there is no validation
+        last = validation_short.evaluation if validation_short and settled else None
         held = held_of(validation, evaluation, evaluate_every, stop_rule, last)
         common: dict[str, Any] = {
             "steps": steps,

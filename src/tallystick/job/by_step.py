@@ -6,13 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tallystick.devices.environment import exact_environment
-from tallystick.disk.anew import refuse_taken
-from tallystick.errors import UsageError
 from tallystick.job.columns import Data, taken
-from tallystick.job.job import JOB_DIRECTORY, Job
+from tallystick.job.job import Job
 from tallystick.job.parts import STEP
 from tallystick.job.reading import End
-from tallystick.job.save import save_job
+from tallystick.job.save import place_of, save_job
 from tallystick.job.scalars import BY_STEP
 from tallystick.job.streams import numbers_with_short
 
@@ -60,10 +58,7 @@ def save_later(
 
     Arguments as of `save_job`. Raises as that, and as `Later.settled`.
     """
-    if not overwrite:
-        refuse_taken(Path(directory), JOB_DIRECTORY)
-    if steps < 1:
-        raise UsageError(f"A job of {steps} steps trains nothing.", "Give at least one step.")
+    place_of(directory, steps, overwrite)
     columns, _ = taken(data, "data")
     records = len(next(iter(columns.values())))
     of_short = None if short is None else short.batch_size

@@ -106,11 +106,7 @@ def save_job(
     UnsupportedOperatorError for an operator that the contract's published form cannot run;
     StorageError where the directory cannot be written.
     """
-    directory = Path(directory)
-    if not overwrite:
-        refuse_taken(directory, JOB_DIRECTORY)
-    if steps < 1:
-        raise UsageError(f"A job of {steps} steps trains nothing.", "Give at least one step.")
+    directory = place_of(directory, steps, overwrite)
     order_seed = seed if order_seed is None else order_seed
     reading = Reading(data, own_data or {}, order_seed, order, epoch_end)
     alone = None if isinstance(programs, Mapping) else programs
@@ -183,6 +179,17 @@ def save_job(
             said = "first step" if step is alone else f"first step of {name}"
             notes[said] = f"not compared with the module: {reason}"
     return write_job(job, parts, slots, beside, forward_program, overwrite)
+
+
+def place_of(directory: str | Path, steps: int, overwrite: bool) -> Path:
+    """The directory of a new job. Raises UsageError where one is there, and for no steps: what can
+    be refused before steps are traced or records are read."""
+    directory = Path(directory)
+    if not overwrite:
+        refuse_taken(directory, JOB_DIRECTORY)
+    if steps < 1:
+        raise UsageError(f"A job of {steps} steps trains nothing.", "Give at least one step.")
+    return directory
 
 
 def _state_of(
