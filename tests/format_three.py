@@ -65,7 +65,7 @@ def make_stream_job(
         made,
         micro_state(WIDTH),
         {"lr": rates},
-        steps=made.timetable().training_steps(steps),
+        steps=made.timetable.training_steps(steps),
         interval=interval,
     )
 

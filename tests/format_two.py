@@ -47,7 +47,7 @@ def write_job(
     commitment = JobCommitment2(
         contract=parts.programs[0].program.contract,
         genesis_root=State(slots).root(),
-        timetable=parts.timetable(),
+        timetable=parts.timetable,
         rng_seed=seed,
         steps=steps,
         checkpoint_interval=interval,

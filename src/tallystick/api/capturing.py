@@ -17,10 +17,11 @@ from tallystick.devices.environment import exact_environment
 from tallystick.errors import CannotCheckError, UsageError
 from tallystick.job.by_step import save_later
 from tallystick.job.columns import Data
+from tallystick.job.held import Held, held_of
 from tallystick.job.job import Job
-from tallystick.job.save import save_job as save_step
+from tallystick.job.save import Schedules
+from tallystick.job.save import save_job as write_job
 from tallystick.job.scalars import Schedule
-from tallystick.job.several import Held, Schedules, save_several
 from tallystick.job.step_records import StepRecords, step_records
 from tallystick.program.ema import EMA
 from tallystick.program.ir import Program
@@ -118,6 +119,13 @@ class Capture:
         that its call computes. Then the module is the captured one still, and there is no
         validation: a pass would call the loss too.
         """
+        evaluation = None
+        if validation is not None:
+            evaluation = self.evaluation
+            _refuse_shared(self.passes, [self, *([short] if short else [])], validation_short)
+        settled = isinstance(self.found, tuple)  # else there is no validation
+        last = validation_short.evaluation if validation_short and settled else None
+        held = held_of(validation, evaluation, evaluate_every, stop_rule, last)
         common: dict[str, Any] = {
             "steps": steps,
             "seed": seed,
@@ -125,26 +133,20 @@ class Capture:
             "schedules": schedules,
             "order": order,
             "epoch_end": epoch_end,
-            "stop_rule": stop_rule,
             "compare_first_step": compare_first_step,
             "overwrite": overwrite,
         }
         if not isinstance(self.found, tuple):
-            if validation is not None or (short and isinstance(short.found, tuple)):
+            if short is not None and isinstance(short.found, tuple):
                 raise self.found.refusal
-            last = None if short is None else cast("Later", short.found)
-            return save_later(self.found, directory, data, short=last, **common)
-        if validation is not None:
-            _refuse_shared(self.passes, [self, *([short] if short else [])], validation_short)
-        return save_step(
+            moving = None if short is None else cast("Later", short.found)
+            return save_later(self.found, directory, data, short=moving, **common)
+        return write_job(
             self.step,
             directory,
             data,
             short=None if short is None else short.step,
-            eval_short=None if validation_short is None else validation_short.evaluation,
-            validation=validation,
-            eval_program=self.evaluation if validation is not None else None,
-            evaluate_every=evaluate_every if validation is not None else 0,
+            held=held,
             forward_program=self.forward,
             **common,
         )
@@ -284,7 +286,7 @@ def save_job(
     `order`, `epoch_end` and `validation_short` are those of `Capture.save_job`.
 
     A program's name is at most 40 of a-z, 0-9 and -. A job that is there
-    already is refused, or with `overwrite` replaced. Errors: see `job.several.save_several`.
+    already is refused, or with `overwrite` replaced. Errors: see `job.save.save_job`.
     """
     held = None
     if validation is not None:
@@ -301,15 +303,15 @@ def save_job(
     if len(calls) > 1:
         between = _with_torch("tallystick.program.capture.between", "save_job")
         between.refuse_shared_programs({n: c for n, c in calls.items() if c is not None})
-    return save_several(
-        directory,
+    return write_job(
         {name: captured.step for name, captured in programs.items()},
+        directory,
         data,
+        steps=steps,
         schedule=schedule,
         programs_of_steps=programs_of_steps,
         order=order,
         epoch_end=epoch_end,
-        count=steps,
         seed=seed,
         own_data=own_data,
         checkpoint_interval=checkpoint_interval,

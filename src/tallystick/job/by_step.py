@@ -6,16 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tallystick.devices.environment import exact_environment
-from tallystick.disk.anew import refuse_taken
-from tallystick.errors import UsageError
 from tallystick.job.columns import Data, taken
-from tallystick.job.job import JOB_DIRECTORY, Job
-from tallystick.job.one_stream import End, stream_with_short
+from tallystick.job.job import Job
 from tallystick.job.parts import STEP
-from tallystick.job.save import save_job
+from tallystick.job.reading import End
+from tallystick.job.save import place_of, save_job
 from tallystick.job.scalars import BY_STEP
-from tallystick.job.several import save_several
-from tallystick.program.validation import StopRule
+from tallystick.job.streams import numbers_with_short
 
 if TYPE_CHECKING:
     from tallystick.program.capture.by_step import StepPrograms
@@ -32,14 +29,13 @@ def about_steps(found: StepPrograms) -> dict[str, str]:
 def save_by_step(
     directory: str | Path, found: StepPrograms, data: Data | None, **given: Any
 ) -> Job:
-    """Write the job of the steps that were found; `given` and errors as of `save_several`."""
+    """Write the job of the steps that were found; `given` and errors as of `save_job`."""
     names = [STEP, *(f"{STEP}-{n + 2}" for n in range(len(found.programs) - 1))]
-    return save_several(
-        directory,
+    return save_job(
         dict(zip(names, found.programs, strict=True)),
+        directory,
         data,
-        schedule=None,
-        count=len(found.of_steps),
+        steps=len(found.of_steps),
         programs_of_steps=[names[n] for n in found.of_steps],
         about=about_steps(found),
         **given,
@@ -55,7 +51,6 @@ def save_later(
     steps: int,
     epoch_end: End,
     short: Later | None,
-    stop_rule: StopRule | None,
     overwrite: bool,
     **given: Any,
 ) -> Job:
@@ -63,17 +58,13 @@ def save_later(
 
     Arguments as of `save_job`. Raises as that, and as `Later.settled`.
     """
-    if not overwrite:
-        refuse_taken(Path(directory), JOB_DIRECTORY)
-    if steps < 1:
-        raise UsageError(f"A job of {steps} steps trains nothing.", "Give at least one step.")
-    if stop_rule is not None:
-        raise UsageError("Committed validation needs held-out records.", "Pass validation=... too.")
+    place_of(directory, steps, overwrite)
     columns, _ = taken(data, "data")
     records = len(next(iter(columns.values())))
     of_short = None if short is None else short.batch_size
-    _, epoch = stream_with_short(STEP, later.batch_size, of_short, records, epoch_end, steps)
-    found = later.settled(steps, short if epoch else None, epoch)
+    numbers = numbers_with_short(later.batch_size, of_short, records, epoch_end, steps)
+    ends = len(numbers) if numbers[-1] else 0
+    found = later.settled(steps, short if ends else None, ends)
     given |= {"epoch_end": epoch_end, "overwrite": overwrite}
     if len(found.programs) > 1:
         return save_by_step(directory, found, data, **given)

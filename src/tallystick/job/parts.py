@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 
 from tallystick.commit.data import DataSchema
@@ -124,6 +125,7 @@ class Parts:
     slots: Mapping[str, Array] = field(default_factory=dict)
     stops: bool = False
 
+    @cached_property
     def timetable(self) -> Timetable:
         """The timetable, with the digests of programs and records. Raises UsageError."""
         programs = tuple(part.entry() for part in self.programs)
@@ -143,7 +145,7 @@ class Parts:
         return (
             not first.program.section
             and not first.stream.first
-            and self.timetable().plain
+            and self.timetable.plain
             and not is_long(records.schema)
         )
 

@@ -1,8 +1,8 @@
-"""Writing a job: from a captured step, records and settings to a directory."""
+"""Writing a job: from captured steps, records and settings to a directory."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,31 +14,26 @@ from tallystick.commit.tensor import Array
 from tallystick.devices.environment import exact_environment
 from tallystick.disk.anew import refuse_taken
 from tallystick.errors import UsageError
-from tallystick.job.columns import Data, schema_for, taken
+from tallystick.job.columns import Data
 from tallystick.job.first_steps import first_step_reason
+from tallystick.job.held import Held
 from tallystick.job.job import JOB_DIRECTORY, Job
-from tallystick.job.one_stream import End, with_short
-from tallystick.job.parts import (
-    STEP,
-    TRAIN,
-    Records,
-    batch_size_of,
-    validation_sentence,
-    with_validation,
+from tallystick.job.one_state import (
+    check_beside,
+    notes_together,
+    rates_by_program,
+    scalars_together,
+    state_together,
+    widened,
 )
-from tallystick.job.scalars import Schedule, derived_note, scalar_tables
-from tallystick.job.writing import (
-    check_state,
-    commitment_of,
-    evaluation_of,
-    fills_of,
-    short_evaluation,
-    write_job,
-)
+from tallystick.job.parts import STEP, validation_sentence
+from tallystick.job.reading import End, Reading
+from tallystick.job.scalars import Schedule, scalar_tables
+from tallystick.job.streams import by_step, by_turns, check_rounds, with_short
+from tallystick.job.writing import check_state, commitment_of, fills_of, write_job
 from tallystick.numerics.contracts import find_contract
 from tallystick.program.ir import Program
 from tallystick.program.state import State
-from tallystick.program.validation import StopRule
 
 if TYPE_CHECKING:
     from tallystick.program.capture.api import CapturedStep
@@ -46,28 +41,31 @@ if TYPE_CHECKING:
 # GPT-2 of 124M parameters would take some 10 GB and a minute for what a small one shows as well.
 RECIPE_COMPARED = 1 << 22
 
+# Of one program, or of programs in one stream: a table for each name, or a scheduler.
+Rates = Mapping[str, Schedule] | Any
+# By program; of one program or one stream those of that.
+Schedules = Mapping[str, Rates] | Rates
+
 
 @exact_environment()
 def save_job(
-    captured: CapturedStep,
+    programs: CapturedStep | Mapping[str, CapturedStep],
     directory: str | Path,
-    data: Data,
+    data: Data | None,
     *,
     steps: int,
-    seed: int = 0,
-    order_seed: int | None = None,
-    batch_size: int | None = None,
-    checkpoint_interval: int | None = None,
-    schedules: Mapping[str, Schedule] | Any | None = None,
-    initial_state: Mapping[str, Array] | None = None,
+    schedule: Sequence[tuple[str, int]] | None = None,
+    programs_of_steps: Sequence[str] | None = None,
+    short: CapturedStep | None = None,
+    own_data: Mapping[str, Data] | None = None,
     order: str = SHUFFLED,
     epoch_end: End = RUN_ON,
-    short: CapturedStep | None = None,
-    validation: Data | None = None,
-    eval_program: Program | None = None,
-    eval_short: Program | None = None,
-    evaluate_every: int = 0,
-    stop_rule: StopRule | None = None,
+    seed: int = 0,
+    order_seed: int | None = None,
+    checkpoint_interval: int | None = None,
+    schedules: Schedules | None = None,
+    initial_state: Mapping[str, Array] | None = None,
+    held: Held | None = None,
     forward_program: Program | None = None,
     stop_on_non_finite: bool = True,
     recipe: Mapping[str, Any] | None = None,
@@ -75,83 +73,87 @@ def save_job(
     compare_first_step: bool = True,
     overwrite: bool = False,
 ) -> Job:
-    """Write the job that trains `captured` on `data`; the directory's manifest comes last. A
+    """Write the job whose `programs` make its `steps` training steps; the manifest comes last. A
     job that is there already is refused, or with `overwrite` replaced when the new one is whole.
+
+    One captured step is a schedule of one; `short` is then that of an epoch's last batch, where it
+    has fewer records, and `initial_state` may take the place of the captured one. Of several by
+    name, `schedule` has pairs of a name and a number of steps, which are repeated; None is one step
+    of each in turn. Each goes through its records in a stream of its own. With `programs_of_steps`
+    in its place, the name of the program of each step, the programs go through `data` together: one
+    stream of batches, of which each program has the size, and one optimizer and table of rates.
 
     `data` maps each batch tensor's name to an array (N, *shape of one record), numpy or torch; or
     it is a frozen data set or its directory, whose records are hashed once more and taken over
-    without being in memory. The same holds for `validation`.
-    `seed` keys the random numbers (dropout) and, unless `order_seed` is given, the data's
-    order. `schedules` gives a table of `steps` numbers (or a function of the step, or a torch
-    scheduler) for each that the optimizer names; or it is a scheduler over the captured torch
-    optimizer.
+    without being in memory. `own_data` has other records by program; a program whose batch is empty
+    reads none. `order` is "shuffled" or "sequential". `epoch_end` is "run on", "drop" or "short",
+    or the number of records that an epoch reads (COMMITMENTS 7.7).
 
-    `order` is "shuffled" or "sequential". `epoch_end` is "run on", "drop" or "short", or the number
-    of records that an epoch reads (COMMITMENTS 7.7); `short` is the captured step of a last batch
-    that has fewer records. With `validation` and `eval_program` (of `capture_eval`), the validation
-    loss is printed every `evaluate_every` steps. With `stop_rule` it is part of the run, which
-    commits to it and may end by it (PROGRAM 7). `eval_short` is the evaluation
-    of a last batch of fewer records; then the pass reads every record (PROGRAM 7.4).
+    `seed` keys every program's random numbers (dropout) and, unless `order_seed` is given, the
+    order of every data set. `schedules` gives a table of a number for each step (or a function of
+    the step, or a torch scheduler) for each that the optimizer names; or it is a scheduler over the
+    captured torch optimizer. Programs with streams of their own have such schedules by program. The
+    validation loss of `held` is printed, or part of the run.
 
-    The first step is compared with the module and torch's optimizer in float64 (PROGRAM 5.9), that
-    of a recipe up to `RECIPE_COMPARED` parameters: its module is ours, and the same one whatever
-    its size. The comparison needs the memory and the time of a step in float64. Without
-    `compare_first_step`, or where the module cannot run so, the job's `about` says it.
+    The first step of each program, from state[0], is compared with the module and torch's optimizer
+    in float64 (PROGRAM 5.9), that of a recipe up to `RECIPE_COMPARED` parameters: its module is
+    ours, and the same one whatever its size. The comparison needs the memory and the time of a step
+    in float64. Without `compare_first_step`, or where the module cannot run so, the job's `about`
+    says it.
 
-    Raises UsageError for data, state or schedules that do not fit the program, or a first step
-    that differs from the module's beyond the threshold; UnsupportedOperatorError for an operator
-    that the contract's published form cannot run; StorageError where the directory cannot be
-    written.
+    Raises UsageError for data, state or schedules that do not fit the programs, for programs that
+    do not fit together, or a first step that differs from the module's beyond the threshold;
+    UnsupportedOperatorError for an operator that the contract's published form cannot run;
+    StorageError where the directory cannot be written.
     """
-    directory = Path(directory)
-    if not overwrite:
-        refuse_taken(directory, JOB_DIRECTORY)
-    find_contract(captured.program.contract).check_program(captured.program)
-    if steps < 1:
-        raise UsageError(f"A job of {steps} steps trains nothing.", "Give at least one step.")
-    program = captured.program
-    columns, kept = taken(data, "data")
-    schema = schema_for(captured.batch, columns)
-    size = batch_size_of(captured.batch)
-    if batch_size is not None and batch_size != size:
-        raise UsageError(
-            f"The step was captured with batches of {size}, not {batch_size}.",
-            "Capture again with an example batch of the size you want.",
-        )
-    state = initial_state if initial_state is not None else captured.initial_state
-    if state is None:
-        raise UsageError(
-            "The module was captured without weights.",
-            "Pass initial_state=captured.state_for(weights), or capture a module that has some.",
-        )
-    check_state(state, program.state_types)
+    directory = place_of(directory, steps, overwrite)
     order_seed = seed if order_seed is None else order_seed
-    records = Records(TRAIN, schema, columns, order_seed, kept, order)
-    if short is not None:
-        schema_for(short.batch, columns)
-        check_state(state, short.program.state_types)
-    parts = with_short(STEP, captured, short, records, epoch_end, steps)
-    evaluation, held = evaluation_of(schema, validation, eval_program, evaluate_every)
-    if stop_rule is not None:
-        if evaluation is None or eval_program is None or held is None:
+    reading = Reading(data, own_data or {}, order_seed, order, epoch_end)
+    alone = None if isinstance(programs, Mapping) else programs
+    named = programs if isinstance(programs, Mapping) else {STEP: programs}
+    trained: Mapping[str, CapturedStep | None] = named
+    if alone is not None:
+        find_contract(alone.program.contract).check_program(alone.program)
+        state = _state_of(alone, short, initial_state)
+        parts = with_short(alone, short, reading, steps)
+        trained = dict(zip((part.name for part in parts.programs), (alone, short), strict=False))
+    else:
+        check_beside(named)
+        state = state_together(named, programs_of_steps is not None)
+        wide = widened(named, state)
+        if programs_of_steps is None:
+            parts = by_turns(wide, schedule, reading)
+            if held is not None:
+                check_rounds(parts, held.every)
+        elif schedule is not None or own_data:
             raise UsageError(
-                "Committed validation needs held-out records.", "Pass validation=... too."
+                "Programs of one stream have no schedule and no data of their own.",
+                "Leave schedule and own_data out, or programs_of_steps.",
             )
-        of, every = evaluation.batch_size, evaluation.every
-        last = None if eval_short is None else short_evaluation(eval_short, held, of)
-        parts = with_validation(parts, eval_program, held, of, every, stop_rule, steps, last)
-        evaluation, held = None, None
-    first_values = {**state, **parts.slots}
+        else:
+            parts = by_step(wide, programs_of_steps, reading, steps)
+            schedules = rates_by_program(named, schedules)
+    evaluation, beside = None, None
+    if held is not None:
+        evaluation, records = held.checked(None if alone is None else parts.data[0].schema)
+        if held.rule is None:
+            beside = records, held.evaluation
+        else:
+            parts, evaluation = held.committed(parts, held.rule, records, steps), None
+    values = {**state, **parts.slots}
     types = parts.programs[0].program.state_types
-    slots = {name: np.asarray(first_values[name], order="C") for name in types}
-    scalars = scalar_tables(captured.scalars, schedules, steps)
+    slots = {name: np.asarray(values[name], order="C") for name in types}
+    if alone is not None:
+        scalars = scalar_tables(alone.scalars, schedules, steps)
+    else:
+        scalars = scalars_together(parts, named, schedules or {}, steps)
     commitment = commitment_of(
         parts, State(slots).root(), scalars, steps, seed, checkpoint_interval, stop_on_non_finite
     )
-    notes = {**(about or {}), **captured.names.notes(), **derived_note(captured.scalars)}
-    if captured.not_followed:
-        notes["not followed"] = captured.not_followed
-    if stop_rule is not None and isinstance(commitment, JobCommitment2):
+    notes = {**(about or {}), **notes_together(named.values())}
+    if alone is not None and alone.not_followed:
+        notes["not followed"] = alone.not_followed  # in the order of the trace
+    if held is not None and evaluation is None and isinstance(commitment, JobCommitment2):
         notes["validation"] = validation_sentence(commitment)
     job = Job(
         directory,
@@ -165,7 +167,7 @@ def save_job(
         notes,
     )
     of_model = sum(a.size for n, a in slots.items() if n.startswith("param."))
-    for number, step in enumerate([captured, short][: parts.training]):
+    for number, (name, step) in enumerate(trained.items()):
         if step is None or step.first_step is None:
             continue
         reason: str | None = "switched off by the author"
@@ -174,7 +176,33 @@ def save_job(
         elif compare_first_step:
             reason = first_step_reason(job, parts, number, step, slots)
         if reason is not None:
-            said = f"first step of {parts.programs[number].name}" if number else "first step"
+            said = "first step" if step is alone else f"first step of {name}"
             notes[said] = f"not compared with the module: {reason}"
-    beside = None if evaluation is None else (held, eval_program)
     return write_job(job, parts, slots, beside, forward_program, overwrite)
+
+
+def place_of(directory: str | Path, steps: int, overwrite: bool) -> Path:
+    """The directory of a new job. Raises UsageError where one is there, and for no steps: what can
+    be refused before steps are traced or records are read."""
+    directory = Path(directory)
+    if not overwrite:
+        refuse_taken(directory, JOB_DIRECTORY)
+    if steps < 1:
+        raise UsageError(f"A job of {steps} steps trains nothing.", "Give at least one step.")
+    return directory
+
+
+def _state_of(
+    step: CapturedStep, short: CapturedStep | None, given: Mapping[str, Array] | None
+) -> Mapping[str, Array]:
+    """state[0] of a job of one step. Raises UsageError."""
+    state = step.initial_state if given is None else given
+    if state is None:
+        raise UsageError(
+            "The module was captured without weights.",
+            "Pass initial_state=captured.state_for(weights), or capture a module that has some.",
+        )
+    for each in (step, short):
+        if each is not None:
+            check_state(state, each.program.state_types)
+    return state

@@ -22,13 +22,13 @@ from tallystick.disk.files import remove_tree
 from tallystick.disk.regular import present
 from tallystick.errors import MovingStateError, UnsupportedOperatorError, UsageError
 from tallystick.job.by_step import about_steps, save_by_step
+from tallystick.job.held import Held
 from tallystick.job.job import JOB_DIRECTORY, MANIFEST, Job
 from tallystick.job.job_file import load_job
 from tallystick.job.save import save_job
-from tallystick.job.several import Held
 from tallystick.numerics.contracts import ORDERED_1
 from tallystick.program.capture.accumulated import BATCH, prepared_group
-from tallystick.program.capture.api import CapturedStep, Pass, Preparation, capture_pass
+from tallystick.program.capture.api import Pass, Preparation, capture_pass
 from tallystick.program.capture.between import LossCalls
 from tallystick.program.capture.by_step import StepPrograms, captured_by_step
 from tallystick.program.capture.known import Steps
@@ -112,7 +112,7 @@ class Course:
     def save(
         self, directory: Path, compare_first_step: bool = True, overwrite: bool = False
     ) -> Job:
-        """Write the job. Raises the errors of `capture`, `save_job` and `save_several`."""
+        """Write the job. Raises the errors of `capture` and `save_job`."""
         found = self.programs
         given: dict[str, Any] = {
             "seed": self.seed,
@@ -121,6 +121,7 @@ class Course:
             "epoch_end": self.taken,
             "schedules": self._schedules(),
             "compare_first_step": compare_first_step,
+            "held": self._held(),
             "overwrite": overwrite,
         }
         step, *others = found.programs
@@ -130,24 +131,10 @@ class Course:
             and self.settings is None
             and all(other.scalars == step.scalars for other in others)
         ):
-            given["about"] = about_steps(found)
-            return self._save_one(step, directory, others[0] if others else None, given)
-        return save_by_step(directory, found, self.records, held=self._held(), **given)
-
-    def _save_one(
-        self, step: CapturedStep, directory: Path, short: CapturedStep | None, given: dict[str, Any]
-    ) -> Job:
-        """The job of one step, whose epochs may end with a short one."""
-        held = self._held()
-        if held is not None:
-            given |= {
-                "validation": held.data,
-                "eval_program": held.evaluation,
-                "eval_short": held.short,
-                "evaluate_every": held.every,
-                "stop_rule": held.rule,
-            }
-        return save_job(step, directory, self.records, steps=self.steps, short=short, **given)
+            short, said = others[0] if others else None, about_steps(found)
+            given |= {"steps": self.steps, "short": short, "about": said}
+            return save_job(step, directory, self.records, **given)
+        return save_by_step(directory, found, self.records, **given)
 
     def _sizes(self) -> list[int]:
         """The records of an update, and of an epoch's last one where the run reaches one that has

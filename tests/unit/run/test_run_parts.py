@@ -175,11 +175,9 @@ def test_a_users_own_module_becomes_a_job(captured: object, tmp_path: Path) -> N
         ({"x": X, "y": Y}, {"schedules": {}}, "rate"),
         ({"x": X, "y": Y}, {"schedules": {"rate": [0.1]}}, "2 steps"),
         ({"x": X, "y": Y}, {"schedules": {"rate": [0.1, float("nan")]}}, "finite"),
-        ({"x": X, "y": Y}, {"batch_size": 5}, "batches of 4"),
         ({"x": X, "y": Y}, {"checkpoint_interval": 0}, "checkpoint_interval"),
         ({"x": X, "y": Y}, {"seed": -1}, "seed"),
         ({"x": X, "y": Y}, {"steps": 0}, "at least one step"),
-        ({"x": X, "y": Y}, {"validation": {"x": X, "y": Y}}, "both"),
         ({"x": X, "y": Y}, {"initial_state": {"param.weight": X}}, "slots"),
     ],
 )

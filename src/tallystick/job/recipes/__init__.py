@@ -13,6 +13,7 @@ from tallystick.data.frozen import is_frozen, load_frozen
 from tallystick.devices.environment import check_environment, exact_environment
 from tallystick.disk.checkpoint import Checkpoint, open_checkpoint
 from tallystick.errors import CannotCheckError, DigestMismatchError, UsageError
+from tallystick.job.held import held_of
 from tallystick.job.job import Job
 from tallystick.job.parts import STEP, Part, Parts, Records, with_validation
 from tallystick.job.recipes.base import Built, Recipe, Sources, load_frozen_data, under
@@ -159,10 +160,7 @@ def new_job(
         checkpoint_interval=checkpoint_interval,
         schedules=built.schedules,
         initial_state=built.initial_state,
-        validation=held_out,
-        eval_program=built.eval_program if held_out is not None else None,
-        evaluate_every=every if held_out is not None else 0,
-        stop_rule=stop_rule,
+        held=held_of(held_out, built.eval_program, every, stop_rule),
         forward_program=built.forward_program,
         recipe={"name": recipe.name, "settings": as_strings(chosen)},
         about={**data.about, **start},

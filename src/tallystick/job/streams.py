@@ -1,0 +1,159 @@
+"""The streams of captured steps, and their turns: one stream for all steps (COMMITMENTS 7.7), or
+one for each program."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from tallystick.commit.stream import Stream
+from tallystick.commit.timetable import Turn
+from tallystick.errors import UsageError
+from tallystick.job.parts import STEP, Part, Parts, Records, batch_size_of
+from tallystick.job.reading import End, Reading, epoch_records
+from tallystick.job.turns import turns_of
+from tallystick.numerics.contracts import find_contract
+
+if TYPE_CHECKING:
+    from tallystick.program.capture.api import CapturedStep
+
+
+# -- one stream ------------------------------------------------------------------------------------
+def numbers_with_short(
+    size: int, short: int | None, records: int, end: End, steps: int
+) -> list[int]:
+    """The programs of an epoch's steps, in batches of `size`: 0 in each, but 1 in the last one
+    where it has the `short` size. Where all are 0 they may be fewer.
+
+    Raises UsageError unless a short batch has that size, and where none has one.
+    """
+    stream = Stream(STEP, 0, size, epoch_records=epoch_records(records, size, end))
+    last, epoch = stream.last_size, stream.epoch
+    if epoch is None or not stream.is_uneven:
+        if short is not None:
+            raise UsageError("No batch of an epoch is short.", "Leave the short step out.")
+        return [0]
+    if epoch == 1:
+        raise UsageError(
+            f"An epoch has {last} records, fewer than a batch of {size}.",
+            f"Capture the step with an example batch of {last}.",
+        )
+    if steps < epoch:  # the run ends before the short batch
+        return [0] * steps
+    if short != last:
+        raise UsageError(
+            f"The last batch of an epoch has {last} records, and "
+            + ("no step is given for it." if short is None else "the short step has others."),
+            f"Capture the step once more with an example batch of {last}, and pass it as short; "
+            "or let epoch_end be 'drop' or 'run on'.",
+        )
+    return [0] * (epoch - 1) + [1]
+
+
+def with_short(
+    step: CapturedStep, short: CapturedStep | None, reading: Reading, steps: int
+) -> Parts:
+    """`step` in each of `steps` steps, but `short` where an epoch's last batch is a short one.
+
+    Raises UsageError unless `short` is the step of such a batch, or none where there is none.
+    """
+    records = reading.shared(step, *([] if short is None else [short]))
+    size = batch_size_of(step.batch)
+    of_short = None if short is None else batch_size_of(short.batch)
+    numbers = numbers_with_short(size, of_short, records.count, reading.end, steps)
+    if not numbers[-1] or short is None:
+        return _one_stream({STEP: step}, records, reading.end, numbers)
+    if short.scalars != step.scalars:
+        raise UsageError(
+            "The short step has other rates than the step.", "Capture both with one optimizer."
+        )
+    if find_contract(step.program.contract).keeps_log:
+        raise UsageError(
+            f"Under {step.program.contract}, which keeps logs, a job has one program, and a short "
+            "batch is one of its own.",
+            "Drop the last batch (drop_last=True), or choose a batch that divides the records.",
+        )
+    return _one_stream({STEP: step, f"{STEP}-short": short}, records, reading.end, numbers)
+
+
+def by_step(
+    steps: Mapping[str, CapturedStep], names: Sequence[str], reading: Reading, count: int
+) -> Parts:
+    """The programs `steps`, of which each of `count` steps executes the one that `names` says.
+    Raises UsageError."""
+    if len(names) != count:
+        raise UsageError(
+            f"programs_of_steps has {len(names)} names for {count} steps.",
+            "Give one name for each training step.",
+        )
+    records = reading.shared(*steps.values())
+    order = list(steps)
+    if strange := sorted(set(names) - set(order)):
+        raise UsageError(
+            f"programs_of_steps names {strange[0]!r}, which is no program of the job.",
+            f"They are {', '.join(order)}.",
+        )
+    return _one_stream(steps, records, reading.end, [order.index(name) for name in names])
+
+
+def _one_stream(
+    steps: Mapping[str, CapturedStep], records: Records, end: End, numbers: Sequence[int]
+) -> Parts:
+    """The parts of steps in one stream; `numbers` has the program of each step, or of each step of
+    an epoch that is repeated."""
+    size = max(batch_size_of(step.batch) for step in steps.values())
+    epoch = epoch_records(records.count, size, end)
+    stream = Stream(next(iter(steps)), 0, size, epoch_records=epoch)
+    unit = stream.epoch if stream.epoch is not None and stream.is_uneven else 1
+    programs = tuple(_part(name, step, stream) for name, step in steps.items())
+    return Parts(programs, (records,), turns_of(numbers, unit))
+
+
+def _part(name: str, step: CapturedStep, stream: Stream) -> Part:
+    size = batch_size_of(step.batch) if step.batch else 1
+    return Part(name, step.program, stream, size, step.micro_batches or 1)
+
+
+# -- a stream for each program ---------------------------------------------------------------------
+def by_turns(
+    steps: Mapping[str, CapturedStep],
+    schedule: Sequence[tuple[str, int]] | None,
+    reading: Reading,
+) -> Parts:
+    """Programs that each have a stream of their own, and take the turns of `schedule`; None is one
+    step of each. Raises UsageError."""
+    sets, reads = reading.by_program(steps)
+    programs = []
+    for name, step in steps.items():
+        size, number = batch_size_of(step.batch) if step.batch else 1, reads[name]
+        taken = None if number is None else epoch_records(sets[number].count, size, reading.end)
+        stream = Stream(name, number, size, epoch_records=taken)
+        if stream.is_uneven:
+            raise UsageError(
+                f"An epoch of {name} ends with a batch of {stream.last_size} records.",
+                "Pass programs_of_steps with a program for it, or let epoch_end be 'drop'.",
+            )
+        programs.append(_part(name, step, stream))
+    return Parts(tuple(programs), sets, _turns(list(steps), schedule))
+
+
+def _turns(names: Sequence[str], schedule: Sequence[tuple[str, int]] | None) -> tuple[Turn, ...]:
+    turns = []
+    for name, length in schedule or [(name, 1) for name in names]:
+        if name not in names:
+            raise UsageError(
+                f"The schedule names {name!r}, which is no program of the job.",
+                f"They are {', '.join(names)}.",
+            )
+        turns.append(Turn(names.index(name), length))
+    return tuple(turns)
+
+
+def check_rounds(parts: Parts, every: int) -> None:
+    """Raises UsageError unless `every` steps are whole rounds of the turns."""
+    a_round = sum(turn.steps for turn in parts.turns)
+    if every % a_round:
+        raise UsageError(
+            f"{every} steps between passes are no whole number of rounds of {a_round} steps.",
+            f"Pass evaluate_every={max(1, every // a_round) * a_round}.",
+        )
