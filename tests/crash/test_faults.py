@@ -34,9 +34,9 @@ A, F = fault_driver.ALLOCATION, fault_driver.FILES
 # Subject, contract, kinds of calls, from there on, every how many-th call.
 SAMPLES = [
     ("prover", "ordered/1", F, "--lasting", 11),
-    ("prover", "rounded/1", A, "", 5003),
+    ("prover", "rounded/1", A, "", 3001),
     ("prover", "replay/1", F, "", 17),
-    ("game", "ordered/1", A, "", 4001),
+    ("game", "ordered/1", A, "", 1201),
     ("judge", "ordered/1", A, "--lasting", 197),
 ]
 

@@ -25,8 +25,8 @@ class Auditing(ParallelOptions):
 
     @property
     def by_segments(self) -> bool:
-        """Whether the segments between stored states are repeated one by one (ADR 0021): by all
-        options but the device and its threads, which a whole audit has too."""
+        """Whether the segments between stored states are repeated one by one (ADR 0021): where one
+        of these options is given, which a whole audit has not."""
         asked = (self.workers, self.ray, self.state, self.sample, self.secret, self.isa)
         return any(value is not None for value in asked)
 

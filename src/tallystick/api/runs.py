@@ -13,6 +13,7 @@ from tallystick.api.given import PathLike
 from tallystick.api.training import Training, train_as
 from tallystick.commit.signing import PrivateKey, PublicKey
 from tallystick.disk.objects.address import is_url
+from tallystick.errors import UsageError
 from tallystick.job.job import Job
 from tallystick.run.distributed.going_on import STOP, said
 from tallystick.run.execute.listener import Listener, Silent
@@ -65,6 +66,8 @@ def train(
     processes go on where a worker died or failed.
     Errors: see `run.execute.trainer.train_job` and `run.distributed.launch.train_with`.
     """
+    if work is not None and not is_url(str(out)):
+        raise UsageError("work= is for a run at a URL.", "Leave it out.")
     asked = Training(
         str(out) if is_url(str(out)) else given.path(out),
         threads=threads,

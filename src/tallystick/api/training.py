@@ -36,11 +36,11 @@ AtStore = Callable[[Path, Counts], None]
 
 @dataclass(frozen=True)
 class Training:
-    """What `train` is asked for, beside the job, by the names of its keywords; `timeout` are the
-    seconds after which a silent worker counts as dead.
+    """What `train` is asked for, beside the job, by the names of its keywords; `timeout` is the
+    number of seconds after which a silent worker counts as dead.
 
-    Raises UsageError for what can never happen, before anything is loaded. A key's file is read
-    when the run begins.
+    Raises UsageError for options that can never go together, before anything is loaded. A key's
+    file is read when the run begins.
     """
 
     out: Path | str  # a path, or the URL of a prefix on an object store
@@ -62,7 +62,9 @@ class Training:
     def __post_init__(self) -> None:
         self.going_on()
         timeout_of(self.timeout, self.workers)
-        self.checking(Path(), Path())
+        self.checking(Path(), Path())  # the share is a fraction, whatever the places
+        if self.work is not None and not is_url(str(self.out)):
+            raise UsageError("--work is for a run at a URL.", "Leave it out.")
 
     def going_on(self) -> GoingOn:
         checked, by_torchrun = self.check_workers is not None, launched() is not None
@@ -128,8 +130,6 @@ def _place(
 ) -> Iterator[tuple[Path, Listener]]:
     """The directory to train in, and the listener: those of a run at a URL are published."""
     if not is_url(str(asked.out)):
-        if asked.work is not None:
-            raise UsageError("--work is for a run at a URL.", "Leave it out.")
         yield Path(asked.out), listener
         return
     there = published(str(asked.out), job, listener, asked.work, asked.overwrite)

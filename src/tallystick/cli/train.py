@@ -167,7 +167,7 @@ def train(
         check_workers=check_workers,
         on_conviction=on_conviction,
         retries=retries,
-        work=None if work is None else Path(work),
+        work=Path(work) if work else None,
     )
     follower = asked.follower(Path(job))
     if follower is not None:

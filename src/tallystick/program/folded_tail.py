@@ -27,8 +27,8 @@ from tallystick.program.runner import KernelHook, Tap
 
 @dataclass(frozen=True)
 class SummedFold:
-    """A fold of the expanded program, node `number`, over `value` of the micro-batches first to
-    last - 1. `value` is the text's."""
+    """A fold, node `number` of the expanded program, over `value` of the micro-batches first to
+    last - 1. `value` is the text's, and so is `node` where all its micro-batches are summed."""
 
     number: int
     node: Node
@@ -70,7 +70,7 @@ class FoldedTail:
     """The nodes of `program` after its micro-batches. `folds` are summed from what `take` is given;
     the other nodes, which are `kept`, are executed by `executor`.
 
-    `sums` has partial sums of the values, where another tail has them.
+    `sums` are the partial sums of another tail, to use their memory.
     """
 
     def __init__(
@@ -88,6 +88,8 @@ class FoldedTail:
         self._results = {number: self._place(number) for number in self.folds}
         self._run = self._device.kernels(self.executor.contract)[FOLD].run
         self.sums = dict(sums) if sums is not None else self._new_sums()
+        # The values of which all micro-batches' are kept: none, where their folds are summed.
+        self._whole = [] if self.folds else folded_values(program.source)
         self._by_value: dict[Value, list[SummedFold]] = {}
         for fold in self.folds.values():
             self._by_value.setdefault(fold.value, []).append(fold)
@@ -185,12 +187,7 @@ class FoldedTail:
                     folds[0].number,
                     False,
                 ) from error
-        if not self.folds:
-            self._keep(part, results)
-
-    def _keep(self, part: int, results: Mapping[str, Tensor]) -> None:
-        """Copy what folds read to where they read it."""
-        for value in folded_values(self.program.source):
+        for value in self._whole:  # to where its folds read it
             name = value_name(self.program.expanded.numbers.value(value, part))
             place = self.executor.staged.get(name)
             if place is not None:

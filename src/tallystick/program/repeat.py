@@ -79,10 +79,6 @@ class RepeatedSection(Executor):
         self._of: _Bound | None = None  # the binding that the stretches are of
         self._tapped: _Tapped | None = None
 
-    def start(self) -> None:
-        """A step begins: the state is as it was, whatever the last step ended with."""
-        self._state_intact = True
-
     def turn(
         self,
         part: int,

@@ -18,7 +18,7 @@ from tallystick.devices.device import Tensor
 from tallystick.devices.kernel import Run
 from tallystick.errors import UsageError
 from tallystick.numerics.registry import OpSpec
-from tallystick.program.ir import Node, Program
+from tallystick.program.ir import Node
 
 Tap = Callable[[int, Node, Sequence[Tensor | None], Sequence[Tensor]], None]
 # A node's own kernel for this runner, or None for the contract's (a step with a rounding log).
@@ -69,10 +69,7 @@ class StepResult:
 
 
 class Runner(ABC):
-    """Executes `program` any number of times. `program` is the one whose numbers hooks, taps and
-    errors have."""
-
-    program: Program
+    """Executes one program any number of times."""
 
     @property
     @abstractmethod
@@ -112,8 +109,9 @@ class Runner(ABC):
     def show_node(
         self, state: Mapping[str, Tensor], inputs: StepInputs, node: int, tap: Tap
     ) -> None:
-        """Show `node`, which is no fold over micro-batches, with its operands; the state stays as
-        it is. As many other nodes are shown as have to be executed. Raises as `execute`."""
+        """Show `node`, which is no fold over micro-batches, with its operands. Other nodes that
+        must be executed for it are shown too. The state stays as it is, and no other thread reads
+        it meanwhile. Raises as `execute`."""
         self.execute(state, inputs, Showing(tap, advance=False, folded=False))
 
     def run_step(

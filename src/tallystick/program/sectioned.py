@@ -149,7 +149,9 @@ class SectionedExecutor(Runner):
             finally:
                 self._section.end_tapped()
             self._running = tail.executor
-            shown = showing and Showing(tail.tap(showing.tap), showing.advance)
+            shown = None
+            if showing is not None:
+                shown = Showing(tail.tap(showing.tap), showing.advance)
             given = StepInputs(tail.given(self._kept), inputs.scalars)
             return tail.executor.execute(state, given, shown, before_write)
 
@@ -206,7 +208,6 @@ class SectionedExecutor(Runner):
             for name, type_ in self.source.batch_types.items()
         }
         self._device.prepare(self.contract)
-        self._section.start()
         self._share_arena()
         return [
             replace(inputs, batch={name: cut[part] for name, cut in cuts.items()})

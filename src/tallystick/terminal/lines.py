@@ -1,4 +1,5 @@
-"""Lines for a person on a terminal. All that the package prints goes through here, but for JSON."""
+"""Lines for a person on a terminal. All that the package prints goes
+through here, but for JSON and live bars."""
 
 from __future__ import annotations
 

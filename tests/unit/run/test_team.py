@@ -194,17 +194,22 @@ def test_records_that_one_worker_cannot_read_end_the_step_for_all(
     with_team(job, 2, refused)
 
 
-def test_a_step_that_each_worker_executes_ends_for_all_and_is_not_repeated(
-    jobs: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Worker 0 has changed its slots when it learns that worker 1 could not."""
-    settings = MLP | {"validation": "0.25"}
+@pytest.fixture
+def validated(jobs: Path) -> Job:
+    """Step 3 is a batch of validation, which has no micro-batches."""
     job = new_job(
-        "mlp", jobs / "team-validated", settings, steps=14, evaluate_every=3,
-        stop_rule=StopRule(1, 0), contract="ordered/1",
+        "mlp", jobs / "team-validated", MLP | {"validation": "0.25"}, steps=14, evaluate_every=3,
+        stop_rule=StopRule(1, 0), contract="ordered/1", overwrite=True,
     )  # fmt: skip
     assert not job.texts[job.commitment.timetable.at(3).program].section
-    assert root_by(job, 3, 8) == alone(job, 8)
+    return job
+
+
+def test_a_step_that_each_worker_executes_ends_for_all_and_is_not_repeated(
+    validated: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Worker 0 has changed its slots when it learns that worker 1 could not."""
+    assert root_by(validated, 3, 8) == alone(validated, 8)
     plain = TeamEngine.batch
     asked = []
 
@@ -224,7 +229,38 @@ def test_a_step_that_each_worker_executes_ends_for_all_and_is_not_repeated(
             engine.run()
         assert asked.count((0, 3)) == 1
 
-    with_team(job, 2, refused)
+    with_team(validated, 2, refused)
+
+
+def test_a_step_that_each_worker_executes_says_what_one_of_them_met(
+    validated: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A refused operand is the node's, and its worker's state is as it was; too little memory is the
+    worker's. Afterwards all wait for the next order."""
+    plain = TeamEngine.batch
+    left = ["memory", "operand"]
+
+    def batch(self: TeamEngine, step: int) -> dict[str, np.ndarray]:
+        found = plain(self, step)
+        if (self.team.rank, step) != (1, 3) or not left:
+            return found
+        if left.pop() == "memory":
+            raise MemoryError
+        return {**found, "y": np.full_like(found["y"], 77)}
+
+    monkeypatch.setattr(TeamEngine, "batch", batch)
+
+    def refused(engine: TeamEngine) -> None:
+        for _ in range(3):
+            engine.run()
+        with pytest.raises(NodeError) as caught:
+            engine.run()
+        assert not caught.value.state_lost and "go back" not in caught.value.next_action
+        with pytest.raises(WorkerError, match="Worker 1 has too little memory"):
+            engine.run()
+        assert engine.step == 3
+
+    with_team(validated, 2, refused)
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ from tallystick.program.capture.torch_step import (
 from tallystick.program.capture.trace import Request
 from tallystick.program.expand import draws_of
 from tallystick.program.ir import SCALAR_PREFIX, Program
-from tallystick.program.runner import StepResult
+from tallystick.program.runner import StepInputs, StepResult
 from tallystick.program.sectioned import executor_of
 
 Array = np.ndarray
@@ -177,11 +177,11 @@ class FirstStep:
         """The program's results under the contract."""
         known = {spec.name for spec in program.inputs}
         parts = self._parts if program.section else 1
-        return executor_of(replace(program, contract=contract.text), parts).run_step(
+        scalars = {k: v for k, v in inputs.scalars.items() if SCALAR_PREFIX + k in known}
+        rng = inputs.rng if program.uses_rng else None
+        return executor_of(replace(program, contract=contract.text), parts).execute(
             {k: np.array(v) for k, v in inputs.state.items() if k in known},
-            inputs.batch,
-            {k: v for k, v in inputs.scalars.items() if SCALAR_PREFIX + k in known},
-            inputs.rng if program.uses_rng else None,
+            StepInputs(inputs.batch, scalars, rng),
         )
 
     def _stepped(self, step: StepResult, inputs: Inputs, begun: Mapping[str, Array]) -> Stepped:

@@ -25,6 +25,7 @@ from tallystick.program.capture.lower import Lowerer
 from tallystick.program.capture.schema import op_name, type_of_tensor
 from tallystick.program.executor import Executor
 from tallystick.program.ir import Value
+from tallystick.program.runner import StepInputs
 
 
 class OneCall:
@@ -81,7 +82,8 @@ class OneCall:
     def __call__(self, tensors: list[Tensor]) -> Any:
         arrays = {_argument(i): t.detach().numpy() for i, t in enumerate(tensors)}
         used = self.executor.program.batch_types
-        outputs = self.executor.run_step({}, {k: v for k, v in arrays.items() if k in used}).outputs
+        given = StepInputs({k: v for k, v in arrays.items() if k in used})
+        outputs = self.executor.execute({}, given).outputs
         made = iter(torch.from_numpy(outputs[name]) for name in sorted(outputs))
         leaves = [None if shape is None else _laid_out(next(made), shape) for shape in self.shapes]
         return pytree.tree_unflatten(leaves, self.results_tree)

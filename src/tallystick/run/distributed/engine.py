@@ -9,7 +9,7 @@ from functools import partial
 from tallystick.commit.tensor import Array
 from tallystick.devices.context import ExecutionContext
 from tallystick.devices.device import Tensor
-from tallystick.errors import TallystickError, UsageError
+from tallystick.errors import UsageError
 from tallystick.program.executor import Executor
 from tallystick.program.ir import COMMIT, Input, Program, Value
 from tallystick.program.owners import Owners
@@ -76,11 +76,10 @@ class TeamEngine(Engine):
 
     def _inputs(self) -> StepInputs:
         """What this worker cannot read, all learn of together, in the step."""
-        try:
-            return super()._inputs()
-        except TallystickError as error:
-            self.team.consent.note(error)
-            return StepInputs({})
+        found: list[StepInputs] = []
+        read = super()._inputs
+        self.team.consent.attempt(lambda: found.append(read()))
+        return found[0] if found else StepInputs({})
 
     def _runner_of(self, number: int) -> Runner:
         owners, team = self.team.owners, self.team
@@ -100,13 +99,16 @@ class TeamEngine(Engine):
         return records_of(self.job, step, parts)
 
 
-class AlikeStep(Executor):
+class AlikeStep(Runner):
     """A program without micro-batches, which every worker executes by itself: what one of them
     cannot do ends the step for all."""
 
     def __init__(self, program: Program, consent: Consent, context: ExecutionContext) -> None:
-        super().__init__(program, context)
-        self._consent = consent
+        self._executor, self._consent = Executor(program, context), consent
+
+    @property
+    def arena_bytes(self) -> int:
+        return self._executor.arena_bytes
 
     @property
     def state_intact(self) -> bool:
@@ -121,7 +123,7 @@ class AlikeStep(Executor):
         before_write: Callable[[], None] | None = None,
     ) -> StepResult:
         found: list[StepResult] = []
-        execute = partial(super().execute, state, inputs, showing, before_write)
+        execute = partial(self._executor.execute, state, inputs, showing, before_write)
         self._consent.attempt(lambda: found.append(execute()))
         self._consent.agree()
         return found[0]

@@ -2,7 +2,7 @@
 
 Each worker executes its micro-batches, and sends the sums of each folded value to the value's
 owner. The owner folds them and executes the nodes of its groups. Then it sends the new tensors that
-micro-batches read. Every worker calls `run_step` at once; all return the same loss, or raise the
+micro-batches read. Every worker calls `execute` at once; all return the same loss, or raise the
 same error with the state as it was.
 
 A small model's step waits for its exchanges more than it computes, so there are few: losses and
@@ -333,7 +333,7 @@ class DistributedStep(Runner):
                         self.checks.seen_statistic(rank, part, value, body, self.consent.note)
                     data = body.view(DTYPES[type_.dtype])
                     batch[value_name(value)] = data.reshape(type_.shape)
-                self._link.run_step(slots, batch)
+                self._link.execute(slots, StepInputs(batch))
 
     def _after(
         self,

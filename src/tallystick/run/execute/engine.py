@@ -180,12 +180,13 @@ class Engine:
         """Execute the next step node by node without advancing.
 
         Returns the bits of the loss as computed and as it enters the chain. The engine shows
-        every node with its operands to `tap` (Executor.run_step). Afterwards `last_log` is the
+        every node with its operands to `tap` (Runner.execute). Afterwards `last_log` is the
         digest of the step's log.
         """
         bits = _bits_of(self._execute(tap, advance=False))
         return bits, self._entered(bits)
 
+    @in_its_context
     def look_at(self, node: int, tap: Tap) -> None:
         """As `look`, for a caller that wants the operands of one node, which is no fold over
         micro-batches: no more than that takes is executed. A log is of whole steps."""

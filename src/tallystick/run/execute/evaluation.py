@@ -11,6 +11,7 @@ from tallystick.devices.device import Tensor
 from tallystick.errors import CannotCheckError
 from tallystick.job.job import Job
 from tallystick.program.executor import Executor
+from tallystick.program.runner import StepInputs
 
 
 class Evaluator:
@@ -46,7 +47,7 @@ class Evaluator:
             part = slice(index * self._size, (index + 1) * self._size)
             batch = {name: np.ascontiguousarray(column[part]) for name, column in columns.items()}
             key = (self._job.commitment.rng_seed, index) if program.uses_rng else None
-            result = self._executor.run_step(state, batch, rng=key)
+            result = self._executor.execute(state, StepInputs(batch, rng=key))
             total += np.float64(result.loss if result.loss is not None else np.nan)
         with np.errstate(over="ignore"):
             return float(np.float32(total / count))

@@ -16,6 +16,7 @@ from tallystick.devices.environment import exact_environment
 from tallystick.errors import CannotCheckError, UsageError
 from tallystick.job.job import TOKENIZER_DIGEST, Job
 from tallystick.program.executor import Executor
+from tallystick.program.runner import StepInputs
 
 _MARK = "\ufffd"
 
@@ -139,7 +140,7 @@ def sample_tokens(
         window = tokens[-block:]
         # Causal attention: the padding after the last token cannot reach its logits.
         padded = np.array([window + [0] * (block - len(window))], dtype=np.int64)
-        logits = executor.run_step(state, {"tokens": padded}).outputs["logits"]
+        logits = executor.execute(state, StepInputs({"tokens": padded})).outputs["logits"]
         row = logits[0, len(window) - 1][:count]
         token = pick(row, draw, _word(seed, position))
         tokens.append(token)
