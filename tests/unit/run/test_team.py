@@ -235,7 +235,7 @@ def test_a_step_that_each_worker_executes_ends_for_all_and_is_not_repeated(
 def test_a_step_that_each_worker_executes_says_what_one_of_them_met(
     validated: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A refused operand is the node's, and its worker's state is as it was; too little memory is the
+    """A refused operand is the node's, its worker's state is as it was; too little memory is the
     worker's. Afterwards all wait for the next order."""
     plain = TeamEngine.batch
     left = ["memory", "operand"]
