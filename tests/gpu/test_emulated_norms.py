@@ -10,7 +10,7 @@ from device_calls import agree, call, check_vectors, nasty, there
 from emulated_gpu import emulated_gpu
 
 from tallystick import evaluate
-from tallystick.contracts.ordered.cuda import scan
+from tallystick.contracts.ordered.cuda import reduction
 from tallystick.devices.cpu import CPU
 from tallystick.devices.cuda.device import Cuda
 from tallystick.devices.sequence import CallFailedError
@@ -210,11 +210,11 @@ def test_max_pool(gpu: Cuda, attrs: dict[str, Any]) -> None:
     ("shape", "dim"),
     [((), 0), ((1,), 0), ((33, 70), 1), ((70, 33), 0), ((2, 5, 3), 1), ((3, 3000), 1)],
 )
-@pytest.mark.parametrize("narrow", [0, scan.NARROW])
+@pytest.mark.parametrize("narrow", [0, reduction.NARROW])
 def test_places_and_cumulative_sums(
     gpu: Cuda, monkeypatch: pytest.MonkeyPatch, shape: tuple[int, ...], dim: int, narrow: int
 ) -> None:
-    monkeypatch.setattr(scan, "NARROW", narrow)
+    monkeypatch.setattr(reduction, "NARROW", narrow)
     rng = np.random.default_rng(len(shape) + dim)
     x, whole = nasty(rng, shape), rng.integers(-9, 9, shape)
     if narrow:

@@ -49,13 +49,13 @@ def test_memcheck_sees_a_read_beyond_shared_memory() -> None:
     # A tile of products that is given less dynamic shared memory than it uses.
     body = (
         "import numpy as np; from device_calls import call; from dataclasses import replace\n"
-        "from tallystick.contracts.ordered.cuda import gemm\n"
-        "whole_tile = gemm.choose\n"
+        "from tallystick.contracts.ordered.cuda import dots\n"
+        "whole_tile = dots.choose\n"
         "class Less:\n"
         "    def __init__(self, t): self.t = t\n"
         "    def __getattr__(self, n): return getattr(self.t, n)\n"
         "    shared = property(lambda self: self.t.shared - 64)\n"
-        "gemm.choose = lambda *a: (lambda c: type(c)(Less(c.tile), c.split))(whole_tile(*a))\n"
+        "dots.choose = lambda *a: (lambda c: type(c)(Less(c.tile), c.split))(whole_tile(*a))\n"
         "call(g, 'aten.mm', {}, [np.ones((70, 300), 'f4'), np.ones((300, 68), 'f4')])\n"
     )
     said = _said("memcheck", body)

@@ -208,15 +208,3 @@ def declares(op_class: str, **shared: Any) -> Callable[..., Declares]:
         return operator(name, clause=clause, op_class=op_class, **own)
 
     return declare
-
-
-def same_type(count: int, allowed: Sequence[str]) -> TypeRule:
-    """The rule of `count` operands of one allowed dtype, broadcast; the output is of that dtype."""
-
-    def rule(op: str, _attrs: Attrs, inputs: Types) -> Result:
-        types = operands(op, inputs, count)
-        dtype = same_dtype(op, types)
-        check_dtype(op, types[0], allowed)
-        return (TensorType(dtype, broadcast(op, types)),)
-
-    return rule

@@ -34,7 +34,7 @@ _elementwise = declares("elementwise")
 _REDUCTION = {"reduction": AttrSpec("str", "mean")}
 
 
-def reduction_of(op: str, attrs: Attrs) -> str:
+def reduction_name(op: str, attrs: Attrs) -> str:
     """The reduction: none, mean or sum. Raises UsageError for another."""
     reduction = text(attrs, "reduction")
     if reduction not in ("none", "mean", "sum"):
@@ -78,7 +78,7 @@ _GRADIENT = forms(_gradient, "f32")
 @_elementwise("aten.mse_loss", "7.4", ("x", "y"), _loss(), _REDUCTION, terms=_TERMS)
 def _mse(op: str, attrs: Attrs, inputs: Types) -> Result:
     t = _same_shape(op, inputs)
-    return (t if reduction_of(op, attrs) == "none" else TensorType("f32", ()),)
+    return (t if reduction_name(op, attrs) == "none" else TensorType("f32", ()),)
 
 
 @_elementwise(
@@ -88,5 +88,5 @@ def _mse_backward(op: str, attrs: Attrs, inputs: Types) -> Result:
     g, x, y = operands(op, inputs, 3)
     _same_shape(op, (x, y))
     check_dtype(op, g, FLOATS)
-    check_shape(op, "the gradient", g, x.shape if reduction_of(op, attrs) == "none" else ())
+    check_shape(op, "the gradient", g, x.shape if reduction_name(op, attrs) == "none" else ())
     return (x,)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import numpy as np
-
 from tallystick import _core
 from tallystick.contracts.ordered.cpu.table import kernel
 from tallystick.devices.arrays import Arrays, Outputs, as_bytes
@@ -43,10 +41,3 @@ def _numbers(op: str, function: Callable[..., None], first: str, second: str) ->
 
 _numbers("tallystick.uniform", _core.uniform, "low", "high")
 _numbers("tallystick.normal", _core.normal, "mean", "std")
-
-
-def philox_words(seed: int, step: int, draw: int, count: int) -> np.ndarray:
-    """The 32-bit words of elements 0..count-1 of one draw (NUMERICS 8.1): uint32[count]."""
-    out: np.ndarray = np.empty(count, dtype=np.uint32)
-    _core.philox_words(seed, step, draw, 0, out)
-    return out

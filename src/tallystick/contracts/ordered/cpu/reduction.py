@@ -1,4 +1,5 @@
-"""Kernels of sums, means, extremes, argmax and variance (NUMERICS 3)."""
+"""Kernels that reduce: sums, means, extremes, variance, cumulative sums, places in a row's order,
+and the fold over micro-batches (NUMERICS 3, 10.12)."""
 
 from __future__ import annotations
 
@@ -9,9 +10,10 @@ import numpy as np
 
 from tallystick import _core
 from tallystick.contracts.ordered.cpu.table import kernel
-from tallystick.devices.arrays import Arrays, Outputs
+from tallystick.devices.arrays import Arrays, Outputs, is_f32
 from tallystick.devices.kernel import operand
-from tallystick.numerics.operators.common import axis_of, integer, number, rn32
+from tallystick.numerics.operators.common import axis_of, flag, integer, number, rn32
+from tallystick.numerics.operators.fold import FOLD, fold_count, split
 from tallystick.numerics.operators.reduction import reduced_axes
 from tallystick.numerics.types import Attrs
 
@@ -119,3 +121,72 @@ def _cumsum(op: str, attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
     with np.errstate(all="ignore"):
         np.add.accumulate(x, axis=axis, out=out)  # one addition after the other, as in 3.8
     out[np.isnan(out)] = rn32(math.nan)
+
+
+# --- places in a row's order (NUMERICS 3.9) -------------------------------------------------------
+_INFINITY, _MAGNITUDE = np.int32(0x7F800000), np.int32(0x7FFFFFFF)
+
+
+def _keys(x: np.ndarray) -> np.ndarray:
+    """Integers in the order of the numbers: one zero, and one NaN above all (3.9)."""
+    if not is_f32(x):
+        return x
+    seen = x.view(np.int32)
+    size = seen & _MAGNITUDE
+    ascending = np.where(seen < 0, -size, size)
+    return np.asarray(np.where(size > _INFINITY, _MAGNITUDE, ascending))
+
+
+@kernel("tallystick.rank", named=True, strided=True)
+def _rank(op: str, attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
+    x, out = operand(inputs, 0), outputs[0]
+    if x.ndim == 0:
+        out.fill(0)
+        return
+    axis = axis_of(op, integer(attrs, "dim"), x.ndim)
+    keys = np.moveaxis(_keys(x), axis, -1)
+    # The complement turns integers' order round and keeps ties, so a stable sort serves both ways.
+    keys = np.ascontiguousarray(~keys if flag(attrs, "descending") else keys)
+    order = np.argsort(keys, axis=-1, kind="stable")
+    places = np.empty(order.shape, np.int64)
+    along = np.broadcast_to(np.arange(order.shape[-1]), order.shape)
+    np.put_along_axis(places, order, along, -1)
+    out[...] = np.moveaxis(places, -1, axis)
+
+
+# --- the fold over micro-batches (NUMERICS 10.12) -------------------------------------------------
+# Elements that are added up at a time: the partial sums of all levels stay in cache.
+_STRETCH = 1 << 16
+# x + −0 is x for every x that is no NaN (NUMERICS 3.2), and the canonical NaN for a NaN.
+_NOTHING = np.float32(-0.0).reshape(())
+
+
+@kernel(FOLD, strided=True, inplace=((0, 0),))
+def _fold(attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
+    out, xs = outputs[0], [operand(inputs, i) for i in range(len(inputs))]
+    if len(xs) <= 2:
+        _by_halves(xs, out)
+    else:
+        rows, flat = [x.reshape(-1) for x in xs], out.reshape(-1)
+        for first in range(0, flat.size, _STRETCH):
+            here = slice(first, first + _STRETCH)
+            _by_halves([x[here] for x in rows], flat[here])
+    count = fold_count(attrs, len(xs))
+    if flag(attrs, "mean") and count != 1:
+        _core.ew2("div", out, np.float32(count).reshape(()), out)
+
+
+def _by_halves(xs: list[np.ndarray], out: np.ndarray) -> None:
+    """The sum of `xs` by the split of COMMITMENTS 2.3; `out` may be the first one's memory."""
+    if len(xs) == 1:
+        _core.ew2("add", xs[0], _NOTHING, out)
+        return
+    half = split(len(xs))
+    left, right = xs[0], xs[half]
+    if half > 1:
+        _by_halves(xs[:half], out)
+        left = out
+    if len(xs) - half > 1:
+        right = np.empty_like(out)
+        _by_halves(xs[half:], right)
+    _core.ew2("add", left, right, out)

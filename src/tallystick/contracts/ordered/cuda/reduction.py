@@ -1,17 +1,23 @@
-"""Calls of native/cuda/reduce.cu: sums, means, extremes, argmax, variance (NUMERICS 3.4 - 3.7), and
-clip_coef (11.6)."""
+"""Calls of native/cuda/reduce.cu, scan.cu and rank.cu: sums, means, extremes, argmax, variance,
+cumulative sums and places (NUMERICS 3.4 to 3.9), clip_coef (11.6); and the fold over micro-batches
+(10.12), whose additions are calls of pointwise.cu."""
 
 from __future__ import annotations
 
 import math
 
+import numpy as np
+
+from tallystick.contracts.ordered.cuda.pointwise import point2
 from tallystick.contracts.ordered.cuda.table import cuda_kernel
 from tallystick.devices.cuda.copies import copy
-from tallystick.devices.cuda.launch import f32, f64, launch_over, whole
+from tallystick.devices.cuda.launch import f32, f64, launch_over, over, pointer, whole
 from tallystick.devices.cuda.operands import Outputs, Tensors
+from tallystick.devices.cuda.point import constant_bits
 from tallystick.devices.cuda.tensor import DeviceTensor
 from tallystick.devices.kernel import operand
-from tallystick.numerics.operators.common import number
+from tallystick.numerics.operators.common import axis_of, flag, integer, number, rn32
+from tallystick.numerics.operators.fold import FOLD, fold_count, split
 from tallystick.numerics.operators.reduction import reduced_axes
 from tallystick.numerics.types import Attrs
 from tallystick.products.cuda.folds import Layout, Plan, Room, layout, rows, turned
@@ -116,3 +122,93 @@ def _clip_coef(attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
     params = whole(room.at(total), coefficient.address, norm.address)
     params += f32(number(attrs, "max_norm"))
     device.launch("reduce_clip", (1, 1, 1), 32, params)
+
+
+_MOST_CHUNK = 1024  # kMostChunk of rank.cu
+NARROW = 1 << 32  # rows of fewer elements have narrow entries in rank.cu
+
+
+def _rows_along(op: str, attrs: Attrs, x: DeviceTensor) -> tuple[int, int, int]:
+    """Rows, their elements and how many rows lie side by side, along `dim`; x has elements."""
+    if not x.ndim:
+        return 1, 1, 1
+    axis = axis_of(op, integer(attrs, "dim"), x.ndim)
+    return x.size // x.shape[axis], x.shape[axis], math.prod(x.shape[axis + 1 :])
+
+
+# --- cumulative sum (3.8) -------------------------------------------------------------------------
+@cuda_kernel("aten.cumsum", named=True)
+def _cumsum(op: str, attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
+    x, y = operand(inputs, 0), outputs[0]
+    if not x.size:
+        return
+    lines, n, inner = _rows_along(op, attrs, x)
+    params = pointer(x, y) + whole(lines, n, inner)
+    if inner > 1:
+        launch_over(y, "scan_columns", lines, params)
+    else:
+        y.device.launch("scan_rows", over(lines, 128), 128, params)
+
+
+# --- places (3.9) ---------------------------------------------------------------------------------
+@cuda_kernel("tallystick.rank", named=True)
+def _rank(op: str, attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
+    x, places = operand(inputs, 0), outputs[0]
+    if not x.size:
+        return
+    lines, n, inner = _rows_along(op, attrs, x)
+    is_narrow = x.dtype == "f32" and n < NARROW
+    entry, nbytes = ("narrow", 8) if is_narrow else ("broad", 16)
+    chunk = min(_MOST_CHUNK, max(32, 1 << (n - 1).bit_length()))
+    chunks, room = -(-n // chunk), Room(x.device)
+    # Entries, twice: a pass reads one and writes the other.
+    both = [room.take(nbytes * x.size if chunks > 1 else 0) for _ in range(2)]
+    source, target = (room.at(place) for place in both)
+    params = pointer(x) + whole(source) + pointer(places) + whole(lines, n, inner, chunks)
+    params += whole(flag(attrs, "descending"))
+    grid = (min(lines * chunks, 1 << 20), 1, 1)
+    x.device.launch(f"rank_chunks_{entry}_{x.dtype}", grid, chunk, params)
+    width = chunk
+    while width < n:
+        is_last = 2 * width >= n
+        params = whole(source, 0 if is_last else target) + pointer(places)
+        params += whole(lines, n, inner, width)
+        launch_over(places, f"rank_merge_{entry}", x.size, params)
+        source, target, width = target, source, 2 * width
+
+
+# --- the fold over micro-batches (NUMERICS 10.12) -------------------------------------------------
+_NOTHING = constant_bits(np.float32(-0.0))
+
+
+@cuda_kernel(FOLD, strided=True, inplace=((0, 0),))
+def _fold(attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
+    out, xs = outputs[0], [operand(inputs, i) for i in range(len(inputs))]
+    if not out.size:
+        return
+    if len(xs) <= 2:
+        _by_halves(xs, out, [])
+    else:
+        room = Room(out.device)
+        # Each level of the sum needs at most one partial sum beside the result.
+        places = [room.take(out.nbytes) for _ in range((len(xs) - 1).bit_length())]
+        _by_halves(xs, out, [out.dense(room.at(place)) for place in places])
+    count = fold_count(attrs, len(xs))
+    if flag(attrs, "mean") and count != 1:
+        point2("div", out, constant_bits(rn32(float(count))), out)
+
+
+def _by_halves(xs: list[DeviceTensor], out: DeviceTensor, spare: list[DeviceTensor]) -> None:
+    """The sum of `xs` by the split of COMMITMENTS 2.3; `out` may be the first one's memory."""
+    if len(xs) == 1:
+        point2("add", xs[0], _NOTHING, out)
+        return
+    half = split(len(xs))
+    left, right = xs[0], xs[half]
+    if half > 1:
+        _by_halves(xs[:half], out, spare)
+        left = out
+    if len(xs) - half > 1:
+        right = spare[-1]
+        _by_halves(xs[half:], right, spare[:-1])
+    point2("add", left, right, out)

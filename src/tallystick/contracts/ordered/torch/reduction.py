@@ -1,4 +1,5 @@
-"""Exact torch kernels of extremes, places, integer sums and max pooling (NUMERICS 3, 6.15)."""
+"""Exact torch kernels of extremes, places, integer sums, max pooling, and the fold over
+micro-batches (NUMERICS 3, 6.15, 10.12)."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from tallystick.contracts.ordered.torch.table import bits, exact, keys, of_keys,
 from tallystick.devices.kernel import operand
 from tallystick.devices.torch_operands import Tensor, Tensors, type_of
 from tallystick.numerics.operators.common import axis_of, flag, integer
+from tallystick.numerics.operators.fold import FOLD, fold_count, split
 from tallystick.numerics.operators.pool import Axis, axes
 from tallystick.numerics.operators.reduction import reduced_axes
 from tallystick.numerics.types import Attrs
@@ -114,3 +116,25 @@ def _max_pool(op: str, attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
     index.copy_(place)
     taken = bits(x).flatten(-2).gather(-1, place.flatten(-2))
     write(taken.view(torch.float32), y)
+
+
+# --- the fold over micro-batches (10.12) ----------------------------------------------------------
+@exact(FOLD)
+def _fold(attrs: Attrs, inputs: Tensors, outputs: list[Tensor]) -> None:
+    """Each operation is one of binary64, then a conversion to binary32.
+
+    Of a sum or quotient of two binary32 numbers that is RN32 of the true one, since 53 digits are
+    at least 2·24 + 2. No kernel of torch's for binary32, which may flush, has a part in it.
+    """
+    found = _by_halves([operand(inputs, i) for i in range(len(inputs))])
+    if flag(attrs, "mean"):
+        found = (found.double() / float(fold_count(attrs, len(inputs)))).float()
+    write(found, outputs[0])
+
+
+def _by_halves(xs: list[Tensor]) -> Tensor:
+    if len(xs) == 1:
+        return xs[0]
+    half = split(len(xs))
+    left, right = _by_halves(xs[:half]), _by_halves(xs[half:])
+    return (left.double() + right.double()).to(torch.float32)

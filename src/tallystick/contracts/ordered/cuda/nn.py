@@ -1,0 +1,290 @@
+"""Calls of native/cuda/softmax.cu, norm.cu, pool.cu and loss.cu (NUMERICS 6.1 to 6.6, 6.12 to
+6.16, 7)."""
+
+from __future__ import annotations
+
+import math
+
+from tallystick.contracts.ordered.cuda.table import cuda_kernel
+from tallystick.devices.cuda.copies import copy
+from tallystick.devices.cuda.launch import f32, f64, launch_over, pointer, whole
+from tallystick.devices.cuda.operands import Outputs, Tensors
+from tallystick.devices.cuda.tensor import DeviceTensor
+from tallystick.devices.kernel import operand, optional, padded, wanted
+from tallystick.numerics.operators.batch_norm import statistics_at
+from tallystick.numerics.operators.common import (
+    axis_of,
+    flag,
+    integer,
+    integers,
+    number,
+    output_mask,
+)
+from tallystick.numerics.operators.loss import reduction_of
+from tallystick.numerics.operators.pool import sides
+from tallystick.numerics.types import Attrs
+from tallystick.products.cuda.folds import (
+    Layout,
+    Plan,
+    Room,
+    columns,
+    launch_rows,
+    layout,
+    rows,
+    threads_of,
+    turned,
+)
+
+
+# --- softmax (6.1 - 6.4) --------------------------------------------------------------------------
+def _along(kernel: str, arrays: list[DeviceTensor], out: DeviceTensor, dim: int) -> None:
+    """kernel(*arrays, out) over rows along `dim`, by turned copies unless `dim` is last."""
+    if not out.size:
+        return
+    axis = axis_of("softmax", dim, out.ndim)
+    n = out.shape[axis] if out.ndim else 1
+    shape = whole(out.size // n, n)
+    if out.ndim == 0 or math.prod(out.shape[axis + 1 :]) == 1:
+        launch_rows(out.device, kernel, out.size // n, n, pointer(*arrays, out) + shape)
+        return
+    room = Room(out.device)
+    places = [room.take(out.nbytes) for _ in arrays]
+    order = (*(a for a in range(out.ndim) if a != axis), axis)
+    copies = [turned(x, order).dense(room.at(at)) for x, at in zip(arrays, places, strict=True)]
+    for array, made in zip(arrays, copies, strict=True):
+        copy(turned(array, order), made)
+    launch_rows(out.device, kernel, out.size // n, n, pointer(*copies, copies[0]) + shape)
+    copy(copies[0], turned(out, order))
+
+
+def _softmax(name: str, kernel: str, count: int) -> None:
+    @cuda_kernel(name, inplace=tuple((i, 0) for i in range(count)))
+    def run(attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
+        arrays = [operand(inputs, i) for i in range(count)]
+        _along(kernel, arrays, outputs[0], integer(attrs, "dim"))
+
+
+_softmax("aten._softmax", "softmax_forward", 1)
+_softmax("aten._log_softmax", "softmax_log", 1)
+_softmax("aten._softmax_backward_data", "softmax_backward", 2)
+_softmax("aten._log_softmax_backward_data", "softmax_log_backward", 2)
+
+
+def _overlap(a: DeviceTensor, b: DeviceTensor) -> bool:
+    return a.address < b.address + b.nbytes and b.address < a.address + a.nbytes
+
+
+# --- layer_norm (6.5, 6.6) ------------------------------------------------------------------------
+@cuda_kernel("aten.native_layer_norm", inplace=((0, 0),))
+def _layer_norm(attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
+    x, (y, mean, rstd) = operand(inputs, 0), outputs
+    n = math.prod(integers(attrs, "normalized_shape"))
+    params = pointer(x, optional(inputs, 1), optional(inputs, 2), y, mean, rstd)
+    params += whole(mean.size, n) + f32(number(attrs, "eps"))
+    launch_rows(y.device, "norm_layer", mean.size, n, params)
+
+
+@cuda_kernel("aten.native_layer_norm_backward", inplace=((0, 0), (1, 0)))
+def _layer_norm_backward(attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
+    dx, dw, db = wanted(outputs, output_mask("layer_norm", attrs))
+    g, x, mean, rstd = (operand(inputs, i) for i in range(4))
+    device, count, n = g.device, mean.size, math.prod(integers(attrs, "normalized_shape"))
+    at, room = columns(1, count, n), Room(g.device)
+    plans = {"norm_row_products": dw, "reduce_sum": db}
+    made = {name: Plan(name, at) for name, out in plans.items() if out is not None}
+    scratch = room.take(max((plan.scratch for plan in made.values()), default=0))
+    places = {name: room.take(4 * n) for name in made}
+    # Only dx may share the memory of g or x. Where dw or db does, it comes to its place last.
+    late: list[tuple[int, DeviceTensor]] = []
+    for name, plan in made.items():
+        out = plans[name]
+        assert out is not None
+        to, is_late = out.address, _overlap(out, g) or _overlap(out, x)
+        if is_late:
+            to = room.at(places[name])
+            late.append((to, out))
+        if name == "reduce_sum":
+            plan.run(device, to, g.address, scratch=room.at(scratch))
+        else:
+            operands = (x.address, g.address, mean.address, rstd.address)
+            plan.run(device, to, *operands, scratch=room.at(scratch))
+    if dx is not None:
+        params = pointer(g, x, mean, rstd, optional(inputs, 4), dx) + whole(count, n)
+        launch_rows(device, "norm_layer_backward", count, n, params)
+    for source, out in late:
+        device.driver.move(source, out.address, out.nbytes)
+
+
+# --- batch_norm (6.12 - 6.14) ---------------------------------------------------------------------
+def _channels(x: DeviceTensor) -> tuple[int, int, Layout]:
+    """Channels, elements of a plane, and the layout of a channel's elements."""
+    at = layout(x.shape, [a for a in range(x.ndim) if a != 1])
+    assert at is not None
+    return x.shape[1], math.prod(x.shape[2:]), at
+
+
+@cuda_kernel("aten._native_batch_norm_legit_functional", inplace=((0, 0),))
+def _batch_norm(attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
+    x, (y, mean, rstd, new_mean, new_var) = operand(inputs, 0), padded(outputs, 5)
+    _, weight, bias, running_mean, running_var = padded(inputs, 5)
+    device, (channels, inner, at), room = x.device, _channels(x), Room(x.device)
+    first, second = Plan("reduce_wide", at), Plan("reduce_deviations", at)
+    means, squares = room.take(8 * channels), room.take(8 * channels)
+    scratch = room.take(max(first.scratch, second.scratch))
+    first.run(device, room.at(means), x.address, scratch=room.at(scratch), divisor=at.n)
+    second.run(device, room.at(squares), x.address, a=room.at(means), scratch=room.at(scratch))
+    params = whole(room.at(means), room.at(squares))
+    params += pointer(running_mean, running_var, mean, rstd, new_mean, new_var) + whole(channels)
+    params += f64(at.n, number(attrs, "eps")) + f32(number(attrs, "momentum"))
+    launch_over(y, "norm_batch_statistics", channels, params)
+    params = pointer(x, weight, bias, mean, rstd, y) + whole(x.size, channels, inner)
+    launch_over(y, "norm_batch", x.size, params)
+
+
+@cuda_kernel("aten.native_batch_norm_backward", inplace=((0, 0), (1, 0)))
+def _batch_norm_backward(attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
+    dx, dw, db = wanted(outputs, output_mask("aten.native_batch_norm_backward", attrs))
+    g, x, weight = operand(inputs, 0), operand(inputs, 1), optional(inputs, 2)
+    mean, spread = (operand(inputs, i) for i in statistics_at(attrs))
+    device, (channels, inner, at), train = g.device, _channels(x), flag(attrs, "train")
+    needs_sums, room = dx is not None and train, Room(g.device)
+    sums, products = Plan("reduce_sum", at), Plan("norm_products", at)
+    own = [room.take(4 * channels) for _ in range(6)]
+    scratch = room.take(max(sums.scratch, products.scratch))
+    rstd_at, db_at, dw_at, s1, s2, r = (room.at(place) for place in own)
+    rstd_at = spread.address if train else rstd_at
+    dw_at = dw_at if dw is None else dw.address
+    db_at = db_at if db is None else db.address
+    if not train:
+        params = pointer(spread) + whole(rstd_at, channels) + f32(number(attrs, "eps"))
+        launch_over(g, "norm_running_rstd", channels, params)
+    if db is not None or needs_sums:
+        sums.run(device, db_at, g.address, scratch=room.at(scratch))
+    if dw is not None or needs_sums:
+        operands = (x.address, g.address, mean.address, rstd_at)
+        products.run(device, dw_at, *operands, scratch=room.at(scratch))
+    if dx is None:
+        return
+    params = whole(dw_at, db_at) + pointer(weight) + whole(rstd_at, s1, s2, r, channels, train)
+    launch_over(g, "norm_batch_coefficients", channels, params + f32(at.n))
+    params = pointer(g, x, mean) + whole(rstd_at, s1, s2, r) + pointer(dx)
+    launch_over(g, "norm_batch_backward", x.size, params + whole(x.size, channels, inner, train))
+
+
+@cuda_kernel("aten._native_batch_norm_legit_no_training", inplace=((0, 0),))
+def _batch_norm_by_running(attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
+    x, y = operand(inputs, 0), outputs[0]
+    mean, var = operand(inputs, 3), operand(inputs, 4)
+    channels, inner, _ = _channels(x)
+    room = Room(y.device)
+    rstd = room.take(4 * channels)
+    params = pointer(var) + whole(room.at(rstd), channels) + f32(number(attrs, "eps"))
+    launch_over(y, "norm_running_rstd", channels, params)
+    params = pointer(x, optional(inputs, 1), optional(inputs, 2), mean) + whole(room.at(rstd))
+    launch_over(y, "norm_batch", x.size, params + pointer(y) + whole(x.size, channels, inner))
+
+
+# --- max pooling (6.15, 6.16) ---------------------------------------------------------------------
+_POOL = "aten.max_pool2d_with_indices"
+_POOL_BACKWARD = "aten.max_pool2d_with_indices_backward"
+
+
+def _shape(op: str, attrs: Attrs, x: DeviceTensor, y: DeviceTensor) -> bytes:
+    """The slots PoolShape: x is pooled to y."""
+    planes = math.prod(x.shape[:-2])
+    given = [number for pair in sides(op, attrs) for number in pair]
+    return whole(planes, *x.shape[-2:], *y.shape[-2:], *given)
+
+
+@cuda_kernel(_POOL)
+def _max_pool(attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
+    x, (y, index) = operand(inputs, 0), outputs
+    params = _shape(_POOL, attrs, x, y) + pointer(x, y, index)
+    launch_over(y, "pool_forward", y.size, params)
+
+
+@cuda_kernel(_POOL_BACKWARD)
+def _max_pool_backward(attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
+    g, index, out = operand(inputs, 0), operand(inputs, 2), outputs[0]
+    if not out.size:
+        return
+    device, planes, room = out.device, math.prod(out.shape[:-2]), Room(out.device)
+    marked = room.at(room.take(planes))
+    why = f"an index is outside [0, {out.shape[-2] * out.shape[-1]})"
+    params = _shape(_POOL_BACKWARD, attrs, out, g) + pointer(g, index, out) + whole(marked)
+    params += device.refusals.slots(_POOL_BACKWARD, why)
+    device.launch("pool_check", (min(planes, 1 << 20), 1, 1), 256, params)
+    device.refusals.after(_POOL_BACKWARD, why)
+    launch_over(out, "pool_backward", out.size, params)
+
+
+# --- losses (7.1 - 7.4) ---------------------------------------------------------------------------
+_CE, _CE_BACKWARD = "tallystick.cross_entropy", "tallystick.cross_entropy_backward"
+_NLL, _NLL_BACKWARD = "aten.nll_loss_forward", "aten.nll_loss_backward"
+_MEAN, _NONE = 0, 2  # of reduction_of
+
+
+def _count(
+    op: str, attrs: Attrs, target: DeviceTensor, classes: int, count: int, count_too: int = 0
+) -> None:
+    """RN32 of the number of live rows, to one or two addresses; checks the targets (7.1)."""
+    refusals = target.device.refusals
+    why = f"a target is not one of {classes} classes; mark rows to skip with ignore_index"
+    params = pointer(target) + whole(count, count_too, target.size, classes)
+    params += whole(integer(attrs, "ignore_index")) + refusals.slots(op, why)
+    target.device.launch("loss_count", (1, 1, 1), threads_of(target.size), params)
+    refusals.after(op, why)
+
+
+# --- cross_entropy (7.1), nll_loss (7.3) ----------------------------------------------------------
+@cuda_kernel(_CE, _NLL, named=True)
+def _losses(op: str, attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
+    x, target, loss = operand(inputs, 0), operand(inputs, 1), outputs[0]
+    (count, classes), reduction = x.shape, reduction_of(op, attrs)
+    plan, room = Plan("reduce_sum", rows(1, count)), Room(x.device)
+    live, losses, scratch = room.take(4), room.take(4 * count), room.take(plan.scratch)
+    to = loss.address if reduction == _NONE else room.at(losses)
+    shape = whole(count, classes, integer(attrs, "ignore_index"))
+    if op == _CE:
+        _count(op, attrs, target, classes, room.at(live))
+        params = pointer(x, target) + whole(to) + pointer(*outputs[1:]) + shape
+        launch_rows(x.device, "loss_cross_entropy", count, classes, params)
+    else:
+        _count(op, attrs, target, classes, room.at(live), outputs[1].address)
+        launch_over(loss, "loss_nll", count, pointer(x, target) + whole(to) + shape)
+    if reduction != _NONE:
+        divisor = room.at(live) if reduction == _MEAN else 0
+        plan.run(x.device, loss.address, to, scratch=room.at(scratch), divisor_at=divisor)
+
+
+# --- their gradients (7.2, 7.3) -------------------------------------------------------------------
+@cuda_kernel(_CE_BACKWARD, _NLL_BACKWARD, named=True, inplace=((1, 0),))
+def _losses_backward(op: str, attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
+    g, x, target, out = (*(operand(inputs, i) for i in range(3)), outputs[0])
+    (count, classes), reduction = x.shape, reduction_of(op, attrs)
+    room = Room(x.device)
+    live = room.at(room.take(4))
+    _count(op, attrs, target, classes, live)
+    if op == _CE_BACKWARD:
+        kernel, statistics = "loss_cross_entropy_backward", pointer(*inputs[3:5])
+    else:
+        kernel, statistics = "loss_nll_backward", whole(0, 0)
+        live = operand(inputs, 3).address
+    params = pointer(g, x, target) + statistics + whole(live if reduction == _MEAN else 0)
+    params += pointer(out) + whole(count, classes, integer(attrs, "ignore_index"))
+    launch_rows(x.device, kernel, count, classes, params + whole(reduction == _NONE))
+
+
+# --- squared error (7.4); its gradient is pointwise -----------------------------------------------
+@cuda_kernel("aten.mse_loss", named=True)
+def _mse(op: str, attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
+    x, y, out = operand(inputs, 0), operand(inputs, 1), outputs[0]
+    reduction = reduction_of(op, attrs)
+    if reduction == _NONE:
+        params = pointer(x, y, out) + whole(x.size)
+        launch_over(out, "loss_mse", x.size, params)
+        return
+    plan, room = Plan("reduce_differences", rows(1, x.size)), Room(x.device)
+    scratch = room.at(room.take(plan.scratch))
+    divisor = x.size if reduction == _MEAN else None
+    plan.run(x.device, out.address, x.address, y.address, scratch=scratch, divisor=divisor)
