@@ -81,7 +81,7 @@ def committed(run: Any) -> list[Step]:
     while engine.step < run.steps:
         training = trains(timetable, engine.step)
         if training:
-            batch, _, key = engine._inputs()
+            batch, key = engine.batch(engine.step), job.commitment.random_key(engine.step)
             at = timetable.at(engine.step)
             records = timetable.indices(at) if batch else np.zeros(0, np.int64)
             steps.append(Step(copy.deepcopy(batch), key, records, _slots(engine)))
