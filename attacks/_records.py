@@ -9,11 +9,11 @@ from tallystick.commit.tensor import Array
 from tallystick.job.job import Job
 from tallystick.program.ir import Node
 from tallystick.run.cheats.override import Override
-from tallystick.run.execute.nodes import NodeRecord
+from tallystick.run.execute.nodes import NodeDigests
 
 from ._shared import PRODUCTS, falsify, node_of
 
-Change = Callable[[NodeRecord], NodeRecord]
+Change = Callable[[NodeDigests], NodeDigests]
 
 
 class WrongRecord(Override):
@@ -29,7 +29,7 @@ class WrongRecord(Override):
         if (step, index) == (self.at, self.index):
             falsify(outputs[0])
 
-    def record(self, step: int, index: int, record: NodeRecord) -> NodeRecord:
+    def record(self, step: int, index: int, record: NodeDigests) -> NodeDigests:
         return self.change(record) if (step, index) == (self.at, self.index) else record
 
 

@@ -12,13 +12,13 @@ from typing import Any
 
 from tallystick.job.job import Job
 from tallystick.run.cheats.override import Override
-from tallystick.run.execute.nodes import NodeRecord
+from tallystick.run.execute.nodes import NodeDigests
 
 from ._records import wrong_record
 from ._shared import MIDDLE, Attack
 
 
-def change(record: NodeRecord) -> NodeRecord:
+def change(record: NodeDigests) -> NodeDigests:
     return replace(record, inputs=(bytes([7]) * 32, *record.inputs[1:]))
 
 

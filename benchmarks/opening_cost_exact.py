@@ -48,7 +48,7 @@ from tallystick.opening.quantity import (
 )
 from tallystick.opening.values import value_of
 from tallystick.opening.views import Path, locate, view_values
-from tallystick.protocol.element import Ask, Outcome, resolve
+from tallystick.protocol.element import Ask, ElementOutcome, resolve
 
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 
@@ -117,7 +117,7 @@ def played(
     stored: list[Tensor],
     turned: int | None,
     leaf: int,
-) -> tuple[int, int, Outcome]:
+) -> tuple[int, int, ElementOutcome]:
     """(bytes, opened leaves, verdict) of a dispute over one element."""
     source, total, leaves = Opened(), 0, 0
     game, sent = resolve(root, claims, source), None

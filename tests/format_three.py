@@ -9,9 +9,9 @@ from pathlib import Path
 from format_two import WIDTH, f32, micro_records, micro_state, micro_step, write_job
 
 from tallystick.commit.stream import SHUFFLED, Stream
-from tallystick.commit.timetable import Turn
+from tallystick.commit.timetable import ScheduleTurn
 from tallystick.job.job import Job
-from tallystick.job.parts import Part, Parts, with_validation
+from tallystick.job.parts import Parts, ProgramPart, with_validation
 from tallystick.numerics.contracts import resolve_contract
 from tallystick.program.build import Builder
 from tallystick.program.canonical import canonicalize
@@ -46,13 +46,15 @@ def make_stream_job(
     name = resolve_contract(contract)
     batch = ROWS * parts
     stream = Stream("step", 0, batch, epoch_records=epoch)
-    programs = [Part("step", micro_step(name, ROWS), stream, batch, parts)]
-    turns = [Turn(0, 1)]
+    programs = [ProgramPart("step", micro_step(name, ROWS), stream, batch, parts)]
+    turns = [ScheduleTurn(0, 1)]
     if stream.epoch is not None and stream.is_uneven:
         last = stream.last_size
         rows = last if last % ROWS else ROWS
-        programs.append(Part("step-short", micro_step(name, rows), stream, last, last // rows))
-        turns = [Turn(0, stream.epoch - 1), Turn(1, 1)]
+        programs.append(
+            ProgramPart("step-short", micro_step(name, rows), stream, last, last // rows)
+        )
+        turns = [ScheduleTurn(0, stream.epoch - 1), ScheduleTurn(1, 1)]
     records = replace(micro_records(count=count), order=order)
     made = Parts(tuple(programs), (records,), tuple(turns))
     rates = [rate / (1 + t) for t in range(steps)]

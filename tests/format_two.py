@@ -15,7 +15,7 @@ from tallystick.disk.manifest import manifest_bytes
 from tallystick.disk.tensorfile import write_tensors
 from tallystick.job.job import MANIFEST, STATE0, Job
 from tallystick.job.job_file import job_manifest, load_job
-from tallystick.job.parts import Part, Parts, Records
+from tallystick.job.parts import Parts, ProgramPart, Records
 from tallystick.limits import LIMITS
 from tallystick.numerics.contracts import resolve_contract
 from tallystick.numerics.operators.fold import FOLD
@@ -128,7 +128,7 @@ def make_micro_job(
 ) -> Job:
     """A job of V micro-batches of `rows` records each (PROGRAM 6)."""
     program = micro_step(resolve_contract(contract), rows, width)
-    part = Part.alone("step", program, 0, rows * micro_batches, micro_batches)
+    part = ProgramPart.alone("step", program, 0, rows * micro_batches, micro_batches)
     rates = [rate / (1 + t) for t in range(steps)]
     return write_job(
         path,

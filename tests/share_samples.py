@@ -11,9 +11,9 @@ from format_two import write_job
 from tallystick.commit.data import DataSchema, Field
 from tallystick.commit.stream import Stream
 from tallystick.commit.tensor import Array
-from tallystick.commit.timetable import Turn
+from tallystick.commit.timetable import ScheduleTurn
 from tallystick.job.job import Job
-from tallystick.job.parts import Part, Parts, Records
+from tallystick.job.parts import Parts, ProgramPart, Records
 from tallystick.limits import LIMITS
 from tallystick.numerics.contracts import resolve_contract
 from tallystick.numerics.operators.fold import FOLD
@@ -112,11 +112,14 @@ def make_share_job(
     """A job of `share_step` with so many micro-batches; of an epoch of `epoch` records the last
     batch has what is left of them."""
     program, stream = share_step(contract), Stream("step", 0, ROWS * parts, epoch_records=epoch)
-    programs, turns = [Part("step", program, stream, ROWS * parts, parts)], [Turn(0, 1)]
+    programs, turns = (
+        [ProgramPart("step", program, stream, ROWS * parts, parts)],
+        [ScheduleTurn(0, 1)],
+    )
     if stream.epoch is not None and stream.is_uneven:
         last = stream.last_size
-        programs.append(Part("step-short", program, stream, last, last // ROWS))
-        turns = [Turn(0, stream.epoch - 1), Turn(1, 1)]
+        programs.append(ProgramPart("step-short", program, stream, last, last // ROWS))
+        turns = [ScheduleTurn(0, stream.epoch - 1), ScheduleTurn(1, 1)]
     rates = [0.05 / (1 + t) for t in range(steps)]
     made = Parts(tuple(programs), (share_records(),), tuple(turns))
     return write_job(path, made, share_state(), {"lr": rates}, steps=steps, interval=2)

@@ -15,7 +15,7 @@ from tallystick.commit.compact import sign_compact, split_compact
 from tallystick.commit.signing import PrivateKey, PublicKey
 from tallystick.delegation.entries import SessionBegun, open_entry
 from tallystick.delegation.rules import Rules
-from tallystick.delegation.seals import OPENING_TYPE, SEAL_TYPE, Opening, Seal
+from tallystick.delegation.seals import OPENING_TYPE, SEAL_TYPE, Seal, SealOpening
 from tallystick.delegation.turns import AskOpening, AskSeal, Play, turn_of
 from tallystick.limits import LIMITS
 from tallystick.prover.local import SilenceError
@@ -96,16 +96,16 @@ class Provider:
 
     # -- the honest messages -------------------------------------------------------------------
 
-    def sealed(self, nonce: bytes = b"n" * 32) -> Opening:
+    def sealed(self, nonce: bytes = b"n" * 32) -> SealOpening:
         """The party's own commitment under a nonce."""
-        return Opening(self.session, self.run.key.public, nonce, self.run.commitment)
+        return SealOpening(self.session, self.run.key.public, nonce, self.run.commitment)
 
-    def signed_seal(self, opening: Opening) -> bytes:
+    def signed_seal(self, opening: SealOpening) -> bytes:
         """The signed seal of `opening`, whatever key it names."""
         seal = Seal(opening.session, opening.key, opening.sealed(self.run.job_digest))
         return sign_compact(self.run.key, SEAL_TYPE, seal.to_bytes())
 
-    def signed_opening(self, opening: Opening) -> bytes:
+    def signed_opening(self, opening: SealOpening) -> bytes:
         """`opening` signed by this party's key."""
         return sign_compact(self.run.key, OPENING_TYPE, opening.to_bytes())
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from tallystick.commit.compact import sign_compact
 from tallystick.delegation.entries import Sealed, SealOpened, open_entry
-from tallystick.delegation.seals import SEAL_TYPE, Opening, open_opening, open_seal
+from tallystick.delegation.seals import SEAL_TYPE, SealOpening, open_opening, open_seal
 
 from ._provider import Provider, Sent, SessionAttack
 
@@ -37,7 +37,7 @@ class Copying(Provider):
         copied = replace(found, key=self.run.key.public)
         return [Sent(self.signed_opening(copied))]
 
-    def _another(self) -> Opening | None:
+    def _another(self) -> SealOpening | None:
         """An opening of another party, if the log has one by now."""
         for message in self.log:
             event = open_entry(message, self.referee).event

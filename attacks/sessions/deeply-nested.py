@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tallystick.delegation.seals import Opening
+from tallystick.delegation.seals import SealOpening
 
 from ._provider import Provider, SessionAttack
 
@@ -17,7 +17,7 @@ _DEPTH = 30_000
 
 
 class Nested(Provider):
-    def sealed(self, nonce: bytes = b"n" * 32) -> Opening:
+    def sealed(self, nonce: bytes = b"n" * 32) -> SealOpening:
         return replace(super().sealed(nonce), commitment=self.other())
 
     def other(self) -> bytes:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tallystick.delegation.seals import Opening
+from tallystick.delegation.seals import SealOpening
 
 from ._provider import Provider, SessionAttack
 
 
 class DuplicateKeys(Provider):
-    def sealed(self, nonce: bytes = b"n" * 32) -> Opening:
+    def sealed(self, nonce: bytes = b"n" * 32) -> SealOpening:
         twice = b'{"payload":"",' + self.run.commitment[1:]
         return replace(super().sealed(nonce), commitment=twice)
 

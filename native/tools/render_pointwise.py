@@ -20,9 +20,9 @@ from itertools import product
 from pathlib import Path
 
 from tallystick.numerics.registry import all_ops
-from tallystick.numerics.values.graph import Value, interpreted, values_below
+from tallystick.numerics.values.graph import Expr, interpreted, values_below
 from tallystick.numerics.values.primitives import FUNCTIONS
-from tallystick.numerics.values.variants import Loop, Step, condition_name, loops, steps
+from tallystick.numerics.values.variants import Loop, OptimizerForm, condition_name, loops, steps
 
 _NATIVE = Path(__file__).resolve().parents[1]
 _CALLS = {name: f"v_{name}" for name in
@@ -73,13 +73,13 @@ def _constant(number: float) -> str:
     return f"v_set1({number!r}f)"
 
 
-def _statements(roots: Sequence[Value], known: dict[int, str]) -> tuple[list[str], list[str]]:
+def _statements(roots: Sequence[Expr], known: dict[int, str]) -> tuple[list[str], list[str]]:
     """What names intermediates, and the expressions of the roots. `known`: leaves' names, by id."""
     names, below = dict(known), values_below(roots, known)
     uses = Counter(id(part) for value in below if id(value) not in known for part in value.of)
     lines: list[str] = []
 
-    def text(value: Value) -> str:
+    def text(value: Expr) -> str:
         if id(value) in names:
             return names[id(value)]
         if value.kind == "constant":
@@ -100,7 +100,7 @@ def _statements(roots: Sequence[Value], known: dict[int, str]) -> tuple[list[str
     return lines, [text(root) for root in roots]
 
 
-def _name(leaf: Value) -> str:
+def _name(leaf: Expr) -> str:
     return f"size_of_{leaf.name}" if leaf.kind == "size" else leaf.name
 
 
@@ -127,11 +127,11 @@ def _row(loop: Loop) -> str:
 
 
 # --- plain C++ ------------------------------------------------------------------------------------
-def _plain(value: Value, name: Callable[[Value], str] = _name) -> str:
+def _plain(value: Expr, name: Callable[[Expr], str] = _name) -> str:
     """An expression of C++. Integers of 64 bits, bools and binary64 are all that is computed with;
     other dtypes are compared, converted and negated."""
 
-    def meaning(x: Value, parts: tuple[str, ...]) -> str:
+    def meaning(x: Expr, parts: tuple[str, ...]) -> str:
         dtypes = {x.dtype, *(part.dtype for part in x.of)}
         if x.kind == "constant":
             return f"{x.number!r}f" if x.dtype == "f32" else f"{x.number!r}"
@@ -176,7 +176,7 @@ def _whole_kernel(loop: Loop) -> str:
 
 
 # --- optimizers -----------------------------------------------------------------------------------
-def _step_struct(step: Step) -> str:
+def _step_struct(step: OptimizerForm) -> str:
     names = {id(x): x.name for x in step.elements}
     names |= {id(x): f"k.k{at}" for at, x in enumerate(step.factors)}
     lines, made = _statements(step.form.outputs, names)
@@ -194,13 +194,13 @@ def _step_struct(step: Step) -> str:
     )
 
 
-def _on_device(leaf: Value) -> str:
+def _on_device(leaf: Expr) -> str:
     if leaf.kind == "attribute":
         return f"p.{leaf.name}.value"
     return f"(p.{leaf.name} ? *p.{leaf.name} : 0)" if leaf.dtype == "f32" else f"*p.{leaf.name}"
 
 
-def _step_parameters(step: Step) -> str:
+def _step_parameters(step: OptimizerForm) -> str:
     slots = [f"const {_STORED[x.dtype]}* {x.name}" if x.kind == "operand" else f"F64 {x.name}"
              for x in step.numbers]  # fmt: skip
     factors = ",\n          ".join(_plain(x, _on_device) for x in step.factors)
@@ -213,7 +213,7 @@ def _step_parameters(step: Step) -> str:
     )
 
 
-def _step_rows(step: Step) -> list[str]:
+def _step_rows(step: OptimizerForm) -> list[str]:
     ways = product((False, True), repeat=len(step.conditions))
     return [", ".join([step.kernel(x), step.name, *(str(y).lower() for y in x)]) for x in ways]
 

@@ -28,7 +28,7 @@ from reference.rounded import abs_sums, grid_pattern, patterns, products, square
 from tallystick.numerics.types import TensorType
 from tallystick.opening.quantity import Logged, Site, opening_rule
 from tallystick.opening.values import WholeSource, needs_of
-from tallystick.protocol.element import Outcome, examine, resolve
+from tallystick.protocol.element import ElementOutcome, examine, resolve
 
 F32, F64 = np.float32, np.float64
 C = F64(float.fromhex("0x1.00001p-53"))
@@ -244,7 +244,9 @@ def kernel(rng: random.Random, element: Element) -> float:
 
 
 # --- judging --------------------------------------------------------------------------------------
-def judge(element: Element, values: tuple[int, int], entries: tuple[Entry, Entry]) -> Outcome:
+def judge(
+    element: Element, values: tuple[int, int], entries: tuple[Entry, Entry]
+) -> ElementOutcome:
     """What the referee finds: 6.11 for different values, 6.13 for different entries."""
     claims = (element.plain.value(values[0]), element.plain.value(values[1]))
     if values[0] != values[1]:
@@ -255,7 +257,7 @@ def judge(element: Element, values: tuple[int, int], entries: tuple[Entry, Entry
     try:
         game.send((element.needs, element.needs))
     except StopIteration as end:
-        outcome: Outcome = end.value
+        outcome: ElementOutcome = end.value
         return outcome
     raise AssertionError("the operands are at hand, so nothing is asked")
 
@@ -270,7 +272,7 @@ def blamed(element: Element, values: tuple[int, int], entries: tuple[Entry, Entr
 
 def check(
     element: Element, values: tuple[int, int], entries: tuple[Entry, Entry]
-) -> Outcome | None:
+) -> ElementOutcome | None:
     """One game about an element; None where there is nothing to play about."""
     if values[0] == values[1] and entries[0] == entries[1]:
         return None

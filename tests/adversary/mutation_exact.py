@@ -111,7 +111,7 @@ EXPLAINED: dict[tuple[str, str, str] | tuple[str, str, str, int], str] = {
     ("_tap_dots.parts", "laid.clear()", "left out"): _ROOM,
     ("_tap_dots.parts", "min", "max"): "the view ends with the images, and so does a block",
     ("_wrapped", "n + (1 << 63)", "n - (1 << 63)"): "the same modulo 2^64",
-    ("Record.end_block", "math.ldexp(float(_wrapped(self.sum)), shift) + 0.0",
+    ("ExactRecord.end_block", "math.ldexp(float(_wrapped(self.sum)), shift) + 0.0",
      "math.ldexp(float(_wrapped(self.sum)), shift) - 0.0"): "an integer's product is no -0",
     ("_Plan.count", "rest", "always True"): "a segment of no outer values has no links",
 }  # fmt: skip

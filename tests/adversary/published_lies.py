@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from tallystick.contracts.replay.packed import pack, unpack
-from tallystick.contracts.replay.published.record import Record
+from tallystick.contracts.replay.published.record import PublishedRecord
 from tallystick.contracts.replay.sections import sections_of
 from tallystick.job.job import Job
 from tallystick.job.recipes import new_job
@@ -57,17 +57,17 @@ Settled = Callable[[Any, Any, np.ndarray, np.ndarray, np.ndarray], None]
 @contextmanager
 def settling(then: Settled) -> Iterator[None]:
     """`then` is called for every output that a trainer has rounded and logged."""
-    plain = Record.settle
+    plain = PublishedRecord.settle
 
     def settle(self: Any, step: Any, call: Any, x: Any, out: Any, packed: Any) -> None:
         plain(self, step, call, x, out, packed)
         then(step, call, x, out, packed)
 
-    Record.settle = settle  # type: ignore[method-assign]
+    PublishedRecord.settle = settle  # type: ignore[method-assign]
     try:
         yield
     finally:
-        Record.settle = plain  # type: ignore[method-assign]
+        PublishedRecord.settle = plain  # type: ignore[method-assign]
 
 
 def exact_elements(job: Job, directory: Path) -> dict[int, int]:

@@ -11,7 +11,7 @@ from unit.delegation.players import REFEREE, Player, Time, rules
 from unit.protocol.simulator import Party
 
 from tallystick.delegation.arbiter import Arbiter
-from tallystick.delegation.seals import Opening, sign_opening, sign_seal
+from tallystick.delegation.seals import SealOpening, sign_opening, sign_seal
 from tallystick.delegation.session import ENDED, OPENING, SEALING
 from tallystick.errors import CounterpartyError
 from tallystick.job.job import Job
@@ -32,7 +32,7 @@ class Actor(Player):
         self.habit, self.rng = habit, rng
         self.said: dict[bytes, bytes] = {}
 
-    def other(self, opening: Opening) -> Opening:
+    def other(self, opening: SealOpening) -> SealOpening:
         """A second, different opening."""
         if self.habit == "another commitment":
             return replace(opening, commitment=Player(self.party, 77).party.commitment)

@@ -13,7 +13,7 @@ from tallystick.job.job import Job
 from tallystick.prover import lying_worker, shares
 from tallystick.run.cheats.workers import FalseBytes, OtherBytes
 from tallystick.run.distributed.checks import ShareChecks
-from tallystick.run.distributed.draws import Draws
+from tallystick.run.distributed.draws import ShareDraws
 from tallystick.run.distributed.false_share import WorkerConvictedError
 from tallystick.run.distributed.faults import WorkerError
 from tallystick.run.distributed.going_on import GoingOn, going_on
@@ -68,7 +68,7 @@ def test_the_liar_alone_is_convicted(
 ) -> None:
     """Nothing of the step is used: the journal ends before it."""
     # By chance worker 1 would be nobody's checker in one step of four.
-    monkeypatch.setattr(Draws, "checker", lambda *drawn: int(drawn[-1] != 1))
+    monkeypatch.setattr(ShareDraws, "checker", lambda *drawn: int(drawn[-1] != 1))
     named = r"Convicted: worker 1 \(key \w+\), in phase"
     with pytest.raises(WorkerConvictedError, match=named) as why:
         lied(job, tmp_path / "run", 3, rank=1, kind=kind, **where)
@@ -127,7 +127,7 @@ def test_a_step_that_is_repeated_is_signed_as_before(
     job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[Hand], fraction: float
 ) -> None:
     if fraction == 1:
-        monkeypatch.setattr(Draws, "checker", lambda *drawn: int(drawn[-1] != 1))
+        monkeypatch.setattr(ShareDraws, "checker", lambda *drawn: int(drawn[-1] != 1))
     out = tmp_path / "run"
     checking = shares.checking_of(fraction, job.directory, out)
 
@@ -183,7 +183,7 @@ class _Heard(Silent):
 
 def checked_by_all(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every share is computed again, worker 1's by worker 0 and all others' by worker 1."""
-    monkeypatch.setattr(Draws, "checker", lambda *drawn: int(drawn[-1] != 1))
+    monkeypatch.setattr(ShareDraws, "checker", lambda *drawn: int(drawn[-1] != 1))
 
 
 def at_once(retries: int, convictions: bool = False) -> GoingOn:
@@ -278,14 +278,14 @@ def test_who_ends_the_run_when_it_is_drawn_is_named_and_gets_no_other_draw(
     honest. Where it does so again in a later step, the message counts."""
     out = tmp_path / "run"
     checking = shares.checking_of(0.25, job.directory, out)
-    real, chance = Draws.checker, {1, 3}
+    real, chance = ShareDraws.checker, {1, 3}
 
-    def drawn(draws: Draws, step: int, number: int, owner: int) -> int | None:
+    def drawn(draws: ShareDraws, step: int, number: int, owner: int) -> int | None:
         if step > draws.whole:
             return int(owner != 1) if step in chance else None
         return real(draws, step, number, owner)
 
-    monkeypatch.setattr(Draws, "checker", drawn)
+    monkeypatch.setattr(ShareDraws, "checker", drawn)
 
     def lying(step: int) -> RunSummary:
         return train_in_threads(
@@ -330,7 +330,7 @@ def test_a_lie_from_before_the_conviction_is_no_fault_of_the_machine(
     """It stands in the journal, so honest workers get other losses when they repeat its steps."""
     out = tmp_path / "run"
     monkeypatch.setattr(
-        Draws, "checker", lambda _, step, *n: int(n[-1] != 1) if step == 4 else None
+        ShareDraws, "checker", lambda _, step, *n: int(n[-1] != 1) if step == 4 else None
     )
 
     class Twice(Hand):

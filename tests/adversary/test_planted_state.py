@@ -15,11 +15,11 @@ from tallystick.disk.manifest import load_manifest, manifest_bytes
 from tallystick.job.recipes import new_job
 from tallystick.run.cheats.training import declared_cheat
 from tallystick.run.execute.auditor import check_claim
-from tallystick.run.execute.outcome import Outcome
+from tallystick.run.execute.outcome import StretchOutcome
 from tallystick.run.execute.trainer import Options, train_job
 from tallystick.run.parallel.sample import draw
 from tallystick.run.parallel.segments import Segment, binding, segments_of
-from tallystick.run.parallel.state import Plan, kept
+from tallystick.run.parallel.state import AuditPlan, kept
 from tallystick.run.store.declaration import Declaration
 
 Plant = Callable[..., Path]
@@ -37,8 +37,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return path / "honest", path / "cheat"
 
 
-def _agreed(segment: Segment) -> Outcome:
-    return Outcome(segment.first, segment.last, 1, segment.steps, 1, "avx2", 1, 0.1)
+def _agreed(segment: Segment) -> StretchOutcome:
+    return StretchOutcome(segment.first, segment.last, 1, segment.steps, 1, "avx2", 1, 0.1)
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def plant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Plant:
                 if chosen == segments[:sample]:
                     break
         with kept(tmp_path / "made", run) as state:
-            state.begin(plan := Plan(binding(checked.claim), segments, chosen, secret))
+            state.begin(plan := AuditPlan(binding(checked.claim), segments, chosen, secret))
             for segment in [] if sample else segments:
                 state.keep(plan, segment, _agreed(segment))
         monkeypatch.setenv("TALLYSTICK_CACHE", str(tmp_path / "auditor"))
@@ -104,7 +104,7 @@ def test_parts_of_it(
         checked = check_claim(cheat, None, None)
     segments = segments_of(checked)
     with kept(state, cheat) as begun:
-        begun.begin(Plan(binding(checked.claim), segments, segments))
+        begun.begin(AuditPlan(binding(checked.claim), segments, segments))
     mine = load_manifest(state / "audit.json", "state", "tallystick-audit/1")
     planted = own.with_name("segment-4-8.json")
     body = load_manifest(planted, "state", "tallystick-audit-segment/1")

@@ -45,7 +45,7 @@ from tallystick.delegation.rules import Rules
 from tallystick.delegation.seals import (
     OPENING_TYPE,
     SEAL_TYPE,
-    Opening,
+    SealOpening,
     open_opening,
     open_seal,
     sign_opening,
@@ -66,7 +66,7 @@ KEY = OFFERS_REFEREE  # it signs all of these: a party, a referee and a provider
 PUBLIC = KEY.public
 JOB, ROOT, STATE, SESSION = (sha256(word) for word in (b"job", b"root", b"state", b"session"))
 RUN = RunCommitment(JOB, ROOT, 20, STATE, 3, PUBLIC)
-SEALED = Opening(SESSION, PUBLIC, b"n" * 32, sign_run(KEY, RUN).to_bytes())
+SEALED = SealOpening(SESSION, PUBLIC, b"n" * 32, sign_run(KEY, RUN).to_bytes())
 BOOK = book(OFFER, accepted(OFFER, P[:2]))
 OUTCOME = outcome(OFFER.digest, dict.fromkeys(P[:2], (Fate.REMAINING, b"\xc1" * 32)))
 IN_TOTO = json.dumps(

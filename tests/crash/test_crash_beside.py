@@ -16,7 +16,7 @@ from tallystick.errors import StorageError
 from tallystick.job.job import Job
 from tallystick.job.recipes import new_job
 from tallystick.program.state import State
-from tallystick.run.execute.checkpoints import Checkpoints
+from tallystick.run.execute.checkpoints import CheckpointWriter
 from tallystick.run.execute.trainer import Options, train_job
 from tallystick.run.store.directory import RunStore
 from tallystick.run.store.fsck import fsck
@@ -39,28 +39,28 @@ def overlapping(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
     """The file of a state is written once the next checkpoint is hashed, or the trainer waits for
     it. Returns the steps under way at each beginning."""
     go, seen = threading.Event(), []
-    begin, collect, close = Checkpoints.begin, Checkpoints.collect, Checkpoints.close
+    begin, collect, close = CheckpointWriter.begin, CheckpointWriter.collect, CheckpointWriter.close
 
-    def begins(self: Checkpoints, step: int, state: State, file: StateFile | None) -> None:
+    def begins(self: CheckpointWriter, step: int, state: State, file: StateFile | None) -> None:
         if file is not None:
             go.clear()
         seen.append((self._filing.step, step) if self._filing is not None else (step,))
         begin(self, step, state, file)
 
-    def digests(self: Checkpoints) -> dict[str, bytes]:
+    def digests(self: CheckpointWriter) -> dict[str, bytes]:
         found = honest(self)
         if self._filing is not None and self._filing is not self._open:
             go.set()
         return found
 
-    honest = Checkpoints.digests
+    honest = CheckpointWriter.digests
 
-    def collects(self: Checkpoints, wait: bool) -> float | None:
+    def collects(self: CheckpointWriter, wait: bool) -> float | None:
         if wait:
             go.set()
         return collect(self, wait)
 
-    def closes(self: Checkpoints) -> None:
+    def closes(self: CheckpointWriter) -> None:
         go.set()
         close(self)
 
@@ -70,10 +70,10 @@ def overlapping(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
 
     honest_write = StateFile.write
     monkeypatch.setattr(StorePolicy, "worth", lambda _: False)
-    monkeypatch.setattr(Checkpoints, "begin", begins)
-    monkeypatch.setattr(Checkpoints, "digests", digests)
-    monkeypatch.setattr(Checkpoints, "collect", collects)
-    monkeypatch.setattr(Checkpoints, "close", closes)
+    monkeypatch.setattr(CheckpointWriter, "begin", begins)
+    monkeypatch.setattr(CheckpointWriter, "digests", digests)
+    monkeypatch.setattr(CheckpointWriter, "collect", collects)
+    monkeypatch.setattr(CheckpointWriter, "close", closes)
     monkeypatch.setattr(StateFile, "write", write)
     return seen
 

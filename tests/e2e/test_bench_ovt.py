@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("torch")
 
 from tallystick.cli.main import run
-from tallystick.contracts.replay.stock.emulated import Kind, kind_named
+from tallystick.contracts.replay.stock.emulated import Hardware, kind_named
 from tallystick.errors import CannotCheckError, StorageError, UsageError
 from tallystick_bench.ovt import measure as ovt
 from tallystick_bench.ovt.models import QUICK
@@ -185,7 +185,7 @@ def test_a_process_that_died_is_named(tmp_path: Path) -> None:
 class Writer:
     """In place of a process: every step writes a log and takes no time."""
 
-    def __init__(self, kind: Kind, home: Path) -> None:
+    def __init__(self, kind: Hardware, home: Path) -> None:
         self.hardware, self.home = kind, home
         self.asked: list[dict[str, Any]] = []
 

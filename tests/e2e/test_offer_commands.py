@@ -11,7 +11,7 @@ from commands import Run, as_json
 from tallystick.cli.offer import read_offer
 from tallystick.commit.encoding import canonical_json
 from tallystick.commit.signing import PublicKey
-from tallystick.delegation.outcome import Fate, Member, Outcome, PlayedGame
+from tallystick.delegation.outcome import Fate, Outcome, PlayedGame, SealedMember
 from tallystick.delegation.statement import outcome_json
 from tallystick.disk.keys import load_public_key
 
@@ -67,7 +67,7 @@ class Market:
         """A session in which b was convicted, or both providers."""
         a, b = self.key("a"), self.key("b")
         fate = Fate.CONVICTED if both_lose else Fate.REMAINING
-        members = [Member(a, fate, CLAIM), Member(b, Fate.CONVICTED, FALSE)]
+        members = [SealedMember(a, fate, CLAIM), SealedMember(b, Fate.CONVICTED, FALSE)]
         members.sort(key=lambda member: member.key.raw)
         result, accepted = (0, None) if both_lose else (1, CLAIM)
         made = Outcome(

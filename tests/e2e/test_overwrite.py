@@ -17,7 +17,7 @@ import tallystick
 from tallystick.cli.main import run
 from tallystick.data.frozen import load_frozen
 from tallystick.disk import files
-from tallystick.disk.anew import Kind, written_anew
+from tallystick.disk.anew import DirectoryKind, written_anew
 from tallystick.disk.files import locked
 from tallystick.errors import StorageError, UsageError
 from tallystick.job.job import Job
@@ -27,7 +27,7 @@ from tallystick.run.execute.trainer import Options, RunSummary, train_job
 from tallystick.run.store.directory import RunStore
 
 _TINY = ["--set", "features=2", "--set", "classes=2", "--set", "records=16", "--set"]
-_KIND = Kind("thing", "last", lambda name: name in ("first", "last"))
+_KIND = DirectoryKind("thing", "last", lambda name: name in ("first", "last"))
 
 
 def _calls(capsys: pytest.CaptureFixture[str], code: int, *arguments: object) -> Any:

@@ -21,7 +21,7 @@ from reference.nasty import near_boundaries
 from unit.rounding.recorded import Run, program, same
 from unit.rounding.test_bounded import every_operator, everything
 
-from tallystick.contracts.exact.cuda.ways import FORCED, Forced
+from tallystick.contracts.exact.cuda.ways import FORCED, ForcedWay
 from tallystick.devices.cpu import CPU
 from tallystick.devices.cuda.device import Cuda
 from tallystick.errors import EnvironmentRefusedError
@@ -30,12 +30,12 @@ from tallystick.numerics.types import TensorType
 from tallystick.products.cuda import cublas as products
 from tallystick.products.cuda import dots
 from tallystick.products.cuda.cublas import Cublas, refuse_unless_admissible
-from tallystick.products.cuda.dots import Limits
+from tallystick.products.cuda.dots import PartSizes
 from tallystick.program.layout import new_tensor
 
 SOURCE = Path(__file__).parent / "cublas" / "libcublas.cpp"
 MODE = "TALLYSTICK_TEST_CUBLAS"
-SMALL = Limits(results=700, patches=2100, blocks=12, shortest=16, longest=48)
+SMALL = PartSizes(results=700, patches=2100, blocks=12, shortest=16, longest=48)
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
 @pytest.fixture(autouse=True)
 def unforced() -> Iterator[None]:
     yield
-    dots.LIMITS_OF[0] = Limits()
+    dots.LIMITS_OF[0] = PartSizes()
 
 
 class _Driver(EmulatedDriver):
@@ -108,8 +108,8 @@ def test_a_refused_library_leaves_our_own_kernels(
     assert products.admitted(EmulatedDriver()) is None
 
 
-@pytest.mark.parametrize("limits", [Limits(), SMALL], ids=["whole", "in parts"])
-def test_golden_vectors(library: ctypes.CDLL, limits: Limits) -> None:  # NUMERICS 13.2 to 13.4
+@pytest.mark.parametrize("limits", [PartSizes(), SMALL], ids=["whole", "in parts"])
+def test_golden_vectors(library: ctypes.CDLL, limits: PartSizes) -> None:  # NUMERICS 13.2 to 13.4
     dots.LIMITS_OF[0] = limits
     gpu, contract = device(library, 2), maker.CONTRACTS["grid-27"]
     before = library.tallystick_test_calls()
@@ -125,7 +125,7 @@ def test_golden_vectors(library: ctypes.CDLL, limits: Limits) -> None:  # NUMERI
 
 def test_sums_about_boundaries(library: ctypes.CDLL) -> None:  # NUMERICS 13.6
     gpu = device(library, 3)
-    for seed, limits in enumerate((Limits(), SMALL)):
+    for seed, limits in enumerate((PartSizes(), SMALL)):
         dots.LIMITS_OF[0] = limits
         a, b = near_boundaries(33, 70, 29, seed, 32)
         (expected,) = call(CPU, "aten.mm", {}, [a, b], "rounded/1")
@@ -148,9 +148,9 @@ def test_a_recorded_product_reads_its_operands_again(library: ctypes.CDLL) -> No
         assert same_bits(gpu.host(out), call(CPU, "aten.mm", {}, list(pair), "rounded/1")[0])
 
 
-@pytest.mark.parametrize("limits", [Limits(), SMALL], ids=["whole", "in parts"])
+@pytest.mark.parametrize("limits", [PartSizes(), SMALL], ids=["whole", "in parts"])
 def test_a_log_of_its_products_is_followed_by_any_other(
-    library: ctypes.CDLL, limits: Limits, tmp_path: Path
+    library: ctypes.CDLL, limits: PartSizes, tmp_path: Path
 ) -> None:  # NUMERICS 14.5, 14.6
     batch = everything(5, 29)
     made, gpu = program(29, batch, every_operator), device(library, 5)
@@ -178,7 +178,7 @@ def test_integers_in_binary64(library: ctypes.CDLL, limits: str) -> None:  # NUM
             assert len(found.operators) == 5 and found.wrong == []
             assert library.tallystick_test_calls() > before + 50
     finally:
-        vars(FORCED).update(vars(Forced()))
+        vars(FORCED).update(vars(ForcedWay()))
     driver: Any = gpu.driver
     assert "rounded_product" not in driver.launched
     driver.check()

@@ -18,7 +18,14 @@ from kernel_format import same_bits
 
 from tallystick.contracts.exact.contract import BLOCK_LENGTHS
 from tallystick.contracts.exact.cuda.table import exact_kernel
-from tallystick.contracts.exact.cuda.ways import FORCED, TILES, Forced, Shape, choose, ways
+from tallystick.contracts.exact.cuda.ways import (
+    FORCED,
+    TILES,
+    ForcedWay,
+    ProductShape,
+    choose,
+    ways,
+)
 from tallystick.devices.cpu import CPU
 from tallystick.devices.cuda.device import Cuda
 from tallystick.numerics.contracts import find_contract
@@ -30,7 +37,7 @@ WAYS = [(width, way.name) for width in WIDTHS for way in ways(width)]
 @pytest.fixture(autouse=True)
 def unforced() -> Iterator[None]:
     yield
-    vars(FORCED).update(vars(Forced()))
+    vars(FORCED).update(vars(ForcedWay()))
 
 
 def checked(
@@ -79,7 +86,7 @@ def test_random_products(width: int) -> None:  # NUMERICS 17.3 to 17.7
             small(names[i % len(names)])
         else:
             FORCED.way, FORCED.laid, FORCED.results, FORCED.kept = (
-                names[i % len(names)], Forced.laid, Forced.results, Forced.kept,
+                names[i % len(names)], ForcedWay.laid, ForcedWay.results, ForcedWay.kept,
             )  # fmt: skip
         checked(device, width, op, attrs, arrays, turned=i % 2 == 1)
 
@@ -250,11 +257,13 @@ def test_the_table_of_tiles_is_that_of_the_kernels() -> None:
 def test_every_way_of_digits_is_chosen_by_some_shape() -> None:
     for width in WIDTHS:
         chosen = {
-            choose(width, Shape(m, m, k, -(-k // BLOCK_LENGTHS[width]), 1), "sm_90", library).name
+            choose(
+                width, ProductShape(m, m, k, -(-k // BLOCK_LENGTHS[width]), 1), "sm_90", library
+            ).name
             for m in (32, 64, 768, 8192)
             for k in (64, 8192, 65536)
             for library in (False, True)
         }
         assert chosen == {way.name for way in ways(width) if way.tile is not None}
-    large = Shape(64, 64, 1 << 24, 1 << 13, 1)
+    large = ProductShape(64, 64, 1 << 24, 1 << 13, 1)
     assert choose(22, large, "sm_90", True).name == "binary64"

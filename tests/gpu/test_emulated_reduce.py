@@ -13,7 +13,7 @@ from emulated_gpu import emulated_gpu, planted
 from tallystick.devices.cpu import CPU
 from tallystick.devices.cuda.device import Cuda
 from tallystick.products.cuda import folds
-from tallystick.products.cuda.folds import BLOCK, CHUNK, Layout, layout
+from tallystick.products.cuda.folds import BLOCK, CHUNK, FoldLayout, layout
 
 OPERATORS = {
     *("aten.sum", "aten.sum.dim_IntList", "aten.mean", "aten.mean.dim"),
@@ -90,7 +90,7 @@ def test_row_lengths(gpu: Cuda, n: int) -> None:
 
 
 def _forced(shape: str, piece: int) -> Any:
-    def choose(at: Layout) -> tuple[str, int]:
+    def choose(at: FoldLayout) -> tuple[str, int]:
         if at.is_side_by_side or (shape == "columns" and at.run >= at.n):
             return "columns", piece or at.n
         return ("warp" if shape == "columns" else shape), piece or at.n

@@ -22,7 +22,7 @@ from unit.rounding.test_bounded import every_operator, everything
 
 from tallystick.contracts.replay.blocks import Entries, decode
 from tallystick.contracts.replay.bounded import cuda_log as device_log
-from tallystick.contracts.replay.bounded.cuda_log import DeviceLog, Outcome
+from tallystick.contracts.replay.bounded.cuda_log import DeviceLog, LogOutcome
 from tallystick.contracts.replay.bounded.log_probe import logs_differ
 from tallystick.contracts.replay.sections import LoggedProgram
 from tallystick.contracts.replay.steps import LoggedSteps
@@ -33,7 +33,7 @@ from tallystick.devices.device import Device
 from tallystick.errors import EnvironmentRefusedError, MachineFaultError
 from tallystick.numerics.contracts import find_contract
 from tallystick.products.cuda import dots
-from tallystick.products.cuda.dots import Limits
+from tallystick.products.cuda.dots import PartSizes
 from tallystick.program.build import Builder
 from tallystick.program.expand import expand
 from tallystick.program.sectioned import SectionedExecutor
@@ -41,13 +41,13 @@ from tallystick.run.logs.reader import expected_of, open_log
 from tallystick.run.logs.writer import LogDirectory
 
 # Of a few elements, so that small operands are cut in every way.
-SMALL = Limits(results=700, patches=900, blocks=12, shortest=16, longest=48)
+SMALL = PartSizes(results=700, patches=900, blocks=12, shortest=16, longest=48)
 
 
 @pytest.fixture(autouse=True)
 def unforced() -> Iterator[None]:
     yield
-    dots.LIMITS_OF[0] = Limits()
+    dots.LIMITS_OF[0] = PartSizes()
 
 
 def checked(device: Any) -> None:
@@ -74,9 +74,9 @@ def test_a_log_that_gives_other_values_is_seen() -> None:
 
 
 @pytest.mark.sample(3)
-@pytest.mark.parametrize("limits", [Limits(), SMALL], ids=["whole", "in parts"])
+@pytest.mark.parametrize("limits", [PartSizes(), SMALL], ids=["whole", "in parts"])
 @pytest.mark.parametrize("bits", [32, 28, 20])
-def test_each_follows_the_other(tmp_path: Path, bits: int, limits: Limits) -> None:
+def test_each_follows_the_other(tmp_path: Path, bits: int, limits: PartSizes) -> None:
     """NUMERICS 14.5, 14.6: every rounded operator, both ways."""
     dots.LIMITS_OF[0] = limits
     batch, gpu = everything(bits, bits), emulated_gpu(bits)
@@ -87,7 +87,7 @@ def test_each_follows_the_other(tmp_path: Path, bits: int, limits: Limits) -> No
     # As test_bounded has it: the plain convolution and single elements may need none.
     assert all(logged[n] for n in (4, 5, 6, 7, 9, 12, 13, 14, 15)), logged
     assert not same(there.outputs, here.outputs)
-    dots.LIMITS_OF[0] = Limits() if limits is SMALL else SMALL
+    dots.LIMITS_OF[0] = PartSizes() if limits is SMALL else SMALL
     for how in ({}, {"count_taken": True}):
         for recorded in (there, here):
             for device in (gpu, None):
@@ -102,9 +102,9 @@ def test_each_follows_the_other(tmp_path: Path, bits: int, limits: Limits) -> No
 
 
 @pytest.mark.sample(3)
-@pytest.mark.parametrize("limits", [Limits(), SMALL], ids=["whole", "in parts"])
+@pytest.mark.parametrize("limits", [PartSizes(), SMALL], ids=["whole", "in parts"])
 @pytest.mark.parametrize("bits", [32, 25])
-def test_any_log_gives_the_processors_values(tmp_path: Path, bits: int, limits: Limits) -> None:
+def test_any_log_gives_the_processors_values(tmp_path: Path, bits: int, limits: PartSizes) -> None:
     """Entries at a third of all elements, most of them forged or without effect: the values, the
     findings and the follower's own log are the processor's (NUMERICS 14.5, 14.7). The bound of
     every operator shows here, for it decides which entries have an effect."""
@@ -290,7 +290,7 @@ def test_a_log_there_and_back(sizes: list[int], monkeypatch: pytest.MonkeyPatch)
             log.follow(counts, words, False)
             found = log.recorded()
             assert np.array_equal(found[0], counts) and np.array_equal(found[1], words)
-            assert log.followed() == Outcome(len(words), 0, 0)
+            assert log.followed() == LogOutcome(len(words), 0, 0)
         checked(gpu)
     log.follow(counts, words, False)
     with planted("missing barrier"), pytest.raises(MachineFaultError, match="miscounted"):

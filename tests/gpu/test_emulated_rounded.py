@@ -21,17 +21,17 @@ from tallystick.devices.cpu import CPU
 from tallystick.devices.cuda.device import Cuda
 from tallystick.numerics.contracts import find_contract
 from tallystick.products.cuda import dots
-from tallystick.products.cuda.dots import Limits
+from tallystick.products.cuda.dots import PartSizes
 
 FORWARD = {"stride": (1, 1), "padding": (1, 1), "dilation": (1, 1), "groups": 1}
 # Of a few elements, so that small operands are cut in every way.
-SMALL = Limits(results=700, patches=900, blocks=12, shortest=16, longest=48)
+SMALL = PartSizes(results=700, patches=900, blocks=12, shortest=16, longest=48)
 
 
 @pytest.fixture(autouse=True)
 def unforced() -> Iterator[None]:
     yield
-    dots.LIMITS_OF[0] = Limits()
+    dots.LIMITS_OF[0] = PartSizes()
 
 
 def checked(
@@ -45,8 +45,8 @@ def test_every_rounded_operator_has_a_kernel() -> None:  # NUMERICS 13.1
 
 
 @pytest.mark.parametrize("group", sorted(maker.CONTRACTS))
-@pytest.mark.parametrize("limits", [Limits(), SMALL], ids=["whole", "in parts"])
-def test_golden_vectors(group: str, limits: Limits) -> None:  # NUMERICS 13.2 to 13.4
+@pytest.mark.parametrize("limits", [PartSizes(), SMALL], ids=["whole", "in parts"])
+def test_golden_vectors(group: str, limits: PartSizes) -> None:  # NUMERICS 13.2 to 13.4
     dots.LIMITS_OF[0] = limits
     device, contract = emulated_gpu(len(group)), maker.CONTRACTS[group]
     cases = fmt.load(group, KINDS, maker.ROOT, contract)
@@ -74,7 +74,7 @@ def test_sums_about_boundaries(bits: int) -> None:  # NUMERICS 13.2, 13.3, 13.6
     alone = 0
     for seed, (rows, terms, columns) in enumerate([(19, 41, 7), (9, 150, 33), (66, 23, 5)]):
         a, b = near_boundaries(rows, terms, columns, 100 * bits + seed, bits)
-        dots.LIMITS_OF[0] = SMALL if seed % 2 else Limits()
+        dots.LIMITS_OF[0] = SMALL if seed % 2 else PartSizes()
         checked(device, bits, "aten.mm", {}, [a, b])
         with np.errstate(all="ignore"):
             exact = call(CPU, "aten.mm", {}, [a, b], f"rounded/1;b={bits}")[0]
@@ -120,7 +120,7 @@ def test_operands_that_are_not_finite() -> None:  # NUMERICS 13.4
     rng = np.random.default_rng(4)
     device = emulated_gpu(4)
     inf, nan = np.float32(np.inf), np.uint32(0xFFC12345).view(np.float32)
-    for limits in (Limits(), SMALL):
+    for limits in (PartSizes(), SMALL):
         dots.LIMITS_OF[0] = limits
         a, b = (rng.standard_normal(s).astype(np.float32) for s in ((9, 33), (33, 7)))
         c = rng.standard_normal((9, 7)).astype(np.float32)
@@ -151,7 +151,7 @@ def test_random_products() -> None:
     device = emulated_gpu(21)
     for i in range(14):
         op, attrs, arrays = product(rng)
-        dots.LIMITS_OF[0] = SMALL if i % 3 == 2 else Limits()
+        dots.LIMITS_OF[0] = SMALL if i % 3 == 2 else PartSizes()
         checked(device, int(rng.integers(20, 33)), op, attrs, arrays, turned=i % 2 == 1)
 
 
@@ -159,7 +159,7 @@ def test_random_convolutions() -> None:
     rng = np.random.default_rng(22)
     device = emulated_gpu(22)
     for i in range(8):
-        dots.LIMITS_OF[0] = SMALL if i % 2 else Limits()
+        dots.LIMITS_OF[0] = SMALL if i % 2 else PartSizes()
         for one in convolution(rng):
             checked(device, int(rng.integers(20, 33)), *one)
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import tallystick.program.capture as package
 from tallystick.errors import TallystickError
-from tallystick.program.capture.onnx.call import Call
+from tallystick.program.capture.onnx.call import OnnxCall
 
 CAPTURE = Path(package.__file__).parent
 _CLASSES = ("UnsupportedOperatorError", "UsageError")
@@ -98,7 +98,7 @@ class _Reader:
         if len(call.args) > 1:
             return re.sub(r"\x00+", _GAP, self.text(call.args[1], local))
         refuses = getattr(call.func, "attr", "") == "refuse"
-        return str(signature(Call.refuse).parameters["action"].default) if refuses else ""
+        return str(signature(OnnxCall.refuse).parameters["action"].default) if refuses else ""
 
     def raised(self, call: ast.Call) -> str:
         """The class of the error that a call makes, if it makes one of ours."""

@@ -277,10 +277,12 @@ def test_the_first_step_is_compared(parts: int, loss: Any) -> None:
 
 
 def test_a_fold_that_does_not_divide_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tallystick.program.capture.micro import Tail
+    from tallystick.program.capture.micro import SectionTail
 
-    right = Tail._fold
-    monkeypatch.setattr(Tail, "_fold", lambda self, name, mean: right(self, name, mean=False))
+    right = SectionTail._fold
+    monkeypatch.setattr(
+        SectionTail, "_fold", lambda self, name, mean: right(self, name, mean=False)
+    )
     with pytest.raises(UsageError, match="the loss differs from float64"):
         compare(captured(3), 3)
 

@@ -20,7 +20,7 @@ import tallystick
 from tallystick.errors import UsageError
 from tallystick.program.capture.api import prepare
 from tallystick.program.capture.by_step import StepPrograms, captured_by_step
-from tallystick.program.capture.known import Steps
+from tallystick.program.capture.known import KnownSteps
 from tallystick.program.tables import Told
 from tallystick.program.update import Clip
 
@@ -45,8 +45,8 @@ class Line(nn.Module):
         return found
 
 
-def known(count: int = COUNT) -> Steps:
-    return Steps(
+def known(count: int = COUNT) -> KnownSteps:
+    return KnownSteps(
         count,
         {
             "step": range(count),
@@ -57,7 +57,7 @@ def known(count: int = COUNT) -> Steps:
     )
 
 
-def programs(loss: Loss, steps: Steps | None = None, most: int = 64) -> StepPrograms:
+def programs(loss: Loss, steps: KnownSteps | None = None, most: int = 64) -> StepPrograms:
     def run(module: nn.Module, batch: dict[str, Tensor], at: Any) -> Tensor:
         ce = F.cross_entropy(module(batch["x"]), batch["y"])
         return loss(ce, module.line.weight.square().sum(), at, module, batch)
@@ -216,7 +216,7 @@ def test_a_number_that_cannot_be_computed_is_refused() -> None:
 
 
 def test_a_source_without_one_value_is_refused_where_it_is_used() -> None:
-    steps = Steps(4, {"step": range(4), "batch": range(4)}, {}, {"batch": "has several"})
+    steps = KnownSteps(4, {"step": range(4), "batch": range(4)}, {}, {"batch": "has several"})
     assert programs(lambda ce, kl, at, m, b: (at.batch + at.step, ce)[1], steps).programs
     for use in (
         lambda ce, kl, at, m, b: ce * at.batch,

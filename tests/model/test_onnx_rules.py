@@ -14,8 +14,8 @@ pytest.importorskip("onnx", reason="the package onnx is not installed (extra `on
 from torch import Tensor, nn
 
 from tallystick.program.capture import capture_forward
-from tallystick.program.capture.onnx.call import Call
-from tallystick.program.capture.onnx.graph import Node
+from tallystick.program.capture.onnx.call import OnnxCall
+from tallystick.program.capture.onnx.graph import GraphNode
 from tallystick.program.capture.onnx.table import rules
 from tallystick.program.executor import Executor
 
@@ -26,8 +26,8 @@ Y = ["y f"]
 def run_rule(op: str, version: int, *inputs: Any, outputs: int = 1, **attributes: Any) -> Any:
     """The outputs of one rule on tensors (numpy arrays are known)."""
     ends = tuple(f"i{k}" for k in range(len(inputs))), tuple(f"o{k}" for k in range(outputs))
-    one = Node(op, op, version, *ends, attributes)
-    found = rules[op].run(Call(one, inputs, torch.device("cpu")))
+    one = GraphNode(op, op, version, *ends, attributes)
+    found = rules[op].run(OnnxCall(one, inputs, torch.device("cpu")))
     return found if isinstance(found, Tensor) else found[0] if outputs == 1 else found
 
 

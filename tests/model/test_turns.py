@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 import tallystick
 from tallystick.commit.order import batch_indices
-from tallystick.commit.timetable import Turn
+from tallystick.commit.timetable import ScheduleTurn
 from tallystick.errors import UsageError
 from tallystick.report.facts import read_run
 from tallystick.report.run_page import run_page
@@ -140,7 +140,11 @@ def test_a_pass_changes_no_number_of_the_training_and_may_end_the_run(tmp_path: 
         stop_rule=tallystick.StopRule(1, min_delta=100.0),
     )  # fmt: skip
     timetable = job.commitment.timetable
-    assert timetable.turns == (*[Turn(0, 2), Turn(1, 1)] * 2, Turn(2, 1), Turn(3, 1))
+    assert timetable.turns == (
+        *[ScheduleTurn(0, 2), ScheduleTurn(1, 1)] * 2,
+        ScheduleTurn(2, 1),
+        ScheduleTurn(3, 1),
+    )
     assert "1 batches of 6 after every 6 steps" in job.about["validation"]
     run = tallystick.train(job, tmp_path / "run", progress=False)
     assert [step for step, _ in run.validation] == [6, 12]  # the second is no better by 100
@@ -231,7 +235,7 @@ def test_two_tasks_share_one_optimizer(tmp_path: Path) -> None:
         "sums": tallystick.capture(net, lambda m, b: m(b["x"]).sum().abs(), batch_of("x"), rule),
     }  # fmt: skip
     job = tallystick.save_job(tmp_path / "job", {"x": X}, programs=tasks, steps=10)
-    assert job.commitment.timetable.turns == (Turn(0, 1), Turn(1, 1))
+    assert job.commitment.timetable.turns == (ScheduleTurn(0, 1), ScheduleTurn(1, 1))
     run = tallystick.train(job, tmp_path / "run", progress=False)
     store = RunStore(tmp_path / "run")
     state = store.read_state(job, 10)

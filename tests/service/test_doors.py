@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tallystick.service.doors import BOUNDS, Doors, Place, Request, peer_of
+from tallystick.service.doors import BOUNDS, DoorConnection, Doors, Request, peer_of
 from tallystick.service.guard import PLACE, Guard
 
 
@@ -26,12 +26,12 @@ class House:
         self.now = 0.0
         self.cut: list[str] = []
 
-    def comes(self, peer: str, name: str = "", handshake: bool = False) -> Place | None:
+    def comes(self, peer: str, name: str = "", handshake: bool = False) -> DoorConnection | None:
         self.now += 0.001
         cut = lambda: self.cut.append(name or peer)  # noqa: E731
         return self.doors.admit(peer, self.now, cut, handshake)
 
-    def place(self, peer: str, name: str = "") -> Place:
+    def place(self, peer: str, name: str = "") -> DoorConnection:
         found = self.comes(peer, name)
         assert found is not None
         return found
@@ -46,7 +46,7 @@ class House:
             self.doors.theirs(request, self.now)
         return request
 
-    def begins(self, place: Place) -> Request | None:
+    def begins(self, place: DoorConnection) -> Request | None:
         self.doors.heard(place)
         return self.doors.begin(place, self.now)
 

@@ -11,7 +11,13 @@ from unit.protocol.simulator import Party
 
 from tallystick.delegation import entries as e
 from tallystick.delegation.entries import Entry, sign_entry
-from tallystick.delegation.seals import Opening, is_sealed_by, open_opening, open_seal, sign_seal
+from tallystick.delegation.seals import (
+    SealOpening,
+    is_sealed_by,
+    open_opening,
+    open_seal,
+    sign_seal,
+)
 from tallystick.delegation.turns import (
     IN_CONFLICT,
     MALFORMED,
@@ -176,7 +182,7 @@ def test_a_party_opens_only_for_the_closed_log_with_its_seal(
     fault: str, script: Script, party: Registered, pair: Pair
 ) -> None:
     seal = said(party.reply(script.begin()))
-    opening = Opening(script.session, B.public, b"n" * 32, pair[1].commitment)
+    opening = SealOpening(script.session, B.public, b"n" * 32, pair[1].commitment)
     other = sign_seal(B, party.terms.digest, opening)
     copy = replace(script, log=list(script.log))
     if fault in ("no seal", "another's"):

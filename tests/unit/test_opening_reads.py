@@ -29,8 +29,8 @@ from tallystick.opening.quantity import (
     Local,
     Quantity,
     Site,
-    Terms,
-    Tree,
+    TermsQuantity,
+    TreeQuantity,
     opening_rule,
 )
 from tallystick.opening.values import needs_of
@@ -65,13 +65,13 @@ def executed(q: Quantity, source: WholeSource) -> Iterator[tuple[range, list[Any
             if last > first:
                 q.advance(recorder, needs, q.start, first, last)
                 yield range(first, last), recorder.reads
-    elif isinstance(q, (Tree, Extremum)):
+    elif isinstance(q, (TreeQuantity, Extremum)):
         for first in sorted({0, max(q.count - 1, 0) // BLOCK * BLOCK}):
             recorder, last = Recorder(source), min(q.count, first + BLOCK)
             index = np.arange(first, last, dtype=np.int64)
             if last == first:
                 continue
-            if isinstance(q, Tree):
+            if isinstance(q, TreeQuantity):
                 q.terms(recorder, needs, index)
             else:
                 q.element(recorder, needs, index)
@@ -84,7 +84,7 @@ def quantities(root: Quantity) -> Iterator[tuple[Quantity, int]]:
     for path in paths(root):
         term, q = -1, root
         for k, step in enumerate(path):
-            if isinstance(q, Terms):
+            if isinstance(q, TermsQuantity):
                 term = step - len(q.needs)
             elif q.needs and q.needs[0].name == "x[0]":  # one of each operand (OPENING 2.3)
                 term = step
@@ -176,7 +176,7 @@ def _exact_reads(site: Site, plain: Quantity, inner: Quantity, operands: Any) ->
     last = "out" if plain is not inner and plain.name == "out" else ""
     if site.op == "aten.addmm" and (site.attrs["alpha"], site.attrs["beta"]) != (1, 1):
         last = ""
-    tree = isinstance(inner, Tree)
+    tree = isinstance(inner, TreeQuantity)
     length = inner.count if tree else _length(site)
 
     def stated(q: Quantity, numbers: range) -> list[Any]:

@@ -28,7 +28,7 @@ from tallystick.opening.quantity import (
     Extremum,
     Quantity,
     Site,
-    Terms,
+    TermsQuantity,
     opening_rule,
 )
 from tallystick.opening.views import FAN_OUT
@@ -47,7 +47,7 @@ def notation(q: Quantity) -> str:
         needs = [needs[0].replace("[0]", "[i]") + " …"] if "[0]" in needs[0] else needs
     if needs:
         text += f" ({', '.join(needs)})"
-    if isinstance(q, Terms):
+    if isinstance(q, TermsQuantity):
         # The number of the term stands in its name (7.1.3, 9.2); a number that is nothing else.
         text += f" [{notation(q.term(7)).replace('[7]', '[i]').replace('term 7', 'term i')}]"
     return text

@@ -13,7 +13,7 @@ from table_reader import RefusedError
 
 from tallystick.numerics.registry import OpSpec
 from tallystick.numerics.types import DTYPES, TensorType
-from tallystick.numerics.values.graph import Condition, Value, interned
+from tallystick.numerics.values.graph import Condition, Expr, interned
 from tallystick.numerics.values.positions import Factor, Part
 from tallystick.opening.parts import _Opened
 from tallystick.opening.quantity import RefusedOperandsError, Site
@@ -43,10 +43,10 @@ class Graphs:
 
     def __init__(self, table: dict[str, Any], kinds: dict[str, Any]) -> None:
         self._table, self._kinds = table, kinds
-        self._values: dict[int, Value] = {}
+        self._values: dict[int, Expr] = {}
         self._parts: dict[int, Part] = {}
 
-    def value(self, number: int) -> Value:
+    def value(self, number: int) -> Expr:
         """The node of this number."""
         if number not in self._values:
             node = self._table["nodes"][number]

@@ -28,7 +28,7 @@ from unit.protocol.simulator import Party
 
 from tallystick.commit.signing import PrivateKey
 from tallystick.delegation.arbiter import Arbiter
-from tallystick.delegation.seals import Opening, sign_opening, sign_seal
+from tallystick.delegation.seals import SealOpening, sign_opening, sign_seal
 from tallystick.delegation.session import ENDED
 from tallystick.delegation.turns import (
     AskOpening,
@@ -55,7 +55,7 @@ class Table:
         chosen = rules(job, players, **changed)
         self.arbiter = Arbiter(job.terms, REFEREE, self.log, self.time, chosen)
 
-    def opening(self, player: Player, **changed: object) -> Opening:
+    def opening(self, player: Player, **changed: object) -> SealOpening:
         opening = player.opening(self.arbiter.session.session)
         return replace(opening, **changed)  # type: ignore[arg-type]
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from tallystick.numerics.registry import AttrSpec, OpSpec
 from tallystick.numerics.values.forms import Form
-from tallystick.numerics.values.graph import Condition, Value, values_below
+from tallystick.numerics.values.graph import Condition, Expr, values_below
 from tallystick.numerics.values.positions import Part, parts_below
 
 # Clauses of OPENING that write a form's real numbers down, where they are not the form's lifting.
@@ -41,7 +41,7 @@ def _condition(condition: Condition) -> dict[str, Any]:
 
 
 def nodes(
-    roots: Sequence[Value], parts: Sequence[Part] = ()
+    roots: Sequence[Expr], parts: Sequence[Part] = ()
 ) -> tuple[list[dict[str, Any]], list[int]]:
     """The nodes of a graph, and the numbers of its roots among them."""
     below = values_below(roots)
@@ -107,7 +107,7 @@ def part_entries(outputs: Sequence[Part]) -> dict[str, Any]:
     return {"nodes": made, "parts": entries, "outputs": [listed.index(part) for part in outputs]}
 
 
-def _roots(part: Part) -> list[Value]:
+def _roots(part: Part) -> list[Expr]:
     of_factors = [x for f in part.factors for x in (f.value, f.member, f.each)]
     own = (part.value, part.count, part.inner, part.start, part.kept, part.divisor)
     held = (*part.reads, *own, *of_factors)

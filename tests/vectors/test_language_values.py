@@ -23,7 +23,7 @@ from tallystick.numerics.operators.common import constant
 from tallystick.numerics.registry import all_ops
 from tallystick.numerics.types import DTYPES
 from tallystick.numerics.values.forms import rounds
-from tallystick.numerics.values.graph import Condition, Value, interned, operand
+from tallystick.numerics.values.graph import Condition, Expr, interned, operand
 from tallystick.numerics.values.primitives import INDEX, PRIMITIVES
 
 FILE = json.loads((maker.FOLDER / "values.json").read_text())
@@ -53,7 +53,7 @@ def by_reader(group: dict[str, Any], columns: list[Array]) -> Array:
     return reader.primitive(group["kind"], group["dtype"], columns)
 
 
-def value_of(group: dict[str, Any]) -> Value:
+def value_of(group: dict[str, Any]) -> Expr:
     leaves = tuple(operand("abc"[k], dtype) for k, dtype in enumerate(group["of"]))
     return interned(group["kind"], group["dtype"], leaves)
 
@@ -162,13 +162,13 @@ def test_a_constant_and_a_size() -> None:
             dtype = group["dtype"]
             if group["kind"] == "constant":
                 value = float.fromhex(number) if isinstance(number, str) else number
-                leaf = Value("constant", dtype, number=value)
+                leaf = Expr("constant", dtype, number=value)
                 mine = elements._meaning("", {}, {}, {})(leaf, ())
                 theirs = reader.literal(number, dtype)
                 assert texts(np.atleast_1d(theirs), dtype) == [wanted], number
             elif group["kind"] == "size":
                 mine = elements._meaning("", {}, {}, {"x": number})(
-                    Value("size", "f32", name="x"), ()
+                    Expr("size", "f32", name="x"), ()
                 )
             else:
                 continue

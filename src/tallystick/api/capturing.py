@@ -17,7 +17,7 @@ from tallystick.devices.environment import exact_environment
 from tallystick.errors import CannotCheckError, UsageError
 from tallystick.job.by_step import save_later
 from tallystick.job.columns import Data
-from tallystick.job.held import Held, held_of
+from tallystick.job.held import HeldOut, held_of
 from tallystick.job.job import Job
 from tallystick.job.save import Schedules
 from tallystick.job.save import save_job as write_job
@@ -296,7 +296,7 @@ def save_job(
         _refuse_shared(programs[chosen].passes, programs.values(), validation_short)
         of = programs[chosen].evaluation
         short = None if validation_short is None else validation_short.evaluation
-        held = Held(validation, of, evaluate_every, stop_rule or StopRule(), short)
+        held = HeldOut(validation, of, evaluate_every, stop_rule or StopRule(), short)
     elif stop_rule is not None or evaluate is not None or evaluate_every:
         raise UsageError("Committed validation needs held-out records.", "Pass validation=... too.")
     calls = {name: captured.step.calls for name, captured in programs.items()}

@@ -25,7 +25,7 @@ _JUDGE = (
 
 
 @dataclass(frozen=True)
-class Settled:
+class DemoSettled:
     """The end of a dispute of the demo, in the judge's own words."""
 
     case: str
@@ -34,7 +34,7 @@ class Settled:
     sentence: str
 
 
-def settle(job: Path, honest: Path, cheat: Path, out: Path, name: str) -> Settled:
+def settle(job: Path, honest: Path, cheat: Path, out: Path, name: str) -> DemoSettled:
     """Let `honest` (A) and `cheat` (B) answer a referee; write evidence and page; judge offline."""
     terms = load_terms(job)
     with playing(Disputing(as_attack=("B",)), (honest, cheat), terms) as (played, parties):
@@ -61,7 +61,7 @@ def settle(job: Path, honest: Path, cheat: Path, out: Path, name: str) -> Settle
     dispute = read_dispute(evidence, terms, None, [read_run(honest), read_run(cheat)])
     write_file(page, [dispute_page(dispute).encode("utf-8")])
     say(f"    report: {page}")
-    return Settled(
+    return DemoSettled(
         found["case"],
         [one["party"] for one in found["convicted"]],
         found["accepted_party"],

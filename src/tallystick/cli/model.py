@@ -12,7 +12,7 @@ from tallystick.cli.places import PLACE
 from tallystick.errors import UsageError
 from tallystick.run.execute.engine import check_environment
 from tallystick.run.execute.evaluation import Evaluator
-from tallystick.run.execute.sampling import Draw, Words, sample_tokens
+from tallystick.run.execute.sampling import Draw, TextTokens, sample_tokens
 from tallystick.run.store.claim import read_claim
 from tallystick.run.store.directory import RunStore
 from tallystick.run.store.export import (
@@ -139,7 +139,7 @@ def sample(
     chosen = chosen_state(Path(run), load_trust(trust), which)
     slots = chosen.values(which, Path(run))
     start = sys.stdin.read().removesuffix("\n") if prompt == "-" else prompt
-    words = Words(chosen.job, Path(tokenizer) if tokenizer else None)
+    words = TextTokens(chosen.job, Path(tokenizer) if tokenizer else None)
     given, draw = words.encode(start), Draw(0.0 if greedy else temperature, top_k, top_p)
     texts = []
     for number in range(count):

@@ -41,7 +41,7 @@ from tallystick.service.archive import RESULT, evidence_name
 
 if TYPE_CHECKING:
     from tallystick.service.client import PartyClient
-    from tallystick.service.connection import Listener
+    from tallystick.service.connection import ListeningSocket
     from tallystick.service.driver import Driver
 
 _UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "": 1000}
@@ -287,7 +287,7 @@ class _Held:
             )
         return tuple(sorted(keys, key=lambda key: key.raw))
 
-    def _socket(self) -> Listener | None:
+    def _socket(self) -> ListeningSocket | None:
         if self._listen is None:
             return None
         from tallystick.service.server import listening_socket
@@ -295,7 +295,7 @@ class _Held:
         return listening_socket(self._listen)
 
     def _publish(
-        self, driver: Driver, sock: Listener | None
+        self, driver: Driver, sock: ListeningSocket | None
     ) -> tuple[Any, asyncio.Task[None]] | None:
         if sock is None:
             return None

@@ -124,7 +124,7 @@ def _check_names(schema: DataSchema, values: Mapping[str, object]) -> None:
         )
 
 
-class Scratch:
+class HashScratch:
     """Memory that many calls use: new pages for every block cost as much as hashing it."""
 
     def __init__(self) -> None:
@@ -138,7 +138,7 @@ class Scratch:
 
 
 def record_leaf_hashes(
-    schema: DataSchema, columns: Mapping[str, Array], scratch: Scratch | None = None
+    schema: DataSchema, columns: Mapping[str, Array], scratch: HashScratch | None = None
 ) -> bytes:
     """Leaf hashes of all records, 32 bytes each (COMMITMENTS 8.3).
 
@@ -150,7 +150,7 @@ def record_leaf_hashes(
     size = schema.record_size
     per_block = max(1, _BLOCK_BYTES // size)
     out = []
-    rows = (scratch or Scratch()).rows(min(count, per_block), size)
+    rows = (scratch or HashScratch()).rows(min(count, per_block), size)
     for start in range(0, count, per_block):
         stop = min(count, start + per_block)
         block = rows[: stop - start]

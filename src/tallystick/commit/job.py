@@ -8,7 +8,7 @@ from functools import cached_property
 
 from tallystick.commit.encoding import U64_MAX, Writer, check_hash, encode_name, tag
 from tallystick.commit.stream import ORDERS, DataSet, JobProgram, check_range
-from tallystick.commit.timetable import RNG_SEED_MAX, Timetable, Turn, program_seed
+from tallystick.commit.timetable import RNG_SEED_MAX, ScheduleTurn, Timetable, program_seed
 from tallystick.errors import UnsupportedVersionError, UsageError
 from tallystick.limits import LIMITS
 
@@ -114,7 +114,7 @@ class JobCommitment:
         """Every step executes the one program (COMMITMENTS 7.6)."""
         program = JobProgram.alone("step", self.program_digest, 0, self.batch_size)
         data = DataSet("train", self.data_root, self.record_count, self.order_seed)
-        return Timetable((program,), (data,), (Turn(0, 1),))
+        return Timetable((program,), (data,), (ScheduleTurn(0, 1),))
 
     def random_key(self, step: int) -> tuple[int, int]:
         """The program's random key of a step (NUMERICS 8.3)."""

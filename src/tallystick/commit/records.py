@@ -17,8 +17,8 @@ from tallystick.commit import _native, merkle
 from tallystick.commit.data import (
     DataSchema,
     Field,
+    HashScratch,
     RecordProof,
-    Scratch,
     data_root_of,
     record_leaf_hashes,
 )
@@ -28,7 +28,7 @@ from tallystick.errors import CorruptFileError, DigestMismatchError
 from tallystick.limits import LIMITS
 
 
-class Tree(Protocol):
+class DataTree(Protocol):
     """The tree over all records: `merkle.Tree`, or one that keeps less (commit/streamed.py)."""
 
     def inclusion(self, index: int) -> list[bytes]:
@@ -45,21 +45,21 @@ def is_long(schema: DataSchema) -> bool:
 
 
 @dataclass(frozen=True)
-class Place:
+class ValuePlace:
     """Where a value of a record stands: its part, and the byte in the part."""
 
     part: int
     offset: int
 
 
-def place_of(schema: DataSchema, field: Field, element: int) -> Place:
+def place_of(schema: DataSchema, field: Field, element: int) -> ValuePlace:
     """The place of element `element` of `field` in a record (8.6.2)."""
     before = schema.fields[: schema.fields.index(field)]
     at = element * field.header.itemsize
     if not is_long(schema):
-        return Place(0, sum(f.header.nbytes for f in before) + at)
+        return ValuePlace(0, sum(f.header.nbytes for f in before) + at)
     part, offset = divmod(at, LIMITS.record_part_bytes)
-    return Place(sum(_parts_of(f) for f in before) + part, offset)
+    return ValuePlace(sum(_parts_of(f) for f in before) + part, offset)
 
 
 def _parts_of(field: Field) -> int:
@@ -104,7 +104,7 @@ def _tree(schema: DataSchema, values: Mapping[str, Array]) -> merkle.Tree:
 
 
 def leaf_hashes(
-    schema: DataSchema, columns: Mapping[str, Array], scratch: Scratch | None = None
+    schema: DataSchema, columns: Mapping[str, Array], scratch: HashScratch | None = None
 ) -> bytes:
     """The leaf hash of every record in the data's tree, 32 bytes each (8.3, 8.6.3)."""
     if not is_long(schema):
@@ -183,7 +183,7 @@ class PartProof:
 
 
 def prove_part(
-    schema: DataSchema, values: Mapping[str, Array], tree: Tree, index: int, part: int
+    schema: DataSchema, values: Mapping[str, Array], tree: DataTree, index: int, part: int
 ) -> PartProof:
     """The proof of part `part` of record `index`, which has `values`, in the data's `tree`."""
     path = tuple(tree.inclusion(index))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tallystick.commit import _native, merkle
-from tallystick.commit.data import DataSchema, Scratch
+from tallystick.commit.data import DataSchema, HashScratch
 from tallystick.commit.encoding import HASH_BYTES
 from tallystick.commit.records import leaf_hashes, root_of
 from tallystick.commit.tensor import Array
@@ -82,7 +82,7 @@ class RecordStream:
         # Records of a proof are hashed again: some MiB of them, and never more than a chunk.
         self._level = min(_LEVEL, max(0, (_PROOF_BYTES // schema.record_size).bit_length() - 1))
         self._leaves = RootStream(self._level if keep else None)
-        self._scratch = Scratch()
+        self._scratch = HashScratch()
 
     @property
     def count(self) -> int:

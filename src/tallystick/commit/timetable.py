@@ -36,7 +36,7 @@ MOST_TURNS = 1024
 RNG_SEED_MAX = (1 << 63) - 1
 
 
-class Turn(NamedTuple):
+class ScheduleTurn(NamedTuple):
     """So many steps, one after the other, execute one program."""
 
     program: int
@@ -63,7 +63,7 @@ class Timetable:
 
     programs: tuple[JobProgram, ...]
     data: tuple[DataSet, ...]
-    turns: tuple[Turn, ...]
+    turns: tuple[ScheduleTurn, ...]
 
     def __post_init__(self) -> None:
         check_range("number of programs", len(self.programs), 1, MOST_PROGRAMS)
@@ -152,9 +152,9 @@ class Timetable:
             left -= executed
             stream = self.programs[turn.program].stream
             if executed and not stream.by_pass:
-                self._check_turn(Turn(turn.program, executed), stream.first + before)
+                self._check_turn(ScheduleTurn(turn.program, executed), stream.first + before)
 
-    def _check_turn(self, turn: Turn, number: int) -> None:
+    def _check_turn(self, turn: ScheduleTurn, number: int) -> None:
         """Raise UsageError unless the turn's batches, from `number` on, have its program's size."""
         program = self.programs[turn.program]
         stream = program.stream
@@ -322,7 +322,7 @@ class Timetable:
         programs = tuple(replace(p, stream=later[p.stream]) for p in self.programs)
         return replace(self, programs=programs, turns=self._turns_from(steps))
 
-    def _turns_from(self, steps: int) -> tuple[Turn, ...]:
+    def _turns_from(self, steps: int) -> tuple[ScheduleTurn, ...]:
         rest = steps % self.cycle
         if not rest:
             return self.turns
@@ -337,8 +337,8 @@ class Timetable:
                 f"The run ended inside of a pass, after {steps} of its steps.",
                 "Only a run that ends between two passes is continued.",
             )
-        begun = (Turn(turn.program, done),) if done else ()
-        rest_of_it = Turn(turn.program, turn.steps - done)
+        begun = (ScheduleTurn(turn.program, done),) if done else ()
+        rest_of_it = ScheduleTurn(turn.program, turn.steps - done)
         return (rest_of_it, *self.turns[place + 1 :], *self.turns[:place], *begun)
 
 

@@ -31,9 +31,9 @@ from tallystick.data.frozen import (
     Frozen,
     load_frozen,
 )
-from tallystick.data.pick import Options, pick
-from tallystick.data.rules import Columns, Pad, Rules, longest
-from tallystick.data.sources.base import Source
+from tallystick.data.pick import PickOptions, pick
+from tallystick.data.rules import Columns, FieldRules, Pad, longest
+from tallystick.data.sources.base import DataSource
 from tallystick.disk.anew import refuse_taken, written_anew
 from tallystick.disk.columns import ColumnWriter, file_bytes, is_left_over
 from tallystick.disk.files import (
@@ -114,7 +114,7 @@ def freeze(
     directory = Path(directory)
     if not overwrite:
         refuse_taken(directory, FROZEN_DIRECTORY)
-    options = Options(
+    options = PickOptions(
         None if fields is None else tuple(fields),
         kind,
         None if tokenizer is None else Path(tokenizer),
@@ -126,7 +126,7 @@ def freeze(
     )
     share = _share(hold_out)
     found, notes = pick(source, options)
-    rules = Rules(None, dtype, dict(pad or {}))
+    rules = FieldRules(None, dtype, dict(pad or {}))
     say = on_progress or (lambda _: None)
     with written_anew(directory, FROZEN_DIRECTORY, overwrite) as place:
         # A freeze removes its lock at its end: with one, what lies there is of one that was cut.
@@ -163,7 +163,7 @@ def _clear(directory: Path) -> None:
             remove_file(directory / name)
 
 
-def _measured(source: Source, rules: Rules, say: OnProgress) -> Rules:
+def _measured(source: DataSource, rules: FieldRules, say: OnProgress) -> FieldRules:
     if not source.again:
         raise UsageError(
             'Pad(to="max") reads the source twice, and an iterator gives its records once.',
@@ -185,8 +185,8 @@ class _Writing:
     def __init__(
         self,
         directory: Path,
-        source: Source,
-        rules: Rules,
+        source: DataSource,
+        rules: FieldRules,
         share: Fraction,
         notes: Mapping[str, str],
     ) -> None:

@@ -23,7 +23,7 @@ from tallystick.commit.members import Members
 from tallystick.commit.schema import read_schema, schema_members
 from tallystick.commit.tensor import Array
 from tallystick.data.reading import stream_file
-from tallystick.disk.anew import Kind
+from tallystick.disk.anew import DirectoryKind
 from tallystick.disk.files import TEMPORARY_SUFFIX
 from tallystick.disk.manifest import Manifest, load_manifest
 from tallystick.disk.regular import is_directory, present, size_of
@@ -42,7 +42,7 @@ def _is_own(name: str) -> bool:
     return name in (MANIFEST, MANIFEST + TEMPORARY_SUFFIX, LOCK) or name.startswith(RECORDS)
 
 
-FROZEN_DIRECTORY = Kind(
+FROZEN_DIRECTORY = DirectoryKind(
     "frozen data set",
     MANIFEST,
     lambda name: name == VALIDATION or _is_own(name.removeprefix(f"{VALIDATION}/")),

@@ -14,7 +14,7 @@ from tallystick.data.sources.arrow import (
     has_plain_columns,
     is_hugging_face,
 )
-from tallystick.data.sources.base import Source
+from tallystick.data.sources.base import DataSource
 from tallystick.data.sources.images import ImageFolderSource
 from tallystick.data.sources.items import (
     ColumnsSource,
@@ -38,7 +38,7 @@ KINDS = (*_SUFFIXES, "images")
 
 
 @dataclass(frozen=True)
-class Options:
+class PickOptions:
     """What `freeze` is told about its source."""
 
     fields: tuple[str, ...] | None = None
@@ -51,7 +51,7 @@ class Options:
     allow_random: bool = False
 
 
-def pick(source: Any, options: Options) -> tuple[Source, dict[str, str]]:
+def pick(source: Any, options: PickOptions) -> tuple[DataSource, dict[str, str]]:
     """The source, and notes about what of it is not used. Raises UsageError, StorageError."""
     files = [source] if isinstance(source, (str, Path)) else source
     if isinstance(files, (list, tuple)) and files and all(isinstance(f, Path) for f in files):
@@ -72,7 +72,7 @@ def pick(source: Any, options: Options) -> tuple[Source, dict[str, str]]:
     return made, notes
 
 
-def _of_object(source: Any, options: Options) -> tuple[Source, dict[str, str]]:
+def _of_object(source: Any, options: PickOptions) -> tuple[DataSource, dict[str, str]]:
     fields = options.fields
     if is_loader(source):
         return from_loader(source, fields, options.collate, options.allow_random)
@@ -92,7 +92,7 @@ def _of_object(source: Any, options: Options) -> tuple[Source, dict[str, str]]:
     )
 
 
-def _of_files(paths: Sequence[Path], options: Options) -> Source:
+def _of_files(paths: Sequence[Path], options: PickOptions) -> DataSource:
     kind = options.kind
     if kind is not None and kind not in KINDS:
         raise UsageError(f"There is no kind {kind!r}.", f"The kinds are {', '.join(KINDS)}.")
@@ -151,7 +151,7 @@ def _kind_of(name: str) -> str | None:
     return next((k for k, ends in _SUFFIXES.items() if name.lower().endswith(ends)), None)
 
 
-def _only(options: Options, names: str, kind: str) -> None:
+def _only(options: PickOptions, names: str, kind: str) -> None:
     """Refuse what a source of `kind` takes no notice of."""
     every = ("tokenizer", "block", "end_token", "size", "collate")
     _refuse_unused({n: getattr(options, n) for n in every if n not in names.split()}, kind)

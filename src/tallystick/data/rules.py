@@ -54,7 +54,7 @@ class Pad:
 
 
 @dataclass(frozen=True)
-class Rules:
+class FieldRules:
     """What a source's fields become. `dtype` is one name for all floating fields, or one each."""
 
     fields: tuple[str, ...] | None = None
@@ -71,7 +71,7 @@ class Rules:
             return self.dtype if dtype.kind == "f" else None
         return (self.dtype or {}).get(name)
 
-    def with_lengths(self, longest: Mapping[str, int]) -> Rules:
+    def with_lengths(self, longest: Mapping[str, int]) -> FieldRules:
         """The rules with each "max" replaced by what was found."""
         pads = {n: replace(p, to=longest.get(n, 0) or 1) if p.to == "max" else p
                 for n, p in self.pad.items()}  # fmt: skip
@@ -100,7 +100,7 @@ class Rules:
 class Columns:
     """Turns blocks into columns of one schema, which the first block fixes."""
 
-    def __init__(self, rules: Rules) -> None:
+    def __init__(self, rules: FieldRules) -> None:
         self.rules = rules
         self.schema: DataSchema | None = None
         self.notes: dict[str, str] = {}

@@ -52,7 +52,7 @@ _TURN_FRAME = 2 * LIMITS.commitment_bytes + LIMITS.query_bytes + 1024
 _MOST_BEGINNING = LIMITS.turn_entries - 2 * LIMITS.parties - 1
 
 
-class Log(Protocol):
+class SessionLog(Protocol):
     """A session's log: signed entries, in order."""
 
     def __iter__(self) -> Iterator[bytes]:
@@ -76,7 +76,7 @@ class Arbiter:
         self,
         terms: Terms,
         key: PrivateKey,
-        log: Log,
+        log: SessionLog,
         now: Callable[[], int],
         rules: Rules | None = None,
     ) -> None:

@@ -6,7 +6,14 @@ from tallystick.commit.encoding import sha256
 from tallystick.commit.signing import PublicKey
 from tallystick.delegation.entries import CONVICTED
 from tallystick.delegation.match import Match
-from tallystick.delegation.outcome import ACCEPTING, Fate, Member, Outcome, PlayedGame, claim_digest
+from tallystick.delegation.outcome import (
+    ACCEPTING,
+    Fate,
+    Outcome,
+    PlayedGame,
+    SealedMember,
+    claim_digest,
+)
 from tallystick.delegation.session import EXCLUDED, NEVER_OPENED, Session
 from tallystick.errors import UsageError
 from tallystick.protocol import queries as q
@@ -42,7 +49,7 @@ def outcome_of(session: Session) -> Outcome:
     )
 
 
-def fates_of(session: Session) -> dict[PublicKey, Member]:
+def fates_of(session: Session) -> dict[PublicKey, SealedMember]:
     """What became of each sealed key, in a session that has ended (PROTOCOL 14.6)."""
     silent = {m.members[party].key for m in session.matches for party in _silent(m)}
     found = {}
@@ -50,10 +57,10 @@ def fates_of(session: Session) -> dict[PublicKey, Member]:
         why, member = session.removed.get(key), session.members.get(key)
         if why in (EXCLUDED, NEVER_OPENED) or member is None:
             fate = Fate.EXCLUDED if why == EXCLUDED else Fate.UNOPENED
-            found[key] = Member(key, fate, None)
+            found[key] = SealedMember(key, fate, None)
             continue
         fate = Fate.REMAINING if why is None else Fate.SILENT if key in silent else Fate.CONVICTED
-        found[key] = Member(key, fate, claim_digest(member.run))
+        found[key] = SealedMember(key, fate, claim_digest(member.run))
     return found
 
 

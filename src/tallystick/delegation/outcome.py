@@ -45,7 +45,7 @@ def claim_digest(run: RunCommitment) -> bytes:
 
 
 @dataclass(frozen=True)
-class Member:
+class SealedMember:
     """One sealed key, its fate, and the digest of its claim (None where it opened none)."""
 
     key: PublicKey
@@ -94,7 +94,7 @@ class Outcome:
     ended: int
     result: int
     accepted: bytes | None
-    members: tuple[Member, ...]
+    members: tuple[SealedMember, ...]
     games: tuple[PlayedGame, ...] = field(default=())
 
     def __post_init__(self) -> None:

@@ -41,7 +41,7 @@ class Seal:
 
 
 @dataclass(frozen=True)
-class Opening:
+class SealOpening:
     """The nonce and the run commitment's envelope that `key` sealed in `session`."""
 
     session: bytes
@@ -70,13 +70,13 @@ class Opening:
         return run
 
 
-def sign_seal(key: PrivateKey, job_digest: bytes, opening: Opening) -> bytes:
+def sign_seal(key: PrivateKey, job_digest: bytes, opening: SealOpening) -> bytes:
     """The signed seal of `opening`, whose key is the public half of `key`."""
     seal = Seal(opening.session, opening.key, opening.sealed(job_digest))
     return sign_compact(key, SEAL_TYPE, seal.to_bytes())
 
 
-def sign_opening(key: PrivateKey, opening: Opening) -> bytes:
+def sign_opening(key: PrivateKey, opening: SealOpening) -> bytes:
     """The signed opening."""
     return sign_compact(key, OPENING_TYPE, opening.to_bytes())
 
@@ -92,7 +92,7 @@ def open_seal(message: bytes) -> Seal:
     return Seal(session, key, digest)
 
 
-def open_opening(message: bytes) -> Opening:
+def open_opening(message: bytes) -> SealOpening:
     """The opening in untrusted bytes, signed by the key that it names. Raises CorruptFileError.
 
     Whether it fits a seal is another question: `sealed`, `run`.
@@ -104,16 +104,16 @@ def open_opening(message: bytes) -> Opening:
     commitment = source.blob(LIMITS.commitment_bytes)
     source.end()
     open_compact(message, OPENING_TYPE, key, LIMITS.sealed_bytes, "signed opening")
-    return Opening(session, key, nonce, commitment)
+    return SealOpening(session, key, nonce, commitment)
 
 
-def is_sealed_by(seal: Seal, opening: Opening, job_digest: bytes) -> bool:
+def is_sealed_by(seal: Seal, opening: SealOpening, job_digest: bytes) -> bool:
     """Whether `opening` opens `seal` (10.3.1)."""
     same = (seal.session, seal.key) == (opening.session, opening.key)
     return same and opening.sealed(job_digest) == seal.digest
 
 
-def opened_run(seal: Seal, opening: Opening, job_digest: bytes) -> RunCommitment | None:
+def opened_run(seal: Seal, opening: SealOpening, job_digest: bytes) -> RunCommitment | None:
     """The run commitment that `opening` opens; None where it is a false statement (10.3.1)."""
     if not is_sealed_by(seal, opening, job_digest):
         return None

@@ -41,7 +41,7 @@ from tallystick.delegation.entries import (
 )
 from tallystick.delegation.match import Match, Member, pairs_of, sides_of
 from tallystick.delegation.rules import Rules
-from tallystick.delegation.seals import Opening, Seal, open_opening, open_seal, opened_run
+from tallystick.delegation.seals import Seal, SealOpening, open_opening, open_seal, opened_run
 from tallystick.errors import CorruptFileError, CounterpartyError, UsageError
 from tallystick.numerics.contracts import find_contract
 from tallystick.program.terms import Terms
@@ -232,7 +232,7 @@ class Session:
         if seal.key in self.removed or (known is not None and known[0] == seal):
             raise NoEffectError("The seal has no effect any more.", "Ignore it.")
 
-    def _check_opening(self, opening: Opening, message: bytes) -> None:
+    def _check_opening(self, opening: SealOpening, message: bytes) -> None:
         """An opening that counts, or that excludes its key (10.3.1)."""
         if self.state != OPENING or opening.session != self.session:
             raise NoEffectError("The opening is late, early, or of another session.", "Refuse it.")
@@ -271,7 +271,7 @@ class Session:
         else:
             self.seals[seal.key] = seal, message
 
-    def _take_opening(self, opening: Opening, message: bytes) -> None:
+    def _take_opening(self, opening: SealOpening, message: bytes) -> None:
         key, digest = opening.key, self.terms.digest
         run = opened_run(self.seals[key][0], opening, digest)
         if run is None or key in self.openings:

@@ -13,7 +13,7 @@ from tallystick.commit.signing import PublicKey
 from tallystick.delegation.book import Book, Challenge, Providers, challenge_of, providers_of
 from tallystick.delegation.entries import NO_RESULT
 from tallystick.delegation.offer import Payer
-from tallystick.delegation.outcome import Fate, Member, Outcome, PlayedGame
+from tallystick.delegation.outcome import Fate, Outcome, PlayedGame, SealedMember
 from tallystick.errors import UsageError
 
 ABSENT = "absent"  # the fate of a key that did not seal
@@ -181,7 +181,7 @@ class _Case:
     def _is_paid(self, key: PublicKey) -> bool:
         return self.fates[key] == Fate.REMAINING.value and self._is_final(key)
 
-    def _is_right(self, member: Member | None) -> bool:
+    def _is_right(self, member: SealedMember | None) -> bool:
         """Whether an auditor's claim is the final one, and not that of the offer's session."""
         right = self.accepted is not None and self.accepted != self.session.accepted
         return right and member is not None and member.claim == self.accepted
@@ -258,5 +258,5 @@ class _Case:
         return won and game.removed[1 - party]
 
 
-def _fate_of(member: Member | None) -> str:
+def _fate_of(member: SealedMember | None) -> str:
     return ABSENT if member is None else member.fate.value

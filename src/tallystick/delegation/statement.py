@@ -19,7 +19,7 @@ from tallystick.commit.signing import (
 )
 from tallystick.delegation.book import Book, alarms_until
 from tallystick.delegation.offer import LATEST, key_of, within
-from tallystick.delegation.outcome import Fate, Member, Outcome, PlayedGame
+from tallystick.delegation.outcome import Fate, Outcome, PlayedGame, SealedMember
 from tallystick.delegation.settlement import Settlement, settle
 from tallystick.errors import (
     CorruptFileError,
@@ -87,12 +87,12 @@ def _outcome(whole: Members) -> Outcome:
         _malformed(error.message)
 
 
-def _member(one: Members) -> Member:
+def _member(one: Members) -> SealedMember:
     one.only("claim", "fate", "key")
     fate = one.of("fate", str)
     if fate not in {f.value for f in Fate}:
         _malformed(f"a key has an unknown fate: {fate[:80]!r}")
-    return Member(key_of(one, "key"), Fate(fate), _hash_or_none(one, "claim"))
+    return SealedMember(key_of(one, "key"), Fate(fate), _hash_or_none(one, "claim"))
 
 
 def _game(one: Members) -> PlayedGame:

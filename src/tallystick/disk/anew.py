@@ -20,7 +20,7 @@ from tallystick.errors import UsageError
 
 
 @dataclass(frozen=True)
-class Kind:
+class DirectoryKind:
     """A kind of directory: its name in a sentence, the file that comes last, and the names that its
     writer gives: those at its top, and DIRECTORY/NAME in a directory there."""
 
@@ -29,7 +29,7 @@ class Kind:
     is_own: Callable[[str], bool]
 
 
-def refuse_taken(directory: Path, kind: Kind) -> None:
+def refuse_taken(directory: Path, kind: DirectoryKind) -> None:
     """Raise UsageError where `directory` has one of `kind` already."""
     if present(directory / kind.manifest):
         raise UsageError(
@@ -54,7 +54,7 @@ def refuse_strangers(directory: Path, is_own: Callable[[str], bool]) -> None:
 
 
 @contextmanager
-def written_anew(directory: Path, kind: Kind, overwrite: bool) -> Iterator[Path]:
+def written_anew(directory: Path, kind: DirectoryKind, overwrite: bool) -> Iterator[Path]:
     """The directory to write into, so that a new one of `kind` stands at `directory` afterwards.
 
     One that is there already is refused without `overwrite`. With it, the yielded directory is

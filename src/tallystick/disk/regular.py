@@ -206,7 +206,7 @@ def map_file(file: BinaryIO, size: int) -> mmap.mmap:
     return mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ)
 
 
-class Entry(NamedTuple):
+class DirectoryEntry(NamedTuple):
     """One name in a directory; `size` is 0 unless it is a regular file."""
 
     name: str
@@ -225,10 +225,10 @@ def names(
     return [name for name, _ in _listed(directory, inside, limit)]
 
 
-def entries(directory: Path, inside: Path | None = None) -> list[Entry]:
+def entries(directory: Path, inside: Path | None = None) -> list[DirectoryEntry]:
     """As `names`, with the kind of each one. Raises the same errors."""
     return [
-        Entry(name, found.st_mode, found.st_size if stat.S_ISREG(found.st_mode) else 0)
+        DirectoryEntry(name, found.st_mode, found.st_size if stat.S_ISREG(found.st_mode) else 0)
         for name, found in statuses(directory, inside)
     ]
 

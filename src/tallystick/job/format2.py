@@ -8,7 +8,7 @@ from typing import Any
 from tallystick.commit.job import CONTINUES_NONE, JobCommitment2
 from tallystick.commit.members import Members
 from tallystick.commit.stream import DataSet, JobProgram, Stream, check_names
-from tallystick.commit.timetable import Timetable, Turn
+from tallystick.commit.timetable import ScheduleTurn, Timetable
 from tallystick.disk.manifest import Manifest
 
 _DATA = ("name", "order_seed", "record_count", "root")
@@ -164,6 +164,6 @@ def _stream(entry: Members) -> Stream:
     )
 
 
-def _turn(entry: Members) -> Turn:
+def _turn(entry: Members) -> ScheduleTurn:
     entry.only("program", "steps")
-    return Turn(entry.of("program", int), entry.of("steps", int))
+    return ScheduleTurn(entry.of("program", int), entry.of("steps", int))

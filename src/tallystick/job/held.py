@@ -14,7 +14,7 @@ from tallystick.program.validation import StopRule
 
 
 @dataclass(frozen=True)
-class Held:
+class HeldOut:
     """Held-out records, and the pass over them after every `every` training steps.
 
     With a `rule` the run commits to the passes and may end by them (PROGRAM 7). Then `short`, the
@@ -64,10 +64,10 @@ def held_of(
     every: int,
     rule: StopRule | None,
     short: Program | None = None,
-) -> Held | None:
+) -> HeldOut | None:
     """What is held out, if anything is. Raises UsageError for a rule without records."""
     if data is not None and evaluation is not None:
-        return Held(data, evaluation, every, rule, short)
+        return HeldOut(data, evaluation, every, rule, short)
     if rule is not None:
         raise UsageError("Committed validation needs held-out records.", "Pass validation=... too.")
     return None

@@ -34,7 +34,7 @@ from tallystick.commit.tensor import DTYPES, Array
 from tallystick.data.frozen import check_columns
 from tallystick.data.reading import stream_file
 from tallystick.devices.environment import exact_environment
-from tallystick.disk.anew import Kind
+from tallystick.disk.anew import DirectoryKind
 from tallystick.disk.files import TEMPORARY_SUFFIX
 from tallystick.disk.regular import read_file, size_of
 from tallystick.disk.tensorfile import FileTypes, TensorFile, open_tensors, read_tensors
@@ -71,7 +71,7 @@ def _is_own(name: str) -> bool:
     return name in known or bool(_PROGRAM_FILE.fullmatch(name)) or name.endswith(TEMPORARY_SUFFIX)
 
 
-JOB_DIRECTORY = Kind("job", MANIFEST, _is_own)
+JOB_DIRECTORY = DirectoryKind("job", MANIFEST, _is_own)
 # The member of `about` that says whose tokens the records are: `sample` decodes by it.
 TOKENIZER_DIGEST = "tokenizer_sha256"
 

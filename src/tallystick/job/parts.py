@@ -16,7 +16,7 @@ from tallystick.commit.job import JobCommitment2
 from tallystick.commit.records import is_long, records_root
 from tallystick.commit.stream import SHUFFLED, DataSet, JobProgram, Stream
 from tallystick.commit.tensor import Array
-from tallystick.commit.timetable import Timetable, Turn
+from tallystick.commit.timetable import ScheduleTurn, Timetable
 from tallystick.data.frozen import Frozen
 from tallystick.disk.files import share_or_copy
 from tallystick.disk.tensorfile import write_tensors
@@ -42,7 +42,7 @@ _LEAST_INTERVAL = 5
 
 
 @dataclass(frozen=True)
-class Part:
+class ProgramPart:
     """A program, and what it reads (COMMITMENTS 7.6.1, 7.7.1)."""
 
     name: str
@@ -61,7 +61,7 @@ class Part:
         micro_batches: int = 1,
         by_pass: bool = False,
         first: int = 0,
-    ) -> Part:
+    ) -> ProgramPart:
         """A program with a stream of its own."""
         stream = Stream(name, data, batch_size, by_pass, None, first)
         return cls(name, program, stream, batch_size, micro_batches)
@@ -119,9 +119,9 @@ class Parts:
     """All programs and data sets of a job, its turns, and the slots that the step's own state does
     not have, with their first values."""
 
-    programs: tuple[Part, ...]
+    programs: tuple[ProgramPart, ...]
     data: tuple[Records, ...]
-    turns: tuple[Turn, ...] = (Turn(0, 1),)
+    turns: tuple[ScheduleTurn, ...] = (ScheduleTurn(0, 1),)
     slots: Mapping[str, Array] = field(default_factory=dict)
     stops: bool = False
 
@@ -224,24 +224,26 @@ def with_validation(
     data, first = len(parts.data), len(trained)
     batches, last = divmod(held_out.count, batch_size)
     if short is None:
-        passed = [Part.alone(VALIDATE, pass_program(evaluation, state), data, batch_size, 1, True)]
-        passes = [Turn(first, batches)]
+        passed = [
+            ProgramPart.alone(VALIDATE, pass_program(evaluation, state), data, batch_size, 1, True)
+        ]
+        passes = [ScheduleTurn(first, batches)]
     else:
         stream = Stream(VALIDATE, data, batch_size, True, held_out.count)
         if metric_names(short) != metrics:
             raise UsageError("The short evaluation has other metrics.", "Capture one loss twice.")
         passed = [
-            Part(VALIDATE, pass_program(evaluation, state, batch_size), stream, batch_size),
-            Part(VALIDATE_SHORT, pass_program(short, state, last), stream, last),
+            ProgramPart(VALIDATE, pass_program(evaluation, state, batch_size), stream, batch_size),
+            ProgramPart(VALIDATE_SHORT, pass_program(short, state, last), stream, last),
         ]
-        passes = [Turn(first, batches), Turn(first + 1, 1)]
+        passes = [ScheduleTurn(first, batches), ScheduleTurn(first + 1, 1)]
     means = batches if short is None else held_out.count
     decided = decision_program(contract, state, metrics, means, rule)
-    programs = (*trained, *passed, Part.alone(DECIDE, decided, None, 1, by_pass=True))
+    programs = (*trained, *passed, ProgramPart.alone(DECIDE, decided, None, 1, by_pass=True))
     return Parts(
         programs,
         (*parts.data, held_out),
-        with_passes(parts.turns, every, [*passes, Turn(len(programs) - 1, 1)], count),
+        with_passes(parts.turns, every, [*passes, ScheduleTurn(len(programs) - 1, 1)], count),
         {name: value for name, (_, value) in slots.items()},
         rule.patience is not None,
     )

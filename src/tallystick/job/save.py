@@ -16,7 +16,7 @@ from tallystick.disk.anew import refuse_taken
 from tallystick.errors import UsageError
 from tallystick.job.columns import Data
 from tallystick.job.first_steps import first_step_reason
-from tallystick.job.held import Held
+from tallystick.job.held import HeldOut
 from tallystick.job.job import JOB_DIRECTORY, Job
 from tallystick.job.one_state import (
     check_beside,
@@ -65,7 +65,7 @@ def save_job(
     checkpoint_interval: int | None = None,
     schedules: Schedules | None = None,
     initial_state: Mapping[str, Array] | None = None,
-    held: Held | None = None,
+    held: HeldOut | None = None,
     forward_program: Program | None = None,
     stop_on_non_finite: bool = True,
     recipe: Mapping[str, Any] | None = None,

@@ -29,10 +29,10 @@ from tallystick.commit.state import (
     state_root,
 )
 from tallystick.commit.tensor import DTYPES, Array, tensor_digest
-from tallystick.commit.timetable import Timetable, Turn
+from tallystick.commit.timetable import ScheduleTurn, Timetable
 from tallystick.errors import UsageError
 from tallystick.job.job import Job
-from tallystick.job.parts import Part, Parts, Records
+from tallystick.job.parts import Parts, ProgramPart, Records
 from tallystick.job.writing import fills_of, write_job
 from tallystick.numerics.contracts import parse_contract
 from tallystick.numerics.types import TensorType
@@ -111,13 +111,13 @@ class ShareTask:
         entry = c.timetable.programs[occasion.program]
         parts, program = self.share.parts, self.share.program
         if entry.data is None:
-            part = Part.alone(NAME, program, None, 1, first=occasion.number)
+            part = ProgramPart.alone(NAME, program, None, 1, first=occasion.number)
             return Parts((part,), ())
         rows = entry.rows
         indices = c.timetable.indices(occasion)[parts.start * rows : parts.stop * rows]
         batch = batch_columns(self.job.columns_of[entry.data], indices)
         count, seed = len(indices), c.timetable.data[entry.data].order_seed
-        part = Part.alone(NAME, program, 0, count, first=occasion.number)
+        part = ProgramPart.alone(NAME, program, 0, count, first=occasion.number)
         schema = self.job.schemas[entry.data]
         places = _places(seed, count, occasion.number)
         columns = {name: _at(array, places) for name, array in batch.items()}
@@ -137,7 +137,7 @@ class ShareTask:
         timetable = Timetable(
             tuple(part.entry() for part in parts.programs),
             tuple(records.entry() for records in parts.data),
-            (Turn(0, 1),),
+            (ScheduleTurn(0, 1),),
         )
         return JobCommitment2(
             contract=c.contract,

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tallystick.commit.stream import Stream
-from tallystick.commit.timetable import Turn
+from tallystick.commit.timetable import ScheduleTurn
 from tallystick.errors import UsageError
-from tallystick.job.parts import STEP, Part, Parts, Records, batch_size_of
+from tallystick.job.parts import STEP, Parts, ProgramPart, Records, batch_size_of
 from tallystick.job.reading import End, Reading, epoch_records
 from tallystick.job.turns import turns_of
 from tallystick.numerics.contracts import find_contract
@@ -109,9 +109,9 @@ def _one_stream(
     return Parts(programs, (records,), turns_of(numbers, unit))
 
 
-def _part(name: str, step: CapturedStep, stream: Stream) -> Part:
+def _part(name: str, step: CapturedStep, stream: Stream) -> ProgramPart:
     size = batch_size_of(step.batch) if step.batch else 1
-    return Part(name, step.program, stream, size, step.micro_batches or 1)
+    return ProgramPart(name, step.program, stream, size, step.micro_batches or 1)
 
 
 # -- a stream for each program ---------------------------------------------------------------------
@@ -137,7 +137,9 @@ def by_turns(
     return Parts(tuple(programs), sets, _turns(list(steps), schedule))
 
 
-def _turns(names: Sequence[str], schedule: Sequence[tuple[str, int]] | None) -> tuple[Turn, ...]:
+def _turns(
+    names: Sequence[str], schedule: Sequence[tuple[str, int]] | None
+) -> tuple[ScheduleTurn, ...]:
     turns = []
     for name, length in schedule or [(name, 1) for name in names]:
         if name not in names:
@@ -145,7 +147,7 @@ def _turns(names: Sequence[str], schedule: Sequence[tuple[str, int]] | None) -> 
                 f"The schedule names {name!r}, which is no program of the job.",
                 f"They are {', '.join(names)}.",
             )
-        turns.append(Turn(names.index(name), length))
+        turns.append(ScheduleTurn(names.index(name), length))
     return tuple(turns)
 
 

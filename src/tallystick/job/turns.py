@@ -7,18 +7,18 @@ from collections.abc import Sequence
 from itertools import cycle, groupby
 from math import gcd, lcm
 
-from tallystick.commit.timetable import MOST_TURNS, Timetable, Turn
+from tallystick.commit.timetable import MOST_TURNS, ScheduleTurn, Timetable
 from tallystick.errors import UsageError
 
 
-def turns_of(programs: Sequence[int], unit: int) -> tuple[Turn, ...]:
+def turns_of(programs: Sequence[int], unit: int) -> tuple[ScheduleTurn, ...]:
     """The turns of steps that execute `programs`, one number for each step.
 
     They are those of the shortest beginning that the steps repeat, of a whole number of `unit`
     steps; of all steps where there is none. Raises UsageError where they are too many.
     """
     steps = programs[: _period(programs, unit)]
-    return _few(tuple(Turn(n, sum(1 for _ in same)) for n, same in groupby(steps)))
+    return _few(tuple(ScheduleTurn(n, sum(1 for _ in same)) for n, same in groupby(steps)))
 
 
 def _period(programs: Sequence[int], unit: int) -> int:
@@ -39,8 +39,8 @@ def _period(programs: Sequence[int], unit: int) -> int:
 
 
 def with_passes(
-    turns: Sequence[Turn], every: int, passes: Sequence[Turn], steps: int
-) -> tuple[Turn, ...]:
+    turns: Sequence[ScheduleTurn], every: int, passes: Sequence[ScheduleTurn], steps: int
+) -> tuple[ScheduleTurn, ...]:
     """`turns` of training, repeated, with the turns `passes` after each `every` of their steps.
 
     The cycle ends where both begin anew; with the run of `steps` training steps, where that is
@@ -48,14 +48,14 @@ def with_passes(
     """
     whole = max(every, min(lcm(sum(turn.steps for turn in turns), every), steps))
     if len(turns) == 1:
-        turns = [Turn(turns[0].program, whole)]
-    found: list[Turn] = []
+        turns = [ScheduleTurn(turns[0].program, whole)]
+    found: list[ScheduleTurn] = []
     done = 0
     for turn in cycle(turns):
         left = turn.steps
         while left and done < whole:
             taken = min(left, every - done % every, whole - done)
-            found.append(Turn(turn.program, taken))
+            found.append(ScheduleTurn(turn.program, taken))
             left, done = left - taken, done + taken
             if done % every == 0:
                 found += passes
@@ -64,7 +64,7 @@ def with_passes(
     raise AssertionError("turns without a step")
 
 
-def _few(turns: tuple[Turn, ...]) -> tuple[Turn, ...]:
+def _few(turns: tuple[ScheduleTurn, ...]) -> tuple[ScheduleTurn, ...]:
     if len(turns) > MOST_TURNS:
         raise UsageError(
             f"The job's schedule would have {len(turns)} turns, and a job has {MOST_TURNS} at "

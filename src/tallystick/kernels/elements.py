@@ -17,7 +17,7 @@ from tallystick.errors import RefusedOperandsError
 from tallystick.numerics.operators.common import constant, number
 from tallystick.numerics.registry import OpSpec
 from tallystick.numerics.types import DTYPE_NAMES, DTYPES, Attrs
-from tallystick.numerics.values.graph import Value, interpreted
+from tallystick.numerics.values.graph import Expr, interpreted
 from tallystick.numerics.values.primitives import FUNCTIONS
 
 Array = np.ndarray
@@ -110,8 +110,8 @@ _PRIMITIVES: dict[str, Callable[..., Any]] = {
 
 def _meaning(
     op: str, operands: Mapping[str, Array], attrs: Attrs, sizes: Mapping[str, int]
-) -> Callable[[Value, tuple[Any, ...]], Any]:
-    def of(value: Value, parts: tuple[Any, ...]) -> Any:
+) -> Callable[[Expr, tuple[Any, ...]], Any]:
+    def of(value: Expr, parts: tuple[Any, ...]) -> Any:
         kind, dtype = value.kind, DTYPES[value.dtype]
         if kind == "operand":
             return operands[value.name]
@@ -126,7 +126,7 @@ def _meaning(
     return of
 
 
-def numpy_primitive(value: Value, parts: tuple[Any, ...]) -> Array:
+def numpy_primitive(value: Expr, parts: tuple[Any, ...]) -> Array:
     """A primitive's result on arrays."""
     kind, dtype = value.kind, DTYPES[value.dtype]
     if kind == "convert":

@@ -14,7 +14,7 @@ from typing import Any
 from tallystick.numerics.operators.common import constant, number
 from tallystick.numerics.registry import OpSpec, all_ops, lookup
 from tallystick.numerics.types import Attrs
-from tallystick.numerics.values.graph import Condition, Value, values_below
+from tallystick.numerics.values.graph import Condition, Expr, values_below
 from tallystick.numerics.values.primitives import FUNCTIONS
 from tallystick.numerics.values.variants import loops, variant_of
 
@@ -22,14 +22,14 @@ POINTWISE, FUNCTION, POWER, WHOLE = "pointwise", "function", "pow", "whole"
 
 
 @dataclass(frozen=True)
-class Call:
+class LoopCall:
     """`family` is where `name` is found. `operands` are positions of a call's operands, or
     attributes that are operands of one number; `parameters` are attributes, or operands' sizes."""
 
     family: str
     name: str
-    operands: tuple[int | Value, ...]
-    parameters: tuple[Value, ...] = ()
+    operands: tuple[int | Expr, ...]
+    parameters: tuple[Expr, ...] = ()
     masks: bool = False  # whether an operand or the result is a bool
     why: str = ""  # of a refusal, where the loop may refuse an element
 
@@ -64,7 +64,7 @@ def _names_of_loops() -> dict[str, str]:
 
 
 @lru_cache(maxsize=4096)
-def _call(op: str, dtypes: tuple[str, ...], attrs: tuple[tuple[str, Any], ...]) -> Call | None:
+def _call(op: str, dtypes: tuple[str, ...], attrs: tuple[tuple[str, Any], ...]) -> LoopCall | None:
     spec, given = lookup(op), dict(attrs)
     form = spec.form(given, dtypes)
     if form is None or len(form.outputs) != 1:
@@ -72,19 +72,19 @@ def _call(op: str, dtypes: tuple[str, ...], attrs: tuple[tuple[str, Any], ...]) 
     (value,) = form.resolved(given, frozenset((*given, *form.operands)))
     places = {name: k for k, name in enumerate(names_of(spec))}
     if value.kind in FUNCTIONS and value.of[0].kind == "operand":
-        return Call(FUNCTION, value.kind, (places[value.of[0].name],))
+        return LoopCall(FUNCTION, value.kind, (places[value.of[0].name],))
     if value.kind == "pow":
-        return Call(POWER, "pow", (places[value.of[0].name], value.of[1]))
+        return LoopCall(POWER, "pow", (places[value.of[0].name], value.of[1]))
     variant = variant_of(form, value)
     name = None if variant is None else _names_of_loops().get(variant.structure)
     if variant is None or name is None:
         return None
     operands = tuple(places.get(leaf.name, leaf) for leaf in variant.operands)
     family = WHOLE if variant.is_whole else POINTWISE
-    return Call(family, name, operands, variant.parameters, variant.kind != "f", form.why)
+    return LoopCall(family, name, operands, variant.parameters, variant.kind != "f", form.why)
 
 
-def call_of(op: str, attrs: Attrs, dtypes: Sequence[str]) -> Call | None:
+def call_of(op: str, attrs: Attrs, dtypes: Sequence[str]) -> LoopCall | None:
     """The loop of a call with operands of `dtypes`; None where none computes it.
 
     The numbers of attributes go in at each call: equal keys may differ in a zero's sign.

@@ -52,7 +52,7 @@ class Contract(ABC):
 
     # -- its numbers -------------------------------------------------------------------------------
     @classmethod
-    def read(cls, settings: Settings) -> Contract:
+    def read(cls, settings: ContractSettings) -> Contract:
         """The contract with the numbers that a person gave, which this takes out of `settings`;
         the others are the defaults. Raises UnsupportedVersionError."""
         return cls()
@@ -131,14 +131,14 @@ class Contract(ABC):
 
 
 @dataclass
-class Settings:
+class ContractSettings:
     """What a person wrote after a contract's name: KEY=VALUE, each once."""
 
     name: str
     given: dict[str, str]
 
     @classmethod
-    def of(cls, name: str, parts: Iterable[str]) -> Settings:
+    def of(cls, name: str, parts: Iterable[str]) -> ContractSettings:
         """Raises UnsupportedVersionError."""
         settings = cls(name, {})
         for part in parts:
@@ -208,8 +208,8 @@ def _found(name: str) -> Contract:
     called, *parts = name.split(";") if len(name) <= LIMITS.name_bytes else [name]
     family = next((f for f in families().values() if called in (f.name, f.draft)), None)
     if family is None:
-        raise Settings(name, {}).refuse("")
-    settings = Settings.of(name, parts)
+        raise ContractSettings(name, {}).refuse("")
+    settings = ContractSettings.of(name, parts)
     contract = family.read(settings)
     why = f"it has no {next(iter(settings.given))[:40]!r}" if settings.given else ""
     if why := why or contract.refused():
@@ -239,7 +239,7 @@ def parse_contract(text: str) -> Contract:
     """
     contract = find_contract(text)
     if contract.text != text:
-        raise Settings(text, {}).refuse(f"its identifier is written {contract.text!r}")
+        raise ContractSettings(text, {}).refuse(f"its identifier is written {contract.text!r}")
     return contract
 
 

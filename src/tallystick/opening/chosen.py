@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from tallystick.numerics.values.graph import Value
+from tallystick.numerics.values.graph import Expr
 from tallystick.numerics.values.primitives import INDEX
 from tallystick.opening.approx import Approx
 
 _UNKNOWN = object()
-Meaning = Callable[[Value, tuple[Any, ...]], Any]
+Meaning = Callable[[Expr, tuple[Any, ...]], Any]
 # Of whole numbers. numpy's % takes twice as long as what makes up a rest.
 _WHOLE: dict[str, Callable[..., Any]] = {
     "add": operator.add, "sub": operator.sub, "mul": operator.mul, "over": operator.floordiv,
@@ -23,7 +23,7 @@ _WHOLE: dict[str, Callable[..., Any]] = {
 _COMPARED = {name: getattr(operator, name) for name in ("eq", "ne", "lt", "le", "gt", "ge")}
 
 
-def _whole(x: Value) -> Callable[..., Any] | None:
+def _whole(x: Expr) -> Callable[..., Any] | None:
     """How a value is made of whole numbers, if it is."""
     if x.kind in _COMPARED:
         return _COMPARED[x.kind] if x.of[0].dtype == INDEX else None
@@ -48,13 +48,13 @@ class Chosen:
         self._wider, self._places, self._shape = wider, places, shape
         self._known: dict[int, Any] = {} if steady is None else dict(steady._known)
 
-    def __call__(self, x: Value) -> Any:
+    def __call__(self, x: Expr) -> Any:
         found = self._known.get(id(x), _UNKNOWN)
         if found is _UNKNOWN:
             found = self._known[id(x)] = self._made(x)
         return found
 
-    def _made(self, x: Value) -> Any:
+    def _made(self, x: Expr) -> Any:
         if self._steady is not None and id(x) in self._ids:
             return self._steady(x)
         wider = self._wider
@@ -68,7 +68,7 @@ class Chosen:
             return function(*map(self, x.of))
         return self._meaning(x, tuple(map(self, x.of)))
 
-    def _choice(self, where: Value, a: Value, b: Value) -> Any:
+    def _choice(self, where: Expr, a: Expr, b: Expr) -> Any:
         mask = np.asarray(self(where))
         if mask.all() or not mask.any():
             return _shaped(self(a if mask.all() else b), mask.shape)

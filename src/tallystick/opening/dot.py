@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tallystick.opening.arithmetic import dot_chunk, dot_partials
-from tallystick.opening.quantity import CHUNK, Array, Chain, Index, Needs, Source, Tree
+from tallystick.opening.quantity import CHUNK, Array, Chain, Index, Needs, Source, TreeQuantity
 
 # The whole chunks whose factors a prover gathers at once; the number bounds working memory.
 _AT_ONCE = 1 << 13
@@ -51,7 +51,7 @@ class Summed:
     element that is added to the sum, where the element is just that.
     """
 
-    terms: Products | Tree
+    terms: Products | TreeQuantity
     after: Callable[[Source, Needs], Any] | None = None
     last: Callable[[Source], Array] | None = None
 

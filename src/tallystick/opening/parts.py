@@ -18,7 +18,7 @@ from tallystick.numerics.operators.common import axis_of, constant, integer, int
 from tallystick.numerics.operators.fold import split
 from tallystick.numerics.registry import OpSpec, lookup
 from tallystick.numerics.types import DTYPES
-from tallystick.numerics.values.graph import Condition, Value, resolved, values_below
+from tallystick.numerics.values.graph import Condition, Expr, resolved, values_below
 from tallystick.numerics.values.positions import ELEMENT, TERM, Factor, Part, parts_below
 from tallystick.numerics.values.primitives import INDEX, MOVED
 from tallystick.opening.approx import Approx, RealSource, real
@@ -45,8 +45,8 @@ from tallystick.opening.quantity import (
     RefusedOperandsError,
     Site,
     Source,
-    Terms,
-    Tree,
+    TermsQuantity,
+    TreeQuantity,
 )
 from tallystick.opening.real_pointwise import real_primitive
 from tallystick.opening.reduced import Reduced, reduced
@@ -84,20 +84,20 @@ def _places(rows: Index, shape: tuple[int, ...]) -> Index:
 
 # What follows from a declaration alone is found once: a rule is asked for many elements.
 @cache
-def _conditions(roots: tuple[Value, ...]) -> tuple[Condition, ...]:
+def _conditions(roots: tuple[Expr, ...]) -> tuple[Condition, ...]:
     below = (value.condition for value in values_below(roots))
     return tuple(dict.fromkeys(found for found in below if found is not None))
 
 
 @cache
-def _decided(roots: tuple[Value, ...], holds: tuple[bool, ...]) -> tuple[Value, ...]:
+def _decided(roots: tuple[Expr, ...], holds: tuple[bool, ...]) -> tuple[Expr, ...]:
     """The roots, as each of their conditions holds or not."""
     held = dict(zip(_conditions(roots), holds, strict=True))
     return resolved(roots, held.__getitem__)
 
 
 @cache
-def _steady(roots: tuple[Value, ...]) -> frozenset[int]:
+def _steady(roots: tuple[Expr, ...]) -> frozenset[int]:
     """The whole numbers below values that are the same for every term, by their ids."""
     found: set[int] = set()
     for value in values_below(roots):
@@ -108,7 +108,7 @@ def _steady(roots: tuple[Value, ...]) -> frozenset[int]:
 
 
 @cache
-def _below(roots: tuple[Value, ...], first: tuple[Part, ...] = ()) -> list[Part]:
+def _below(roots: tuple[Expr, ...], first: tuple[Part, ...] = ()) -> list[Part]:
     return parts_below(roots, first)
 
 
@@ -162,7 +162,7 @@ class _Opened:
             return Local(name, dtype, _one(terms, part.dtype == MOVED), below)
         count = self._count(part)
         if part.kind == "tree":
-            return Tree(part.name, part.dtype, count, terms, below)
+            return TreeQuantity(part.name, part.dtype, count, terms, below)
         if part.kind == "extremum":
             return Extremum(part.name, part.dtype, count, part.extreme, terms, below)
         if part.kind == "latest":
@@ -176,7 +176,7 @@ class _Opened:
         if part.kind == "dot":
             return Summed(self._products(part))
         if part.kind == "tree":
-            return Summed(cast(Tree, self.quantity(part)))
+            return Summed(cast(TreeQuantity, self.quantity(part)))
         assert part.kind == "local" and part.value is not None
         (value,) = self._decided([part.value])
         (below,) = _below((value,))
@@ -211,12 +211,12 @@ class _Opened:
         assert part.count is not None  # only a local part has none
         return self._number(part.count)
 
-    def _number(self, value: Value) -> int:
+    def _number(self, value: Expr) -> int:
         """A whole number that no term is part of."""
         return int(self._whole(self._decided([value])[0]))
 
     # -- terms that are quantities -----------------------------------------------------------------
-    def _terms(self, part: Part) -> Terms:
+    def _terms(self, part: Part) -> TermsQuantity:
         (of,), count = part.of, self._count(part)
 
         def term(i: int) -> Quantity:
@@ -227,7 +227,7 @@ class _Opened:
             return np.array(found, VALUE_DTYPES[part.dtype])
 
         terms = each if part.alone is None else self._rows(part.alone)
-        return Terms(part.name, part.dtype, count, term, terms)
+        return TermsQuantity(part.name, part.dtype, count, term, terms)
 
     def _rows(self, alone: Condition) -> Callable[[Source, Needs, Index], Array]:
         """A prover's answer: the operator itself on many rows of its operands, some at a time."""
@@ -270,7 +270,7 @@ class _Opened:
         return Local(part.name, part.dtype, compute, tuple(map(term, range(self._count(part)))))
 
     def _latest(
-        self, part: Part, count: int, terms: Computed, rest: tuple[Value, ...], made_of: list[Part]
+        self, part: Part, count: int, terms: Computed, rest: tuple[Expr, ...], made_of: list[Part]
     ) -> Quantity:
         start, kept = (self._computed(x, made_of) for x in rest)
         dtype = self._dtype(part.dtype)
@@ -286,7 +286,7 @@ class _Opened:
         return Chain(part.name, dtype, 1 + count, LIMIT, zero, advance, moved=True)
 
     def _chain(
-        self, part: Part, count: int, terms: Computed, rest: tuple[Value, ...], made_of: list[Part]
+        self, part: Part, count: int, terms: Computed, rest: tuple[Expr, ...], made_of: list[Part]
     ) -> Quantity:
         start = self._computed(rest[0], made_of)
         if count == 0 and rest[0].kind != "constant":
@@ -309,23 +309,23 @@ class _Opened:
             tuple(map(self.quantity, made_of)),
         )  # fmt: skip
 
-    def _decided(self, roots: Sequence[Value]) -> tuple[Value, ...]:
+    def _decided(self, roots: Sequence[Expr]) -> tuple[Expr, ...]:
         roots, attrs, given = tuple(roots), self.site.attrs, self.given
         return _decided(roots, tuple(c.holds(attrs, given) for c in _conditions(roots)))
 
-    def _computed(self, value: Value, parts: list[Part], reads: tuple[Value, ...] = ()) -> Computed:
+    def _computed(self, value: Expr, parts: list[Part], reads: tuple[Expr, ...] = ()) -> Computed:
         values = self._values((*reads, value), parts)
         return lambda source, given, index: values(source, given, index)[-1]
 
     def _values(
-        self, roots: tuple[Value, ...], parts: list[Part]
+        self, roots: tuple[Expr, ...], parts: list[Part]
     ) -> Callable[[Source, Needs, Index | None], list[Array]]:
         numbers, steady = {id(part): k for k, part in enumerate(parts)}, _steady(roots)
 
         def computed(source: Source, given: Needs, index: Index | None) -> list[Array]:
             as_real = isinstance(source, RealSource)
 
-            def meaning(x: Value, of: tuple[Any, ...]) -> Any:
+            def meaning(x: Expr, of: tuple[Any, ...]) -> Any:
                 if x.kind == "word":
                     return self._word(source, self.names.index(x.name), *of)
                 if x.dtype == INDEX:
@@ -345,7 +345,7 @@ class _Opened:
 
         return computed
 
-    def _value(self, x: Value, of: tuple[Any, ...], as_real: bool) -> Any:
+    def _value(self, x: Expr, of: tuple[Any, ...], as_real: bool) -> Any:
         """Numbers are exact in the real numbers; what binary64 attributes and sizes alone make is
         rounded there too (NUMERICS 14.9.1)."""
         if x.kind == "attribute":
@@ -385,7 +385,7 @@ class _Opened:
         return one(source, operand, position((*here[:axis], k, *here[axis + 1 :]), shape))
 
     # -- whole numbers -----------------------------------------------------------------------------
-    def _index_of(self, x: Value, of: tuple[Any, ...], index: Index | None) -> Any:
+    def _index_of(self, x: Expr, of: tuple[Any, ...], index: Index | None) -> Any:
         kind, site = x.kind, self.site
         if kind == ELEMENT:
             return site.element
@@ -423,7 +423,7 @@ class _Opened:
             return numpy_primitive(x, of)
         raise LookupError(f"a whole number {kind}")
 
-    def _placed(self, x: Value, of: tuple[Any, ...]) -> Any:
+    def _placed(self, x: Expr, of: tuple[Any, ...]) -> Any:
         """Of the element's coordinates in an operand."""
         site, shape = self.site, self._shape(x.name) or (1,)
         here: tuple[Any, ...] = coordinates(site.element, site.outputs[0].shape or (1,))

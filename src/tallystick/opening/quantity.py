@@ -81,7 +81,7 @@ class Local:
 
 
 @dataclass(frozen=True)
-class Tree:
+class TreeQuantity:
     """SUM over `count` terms (NUMERICS 3.1): f32, f64 (SUM64), or i64 (wrapping).
 
     `terms(source, needs, index)` gives the terms number `index` (int64, 1-d), in `dtype`.
@@ -95,7 +95,7 @@ class Tree:
 
 
 @dataclass(frozen=True)
-class Terms:
+class TermsQuantity:
     """SUM over `count` terms (NUMERICS 3.1), each too long to execute: a quantity of its own.
 
     `term(index)` is term number `index`, of the same dtype. `terms(source, needs, index)` gives the
@@ -168,7 +168,7 @@ class Logged:
     needs: tuple[Quantity, ...] = ()
 
 
-Quantity = Local | Tree | Terms | Chain | Extremum | Logged
+Quantity = Local | TreeQuantity | TermsQuantity | Chain | Extremum | Logged
 
 
 @dataclass(frozen=True)

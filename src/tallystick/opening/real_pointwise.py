@@ -18,7 +18,7 @@ from tallystick.numerics.attachments import Attachments
 from tallystick.numerics.operators.common import number, rn32
 from tallystick.numerics.registry import OpSpec
 from tallystick.numerics.types import DTYPE_NAMES, Attrs
-from tallystick.numerics.values.graph import Value, interpreted
+from tallystick.numerics.values.graph import Expr, interpreted
 from tallystick.opening import approx as r
 from tallystick.opening.approx import Approx, pick, real
 from tallystick.opening.real_functions import LN2
@@ -73,7 +73,7 @@ def lifted_form(
     form = spec.form(attrs, dtypes)
     assert form is not None  # the declaration refused the call
 
-    def meaning(value: Value, parts: tuple[Any, ...]) -> Any:
+    def meaning(value: Expr, parts: tuple[Any, ...]) -> Any:
         if value.kind == "operand":
             return operands[value.name]
         if value.kind == "attribute":

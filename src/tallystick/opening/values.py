@@ -27,8 +27,8 @@ from tallystick.opening.quantity import (
     Quantity,
     Scalar,
     Source,
-    Terms,
-    Tree,
+    TermsQuantity,
+    TreeQuantity,
 )
 
 # The terms of a long sum that are made at once; the number bounds a prover's working memory.
@@ -47,7 +47,7 @@ class WholeSource:
         return array.reshape(-1)[flat]
 
 
-class Asked:
+class NotedReads:
     """Notes which elements of which operands are read; all operands have `dtype`. What it gives
     has no meaning: only for quantities that read the same elements whatever they are."""
 
@@ -148,7 +148,9 @@ def top_level(count: int) -> int:
     return level
 
 
-def tree_values(tree: Tree | Terms, source: Source, level: int, first: int, last: int) -> Array:
+def tree_values(
+    tree: TreeQuantity | TermsQuantity, source: Source, level: int, first: int, last: int
+) -> Array:
     """Values number first..last-1 of `tree` at `level` (NUMERICS 3.1)."""
     needs = needs_of(tree, source)
     span = BLOCK ** (level + 1)
@@ -225,7 +227,7 @@ def value_of(quantity: Quantity, source: Source) -> Scalar:
     """The value of `quantity` by the contract."""
     if isinstance(quantity, Local):
         return scalar(quantity.dtype, quantity.compute(source, needs_of(quantity, source)))
-    if isinstance(quantity, (Tree, Terms)):
+    if isinstance(quantity, (TreeQuantity, TermsQuantity)):
         if quantity.count == 0:
             return scalar(quantity.dtype, 0)
         return cast(Scalar, tree_values(quantity, source, top_level(quantity.count), 0, 1)[0])

@@ -18,8 +18,8 @@ from tallystick.opening.quantity import (
     Quantity,
     Scalar,
     Source,
-    Terms,
-    Tree,
+    TermsQuantity,
+    TreeQuantity,
 )
 from tallystick.opening.values import (
     blocks_at,
@@ -62,7 +62,7 @@ def locate(root: Quantity, path: Path) -> Quantity:
         below = step - len(root.needs)
         if 0 <= step < len(root.needs):
             root = root.needs[step]
-        elif isinstance(root, Terms) and 0 <= below < root.count:
+        elif isinstance(root, TermsQuantity) and 0 <= below < root.count:
             root = root.term(below)
         else:
             raise LookupError(f"{root.name} has no part {step}")
@@ -80,11 +80,11 @@ def view_dtypes(quantity: Quantity, view: View) -> tuple[str, ...]:
         return tuple(need.dtype for need in quantity.needs)
     if view.kind == "witness" and isinstance(quantity, Extremum):
         return ("i64",)
-    if view.kind == "terms" and isinstance(quantity, Terms):
+    if view.kind == "terms" and isinstance(quantity, TermsQuantity):
         whole = view.a % BLOCK == 0 and view.b == min(view.a + BLOCK, quantity.count)
         if whole and 0 <= view.a < view.b:
             return (quantity.dtype,) * (view.b - view.a)
-    if view.kind == "blocks" and isinstance(quantity, (Tree, Terms)):
+    if view.kind == "blocks" and isinstance(quantity, (TreeQuantity, TermsQuantity)):
         level, index = view.a, view.b
         if 1 <= level <= top_level(quantity.count) and index < blocks_at(quantity.count, level):
             below = blocks_at(quantity.count, level - 1)
@@ -101,10 +101,10 @@ def view_values(quantity: Quantity, view: View, source: Source) -> tuple[Scalar,
     count = len(view_dtypes(quantity, view))
     if isinstance(quantity, Extremum) and view.kind == "witness":
         return (np.int64(witness_of(quantity, source)),)
-    if isinstance(quantity, Terms) and view.kind == "terms":
+    if isinstance(quantity, TermsQuantity) and view.kind == "terms":
         index = np.arange(view.a, view.b, dtype=np.int64)
         return tuple(quantity.terms(source, needs_of(quantity, source), index))
-    if isinstance(quantity, (Tree, Terms)) and view.kind == "blocks":
+    if isinstance(quantity, (TreeQuantity, TermsQuantity)) and view.kind == "blocks":
         first = view.b * BLOCK
         return tuple(tree_values(quantity, source, view.a - 1, first, first + count))
     if isinstance(quantity, Chain) and view.kind == "states":

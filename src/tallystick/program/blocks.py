@@ -17,7 +17,7 @@ from typing import NamedTuple
 from tallystick.devices.kernel import Kernel
 from tallystick.numerics.types import TensorType
 from tallystick.program.ir import Program, Value
-from tallystick.program.layout import Place, viewed, whole
+from tallystick.program.layout import TensorPlace, viewed, whole
 from tallystick.program.schedule import views_of
 
 # Bytes of a block, over all values that exist for one block only: they should stay in cache.
@@ -33,7 +33,7 @@ Box = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True)
-class Group:
+class BlockGroup:
     """Nodes executed together, over blocks of `outer`, the extents of their common leading axes.
 
     `members` are its own nodes; `again` are nodes of earlier groups whose values this group
@@ -50,12 +50,12 @@ class Group:
         return sorted(self.members | self.again)
 
 
-class Part(NamedTuple):
+class BlockPart(NamedTuple):
     """One kernel's call: node `node` over the places of its operands and results."""
 
     node: int
-    inputs: list[Place | None]
-    outputs: list[Place]
+    inputs: list[TensorPlace | None]
+    outputs: list[TensorPlace]
 
 
 def prefix(shape: Shape, outer: Shape) -> int | None:
@@ -111,14 +111,14 @@ class Whole(NamedTuple):
     not. `scratch(nbytes)` is a new storage that lives while the group is executed.
     """
 
-    operand: Callable[[Value, bool], Place]
-    result: Callable[[Value], Place | None]
+    operand: Callable[[Value, bool], TensorPlace]
+    result: Callable[[Value], TensorPlace | None]
     scratch: Callable[[int], int]
 
 
 def lay_out(
-    program: Program, group: Group, kernels: Mapping[str, Kernel], memory: Whole
-) -> list[Part]:
+    program: Program, group: BlockGroup, kernels: Mapping[str, Kernel], memory: Whole
+) -> list[BlockPart]:
     """The calls of all blocks of `group`, block by block."""
     layout = _Layout(program, group, kernels, memory)
     for index in group.nodes:
@@ -128,7 +128,7 @@ def lay_out(
     most = max(high - low for low, high in all_rows)
     storages = [memory.scratch(most * size) for size in layout.slots]
 
-    def block(place: Place, box: Box, shape: Shape, low: int) -> Place:
+    def block(place: TensorPlace, box: Box, shape: Shape, low: int) -> TensorPlace:
         place = _part(place, box, shape)
         if place.storage >= 0:
             return place
@@ -143,11 +143,11 @@ def lay_out(
             axes = prefix(shape, group.outer)
             box = box_of((low, high), shape[:axes])
             given = [None if p is None else block(p, box, shape, low) for p in inputs]
-            parts.append(Part(index, given, [block(p, box, p.shape, low) for p in outputs]))
+            parts.append(BlockPart(index, given, [block(p, box, p.shape, low) for p in outputs]))
     return parts
 
 
-def _part(place: Place, box: Box, result: Shape) -> Place:
+def _part(place: TensorPlace, box: Box, result: Shape) -> TensorPlace:
     """The part of an operand, or result, that the box of a result of shape `result` needs. An axis
     that the operand lacks, or of which it has one index, is not cut."""
     ahead = len(result) - len(place.shape)
@@ -168,7 +168,7 @@ class _Layout:
     """
 
     def __init__(
-        self, program: Program, group: Group, kernels: Mapping[str, Kernel], memory: Whole
+        self, program: Program, group: BlockGroup, kernels: Mapping[str, Kernel], memory: Whole
     ) -> None:
         self.program = program
         self.kernels = kernels
@@ -176,9 +176,9 @@ class _Layout:
         self.rows = math.prod(group.outer)
         self.nodes = group.members | group.again
         self.slots: list[int] = []
-        self.calls: list[Part] = []
+        self.calls: list[BlockPart] = []
         self._free: list[int] = []
-        self._own: dict[Value, Place] = {}
+        self._own: dict[Value, TensorPlace] = {}
         self._last: dict[Value, int] = {}
         for index in group.nodes:
             for value in program.nodes[index].inputs:
@@ -191,13 +191,13 @@ class _Layout:
         root, views = views_of(self.program, value)
         return (root, views) if root.node in self.nodes else (value, [])
 
-    def _operand(self, value: Value | None, strided: bool) -> Place | None:
+    def _operand(self, value: Value | None, strided: bool) -> TensorPlace | None:
         if value is None:
             return None
         root, views = self._own_value(value)
         if root.node not in self.nodes:
             return self.memory.operand(value, strided)
-        place: Place | None = self._own[root]
+        place: TensorPlace | None = self._own[root]
         for index in views:
             assert place is not None, "grouping takes no view that copies"
             place = viewed(self.program.nodes[index].op, self.program.nodes[index].attrs, place)
@@ -222,7 +222,7 @@ class _Layout:
             self._own[value] = place
             self._last.setdefault(value, index)
             outputs.append(place)
-        self.calls.append(Part(index, inputs, outputs))
+        self.calls.append(BlockPart(index, inputs, outputs))
         unread = {
             -1 - place.storage
             for out, place in enumerate(outputs)
@@ -236,9 +236,9 @@ class _Layout:
         op: str,
         out: int,
         type_: TensorType,
-        inputs: list[Place | None],
+        inputs: list[TensorPlace | None],
         dying: Mapping[Value, int],
-    ) -> Place | None:
+    ) -> TensorPlace | None:
         """The place of an operand that dies here and that result `out` may overwrite."""
         allowed = {at for at, to in self.kernels[op].inplace if to == out}
         for at in sorted(allowed):

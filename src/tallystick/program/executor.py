@@ -28,11 +28,11 @@ from tallystick.errors import (
 from tallystick.kernels.views import view
 from tallystick.numerics.contracts import parse_contract
 from tallystick.numerics.types import Attrs, TensorType
-from tallystick.program.blocks import Part
+from tallystick.program.blocks import BlockPart
 from tallystick.program.faults import NodeError, NodeFaultError
 from tallystick.program.ir import BATCH_PREFIX, COMMIT, Node, Program, op_spec
-from tallystick.program.layout import Place, new_tensor
-from tallystick.program.plan import Plan, PlanOptions, Step, make_plan
+from tallystick.program.layout import TensorPlace, new_tensor
+from tallystick.program.plan import Plan, PlanOptions, PlanStep, make_plan
 from tallystick.program.runner import (
     KernelHook,
     Runner,
@@ -192,19 +192,19 @@ class Executor(Runner):
                 of = state_of if storage.kind == "state" else self._staged.tensors
                 buffers[number] = of[storage.name]
 
-        def tensor(place: Place) -> Tensor:
+        def tensor(place: TensorPlace) -> Tensor:
             at = place.offset + offsets.get(place.storage, 0)
             return device.view(buffers[place.storage], at, place.dtype, place.shape, place.strides)
 
-        def optional(place: Place | None) -> Tensor | None:
+        def optional(place: TensorPlace | None) -> Tensor | None:
             return None if place is None else tensor(place)
 
-        def calls_of(step: Step) -> list[_Call]:
+        def calls_of(step: PlanStep) -> list[_Call]:
             calls: list[_Call] = [
                 (self._copy, {}, [tensor(source)], [tensor(target)], step.index)
                 for source, target in step.copies
             ]
-            parts = step.parts or [Part(step.index, step.inputs, step.outputs)]
+            parts = step.parts or [BlockPart(step.index, step.inputs, step.outputs)]
             for index, inputs, outputs in parts if step.runs else ():
                 node = self.program.nodes[index]
                 if node.op not in view and node.op != COMMIT:

@@ -16,12 +16,12 @@ from dataclasses import replace
 from tallystick.devices.kernel import Kernel
 from tallystick.kernels.parts import is_cheap, leading_axes
 from tallystick.kernels.views import view
-from tallystick.program.blocks import Group, Shape, prefix
+from tallystick.program.blocks import BlockGroup, Shape, prefix
 from tallystick.program.ir import COMMIT, Node, Program, Value, op_spec
 from tallystick.program.schedule import in_order, view_roots, views_of
 
 # What the executor executes at one place of its order: a node, or a group of nodes.
-Item = int | Group
+Item = int | BlockGroup
 
 # A group is formed for the sake of values of at least this many bytes.
 LARGE = 4 << 20
@@ -62,7 +62,7 @@ class Grouping:
         self.results = {self._root(value) for _, value in program.outputs}
         # A next state is written in place by its own node, on whole tensors.
         self.apart = apart | {self._root(value).node for value in program.next_state.values()}
-        self.group_of: dict[int, Group] = {}
+        self.group_of: dict[int, BlockGroup] = {}
 
     # -- the program -------------------------------------------------------------------------
 
@@ -134,7 +134,7 @@ class Grouping:
                 return False
         return True
 
-    def _outer(self, group: Group) -> Shape | None:
+    def _outer(self, group: BlockGroup) -> Shape | None:
         """The longest leading axes that suit all nodes of `group`."""
         nodes = group.members | group.again
         candidates = set()
@@ -165,14 +165,14 @@ class Grouping:
                 after.add(index)
         return True
 
-    def _merged(self, one: Group, other: Group) -> Group | None:
-        group = Group((), one.members | other.members, one.again | other.again)
+    def _merged(self, one: BlockGroup, other: BlockGroup) -> BlockGroup | None:
+        group = BlockGroup((), one.members | other.members, one.again | other.again)
         if not self._is_convex(group.members):
             return None
         outer = self._outer(group)
         return None if outer is None else replace(group, outer=outer)
 
-    def _set(self, group: Group) -> None:
+    def _set(self, group: BlockGroup) -> None:
         for index in group.members:
             self.group_of[index] = group
 
@@ -183,7 +183,7 @@ class Grouping:
             near_values = [*self._operands(index), *self._values(index)]
             if not self._axes(index) or max(map(self._bytes, near_values)) < LARGE:
                 continue
-            group = Group((), frozenset({index}))
+            group = BlockGroup((), frozenset({index}))
             outer = self._outer(group)
             if outer is None:
                 continue
@@ -203,13 +203,13 @@ class Grouping:
                 if self._bytes(value) >= LARGE and value not in self.results:
                     self._spare(value, group)
 
-    def _spare(self, value: Value, maker: Group) -> None:
+    def _spare(self, value: Value, maker: BlockGroup) -> None:
         """Have all later readers of `value` compute it again, if they can."""
         readers = self.readers.get(value, [])
         later = [i for i in readers if i not in maker.members]
         if len(later) in (0, len(readers)) or any(i not in self.group_of for i in later):
             return
-        groups: list[Group] = []
+        groups: list[BlockGroup] = []
         for index in later:
             group = self.group_of[index]
             if any(index in g.members for g in groups):
@@ -244,7 +244,7 @@ class Grouping:
                         self._set(merged)
                         group = merged
 
-    def _recipe(self, value: Value, maker: Group, reader: Group) -> frozenset[int] | None:
+    def _recipe(self, value: Value, maker: BlockGroup, reader: BlockGroup) -> frozenset[int] | None:
         """The nodes of `maker` that make `value` from values that live until `reader`; None where
         that is dear."""
         found: set[int] = set()

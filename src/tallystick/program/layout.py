@@ -24,7 +24,7 @@ def contiguous_strides(shape: Sequence[int], itemsize: int) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True)
-class Place:
+class TensorPlace:
     """A tensor inside storage number `storage`: byte offset and strides, shape, dtype name."""
 
     storage: int
@@ -47,10 +47,10 @@ class Place:
         return True
 
 
-def whole(storage: int, type_: TensorType) -> Place:
+def whole(storage: int, type_: TensorType) -> TensorPlace:
     """A contiguous tensor that fills its storage."""
     strides = contiguous_strides(type_.shape, DTYPES[type_.dtype].itemsize)
-    return Place(storage, 0, type_.dtype, type_.shape, strides)
+    return TensorPlace(storage, 0, type_.dtype, type_.shape, strides)
 
 
 def new_tensor(device: Device, type_: TensorType) -> Tensor:
@@ -60,12 +60,12 @@ def new_tensor(device: Device, type_: TensorType) -> Tensor:
     return device.view(buffer, 0, place.dtype, place.shape, place.strides)
 
 
-def reshaped(place: Place, shape: tuple[int, ...]) -> Place | None:
+def reshaped(place: TensorPlace, shape: tuple[int, ...]) -> TensorPlace | None:
     """The same elements under another shape, or None where only a copy can give that."""
     itemsize = DTYPES[place.dtype].itemsize
     if place.is_contiguous:
         strides = contiguous_strides(shape, itemsize)
-        return Place(place.storage, place.offset, place.dtype, shape, strides)
+        return TensorPlace(place.storage, place.offset, place.dtype, shape, strides)
     old = [(n, s) for n, s in zip(place.shape, place.strides, strict=True) if n != 1]
     strides_new: list[int] = [0] * len(shape)
     wanted = [i for i, n in enumerate(shape) if n != 1]
@@ -92,10 +92,10 @@ def reshaped(place: Place, shape: tuple[int, ...]) -> Place | None:
         for axis in reversed(axes):
             strides_new[axis] = step
             step *= shape[axis]
-    return Place(place.storage, place.offset, place.dtype, shape, tuple(strides_new))
+    return TensorPlace(place.storage, place.offset, place.dtype, shape, tuple(strides_new))
 
 
-def viewed(op: str, attrs: Attrs, place: Place) -> Place | None:
+def viewed(op: str, attrs: Attrs, place: TensorPlace) -> TensorPlace | None:
     """The layout of a view operator's result over `place`, or None where it must copy."""
     if op == "aten.view":
         size = attrs["size"]
@@ -110,6 +110,6 @@ def viewed(op: str, attrs: Attrs, place: Place) -> Place | None:
     if result.size and not np.may_share_memory(result, memory):
         return None
     offset = result.ctypes.data - memory.ctypes.data if result.size else 0
-    return Place(
+    return TensorPlace(
         place.storage, place.offset + offset, place.dtype, result.shape, tuple(result.strides)
     )

@@ -18,10 +18,10 @@ from tallystick.kernels.views import view
 from tallystick.numerics.contracts import parse_contract
 from tallystick.numerics.types import TensorType
 from tallystick.program.arena import Span, lower_bound, pack
-from tallystick.program.blocks import Group, Part, Whole, lay_out
+from tallystick.program.blocks import BlockGroup, BlockPart, Whole, lay_out
 from tallystick.program.grouping import Grouping, Item
 from tallystick.program.ir import COMMIT, Node, Program, Value, op_spec
-from tallystick.program.layout import Place, viewed, whole
+from tallystick.program.layout import TensorPlace, viewed, whole
 from tallystick.program.schedule import execution_order
 
 # The commit node computes nothing: the values that it names exist already (NUMERICS 12.1).
@@ -43,7 +43,7 @@ class Storage:
 
 
 @dataclass
-class Step:
+class PlanStep:
     """The work at one position: copies into scratch, then the kernel (None for a view).
 
     A group of nodes (blocks.py) has `parts` instead of one kernel's call: the calls of its blocks,
@@ -51,12 +51,12 @@ class Step:
     """
 
     index: int
-    copies: list[tuple[Place, Place]] = field(default_factory=list)
-    inputs: list[Place | None] = field(default_factory=list)
-    outputs: list[Place] = field(default_factory=list)
+    copies: list[tuple[TensorPlace, TensorPlace]] = field(default_factory=list)
+    inputs: list[TensorPlace | None] = field(default_factory=list)
+    outputs: list[TensorPlace] = field(default_factory=list)
     runs: bool = True
     writes_state: bool = False
-    parts: list[Part] = field(default_factory=list)
+    parts: list[BlockPart] = field(default_factory=list)
 
 
 @dataclass
@@ -68,10 +68,10 @@ class Plan:
     """
 
     storages: list[Storage]
-    constants: list[Step]
-    steps: list[Step]
-    results: dict[str, Place]
-    state_copies: list[tuple[str, Place]]
+    constants: list[PlanStep]
+    steps: list[PlanStep]
+    results: dict[str, TensorPlace]
+    state_copies: list[tuple[str, TensorPlace]]
     arena_bytes: int
     arena_lower_bound: int
 
@@ -96,7 +96,7 @@ class _Planner:
         self.options = options
         order = execution_order(program, options.hoist)
         self.storages: list[Storage] = []
-        self.places: dict[Value, Place] = {}
+        self.places: dict[Value, TensorPlace] = {}
         self.constant = self._constant_nodes() if options.fold_constants else set()
         self.schedule: list[Item] = [*order]
         self.kept: set[Value] = set()
@@ -110,7 +110,7 @@ class _Planner:
         """The kernel that runs `op`, which is no view."""
         return COMMIT_KERNEL if op == COMMIT else self.kernels[op]
 
-    def inplace(self, step: Step) -> tuple[tuple[int, int], ...]:
+    def inplace(self, step: PlanStep) -> tuple[tuple[int, int], ...]:
         """(input, output) pairs of a step's kernel that may share storage."""
         op = self.program.nodes[step.index].op
         return () if op in view or step.parts else self.kernel(op).inplace
@@ -125,13 +125,13 @@ class _Planner:
                 found.add(index)
         return found
 
-    def _new(self, kind: str, type_: TensorType, position: int, name: str = "") -> Place:
+    def _new(self, kind: str, type_: TensorType, position: int, name: str = "") -> TensorPlace:
         self.storages.append(Storage(kind, type_.nbytes, name, position, position))
         return whole(len(self.storages) - 1, type_)
 
     # -- the last position at which each value is read ---------------------------------------
 
-    def layouts(self) -> list[Step]:
+    def layouts(self) -> list[PlanStep]:
         """Give every value a place, as if nothing shared storage but views."""
         for i, spec in enumerate(self.program.inputs):
             kind = "state" if spec.kind == "state" else "staged"
@@ -143,8 +143,8 @@ class _Planner:
             for position, item in enumerate(self.schedule)
         ]
 
-    def _layout(self, position: int, index: int, node: Node) -> Step:
-        step = Step(index)
+    def _layout(self, position: int, index: int, node: Node) -> PlanStep:
+        step = PlanStep(index)
         places = [None if v is None else self.places[v] for v in node.inputs]
         kind = "constant" if index in self.constant else "arena"
         if node.op in view and places and places[0] is not None:
@@ -167,19 +167,19 @@ class _Planner:
             self.places[Value(index, out)] = place
         return step
 
-    def _layout_group(self, position: int, group: Group) -> Step:
+    def _layout_group(self, position: int, group: BlockGroup) -> PlanStep:
         """One step for all blocks of `group`: its operands and kept results whole, all else of a
         block's size."""
-        step = Step(group.nodes[-1])
+        step = PlanStep(group.nodes[-1])
 
-        def operand(value: Value, strided: bool) -> Place:
+        def operand(value: Value, strided: bool) -> TensorPlace:
             place = self.places[value]
             if not strided and not place.is_contiguous:
                 place = self._copy(step, place, "arena", position)
             step.inputs.append(place)
             return place
 
-        def result(value: Value) -> Place | None:
+        def result(value: Value) -> TensorPlace | None:
             if value.node not in group.members or value not in self.kept:
                 return None
             self.places[value] = self._new("arena", self.program.type_of(value), position)
@@ -194,12 +194,12 @@ class _Planner:
         step.parts = lay_out(self.program, group, self.kernels, memory)
         return step
 
-    def _copy(self, step: Step, source: Place, kind: str, position: int) -> Place:
+    def _copy(self, step: PlanStep, source: TensorPlace, kind: str, position: int) -> TensorPlace:
         copy = self._new(kind, TensorType(source.dtype, source.shape), position)
         step.copies.append((source, copy))
         return copy
 
-    def lifetimes(self, steps: Iterable[Step]) -> None:
+    def lifetimes(self, steps: Iterable[PlanStep]) -> None:
         """Set the last position at which each storage is read. The end of the step reads the
         outputs."""
         for position, step in enumerate(steps):
@@ -227,13 +227,13 @@ class _Planner:
             storage = self.into[storage]
         return storage
 
-    def donate(self, steps: list[Step]) -> list[tuple[str, Place]]:
+    def donate(self, steps: list[PlanStep]) -> list[tuple[str, TensorPlace]]:
         """Place next-state values in their state arrays; return those that must be copied."""
         passed = self._passed_through()
         position_of = {
             step.index: position for position, step in enumerate(steps) if not step.parts
         }
-        copies: list[tuple[str, Place]] = []
+        copies: list[tuple[str, TensorPlace]] = []
         for slot, value in self.program.next_state.items():
             if slot in passed:
                 continue
@@ -245,7 +245,7 @@ class _Planner:
             copies.append((slot, self.places[value]))
         return copies
 
-    def reuse(self, steps: list[Step]) -> None:
+    def reuse(self, steps: list[PlanStep]) -> None:
         """Place outputs in the storage of operands that die at their node."""
         for position, step in enumerate(steps):
             for slot, out in self.inplace(step):
@@ -256,7 +256,7 @@ class _Planner:
                     continue
                 self._take_over(step, out, old, position)
 
-    def _take_over(self, step: Step, out: int, old: Place, position: int) -> bool:
+    def _take_over(self, step: PlanStep, out: int, old: TensorPlace, position: int) -> bool:
         """Merge the storage of output `out` into that of `old` if the two fit and no node needs
         the old value afterwards."""
         made, target = step.outputs[out], self.find(old.storage)
@@ -284,13 +284,13 @@ class _Planner:
 
     # -- the result --------------------------------------------------------------------------
 
-    def settle(self, place: Place | None) -> Place | None:
+    def settle(self, place: TensorPlace | None) -> TensorPlace | None:
         if place is None:
             return None
         storage = self.find(place.storage)
-        return Place(storage, place.offset, place.dtype, place.shape, place.strides)
+        return TensorPlace(storage, place.offset, place.dtype, place.shape, place.strides)
 
-    def settled(self, place: Place) -> Place:
+    def settled(self, place: TensorPlace) -> TensorPlace:
         result = self.settle(place)
         assert result is not None
         return result
@@ -307,7 +307,9 @@ class _Planner:
             step.outputs = [self.settled(p) for p in step.outputs]
             step.copies = [(self.settled(a), self.settled(b)) for a, b in step.copies]
             step.parts = [
-                Part(p.node, [self.settle(i) for i in p.inputs], [*map(self.settled, p.outputs)])
+                BlockPart(
+                    p.node, [self.settle(i) for i in p.inputs], [*map(self.settled, p.outputs)]
+                )
                 for p in step.parts
             ]
         arena = [

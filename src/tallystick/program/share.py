@@ -77,7 +77,7 @@ class Share:
         folds = [node for node in self.source.nodes if node.op == FOLD]
         self.values = tuple(sorted({v for node in folds for v in node.inputs if v is not None}))
         self.sent = tuple(sorted(carrying.sent))
-        written = _Writing(self, carrying)
+        written = _ShareText(self, carrying)
         self.reads, self.nodes = tuple(written.state), written.numbers
         self.made = {name: type_ for name, type_, _ in written.slots}
         self.program = written.finish()
@@ -98,7 +98,7 @@ class Share:
         return found
 
 
-class _Writing:
+class _ShareText:
     """The text under way."""
 
     def __init__(self, share: Share, carrying: Carrying) -> None:

@@ -28,8 +28,8 @@ from tallystick.opening.quantity import (
     Quantity,
     Scalar,
     Source,
-    Terms,
-    Tree,
+    TermsQuantity,
+    TreeQuantity,
 )
 from tallystick.opening.values import best_index, scalar, stated, sum_block, top_level
 from tallystick.opening.views import (
@@ -63,7 +63,7 @@ class Open:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ElementOutcome:
     """The wrong parties, the clause that they broke, and the executed quantity, for a person.
 
     `claimed` holds the two claims. `value` is the contract's value, None where the referee executed
@@ -87,7 +87,7 @@ class Outcome:
 
 # The direction of each party's entry for an element, None without one (NUMERICS 14.2).
 Entries = tuple[int | None, int | None]
-Resolving = Generator[Ask | Open, Any, Outcome]
+Resolving = Generator[Ask | Open, Any, ElementOutcome]
 
 
 def same_bits(a: Any, b: Any) -> bool:
@@ -108,9 +108,9 @@ def _execute(source: Source, work: Callable[[Source], Any]) -> Generator[Open, N
             yield Open(missing.operand, missing.flat)
 
 
-def _judged(q: Quantity, path: Path, claims: Pair, value: Scalar, terms: int) -> Outcome:
+def _judged(q: Quantity, path: Path, claims: Pair, value: Scalar, terms: int) -> ElementOutcome:
     wrong = (not same_bits(claims[0], value), not same_bits(claims[1], value))
-    return Outcome(wrong, "6.5", q.name, path, terms, claims, value)
+    return ElementOutcome(wrong, "6.5", q.name, path, terms, claims, value)
 
 
 def resolve(
@@ -137,7 +137,7 @@ def resolve(
         local = q
         value = yield from _execute(source, lambda s: scalar(q.dtype, local.compute(s, needs)))
         return _judged(q, path, claims, value, 1)
-    if isinstance(q, (Tree, Terms)):
+    if isinstance(q, (TreeQuantity, TermsQuantity)):
         return (yield from _resolve_tree(q, claims, source, path, needs))
     if isinstance(q, Chain):
         return (yield from _resolve_chain(q, claims, source, path, needs))
@@ -145,12 +145,14 @@ def resolve(
         logged = q
         rule = partial(_by_reach if published else _by_entries, entries)
         ruled = yield from _execute(source, lambda s: rule(logged, claims, s, needs))
-        assert isinstance(ruled, Outcome)
+        assert isinstance(ruled, ElementOutcome)
         return replace(ruled, path=path)
     return (yield from _resolve_extremum(q, claims, source, path, needs))
 
 
-def _by_entries(entries: Entries, q: Logged, claims: Pair, source: Source, needs: Needs) -> Outcome:
+def _by_entries(
+    entries: Entries, q: Logged, claims: Pair, source: Source, needs: Needs
+) -> ElementOutcome:
     """6.11, 6.12: each value must be the one that the party's own entry gives to the element."""
     due = tuple(scalar(q.dtype, q.compute(source, needs, entry)) for entry in entries)
     wrong = (not same_bits(claims[0], due[0]), not same_bits(claims[1], due[1]))
@@ -165,7 +167,7 @@ def _by_entries(entries: Entries, q: Logged, claims: Pair, source: Source, needs
     )
     value = due[0] if wrong[0] else due[1]
     choices = (int(left), int(taken))
-    return Outcome(wrong, "6.11", q.name, (), 1, claims, value, choices, (why[0], why[1]))
+    return ElementOutcome(wrong, "6.11", q.name, (), 1, claims, value, choices, (why[0], why[1]))
 
 
 def _forged(found: Doubt | None, entry: int | None) -> bool:
@@ -182,7 +184,9 @@ def _entry_words(entry: int | None, found: Doubt | None) -> str:
     return f"its entry ({'up' if entry else 'down'}) {what}"
 
 
-def _by_reach(entries: Entries, q: Logged, claims: Pair, source: Source, needs: Needs) -> Outcome:
+def _by_reach(
+    entries: Entries, q: Logged, claims: Pair, source: Source, needs: Needs
+) -> ElementOutcome:
     """6.11, NUMERICS 14.10: the outcome for two values of a published log.
 
     A value is false if no kernel rounds to it, or if the party's own entry gives it for no kernel's
@@ -190,12 +194,12 @@ def _by_reach(entries: Entries, q: Logged, claims: Pair, source: Source, needs: 
     """
     reach, plain = q.reach(source, needs), scalar(q.dtype, q.compute(source, needs, None))
     if reach is None:
-        return Outcome((False, False), "6.11", q.name, (), 1, claims, plain)
+        return ElementOutcome((False, False), "6.11", q.name, (), 1, claims, plain)
     at = [reach.grid.index(claim) for claim in claims]
     wrong = tuple(not reach.true(*pair) for pair in zip(at, entries, strict=True))
     taken = reach.open and any(index != reach.nearest for index in at)
     choices = (int(reach.open), int(taken))
-    return Outcome((wrong[0], wrong[1]), "6.11", q.name, (), 1, claims, plain, choices)
+    return ElementOutcome((wrong[0], wrong[1]), "6.11", q.name, (), 1, claims, plain, choices)
 
 
 def examine(
@@ -236,7 +240,7 @@ def examine(
             why[party] = f"no kernel rounds to its value {value!s}, whatever {shown[party]} says"
         else:
             why[party] = f"its value {value!s} does not follow from the {shown[party]} in its log"
-    return Outcome(
+    return ElementOutcome(
         (wrong[0], wrong[1]), "6.13", q.name, (), 1, (mine[0], theirs[0]), None,
         (int(left), 0), (why[0], why[1]), (shown[0], shown[1]),
     )  # fmt: skip
@@ -247,23 +251,23 @@ def _made(q: Logged, needs: Needs, entry: int | None, source: Source) -> Any:
 
 
 def _resolve_tree(
-    q: Tree | Terms, claims: Pair, source: Source, path: Path, needs: Needs
+    q: TreeQuantity | TermsQuantity, claims: Pair, source: Source, path: Path, needs: Needs
 ) -> Resolving:
     level, index = top_level(q.count), 0
     while level > 0:  # PROTOCOL 6.6
         view = View("blocks", level, index)
         below = yield Ask(path, view, view_dtypes(q, view))
         split = _split(q, claims, path, below, "6.6")
-        if isinstance(split, Outcome):
+        if isinstance(split, ElementOutcome):
             return split
         k, claims = split
         level, index = level - 1, index * BLOCK + k
     first, last = index * BLOCK, min(q.count, (index + 1) * BLOCK)
-    if isinstance(q, Terms) and first < last:  # PROTOCOL 6.9
+    if isinstance(q, TermsQuantity) and first < last:  # PROTOCOL 6.9
         view = View("terms", first, last)
         below = yield Ask(path, view, view_dtypes(q, view))
         split = _split(q, claims, path, below, "6.9")
-        if isinstance(split, Outcome):
+        if isinstance(split, ElementOutcome):
             return split
         at = first + split[0]
         return (yield from resolve(q.term(at), split[1], source, (*path, len(q.needs) + at)))
@@ -276,7 +280,7 @@ def _resolve_tree(
 
 def _split(
     q: Quantity, claims: Pair, path: Path, below: tuple[tuple[Scalar, ...], ...], clause: str
-) -> Outcome | tuple[int, Pair]:
+) -> ElementOutcome | tuple[int, Pair]:
     """The first part of a block that the two state differently, and their claims about it.
 
     The result is an outcome instead, where a party's parts do not give its claim about the whole.
@@ -286,7 +290,7 @@ def _split(
         for values, claim in zip(below, claims, strict=True)
     )
     if any(wrong):
-        return Outcome((wrong[0], wrong[1]), clause, q.name, path, 0, claims, None)
+        return ElementOutcome((wrong[0], wrong[1]), clause, q.name, path, 0, claims, None)
     k = _first_difference(*below)
     assert k is not None  # equal parts would have had equal sums
     return k, (below[0][k], below[1][k])
@@ -323,7 +327,7 @@ def _resolve_extremum(
         witnesses = [int(np.asarray(w[0])) for w in stated]
     outside = tuple(not 0 <= w < q.count for w in witnesses)
     if any(outside):  # PROTOCOL 6.8
-        return Outcome((outside[0], outside[1]), "6.8", q.name, path, 0, claims, None)
+        return ElementOutcome((outside[0], outside[1]), "6.8", q.name, path, 0, claims, None)
     index = np.array(witnesses, dtype=np.int64)
     elements = yield from _execute(source, lambda s: q.element(s, needs, index))
     if q.kind != "argmax":
@@ -331,8 +335,8 @@ def _resolve_extremum(
             not same_bits(scalar(q.dtype, e), c) for e, c in zip(elements, claims, strict=True)
         )
         if any(false):
-            return Outcome((false[0], false[1]), "6.8", q.name, path, 2, claims, None)
+            return ElementOutcome((false[0], false[1]), "6.8", q.name, path, 2, claims, None)
     order = np.argsort(index, kind="stable")
     winner = int(order[best_index(np.asarray(elements)[order], q.kind)])
     wrong = (winner != 0, winner != 1)
-    return Outcome(wrong, "6.8", q.name, path, 2, claims, claims[winner])
+    return ElementOutcome(wrong, "6.8", q.name, path, 2, claims, claims[winner])

@@ -16,7 +16,7 @@ from tallystick.opening.quantity import (
     opening_rule,
     rules,
 )
-from tallystick.protocol.element import Ask, Open, Outcome, Resolving, examine, resolve
+from tallystick.protocol.element import Ask, ElementOutcome, Open, Resolving, examine, resolve
 from tallystick.protocol.facts import Facts, header_of_type
 from tallystick.protocol.game import (
     BOTH,
@@ -144,7 +144,7 @@ def _played(
     play: Resolving,
     source: SparseSource,
     headers: dict[int, TensorHeader],
-) -> Asking[Outcome]:
+) -> Asking[ElementOutcome]:
     """Fetch and verify the values and elements that `play` asks for, up to its outcome."""
     reply: object = None
     node, place = at.at.at, (at.at.step, at.at.node)
@@ -154,7 +154,7 @@ def _played(
             wanted = play.send(reply)
         except StopIteration as end:
             outcome = end.value
-            assert isinstance(outcome, Outcome)
+            assert isinstance(outcome, ElementOutcome)
             return outcome
         except (OutsideOperandError, *_RULE_FAULTS) as error:
             if isinstance(error, OutsideOperandError) or refused_operands(error):
@@ -175,7 +175,7 @@ def _played(
             reply = yield from _values(at, wanted)
 
 
-def _convicted_below(game: Game, at: DisputedElement, outcome: Outcome) -> tuple[str, str]:
+def _convicted_below(game: Game, at: DisputedElement, outcome: ElementOutcome) -> tuple[str, str]:
     """Convict by the outcome below an element; without a conviction, return the two claims."""
     game.story.found(quantity=outcome.quantity)
     game.story.terms += outcome.terms

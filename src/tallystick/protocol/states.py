@@ -20,7 +20,7 @@ START = "commitments"
 
 
 @dataclass(frozen=True)
-class State:
+class RefereeState:
     """One state of the referee.
 
     `clauses` are those of spec/PROTOCOL.md that the state implements. `does` says in a few words
@@ -35,52 +35,60 @@ class State:
     run: Callable[[Game, Any], Rounds]
 
 
-TABLE: dict[str, State] = {
-    START: State(0, "3.2", "lengths of the runs fit the job", ("ends",), phase0.commitments),
-    "ends": State(
+TABLE: dict[str, RefereeState] = {
+    START: RefereeState(0, "3.2", "lengths of the runs fit the job", ("ends",), phase0.commitments),
+    "ends": RefereeState(
         0,
         "3.3-3.6",
         "first and last checkpoints are proved",
         (AGREEMENT, "search", "middle", "common"),
         phase0.ends,
     ),
-    "middle": State(
+    "middle": RefereeState(
         1, "4.2", "equal final states: a checkpoint that differs", ("search",), phase1.middle
     ),
-    "common": State(
+    "common": RefereeState(
         1, "4.2", "different ends: the last common checkpoint", ("search", "shorter"), phase1.common
     ),
-    "search": State(1, "4.3", "two neighbouring checkpoints", ("interval",), phase1.search),
-    "shorter": State(1, "4.7", "where the shorter run ends", ("interval", "stop"), phase1.shorter),
-    "stop": State(1, "4.7-4.10", "was the last loss finite?", ("slot_stop",), phase1.stop),
-    "slot_stop": State(1, "4.11", "does the state end the run?", (), phase1.slot_stop),
-    "interval": State(
+    "search": RefereeState(1, "4.3", "two neighbouring checkpoints", ("interval",), phase1.search),
+    "shorter": RefereeState(
+        1, "4.7", "where the shorter run ends", ("interval", "stop"), phase1.shorter
+    ),
+    "stop": RefereeState(1, "4.7-4.10", "was the last loss finite?", ("slot_stop",), phase1.stop),
+    "slot_stop": RefereeState(1, "4.11", "does the state end the run?", (), phase1.slot_stop),
+    "interval": RefereeState(
         1, "4.4-4.5", "the step between the checkpoints", ("nodes",), phase1.interval
     ),
-    "nodes": State(
+    "nodes": RefereeState(
         2, "5.1-5.3", "node trees, tied to the states by COMMIT", ("descent",), phase2.nodes
     ),
-    "descent": State(2, "5.4", "the first differing node", ("records",), phase2.descent),
-    "records": State(
+    "descent": RefereeState(2, "5.4", "the first differing node", ("records",), phase2.descent),
+    "records": RefereeState(
         2,
         "5.5-5.7",
         "the first differing input or output",
         ("slot", "producer", "batch", "derived", "output", "commit"),
         phase2.records,
     ),
-    "slot": State(2, "5.6.1", "input from the state", (), phase2.slot),
-    "producer": State(2, "5.6.2", "input from another node", (), phase2.producer),
-    "batch": State(2, "5.6.3", "input from the batch", (), phase2.batch),
-    "derived": State(2, "5.6.4", "input that is a scalar or the random key", (), phase2.derived),
-    "commit": State(2, "5.8", "outputs of the COMMIT node", ("entries",), phase2.commit),
-    "output": State(3, "6.1", "the first differing element", ("element", "log"), phase3.output),
-    "log": State(3, "6.10", "the entries of the element", ("element",), phase_log.log),
-    "element": State(3, "6.2-6.12", "at most 256 terms are executed", (UNDECIDED,), phase3.element),
-    "entries": State(
+    "slot": RefereeState(2, "5.6.1", "input from the state", (), phase2.slot),
+    "producer": RefereeState(2, "5.6.2", "input from another node", (), phase2.producer),
+    "batch": RefereeState(2, "5.6.3", "input from the batch", (), phase2.batch),
+    "derived": RefereeState(
+        2, "5.6.4", "input that is a scalar or the random key", (), phase2.derived
+    ),
+    "commit": RefereeState(2, "5.8", "outputs of the COMMIT node", ("entries",), phase2.commit),
+    "output": RefereeState(
+        3, "6.1", "the first differing element", ("element", "log"), phase3.output
+    ),
+    "log": RefereeState(3, "6.10", "the entries of the element", ("element",), phase_log.log),
+    "element": RefereeState(
+        3, "6.2-6.12", "at most 256 terms are executed", (UNDECIDED,), phase3.element
+    ),
+    "entries": RefereeState(
         3, "6.13", "equal outputs: the first differing entry", ("entry",), phase_log.entries
     ),
-    "entry": State(3, "6.13", "the party with the forged entry", ("beyond",), phase3.entry),
-    "beyond": State(
+    "entry": RefereeState(3, "6.13", "the party with the forged entry", ("beyond",), phase3.entry),
+    "beyond": RefereeState(
         1,
         "6.14",
         "equal values so far: the first step of different ones",

@@ -27,7 +27,7 @@ from tallystick.delegation.entries import (
 )
 from tallystick.delegation.entries import Result as SessionResult
 from tallystick.delegation.rules import NO_OFFER, Rules
-from tallystick.delegation.seals import Opening, sign_opening, sign_seal
+from tallystick.delegation.seals import SealOpening, sign_opening, sign_seal
 from tallystick.delegation.turns import (
     IN_CONFLICT,
     MALFORMED,
@@ -51,7 +51,14 @@ from tallystick.program.terms import Terms
 from tallystick.protocol.facts import Facts
 from tallystick.protocol.queries import Log, LogBlock, LogHashes, Loss, decode_query
 from tallystick.prover.answers import Keeping, Worker
-from tallystick.prover.sessions import MOST_SESSIONS, Mirror, Mirrors, Session, Sessions, nonce_of
+from tallystick.prover.sessions import (
+    MOST_SESSIONS,
+    GameMirror,
+    Mirrors,
+    SealedSession,
+    Sessions,
+    nonce_of,
+)
 
 _FAULT = "this machine has failed; the query stays open"
 
@@ -154,7 +161,7 @@ class Registered:
                     raise _RefusedError(NOT_REGISTERED, error.message) from error
                 if len(self._sessions) >= MOST_SESSIONS:
                     raise _RefusedError(NOT_REGISTERED, "this party has too many sessions")
-                session = Session(request.entry, referee, rules, own)
+                session = SealedSession(request.entry, referee, rules, own)
                 self._sessions.add(turn.session, session)  # durable before the seal is signed
             elif known.commitment != own:
                 raise _RefusedError(IN_CONFLICT, "this party has sealed another run in it")
@@ -166,11 +173,11 @@ class Registered:
         if offer != NO_OFFER and self._sessions.of_offer(offer):
             raise _RefusedError(IN_CONFLICT, "this party is in another session of that offer")
 
-    def _opening(self, session: bytes) -> Opening:
+    def _opening(self, session: bytes) -> SealOpening:
         nonce = nonce_of(self._private, session, self._party.commitment)
-        return Opening(session, self.key, nonce, self._party.commitment)
+        return SealOpening(session, self.key, nonce, self._party.commitment)
 
-    def _session(self, name: bytes, referee: PublicKey) -> Session:
+    def _session(self, name: bytes, referee: PublicKey) -> SealedSession:
         with self._lock:
             found = self._sessions.get(name)
         if found is None or found.referee != referee:
@@ -196,7 +203,7 @@ class Registered:
         return Message(sign_opening(self._private, opening))
 
     def _closing(
-        self, name: bytes, entries: Sequence[bytes], session: Session, seal: bytes
+        self, name: bytes, entries: Sequence[bytes], session: SealedSession, seal: bytes
     ) -> bytes:
         """The digest of the last entry, after the chain from entry 0 to it has been checked, and
         that `seal` is in it."""
@@ -245,7 +252,7 @@ class Registered:
                 raise _RefusedError(NOT_REGISTERED, "the query is not the one open for this party")
         return self._made(self._worker.ask(request.query), patience)
 
-    def _receive(self, mirror: Mirror, party: int, message: bytes) -> bool:
+    def _receive(self, mirror: GameMirror, party: int, message: bytes) -> bool:
         try:
             return mirror.receive(party, message)
         except BaseException:
@@ -253,7 +260,7 @@ class Registered:
             self._mirrors.drop(mirror)
             raise
 
-    def _mirror(self, turn: Turn, request: Play, arity: int, referee: PublicKey) -> Mirror:
+    def _mirror(self, turn: Turn, request: Play, arity: int, referee: PublicKey) -> GameMirror:
         pair, seat = request.commitments, request.party
         try:
             mirror = self._mirrors.get(turn.session, request.game, seat, pair, arity)

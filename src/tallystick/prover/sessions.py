@@ -46,7 +46,7 @@ def nonce_of(key: PrivateKey, session: bytes, commitment: bytes) -> bytes:
 
 
 @dataclass
-class Session:
+class SealedSession:
     """A session that this party has sealed for.
 
     `entry` is the signed entry 0, `commitment` the digest of the sealed envelope. `closing` is the
@@ -68,7 +68,7 @@ class Sessions:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._found: dict[bytes, Session] = {}
+        self._found: dict[bytes, SealedSession] = {}
         for name in sorted(names(directory, limit=4 * MOST_SESSIONS)):
             if match := _NAME.fullmatch(name):
                 session = bytes.fromhex(match[1])
@@ -77,7 +77,7 @@ class Sessions:
     def __len__(self) -> int:
         return len(self._found)
 
-    def get(self, session: bytes) -> Session | None:
+    def get(self, session: bytes) -> SealedSession | None:
         """The session of this digest, if the party has sealed for it."""
         return self._found.get(session)
 
@@ -89,7 +89,7 @@ class Sessions:
         """Whether some session has the commitment of this digest under seal."""
         return any(found.commitment == commitment for found in self._found.values())
 
-    def add(self, name: bytes, session: Session) -> None:
+    def add(self, name: bytes, session: SealedSession) -> None:
         """Keep the session durably. Raises StorageError."""
         make_directory(self._directory)
         out = Writer(_SEALED).hash(session.commitment).blob(session.entry)
@@ -111,7 +111,7 @@ class Sessions:
         data = out.finish()
         write_file(path, [data + sha256(data)], mode=0o600)
 
-    def _read(self, name: bytes) -> Session:
+    def _read(self, name: bytes) -> SealedSession:
         try:
             source = self._reader(self._path(name, "seal"), _SEALED)
             commitment, entry = source.hash(), source.blob(LIMITS.entry_bytes)
@@ -120,7 +120,7 @@ class Sessions:
             if begun.digest() != name or not isinstance(begun.event, SessionBegun):
                 raise CorruptFileError("It is of another session.")
             rules = begun.event.rules
-            found = Session(entry, rules.referee, rules, commitment)
+            found = SealedSession(entry, rules.referee, rules, commitment)
             if present(self._path(name, "open")):
                 found.closing = self._reader(self._path(name, "open"), _OPENED).hash()
         except CorruptFileError as error:
@@ -148,7 +148,7 @@ _GAMES, _BYTES = 256, 96 << 20
 
 
 @dataclass
-class Mirror:
+class GameMirror:
     """One game, as far as its messages are known. Hold `lock` to use it."""
 
     seat: int
@@ -184,11 +184,11 @@ class Mirrors:
     def __init__(self, terms: Terms) -> None:
         self._terms = terms
         self._lock = threading.Lock()
-        self._kept: OrderedDict[tuple[bytes, int], Mirror] = OrderedDict()
+        self._kept: OrderedDict[tuple[bytes, int], GameMirror] = OrderedDict()
 
     def get(
         self, session: bytes, game: int, seat: int, commitments: tuple[bytes, bytes], arity: int
-    ) -> Mirror | None:
+    ) -> GameMirror | None:
         """The mirror of this game, a new one if there is none; None if the game is another one.
 
         Raises UsageError for a commitment that is no party to the game, CannotCheckError where it
@@ -198,13 +198,13 @@ class Mirrors:
         with self._lock:
             found = self._kept.get(name)
             if found is None:
-                found = Mirror(seat, commitments, Referee(self._terms, commitments, arity))
+                found = GameMirror(seat, commitments, Referee(self._terms, commitments, arity))
                 self._kept[name] = found
             self._kept.move_to_end(name)
             self._drop()
         return found if (found.seat, found.commitments) == (seat, commitments) else None
 
-    def drop(self, mirror: Mirror) -> None:
+    def drop(self, mirror: GameMirror) -> None:
         """Forget one game. It is played along again from message 0, if the referee asks."""
         with self._lock:
             for name in [name for name, kept in self._kept.items() if kept is mirror]:

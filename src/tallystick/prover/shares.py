@@ -137,7 +137,7 @@ class _Remote:
 
 # -- worker 0 --------------------------------------------------------------------------------------
 @dataclass(frozen=True)
-class Settled:
+class SettledShare:
     """A dispute's end: the verdict, the workers that it convicts, and where the evidence and the
     share job lie, which `judge` takes."""
 
@@ -148,7 +148,9 @@ class Settled:
     job: Path
 
 
-def settle(checks: ShareChecks, directory: Path, prover_of: ProverOf = honest_prover) -> Settled:
+def settle(
+    checks: ShareChecks, directory: Path, prover_of: ProverOf = honest_prover
+) -> SettledShare:
     """Referee the dispute that `checks` of worker 0 has found, and write job and evidence into
     `directory`, which is made. Every other worker calls `answer` at the same time.
 
@@ -183,10 +185,12 @@ def settle(checks: ShareChecks, directory: Path, prover_of: ProverOf = honest_pr
     write_file(evidence, [played.evidence.to_bytes()])
     convicted = tuple(pair[c.party] for c in played.verdict.convicted)
     keys = tuple(checks.publics[rank].key_id for rank in convicted)
-    return Settled(played.verdict, convicted, keys, evidence, directory / "job")
+    return SettledShare(played.verdict, convicted, keys, evidence, directory / "job")
 
 
-def conviction(found: Settled, false: FalseShareError, workers: int, go_on: str) -> TallystickError:
+def conviction(
+    found: SettledShare, false: FalseShareError, workers: int, go_on: str
+) -> TallystickError:
     """The error that ends the run of `workers` workers: who was convicted, by what, and how to go
     on."""
     if not found.convicted:

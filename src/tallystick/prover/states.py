@@ -49,7 +49,7 @@ SCRATCH_SHARE = 0.5
 DIGESTS_KEPT = 512
 
 
-class Scratch:
+class ScratchStates:
     """Files of states in the run's directory, as many as the disk has room for; `close` removes
     them."""
 
@@ -113,7 +113,7 @@ class RunStates:
         self.store, self.job, self.journal = store, job, journal
         self.context, self._notice = context, notice
         self.executed = 0
-        self.scratch = Scratch(store.directory)
+        self.scratch = ScratchStates(store.directory)
         self._engine: Engine | None = None
         self._committed = dict(journal.checkpoints)
         self._live = False  # whether the engine's state is state[engine.step]

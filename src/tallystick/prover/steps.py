@@ -28,7 +28,7 @@ from tallystick.commit.tensor import (
 from tallystick.devices.device import Tensor
 from tallystick.errors import CannotCheckError, MachineFaultError, TallystickError, UsageError
 from tallystick.opening.quantity import Index, Quantity, Source, opening_rule, rules
-from tallystick.opening.values import Asked, Gathered, WholeSource
+from tallystick.opening.values import Gathered, NotedReads, WholeSource
 from tallystick.opening.views import Path, View, locate, view_dtypes, view_values
 from tallystick.program.folded_tail import first_fold
 from tallystick.program.ir import COMMIT, Node, Value
@@ -36,7 +36,7 @@ from tallystick.program.runner import Tap
 from tallystick.protocol.facts import Facts
 from tallystick.protocol.queries import DEPTH, INPUT, OUTPUT
 from tallystick.prover.states import RunStates
-from tallystick.run.execute.nodes import NodeRecord, NodeTracer
+from tallystick.run.execute.nodes import NodeDigests, NodeTracer
 
 # (side, number) of an operand of a node.
 Place = tuple[int, int]
@@ -48,7 +48,7 @@ _RULE_FAULTS = (ArithmeticError, LookupError, TypeError, ValueError, TallystickE
 class StepTree:
     """The records of all nodes of a step, and their tree."""
 
-    records: tuple[NodeRecord, ...]
+    records: tuple[NodeDigests, ...]
     tree: merkle.Tree
 
 
@@ -57,7 +57,7 @@ class _DoneError(Exception):
 
 
 @dataclass
-class Operand:
+class ProvableTensor:
     """One tensor of a node, with the hashes and bytes for its proofs."""
 
     array: Array
@@ -88,12 +88,12 @@ class Operand:
 
 
 @dataclass
-class Capture:
+class NodeTensors:
     """The operands of one node of one step by (side, number), as executed."""
 
     step: int
     node: int
-    tensors: dict[Place, Operand] = field(default_factory=dict)
+    tensors: dict[Place, ProvableTensor] = field(default_factory=dict)
 
 
 class Steps:
@@ -103,7 +103,7 @@ class Steps:
     def __init__(self, states: RunStates, facts: Facts) -> None:
         self.states, self._facts = states, facts
         self._tree: tuple[int, StepTree] | None = None
-        self._capture: Capture | None = None
+        self._capture: NodeTensors | None = None
 
     # -- phase 2 -----------------------------------------------------------------------------------
 
@@ -143,17 +143,17 @@ class Steps:
 
     # -- phase 3 -----------------------------------------------------------------------------------
 
-    def operand(self, step: int, node: int, side: int, number: int) -> Operand:
+    def operand(self, step: int, node: int, side: int, number: int) -> ProvableTensor:
         """One operand of a node as executed; `Facts.type_at` gives its type."""
         return self._captured(step, node, {(side, number)}).tensors[side, number]
 
-    def _captured(self, step: int, node: int, wanted: set[Place]) -> Capture:
+    def _captured(self, step: int, node: int, wanted: set[Place]) -> NodeTensors:
         capture = self._capture
         if capture is not None and (capture.step, capture.node) == (step, node):
             if wanted <= set(capture.tensors):
                 return capture
         else:
-            capture = Capture(step, node)
+            capture = NodeTensors(step, node)
         known = set(capture.tensors)
         if self._facts.at(step).program.nodes[node].op == COMMIT:
             self._capture_commit(capture, wanted)
@@ -180,7 +180,7 @@ class Steps:
                 "Nothing was signed. Try again with --threads 1, or on another machine.",
             )
 
-    def _capture_fold(self, capture: Capture, wanted: set[Place]) -> None:
+    def _capture_fold(self, capture: NodeTensors, wanted: set[Place]) -> None:
         """Capture the wanted operands of a fold over micro-batches. One of those that it reads is
         kept: all of them together may be more than there is memory for."""
         inputs = self._facts.at(capture.step).program.nodes[capture.node].inputs
@@ -230,7 +230,7 @@ class Steps:
         self._confirm_operands(step, node, digests)
         return found
 
-    def _capture_node(self, capture: Capture) -> None:
+    def _capture_node(self, capture: NodeTensors) -> None:
         """Capture all operands at once: a referee that asks for one asks for the others too."""
 
         def tap(
@@ -241,12 +241,12 @@ class Steps:
                     for number, tensor in enumerate(tensors):
                         if tensor is not None:
                             own = np.array(self._host(tensor), order="C")
-                            capture.tensors[side, number] = Operand(own)
+                            capture.tensors[side, number] = ProvableTensor(own)
                 raise _DoneError
 
         self._look_at(capture.step, capture.node, tap)
 
-    def _capture_commit(self, capture: Capture, wanted: set[Place]) -> None:
+    def _capture_commit(self, capture: NodeTensors, wanted: set[Place]) -> None:
         """Capture only the wanted operands: all of them together are the whole state."""
         program = self._facts.at(capture.step).program
         count = len(program.nodes[capture.node].inputs)
@@ -254,7 +254,7 @@ class Steps:
 
         def keep(number: int, array: Array) -> None:
             if (INPUT, number) in wanted:
-                capture.tensors[INPUT, number] = Operand(np.array(array, order="C"))
+                capture.tensors[INPUT, number] = ProvableTensor(np.array(array, order="C"))
 
         def tap(
             index: int, node: Node, inputs: Sequence[Tensor | None], outputs: Sequence[Tensor]
@@ -328,7 +328,7 @@ class Steps:
         """The operands of a node, as far as a view reads them."""
         inputs = self._facts.at(step).program.nodes[node].inputs
         if not self._shows(step, node):
-            asked = Asked(self._facts.at(step).type_at(node, OUTPUT, 0).dtype)
+            asked = NotedReads(self._facts.at(step).type_at(node, OUTPUT, 0).dtype)
             view_values(quantity, view, asked)
             return self._gathered(step, node, asked.places)
         there = {(INPUT, n) for n, value in enumerate(inputs) if value is not None}
@@ -339,7 +339,7 @@ class Steps:
 
 
 def _keep_output(
-    value: Value, host: Callable[[Tensor], Array], capture: Capture, side: int, number: int
+    value: Value, host: Callable[[Tensor], Array], capture: NodeTensors, side: int, number: int
 ) -> Tap:
     """A tap that captures an output of a node, and then ends the step."""
 
@@ -348,7 +348,7 @@ def _keep_output(
     ) -> None:
         if index == value.node:
             own = np.array(host(outputs[value.out]), order="C")
-            capture.tensors[side, number] = Operand(own)
+            capture.tensors[side, number] = ProvableTensor(own)
             raise _DoneError
 
     return tap

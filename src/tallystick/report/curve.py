@@ -21,7 +21,7 @@ _SMOOTHED_FROM = 150  # steps; a shorter curve is read as it is
 
 
 @dataclass(frozen=True)
-class Checkpoints:
+class CheckpointMarks:
     """The steps with a hashed state, and those with a stored state as well."""
 
     hashed: tuple[int, ...] = ()
@@ -131,7 +131,7 @@ def _line(f: _Frame, points: Sequence[tuple[float, float]], class_: str) -> Safe
     return el("path", d="".join(path), class_=class_)
 
 
-def _strip(f: _Frame, marks: Checkpoints) -> Safe:
+def _strip(f: _Frame, marks: CheckpointMarks) -> Safe:
     """Checkpoints below the curve.
 
     Each has a tick, or a band where they are dense, and a diamond where the state was stored.
@@ -157,7 +157,7 @@ def _strip(f: _Frame, marks: Checkpoints) -> Safe:
 
 def _drawing(
     curves: Sequence[tuple[int, Curve]],
-    marks: Checkpoints,
+    marks: CheckpointMarks,
     event: int | None,
     width: int,
     height: int,
@@ -194,7 +194,7 @@ def _key(shape: Safe, name: str) -> Safe:
     return el("li", el("svg", shape, viewBox="0 0 30 12", aria_hidden="true"), name)
 
 
-def _legend(curves: Sequence[tuple[int, Curve]], marks: Checkpoints, event: int | None) -> Safe:
+def _legend(curves: Sequence[tuple[int, Curve]], marks: CheckpointMarks, event: int | None) -> Safe:
     keys = []
     for party, curve in curves:
         kind = "training" if curve.quantity == LOSS else curve.quantity
@@ -220,7 +220,7 @@ def _legend(curves: Sequence[tuple[int, Curve]], marks: Checkpoints, event: int 
 
 def figure(
     curves: Sequence[tuple[int, Curve]],
-    marks: Checkpoints | None = None,
+    marks: CheckpointMarks | None = None,
     event: int | None = None,
     caption: object = None,
     heights: tuple[int, int] = (340, 270),
@@ -230,7 +230,7 @@ def figure(
     `event` is a step to be marked. `heights` are those of the wide and the narrow drawing, in
     pixels.
     """
-    shown = marks or Checkpoints()
+    shown = marks or CheckpointMarks()
     ends = [
         f"{c.name}: {len(c.training):,} steps, {c.quantity} {number(c.training[0])} to "
         f"{number(c.training[-1])}"

@@ -6,7 +6,7 @@ import math
 
 from tallystick.commit.stream import SEQUENTIAL
 from tallystick.devices.environment import exact_environment
-from tallystick.report.curve import Checkpoints, figure
+from tallystick.report.curve import CheckpointMarks, figure
 from tallystick.report.facts import Curve, RunFacts
 from tallystick.report.html import Safe, el, join
 from tallystick.report.page import banner, commands, page, paragraph, section, trust_badge
@@ -101,7 +101,7 @@ def _loss(run: RunFacts) -> Safe:
     )
     if odd:
         caption += f" {count(odd, 'loss')} not finite: the line breaks there."
-    marks = Checkpoints(hashed, stored)
+    marks = CheckpointMarks(hashed, stored)
     if len(found["loss_of"]) == 1:
         return section("Loss", figure([(0, run.curve)], marks, caption=caption))
     each = (

@@ -13,7 +13,7 @@ from tallystick.delegation.entries import (
 )
 from tallystick.delegation.match import Match, Member
 from tallystick.delegation.outcome import Fate
-from tallystick.delegation.outcome import Member as Ended
+from tallystick.delegation.outcome import SealedMember as Ended
 from tallystick.delegation.session import Session
 from tallystick.devices.environment import exact_environment
 from tallystick.report.bracket import bracket

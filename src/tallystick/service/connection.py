@@ -20,7 +20,7 @@ from typing import Any
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from tallystick.service.doors import Doors, Place, peer_of
+from tallystick.service.doors import DoorConnection, Doors, peer_of
 from tallystick.service.guard import PLACE
 
 # Connections that are accepted in one turn of the loop. What has come from earlier ones is read
@@ -41,7 +41,7 @@ class _Accepted(socket.socket):
         super().close()
 
 
-class Listener(socket.socket):
+class ListeningSocket(socket.socket):
     """A listening socket, made of another one, which gives no longer any access to it."""
 
     def __init__(self, listening: socket.socket) -> None:
@@ -49,7 +49,7 @@ class Listener(socket.socket):
         super().__init__(*self._kind, fileno=listening.detach())
         self._doors: Doors | None = None
         self._handshake: float | None = None
-        self._places: dict[int, Place] = {}
+        self._places: dict[int, DoorConnection] = {}
         self._accepted = 0
 
     def guard_by(self, doors: Doors, handshake: bool) -> None:
@@ -57,7 +57,7 @@ class Listener(socket.socket):
         self._doors = doors
         self._handshake = doors.bounds.handshake_seconds if handshake else None
 
-    def place_of(self, descriptor: int) -> Place | None:
+    def place_of(self, descriptor: int) -> DoorConnection | None:
         """The place of the connection whose socket has this descriptor."""
         return self._places.get(descriptor)
 
@@ -106,7 +106,7 @@ class Listener(socket.socket):
         accepted.on_close = closed
         return accepted
 
-    def _late(self, place: Place, doors: Doors) -> None:
+    def _late(self, place: DoorConnection, doors: Doors) -> None:
         if doors.shakes_hands(place):
             place.cut()
 
@@ -115,12 +115,12 @@ class Connection(H11Protocol):
     """An HTTP/1.1 connection that keeps to the bounds of its server's `doors`."""
 
     doors: Doors  # both set by `connection_class`
-    listener: Listener
+    listener: ListeningSocket
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self._timer: asyncio.TimerHandle | None = None
-        self._place: Place | None = None
+        self._place: DoorConnection | None = None
         self._in_head = True
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -199,6 +199,6 @@ class Connection(H11Protocol):
         self.transport.abort()
 
 
-def connection_class(doors: Doors, listener: Listener) -> type[Connection]:
+def connection_class(doors: Doors, listener: ListeningSocket) -> type[Connection]:
     """A class of connections for one server."""
     return type("Connection", (Connection,), {"doors": doors, "listener": listener})

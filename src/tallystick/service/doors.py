@@ -178,7 +178,7 @@ class Line(Generic[W]):
 
 
 @dataclass(eq=False)
-class Place:
+class DoorConnection:
     """A connection. `cut` ends it at once; `shown` says whether a whole head has ever come, and
     `believed` whether a turn of a believed referee has."""
 
@@ -195,7 +195,7 @@ class Place:
 class Request:
     """A request under way, and the bytes that are set aside for its body."""
 
-    place: Place
+    place: DoorConnection
     peer: str
     since: float = 0.0
     size: int = 0
@@ -211,8 +211,8 @@ class Doors:
         self._peer_open: Counter[str] = Counter()
         self._peer_running: Counter[str] = Counter()
         self._peer_held: Counter[str] = Counter()
-        self._headless: Line[Place] = Line()
-        self._handshakes: Line[Place] = Line()
+        self._headless: Line[DoorConnection] = Line()
+        self._handshakes: Line[DoorConnection] = Line()
         self._slow: Line[Request] = Line()  # requests that wait for their peer
         self._known: OrderedDict[str, None] = OrderedDict()
 
@@ -233,11 +233,11 @@ class Doors:
 
     def admit(
         self, peer: str, now: float, cut: Callable[[], None], handshake: bool = False
-    ) -> Place | None:
+    ) -> DoorConnection | None:
         """A place for a new connection of `peer`; None if there is none, or the peer owes."""
         if not self.rates.take(peer, now):
             return None
-        place = Place(peer, cut)
+        place = DoorConnection(peer, cut)
         if self._peer_open[peer] >= self.bounds.peer_connections:
             self._cut(self._headless.oldest(peer))
         if self._open >= self.bounds.connections:
@@ -258,25 +258,25 @@ class Doors:
             self._handshakes.join(place, now)
         return place
 
-    def secured(self, place: Place) -> None:
+    def secured(self, place: DoorConnection) -> None:
         """The handshake of `place` is over."""
         self._handshakes.leave(place)
 
-    def shakes_hands(self, place: Place) -> bool:
+    def shakes_hands(self, place: DoorConnection) -> bool:
         """Whether the handshake of `place` is under way."""
         return place in self._handshakes
 
-    def heard(self, place: Place) -> None:
+    def heard(self, place: DoorConnection) -> None:
         """A whole head has come."""
         place.shown = True
         self._headless.leave(place)
 
-    def wait(self, place: Place, now: float) -> None:
+    def wait(self, place: DoorConnection, now: float) -> None:
         """The connection has no request under way now."""
         if not place.gone:
             self._headless.join(place, now)
 
-    def leave(self, place: Place) -> None:
+    def leave(self, place: DoorConnection) -> None:
         """The connection is gone. One that never had a whole head costs as a bad request does."""
         if place.gone:
             return
@@ -291,21 +291,21 @@ class Doors:
             if request in self._slow:
                 self.end(request)
 
-    def _first_of(self, line: Line[Place]) -> Place | None:
+    def _first_of(self, line: Line[DoorConnection]) -> DoorConnection | None:
         return line.first(lambda place: not self._keeps(place.peer), self._known)
 
     def _keeps(self, peer: str) -> bool:
         """Whether no connection of `peer` makes room for others'."""
         return self.knows(peer) and self._peer_open[peer] <= self.bounds.known_connections
 
-    def _cut(self, place: Place | None) -> None:
+    def _cut(self, place: DoorConnection | None) -> None:
         if place is not None:
             self.leave(place)
             place.cut()
 
     # -- requests ----------------------------------------------------------------------------------
 
-    def begin(self, place: Place, now: float) -> Request | None:
+    def begin(self, place: DoorConnection, now: float) -> Request | None:
         """A request by a connection that was heard; None if there are too many."""
         peer, bounds = place.peer, self.bounds
         mine = self._peer_running[peer]

@@ -19,7 +19,7 @@ from typing import Protocol
 from tallystick.commit.compact import split_compact
 from tallystick.commit.encoding import Reader
 from tallystick.commit.signing import PrivateKey, PublicKey
-from tallystick.delegation.arbiter import Arbiter, Log
+from tallystick.delegation.arbiter import Arbiter, SessionLog
 from tallystick.delegation.entries import ENTRY_TAG, Answered, Result
 from tallystick.delegation.rules import Rules
 from tallystick.delegation.session import SEALING
@@ -59,7 +59,7 @@ class Link(Protocol):
 class _Noted:
     """A log that notes where each game's newest answer stands."""
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: SessionLog) -> None:
         self._log, self.count = log, 0
         self.answers: dict[int, int] = {}
         for entry in log:
@@ -129,7 +129,7 @@ class Driver:
         self,
         terms: Terms,
         key: PrivateKey,
-        log: Log,
+        log: SessionLog,
         links: Sequence[Link],
         rules: Rules | None = None,
         now: Callable[[], int] = session_clock,

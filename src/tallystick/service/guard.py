@@ -12,7 +12,7 @@ import json
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-from tallystick.service.doors import Bounds, Doors, Place, Request
+from tallystick.service.doors import Bounds, DoorConnection, Doors, Request
 
 Scope = MutableMapping[str, Any]
 Event = MutableMapping[str, Any]
@@ -61,7 +61,7 @@ class Guard:
             if place.believed:
                 self.doors.welcome(place.peer)
 
-    def _admit(self, place: Place) -> Request:
+    def _admit(self, place: DoorConnection) -> Request:
         now = _now()
         if place.gone:
             raise Refused(503, "too many connections", close=True)
@@ -137,10 +137,10 @@ class Guard:
         return body
 
 
-def place_of(scope: Scope) -> Place:
+def place_of(scope: Scope) -> DoorConnection:
     """The place of the connection that a request has come by."""
     place = scope["state"][PLACE]
-    assert isinstance(place, Place)
+    assert isinstance(place, DoorConnection)
     return place
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import uvicorn
 
 from tallystick.errors import CannotCheckError, UsageError
-from tallystick.service.connection import Listener, connection_class
+from tallystick.service.connection import ListeningSocket, connection_class
 from tallystick.service.guard import Guard
 
 _BACKLOG = 1024
@@ -32,14 +32,14 @@ def parse_listen(text: str) -> tuple[str, int]:
     return host, int(port)
 
 
-def listening_socket(listen: str) -> Listener:
+def listening_socket(listen: str) -> ListeningSocket:
     """A socket that listens at `HOST:PORT`. Raises UsageError, CannotCheckError."""
     host, port = parse_listen(listen)
     try:
         family, *_, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
-        return Listener(socket.create_server(address[:2], family=family, backlog=_BACKLOG))
+        return ListeningSocket(socket.create_server(address[:2], family=family, backlog=_BACKLOG))
     except OSError as error:
         raise CannotCheckError(
             f"This machine cannot listen at {listen}: {error.strerror or error}.",
@@ -75,7 +75,7 @@ class HttpServer:
     def __init__(
         self,
         app: Guard,
-        sock: Listener,
+        sock: ListeningSocket,
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self._socket, bounds = sock, app.doors.bounds

@@ -11,7 +11,7 @@ from typing import Any
 
 from tallystick.errors import CallbackError
 from tallystick.job.job import Job
-from tallystick.program.capture.places import Place
+from tallystick.program.capture.places import KeptPlace
 from tallystick.run.show.series import decides, trained, trains
 from tallystick.terminal.lines import note
 from tallystick.trainer.arguments import HONOURED
@@ -57,7 +57,7 @@ def python_watch_of(trainer: Any, course: Course) -> PythonWatch:
             trainer.train_dataset, trainer.eval_dataset,
         ]  # fmt: skip
 
-    def skips(place: Place) -> bool:
+    def skips(place: KeptPlace) -> bool:
         if place.holder is trainer.args:
             return place.key in HONOURED
         return place.holder is trainer and place.key in _LOOPS_OWN

@@ -22,7 +22,7 @@ from tallystick.disk.files import remove_tree
 from tallystick.disk.regular import present
 from tallystick.errors import MovingStateError, UnsupportedOperatorError, UsageError
 from tallystick.job.by_step import about_steps, save_by_step
-from tallystick.job.held import Held
+from tallystick.job.held import HeldOut
 from tallystick.job.job import JOB_DIRECTORY, MANIFEST, Job
 from tallystick.job.job_file import load_job
 from tallystick.job.save import save_job
@@ -31,7 +31,7 @@ from tallystick.program.capture.accumulated import BATCH, prepared_group
 from tallystick.program.capture.api import Pass, Preparation, capture_pass
 from tallystick.program.capture.between import LossCalls
 from tallystick.program.capture.by_step import StepPrograms, captured_by_step
-from tallystick.program.capture.known import Steps
+from tallystick.program.capture.known import KnownSteps
 from tallystick.program.capture.moments import Live
 from tallystick.program.capture.walked import walked_by_step
 from tallystick.program.update import Clip
@@ -39,7 +39,7 @@ from tallystick.program.validation import StopRule
 from tallystick.run.execute.listener import Listener
 from tallystick.run.show.summary import RunSummary
 from tallystick.terminal.lines import note
-from tallystick.trainer.settings import Settings, options_of, rates_of
+from tallystick.trainer.settings import CourseSettings, options_of, rates_of
 from tallystick.trainer.weights import load_weights
 
 JOB, RUN = "job", "run"
@@ -54,7 +54,7 @@ class Validation:
     records: Mapping[str, Array]
     batch_size: int
     every: int
-    numbers: Steps
+    numbers: KnownSteps
     rule: StopRule = field(default_factory=StopRule)
 
     @property
@@ -80,7 +80,7 @@ class Course:
     optimizer: Any
     batch_size: int
     steps: int
-    numbers: Steps
+    numbers: KnownSteps
     schedules: Any = None
     clip_norm: float | None = None
     clip_value: float | None = None
@@ -93,7 +93,7 @@ class Course:
     seed: int = 0
     order_seed: int | None = None
     contract: str = ORDERED_1
-    settings: Settings | None = None
+    settings: CourseSettings | None = None
 
     @property
     def record_count(self) -> int:
@@ -238,12 +238,12 @@ class Course:
             found.append(captured)
         return found
 
-    def _held(self) -> Held | None:
+    def _held(self) -> HeldOut | None:
         held = self.validation
         if held is None:
             return None
         whole, *short = [each.program for each in self._passes]
-        return Held(held.records, whole, held.every, held.rule, short[0] if short else None)
+        return HeldOut(held.records, whole, held.every, held.rule, short[0] if short else None)
 
     @property
     def runs(self) -> list[Any]:

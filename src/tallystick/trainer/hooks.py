@@ -24,8 +24,8 @@ from tallystick.program.capture.structure import is_flag
 from tallystick.terminal.lines import note
 from tallystick.trainer.numbers import Epochs
 from tallystick.trainer.settings import (
+    CourseSettings,
     Setting,
-    Settings,
     flags_of,
     rates_of,
     without_values,
@@ -41,7 +41,7 @@ REHEARSED = (*ONCE, "on_train_epoch_start", "on_train_batch_start", "on_train_ep
 
 
 @dataclass(frozen=True)
-class At:
+class HookStep:
     """The plain numbers of a step."""
 
     step: int
@@ -68,7 +68,7 @@ class _NoTensors(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 @dataclass
-class _Rehearsal:
+class _HookRehearsal:
     module: nn.Module
     optimizer: Any
     scheduler: Any
@@ -146,15 +146,15 @@ class _Rehearsal:
             return python.look
         return lambda: {**python.look(), **self._attributes()}
 
-    def _at(self, step: int, batch: int) -> At:
+    def _at(self, step: int, batch: int) -> HookStep:
         e = self.epochs
         last = min(step, e.steps - 1) if batch == 0 and step == e.steps else step
-        return At(step, last // e.updates, batch, e.steps, max(1, e.batches))
+        return HookStep(step, last // e.updates, batch, e.steps, max(1, e.batches))
 
     def _who(self, name: str) -> str:
         return f"{type(self.module).__name__}.{name}"
 
-    def _call(self, name: str, at: At, *given: Any) -> None:
+    def _call(self, name: str, at: HookStep, *given: Any) -> None:
         if name not in self.hooks:
             return
         watch = Watch(self.module, self.optimizer, {})
@@ -224,7 +224,7 @@ def settings_of_hooks(
     hooks: Sequence[str],
     attached: Callable[[nn.Module, Any, Any], AbstractContextManager[Any]],
     moments: Moments | None = None,
-) -> tuple[Settings | None, Mapping[str, bool]]:
+) -> tuple[CourseSettings | None, Mapping[str, bool]]:
     """The settings of all steps, None where no hook changes them; and the flags at the end.
 
     `hooks` are those that the module has; `attached` puts the numbers of a step, an optimizer and a
@@ -243,7 +243,9 @@ def settings_of_hooks(
                 "Freeze before the training, or move what it does into training_step.",
             ) from error
         live = None if moments is None else Live(moments, _copy_by(memo))
-        rehearsal = _Rehearsal(*copies, scheduler_every, epochs, clip_norm, left, attached, live)
+        rehearsal = _HookRehearsal(
+            *copies, scheduler_every, epochs, clip_norm, left, attached, live
+        )
         try:
             with rehearsing(), put_back({type(module).__name__: module}):
                 rehearsal.run()
@@ -256,5 +258,5 @@ def settings_of_hooks(
             continue
         if not rehearsal.changes:
             break
-        return Settings.of(rehearsal.found), flags_of(rehearsal.module)
+        return CourseSettings.of(rehearsal.found), flags_of(rehearsal.module)
     return None, flags_of(module)

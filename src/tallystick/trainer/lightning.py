@@ -30,7 +30,7 @@ from tallystick.trainer.course import carry_out
 from tallystick.trainer.hooks import REHEARSED, settings_of_hooks
 from tallystick.trainer.loop import course_of, epochs_of
 from tallystick.trainer.python_watch import PythonWatch
-from tallystick.trainer.settings import Settings, set_flags
+from tallystick.trainer.settings import CourseSettings, set_flags
 from tallystick.trainer.watched import watched
 from tallystick.trainer.watching import Watch
 
@@ -341,7 +341,9 @@ def fit_lightning(
     )
     hooks = [name for name in REHEARSED if _own(module, name)]
 
-    def rehearsed(moments: Moments | None = None) -> tuple[Settings | None, Mapping[str, bool]]:
+    def rehearsed(
+        moments: Moments | None = None,
+    ) -> tuple[CourseSettings | None, Mapping[str, bool]]:
         return settings_of_hooks(
             module,
             optimizer,

@@ -30,7 +30,7 @@ from tallystick.trainer.watching import Watch
 Loss = Callable[..., Tensor]
 
 
-class Source:
+class RecordSource:
     """A DataLoader, or a Dataset or list with a batch size: its records, and the form in which its
     batches reach the loss. Raises UsageError for a loader whose records a job cannot have."""
 
@@ -62,7 +62,9 @@ class Source:
         self._collate = data.collate_fn if isinstance(data, DataLoader) else default_collate
         self._form = self._collate([self.dataset[0]]) if len(self.dataset) else None
 
-    def records(self, seed: int, frozen: bool, more: Source | None = None) -> dict[str, Array]:
+    def records(
+        self, seed: int, frozen: bool, more: RecordSource | None = None
+    ) -> dict[str, Array]:
         """The records as arrays (N, *shape), padded as the collator does; those of `more` after
         them, to the same length.
 
@@ -291,7 +293,7 @@ def course_of(
     batch_size: int | None = None,
 ) -> Course:
     """What `fit` trains, by its arguments; the data are collated. Raises UsageError."""
-    source = Source(data, batch_size, "data set")
+    source = RecordSource(data, batch_size, "data set")
     count = len(source.dataset)
     size = source.batch_size * accumulate
     epoch = updates_of(source.epoch_records, source.batch_size, accumulate)
@@ -301,9 +303,9 @@ def course_of(
     schedules = scheduler
     if scheduler is not None and scheduler_every == "epoch":
         schedules = tables_by_epoch(scheduler, total, epoch)
-    held: Source | None = None
+    held: RecordSource | None = None
     if validation is not None:
-        held = Source(validation, batch_size, "validation set")
+        held = RecordSource(validation, batch_size, "validation set")
         if held.fields != source.fields:
             raise UsageError("Validation has other fields than the data.", "Use the same.")
     elif stop is not None or best:

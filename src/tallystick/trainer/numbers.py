@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tallystick.program.capture.known import Steps
+from tallystick.program.capture.known import KnownSteps
 
 _ACCUMULATED = "the batches of one accumulated update have several"
 _OF_A_PASS = "the batches of a pass have several"
@@ -32,10 +32,10 @@ class Epochs:
         """The epochs that the steps begin."""
         return -(-self.steps // self.updates)
 
-    def whole(self) -> Steps:
+    def whole(self) -> KnownSteps:
         """`step` and `epoch` from 0, `batch` in its epoch; `steps`, `epochs` and `batches` are how
         many there are."""
-        return Steps(
+        return KnownSteps(
             self.steps,
             {
                 "step": range(self.steps),
@@ -46,7 +46,7 @@ class Epochs:
             {"batch": _ACCUMULATED} if self.accumulate > 1 else {},
         )
 
-    def passes(self, every: int) -> Steps:
+    def passes(self, every: int) -> KnownSteps:
         """As `whole`, in the passes of validation after each `every` updates."""
         made = self._made(every)
         whole = self.whole()
@@ -55,20 +55,20 @@ class Epochs:
             "epoch": [n // self.updates for n in made],
             "batch": [0] * len(made),
         }
-        return Steps(len(made), columns, whole.constants, {"batch": _OF_A_PASS})
+        return KnownSteps(len(made), columns, whole.constants, {"batch": _OF_A_PASS})
 
-    def fractions(self) -> Steps:
+    def fractions(self) -> KnownSteps:
         """transformers' own: `epoch` is the part of the epochs that the updates before have made.
 
         It is set after an update, to its epoch and the part of that epoch's batches.
         """
         made = range(self.steps)
-        return Steps(self.steps, {"step": made, "epoch": [self._fraction(n) for n in made]})
+        return KnownSteps(self.steps, {"step": made, "epoch": [self._fraction(n) for n in made]})
 
-    def fractions_in_passes(self, every: int) -> Steps:
+    def fractions_in_passes(self, every: int) -> KnownSteps:
         """As `fractions`, in the passes of validation after each `every` updates."""
         made = self._made(every)
-        return Steps(len(made), {"step": made, "epoch": [self._fraction(n) for n in made]})
+        return KnownSteps(len(made), {"step": made, "epoch": [self._fraction(n) for n in made]})
 
     def _made(self, every: int) -> list[int]:
         """The updates that are made before each pass."""

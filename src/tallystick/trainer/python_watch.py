@@ -19,7 +19,7 @@ from tallystick.program.capture.earlier import Earlier
 from tallystick.program.capture.explore import Exploration
 from tallystick.program.capture.looks import shape_of as look_of_shape
 from tallystick.program.capture.moments import Live
-from tallystick.program.capture.places import Place, reached_from
+from tallystick.program.capture.places import KeptPlace, reached_from
 from tallystick.program.capture.python_state import PythonState
 from tallystick.program.capture.quiet import quiet
 from tallystick.program.capture.same_program import difference
@@ -51,7 +51,7 @@ class PythonWatch:
         runs: Sequence[Any],
         calls: Callable[[], Sequence[LossCalls] | None],
         past: Callable[[], Sequence[Any]] = tuple,
-        skips: Callable[[Place], bool] = lambda place: False,
+        skips: Callable[[KeptPlace], bool] = lambda place: False,
         trains: bool = False,
         live: Callable[[], Live | None] = lambda: None,
     ) -> None:
@@ -185,7 +185,7 @@ def mark_of(tensor: Tensor) -> tuple[int, int | None]:
     return id(tensor), None if tensor.is_inference() else tensor._version
 
 
-def _is_torchs(place: Place) -> bool:
+def _is_torchs(place: KeptPlace) -> bool:
     """Whether torch's own code reads the place, which is not followed."""
     kind = type(place.holder)
     return place.key == "training" or kind.__module__.partition(".")[0] == "torch"

@@ -75,7 +75,7 @@ def seeded(seed: int) -> Iterator[None]:
         torch.random.set_rng_state(before[2])
 
 
-class _Set:
+class _CollatedSet:
     """A data set and its collator."""
 
     def __init__(self, dataset: Any, collate: Collate, what: str) -> None:
@@ -139,7 +139,7 @@ def collated(
     Without it, it is refused. Raises UsageError also where records of one shape cannot be made, or
     where a record depends on those beside it.
     """
-    source = _Set(dataset, collate, what)
+    source = _CollatedSet(dataset, collate, what)
     beside = source.longest()
     if not frozen:
         _refuse_draws(source, beside)
@@ -172,7 +172,7 @@ def _bits(tensor: Tensor) -> Array:
     return np.ascontiguousarray(tensor.detach().cpu().numpy()).reshape(-1).view(np.uint8)
 
 
-def _refuse_draws(source: _Set, beside: list[int]) -> None:
+def _refuse_draws(source: _CollatedSet, beside: list[int]) -> None:
     """Refuse records that are other ones at a second reading, or beside other records."""
     numbers = [*range(min(CHUNK, source.count)), *beside]
     with seeded(1):

@@ -15,11 +15,11 @@ from typing import Any
 from transformers.trainer_callback import DefaultFlowCallback, TrainerCallback
 
 from tallystick.errors import CallbackError
-from tallystick.program.capture.recorded import Record
+from tallystick.program.capture.recorded import NumberRecord
 from tallystick.trainer.listening import Events, Heard, is_own
 from tallystick.trainer.settings import (
+    CourseSettings,
     Setting,
-    Settings,
     flags_of,
     rates_of,
     set_flags,
@@ -72,9 +72,9 @@ class Rehearsed:
         for number in {number for number, *_ in self.changes}:
             vars(callbacks[number]).update(held[number])
 
-    def settings(self) -> Settings | None:
+    def settings(self) -> CourseSettings | None:
         """Those of the job; None where no callback changes what a job can have."""
-        return Settings.of(self.updates) if self.changes else None
+        return CourseSettings.of(self.updates) if self.changes else None
 
 
 class _FailedError(Exception):
@@ -84,7 +84,7 @@ class _FailedError(Exception):
 class _Rehearsal(Events):
     def __init__(self, trainer: Any, epoch: int, found: Rehearsed) -> None:
         super().__init__(trainer, epoch)
-        self.found, self.record = found, Record()
+        self.found, self.record = found, NumberRecord()
         self._clip: float | None = None
         self._trained: frozenset[str] = frozenset()
         self._watch = Watch(

@@ -80,7 +80,7 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Settings:
+class CourseSettings:
     """The settings of a job, which one each step has, and by step the rate of each group."""
 
     kinds: tuple[Setting, ...]
@@ -88,7 +88,7 @@ class Settings:
     rates: tuple[tuple[float | None, ...], ...]
 
     @classmethod
-    def of(cls, steps: Sequence[tuple[Setting, tuple[float | None, ...]]]) -> Settings:
+    def of(cls, steps: Sequence[tuple[Setting, tuple[float | None, ...]]]) -> CourseSettings:
         kinds: list[Setting] = []
         numbers = []
         for setting, _ in steps:

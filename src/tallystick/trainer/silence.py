@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Any
 
 from tallystick.program.capture.content import items_of
-from tallystick.program.capture.places import Place, reached_from
+from tallystick.program.capture.places import KeptPlace, reached_from
 from tallystick.trainer.records import seeded
 
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_TRUNC
@@ -107,7 +107,7 @@ def put_back(roots: Mapping[str, Any]) -> Iterator[None]:
                     place.set(value)
 
 
-def _has(place: Place, value: Any) -> bool:
+def _has(place: KeptPlace, value: Any) -> bool:
     """Whether the place has this very thing."""
     try:
         return place.get() is value

@@ -11,7 +11,7 @@ from tallystick.run.show.series import trained
 from tallystick.trainer.watching import Watch, refusal, told
 
 
-class Watched:
+class WatchedListener:
     """Passes each call on to `listener`, and looks at the training before and after it.
 
     Raises CallbackError, naming the listener, where it changes what the job fixes.
@@ -58,4 +58,4 @@ def watched(listener: Listener | None, watch: Callable[[], Watch]) -> Listener |
     """`listener` under a watch, where a person wrote it: our own only report."""
     if listener is None or type(listener).__module__.partition(".")[0] == "tallystick":
         return listener
-    return Watched(listener, watch())
+    return WatchedListener(listener, watch())

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from tallystick.errors import CallbackError
 from tallystick.program.capture.explore import shown
 from tallystick.program.capture.looks import moved
-from tallystick.program.capture.places import Place, places_of
+from tallystick.program.capture.places import KeptPlace, places_of
 from tallystick.trainer.python_watch import PythonName, PythonWatch, mark_of
 
 FLAG = "control."
@@ -65,7 +65,7 @@ class Watch:
         self.python = python
         own = {} if owner is None else {n: v for n, v in roots.items() if n in vars(owner)}
         # A root is no place of its own.
-        places = [(Place(n, owner, n, "attribute"), v) for n, v in own.items()]
+        places = [(KeptPlace(n, owner, n, "attribute"), v) for n, v in own.items()]
         reached = [*places, *places_of(roots)]
         self._outside = [place for place, value in reached if isinstance(value, Tensor)]
         # Other modules that the loss calls: their tensors are no places.

@@ -33,7 +33,7 @@ from tallystick.delegation.documents import Acceptance, Alarm, Receipt, Withdraw
 from tallystick.delegation.entries import FIRST, Entry, sign_entry
 from tallystick.delegation.outcome import Fate
 from tallystick.delegation.rules import Rules
-from tallystick.delegation.seals import Opening, sign_opening, sign_seal
+from tallystick.delegation.seals import SealOpening, sign_opening, sign_seal
 from tallystick.delegation.statement import Settled, outcome_json
 from tallystick.delegation.turns import AskOpening, AskSeal, Ended, Play, Turn
 from tallystick.errors import CorruptFileError
@@ -171,7 +171,7 @@ def _session(world: World, job: Job) -> None:
     run = Envelope.from_bytes(Party(job).commitment).to_bytes()
     rules = Rules(job.digest, b"n" * 32, KEY.public, 2, 3, 9, 9, 5, 2, 13, 4, (LIAR.public,))
     first = sign_entry(KEY, Entry(0, FIRST, 1, e.SessionBegun(rules)))
-    opening = Opening(b"s" * 32, KEY.public, b"x" * 32, run)
+    opening = SealOpening(b"s" * 32, KEY.public, b"x" * 32, run)
     seal, opened = sign_seal(KEY, job.digest, opening), sign_opening(KEY, opening)
     _put(world, "seal", seal[8:-64])
     _put(world, "sealed", opened[8:-64])

@@ -10,8 +10,8 @@ import numpy as np
 from check.where import Where
 from device_calls import OPS, there
 
-from tallystick.contracts.exact.cuda.layout import Blocks, Operand
-from tallystick.contracts.exact.cuda.ways import DIGITS, FORCED, Shape, choose, ways
+from tallystick.contracts.exact.cuda.layout import ProductSide, SegmentBlocks
+from tallystick.contracts.exact.cuda.ways import DIGITS, FORCED, ProductShape, choose, ways
 from tallystick.devices.cuda.tensor import DeviceTensor
 from tallystick.numerics.arguments import complete_attrs
 from tallystick.numerics.contracts import find_contract
@@ -53,10 +53,10 @@ def _beside(torch: Any, side: int) -> Figures:
 def _splitting(where: Where, x: DeviceTensor, width: int) -> float:
     """Seconds to find the magnitudes and lay the integers of both sides of x·x."""
     side, device = x.shape[0], where.device
-    blocks, digits = Blocks(width, side), DIGITS[width]
+    blocks, digits = SegmentBlocks(width, side), DIGITS[width]
     own = [(Lines(x.address, side, 1), False), (Lines(x.address, 1, side), True)]
     operands = [
-        Operand("lines", of.slots(), of, side, side, blocks.length, lines_first=first)
+        ProductSide("lines", of.slots(), of, side, side, blocks.length, lines_first=first)
         for of, first in own
     ]
     marks = device.allocate(4 * (operands[0].marks(blocks) + 1))
@@ -90,9 +90,9 @@ def exact(where: Where) -> Figures:
         for width in _WIDTHS:
             contract = f"exact/1;b={width}"
             kernel = where.device.kernels(find_contract(contract))["aten.mm"]
-            blocks = Blocks(width, side)
+            blocks = SegmentBlocks(width, side)
             chosen = choose(
-                width, Shape(side, side, blocks.pitch, blocks.count, 1),
+                width, ProductShape(side, side, blocks.pitch, blocks.count, 1),
                 where.device.architecture, library is not None,
             )  # fmt: skip
             every = [w.name for w in ways(width)] if where.small or side == _EVERY_WAY else []

@@ -22,7 +22,7 @@ from tallystick.commit.records import (
 )
 from tallystick.commit.stream import DataSet, JobProgram
 from tallystick.commit.tensor import DTYPES, Array
-from tallystick.commit.timetable import Timetable, Turn, program_seed
+from tallystick.commit.timetable import ScheduleTurn, Timetable, program_seed
 from tallystick.errors import CounterpartyError, UsageError
 from tallystick.limits import LIMITS
 
@@ -39,7 +39,7 @@ def timetables(draw: st.DrawFn) -> Timetable:
     )
     count = draw(st.integers(1, 4))
     order = draw(st.permutations([*range(count), *draw(st.lists(st.integers(0, count - 1)))]))
-    turns = tuple(Turn(p, draw(st.integers(1, 5))) for p in order)
+    turns = tuple(ScheduleTurn(p, draw(st.integers(1, 5))) for p in order)
     programs = []
     for number in range(count):
         by_pass = draw(st.booleans())
@@ -157,16 +157,16 @@ def test_programs_have_random_seeds_of_their_own(t: Timetable, seed: int) -> Non
 def test_a_timetable_that_does_not_fit_is_refused() -> None:
     step, data = JobProgram.alone("step", ZERO, 0, 2), DataSet("train", ZERO, 4, 0)
     for programs, sets, turns in (
-        ((), (data,), (Turn(0, 1),)),
+        ((), (data,), (ScheduleTurn(0, 1),)),
         ((step,), (data,), ()),
-        ((step,), (), (Turn(0, 1),)),
-        ((step, step), (data,), (Turn(0, 1), Turn(1, 1))),
-        ((step,), (data, data), (Turn(0, 1),)),
-        ((step,), (data,), (Turn(1, 1),)),
-        ((step,), (data,), (Turn(0, 0),)),
-        ((step,), (data,), (Turn(0, 1 << 40), Turn(0, 1))),
-        ((step, JobProgram.alone("idle", ZERO, None, 1)), (data,), (Turn(0, 1),)),
-        ((JobProgram.alone("step", ZERO, 0, 2, by_pass=True),), (data,), (Turn(0, 3),)),
+        ((step,), (), (ScheduleTurn(0, 1),)),
+        ((step, step), (data,), (ScheduleTurn(0, 1), ScheduleTurn(1, 1))),
+        ((step,), (data, data), (ScheduleTurn(0, 1),)),
+        ((step,), (data,), (ScheduleTurn(1, 1),)),
+        ((step,), (data,), (ScheduleTurn(0, 0),)),
+        ((step,), (data,), (ScheduleTurn(0, 1 << 40), ScheduleTurn(0, 1))),
+        ((step, JobProgram.alone("idle", ZERO, None, 1)), (data,), (ScheduleTurn(0, 1),)),
+        ((JobProgram.alone("step", ZERO, 0, 2, by_pass=True),), (data,), (ScheduleTurn(0, 3),)),
     ):
         with pytest.raises(UsageError):
             Timetable(programs, sets, turns)

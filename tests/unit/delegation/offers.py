@@ -24,7 +24,7 @@ from tallystick.delegation.offer import (
     SessionNumbers,
     Withdrawing,
 )
-from tallystick.delegation.outcome import Fate, Member, Outcome, PlayedGame
+from tallystick.delegation.outcome import Fate, Outcome, PlayedGame, SealedMember
 
 SECRETS = sorted(
     (PrivateKey(bytes([n]) * 32) for n in range(1, 15)), key=lambda secret: secret.public.raw
@@ -108,7 +108,7 @@ def outcome(
         "offer": names, "session": SESSION, "head": HEAD, "ended": ENDED,
         "result": 0 if accepted is None else 1, "accepted": accepted,
         "members": tuple(
-            Member(key, *fates[key]) for key in sorted(fates, key=lambda key: key.raw)
+            SealedMember(key, *fates[key]) for key in sorted(fates, key=lambda key: key.raw)
         ),
         "games": tuple(games),
     }  # fmt: skip

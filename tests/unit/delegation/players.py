@@ -11,7 +11,7 @@ from unit.protocol.simulator import Party
 from tallystick.commit.signing import PrivateKey, PublicKey, sign_run
 from tallystick.delegation.arbiter import Arbiter
 from tallystick.delegation.rules import Rules
-from tallystick.delegation.seals import Opening, sign_opening, sign_seal
+from tallystick.delegation.seals import SealOpening, sign_opening, sign_seal
 from tallystick.delegation.session import ENDED
 from tallystick.delegation.turns import AskOpening, AskSeal, Play, Turn, open_turn
 from tallystick.errors import CounterpartyError
@@ -30,9 +30,9 @@ class Player:
         self.party.commitment = sign_run(self.key, self.party.run).to_bytes()
         self.asked = 0
 
-    def opening(self, session: bytes) -> Opening:
+    def opening(self, session: bytes) -> SealOpening:
         nonce = self.key.public.raw[::-1]
-        return Opening(session, self.key.public, nonce, self.party.commitment)
+        return SealOpening(session, self.key.public, nonce, self.party.commitment)
 
     def replies(self, turn: Turn) -> list[bytes]:
         """The signed messages with which this party replies; none for silence."""

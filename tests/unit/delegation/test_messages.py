@@ -13,7 +13,7 @@ from tallystick.delegation import entries as e
 from tallystick.delegation.entries import Entry, open_entry, sign_entry
 from tallystick.delegation.rules import Rules
 from tallystick.delegation.seals import (
-    Opening,
+    SealOpening,
     open_opening,
     open_seal,
     opened_run,
@@ -110,7 +110,7 @@ def test_a_byte_changed_is_refused(data: st.DataObject) -> None:
 
 
 def test_an_opening_opens_its_own_seal_only() -> None:
-    opening = Opening(SESSION, A.public, b"x" * 32, commitment(A))
+    opening = SealOpening(SESSION, A.public, b"x" * 32, commitment(A))
     seal = open_seal(sign_seal(A, JOB, opening))
     again = open_opening(sign_opening(A, opening))
     assert again == opening
@@ -128,16 +128,16 @@ def test_an_opening_opens_its_own_seal_only() -> None:
 
 def test_a_seal_of_anothers_commitment_opens_to_nothing() -> None:
     """A copy under one's own key: the opening fits the seal, and the commitment is another's."""
-    copied = Opening(SESSION, B.public, b"x" * 32, commitment(A))
+    copied = SealOpening(SESSION, B.public, b"x" * 32, commitment(A))
     seal = open_seal(sign_seal(B, JOB, copied))
     assert opened_run(seal, copied, JOB) is None
-    other = Opening(SESSION, A.public, b"x" * 32, commitment(A, b"k" * 32))
+    other = SealOpening(SESSION, A.public, b"x" * 32, commitment(A, b"k" * 32))
     assert opened_run(open_seal(sign_seal(A, JOB, other)), other, JOB) is None
 
 
 def test_a_seal_hides_its_commitment() -> None:
     """Equal commitments have different seals under other nonces, keys and sessions (10.2)."""
-    base = Opening(SESSION, A.public, b"x" * 32, commitment(A))
+    base = SealOpening(SESSION, A.public, b"x" * 32, commitment(A))
     others = [
         base,
         replace(base, nonce=b"y" * 32),

@@ -25,7 +25,7 @@ from tallystick.delegation.entries import (
     NoEffectError,
     open_entry,
 )
-from tallystick.delegation.seals import Opening, sign_opening, sign_seal
+from tallystick.delegation.seals import SealOpening, sign_opening, sign_seal
 from tallystick.delegation.session import Session
 from tallystick.delegation.watch import replayed
 from tallystick.errors import CounterpartyError, UsageError
@@ -247,7 +247,7 @@ def test_a_copied_commitment_excludes_the_copier(game_job: Job, honest: Party) -
     seal = Seal(session, copier.key.public, copied_seal)
     arbiter.take(sign_compact(copier.key, SEAL_TYPE, seal.to_bytes()))
     arbiter.take(sign_opening(first.key, first.opening(session)))
-    stolen = Opening(
+    stolen = SealOpening(
         session, copier.key.public, first.opening(session).nonce, first.party.commitment
     )
     arbiter.take(sign_opening(copier.key, stolen))
@@ -274,7 +274,7 @@ def test_no_party_is_the_referee(game_job: Job, honest: Party) -> None:
     arbiter = begun(game_job, [])
     player = Player(honest, 11)
     player.key = REFEREE
-    opening = Opening(arbiter.session.session, REFEREE.public, b"n" * 32, b"")
+    opening = SealOpening(arbiter.session.session, REFEREE.public, b"n" * 32, b"")
     with pytest.raises(NoEffectError, match="may not take part"):
         arbiter.take(sign_seal(REFEREE, game_job.digest, opening))
 

@@ -27,7 +27,7 @@ from unit.delegation.offers import (
 from tallystick.commit.signing import PublicKey
 from tallystick.delegation.book import challenge_of
 from tallystick.delegation.offer import Offer, Payer, Reexecution
-from tallystick.delegation.outcome import Fate, Member, Outcome, PlayedGame
+from tallystick.delegation.outcome import Fate, Outcome, PlayedGame, SealedMember
 from tallystick.delegation.settlement import Settlement, settle
 from tallystick.errors import UsageError
 
@@ -307,7 +307,7 @@ def test_outcomes_of_something_else_are_refused() -> None:  # PROTOCOL 14.8
         ({"offer": OFFER.digest}, "another alarm"),
         ({"session": session.session}, "twice"),
         ({"ended": called.begins - 1}, "before it could"),
-        ({"members": (Member(D, REMAINING, CLAIM),)}, "not called"),
+        ({"members": (SealedMember(D, REMAINING, CLAIM),)}, "not called"),
     ):
         with pytest.raises(UsageError, match=words):
             settle(alarmed, session, replace(again, **changes))  # type: ignore[arg-type]
@@ -317,8 +317,8 @@ def test_outcomes_of_something_else_are_refused() -> None:  # PROTOCOL 14.8
     "changes",
     [
         {"result": 5}, {"result": 0}, {"accepted": None}, {"accepted": FALSE}, {"ended": -1},
-        {"members": (Member(B, REMAINING, CLAIM), Member(A, REMAINING, CLAIM))},
-        {"members": (Member(A, CONVICTED, FALSE),), "result": 0, "accepted": None},
+        {"members": (SealedMember(B, REMAINING, CLAIM), SealedMember(A, REMAINING, CLAIM))},
+        {"members": (SealedMember(A, CONVICTED, FALSE),), "result": 0, "accepted": None},
         {"games": (game(0, (A, B), 1),)},
         {"games": (game(0, (A, E), 0),)},
         {"games": (game(1, (A, B), 0), game(0, (A, B), 0))},
@@ -331,4 +331,4 @@ def test_an_outcome_that_no_session_has_is_refused(changes: dict[str, object]) -
 
 def test_a_remaining_key_has_a_claim() -> None:  # PROTOCOL 14.6
     with pytest.raises(UsageError, match="No session ends so"):
-        Member(A, REMAINING)
+        SealedMember(A, REMAINING)

@@ -29,12 +29,12 @@ from tallystick.opening.quantity import (
     Scalar,
     Site,
     Source,
-    Terms,
+    TermsQuantity,
     opening_rule,
 )
 from tallystick.opening.values import WholeSource, value_of
 from tallystick.opening.views import Path, locate, view_dtypes, view_values
-from tallystick.protocol.element import Ask, Outcome, resolve, same_bits
+from tallystick.protocol.element import Ask, ElementOutcome, resolve, same_bits
 
 Operands = Sequence[np.ndarray | None]
 ASKED = 256  # PROTOCOL 6.4: values in one answer
@@ -161,7 +161,7 @@ def corrupted(quantity: Quantity, path: Path, source: Source) -> Quantity:
         needs = list(quantity.needs)
         needs[step] = corrupted(needs[step], rest, source)
         return replace(quantity, needs=tuple(needs))
-    assert isinstance(quantity, Terms)
+    assert isinstance(quantity, TermsQuantity)
     at, old = step - len(quantity.needs), quantity
     changed = corrupted(old.term(at), rest, source)
 
@@ -178,7 +178,7 @@ def paths(quantity: Quantity, at: Path = ()) -> Iterator[Path]:
     yield at
     for k, need in enumerate(quantity.needs):
         yield from paths(need, (*at, k))
-    if isinstance(quantity, Terms) and quantity.count:
+    if isinstance(quantity, TermsQuantity) and quantity.count:
         for i in some_elements(quantity.count, 3):
             yield from paths(quantity.term(i), (*at, len(quantity.needs) + i))
 
@@ -199,7 +199,7 @@ class Liar(Player, Protocol):
 
 def drive(
     site: Site, operands: Operands, players: tuple[Player, Player]
-) -> tuple[Outcome, SparseSource]:
+) -> tuple[ElementOutcome, SparseSource]:
     """The game between two players, with what was opened; checks what it asks and opens."""
     claims = (players[0].value(), players[1].value())
     sparse = SparseSource(operands)
@@ -210,7 +210,7 @@ def drive(
         try:
             step = game.send(sent)
         except StopIteration as end:
-            outcome: Outcome = end.value
+            outcome: ElementOutcome = end.value
             break
         if isinstance(step, Ask):
             assert 0 < len(step.dtypes) <= ASKED
@@ -227,7 +227,7 @@ def drive(
     return outcome, sparse
 
 
-def play(site: Site, operands: Operands, liar: Liar, liar_first: bool) -> Outcome:
+def play(site: Site, operands: Operands, liar: Liar, liar_first: bool) -> ElementOutcome:
     """The game between an honest claimant and `liar`, who alone is convicted."""
     honest = Claimant(liar.true, WholeSource(operands), liar.true)
     players = (liar, honest) if liar_first else (honest, liar)
@@ -242,7 +242,7 @@ def check_lies(
     *operands: np.ndarray | None,
     most: int = 3,
     contract: str = ORDERED_1,
-) -> list[Outcome]:
+) -> list[ElementOutcome]:
     """A lie about every quantity below some elements of every output convicts the liar alone.
 
     Returns the verdicts, so that a test can say which clauses they were to be.
@@ -271,7 +271,7 @@ def check_changed_operand(
     out: int = 0,
     element: int = 0,
     contract: str = ORDERED_1,
-) -> Outcome:
+) -> ElementOutcome:
     """A liar who computed output element from an operand with other elements, and is consistent."""
     changed = list(operands)
     array = changed[operand]

@@ -25,13 +25,13 @@ from tallystick.opening.quantity import (
     Scalar,
     Site,
     Source,
-    Terms,
-    Tree,
+    TermsQuantity,
+    TreeQuantity,
     opening_rule,
 )
 from tallystick.opening.values import WholeSource, top_level, value_of
 from tallystick.opening.views import Path, locate, positions, view_values
-from tallystick.protocol.element import Ask, Outcome, same_bits
+from tallystick.protocol.element import Ask, ElementOutcome, same_bits
 
 LIARS = ("element", "deep")
 # Up to so many elements of an output are all compared; of a larger one, so many.
@@ -113,18 +113,20 @@ class Inventor:
         parts[self._rng.integers(count)] = claimed
         return parts
 
-    def _of_block(self, q: Tree | Terms, path: Path, level: int, index: int) -> Scalar:
+    def _of_block(
+        self, q: TreeQuantity | TermsQuantity, path: Path, level: int, index: int
+    ) -> Scalar:
         key = (path, -1, 0) if level == top_level(q.count) else (path, level, index)
         return self._claims[key]
 
-    def _blocks(self, q: Tree | Terms, ask: Ask, honest: Sequence[Scalar]) -> Array:
+    def _blocks(self, q: TreeQuantity | TermsQuantity, ask: Ask, honest: Sequence[Scalar]) -> Array:
         level, index = ask.view.a, ask.view.b
         parts = self._whole_in_one(self._of_block(q, ask.path, level, index), len(honest))
         for k, part in enumerate(parts):
             self._claims[ask.path, level - 1, index * BLOCK + k] = part
         return parts
 
-    def _terms(self, q: Terms, ask: Ask, honest: Sequence[Scalar]) -> Array:
+    def _terms(self, q: TermsQuantity, ask: Ask, honest: Sequence[Scalar]) -> Array:
         first = ask.view.a
         parts = self._whole_in_one(self._of_block(q, ask.path, 0, first // BLOCK), len(honest))
         for k, part in enumerate(parts):
@@ -144,7 +146,7 @@ class Inventor:
 def depth(quantity: Quantity) -> int:
     """Quantities on the longest path down."""
     below = list(quantity.needs)
-    if isinstance(quantity, Terms) and quantity.count:
+    if isinstance(quantity, TermsQuantity) and quantity.count:
         below.append(quantity.term(0))
     return 1 + max(map(depth, below), default=0)
 
@@ -165,7 +167,7 @@ def play(
     liar: str,
     seed: int = 0,
     contract: str = ORDERED_1,
-) -> list[Outcome]:
+) -> list[ElementOutcome]:
     """An honest claimant and a liar (one of LIARS), who alone is convicted, as either party."""
     site, true = _site(op, attrs, operands, out, element, contract)
     outcomes = []
@@ -184,7 +186,7 @@ def two_liars(
     element: int,
     seed: int = 0,
     contract: str = ORDERED_1,
-) -> Outcome | None:
+) -> ElementOutcome | None:
     """Two liars of different claims: one at least is convicted. None if they claim the same."""
     site, true = _site(op, attrs, operands, out, element, contract)
     whole = WholeSource(operands)
@@ -203,7 +205,7 @@ def check_games(
     seed: int = 0,
     most: int = 2,
     contract: str = ORDERED_1,
-) -> list[Outcome]:
+) -> list[ElementOutcome]:
     """Games of every kind about `most` elements of every output; the verdicts."""
     outcomes = []
     for out, (_, output) in enumerate(sites(op, attrs, operands)):

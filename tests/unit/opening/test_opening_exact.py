@@ -16,10 +16,10 @@ from reference.data import Gen
 from reference.exact_blocks import integer
 
 from tallystick.contracts.exact.contract import BLOCK_LENGTHS
-from tallystick.contracts.exact.opening import START, Record, _integers
+from tallystick.contracts.exact.opening import START, ExactRecord, _integers
 from tallystick.opening.dot import Products
 from tallystick.opening.parts import summed
-from tallystick.opening.quantity import LIMIT, Chain, Local, Site, Tree, opening_rule
+from tallystick.opening.quantity import LIMIT, Chain, Local, Site, TreeQuantity, opening_rule
 from tallystick.opening.values import WholeSource, chain_states, value_of
 from tallystick.protocol.element import same_bits
 
@@ -100,7 +100,7 @@ def test_the_shapes_of_the_rules() -> None:
         for site, _ in sites(op, attrs, operands):
             quantity = opening_rule(replace(site, contract=CONTRACTS[15]))
             if site.out == 2:
-                assert isinstance(quantity, Tree)
+                assert isinstance(quantity, TreeQuantity)
                 continue
             assert isinstance(quantity, Local)
             chain, dot = quantity.needs
@@ -108,7 +108,7 @@ def test_the_shapes_of_the_rules() -> None:
             assert (chain.dtype, chain.stretch, chain.weight) == ("blk", 1, 128)
             assert chain.stretch * chain.weight <= LIMIT
     site, _ = sites("aten.sum", {}, (np.ones(6, F32),))[0]
-    assert isinstance(opening_rule(replace(site, contract=CONTRACTS[8])), Tree)
+    assert isinstance(opening_rule(replace(site, contract=CONTRACTS[8])), TreeQuantity)
 
 
 def test_planes_of_no_places() -> None:
@@ -225,7 +225,7 @@ def test_a_segment_of_several_blocks() -> None:
     )
     assert isinstance(chain, Chain) and chain.count == 12  # three phases of four links
     each = [chain.start, *chain_states(chain, whole, range(1, 13))]
-    records = [Record.of(state) for state in each]
+    records = [ExactRecord.of(state) for state in each]
     assert [r.sum == 0 for r in records[9:]] == [False, True, False, True]
     assert [r.total == 0 for r in records[9:]] == [True, False, False, False]
     assert records[10].total == records[11].total != records[12].total
@@ -297,7 +297,7 @@ def test_any_record_goes_on(total: float, mu: int) -> None:
         for nu in (mu, 0x3F800000, 0, 1):
             given = _record(total, whole, mu, nu)
             found = chain.advance(WholeSource((a, b)), (), given, 2, 3)
-            result = Record.of(found)
+            result = ExactRecord.of(found)
             if math.isnan(result.total):
                 assert found.tobytes()[:8] == struct.pack("<Q", 0x7FF8000000000000)
             assert result.sum == 0 and (result.mu, result.nu) == (mu, nu)
@@ -338,7 +338,7 @@ def test_a_sum_wraps_modulo_2_64() -> None:
         for whole in (sign * (2**63 - 1) + (sign - 1) // 2, 0):
             found = chain.advance(source, (), _record(0.5, whole, one, one), 6, 7)
             wanted = (whole + sign * product + 2**63) % 2**64 - 2**63
-            assert (Record.of(found).sum, Record.of(found).total) == (wanted, 0.5)
+            assert (ExactRecord.of(found).sum, ExactRecord.of(found).total) == (wanted, 0.5)
 
 
 def test_integers_beyond_the_range_are_cut() -> None:
@@ -364,7 +364,7 @@ def test_integers_by_fractions(width: int) -> None:
 
 
 def test_the_sum_is_rounded_once_where_it_is_too_long() -> None:
-    record = Record(0.0, 2**60 + 1, 0x3F800000, 0x3F800000)
+    record = ExactRecord(0.0, 2**60 + 1, 0x3F800000, 0x3F800000)
     record.end_block(22)
     assert Fraction(record.total) == Fraction(2**60) * Fraction(2) ** (2 - 42)
 

@@ -8,7 +8,7 @@ from disputes import check_changed_operand, check_lies, check_values, sites
 
 from tallystick import evaluate
 from tallystick.errors import UsageError
-from tallystick.opening.quantity import Local, Terms, opening_rule
+from tallystick.opening.quantity import Local, TermsQuantity, opening_rule
 from tallystick.opening.values import WholeSource, value_of
 from tallystick.opening.views import View, locate, view_dtypes, view_values
 
@@ -148,7 +148,7 @@ def test_a_target_that_is_no_class_has_no_value() -> None:
 def test_terms_are_what_each_term_is() -> None:
     x, t = _case(300, 70)
     total = opening_rule(sites(CE, _attrs("sum"), [x, t])[0][0])
-    assert isinstance(total, Terms)
+    assert isinstance(total, TermsQuantity)
     source = WholeSource([x, t])
     stated = view_values(total, View("terms", 256, 300), source)
     single = [value_of(total.term(i), source) for i in range(256, 300)]

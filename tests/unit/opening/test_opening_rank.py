@@ -10,7 +10,7 @@ from disputes import check_changed_operand, sites
 from harness import check_games, check_values
 from reference.data import Gen
 
-from tallystick.opening.quantity import Tree, opening_rule
+from tallystick.opening.quantity import TreeQuantity, opening_rule
 from tallystick.opening.values import WholeSource, value_of
 
 OP = "tallystick.rank"
@@ -41,7 +41,7 @@ def test_the_shape_of_the_rule() -> None:
     site, output = sites(OP, {"dim": 1, "descending": True}, (x,))[0]
     for at in (0, 2, 3, 699 * 3 + 1, 2 * 2100 + 5):
         rule = opening_rule(replace(site, element=at))
-        assert isinstance(rule, Tree) and (rule.dtype, rule.count) == ("i64", 700)
+        assert isinstance(rule, TreeQuantity) and (rule.dtype, rule.count) == ("i64", 700)
         assert value_of(rule, WholeSource((x,))) == output.reshape(-1)[at]
 
 

@@ -21,7 +21,7 @@ from tallystick.contracts.rounded.accumulators import (
     rounded,
 )
 from tallystick.numerics.grid import Grid
-from tallystick.opening.quantity import Chain, Local, Logged, Tree, opening_rule
+from tallystick.opening.quantity import Chain, Local, Logged, TreeQuantity, opening_rule
 from tallystick.opening.values import WholeSource, chain_states, needs_of, value_of
 from tallystick.protocol.element import same_bits
 
@@ -136,7 +136,7 @@ def test_the_shapes_of_the_rules() -> None:
     site, _ = sites("aten.sum", {}, (integers,))[0]
     for contract in (ROUNDED, REPLAY):  # sums of integers stay ordered/1's
         quantity = opening_rule(replace(site, contract=contract))
-        assert isinstance(quantity, Tree) and quantity.dtype == "i64"
+        assert isinstance(quantity, TreeQuantity) and quantity.dtype == "i64"
 
 
 def test_states_do_not_depend_on_where_a_prover_stops() -> None:

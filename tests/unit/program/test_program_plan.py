@@ -11,7 +11,7 @@ from tallystick.numerics.types import TensorType
 from tallystick.program.arena import ALIGNMENT, Span, lower_bound, pack
 from tallystick.program.build import Builder
 from tallystick.program.ir import Program
-from tallystick.program.layout import Place, reshaped, whole
+from tallystick.program.layout import TensorPlace, reshaped, whole
 from tallystick.program.plan import PlanOptions, make_plan
 from tallystick.program.schedule import execution_order
 
@@ -66,7 +66,7 @@ def test_reshaping_a_view_agrees_with_numpy(data: st.DataObject) -> None:
     while base.base is not None:
         base = base.base
     offset = array.ctypes.data - base.ctypes.data
-    place = Place(0, offset, "f32", array.shape, tuple(array.strides))
+    place = TensorPlace(0, offset, "f32", array.shape, tuple(array.strides))
     shape = data.draw(st.composite(lambda draw: _factorisations(array.size, draw))())
     result = reshaped(place, shape)
     copied = not np.may_share_memory(array.reshape(shape), base)
@@ -78,9 +78,9 @@ def test_reshaping_a_view_agrees_with_numpy(data: st.DataObject) -> None:
 
 def test_contiguity() -> None:
     assert whole(0, TensorType("f32", (2, 3))).is_contiguous
-    assert not Place(0, 0, "f32", (3, 2), (4, 12)).is_contiguous
-    assert Place(0, 0, "f32", (1, 3), (999, 4)).is_contiguous
-    assert Place(0, 0, "f32", (0, 3), (7, 7)).is_contiguous
+    assert not TensorPlace(0, 0, "f32", (3, 2), (4, 12)).is_contiguous
+    assert TensorPlace(0, 0, "f32", (1, 3), (999, 4)).is_contiguous
+    assert TensorPlace(0, 0, "f32", (0, 3), (7, 7)).is_contiguous
 
 
 def _sgd(b: Builder, w: object, g: object, lr: object) -> object:

@@ -29,13 +29,13 @@ from tallystick.opening.quantity import (
     Scalar,
     Site,
     Source,
-    Terms,
-    Tree,
+    TermsQuantity,
+    TreeQuantity,
     opening_rule,
 )
 from tallystick.opening.values import WholeSource, value_of
 from tallystick.opening.views import FAN_OUT, locate, view_values
-from tallystick.protocol.element import Ask, Outcome, examine, resolve, same_bits
+from tallystick.protocol.element import Ask, ElementOutcome, examine, resolve, same_bits
 from tallystick.protocol.sparse import SparseSource
 
 F32, F64, I64 = np.float32, np.float64, np.int64
@@ -56,14 +56,16 @@ class Sparse:
         return self.whole.read(operand, flat)
 
 
-def game(q: Quantity, claims: tuple[Any, Any], answers: tuple[Answer, Answer], x: Array) -> Outcome:
+def game(
+    q: Quantity, claims: tuple[Any, Any], answers: tuple[Answer, Answer], x: Array
+) -> ElementOutcome:
     sparse, sent = Sparse([x]), None
     play, rounds = resolve(q, claims, sparse), 0
     while True:
         try:
             step = play.send(sent)
         except StopIteration as end:
-            outcome: Outcome = end.value
+            outcome: ElementOutcome = end.value
             assert outcome.terms <= 256
             return outcome
         if isinstance(step, Ask):
@@ -76,7 +78,7 @@ def game(q: Quantity, claims: tuple[Any, Any], answers: tuple[Answer, Answer], x
             sent = None
 
 
-def against(q: Quantity, x: Array, lie: Any, liar: Answer | None = None) -> Outcome:
+def against(q: Quantity, x: Array, lie: Any, liar: Answer | None = None) -> ElementOutcome:
     """An honest party and one who claims `lie`, in both seats: the liar alone is convicted."""
     whole = WholeSource([x])
 
@@ -154,8 +156,8 @@ def test_a_nan_made_on_the_way_is_canonical_everywhere(lie: Any) -> None:
     for q in (
         chain(1000, 1),
         chain(1000, 256),
-        Tree("t", "f32", len(x), values),
-        Terms(
+        TreeQuantity("t", "f32", len(x), values),
+        TermsQuantity(
             "t",
             "f32",
             600,
@@ -172,7 +174,7 @@ def test_a_nan_made_on_the_way_is_canonical_everywhere(lie: Any) -> None:
             return [lie if np.isnan(state) else state for state in states]
 
         assert against(q, x, lie, liar).terms == 256
-    wide = Tree("t", "f64", len(x), lambda s, _, i: s.read(0, i).astype(F64))
+    wide = TreeQuantity("t", "f64", len(x), lambda s, _, i: s.read(0, i).astype(F64))
     against(wide, x, F64(lie))
     odd = np.array(0xFFF8000000000000, np.uint64).view(F64)[()]
     against(wide, x, odd)
@@ -185,9 +187,9 @@ ZERO = np.zeros(1, I64)
 def test_a_zero_of_the_wrong_sign_is_a_lie(sign: int) -> None:
     x = np.full(600, F32(0) * sign, F32)
     for q in (
-        Tree("t", "f32", 600, values),
-        Tree("t", "f32", 1, values),
-        Tree("t", "f64", 600, lambda s, _, i: s.read(0, i).astype(F64)),
+        TreeQuantity("t", "f32", 600, values),
+        TreeQuantity("t", "f32", 1, values),
+        TreeQuantity("t", "f64", 600, lambda s, _, i: s.read(0, i).astype(F64)),
         chain(600, 1),
         Extremum("m", "f32", 600, "max", values),
     ):
@@ -200,19 +202,19 @@ def test_a_zero_of_the_wrong_sign_is_a_lie(sign: int) -> None:
 def test_empty_sums_are_positive_zero() -> None:
     nothing = np.zeros(0, F32)
     for q in (
-        Tree("t", "f32", 0, values),
-        Tree("t", "f64", 0, lambda s, _, i: s.read(0, i).astype(F64)),
-        Terms("t", "f32", 0, lambda _: chain(0, 1), values),
+        TreeQuantity("t", "f32", 0, values),
+        TreeQuantity("t", "f64", 0, lambda s, _, i: s.read(0, i).astype(F64)),
+        TermsQuantity("t", "f32", 0, lambda _: chain(0, 1), values),
     ):
         kind = F32 if q.dtype == "f32" else F64
         outcome = against(q, nothing, kind(-0.0))
         assert same_bits(outcome.value, kind(0)) and outcome.terms == 0
-    against(Tree("t", "i64", 0, values), nothing, I64(1))
+    against(TreeQuantity("t", "i64", 0, values), nothing, I64(1))
 
 
 def test_integers_that_wrap() -> None:
     x = np.full(700, 2**62, I64)
-    q = Tree("t", "i64", 700, values)
+    q = TreeQuantity("t", "i64", 700, values)
     assert against(q, x, I64(5)).clause == "6.6"  # honest parts cannot sum up to the lie
 
 
@@ -222,9 +224,9 @@ def test_parts_that_sum_up_to_a_lie_lead_to_the_false_term(count: int) -> None:
     for at in {0, count // 2, count - 1}:
         false = x.copy()
         false[at] += 7
-        q = Tree("t", "i64", count, values)
+        q = TreeQuantity("t", "i64", count, values)
 
-        def liar(ask: Ask, other: Array = false, q: Tree = q) -> Sequence[Scalar]:
+        def liar(ask: Ask, other: Array = false, q: TreeQuantity = q) -> Sequence[Scalar]:
             return view_values(q, ask.view, WholeSource([other]))
 
         outcome = against(q, x, value_of(q, WholeSource([false])), liar)
@@ -232,7 +234,7 @@ def test_parts_that_sum_up_to_a_lie_lead_to_the_false_term(count: int) -> None:
 
 
 def test_two_liars_who_both_contradict_themselves_are_both_convicted() -> None:
-    q, x = Tree("t", "i64", 600, values), np.zeros(600, I64)
+    q, x = TreeQuantity("t", "i64", 600, values), np.zeros(600, I64)
     says: Answer = lambda ask: [I64(1)] * len(ask.dtypes)  # noqa: E731
     assert game(q, (I64(1), I64(2)), (says, says), x).convicted == (True, True)
 
@@ -314,7 +316,7 @@ def never(_ask: Ask) -> Sequence[Any]:
     raise AssertionError("an element without needs asks for nothing")
 
 
-def by_reach(found: Doubt | None, entries: Any = (None, None)) -> Outcome:
+def by_reach(found: Doubt | None, entries: Any = (None, None)) -> ElementOutcome:
     """Two claims about an element whose true value is 1, the second far from it."""
     reach = None if found is None else found.reach
     q = Logged("output", "f32", lambda *_: F32(1), lambda *_: found, lambda *_: reach)
@@ -322,7 +324,7 @@ def by_reach(found: Doubt | None, entries: Any = (None, None)) -> Outcome:
     with pytest.raises(StopIteration) as end:
         next(play)
     outcome = end.value.value
-    assert isinstance(outcome, Outcome)
+    assert isinstance(outcome, ElementOutcome)
     return outcome
 
 
@@ -353,14 +355,14 @@ def exact_half(op: str) -> tuple[Logged, WholeSource]:
     return q, WholeSource([np.asarray(a), np.asarray(b)])
 
 
-def played(play: Any, q: Logged, source: WholeSource) -> Outcome:
+def played(play: Any, q: Logged, source: WholeSource) -> ElementOutcome:
     """A game in which both state the true quantities and open everything."""
     sent = None
     while True:
         try:
             step = play.send(sent)
         except StopIteration as end:
-            outcome: Outcome = end.value
+            outcome: ElementOutcome = end.value
             return outcome
         assert isinstance(step, Ask)
         sent = (view_values(locate(q, step.path), step.view, source),) * 2

@@ -27,7 +27,7 @@ from tallystick.prover.prover import Prover
 from tallystick.run.cheats import attacks
 from tallystick.run.cheats.override import Override
 from tallystick.run.cheats.training import Cheat, declared_cheat
-from tallystick.run.execute.nodes import NodeRecord
+from tallystick.run.execute.nodes import NodeDigests
 from tallystick.run.execute.trainer import Options, train_job
 
 BY_HOOKS = {n: s for n, s in SCENARIOS.items() if not s.statement}
@@ -41,13 +41,13 @@ def hooks_of(scenario: Scenario) -> Lie:
     return Lie(**hooks)
 
 
-def tampered(scenario: Scenario) -> Callable[[int, int, NodeRecord], NodeRecord]:
+def tampered(scenario: Scenario) -> Callable[[int, int, NodeDigests], NodeDigests]:
     """The scenario's `tamper` as a hook."""
 
-    def record(step: int, index: int, record: NodeRecord) -> NodeRecord:
+    def record(step: int, index: int, record: NodeDigests) -> NodeDigests:
         body = NodeBody(record.operator, record.attributes, record.inputs, record.outputs, proof=())
         made = scenario.tamper(step, index, body)
-        return NodeRecord(made.operator, made.attributes, made.inputs, made.outputs)
+        return NodeDigests(made.operator, made.attributes, made.inputs, made.outputs)
 
     return record
 

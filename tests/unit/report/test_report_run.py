@@ -19,7 +19,7 @@ from tallystick.job.job import Job
 from tallystick.job.recipes import new_job
 from tallystick.program.validation import StopRule
 from tallystick.report.clauses import clause_text, clauses_of
-from tallystick.report.curve import Checkpoints, figure, thinned, ticks
+from tallystick.report.curve import CheckpointMarks, figure, thinned, ticks
 from tallystick.report.facts import Curve, read_run
 from tallystick.report.html import MAX_TEXT, el, join, text
 from tallystick.report.page import page
@@ -106,7 +106,7 @@ def test_markup_helpers() -> None:
     [(1.0,), (2.0, 2.0), (3.0, math.nan, 1.0, math.inf), (math.nan,), (0.0, 0.0), (1e30, -1e30)],
 )
 def test_odd_losses_are_drawn(losses: tuple[float, ...]) -> None:
-    drawn = figure([(0, Curve("a", losses, ((1, losses[0]),)))], Checkpoints((0, 1), (1,)))
+    drawn = figure([(0, Curve("a", losses, ((1, losses[0]),)))], CheckpointMarks((0, 1), (1,)))
     Page(page("t", drawn))
     coordinates = re.findall(r'(?:cx|cy|x1|y1|x|y|d)="([^"]*)"', drawn)
     assert not [c for c in coordinates if "nan" in c or "inf" in c]
@@ -114,7 +114,7 @@ def test_odd_losses_are_drawn(losses: tuple[float, ...]) -> None:
 
 def test_many_steps_give_a_small_page() -> None:
     losses = tuple(5 + math.sin(i) / (1 + i / 1000) for i in range(200_000))
-    marks = Checkpoints(tuple(range(0, 200_001, 20)), (0, 200_000))
+    marks = CheckpointMarks(tuple(range(0, 200_001, 20)), (0, 200_000))
     assert len(figure([(0, Curve("a", losses))], marks)) < 100_000
     kept = thinned(losses, 700)
     assert len(kept) <= 1402 and kept[0][0] == 0 and kept[-1][0] == 199_999

@@ -21,14 +21,14 @@ from tallystick.commit.log import PUBLISHED, Section
 from tallystick.contracts.replay.findings import KEPT, UNFIT
 from tallystick.contracts.replay.packed import pack, unpack
 from tallystick.contracts.replay.published import kernels
-from tallystick.contracts.replay.published.follow import Follow, clean
+from tallystick.contracts.replay.published.follow import PublishedFollow, clean
 from tallystick.contracts.replay.published.judge import entries_at, true_values
 from tallystick.contracts.replay.published.kernels import PublishedKernels
-from tallystick.contracts.replay.published.record import Call, Record
+from tallystick.contracts.replay.published.record import LoggedCall, PublishedRecord
 from tallystick.contracts.replay.sections import LoggedProgram
-from tallystick.contracts.replay.step import DigestOnly, Step
+from tallystick.contracts.replay.step import DigestOnly, LoggedStep
 from tallystick.contracts.replay.steps import LoggedSteps
-from tallystick.contracts.replay.stock.emulated import Kind, kind_named, kinds
+from tallystick.contracts.replay.stock.emulated import Hardware, kind_named, kinds
 from tallystick.contracts.replay.stock.stock import Stock
 from tallystick.errors import EnvironmentRefusedError, UnsupportedOperatorError, UsageError
 from tallystick.job.job import Job
@@ -65,7 +65,7 @@ def one_thread() -> None:
     _core.set_threads(1)
 
 
-def recorded(job: Job, contract: str, directory: Path, kind: Kind) -> tuple[LoggedSteps, Steps]:
+def recorded(job: Job, contract: str, directory: Path, kind: Hardware) -> tuple[LoggedSteps, Steps]:
     program = under(job.program, contract)
     logs = LogDirectory(directory, JOB_DIGEST, LoggedProgram(program).sections, PUBLISHED)
     steps = LoggedSteps(program, sink=logs.writer, stock=kind.stock())
@@ -73,7 +73,7 @@ def recorded(job: Job, contract: str, directory: Path, kind: Kind) -> tuple[Logg
 
 
 def followed(
-    recorder: LoggedSteps, job: Job, directory: Path, kind: Kind
+    recorder: LoggedSteps, job: Job, directory: Path, kind: Hardware
 ) -> tuple[LoggedSteps, Steps]:
     def source(step: int) -> LogReader:
         return open_log(directory, step, expected_of(recorder.logged, JOB_DIGEST))
@@ -131,7 +131,7 @@ def digest(steps: Steps) -> bytes:
 Change = Callable[[np.ndarray], None]
 
 
-class Forging(Record):
+class Forging(PublishedRecord):
     """A trainer that changes the entries of one section, and follows them itself or does not."""
 
     def __init__(self, logged: LoggedProgram, number: int, change: Change, obeys: bool) -> None:
@@ -141,7 +141,7 @@ class Forging(Record):
         )  # fmt: skip
 
     def settle(
-        self, step: Step, call: Call, x: np.ndarray, out: np.ndarray, packed: np.ndarray
+        self, step: LoggedStep, call: LoggedCall, x: np.ndarray, out: np.ndarray, packed: np.ndarray
     ) -> None:
         super().settle(step, call, x, out, packed)
         if call.number == self.number:
@@ -152,7 +152,7 @@ class Forging(Record):
                 _core.published_follow(x, packed, self.bits, self.plus(call), out)
 
 
-def recording(program: Program, logs: LogDirectory, record: Record) -> LoggedSteps:
+def recording(program: Program, logs: LogDirectory, record: PublishedRecord) -> LoggedSteps:
     """Steps of a trainer that records as `record` does."""
     steps = LoggedSteps(program, sink=logs.writer)
     assert isinstance(steps.form, PublishedKernels)
@@ -234,9 +234,14 @@ def test_a_missing_log_and_a_malformed_one_are_findings(
     assert [f.kind for f in follower.findings.kept] == ["log"]
     assert auditor.digests == honest.digests, "without a log to follow it records its own"
 
-    class Malformed(Record):
+    class Malformed(PublishedRecord):
         def settle(
-            self, step: Step, call: Call, x: np.ndarray, out: np.ndarray, packed: np.ndarray
+            self,
+            step: LoggedStep,
+            call: LoggedCall,
+            x: np.ndarray,
+            out: np.ndarray,
+            packed: np.ndarray,
         ) -> None:
             super().settle(step, call, x, out, packed)
             if call.number == 0:
@@ -275,17 +280,17 @@ def test_terms_that_are_not_finite_are_nobodys_forgery(tmp_path: Path) -> None: 
     followed_outputs, own = one_step(follower, batch, 0, DEFAULT)
     assert not follower.findings, follower.findings.kept
     assert own == digest_ and followed_outputs[0].tobytes() == outputs[0].tobytes()
-    call = Call(op_spec("aten.mm"), 0, 0, {}, [a, b], outputs)
+    call = LoggedCall(op_spec("aten.mm"), 0, 0, {}, [a, b], outputs)
     values = np.full(9, 7, np.float32)
     true = true_values(call, np.arange(9), values, np.ones(9, np.int64), made.contract)
     assert not true[:3].any() and true[3:].all()
 
 
-def following(program: Program) -> tuple[Follow, Step]:
+def following(program: Program) -> tuple[PublishedFollow, LoggedStep]:
     """A follower, and a step whose log nobody reads."""
     logged = LoggedProgram(program)
-    step = Step(0, logged, DigestOnly(0, logged.sections), True)
-    return Follow(logged, Record(logged.contract)), step
+    step = LoggedStep(0, logged, DigestOnly(0, logged.sections), True)
+    return PublishedFollow(logged, PublishedRecord(logged.contract)), step
 
 
 def test_a_follower_takes_no_step_from_an_exact_result() -> None:
@@ -297,7 +302,7 @@ def test_a_follower_takes_no_step_from_an_exact_result() -> None:
         follow, step = following(made)
         follow.begin()
         out, packed = np.empty((2, 2), np.float32), np.full(1, 121, np.uint8)
-        call = Call(op_spec("aten.mm"), 0, 0, {}, [a, b], [out])
+        call = LoggedCall(op_spec("aten.mm"), 0, 0, {}, [a, b], [out])
         entries = np.array([1, entry, entry, 1], np.uint8)
         packed[:] = np.frombuffer(pack(entries), np.uint8)
         x = np.full((2, 2), 0.5) + side * np.array([[1, 0], [1, 1]]) * 2.0**-53

@@ -16,7 +16,7 @@ from tallystick.contracts.replay.packed import pack, unpack
 from tallystick.contracts.replay.sections import LoggedProgram
 from tallystick.contracts.replay.step import DigestOnly
 from tallystick.contracts.replay.steps import LoggedSteps
-from tallystick.contracts.replay.stock.order import Order
+from tallystick.contracts.replay.stock.order import DrawnOrder
 from tallystick.contracts.replay.stock.stock import Stock
 from tallystick.devices.context import DEFAULT, ExecutionContext
 from tallystick.devices.device import Tensor
@@ -114,7 +114,7 @@ class Party:
 
 def test_another_kinds_log_is_followed_there_as_here(job: Job) -> None:
     """Entries that change values: the follower on the device takes them, and blames no one."""
-    trainer = Party(job, DEFAULT, None, Stock(order=Order(3)))
+    trainer = Party(job, DEFAULT, None, Stock(order=DrawnOrder(3)))
     roots = trainer.run(STEPS)
     ends = []
     for context in (DEFAULT, there()):

@@ -16,13 +16,13 @@ from tallystick import _core
 from tallystick.contracts.ordered.cpu.table import kernel, run_of
 from tallystick.contracts.replay.contract import default_threshold
 from tallystick.contracts.replay.stock import rounding
-from tallystick.contracts.replay.stock.order import Order
+from tallystick.contracts.replay.stock.order import DrawnOrder
 from tallystick.contracts.replay.stock.stock import Stock, form_of, has_form, stock_form
 from tallystick.errors import UnsupportedOperatorError, UsageError
 from tallystick.numerics.registry import OpSpec, all_ops, rounded_operators
 
 KINDS = {name: {a: rule.kind for a, rule in spec.attrs.items()} for name, spec in all_ops().items()}
-STOCKS = {"torch": Stock(), "reordered": Stock(order=Order(3))}
+STOCKS = {"torch": Stock(), "reordered": Stock(order=DrawnOrder(3))}
 # Made of bools, integers or binary64 numbers alone: never logged (NUMERICS 14.9).
 UNLOGGED = frozenset(
     f"aten.{name}.{form}"
@@ -111,7 +111,7 @@ def test_another_order_gives_other_bits_but_hardly_other_values() -> None:
     spec = all_ops()["aten.mm"]
     results = [
         s.compute(spec, {}, [a, b], out)[0]
-        for s in (Stock(), Stock(order=Order(1)), Stock(order=Order(2)))
+        for s in (Stock(), Stock(order=DrawnOrder(1)), Stock(order=DrawnOrder(2)))
     ]
     for first, second in ((0, 1), (0, 2), (1, 2)):
         x, y = results[first], results[second]

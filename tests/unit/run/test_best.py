@@ -114,7 +114,7 @@ def _without_the_stop_on_nan(path: Path) -> Path:
     from torch.nn import functional as F
 
     import tallystick
-    from tallystick.job.held import Held
+    from tallystick.job.held import HeldOut
     from tallystick.job.save import save_job
 
     x = np.ones((24, 3), np.float32)
@@ -126,7 +126,7 @@ def _without_the_stop_on_nan(path: Path) -> Path:
     made = tallystick.capture(model, loss, example, tallystick.SGD(lr=0.1))
     save_job(
         made.step, path / "job", {"x": x[:20], "y": y[:20]}, steps=40,
-        held=Held({"x": x[20:], "y": y[20:]}, made.evaluation, 4, StopRule(2)),
+        held=HeldOut({"x": x[20:], "y": y[20:]}, made.evaluation, 4, StopRule(2)),
         stop_on_non_finite=False,
     )  # fmt: skip
     return path / "job"

@@ -20,7 +20,7 @@ from tallystick.job.job import Job
 from tallystick.prover import shares
 from tallystick.run.distributed import launch, messages, others
 from tallystick.run.distributed.checks import ShareChecks
-from tallystick.run.distributed.draws import Draws
+from tallystick.run.distributed.draws import ShareDraws
 from tallystick.run.distributed.ends import record_convictions
 from tallystick.run.distributed.false_share import ConvictedWorker, WorkerConvictedError
 from tallystick.run.distributed.faults import PeerLostError, TransportFaultError, WorkerError
@@ -163,13 +163,13 @@ def test_who_reports_altered_bytes_of_another_is_not_named(
             data[0] ^= 1
         put(self, kind, data, to)
 
-    real = Draws.checker
+    real = ShareDraws.checker
 
-    def drawn(draws: Draws, step: int, number: int, owner: int) -> int | None:
+    def drawn(draws: ShareDraws, step: int, number: int, owner: int) -> int | None:
         return int(owner != 1) if step > draws.whole else real(draws, step, number, owner)
 
     monkeypatch.setattr(LocalTransport, "_put", altered)
-    monkeypatch.setattr(Draws, "checker", drawn)
+    monkeypatch.setattr(ShareDraws, "checker", drawn)
     out = tmp_path / "run"
     checking = shares.checking_of(0.25, job.directory, out)
     with pytest.raises(WorkerError, match="Worker 1: The claims from worker 2 do not") as why:

@@ -22,7 +22,7 @@ from tallystick.job.recipes import new_job
 from tallystick.program.state import State
 from tallystick.prover.local import play
 from tallystick.prover.prover import Prover
-from tallystick.prover.states import Scratch
+from tallystick.prover.states import ScratchStates
 from tallystick.run.cheats.override import Override
 from tallystick.run.cheats.training import Cheat
 from tallystick.run.execute.auditor import audit_run
@@ -95,7 +95,7 @@ def test_a_state_is_read_only_to_be_stored(job: Job, tmp_path: Path) -> None:
     assert device.crossed["bytes written"] > 0 and device.crossed["bytes read"] == 0
     state = job.genesis()
     state.move_to(device)
-    scratch = Scratch(tmp_path)
+    scratch = ScratchStates(tmp_path)
     scratch.save(3, state, state.root())
     scratch.close()
     sizes = (type_.nbytes for type_ in job.program.state_types.values())

@@ -26,12 +26,12 @@ from tallystick.errors import (
 )
 from tallystick.run.execute.auditor import audit_run
 from tallystick.run.execute.listener import Silent
-from tallystick.run.execute.outcome import Outcome, outcome_of
+from tallystick.run.execute.outcome import StretchOutcome, outcome_of
 from tallystick.run.execute.trainer import Options, train_job
 from tallystick.run.parallel import audit as parallel
 from tallystick.run.parallel.audit import ParallelOptions, audit_in_parallel
-from tallystick.run.parallel.driver import ATTEMPTS, Driver, Watcher
-from tallystick.run.parallel.executor import Died, Ended, Event, Progress
+from tallystick.run.parallel.driver import ATTEMPTS, AuditDriver, Watcher
+from tallystick.run.parallel.executor import AttemptEnded, AttemptProgress, Died, Event
 from tallystick.run.parallel.processes import Processes
 from tallystick.run.parallel.segments import Segment, makespan
 from tallystick.run.parallel.task import Task, error_json, error_of
@@ -40,19 +40,23 @@ from tallystick.run.show.audit_report import Difference
 SEGMENTS = [Segment(10 * i, 10 * i + 10) for i in range(6)]
 
 
-def outcome(segment: Segment, **members: Any) -> Outcome:
-    return Outcome(segment.first, segment.last, 1, segment.steps, 1, "scalar", 1, 1.0, **members)
+def outcome(segment: Segment, **members: Any) -> StretchOutcome:
+    return StretchOutcome(
+        segment.first, segment.last, 1, segment.steps, 1, "scalar", 1, 1.0, **members
+    )
 
 
-def differs(segment: Segment) -> Outcome:
+def differs(segment: Segment) -> StretchOutcome:
     difference = Difference("state", (segment.first, segment.last), "They differ.")
     return outcome(segment, difference=difference)
 
 
-def ended(number: int, given: Outcome | TallystickError, where: str = "there") -> Ended:
+def ended(
+    number: int, given: StretchOutcome | TallystickError, where: str = "there"
+) -> AttemptEnded:
     if isinstance(given, TallystickError):
-        return Ended(number, {"error": error_json(given)}, where)
-    return Ended(number, json.loads(json.dumps({"outcome": given.as_json()})), where)
+        return AttemptEnded(number, {"error": error_json(given)}, where)
+    return AttemptEnded(number, json.loads(json.dumps({"outcome": given.as_json()})), where)
 
 
 @dataclass
@@ -83,7 +87,7 @@ class Scripted:
         assert self.now < 1000, "the driver waits for nothing"
         given, self.queued = self.queued[:1], self.queued[1:]
         for event in given:
-            if not isinstance(event, Progress):
+            if not isinstance(event, AttemptProgress):
                 self.live.pop(event.attempt, None)
         return given
 
@@ -104,9 +108,9 @@ class Notes(Watcher):
 
 def driven(
     act: Callable[[int, Segment, int], Event | None], workers: int = 2
-) -> tuple[list[Outcome | TallystickError], Driver, Scripted, list[str]]:
+) -> tuple[list[StretchOutcome | TallystickError], AuditDriver, Scripted, list[str]]:
     executor, watcher = Scripted(act, workers), Notes()
-    driver = Driver(executor, SEGMENTS, watcher, clock=lambda: executor.now)
+    driver = AuditDriver(executor, SEGMENTS, watcher, clock=lambda: executor.now)
     return driver.run(), driver, executor, watcher.notes
 
 
@@ -127,7 +131,7 @@ def test_the_longest_go_first() -> None:
         segments.append(Segment(at, at + length))
         at += length
     executor = Scripted(agrees)
-    Driver(executor, segments).run()
+    AuditDriver(executor, segments).run()
     assert [s.steps for s in executor.begun] == [9, 7, 3, 1]
     assert makespan(segments, 2) == 10 and makespan(segments, 9) == 9
     assert makespan(segments, 1) == 20
@@ -149,7 +153,7 @@ def test_the_first_difference_decides_whenever_it_arrives(bad: int) -> None:
         return executor_events(timeout)
 
     executor.events = last_first  # type: ignore[method-assign]
-    results = Driver(executor, SEGMENTS).run()
+    results = AuditDriver(executor, SEGMENTS).run()
     assert len(results) == bad + 1
     assert results[-1] == differs(SEGMENTS[bad])
 
@@ -206,7 +210,7 @@ def test_a_worker_that_always_fails_ends_in_a_machine_fault(how: str) -> None:
 
 def test_a_bug_is_no_verdict() -> None:
     with pytest.raises(RuntimeError, match="ZeroDivisionError"):
-        driven(lambda number, *_: Ended(number, {"bug": "ZeroDivisionError"}, "there"))
+        driven(lambda number, *_: AttemptEnded(number, {"bug": "ZeroDivisionError"}, "there"))
 
 
 def test_a_straggler_is_repeated_by_an_idle_worker() -> None:
@@ -214,7 +218,7 @@ def test_a_straggler_is_repeated_by_an_idle_worker() -> None:
 
     def act(number: int, segment: Segment, before: int) -> Event | None:
         if segment == SEGMENTS[5] and before == 0:
-            return Progress(number, 1)
+            return AttemptProgress(number, 1)
         return ended(number, outcome(segment))
 
     results, driver, executor, notes = driven(act)
@@ -243,7 +247,7 @@ def test_one_that_waits_for_its_turn_is_no_straggler() -> None:
         return events(timeout)
 
     executor.events = in_the_end  # type: ignore[method-assign]
-    driver = Driver(executor, SEGMENTS, clock=lambda: executor.now)
+    driver = AuditDriver(executor, SEGMENTS, clock=lambda: executor.now)
     assert driver.run() == [outcome(s) for s in SEGMENTS] and not driver.stragglers
 
 
@@ -260,7 +264,7 @@ def test_two_results_of_one_segment_must_agree(same: bool) -> None:
     def act(number: int, segment: Segment, before: int) -> Event | None:
         if segment == SEGMENTS[0] and before == 0:
             first[segment] = number  # slow, and no straggler yet
-            return Progress(number, 0)
+            return AttemptProgress(number, 0)
         if segment == SEGMENTS[0]:
             executor.queued.append(ended(number, outcome(segment), "machine 2"))
             other = replace(outcome(segment), isa="avx2", seconds=3.0)
@@ -269,11 +273,11 @@ def test_two_results_of_one_segment_must_agree(same: bool) -> None:
             return None
         if segment == SEGMENTS[5]:
             # Keeps the audit under way until both have answered.
-            return ended(number, outcome(segment)) if before else Progress(number, 0)
+            return ended(number, outcome(segment)) if before else AttemptProgress(number, 0)
         return ended(number, outcome(segment))
 
     executor = Scripted(act, workers=3)
-    driver = Driver(executor, SEGMENTS, Notes(), clock=lambda: executor.now)
+    driver = AuditDriver(executor, SEGMENTS, Notes(), clock=lambda: executor.now)
     if same:
         assert driver.run() == [outcome(s) for s in SEGMENTS]
         return

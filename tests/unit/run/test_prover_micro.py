@@ -14,7 +14,7 @@ from format_two import f32, make_micro_job, write_job
 
 from tallystick.commit.data import DataSchema, Field
 from tallystick.job.job import Job
-from tallystick.job.parts import Part, Parts, Records
+from tallystick.job.parts import Parts, ProgramPart, Records
 from tallystick.limits import LIMITS
 from tallystick.numerics.contracts import resolve_contract
 from tallystick.numerics.operators.fold import FOLD
@@ -139,7 +139,7 @@ def _wide(path: Path, parts: int) -> Job:
     program = canonicalize(b.finish({"param.w": updated, "loss": folded}))
     records = np.random.default_rng(0).standard_normal((16, width), dtype=np.float32)
     schema = DataSchema((Field("x", "f32", (width,)),), LIMITS.long_record_bytes)
-    part = Part.alone("step", program, 0, 2 * parts, parts)
+    part = ProgramPart.alone("step", program, 0, 2 * parts, parts)
     parts_of_job = Parts((part,), (Records("train", schema, {"x": records}, 9),))
     state = {"param.w": np.eye(width, dtype=np.float32)}
     return write_job(path, parts_of_job, state, {"lr": 0.01}, steps=1, interval=1)

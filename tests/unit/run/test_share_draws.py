@@ -6,14 +6,14 @@ from collections import Counter
 
 import pytest
 
-from tallystick.run.distributed.draws import Draws
+from tallystick.run.distributed.draws import ShareDraws
 
 SECRET = bytes(range(32))
 
 
 @pytest.mark.parametrize("fraction", [0.1, 0.5])
 def test_each_share_is_drawn_with_the_probability_that_is_asked(fraction: float) -> None:
-    draws, found = Draws(fraction, 4, SECRET), Counter[int | None]()
+    draws, found = ShareDraws(fraction, 4, SECRET), Counter[int | None]()
     for step in range(2000):
         for number in range(3):
             found[draws.checker(step, number, 1)] += 1
@@ -26,13 +26,13 @@ def test_each_share_is_drawn_with_the_probability_that_is_asked(fraction: float)
 
 
 def test_all_are_drawn_at_one() -> None:
-    draws = Draws(1.0, 2, SECRET)
+    draws = ShareDraws(1.0, 2, SECRET)
     assert {draws.checker(step, 0, 0) for step in range(50)} == {1}
     assert {draws.checker(step, 0, 1) for step in range(50)} == {0}
 
 
 def test_a_repeated_step_has_the_same_draws_and_another_secret_others() -> None:
-    a, again, b = Draws(0.5, 3, SECRET), Draws(0.5, 3, SECRET), Draws(0.5, 3)
+    a, again, b = ShareDraws(0.5, 3, SECRET), ShareDraws(0.5, 3, SECRET), ShareDraws(0.5, 3)
     places = [(step, number) for step in range(20) for number in range(5)]
     drawn = [a.checker(step, number, 0) for step, number in places]
     assert drawn == [again.checker(step, number, 0) for step, number in places]

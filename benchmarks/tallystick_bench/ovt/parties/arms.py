@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tallystick.contracts.replay.findings import UNFIT
 from tallystick.contracts.replay.sections import LoggedProgram
 from tallystick.contracts.replay.steps import LoggedSteps
-from tallystick.contracts.replay.stock.emulated import Kind, kind_named
+from tallystick.contracts.replay.stock.emulated import Hardware, kind_named
 from tallystick.devices.context import ExecutionContext
 from tallystick.errors import CannotCheckError
 from tallystick.job.job import Job
@@ -35,7 +35,7 @@ HARDWARE = ("plain", "split-k", "sse")
 PLAIN = HARDWARE[0]
 
 
-def hardware() -> list[Kind]:
+def hardware() -> list[Hardware]:
     """The kinds of hardware that are compared."""
     return [kind_named(name) for name in HARDWARE]
 
@@ -64,8 +64,8 @@ class Logged:
     """A recorder, or a follower where `step` gets a log. Its own log is a file in `directory`."""
 
     def __init__(
-        self, job: Job, program: Program, kind: Kind, directory: Path, threads: int, follows: bool,
-        compress: bool,
+        self, job: Job, program: Program, kind: Hardware, directory: Path, threads: int,
+        follows: bool, compress: bool,
     ) -> None:  # fmt: skip
         logged = LoggedProgram(program)
         self._expected = expected_of(logged, job.digest)
@@ -124,7 +124,7 @@ def open_arm(
     arm: str,
     contract: str | None,
     job: Job,
-    kind: Kind,
+    kind: Hardware,
     follows: bool,
     directory: Path,
     threads: int,

@@ -17,7 +17,7 @@ import numpy as np
 
 from tallystick.cli.output import json_float
 from tallystick.commit.tensor import Array
-from tallystick.contracts.replay.stock.emulated import Kind, kind_named
+from tallystick.contracts.replay.stock.emulated import Hardware, kind_named
 from tallystick.job.job import Job
 from tallystick.job.job_file import load_job
 from tallystick.products.engines import using
@@ -62,7 +62,7 @@ def main() -> None:
         serve(kind, work, given["threads"])
 
 
-def serve(kind: Kind, work: Path, threads: int) -> None:
+def serve(kind: Hardware, work: Path, threads: int) -> None:
     """The commands, answered one after the other."""
     lanes: list[Lane] = []
     for line in sys.stdin:

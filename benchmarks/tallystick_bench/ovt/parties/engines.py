@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tallystick.contracts.replay.stock.emulated import Kind
+from tallystick.contracts.replay.stock.emulated import Hardware
 from tallystick.products import orders
 from tallystick.products.engines import DEFAULT, ProductEngine
 
@@ -45,7 +45,7 @@ class PermutedEngine:
         return total
 
 
-def engine_of(kind: Kind) -> ProductEngine:
+def engine_of(kind: Hardware) -> ProductEngine:
     """Products and sums in the order of `kind`. Raises UsageError in a process of another kind."""
     kind.check_here()
     return DEFAULT if kind.seed is None else PermutedEngine(kind.seed, kind.parts)

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from tallystick.contracts.replay.stock.emulated import Kind
+from tallystick.contracts.replay.stock.emulated import Hardware
 from tallystick.errors import CannotCheckError
 from tallystick_bench import process
 
@@ -28,7 +28,7 @@ from tallystick_bench import process
 class Child:
     """A process that takes steps of a job as one kind of hardware."""
 
-    hardware: Kind
+    hardware: Hardware
     process: subprocess.Popen[str]
     errors: Any
 
@@ -60,7 +60,7 @@ class Child:
 
 
 @contextmanager
-def children(hardware: Sequence[Kind], work: Path, threads: int) -> Iterator[list[Child]]:
+def children(hardware: Sequence[Hardware], work: Path, threads: int) -> Iterator[list[Child]]:
     """A process for each kind of hardware, ended with the block; their files go to `work`."""
     made: list[Child] = []
     try:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tallystick.contracts.ordered.contract import ordered_kernels
 from tallystick.devices.device import is_cuda
-from tallystick.numerics.contracts import Contract, Settings, contract_family
+from tallystick.numerics.contracts import Contract, ContractSettings, contract_family
 from tallystick.numerics.registry import dot_operators
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class Exact(Contract):
     name, draft, clause = "exact/1", "exact/1-draft.1", "17"
 
     @classmethod
-    def read(cls, settings: Settings) -> Contract:
+    def read(cls, settings: ContractSettings) -> Contract:
         text = settings.take("b", DEFAULT_WIDTH)
         known = [width for width in BLOCK_LENGTHS if str(width) == text]
         if not known:

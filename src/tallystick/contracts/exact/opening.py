@@ -30,7 +30,7 @@ from tallystick.opening.quantity import (
     Scalar,
     Site,
     Source,
-    Tree,
+    TreeQuantity,
 )
 
 _LAYOUT = struct.Struct("<dqII")  # total, sum, the bits of the two magnitudes
@@ -46,7 +46,7 @@ def _wrapped(n: int) -> int:
 
 
 @dataclass
-class Record:
+class ExactRecord:
     """The state of the chain. `mu` and `nu` are bits of magnitudes."""
 
     total: float
@@ -55,7 +55,7 @@ class Record:
     nu: int
 
     @classmethod
-    def of(cls, state: Any) -> Record:
+    def of(cls, state: Any) -> ExactRecord:
         return cls(*_LAYOUT.unpack(np.asarray(state, BLOCKS).tobytes()))
 
     @property
@@ -76,7 +76,7 @@ class Record:
         self.total, self.sum = self.total + value, 0
 
 
-START = Record(0.0, 0, 0, 0).packed
+START = ExactRecord(0.0, 0, 0, 0).packed
 
 
 def _exponent(mu: int) -> int:
@@ -138,7 +138,7 @@ class _Plan:
         return whole * self.per_segment + last
 
     def advance(self, source: Source, _: Needs, state: Any, first: int, last: int) -> Any:
-        record = Record.of(state)
+        record = ExactRecord.of(state)
         while first < last:
             number, link = divmod(first, self.per_segment)
             start = number * self.each
@@ -157,7 +157,7 @@ class _Plan:
         return record.packed
 
     def _greatest(
-        self, source: Source, record: Record, phase: int, start: int, begin: int, stop: int
+        self, source: Source, record: ExactRecord, phase: int, start: int, begin: int, stop: int
     ) -> None:
         group = self.right if phase else self.left
         if phase == 0 and begin == 0:
@@ -172,7 +172,7 @@ class _Plan:
                 record.mu = max(record.mu, found)
 
     def _add(
-        self, source: Source, record: Record, offset: int, begin: int, stop: int, size: int
+        self, source: Source, record: ExactRecord, offset: int, begin: int, stop: int, size: int
     ) -> None:
         length = BLOCK_LENGTHS[self.width]
         while begin < stop:
@@ -192,13 +192,13 @@ def exact_rule(site: Site, width: int) -> Quantity | None:
     """The quantity of an element of a DOT by integers of B = `width`; None for the bias gradient,
     which is no DOT."""
     found = summed(site)
-    if isinstance(found.terms, Tree):
+    if isinstance(found.terms, TreeQuantity):
         return None
     plan = _Plan(found.terms, width)
     chain = Chain("blocks", "blk", plan.count, 1, START, plan.advance, weight=CHUNK)
 
     def compute(source: Source, needs: Needs) -> Array:
-        total = Record.of(needs[0]).total
+        total = ExactRecord.of(needs[0]).total
         with np.errstate(all="ignore"):
             d = needs[1] if math.isnan(total) else np.float32(total)
         return canonical(found.made_of(d, source))
@@ -208,7 +208,7 @@ def exact_rule(site: Site, width: int) -> Quantity | None:
 
 def shown(state: Any) -> str:
     """A record for a person."""
-    record = Record.of(state)
+    record = ExactRecord.of(state)
     return (
         f"the total {record.total!r}, the block's sum {record.sum}, "
         f"magnitudes 0x{record.mu:08x} and 0x{record.nu:08x}"

@@ -19,7 +19,7 @@ from tallystick.errors import UsageError
 from tallystick.numerics.contracts import (
     MAX_BITS,
     Contract,
-    Settings,
+    ContractSettings,
     contract_family,
     find_contract,
 )
@@ -63,7 +63,7 @@ class Replay(Contract):
 
     # -- its numbers -------------------------------------------------------------------------------
     @classmethod
-    def read(cls, settings: Settings) -> Contract:
+    def read(cls, settings: ContractSettings) -> Contract:
         bits, form = read_bits(settings), settings.take("form", "bounded")
         if form not in FORMS:
             raise settings.refuse(f"its form is one of {', '.join(FORMS)}")
@@ -115,7 +115,7 @@ class Replay(Contract):
         own = tuple(sorted((op, t) for op, t in thresholds.items() if t != threshold))
         made = replace(self, threshold=threshold, thresholds=own)
         if why := made.refused():
-            raise Settings(self.text, {}).refuse(why)
+            raise ContractSettings(self.text, {}).refuse(why)
         return made
 
     # -- what it means -----------------------------------------------------------------------------

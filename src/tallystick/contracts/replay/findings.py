@@ -70,7 +70,7 @@ class Findings:
 
 
 @dataclass
-class Choices:
+class BoundaryChoices:
     """Choices of NUMERICS 14.8, as far as they were determined.
 
     `left` counts entries, except those known to have no effect. An element whose V was not computed
@@ -82,7 +82,7 @@ class Choices:
     left: int = 0
     taken: int = 0
 
-    def extend(self, others: Choices) -> None:
+    def extend(self, others: BoundaryChoices) -> None:
         """Add those of another step."""
         self.left += others.left
         self.taken += others.taken

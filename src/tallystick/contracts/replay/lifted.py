@@ -32,8 +32,8 @@ from tallystick.opening.quantity import (
     Scalar,
     Site,
     Source,
-    Terms,
-    Tree,
+    TermsQuantity,
+    TreeQuantity,
 )
 from tallystick.opening.real_pointwise import lifted_form, real_graph
 
@@ -60,9 +60,9 @@ def lifted(q: Quantity) -> Quantity:
     needs = tuple(lifted(need) for need in q.needs)
     if isinstance(q, Local):
         return Local(q.name, "real", _computed(q.compute), needs)
-    if isinstance(q, Tree):
-        return Tree(q.name, "real", q.count, _terms(q), needs)
-    if isinstance(q, Terms):
+    if isinstance(q, TreeQuantity):
+        return TreeQuantity(q.name, "real", q.count, _terms(q), needs)
+    if isinstance(q, TermsQuantity):
         return _lifted_terms(q, needs)
     assert isinstance(q, Chain)  # a rounded operator's element is not lifted
     return _lifted_chain(q, needs)
@@ -77,7 +77,7 @@ def _computed(compute: Callable[[Source, Needs], Any]) -> Callable[[Source, Need
     return of
 
 
-def _terms(q: Tree) -> Callable[[Source, Needs, Index], Array]:
+def _terms(q: TreeQuantity) -> Callable[[Source, Needs, Index], Array]:
     def of(source: Source, needs: Needs, index: Index) -> Array:
         with np.errstate(all="ignore"):
             found = q.terms(cast(Source, RealSource(source)), _needed(needs), index)
@@ -86,7 +86,7 @@ def _terms(q: Tree) -> Callable[[Source, Needs, Index], Array]:
     return of
 
 
-def _lifted_terms(q: Terms, needs: tuple[Quantity, ...]) -> Terms:
+def _lifted_terms(q: TermsQuantity, needs: tuple[Quantity, ...]) -> TermsQuantity:
     def term(i: int) -> Quantity:
         def added(_: Source, given: Needs) -> Any:
             return packed(widened(unpacked(given[0]), q.count))[()]
@@ -98,7 +98,7 @@ def _lifted_terms(q: Terms, needs: tuple[Quantity, ...]) -> Terms:
 
         return np.array([value_of(term(int(i)), source) for i in index], dtype=REAL)
 
-    return Terms(q.name, "real", q.count, term, terms, needs)
+    return TermsQuantity(q.name, "real", q.count, term, terms, needs)
 
 
 def _lifted_chain(q: Chain, needs: tuple[Quantity, ...]) -> Chain:

@@ -32,19 +32,19 @@ from tallystick.opening.quantity import (
     Quantity,
     Site,
     Source,
-    Tree,
+    TreeQuantity,
 )
 
 
-def _bounds(terms: Products | Tree) -> tuple[Tree, ...]:
+def _bounds(terms: Products | TreeQuantity) -> tuple[TreeQuantity, ...]:
     """The sums in E (NUMERICS 14.4)."""
-    if isinstance(terms, Tree):
+    if isinstance(terms, TreeQuantity):
         values = terms.terms
 
         def magnitudes(source: Source, _: Needs, index: Index) -> Array:
             return np.abs(values(source, (), index)).astype(np.float64)
 
-        return (Tree("SUM64(|x|)", "f64", terms.count, magnitudes),)
+        return (TreeQuantity("SUM64(|x|)", "f64", terms.count, magnitudes),)
 
     def squares(side: int) -> Callable[[Source, Needs, Index], Array]:
         @np.errstate(all="ignore")
@@ -55,7 +55,7 @@ def _bounds(terms: Products | Tree) -> tuple[Tree, ...]:
         return of
 
     return tuple(
-        Tree(f"SUM64({name}*{name})", "f64", terms.count, squares(side))
+        TreeQuantity(f"SUM64({name}*{name})", "f64", terms.count, squares(side))
         for side, name in enumerate("ab")
     )
 
@@ -63,7 +63,7 @@ def _bounds(terms: Products | Tree) -> tuple[Tree, ...]:
 def _bound(x: Summed, source: Source, sums: Needs) -> float:
     """E, given the values of `_bounds` (NUMERICS 14.4)."""
     try:
-        if isinstance(x.terms, Tree):
+        if isinstance(x.terms, TreeQuantity):
             bound = bound_of_sum(count_of(x), float(sums[0]))
         else:
             last = None if x.last is None else float(x.last(source)[0])

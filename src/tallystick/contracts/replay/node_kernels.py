@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tallystick.contracts.replay.sections import LoggedProgram
-from tallystick.contracts.replay.step import Step
+from tallystick.contracts.replay.step import LoggedStep
 from tallystick.devices.device import Tensor
 from tallystick.devices.kernel import Run
 from tallystick.errors import UsageError
@@ -33,9 +33,9 @@ class NodeKernels(ABC):
 
     def __init__(self, logged: LoggedProgram) -> None:
         self._logged = logged
-        self._step: Step | None = None
+        self._step: LoggedStep | None = None
 
-    def begin(self, step: Step) -> None:
+    def begin(self, step: LoggedStep) -> None:
         """Run nodes over the log of `step` from now on."""
         self._step = step
 
@@ -63,5 +63,5 @@ class NodeKernels(ABC):
         return run
 
     @abstractmethod
-    def _run(self, step: Step, call: NodeCall) -> None:
+    def _run(self, step: LoggedStep, call: NodeCall) -> None:
         """Compute a call, and write its sections."""

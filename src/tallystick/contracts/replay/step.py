@@ -14,7 +14,7 @@ import numpy as np
 from tallystick.commit.log import Section, log_digest, packed_root
 from tallystick.contracts.replay.blocks import Blocks
 from tallystick.contracts.replay.faults import LogCorruptError
-from tallystick.contracts.replay.findings import Choices, Finding, Findings, Kind
+from tallystick.contracts.replay.findings import BoundaryChoices, Finding, Findings, Kind
 from tallystick.contracts.replay.sections import LoggedProgram
 from tallystick.errors import UsageError
 
@@ -33,7 +33,7 @@ class Sink(Protocol):
     def discard(self) -> None: ...
 
 
-class Source(Protocol):
+class SectionSource(Protocol):
     """Gives the sections of a followed log. Both methods raise LogCorruptError for a section that
     cannot be read."""
 
@@ -69,7 +69,7 @@ class DigestOnly:
 
 
 @dataclass
-class Step:
+class LoggedStep:
     """The log of step `number` of `logged`. `sink` takes its sections.
 
     `follows` chooses the kernel of a node: the follower's, or the recorder's. A follower reads
@@ -80,9 +80,9 @@ class Step:
     logged: LoggedProgram
     sink: Sink
     follows: bool = False
-    source: Source | None = None
+    source: SectionSource | None = None
     findings: Findings = field(default_factory=Findings)
-    choices: Choices = field(default_factory=Choices)
+    choices: BoundaryChoices = field(default_factory=BoundaryChoices)
 
     def close(self) -> None:
         """Let go of the log that was followed."""

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 from tallystick.contracts.replay.bounded.kernels import BoundedKernels
 from tallystick.contracts.replay.faults import LogCorruptError
-from tallystick.contracts.replay.findings import Choices, Findings
+from tallystick.contracts.replay.findings import BoundaryChoices, Findings
 from tallystick.contracts.replay.node_kernels import NodeKernels
 from tallystick.contracts.replay.published.follow import Corrections
 from tallystick.contracts.replay.published.kernels import PublishedKernels
 from tallystick.contracts.replay.sections import LoggedProgram, refused_there
-from tallystick.contracts.replay.step import DigestOnly, Sink, Source, Step
+from tallystick.contracts.replay.step import DigestOnly, LoggedStep, SectionSource, Sink
 from tallystick.devices.cpu import CPU
 from tallystick.devices.device import is_cuda
 from tallystick.devices.kernel import Run
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tallystick.devices.device import Device
 
 # The log to follow at a step; it may raise LogCorruptError, which becomes a finding.
-OpenSource = Callable[[int], Source]
+OpenSource = Callable[[int], SectionSource]
 # Where the log of a step goes; `run.logs.writer.LogDirectory.writer` is one.
 OpenSink = Callable[[int], Sink]
 
@@ -54,7 +54,7 @@ class LoggedSteps:
         count_taken: bool = False,
     ) -> None:
         self.logged = LoggedProgram(program)
-        self.findings, self.choices = Findings(), Choices()
+        self.findings, self.choices = Findings(), BoundaryChoices()
         self._device, self._count_taken = CPU, count_taken
         self._host: BoundedKernels | PublishedKernels
         if self.logged.contract.form == "bounded":
@@ -63,7 +63,7 @@ class LoggedSteps:
             self._host = PublishedKernels(self.logged, stock)
         self.form: NodeKernels = self._host  # of the device
         self._source, self._sink = source, sink or self.digest_only
-        self._step: Step | None = None
+        self._step: LoggedStep | None = None
 
     @property
     def corrections(self) -> Corrections:
@@ -130,14 +130,14 @@ class LoggedSteps:
             step.sink.discard()
             self._let_go(step)
 
-    def _let_go(self, step: Step) -> None:
+    def _let_go(self, step: LoggedStep) -> None:
         step.close()
         self._step = None
         self.form.end()
 
     # -- where a step's log comes from and goes to -----------------------------------------------
 
-    def _open(self, step: int) -> Step:
+    def _open(self, step: int) -> LoggedStep:
         """The log of `step`, opened."""
         if self._source is None:
             return self._recorded(step, self._sink(step))
@@ -151,11 +151,11 @@ class LoggedSteps:
             made.report(fault)
         return made
 
-    def _recorded(self, step: int, sink: Sink) -> Step:
+    def _recorded(self, step: int, sink: Sink) -> LoggedStep:
         """A step that records to `sink`."""
-        return Step(step, self.logged, sink)
+        return LoggedStep(step, self.logged, sink)
 
-    def _followed(self, step: int, source: Source | None, sink: OpenSink) -> Step:
+    def _followed(self, step: int, source: SectionSource | None, sink: OpenSink) -> LoggedStep:
         """A step that follows `source`; its own log goes to `sink`."""
         try:
             opened = sink(step)
@@ -163,8 +163,8 @@ class LoggedSteps:
             if source is not None:
                 source.close()
             raise
-        return Step(step, self.logged, opened, True, source)
+        return LoggedStep(step, self.logged, opened, True, source)
 
-    def _ended(self, step: Step, digest: bytes) -> bytes:
+    def _ended(self, step: LoggedStep, digest: bytes) -> bytes:
         """The digest that enters the log chain, of the one that the step's log has."""
         return digest

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tallystick.contracts.ordered.contract import ordered_kernels
 from tallystick.devices.device import is_cuda
-from tallystick.numerics.contracts import MAX_BITS, Contract, Settings, contract_family
+from tallystick.numerics.contracts import MAX_BITS, Contract, ContractSettings, contract_family
 from tallystick.numerics.registry import rounded_operators
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 MIN_BITS = 20
 
 
-def read_bits(settings: Settings) -> int:
+def read_bits(settings: ContractSettings) -> int:
     """B of 13.2, 32 by default."""
     return settings.whole("b", MAX_BITS, MIN_BITS, MAX_BITS)
 
@@ -71,7 +71,7 @@ class Rounded(Contract):
     name, draft, clause = "rounded/1", "rounded/1-draft.1", "13"
 
     @classmethod
-    def read(cls, settings: Settings) -> Contract:
+    def read(cls, settings: ContractSettings) -> Contract:
         return cls(read_bits(settings))
 
     def numbers(self) -> list[str]:

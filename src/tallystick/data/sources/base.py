@@ -16,7 +16,7 @@ BLOCK_BYTES = 16 << 20
 _BLOCK_RECORDS = 1 << 16
 
 
-class Source(Protocol):
+class DataSource(Protocol):
     """Records in a fixed order."""
 
     def words(self) -> dict[str, JsonValue]:

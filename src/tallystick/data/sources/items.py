@@ -13,7 +13,7 @@ import numpy as np
 from tallystick.commit.encoding import JsonValue
 from tallystick.commit.tensor import Array
 from tallystick.data.rules import Block
-from tallystick.data.sources.base import Source, collected, record_of, rows_per_block
+from tallystick.data.sources.base import DataSource, collected, record_of, rows_per_block
 from tallystick.data.values import as_array
 from tallystick.errors import UsageError
 
@@ -125,7 +125,7 @@ def _is_a(value: Any, module: str, name: str) -> bool:
 
 def from_loader(
     loader: Any, fields: tuple[str, ...] | None, collate: str | None, allow_random: bool
-) -> tuple[Source, dict[str, str]]:
+) -> tuple[DataSource, dict[str, str]]:
     """The data set of a torch DataLoader, and what becomes of the loader's own settings.
 
     Order and batches are the job's, so `shuffle`, `batch_size`, `drop_last` and the workers change

@@ -13,7 +13,7 @@ from weakref import WeakSet
 import numpy as np
 
 from tallystick.devices.cuda.copies import copy
-from tallystick.devices.cuda.driver import Driver, Grid
+from tallystick.devices.cuda.driver import CudaDriver, Grid
 from tallystick.devices.cuda.hashing import Hashing
 from tallystick.devices.cuda.recording import DeviceSequence, Refusals
 from tallystick.devices.cuda.tensor import DeviceTensor, Memory
@@ -23,7 +23,7 @@ from tallystick.numerics.contracts import Contract
 from tallystick.numerics.types import DTYPES
 
 if TYPE_CHECKING:
-    from tallystick.products.cuda.cublas import Products
+    from tallystick.products.cuda.cublas import CublasProducts
 
 _ALIGNED = 256  # bytes, of places in the scratch memory
 
@@ -37,7 +37,7 @@ class Cuda(DeviceBase):
     # It has one queue of work: a digest would wait behind the step, and the step behind it.
     hashes_beside = False
 
-    def __init__(self, driver: Driver) -> None:
+    def __init__(self, driver: CudaDriver) -> None:
         super().__init__()
         self.driver = driver
         self.refusals = Refusals(driver)
@@ -47,7 +47,7 @@ class Cuda(DeviceBase):
         # The contracts whose kernels have been looked at here.
         self.probed: set[Contract] = set()
         # The library that multiplies in binary64 (rounded/1, exact/1); None: native/cuda does.
-        self.products: Products | None = None
+        self.products: CublasProducts | None = None
         self.searched = False
         self._turn = RLock()
 

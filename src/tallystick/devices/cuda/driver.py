@@ -25,14 +25,14 @@ class Traffic:
     to_host_bytes: int = 0
 
 
-class Recorded(Protocol):
+class RecordedWork(Protocol):
     """Launches and copies on the device that were recorded once."""
 
     def replay(self) -> None:
         """Start all of them again, in their order, on the same addresses."""
 
 
-class Driver(Protocol):
+class CudaDriver(Protocol):
     """One GPU and one queue of work on it. Work runs in the order in which it was given.
 
     Addresses are those of the device. Raises MemoryError where the device has no memory left,
@@ -73,5 +73,5 @@ class Driver(Protocol):
         """Start `kernel` in `grid` blocks of `threads` threads; `params` are its slots, `shared`
         the bytes of its dynamic shared memory."""
 
-    def record(self, work: Callable[[], None]) -> Recorded:
+    def record(self, work: Callable[[], None]) -> RecordedWork:
         """Record the launches, moves and fills of `work`, without running them."""

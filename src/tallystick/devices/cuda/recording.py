@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tallystick.devices.cuda.driver import Driver, Recorded
+from tallystick.devices.cuda.driver import CudaDriver, RecordedWork
 from tallystick.devices.cuda.tensor import Memory
 from tallystick.devices.sequence import Call, CallFailedError
 from tallystick.errors import RefusedOperandsError
@@ -25,7 +25,7 @@ class Refusals:
     reads it.
     """
 
-    def __init__(self, driver: Driver) -> None:
+    def __init__(self, driver: CudaDriver) -> None:
         self._driver = driver
         self._memory = Memory(driver, 8)
         self.collected: list[tuple[int, str, str]] | None = None
@@ -75,7 +75,7 @@ class DeviceSequence:
     def __init__(self, device: Cuda, calls: Sequence[Call]) -> None:
         self._device, self._calls = device, calls
         self._has_run = self._stays_eager = False
-        self._recorded: Recorded | None = None
+        self._recorded: RecordedWork | None = None
         self._refusing: list[tuple[int, str, str]] = []
         self._forgotten = 0  # how often the device took other scratch memory
 

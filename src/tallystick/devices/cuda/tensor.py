@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tallystick.devices.cuda.driver import Driver
+from tallystick.devices.cuda.driver import CudaDriver
 from tallystick.numerics.types import DTYPES
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class Memory:
     """Memory of the device; free when nothing refers to it any more."""
 
-    def __init__(self, driver: Driver, nbytes: int) -> None:
+    def __init__(self, driver: CudaDriver, nbytes: int) -> None:
         self.nbytes = nbytes
         self.address = driver.allocate(nbytes)
         weakref.finalize(self, driver.free, self.address)

@@ -15,7 +15,7 @@ from tallystick.disk.checkpoint import Checkpoint, open_checkpoint
 from tallystick.errors import CannotCheckError, DigestMismatchError, UsageError
 from tallystick.job.held import held_of
 from tallystick.job.job import Job
-from tallystick.job.parts import STEP, Part, Parts, Records, with_validation
+from tallystick.job.parts import STEP, Parts, ProgramPart, Records, with_validation
 from tallystick.job.recipes.base import Built, Recipe, Sources, load_frozen_data, under
 from tallystick.job.recipes.classify import LOGREG, MLP
 from tallystick.job.recipes.distilbert import RECIPE as DISTILBERT
@@ -260,7 +260,9 @@ def _programs_of(job: Job, built: Built) -> tuple[list[Program], dict[str, Array
         Records(data.name, schema, columns, data.order_seed)
         for data, schema, columns in zip(timetable.data, job.schemas, job.columns_of, strict=True)
     ]
-    parts = Parts((Part.alone(STEP, step, 0, timetable.programs[0].batch_size),), (records[0],))
+    parts = Parts(
+        (ProgramPart.alone(STEP, step, 0, timetable.programs[0].batch_size),), (records[0],)
+    )
     every, size = timetable.turns[0].steps, timetable.programs[1].batch_size
     rule = rule_of(job.texts[-1])
     parts = with_validation(parts, built.eval_program, records[1], size, every, rule, every)

@@ -47,7 +47,7 @@ def opened_tokenizer(sources: Sources) -> TokenizerFile | None:
 
 
 @dataclass(frozen=True)
-class DataSet:
+class RecipeData:
     """Training and validation columns, and their origin."""
 
     train: dict[str, Array]
@@ -120,7 +120,7 @@ class Recipe:
     summary: str
     settings: type
     sources: tuple[str, ...]
-    load_data: Callable[[Any, Sources, int], DataSet]
+    load_data: Callable[[Any, Sources, int], RecipeData]
     build: Callable[[Any, Mapping[str, TensorType], int, int], Built]
     presets: dict[str, dict[str, str]] = field(default_factory=dict)
     # Raises UsageError unless a frozen data set has the records that the settings ask for.
@@ -146,7 +146,7 @@ def about_frozen(source: Mapping[str, JsonValue]) -> dict[str, str]:
     return {name: str(source[name]) for name in names if source.get(name) is not None}
 
 
-def load_frozen_data(recipe: Recipe, settings: Any, frozen: Frozen) -> DataSet:
+def load_frozen_data(recipe: Recipe, settings: Any, frozen: Frozen) -> RecipeData:
     """A frozen data set as a recipe's data. Raises UsageError where its records do not fit."""
     if recipe.check_frozen is None:
         raise UsageError(
@@ -154,7 +154,7 @@ def load_frozen_data(recipe: Recipe, settings: Any, frozen: Frozen) -> DataSet:
         )
     recipe.check_frozen(settings, frozen)
     about = {"source": f"frozen data {frozen.directory.name}", **about_frozen(frozen.source)}
-    return DataSet(frozen.columns, {}, about, frozen)
+    return RecipeData(frozen.columns, {}, about, frozen)
 
 
 def require_fields(frozen: Frozen, wanted: Mapping[str, tuple[str, int]], classes: str) -> None:

@@ -19,8 +19,8 @@ from tallystick.disk.tensorfile import read_tensors
 from tallystick.errors import StorageError, UsageError
 from tallystick.job.recipes.base import (
     Built,
-    DataSet,
     Recipe,
+    RecipeData,
     Sources,
     greatest,
     normal,
@@ -176,7 +176,7 @@ def data_file(path: Path) -> dict[str, Array]:
     return {"x": flat, "y": y.astype(np.int64)}
 
 
-def load_data(s: Any, sources: Sources, seed: int) -> DataSet:
+def load_data(s: Any, sources: Sources, seed: int) -> RecipeData:
     """Columns `x` f32[features] and `y` i64[]; the last records are held out."""
     if sources.cifar10 is not None:
         columns, origin = cifar10(sources.cifar10), "CIFAR-10"
@@ -197,7 +197,7 @@ def load_data(s: Any, sources: Sources, seed: int) -> DataSet:
             "Give more data, or a smaller batch_size.",
         )
     train, validation = split(columns, held_out)
-    return DataSet(train, validation, {"source": origin})
+    return RecipeData(train, validation, {"source": origin})
 
 
 def check_classes(s: Any, frozen: Frozen) -> None:

@@ -13,8 +13,8 @@ from tallystick.data.frozen import Frozen
 from tallystick.errors import UsageError
 from tallystick.job.recipes.base import (
     Built,
-    DataSet,
     Recipe,
+    RecipeData,
     Sources,
     StartingPoint,
     greatest,
@@ -140,7 +140,7 @@ def make_module(s: DistilbertSettings) -> nn.Module:
             out: torch.Tensor = self.dropout(self.LayerNorm(x))
             return out
 
-    class Attention(nn.Module):
+    class DistilbertAttention(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.q_lin = nn.Linear(s.dim, s.dim)
@@ -170,10 +170,10 @@ def make_module(s: DistilbertSettings) -> nn.Module:
             out: torch.Tensor = self.dropout(self.lin2(F.gelu(self.lin1(x))))
             return out
 
-    class Block(nn.Module):
+    class DistilbertBlock(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.attention = Attention()
+            self.attention = DistilbertAttention()
             self.sa_layer_norm = norm()
             self.ffn = FeedForward()
             self.output_layer_norm = norm()
@@ -186,9 +186,9 @@ def make_module(s: DistilbertSettings) -> nn.Module:
     class Transformer(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.layer = nn.ModuleList(Block() for _ in range(s.n_layers))
+            self.layer = nn.ModuleList(DistilbertBlock() for _ in range(s.n_layers))
 
-    class Body(nn.Module):
+    class DistilbertBody(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.embeddings = Embeddings()
@@ -204,7 +204,7 @@ def make_module(s: DistilbertSettings) -> nn.Module:
     class Classifier(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.distilbert = Body()
+            self.distilbert = DistilbertBody()
             self.pre_classifier = nn.Linear(s.dim, s.dim)
             self.classifier = nn.Linear(s.dim, s.labels)
             self.dropout = nn.Dropout(s.classifier_dropout)
@@ -217,7 +217,7 @@ def make_module(s: DistilbertSettings) -> nn.Module:
     class MaskedWords(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.distilbert = Body()
+            self.distilbert = DistilbertBody()
             self.vocab_transform = nn.Linear(s.dim, s.dim)
             self.vocab_layer_norm = norm()
             self.vocab_projector = nn.Linear(s.dim, s.vocab_size)
@@ -264,7 +264,7 @@ def synthetic(s: DistilbertSettings, seed: int) -> dict[str, Array]:
     return {IDS: np.where(two < 0.25, own, anything), LABELS: labels}
 
 
-def load_data(s: DistilbertSettings, sources: Sources, seed: int) -> DataSet:
+def load_data(s: DistilbertSettings, sources: Sources, seed: int) -> RecipeData:
     """Synthetic `input_ids` and `labels`; for masked words, `tokens` i64[length] of a text. The
     last records are held out."""
     if s.task == MLM:
@@ -286,7 +286,7 @@ def load_data(s: DistilbertSettings, sources: Sources, seed: int) -> DataSet:
             "Give more records, or a smaller batch_size.",
         )
     train, validation = split(synthetic(s, seed), held_out)
-    return DataSet(train, validation, {"source": "synthetic words"})
+    return RecipeData(train, validation, {"source": "synthetic words"})
 
 
 def _fits(s: DistilbertSettings, length: int) -> None:

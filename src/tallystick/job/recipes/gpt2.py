@@ -75,7 +75,7 @@ def make_module(s: Gpt2Settings) -> nn.Module:
     from torch import nn
     from torch.nn import functional as F
 
-    class Attention(nn.Module):
+    class Gpt2Attention(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.c_attn = nn.Linear(s.n_embd, 3 * s.n_embd, bias=s.bias)
@@ -94,7 +94,7 @@ def make_module(s: Gpt2Settings) -> nn.Module:
             out: torch.Tensor = self.resid_dropout(self.c_proj(y))
             return out
 
-    class Mlp(nn.Module):
+    class Gpt2Mlp(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.c_fc = nn.Linear(s.n_embd, 4 * s.n_embd, bias=s.bias)
@@ -106,13 +106,13 @@ def make_module(s: Gpt2Settings) -> nn.Module:
             out: torch.Tensor = self.dropout(self.c_proj(x))
             return out
 
-    class Block(nn.Module):
+    class Gpt2Block(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.ln_1 = nn.LayerNorm(s.n_embd, bias=s.bias)
-            self.attn = Attention()
+            self.attn = Gpt2Attention()
             self.ln_2 = nn.LayerNorm(s.n_embd, bias=s.bias)
-            self.mlp = Mlp()
+            self.mlp = Gpt2Mlp()
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             x = x + self.attn(self.ln_1(x))
@@ -125,7 +125,7 @@ def make_module(s: Gpt2Settings) -> nn.Module:
             self.wte = nn.Embedding(s.vocab_size, s.n_embd)
             self.wpe = nn.Embedding(s.block_size, s.n_embd)
             self.drop = nn.Dropout(s.dropout)
-            self.h = nn.ModuleList(Block() for _ in range(s.n_layer))
+            self.h = nn.ModuleList(Gpt2Block() for _ in range(s.n_layer))
             self.ln_f = nn.LayerNorm(s.n_embd, bias=s.bias)
             self.lm_head = nn.Linear(s.n_embd, s.vocab_size, bias=False)
             self.lm_head.weight = self.wte.weight

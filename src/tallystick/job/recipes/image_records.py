@@ -10,7 +10,7 @@ from tallystick.commit.tensor import Array
 from tallystick.data.frozen import Frozen
 from tallystick.errors import UsageError
 from tallystick.job.recipes import classify
-from tallystick.job.recipes.base import Built, DataSet, Sources, is_weight, require_fields
+from tallystick.job.recipes.base import Built, RecipeData, Sources, is_weight, require_fields
 from tallystick.job.recipes.optimizers import step_options
 from tallystick.numerics.types import TensorType
 
@@ -23,7 +23,7 @@ SOURCES = ("cifar10", "data")
 InitialState = Callable[[Mapping[str, TensorType], int], dict[str, Array]]
 
 
-def load_data(s: Any, sources: Sources, seed: int) -> DataSet:
+def load_data(s: Any, sources: Sources, seed: int) -> RecipeData:
     """Columns `x` f32[3, side, side] and `y` i64[]; the last records are held out."""
     found = classify.load_data(s, sources, seed)
     width = found.train["x"].shape[1]

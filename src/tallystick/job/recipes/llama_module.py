@@ -133,7 +133,7 @@ def make_module(s: Sizes, projection: Projection | None = None) -> nn.Module:
             twice = torch.cat((angles, angles), -1)
             return twice.cos(), twice.sin()
 
-    class Attention(nn.Module):
+    class LlamaAttention(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.q_proj = make("q_proj", s.n_embd, s.n_head * head)
@@ -152,7 +152,7 @@ def make_module(s: Sizes, projection: Projection | None = None) -> nn.Module:
             out: torch.Tensor = self.o_proj(y.transpose(1, 2).reshape(b, t, s.n_head * head))
             return out
 
-    class Mlp(nn.Module):
+    class LlamaMlp(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.gate_proj = make("gate_proj", s.n_embd, s.intermediate)
@@ -163,11 +163,11 @@ def make_module(s: Sizes, projection: Projection | None = None) -> nn.Module:
             out: torch.Tensor = self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
             return out
 
-    class Block(nn.Module):
+    class LlamaBlock(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.self_attn = Attention()
-            self.mlp = Mlp()
+            self.self_attn = LlamaAttention()
+            self.mlp = LlamaMlp()
             self.input_layernorm = RmsNorm()
             self.post_attention_layernorm = RmsNorm()
 
@@ -176,11 +176,11 @@ def make_module(s: Sizes, projection: Projection | None = None) -> nn.Module:
             out: torch.Tensor = x + self.mlp(self.post_attention_layernorm(x))
             return out
 
-    class Body(nn.Module):
+    class LlamaBody(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.embed_tokens = nn.Embedding(s.vocab_size, s.n_embd)
-            self.layers = nn.ModuleList(Block() for _ in range(s.n_layer))
+            self.layers = nn.ModuleList(LlamaBlock() for _ in range(s.n_layer))
             self.norm = RmsNorm()
             self.rotary_emb = Rotary()
 
@@ -195,7 +195,7 @@ def make_module(s: Sizes, projection: Projection | None = None) -> nn.Module:
     class Llama(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.model = Body()
+            self.model = LlamaBody()
             self.lm_head = nn.Linear(s.n_embd, s.vocab_size, bias=False)
             if s.tied:
                 self.lm_head.weight = self.model.embed_tokens.weight

@@ -106,7 +106,7 @@ def make_module(s: ResnetSettings) -> nn.Module:
     def norm(channels: int) -> nn.BatchNorm2d:
         return nn.BatchNorm2d(channels, momentum=s.bn_momentum)
 
-    class Block(nn.Module):
+    class ResnetBlock(nn.Module):
         def __init__(self, inside: int, width: int, out: int, stride: int) -> None:
             super().__init__()
             shapes = [(inside, width, 3, stride), (width, out, 3, 1)]
@@ -137,7 +137,7 @@ def make_module(s: ResnetSettings) -> nn.Module:
                 out = 4 * width if s.bottleneck else width
                 for place in range(depth):
                     stride = 2 if stage and place == 0 else 1
-                    stages.append(Block(inside, width, out, stride))
+                    stages.append(ResnetBlock(inside, width, out, stride))
                     inside = out
             self.blocks = nn.Sequential(*stages)
             self.head = nn.Linear(inside, s.classes)

@@ -11,7 +11,7 @@ from tallystick.commit.tensor import Array
 from tallystick.data.frozen import Frozen
 from tallystick.errors import UsageError
 from tallystick.job.recipes.base import (
-    DataSet,
+    RecipeData,
     Sources,
     about_tokenizer,
     greatest,
@@ -78,7 +78,7 @@ def whole_characters(data: bytes) -> bytes:
     return data
 
 
-def load_windows(s: Any, sources: Sources, width: int, stride: int) -> DataSet:
+def load_windows(s: Any, sources: Sources, width: int, stride: int) -> RecipeData:
     """Records `tokens` i64[width], the first tokens `stride` apart; the last ones are held out.
 
     Raises UsageError for a text that is too short."""
@@ -91,10 +91,10 @@ def load_windows(s: Any, sources: Sources, width: int, stride: int) -> DataSet:
             f"{held_out}.",
             "Give a longer text, or a smaller block_size or batch_size.",
         )
-    return DataSet({FIELD: records[:-held_out]}, {FIELD: records[-held_out:]}, about)
+    return RecipeData({FIELD: records[:-held_out]}, {FIELD: records[-held_out:]}, about)
 
 
-def next_token_data(s: Any, sources: Sources, seed: int) -> DataSet:
+def next_token_data(s: Any, sources: Sources, seed: int) -> RecipeData:
     """Windows of one token more than `block_size`, which overlap by one."""
     return load_windows(s, sources, s.block_size + 1, s.block_size)
 

@@ -20,7 +20,7 @@ from tallystick.numerics.operators.nn import affine
 from tallystick.numerics.registry import AttrSpec
 from tallystick.numerics.types import Attrs, TensorType
 from tallystick.numerics.values.graph import (
-    Value,
+    Expr,
     attribute,
     case,
     convert,
@@ -87,17 +87,17 @@ _WIDE, _NARROW = as_float(_COUNT, "f64"), as_float(_COUNT)
 _OF_X, _OWN = _HERE // _INNER % _CHANNELS, _HERE
 
 
-def _in(channel: Value) -> Value:
+def _in(channel: Expr) -> Expr:
     """The place in x of the channel's element number `term()`."""
     return (term() // _INNER * _CHANNELS + channel) * _INNER + term() % _INNER
 
 
-def _by_variance(channel: Value) -> Value:
+def _by_variance(channel: Expr) -> Expr:
     return function("rsqrt", read("running_var", channel) + attribute("eps", "f32"))
 
 
 # --- training (6.12) ------------------------------------------------------------------------------
-def _moments(channel: Value) -> tuple[Part, Part, Part]:
+def _moments(channel: Expr) -> tuple[Part, Part, Part]:
     """The mean in binary64, the mean, and the sum of squared deviations."""
     x = convert(read("x", _in(channel)), "f64")
     wide = local("m", part(tree("SUM64(x)", _COUNT, x)) / _WIDE)
@@ -146,14 +146,14 @@ def _training(op: str, attrs: Attrs, inputs: Types) -> Result:
 
 # --- the gradient (6.13) --------------------------------------------------------------------------
 def _gradient_parts() -> tuple[Part, ...]:
-    def h(at: Value, channel: Value) -> Value:
+    def h(at: Expr, channel: Expr) -> Expr:
         mean = case(_TRAIN, read("mean", channel), read("running_mean", channel))
         return (read("x", at) - mean) * rstd(channel)
 
-    def rstd(channel: Value) -> Value:
+    def rstd(channel: Expr) -> Expr:
         return case(_TRAIN, read("rstd", channel), _by_variance(channel))
 
-    def sums(channel: Value) -> tuple[Part, Part]:
+    def sums(channel: Expr) -> tuple[Part, Part]:
         grad = read("grad", _in(channel))
         return tree("dw", _COUNT, grad * h(_in(channel), channel)), tree("db", _COUNT, grad)
 

@@ -9,7 +9,7 @@ from tallystick.errors import UsageError
 from tallystick.numerics.operators.common import Types, pair
 from tallystick.numerics.registry import SUM, AttrSpec, operator
 from tallystick.numerics.types import Attrs, TensorType
-from tallystick.numerics.values.graph import Value, attribute, case, has, is_, primitive
+from tallystick.numerics.values.graph import Expr, attribute, case, has, is_, primitive
 from tallystick.numerics.values.positions import (
     Factor,
     Part,
@@ -170,30 +170,30 @@ _OUTS, _INS, _TAPS = (
 )  # fmt: skip
 
 
-def _digits(index: Value, operand: str) -> tuple[Value, Value, Value]:
+def _digits(index: Expr, operand: str) -> tuple[Expr, Expr, Expr]:
     """A plane's number, row and column, where `index` counts elements of an operand's planes."""
     rows = index // extent(operand, 3)
     return rows // extent(operand, 2), rows % extent(operand, 2), index % extent(operand, 3)
 
 
-def _place(operand: str) -> tuple[Value, Value, Value, Value]:
+def _place(operand: str) -> tuple[Expr, Expr, Expr, Expr]:
     """The element's coordinates, as those of an operand."""
     plane, row, column = _digits(_HERE, operand)
     return plane // extent(operand, 1), plane % extent(operand, 1), row, column
 
 
-def _seen(operand: str, plane: Value, row: Value, column: Value, *also: Value) -> Value:
+def _seen(operand: str, plane: Expr, row: Expr, column: Expr, *also: Expr) -> Expr:
     """An element of a plane; +0 outside of it (2.6), and where one of `also` does not hold."""
     height, width = extent(operand, 2), extent(operand, 3)
     there = reduce(_both, (*also, inside_of(row, height), inside_of(column, width)))
     return choice(there, read(operand, (plane * height + row) * width + column), 0.0)
 
 
-def _both(a: Value, b: Value) -> Value:
+def _both(a: Expr, b: Expr) -> Expr:
     return primitive("and", a, b)
 
 
-def _tapped(output: Value, tap: Value, axis: int) -> Value:
+def _tapped(output: Expr, tap: Expr, axis: int) -> Expr:
     """Where in the image a tap of the kernel is for an output's place."""
     return output * _STRIDE[axis] - _PADDING[axis] + tap * _DILATION[axis]
 

@@ -8,7 +8,7 @@ from tallystick.numerics.operators.common import FLOAT
 from tallystick.numerics.operators.pointwise import pointwise
 from tallystick.numerics.values.forms import forms
 from tallystick.numerics.values.graph import (
-    Value,
+    Expr,
     attribute,
     case,
     function,
@@ -21,7 +21,7 @@ for _name in FUNCTIONS:
     pointwise(f"aten.{_name}", forms(partial(function, _name), "f32"), clause="5")
 
 
-def _pow(x: Value) -> Value:
+def _pow(x: Expr) -> Expr:
     """Some exponents are plain arithmetic; 1 is x itself, but for a NaN."""
     found = primitive("pow", x, attribute("exponent", x))
     plain = {

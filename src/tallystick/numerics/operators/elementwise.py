@@ -12,7 +12,7 @@ from tallystick.numerics.registry import AttrSpec
 from tallystick.numerics.types import Attrs
 from tallystick.numerics.values.forms import Form, forms
 from tallystick.numerics.values.graph import (
-    Value,
+    Expr,
     attribute,
     case,
     convert,
@@ -32,14 +32,14 @@ _ALPHA = {"alpha": AttrSpec("float", 1.0)}
 
 def _pair(
     name: str,
-    make: Callable[[Value, Value], Value],
+    make: Callable[[Expr, Expr], Expr],
     *dtypes: str,
     clause: str,
     attrs: dict[str, AttrSpec] | None = None,
 ) -> None:
     """`name` of two tensors, and of a tensor and the attribute `other` (10.1)."""
 
-    def scalar(a: Value) -> Value:
+    def scalar(a: Expr) -> Expr:
         return make(a, attribute("other", a))
 
     shared = attrs or {}
@@ -47,23 +47,23 @@ def _pair(
     pointwise(f"{name}.Scalar", forms(scalar, *dtypes), clause=clause, attrs={**_OTHER, **shared})
 
 
-def _two(make: Callable[[Value, Value], Value]) -> Callable[[Value, Value], Value]:
+def _two(make: Callable[[Expr, Expr], Expr]) -> Callable[[Expr, Expr], Expr]:
     return lambda a, b: make(a, b)
 
 
-def _one(make: Callable[[Value], Value]) -> tuple[Form, ...]:
+def _one(make: Callable[[Expr], Expr]) -> tuple[Form, ...]:
     return forms(lambda x: make(x), "f32")
 
 
 # --- arithmetic (10.2, 10.8, 10.10) ---------------------------------------------------------------
-def _add(a: Value, b: Value) -> Value:
+def _add(a: Expr, b: Expr) -> Expr:
     alpha = attribute("alpha", a)
     if a.dtype == "i64":
         return a + alpha * b
     return case(is_("alpha", 1.0), a + b, fma(alpha, b, a))  # one rounding
 
 
-def _sub(a: Value, b: Value) -> Value:
+def _sub(a: Expr, b: Expr) -> Expr:
     alpha = attribute("alpha", a)
     if a.dtype == "i64":
         return a - alpha * b
@@ -106,7 +106,7 @@ for _name, _kind in (("maximum", "max"), ("minimum", "min")):
     pointwise(f"aten.{_name}", forms(_two(partial(primitive, _kind)), *NUMBERS), clause="10.4")
 
 
-def _clamp(x: Value) -> Value:
+def _clamp(x: Expr) -> Expr:
     """Absent bounds are skipped."""
     low, high = attribute("min", x), attribute("max", x)
     raised = primitive("max", x, low)
@@ -142,27 +142,27 @@ for _name, _kind, _dtypes, _clause in (
     ("bitwise_right_shift.Tensor", "right_shift", ("i64",), "10.11"),
 ):
     pointwise(f"aten.{_name}", forms(_two(partial(primitive, _kind)), *_dtypes), clause=_clause)
-_not: Callable[[Value], Value] = partial(primitive, "not")
+_not: Callable[[Expr], Expr] = partial(primitive, "not")
 pointwise("aten.logical_not", forms(lambda x: _not(x), "bool"), clause="10.5")
 pointwise("aten.bitwise_not", forms(lambda x: _not(x), "bool", "i64"), clause="10.5")
 
 
 # --- gradients of activations (6.11) --------------------------------------------------------------
-def _silu_backward(grad: Value, x: Value) -> Value:
+def _silu_backward(grad: Expr, x: Expr) -> Expr:
     s = function("sigmoid", x)
     return grad * (s * fma(x, 1.0 - s, 1.0))
 
 
-def _tanh_backward(grad: Value, x: Value) -> Value:
+def _tanh_backward(grad: Expr, x: Expr) -> Expr:
     """`x` is tanh's result, as is the next one's sigmoid's."""
     return grad * fma(-x, x, 1.0)
 
 
-def _sigmoid_backward(grad: Value, x: Value) -> Value:
+def _sigmoid_backward(grad: Expr, x: Expr) -> Expr:
     return grad * (x * (1.0 - x))
 
 
-def _threshold_backward(grad: Value, x: Value) -> Value:
+def _threshold_backward(grad: Expr, x: Expr) -> Expr:
     return select(x <= attribute("threshold", x), 0.0, grad)
 
 
@@ -196,7 +196,7 @@ _CONVERSIONS = (
 _LIMIT = 2.0**63  # exact in binary32; every value below it in magnitude fits
 
 
-def _outside(x: Value) -> Value:
+def _outside(x: Expr) -> Expr:
     """A NaN, or out of an i64's range."""
     inside = primitive("and", primitive("ge", x, -_LIMIT), primitive("lt", x, _LIMIT))
     return primitive("not", inside)

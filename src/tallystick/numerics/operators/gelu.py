@@ -10,7 +10,7 @@ from tallystick.numerics.operators.pointwise import pointwise
 from tallystick.numerics.registry import AttrSpec
 from tallystick.numerics.types import Attrs
 from tallystick.numerics.values.forms import forms
-from tallystick.numerics.values.graph import Value, binary32, case, fma, function, is_
+from tallystick.numerics.values.graph import Expr, binary32, case, fma, function, is_
 
 _CUBIC = 0.044715  # its published decimal is the real number, here and times three
 _C1 = binary32(0x3F3504F3, math.sqrt(0.5))
@@ -21,17 +21,17 @@ _C5 = binary32(0x3E095D4F, 3 * _CUBIC)
 _TANH = is_("approximate", "tanh")
 
 
-def _inner(x: Value) -> Value:
+def _inner(x: Expr) -> Expr:
     return _C3 * fma((x * x) * x, _C4, x)
 
 
-def _gelu(x: Value) -> Value:
+def _gelu(x: Expr) -> Expr:
     by_tanh = (x * 0.5) * (1.0 + function("tanh", _inner(x)))
     by_erf = (x * 0.5) * (1.0 + function("erf", x * _C1))
     return case(_TANH, by_tanh, by_erf)
 
 
-def _gelu_backward(grad: Value, x: Value) -> Value:
+def _gelu_backward(grad: Expr, x: Expr) -> Expr:
     c = 0.5 * (1.0 + function("erf", x * _C1))
     by_erf = grad * fma(x, function("exp", (x * x) * -0.5) * _C2, c)
     t = function("tanh", _inner(x))

@@ -17,7 +17,7 @@ from tallystick.numerics.operators.common import (
 from tallystick.numerics.registry import AttrSpec
 from tallystick.numerics.types import Attrs, TensorType
 from tallystick.numerics.values.graph import (
-    Value,
+    Expr,
     case,
     convert,
     fma,
@@ -76,12 +76,12 @@ _ROWS, _CLASSES, _HERE = extent("x", 0), extent("x", 1), element()
 _MEAN, _NONE = is_("reduction", "mean"), is_("reduction", "none")
 
 
-def _counts(row: Value) -> Value:
+def _counts(row: Expr) -> Expr:
     """Whether a row counts."""
     return primitive("ne", as_index(read("target", row, "i64")), entry("ignore_index"))
 
 
-def _class(row: Value) -> Value:
+def _class(row: Expr) -> Expr:
     """The class that a row's target is."""
     return inside(read("target", row, "i64"), _CLASSES, "target")
 
@@ -96,7 +96,7 @@ def _reduced(row: Part, total: Part) -> Part:
     return either(_NONE, row, either(is_("reduction", "sum"), total, mean))
 
 
-def _gradient_of(row: Value) -> Value:
+def _gradient_of(row: Expr) -> Expr:
     """The element of the losses' gradient for a row."""
     return case(_NONE, read("grad", row), read("grad", 0))
 
@@ -152,7 +152,7 @@ def _check_grad(op: str, attrs: Attrs, g: TensorType, rows: int) -> None:
 
 # --- nll_loss (7.3) -------------------------------------------------------------------------------
 def _nll_parts() -> tuple[Part, Part]:
-    def loss(row: Value) -> Value:
+    def loss(row: Expr) -> Expr:
         return choice(_counts(row), -read("x", row * _CLASSES + _class(row)), 0.0)
 
     total = tree("SUM(l)", _ROWS, loss(term()))

@@ -30,7 +30,7 @@ from tallystick.numerics.operators.common import (
 )
 from tallystick.numerics.registry import AttrSpec, InTypes
 from tallystick.numerics.types import Attrs, TensorType
-from tallystick.numerics.values.graph import Value, attribute, convert, primitive
+from tallystick.numerics.values.graph import Expr, attribute, convert, primitive
 from tallystick.numerics.values.graph import constant as literal
 from tallystick.numerics.values.positions import (
     Part,
@@ -72,12 +72,12 @@ _HERE = element()
 _START, _END, _STEP = (attribute(name, INDEX) for name in ("start", "end", "step"))
 
 
-def _moved(operand: str, position: Value = _HERE) -> Value:
+def _moved(operand: str, position: Expr = _HERE) -> Expr:
     """An element with its bits."""
     return read(operand, position, MOVED)
 
 
-def _move(name: str, names: tuple[str, ...], out: Value, **attrs: AttrSpec) -> Declares:
+def _move(name: str, names: tuple[str, ...], out: Expr, **attrs: AttrSpec) -> Declares:
     """Declares an operator by the element of its output, of any dtype."""
     return _mover(name, "9", names, {MOVED: (local("out", out),)}, attrs)
 
@@ -133,7 +133,7 @@ def _slice(op: str, attrs: Attrs, inputs: Types) -> Result:
 
 
 # --- joining and scattering -----------------------------------------------------------------------
-def _written() -> Value:
+def _written() -> Expr:
     """x's element, or the source's where the slice has one."""
     k = at() - _START
     between = primitive("and", primitive("ge", k, 0), primitive("lt", at(), _END))
@@ -178,7 +178,7 @@ def _check_along(op: str, attrs: Attrs, x: TensorType, index: TensorType) -> Non
         raise UsageError(f"{op}: indices {index} do not fit {x} along axis {axis}.")
 
 
-def _indexed(position: Value) -> Value:
+def _indexed(position: Expr) -> Expr:
     """The element of x whose index along `dim` is an element of `index`."""
     return _moved("x", placed("x", "dim", inside(read("index", position, "i64"), extent("x"))))
 
@@ -219,7 +219,7 @@ def _scatter(op: str, attrs: Attrs, inputs: Types) -> Result:
 
 
 # --- choosing -------------------------------------------------------------------------------------
-def _chosen() -> Value:
+def _chosen() -> Expr:
     a, b = (_moved(name, broadcast_place(name)) for name in ("a", "b"))
     return choice(read("condition", broadcast_place("condition"), "bool"), a, b)
 
@@ -260,7 +260,7 @@ def _full(op: str, attrs: Attrs, _inputs: Types) -> Result:
     return (TensorType(dtype, size),)
 
 
-def _counted(number: Value) -> Value:
+def _counted(number: Expr) -> Expr:
     """start + number·step in number's dtype."""
     return attribute("start", number) + number * attribute("step", number)
 
@@ -295,7 +295,7 @@ def _arange(op: str, attrs: Attrs, _inputs: Types) -> Result:
     return (TensorType(dtype, (max(count, 0),)),)
 
 
-def _kept(comparison: str) -> Value:
+def _kept(comparison: str) -> Expr:
     """x where column - row compares so with `diagonal`, else 0."""
     kept = primitive(comparison, at(-1) - at(-2), attribute("diagonal", INDEX))
     return choice(kept, _moved("x"), literal(0, MOVED))

@@ -16,7 +16,7 @@ from tallystick.numerics.operators.common import (
 from tallystick.numerics.registry import AttrSpec
 from tallystick.numerics.types import Attrs, TensorType
 from tallystick.numerics.values.forms import forms
-from tallystick.numerics.values.graph import Value, case, is_, size
+from tallystick.numerics.values.graph import Expr, case, is_, size
 from tallystick.numerics.values.positions import (
     Part,
     as_float,
@@ -42,13 +42,13 @@ def reduction_name(op: str, attrs: Attrs) -> str:
     return reduction
 
 
-def _squared_difference(x: Value, y: Value) -> Value:
+def _squared_difference(x: Expr, y: Expr) -> Expr:
     d = x - y
     return d * d
 
 
 def _loss() -> Part:
-    def term_at(at: Value) -> Value:
+    def term_at(at: Expr) -> Expr:
         return _squared_difference(read("x", at), read("y", at))
 
     count = numel("x")
@@ -58,7 +58,7 @@ def _loss() -> Part:
     return either(is_("reduction", "none"), local("q", term_at(element())), reduced)
 
 
-def _gradient(grad: Value, x: Value, y: Value) -> Value:
+def _gradient(grad: Expr, x: Expr, y: Expr) -> Expr:
     doubled = (2.0 * (x - y)) * grad
     return case(is_("reduction", "mean"), doubled / size("x"), doubled)
 

@@ -19,7 +19,7 @@ from tallystick.numerics.operators.common import (
 )
 from tallystick.numerics.registry import AttrSpec
 from tallystick.numerics.types import Attrs, TensorType
-from tallystick.numerics.values.graph import Value, attribute, case, fma, function, has
+from tallystick.numerics.values.graph import Expr, attribute, case, fma, function, has
 from tallystick.numerics.values.positions import (
     Part,
     as_float,
@@ -101,7 +101,7 @@ def _check_affine(op: str, inputs: Types, first: int, shape: tuple[int, ...]) ->
             check_floats(op, what, t, shape)
 
 
-def affine(h: Value, weight: Value, bias: Value) -> Value:
+def affine(h: Expr, weight: Expr, bias: Expr) -> Expr:
     """h with weight and bias, where they are present."""
     weighted = case(has("bias"), fma(h, weight, bias), h * weight)
     return case(has("weight"), weighted, case(has("bias"), h + bias, h))
@@ -111,7 +111,7 @@ _N = product("normalized_shape")
 _RN = as_float(_N)
 
 
-def _statistics(row: Value) -> tuple[Part, Part]:
+def _statistics(row: Expr) -> tuple[Part, Part]:
     """mean and rstd of a row."""
     x = read("x", row * _N + term())
     mean = local("mean", part(tree("SUM(x)", _N, x)) / _RN)
@@ -146,10 +146,10 @@ def _layer_norm(op: str, attrs: Attrs, inputs: Types) -> Result:
 def _layer_norm_gradient() -> tuple[Part, ...]:
     here, row = element(), element() // _N
 
-    def h(at: Value, of: Value) -> Value:
+    def h(at: Expr, of: Expr) -> Expr:
         return (read("x", at) - read("mean", of)) * read("rstd", of)
 
-    def k(at: Value, column: Value) -> Value:
+    def k(at: Expr, column: Expr) -> Expr:
         grad = read("grad", at)
         return case(has("weight"), grad * read("weight", column), grad)
 

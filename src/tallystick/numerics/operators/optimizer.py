@@ -20,7 +20,7 @@ from tallystick.numerics.registry import AttrSpec
 from tallystick.numerics.types import Attrs, TensorType
 from tallystick.numerics.values.forms import forms
 from tallystick.numerics.values.graph import (
-    Value,
+    Expr,
     attribute,
     binary32,
     case,
@@ -77,12 +77,12 @@ def _check_coefficient(op: str, inputs: Types, position: int) -> None:
 
 # --- what an element becomes (11.1 to 11.4) -------------------------------------------------------
 # Scalars and attributes are binary64, each operation on them is rounded there, and RN32 is last.
-def _clipped(g: Value) -> Value:
+def _clipped(g: Expr) -> Expr:
     """g times the gradient coefficient, where there is one (11.6)."""
     return case(has("coefficient"), g * operand("coefficient", "f32"), g)
 
 
-def _decayed(p: Value, g: Value) -> Value:
+def _decayed(p: Expr, g: Expr) -> Expr:
     """Weight decay as a part of the gradient."""
     by = convert(attribute("weight_decay", "f64"), "f32")
     return case(is_("weight_decay", 0.0), g, fma(by, p, g))
@@ -90,14 +90,14 @@ def _decayed(p: Value, g: Value) -> Value:
 
 def _adam_values(
     decoupled: bool,
-    p: Value,
-    g: Value,
-    m: Value,
-    v: Value,
-    lr: Value,
-    beta1_power: Value,
-    beta2_power: Value,
-) -> list[Value]:
+    p: Expr,
+    g: Expr,
+    m: Expr,
+    v: Expr,
+    lr: Expr,
+    beta1_power: Expr,
+    beta2_power: Expr,
+) -> list[Expr]:
     beta1, beta2 = attribute("beta1", "f64"), attribute("beta2", "f64")
     step_size = convert(lr / (1.0 - beta1_power), "f32")
     root = convert(primitive("sqrt", 1.0 - beta2_power), "f32")
@@ -114,11 +114,11 @@ def _adam_values(
 _ADAM_DTYPES = ("f32", "f32", "f32", "f32", "f64", "f64", "f64")
 
 
-def _plain_sgd(p: Value, g: Value, buffer: Value, lr: Value) -> Value:
+def _plain_sgd(p: Expr, g: Expr, buffer: Expr, lr: Expr) -> Expr:
     return fma(-convert(lr, "f32"), _decayed(p, _clipped(g)), p)
 
 
-def _momentum_sgd(p: Value, g: Value, buffer: Value, lr: Value) -> list[Value]:
+def _momentum_sgd(p: Expr, g: Expr, buffer: Expr, lr: Expr) -> list[Expr]:
     momentum = convert(attribute("momentum", "f64"), "f32")
     undamped = convert(1.0 - attribute("dampening", "f64"), "f32")
     g = _decayed(p, _clipped(g))

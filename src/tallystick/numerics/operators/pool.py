@@ -21,7 +21,7 @@ from tallystick.numerics.operators.common import (
 from tallystick.numerics.operators.scatter import scattered
 from tallystick.numerics.registry import AttrSpec
 from tallystick.numerics.types import Attrs, TensorType
-from tallystick.numerics.values.graph import Value, convert, primitive
+from tallystick.numerics.values.graph import Expr, convert, primitive
 from tallystick.numerics.values.positions import (
     Part,
     as_index,
@@ -103,12 +103,12 @@ def _result_shape(op: str, attrs: Attrs, x: TensorType) -> tuple[int, ...]:
 _HERE = element()
 
 
-def _plane(name: str) -> Value:
+def _plane(name: str) -> Expr:
     """The elements of a plane of an operand."""
     return extent(name, -2) * extent(name, -1)
 
 
-def _taps(axis: int, output: Value) -> tuple[Value, Value]:
+def _taps(axis: int, output: Expr) -> tuple[Expr, Expr]:
     """The first tap inside x of an output along pooled axis 0 or 1, and how many there are."""
     size = extent("x", axis - 2)
     kernel, stride, padding, dilation = (
@@ -125,7 +125,7 @@ def _pooled() -> tuple[Part, Part]:
     (top, rows), (left, columns) = _taps(0, _HERE // wide % extent("", -2)), _taps(1, column)
     base = _HERE // _plane("") * _plane("x")
 
-    def place(tap: Value) -> Value:
+    def place(tap: Expr) -> Expr:
         """Position in the plane of a tap by number; as taps ascend, so do positions (6.15)."""
         y = top + tap // columns * entry("dilation", 0)
         return y * extent("x", -1) + left + tap % columns * entry("dilation", 1)

@@ -19,7 +19,7 @@ from tallystick.numerics.operators.common import (
 from tallystick.numerics.registry import AttrSpec
 from tallystick.numerics.types import Attrs, TensorType
 from tallystick.numerics.values.graph import (
-    Value,
+    Expr,
     attribute,
     binary32,
     constant,
@@ -39,14 +39,14 @@ WORD = 1 << 32
 
 
 # --- elements (8.4, 8.6, 8.7) ---------------------------------------------------------------------
-def _word(block: Value, number: Value) -> Value:
+def _word(block: Expr, number: Expr) -> Expr:
     return word("rng", attribute("draw", INDEX), block, number)
 
 
 _OWN = _word(element() // 4, element() % 4)
 
 
-def _unit(whole: Value) -> Value:
+def _unit(whole: Expr) -> Expr:
     """whole·2^-24, exact also in the real numbers."""
     exact = as_float(whole, "f64") * 2.0**-24
     return in_reals(as_float(whole) * 2.0**-24, exact)

@@ -22,7 +22,7 @@ from tallystick.numerics.operators.common import (
 from tallystick.numerics.registry import DIVIDED, SUM, AttrSpec
 from tallystick.numerics.types import Attrs, TensorType
 from tallystick.numerics.values.graph import (
-    Value,
+    Expr,
     attribute,
     case,
     constant,
@@ -153,7 +153,7 @@ def _cumsum(op: str, attrs: Attrs, inputs: Types) -> Result:
 
 
 # --- places (NUMERICS 3.9) ------------------------------------------------------------------------
-def _smaller(a: Value, b: Value) -> Value:
+def _smaller(a: Expr, b: Expr) -> Expr:
     """Whether a is smaller than b; NaN is larger than every number."""
     less = primitive("lt", a, b)
     if a.dtype != "f32":

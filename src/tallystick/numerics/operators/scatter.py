@@ -18,7 +18,7 @@ from tallystick.numerics.operators.common import (
 )
 from tallystick.numerics.registry import AttrSpec
 from tallystick.numerics.types import Attrs, TensorType
-from tallystick.numerics.values.graph import Value, constant, primitive, select
+from tallystick.numerics.values.graph import Expr, constant, primitive, select
 from tallystick.numerics.values.positions import (
     Part,
     chain,
@@ -41,16 +41,16 @@ _PADDING = {"padding_idx": AttrSpec("int", -1)}
 
 
 def scattered(
-    count: Value, index: Value, rows: Value, row: Value, value: Value, start: Value | float = 0.0
+    count: Expr, index: Expr, rows: Expr, row: Expr, value: Expr, start: Expr | float = 0.0
 ) -> Part:
     """A chain over `count` sources (4.1): `start`, then the values of those whose index, of `rows`
     destinations, is `row`. One of another destination keeps the state."""
-    begin = start if isinstance(start, Value) else constant(start, "f32")
+    begin = start if isinstance(start, Expr) else constant(start, "f32")
     return chain("d", count, value, begin, primitive("eq", inside(index, rows), row))
 
 
 # --- embedding (9, 4.2) ---------------------------------------------------------------------------
-def _looked_up() -> Value:
+def _looked_up() -> Expr:
     width = extent("weight", 1)
     row = inside(read("index", element() // width, "i64"), extent("weight", 0))
     return read("weight", row * width + element() % width, MOVED)

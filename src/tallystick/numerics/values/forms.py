@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from tallystick.numerics.types import Attrs
 from tallystick.numerics.values.graph import (
     Condition,
-    Value,
+    Expr,
     operand,
     resolved,
     values_below,
@@ -27,12 +27,12 @@ class Form:
 
     operands: tuple[str, ...]
     dtypes: tuple[str, ...]
-    outputs: tuple[Value, ...]
+    outputs: tuple[Expr, ...]
     when: Condition | None = None
-    refused: Value | None = None
+    refused: Expr | None = None
     why: str = ""
 
-    def resolved(self, attrs: Attrs, given: frozenset[str]) -> tuple[Value, ...]:
+    def resolved(self, attrs: Attrs, given: frozenset[str]) -> tuple[Expr, ...]:
         """The outputs for one call's attributes; `given` names operands and attributes there."""
         return resolved(self.outputs, lambda condition: condition.holds(attrs, given))
 
@@ -47,7 +47,7 @@ class Form:
         return any(value.kind == "size" for value in values_below(self.outputs))
 
 
-def rounds(value: Value) -> bool:
+def rounds(value: Expr) -> bool:
     """True if binary32 need not hold this value exactly, whatever it is made of."""
     if value.kind == "convert":
         return value.dtype == "f32" and value.of[0].dtype in ("i64", "f64")
@@ -55,14 +55,14 @@ def rounds(value: Value) -> bool:
     return rule is not None and rule.rounds and value.dtype == "f32"
 
 
-Made = Value | Sequence[Value]
+Made = Expr | Sequence[Expr]
 
 
 def forms(
     make: Callable[..., Made],
     *dtypes: str | tuple[str, ...],
     when: Condition | None = None,
-    refused: Callable[..., Value] | None = None,
+    refused: Callable[..., Expr] | None = None,
     why: str = "",
 ) -> tuple[Form, ...]:
     """The forms that `make` builds, one for each of `dtypes`: one dtype for all operands, or one
@@ -73,7 +73,7 @@ def forms(
         each = (kind,) * len(names) if isinstance(kind, str) else kind
         elements = [operand(name, dtype) for name, dtype in zip(names, each, strict=True)]
         made = make(*elements)
-        outputs = (made,) if isinstance(made, Value) else tuple(made)
+        outputs = (made,) if isinstance(made, Expr) else tuple(made)
         bad = None if refused is None else refused(*elements)
         found.append(Form(names, each, outputs, when, bad, why))
     return tuple(found)

@@ -42,7 +42,7 @@ class Condition:
 
 
 @dataclass(frozen=True, eq=False)
-class Value:
+class Expr:
     """One value of dtype `dtype`; see the module.
 
     `kind` is a primitive's name, or: "operand" (its element), "attribute" (a number attribute as a
@@ -54,55 +54,55 @@ class Value:
 
     kind: str
     dtype: str
-    of: tuple[Value, ...] = ()
+    of: tuple[Expr, ...] = ()
     name: str = ""
     number: Number | None = None
     real: float | None = None
     condition: Condition | None = None
     part: Any = None  # of a "part": the quantity that it is the value of
 
-    def __add__(self, other: Operand) -> Value:
+    def __add__(self, other: Operand) -> Expr:
         return primitive("add", self, other)
 
-    def __radd__(self, other: Operand) -> Value:
+    def __radd__(self, other: Operand) -> Expr:
         return primitive("add", other, self)
 
-    def __sub__(self, other: Operand) -> Value:
+    def __sub__(self, other: Operand) -> Expr:
         return primitive("sub", self, other)
 
-    def __rsub__(self, other: Operand) -> Value:
+    def __rsub__(self, other: Operand) -> Expr:
         return primitive("sub", other, self)
 
-    def __mul__(self, other: Operand) -> Value:
+    def __mul__(self, other: Operand) -> Expr:
         return primitive("mul", self, other)
 
-    def __rmul__(self, other: Operand) -> Value:
+    def __rmul__(self, other: Operand) -> Expr:
         return primitive("mul", other, self)
 
-    def __truediv__(self, other: Operand) -> Value:
+    def __truediv__(self, other: Operand) -> Expr:
         return primitive("div", self, other)
 
-    def __rtruediv__(self, other: Operand) -> Value:
+    def __rtruediv__(self, other: Operand) -> Expr:
         return primitive("div", other, self)
 
-    def __floordiv__(self, other: Operand) -> Value:
+    def __floordiv__(self, other: Operand) -> Expr:
         return primitive("over", self, other)
 
-    def __mod__(self, other: Operand) -> Value:
+    def __mod__(self, other: Operand) -> Expr:
         return primitive("rest", self, other)
 
-    def __neg__(self) -> Value:
+    def __neg__(self) -> Expr:
         return primitive("neg", self)
 
-    def __le__(self, other: Operand) -> Value:
+    def __le__(self, other: Operand) -> Expr:
         return primitive("le", self, other)
 
-    def __gt__(self, other: Operand) -> Value:
+    def __gt__(self, other: Operand) -> Expr:
         return primitive("gt", self, other)
 
 
-Operand = Value | int | float
-_MADE: dict[Any, Value] = {}
+Operand = Expr | int | float
+_MADE: dict[Any, Expr] = {}
 
 
 def _bits(number: Number | None) -> Any:
@@ -110,31 +110,31 @@ def _bits(number: Number | None) -> Any:
     return struct.pack("<d", number) if isinstance(number, float) else (type(number), number)
 
 
-def interned(kind: str, dtype: str, of: tuple[Value, ...] = (), **rest: Any) -> Value:
+def interned(kind: str, dtype: str, of: tuple[Expr, ...] = (), **rest: Any) -> Expr:
     """The one value of these parts and facts."""
-    made = Value(kind, dtype, of, **rest)
+    made = Expr(kind, dtype, of, **rest)
     key = (kind, dtype, tuple(map(id, of)), made.name, _bits(made.number), _bits(made.real),
            made.condition, id(made.part))  # fmt: skip
     return _MADE.setdefault(key, made)
 
 
 # -- leaves ----------------------------------------------------------------------------------------
-def operand(name: str, dtype: str) -> Value:
+def operand(name: str, dtype: str) -> Expr:
     """The element of operand `name` that goes into this element."""
     return interned("operand", dtype, name=name)
 
 
-def attribute(name: str, like: Value | str) -> Value:
+def attribute(name: str, like: Expr | str) -> Expr:
     """A float attribute as a number of a dtype, or of another value's: f32 by RN32."""
     return interned("attribute", like if isinstance(like, str) else like.dtype, name=name)
 
 
-def size(name: str) -> Value:
+def size(name: str) -> Expr:
     """RN32 of the number of elements of operand `name`."""
     return interned("size", "f32", name=name)
 
 
-def constant(number: Number, dtype: str, real: float | None = None) -> Value:
+def constant(number: Number, dtype: str, real: float | None = None) -> Expr:
     """A number that `dtype` holds exactly. `real` is what it stands for, if that is another."""
     if dtype == "f32":
         number = float(number)
@@ -145,48 +145,48 @@ def constant(number: Number, dtype: str, real: float | None = None) -> Value:
     return interned("constant", dtype, number=number, real=real)
 
 
-def binary32(bits: int, real: float) -> Value:
+def binary32(bits: int, real: float) -> Expr:
     """The binary32 number of these bits, which stands for the real number `real`."""
     return constant(struct.unpack("<f", struct.pack("<I", bits))[0], "f32", real)
 
 
 # -- what is made of them --------------------------------------------------------------------------
-def primitive(kind: str, *of: Operand) -> Value:
+def primitive(kind: str, *of: Operand) -> Expr:
     """A primitive of values; a plain number becomes a constant of their dtype."""
     rule = PRIMITIVES[kind]
-    dtypes = {x.dtype for x in of if isinstance(x, Value)}
+    dtypes = {x.dtype for x in of if isinstance(x, Expr)}
     if len(dtypes) != 1 or len(of) != rule.arity or not dtypes <= set(rule.takes):
         raise ValueError(f"{kind} takes {rule.arity} of {rule.takes}, got {of}")
     dtype = dtypes.pop()
-    values = tuple(x if isinstance(x, Value) else constant(x, dtype) for x in of)
+    values = tuple(x if isinstance(x, Expr) else constant(x, dtype) for x in of)
     return interned(kind, rule.gives or dtype, values)
 
 
-def fma(a: Operand, b: Operand, c: Operand) -> Value:
+def fma(a: Operand, b: Operand, c: Operand) -> Expr:
     """a·b + c, rounded once (NUMERICS 1.4)."""
     return primitive("fma", a, b, c)
 
 
-def function(name: str, x: Value) -> Value:
+def function(name: str, x: Expr) -> Expr:
     """A correctly rounded function of NUMERICS 5."""
     return primitive(name, x)
 
 
-def convert(x: Value, dtype: str) -> Value:
+def convert(x: Expr, dtype: str) -> Expr:
     """x as `dtype` (NUMERICS 10.7; f64 to f32: RN32)."""
     return interned("convert", dtype, (x,))
 
 
-def select(where: Value, a: Operand, b: Operand) -> Value:
+def select(where: Expr, a: Operand, b: Operand) -> Expr:
     """a where `where` holds, else b."""
-    dtype = next(x.dtype for x in (a, b) if isinstance(x, Value))
-    pair = tuple(x if isinstance(x, Value) else constant(x, dtype) for x in (a, b))
+    dtype = next(x.dtype for x in (a, b) if isinstance(x, Expr))
+    pair = tuple(x if isinstance(x, Expr) else constant(x, dtype) for x in (a, b))
     if where.dtype != "bool" or {x.dtype for x in pair} != {dtype}:
         raise ValueError(f"select of {where.dtype}, {[x.dtype for x in pair]}")
     return interned("select", dtype, (where, *pair))
 
 
-def case(condition: Condition, a: Value, b: Value) -> Value:
+def case(condition: Condition, a: Expr, b: Expr) -> Expr:
     """a where the condition holds of the attributes, else b."""
     if a.dtype != b.dtype:
         raise ValueError(f"a case of {a.dtype} and {b.dtype}")
@@ -204,11 +204,11 @@ def has(name: str) -> Condition:
 
 
 # -- walks -----------------------------------------------------------------------------------------
-def interpreted(roots: Sequence[Value], meaning: Callable[[Value, tuple[T, ...]], T]) -> list[T]:
+def interpreted(roots: Sequence[Expr], meaning: Callable[[Expr, tuple[T, ...]], T]) -> list[T]:
     """The meanings of the roots. Each value below them gets its meaning once, after its parts."""
     known: dict[int, T] = {}
 
-    def of(value: Value) -> T:
+    def of(value: Expr) -> T:
         found = known.get(id(value))
         if found is None:
             found = known[id(value)] = meaning(value, tuple(of(part) for part in value.of))
@@ -217,11 +217,11 @@ def interpreted(roots: Sequence[Value], meaning: Callable[[Value, tuple[T, ...]]
     return [of(root) for root in roots]
 
 
-def resolved(roots: Sequence[Value], choose: Callable[[Condition], bool]) -> tuple[Value, ...]:
+def resolved(roots: Sequence[Expr], choose: Callable[[Condition], bool]) -> tuple[Expr, ...]:
     """The roots without a case: `choose` says whether a condition holds."""
-    known: dict[int, Value] = {}
+    known: dict[int, Expr] = {}
 
-    def of(value: Value) -> Value:
+    def of(value: Expr) -> Expr:
         found = known.get(id(value))
         if found is None:
             if value.condition is not None:
@@ -238,12 +238,12 @@ def resolved(roots: Sequence[Value], choose: Callable[[Condition], bool]) -> tup
     return tuple(of(root) for root in roots)
 
 
-def values_below(roots: Sequence[Value], leaves: Container[int] = ()) -> list[Value]:
+def values_below(roots: Sequence[Expr], leaves: Container[int] = ()) -> list[Expr]:
     """Every value of the graph once, parts before what is made of them. None below `leaves`, by
     their ids."""
-    found: dict[int, Value] = {}
+    found: dict[int, Expr] = {}
 
-    def visit(value: Value) -> None:
+    def visit(value: Expr) -> None:
         if id(value) not in found:
             for part in () if id(value) in leaves else value.of:
                 visit(part)

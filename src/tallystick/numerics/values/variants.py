@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from tallystick.numerics.registry import OpSpec
 from tallystick.numerics.values.forms import Form
-from tallystick.numerics.values.graph import Condition, Value, interpreted, resolved, values_below
+from tallystick.numerics.values.graph import Condition, Expr, interpreted, resolved, values_below
 from tallystick.numerics.values.primitives import FUNCTIONS
 
 MOST_PARAMETERS = 2
@@ -29,11 +29,11 @@ class Variant:
     """`structure` tells loops apart; `operands` and `parameters` are leaves of `value` in the
     order of the loop's arguments. `refused`: as of the form."""
 
-    value: Value
+    value: Expr
     structure: str
-    operands: tuple[Value, ...]
-    parameters: tuple[Value, ...]
-    refused: Value | None = None
+    operands: tuple[Expr, ...]
+    parameters: tuple[Expr, ...]
+    refused: Expr | None = None
     is_whole: bool = False
 
     @property
@@ -44,7 +44,7 @@ class Variant:
         return "m" if any(leaf.dtype == "bool" for leaf in self.operands) else "f"
 
 
-def variant_of(form: Form, value: Value) -> Variant | None:
+def variant_of(form: Form, value: Expr) -> Variant | None:
     """The variant of an output without a case; None where no loop computes it: on binary64, a
     function by itself, a power."""
     roots = [value] if form.refused is None else [form.refused, value]
@@ -68,17 +68,17 @@ def variant_of(form: Form, value: Value) -> Variant | None:
     return Variant(value, structure, tuple(operands), tuple(parameters), form.refused, is_whole)
 
 
-def _is_binary32(form: Form, below: list[Value]) -> bool:
+def _is_binary32(form: Form, below: list[Expr]) -> bool:
     """True if a loop on binary32 and bools computes it, with binary32 among its operands."""
     if form.refused is not None or any(x.kind == "convert" for x in below):
         return False
     return {x.dtype for x in below} <= {"f32", "bool"} and "f32" in form.dtypes
 
 
-def structure_of(value: Value, names: dict[int, str]) -> str:
+def structure_of(value: Expr, names: dict[int, str]) -> str:
     """The value as text, its leaves by `names`."""
 
-    def meaning(x: Value, parts: tuple[str, ...]) -> str:
+    def meaning(x: Expr, parts: tuple[str, ...]) -> str:
         if x.kind == "constant":
             return struct.pack(">f", x.number).hex() if x.dtype == "f32" else repr(x.number)
         kind = f"{x.of[0].dtype}_{x.dtype}" if x.kind == "convert" else x.kind
@@ -87,7 +87,7 @@ def structure_of(value: Value, names: dict[int, str]) -> str:
     return interpreted([value], meaning)[0]
 
 
-def decided(value: Value) -> Iterator[tuple[Value, dict[Condition, bool]]]:
+def decided(value: Expr) -> Iterator[tuple[Expr, dict[Condition, bool]]]:
     """The value for every way to decide its cases, with the decisions in their order."""
     waiting: list[dict[Condition, bool]] = [{}]
     while waiting:
@@ -161,7 +161,7 @@ def loops(specs: Iterable[OpSpec]) -> dict[str, Loop]:
 
 # -- steps -----------------------------------------------------------------------------------------
 @dataclass(frozen=True)
-class Step:
+class OptimizerForm:
     """A form of an optimizer. Its operands on binary32 are `elements`; every other leaf is one of
     `numbers`, operands first. What is made of these alone is a factor, computed before the loop.
     A kernel is one way to decide `conditions`."""
@@ -170,9 +170,9 @@ class Step:
     operator: str
     clause: str
     form: Form
-    elements: tuple[Value, ...]
-    numbers: tuple[Value, ...]
-    factors: tuple[Value, ...]
+    elements: tuple[Expr, ...]
+    numbers: tuple[Expr, ...]
+    factors: tuple[Expr, ...]
     conditions: tuple[Condition, ...]
 
     def kernel(self, holds: Iterable[bool]) -> str:
@@ -189,7 +189,7 @@ def condition_name(condition: Condition) -> str:
     return condition.name if value is True else f"{condition.name}_is_{value:g}"
 
 
-def steps(specs: Iterable[OpSpec]) -> list[Step]:
+def steps(specs: Iterable[OpSpec]) -> list[OptimizerForm]:
     """The steps of those of these operators that are an optimizer's on tensors."""
     return [
         _step(spec, form)
@@ -199,15 +199,15 @@ def steps(specs: Iterable[OpSpec]) -> list[Step]:
     ]
 
 
-def _step(spec: OpSpec, form: Form) -> Step:
+def _step(spec: OpSpec, form: Form) -> OptimizerForm:
     below = values_below(form.outputs)
     places = [name.rstrip("?") for name in spec.operands]
     operands = sorted((x for x in below if x.kind == "operand"), key=lambda x: places.index(x.name))
     elements = [x for x in operands if x.dtype == "f32" and x.name in form.operands]
     numbers = [x for x in (*operands, *below) if x.kind == "attribute" or x in operands]
-    factors: dict[Value, None] = {}
+    factors: dict[Expr, None] = {}
 
-    def find(value: Value) -> None:
+    def find(value: Expr) -> None:
         if any(x.kind == "case" or x in elements for x in values_below([value])):
             for part in value.of:
                 find(part)
@@ -219,5 +219,5 @@ def _step(spec: OpSpec, form: Form) -> Step:
     name = spec.name.split(".")[1] + ("" if form.when is None else f"_{condition_name(form.when)}")
     conditions = dict.fromkeys(x.condition for x in below if x.condition is not None)
     numbers = [x for x in dict.fromkeys(numbers) if x not in elements]
-    return Step(name, spec.name, spec.clause, form, tuple(elements), tuple(numbers),
+    return OptimizerForm(name, spec.name, spec.clause, form, tuple(elements), tuple(numbers),
                 tuple(factors), tuple(conditions))  # fmt: skip

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from tallystick.devices.cuda.driver import Driver
+from tallystick.devices.cuda.driver import CudaDriver
 from tallystick.devices.cuda.tensor import Memory
 from tallystick.errors import EnvironmentRefusedError
 
@@ -30,7 +30,7 @@ _PLAIN, _TURNED = 0, 1  # CUBLAS_OP_N, CUBLAS_OP_T
 _MOST = (1 << 31) - 1  # of a size
 
 
-class Products(Protocol):
+class CublasProducts(Protocol):
     """A library's products in binary64."""
 
     @property
@@ -122,7 +122,7 @@ class Cublas:
 class OnHost:
     """The library as products/probe.py sees it: host arrays in, host arrays out."""
 
-    def __init__(self, products: Products, driver: Driver) -> None:
+    def __init__(self, products: CublasProducts, driver: CudaDriver) -> None:
         self.name = products.name
         self._products, self._driver = products, driver
 
@@ -173,7 +173,7 @@ def _library() -> ctypes.CDLL | None:
     return None
 
 
-def refuse_unless_admissible(products: Products, driver: Driver) -> None:
+def refuse_unless_admissible(products: CublasProducts, driver: CudaDriver) -> None:
     """Raise EnvironmentRefusedError, which names the library, unless its products are admissible
     kernels (NUMERICS 14.3) that keep subnormals and round to nearest (1.7)."""
     from tallystick.products.probe import probe
@@ -184,7 +184,7 @@ def refuse_unless_admissible(products: Products, driver: Driver) -> None:
     probe_products(products.name, there.mm, 1)
 
 
-def admitted(driver: Driver) -> Products | None:
+def admitted(driver: CudaDriver) -> CublasProducts | None:
     """cuBLAS on the driver's queue, if this machine has it and the probe admits it."""
     if not hasattr(driver, "stream"):
         return None  # no driver of NVIDIA's
@@ -203,7 +203,7 @@ def admitted(driver: Driver) -> Products | None:
     return products
 
 
-def search(device: Cuda) -> Products | None:
+def search(device: Cuda) -> CublasProducts | None:
     """The library that multiplies in binary64 on `device`, looked for once; None where none is
     admitted."""
     if not device.searched:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from tallystick.devices.cuda.device import Cuda
 from tallystick.devices.cuda.launch import THREADS, f32, f64, over, whole
 from tallystick.devices.cuda.tensor import DeviceTensor
-from tallystick.products.cuda.folds import Layout, Room
+from tallystick.products.cuda.folds import FoldLayout, Room
 from tallystick.products.cuda.marks import Marks
 from tallystick.products.operators import Convolution, Matrices
 from tallystick.products.squares import term_factor
@@ -27,7 +27,7 @@ _SHORTEST, _LONGEST = 256, 4096  # terms of a part: fewer cost more than they gi
 
 
 @dataclass(frozen=True)
-class Limits:
+class PartSizes:
     """The sizes of parts. Tests force small ones."""
 
     results: int = RESULTS
@@ -37,7 +37,7 @@ class Limits:
     longest: int = _LONGEST
 
 
-LIMITS_OF = [Limits()]
+LIMITS_OF = [PartSizes()]
 
 
 @dataclass(frozen=True)
@@ -59,17 +59,17 @@ class Lines:
             self.address, self.period, self.batch, self.line, self.run, self.outer, self.term
         )
 
-    def layout(self, lines: int, terms: int) -> Layout | None:
+    def layout(self, lines: int, terms: int) -> FoldLayout | None:
         """The lines of all batches, one after the other, as outputs of a fold. None where no fold
         reads them so."""
         count, n = self.period * lines, max(terms, 1)
         if self.period > 1 and lines == 1:
-            return Layout(count, terms, 1, self.batch, n, 0, self.term)
+            return FoldLayout(count, terms, 1, self.batch, n, 0, self.term)
         if self.line == 1 and self.term != 1 and lines > 1:
-            return Layout(count, terms, lines, self.batch, n, 0, self.term)
+            return FoldLayout(count, terms, lines, self.batch, n, 0, self.term)
         if self.period > 1 and self.batch != lines * self.line:
             return None
-        return Layout(count, terms, 1, self.line, n, 0, self.term)
+        return FoldLayout(count, terms, 1, self.line, n, 0, self.term)
 
 
 def lines_of(x: DeviceTensor, line_axis: int) -> Lines:
@@ -128,7 +128,7 @@ def part_of(device: Cuda, blocks: int, terms: int, size: int) -> int:
 
 
 @dataclass(frozen=True)
-class Tile:
+class ProductTile:
     """The elements that one product makes: batches, rows and columns from their first ones on, and
     the parts of its terms."""
 
@@ -167,7 +167,9 @@ def wide_bytes(device: Cuda, values: int) -> int:
     return 0 if device.products is None else 8 * values
 
 
-def _widened(device: Cuda, tile: Tile, x: Lines, lines: int, terms: int, address: int) -> Wide:
+def _widened(
+    device: Cuda, tile: ProductTile, x: Lines, lines: int, terms: int, address: int
+) -> Wide:
     lines_first = x.line == 1 and x.term != 1
     slow, fast = (terms, lines) if lines_first else (lines, terms)
     steps = (x.term, x.line) if lines_first else (x.line, x.term)
@@ -180,7 +182,7 @@ def _widened(device: Cuda, tile: Tile, x: Lines, lines: int, terms: int, address
 
 def multiply(
     device: Cuda,
-    tile: Tile,
+    tile: ProductTile,
     terms: int,
     a: Lines,
     b: Lines,
@@ -237,7 +239,13 @@ class Target:
 
 
 def decide(
-    device: Cuda, kind: str, target: Target, tile: Tile, w: int, share: float, operands: bytes
+    device: Cuda,
+    kind: str,
+    target: Target,
+    tile: ProductTile,
+    w: int,
+    share: float,
+    operands: bytes,
 ) -> None:
     """Write the tile's elements to the output: R of their exact sums, and what follows it. `kind`
     names the kernel that reads `operands`: "lines", "places" or "taps"."""
@@ -304,7 +312,7 @@ def product(
     for g in range(0, batches, made.batches):
         for j in range(0, target.plane, made.columns):
             for i in range(0, target.rows, made.rows):
-                tile = Tile(
+                tile = ProductTile(
                     min(made.batches, batches - g),
                     min(made.rows, target.rows - i),
                     min(made.columns, target.plane - j),

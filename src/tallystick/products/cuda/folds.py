@@ -22,7 +22,7 @@ WARP_ROW = 1024
 
 
 @dataclass(frozen=True)
-class Fold:
+class FoldKernels:
     """The kernels `NAME_thin`, `NAME_warp`, `NAME_block`, `NAME_columns`, the bytes of a state, and
     the fold of states that were stored ("": this one reads its own)."""
 
@@ -32,32 +32,32 @@ class Fold:
 
 
 _ALL = (
-    Fold("reduce_sum", 4),
-    Fold("reduce_squares", 4, "reduce_sum"),
-    Fold("reduce_differences", 4, "reduce_sum"),
-    Fold("reduce_wide", 8, "reduce_sum64"),
-    Fold("reduce_deviations", 8, "reduce_sum64"),
-    Fold("reduce_sum64", 8),
-    Fold("rounded_squares", 8, "reduce_sum64"),
-    Fold("replay_magnitudes", 8, "reduce_sum64"),
-    Fold("reduce_max", 4),
-    Fold("reduce_min", 4),
-    Fold("reduce_whole_sum", 8),
-    Fold("reduce_whole_max", 8),
-    Fold("reduce_whole_min", 8),
-    Fold("reduce_bool_sum", 8, "reduce_whole_sum"),
-    Fold("reduce_place", 16, "reduce_places"),
-    Fold("reduce_places", 16),
-    Fold("reduce_whole_place", 16, "reduce_whole_places"),
-    Fold("reduce_whole_places", 16),
-    Fold("norm_products", 4, "reduce_sum"),
-    Fold("norm_row_products", 4, "reduce_sum"),
+    FoldKernels("reduce_sum", 4),
+    FoldKernels("reduce_squares", 4, "reduce_sum"),
+    FoldKernels("reduce_differences", 4, "reduce_sum"),
+    FoldKernels("reduce_wide", 8, "reduce_sum64"),
+    FoldKernels("reduce_deviations", 8, "reduce_sum64"),
+    FoldKernels("reduce_sum64", 8),
+    FoldKernels("rounded_squares", 8, "reduce_sum64"),
+    FoldKernels("replay_magnitudes", 8, "reduce_sum64"),
+    FoldKernels("reduce_max", 4),
+    FoldKernels("reduce_min", 4),
+    FoldKernels("reduce_whole_sum", 8),
+    FoldKernels("reduce_whole_max", 8),
+    FoldKernels("reduce_whole_min", 8),
+    FoldKernels("reduce_bool_sum", 8, "reduce_whole_sum"),
+    FoldKernels("reduce_place", 16, "reduce_places"),
+    FoldKernels("reduce_places", 16),
+    FoldKernels("reduce_whole_place", 16, "reduce_whole_places"),
+    FoldKernels("reduce_whole_places", 16),
+    FoldKernels("norm_products", 4, "reduce_sum"),
+    FoldKernels("norm_row_products", 4, "reduce_sum"),
 )
 FOLDS = {fold.name: fold for fold in _ALL}
 
 
 @dataclass(frozen=True)
-class Layout:
+class FoldLayout:
     """Where the elements of each output lie, as FoldParams in folds.hpp says."""
 
     outputs: int
@@ -74,19 +74,19 @@ class Layout:
         return self.inner > 1
 
 
-def rows(count: int, n: int) -> Layout:
+def rows(count: int, n: int) -> FoldLayout:
     """`count` rows of n elements, one after the other."""
-    return Layout(count, n, 1, n, max(n, 1))
+    return FoldLayout(count, n, 1, n, max(n, 1))
 
 
-def columns(outer: int, n: int, inner: int) -> Layout:
+def columns(outer: int, n: int, inner: int) -> FoldLayout:
     """The columns of `outer` matrices of n rows and `inner` columns."""
     if inner == 1:
         return rows(outer, n)
-    return Layout(outer * inner, n, inner, n * inner, max(n, 1), step=inner)
+    return FoldLayout(outer * inner, n, inner, n * inner, max(n, 1), step=inner)
 
 
-def layout(shape: Sequence[int], axes: Sequence[int]) -> Layout | None:
+def layout(shape: Sequence[int], axes: Sequence[int]) -> FoldLayout | None:
     """The layout of a C-contiguous tensor reduced over `axes` (NUMERICS 3.3). None where it takes
     more than two groups of neighbouring reduced axes, or two that are not at both ends."""
     n = math.prod(shape[a] for a in axes)
@@ -112,14 +112,14 @@ def layout(shape: Sequence[int], axes: Sequence[int]) -> Layout | None:
         return columns(sizes[0], n, sizes[2])
     if pattern == "rkr":
         run = sizes[2]
-        return Layout(outputs, n, 1, run, run, outputs * run)
+        return FoldLayout(outputs, n, 1, run, run, outputs * run)
     return None
 
 
 @dataclass(frozen=True)
 class _Launch:
-    fold: Fold
-    layout: Layout
+    fold: FoldKernels
+    layout: FoldLayout
     shape: str
     pieces: int
     piece: int
@@ -128,7 +128,7 @@ class _Launch:
     offset: int  # of its states in the scratch memory; unused by the last launch
 
 
-def _shape_of(at: Layout) -> tuple[str, int]:
+def _shape_of(at: FoldLayout) -> tuple[str, int]:
     """The kernel's shape, and the elements of a piece."""
     if at.n <= _TILE:
         return "thin", at.n
@@ -149,7 +149,7 @@ def threads_of(n: int) -> int:
     return min(1024, max(256, 32 << (-(-n // BLOCK) - 1).bit_length()))
 
 
-def _launch(fold: Fold, at: Layout, offset: int) -> _Launch:
+def _launch(fold: FoldKernels, at: FoldLayout, offset: int) -> _Launch:
     shape, piece = _shape_of(at)
     pieces = max(1, -(-at.n // max(piece, 1)))
     piece = max(piece, 1)
@@ -165,10 +165,10 @@ def _launch(fold: Fold, at: Layout, offset: int) -> _Launch:
     return _Launch(fold, at, shape, pieces, piece, threads, min(blocks, _MOST_GRID), offset)
 
 
-class Plan:
+class FoldPlan:
     """The launches that fold a tensor. `scratch`: the bytes they need beside the operands."""
 
-    def __init__(self, name: str, at: Layout) -> None:
+    def __init__(self, name: str, at: FoldLayout) -> None:
         self.launches: list[_Launch] = []
         self.scratch = 0
         fold = FOLDS[name]

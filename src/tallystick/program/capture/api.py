@@ -27,7 +27,7 @@ from tallystick.program.capture.carried import Carried
 from tallystick.program.capture.first_calls import FirstCall
 from tallystick.program.capture.first_step import FirstStep
 from tallystick.program.capture.guard import check_loss, check_mode
-from tallystick.program.capture.known import At, Steps
+from tallystick.program.capture.known import At, KnownSteps
 from tallystick.program.capture.micro import (
     MEAN,
     SUM,
@@ -38,13 +38,13 @@ from tallystick.program.capture.micro import (
 from tallystick.program.capture.model import Model, declare, loss_and_metrics, lower
 from tallystick.program.capture.plain import original, uncompiled
 from tallystick.program.capture.settled import settled_trace
-from tallystick.program.capture.step import Step, emit_probes, emit_step
+from tallystick.program.capture.step import BuiltStep, emit_probes, emit_step
 from tallystick.program.capture.stock_instances import (
     all_described,
     refused_without_group,
     without_group,
 )
-from tallystick.program.capture.trace import BatchLoss, Request, Trace, trace
+from tallystick.program.capture.trace import BatchLoss, Trace, TraceRequest, trace
 from tallystick.program.capture.updates import (
     Groups,
     StepFunction,
@@ -206,11 +206,11 @@ class Preparation:
         """What makes named tensors of the loss's result."""
         return loss_and_metrics if self.micro is None else self.micro.collect
 
-    def request(self, at: At | None = None) -> Request:
+    def request(self, at: At | None = None) -> TraceRequest:
         """To trace the step; `at` a training step of which the loss gets the numbers."""
         return self.model.request(self.loss, self.batch, self.trainable, self.groups, at)
 
-    def traced(self, request: Request) -> tuple[Request, Trace]:
+    def traced(self, request: TraceRequest) -> tuple[TraceRequest, Trace]:
         """Two traces that are equal, and the request with what the code keeps outside of the
         module. Raises as `capture`."""
         with uncompiled(self.module):
@@ -219,7 +219,7 @@ class Preparation:
             refuse_never_updated(self.groups, found[1].updates)
         return found
 
-    def step(self, request: Request, traced: Trace) -> CapturedStep:
+    def step(self, request: TraceRequest, traced: Trace) -> CapturedStep:
         """The captured step of that trace. Raises as `capture`."""
         for name in self.ungrouped:
             if f"grad.{name}" in traced.outputs:
@@ -297,8 +297,8 @@ def prepare(
 def _captured(
     b: Builder,
     model: Model,
-    request: Request,
-    step: Step,
+    request: TraceRequest,
+    step: BuiltStep,
     outputs_grads: bool,
     micro: MicroBatches | None,
 ) -> CapturedStep:
@@ -334,7 +334,7 @@ def _captured(
 
 def _probes(
     model: Model,
-    request: Request,
+    request: TraceRequest,
     rules: Mapping[str, SlotRule],
     contract: str,
     micro: MicroBatches | None,
@@ -364,10 +364,10 @@ class _Evaluated:
     def module(self) -> nn.Module:
         return self.model.module
 
-    def request(self, at: At | None = None) -> Request:
+    def request(self, at: At | None = None) -> TraceRequest:
         return self.model.request(self.loss, self.batch, at=at)
 
-    def traced(self, request: Request) -> tuple[Request, Trace]:
+    def traced(self, request: TraceRequest) -> tuple[TraceRequest, Trace]:
         with uncompiled(self.module), evaluation_mode(self.module):
             return settled_trace(request, self.collect, self.known)
 
@@ -379,7 +379,7 @@ def _capture_without_step(
     collect: Callable[[Any], dict[str, Tensor]],
     contract: str,
     may_change: bool = True,
-    passes: Steps | None = None,
+    passes: KnownSteps | None = None,
     step: CapturedStep | None = None,
 ) -> Pass:
     module = original(module)
@@ -431,7 +431,7 @@ def capture_pass(
     has_updates: bool = False,
     loss_over: str = MEAN,
     committed: bool = False,
-    passes: Steps | None = None,
+    passes: KnownSteps | None = None,
     step: CapturedStep | None = None,
 ) -> Pass:
     """The loss of a batch in evaluation mode (no dropout), as a program without next state.

@@ -19,8 +19,8 @@ from tallystick.errors import TallystickError, UsageError
 from tallystick.program.capture.earlier import Earlier
 from tallystick.program.capture.explore import Exploration, begun, shown
 from tallystick.program.capture.looks import moved
-from tallystick.program.capture.outside import Kept, storage_of
-from tallystick.program.capture.places import Place, reached_from
+from tallystick.program.capture.outside import KeptTensor, storage_of
+from tallystick.program.capture.places import KeptPlace, reached_from
 from tallystick.program.capture.plain import uncompiled
 from tallystick.program.capture.python_state import PythonState, changed, seen_at
 from tallystick.program.capture.quiet import quiet
@@ -28,7 +28,7 @@ from tallystick.program.capture.same_program import difference
 from tallystick.program.capture.slot_uses import refuse_written
 from tallystick.program.capture.source import Blame
 from tallystick.program.capture.structure import is_flag
-from tallystick.program.capture.trace import Request, Trace, trace
+from tallystick.program.capture.trace import Trace, TraceRequest, trace
 
 STEP, PASS = "the training step", "the pass of validation"
 _ROUNDS = 8
@@ -48,7 +48,7 @@ class LossCalls:
 
     module: nn.Module
     collect: Callable[[Any], dict[str, Tensor]]
-    ways: tuple[tuple[Request, Trace], ...]
+    ways: tuple[tuple[TraceRequest, Trace], ...]
     evaluates: bool = False
     # Of the modules, when a step was captured: by now its owner may have called module.eval().
     modes: tuple[tuple[nn.Module, bool], ...] = ()
@@ -254,7 +254,9 @@ class _Turns:
                 return
         raise UsageError("More and more Python state moves in turns of the two losses.", self._next)
 
-    def _moves(self, side: LossCalls, request: Request, first: Trace, moving: set[str]) -> set[str]:
+    def _moves(
+        self, side: LossCalls, request: TraceRequest, first: Trace, moving: set[str]
+    ) -> set[str]:
         """What moves beside `moving` in a call. Raises UsageError where it reaches the program."""
         with side.mode():
             now = self.state.look()
@@ -276,11 +278,11 @@ class _Turns:
         return f"{begun(shown(name))} changes between calls"
 
 
-def _refused(kept: Kept) -> UsageError:
+def _refused(kept: KeptTensor) -> UsageError:
     return kept.refusal("changes in a pass of validation, and the training step reads it", _NEXT)
 
 
-def _place(place: Place) -> tuple[int, str, str]:
+def _place(place: KeptPlace) -> tuple[int, str, str]:
     return id(place.holder), str(place.key), place.kind
 
 

@@ -17,14 +17,14 @@ from tallystick.program.capture.between import LossCalls
 from tallystick.program.capture.counted import check_trained
 from tallystick.program.capture.earlier import Earlier
 from tallystick.program.capture.functions_followed import Functions
-from tallystick.program.capture.known import At, Failed, Names, Steps
-from tallystick.program.capture.merged import Shape, Source, are_whole, shape_of, with_names
+from tallystick.program.capture.known import At, Failed, KnownSteps, Names
+from tallystick.program.capture.merged import Source, TraceShape, are_whole, shape_of, with_names
 from tallystick.program.capture.plain import uncompiled
 from tallystick.program.capture.python_state import PythonState
 from tallystick.program.capture.quiet import quiet
 from tallystick.program.capture.recorded import Expression, Use
 from tallystick.program.capture.same_program import difference
-from tallystick.program.capture.trace import Request, Trace, trace
+from tallystick.program.capture.trace import Trace, TraceRequest, trace
 from tallystick.program.tables import Told
 
 if TYPE_CHECKING:
@@ -61,13 +61,13 @@ class StepPath:
 
     form: int
     step: int
-    request: Request
+    request: TraceRequest
     traced: Trace
-    shape: Shape
+    shape: TraceShape
 
 
 @dataclass
-class _Group:
+class _PathGroup:
     """Paths that are one program."""
 
     form: int
@@ -84,21 +84,21 @@ def _agrees(use: Use, value: Any) -> bool:
     return type(value) is type(use.value) and repr(value) == repr(use.value)
 
 
-class Exploration:
+class PathExploration:
     """The paths of `forms` over `steps`, found by as few traces as there are; and their groups."""
 
     def __init__(
         self,
         forms: Sequence[Any],
         form_of: Callable[[int], int],
-        steps: Steps,
+        steps: KnownSteps,
         most: int,
     ) -> None:
         self.forms, self.form_of, self.steps, self.most = forms, form_of, steps, most
         self.names = Names()
         self.functions = [Functions({"loss": f.loss, "module": f.module}) for f in forms]
         self.columns: dict[int, list[Any]] = {}
-        self.groups: list[_Group] = []
+        self.groups: list[_PathGroup] = []
         self.path_of: list[StepPath | None] = [None] * steps.count
         self.group_of_path: dict[int, int] = {}
 
@@ -182,7 +182,7 @@ class Exploration:
                 self.group_of_path[id(path)] = number
                 return
         self.group_of_path[id(path)] = len(self.groups)
-        self.groups.append(_Group(path.form, path.shape.digest, [path]))
+        self.groups.append(_PathGroup(path.form, path.shape.digest, [path]))
 
     def decision(self, path: StepPath) -> str:
         """` (file:line)` of the last condition of a path, or nothing."""
@@ -229,7 +229,7 @@ class Exploration:
         of_steps = [self.group_of_path[id(path)] for path in self.path_of]
         named: dict[Any, str] = {}
         sources: dict[str, dict[int, Source]] = {}  # by name: by path, what the number comes from
-        made: list[tuple[_Group, Trace]] = []
+        made: list[tuple[_PathGroup, Trace]] = []
         for number, group in enumerate(self.groups):
             names: dict[int, str] = {}
             for i, each in enumerate(zip(*(p.shape.sources for p in group.paths), strict=True)):
@@ -263,7 +263,7 @@ class Exploration:
         return "number", repr(source)
 
     def _table(
-        self, name: str, by_path: dict[int, Source], made: Sequence[tuple[_Group, Trace]]
+        self, name: str, by_path: dict[int, Source], made: Sequence[tuple[_PathGroup, Trace]]
     ) -> Told:
         """The number of each step; 0 where the step's program does not read it."""
         whole = any(are_whole(traced, name) for _, traced in made)
@@ -305,7 +305,7 @@ def _conditions(traced: Trace) -> list[Use]:
 
 def captured_by_step(
     forms: Sequence[Preparation],
-    steps: Steps,
+    steps: KnownSteps,
     *,
     form_of: Callable[[int], int] = lambda step: 0,
     most: int,
@@ -316,20 +316,22 @@ def captured_by_step(
     `form_of(t)`. Raises the errors of `capture`, and UsageError where there are more programs, or
     where a number of a step cannot be computed.
     """
-    exploration = Exploration(forms, form_of, steps, most)
+    exploration = PathExploration(forms, form_of, steps, most)
     exploration.explore()
     exploration.crossed()
     return exploration.programs()
 
 
-def at_every_pass(evaluated: Any, passes: Steps) -> tuple[At, tuple[tuple[Request, Trace], ...]]:
+def at_every_pass(
+    evaluated: Any, passes: KnownSteps
+) -> tuple[At, tuple[tuple[TraceRequest, Trace], ...]]:
     """The numbers of the first pass, where the loss computes the same in each of `passes`; and the
     other ways that the code takes in them.
 
     `evaluated` has `loss` and `module`, and gives a `request(at)` and what is `traced(request)`.
     Raises UsageError, with the line, for a loss that passes would have apart.
     """
-    exploration = Exploration([evaluated], lambda _: 0, passes, MOST_PATHS)
+    exploration = PathExploration([evaluated], lambda _: 0, passes, MOST_PATHS)
     exploration.explore()
     first, *others = exploration.groups
     for group in others:

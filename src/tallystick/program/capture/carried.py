@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from tallystick.program.capture.containers import Containers
-from tallystick.program.capture.outside import GONE, Kept, Outside, check_slot, storage_of
+from tallystick.program.capture.outside import GONE, KeptTensor, Outside, check_slot, storage_of
 from tallystick.program.capture.places import Reached
 from tallystick.program.capture.stand_ins import StandIns, is_whole, seen_as
 
@@ -19,18 +19,18 @@ CLONE = "Keep a copy: clone() it."
 
 
 @dataclass(frozen=True, eq=False)
-class Slot:
+class CarriedSlot:
     """One slot: a tensor, or several that see one memory. `tensor` has its type and content."""
 
     tensor: Tensor
-    members: tuple[Kept, ...]
+    members: tuple[KeptTensor, ...]
 
     @property
     def name(self) -> str:
         """The name of its buffer slot, without `buffer.`."""
         return self.members[0].slot
 
-    def place(self, made: Tensor) -> list[tuple[Kept, Tensor]]:
+    def place(self, made: Tensor) -> list[tuple[KeptTensor, Tensor]]:
         """Put `made`, or what sees it, where the code keeps the members."""
         placed = []
         for kept in self.members:
@@ -39,7 +39,7 @@ class Slot:
             placed.append((kept, seen))
         return placed
 
-    def after(self, placed: Sequence[tuple[Kept, Tensor]], made: Tensor) -> Tensor:
+    def after(self, placed: Sequence[tuple[KeptTensor, Tensor]], made: Tensor) -> Tensor:
         """What the code has left there. Raises UsageError where that is no next state."""
         for kept, seen in placed:
             values = kept.values(seen)
@@ -76,31 +76,31 @@ def _type(tensor: Tensor) -> str:
     return f"{str(tensor.dtype)[6:]}{list(tensor.shape)}"
 
 
-def _slots(kept: Sequence[Kept]) -> Iterator[Slot]:
+def _slots(kept: Sequence[KeptTensor]) -> Iterator[CarriedSlot]:
     """Those that share memory, and change in place, together."""
-    together: dict[int, list[Kept]] = {}
+    together: dict[int, list[KeptTensor]] = {}
     for one in kept:
         together.setdefault(storage_of(one.tensor) if one.in_place else id(one), []).append(one)
     for members in together.values():
         whole = [k.tensor for k in members if is_whole(k.tensor)]
         if whole or (len(members) == 1 and not members[0].in_place):
-            yield Slot(whole[0] if whole else members[0].tensor, tuple(members))
+            yield CarriedSlot(whole[0] if whole else members[0].tensor, tuple(members))
             continue
         if len({k.tensor.dtype for k in members}) > 1:
             raise members[0].refusal("shares memory with one of another type", CLONE)
         flat = torch.empty(0, dtype=members[0].tensor.dtype)
         flat.set_(members[0].tensor.untyped_storage())
-        yield Slot(flat, tuple(members))
+        yield CarriedSlot(flat, tuple(members))
 
 
 @dataclass
 class Placing:
     """The slots of one call: what was placed, and what is there afterwards."""
 
-    slots: tuple[Slot, ...]
+    slots: tuple[CarriedSlot, ...]
     made: dict[str, Tensor]
     outside: Outside
-    placed: dict[str, list[tuple[Kept, Tensor]]] = field(default_factory=dict)
+    placed: dict[str, list[tuple[KeptTensor, Tensor]]] = field(default_factory=dict)
 
     def after(self) -> dict[str, Tensor]:
         """The next state by name. Raises UsageError where a slot has none."""
@@ -112,9 +112,9 @@ class Carried:
     """The slots, and everything else that is kept outside, which is put back after a call."""
 
     outside: Outside
-    slots: tuple[Slot, ...] = ()
+    slots: tuple[CarriedSlot, ...] = ()
 
-    def with_(self, kept: Sequence[Kept]) -> Carried:
+    def with_(self, kept: Sequence[KeptTensor]) -> Carried:
         """With slots for `kept`. Raises UsageError for one that no state can have."""
         for one in kept:
             check_slot(one)
@@ -126,7 +126,7 @@ class Carried:
         return cls(Outside([], {}, Containers(Reached([], [], [], []))))
 
     @property
-    def kept(self) -> list[Kept]:
+    def kept(self) -> list[KeptTensor]:
         return [k for slot in self.slots for k in slot.members]
 
     def tensors(self) -> dict[str, Tensor]:
@@ -153,7 +153,7 @@ class Carried:
                 if kept.by_object:
                     stand_ins.add(slot.tensor, made[slot.name])
 
-    def refuse_changed(self, where: Callable[[Kept], str] = lambda kept: "") -> None:
+    def refuse_changed(self, where: Callable[[KeptTensor], str] = lambda kept: "") -> None:
         """Raises UsageError where a call has changed the content of what is no slot."""
         kept = next((k for k in self.outside.kept if k.changed() or k.elsewhere), None)
         if kept is not None:

@@ -46,7 +46,7 @@ def defect(what: str, error: Exception) -> UnsupportedOperatorError:
     )
 
 
-class Parts:
+class Decomposition:
     """An operator's decomposition: a graph, the arguments it reads, and its results' places.
 
     `graph` has one placeholder per tensor argument of the call, in pytree order. `tree` says how
@@ -109,18 +109,18 @@ def _meaning(argument: Any) -> Any:
 
 # In `reproducible` each call is lowered by itself, so what was traced is kept for the next one.
 _KEPT = 2048
-_kept: dict[Any, Parts | None] = {}
+_kept: dict[Any, Decomposition | None] = {}
 
 
 class Decompositions:
     """Compositions and decompositions, each traced once per operator, types and arguments."""
 
-    def ours(self, name: str, node: fx.Node) -> tuple[Parts, list[fx.Node]] | None:
+    def ours(self, name: str, node: fx.Node) -> tuple[Decomposition, list[fx.Node]] | None:
         """The parts by our composition of the operator `name`, and the nodes they read, or None."""
         call = composition.get(name)
         return None if call is None else self._parts(call, node, may_mutate=False)
 
-    def torchs(self, node: fx.Node) -> tuple[Parts, list[fx.Node]] | None:
+    def torchs(self, node: fx.Node) -> tuple[Decomposition, list[fx.Node]] | None:
         """The parts by torch's decomposition of the node's operator, or None."""
         call = foreach(node.target) or decomposition_table.get(node.target)  # type: ignore[call-overload]
         return None if call is None else self._parts(call, node, may_mutate=True)
@@ -132,9 +132,9 @@ class Decompositions:
         if key not in _kept:
             if len(_kept) >= _KEPT:
                 _kept.clear()
-            parts: Parts | None = None
+            parts: Decomposition | None = None
             try:
-                parts = Parts(call, node.args, node.kwargs, may_mutate)
+                parts = Decomposition(call, node.args, node.kwargs, may_mutate)
             except _NotCoveredError:
                 pass
             except (RuntimeError, ValueError, TypeError, LookupError) as error:

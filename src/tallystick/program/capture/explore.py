@@ -25,7 +25,7 @@ from tallystick.errors import MovingStateError, TallystickError, UsageError
 from tallystick.program.capture.earlier import Earlier
 from tallystick.program.capture.follow import Following
 from tallystick.program.capture.follow_calls import OUTER_SOURCES
-from tallystick.program.capture.follow_marks import Answers, Reach, Site
+from tallystick.program.capture.follow_marks import Answers, MovingReach, Site
 from tallystick.program.capture.looks import PLAIN, moved
 from tallystick.program.capture.places import reached_from
 from tallystick.program.capture.python_state import PythonState, changed
@@ -37,7 +37,7 @@ from tallystick.program.capture.rewritten import NAME
 from tallystick.program.capture.same_program import difference, reaches_results
 from tallystick.program.capture.source import code_line, is_installed, is_model, package_of
 from tallystick.program.capture.structure import HOOKS
-from tallystick.program.capture.trace import Request, Trace, trace
+from tallystick.program.capture.trace import Trace, TraceRequest, trace
 
 Collect = Callable[[Any], dict[str, Tensor]]
 MOST_TRACES = 400
@@ -110,7 +110,7 @@ class Exploration:
     """The state after two traces, and what moves in it. `between` and `after` are looks around the
     second trace, `first` the program."""
 
-    request: Request
+    request: TraceRequest
     collect: Collect
     state: PythonState
     first: Trace
@@ -328,7 +328,7 @@ class Exploration:
             f"{self._told(names)}, and decides about the program{use.place}.", _NEXT
         )
 
-    def _reached(self, reach: Reach) -> UsageError:
+    def _reached(self, reach: MovingReach) -> UsageError:
         names = sorted(reach.expression.sources())
         return _refusal(names)(f"{self._told(names)}, and {reach.what}{reach.place}.", _NEXT)
 

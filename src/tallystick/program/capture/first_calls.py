@@ -21,7 +21,7 @@ from tallystick.program.capture.plain import uncompiled
 from tallystick.program.capture.python_state import PythonState
 from tallystick.program.capture.quiet import quiet
 from tallystick.program.capture.same_program import difference
-from tallystick.program.capture.trace import Request, Trace, trace
+from tallystick.program.capture.trace import Trace, TraceRequest, trace
 
 Collect = Callable[[Any], dict[str, Tensor]]
 
@@ -30,11 +30,11 @@ Collect = Callable[[Any], dict[str, Tensor]]
 class FirstCall:
     """A trace from the state of Python before the training: what it is, or why it failed."""
 
-    request: Request
+    request: TraceRequest
     found: Trace | str
 
 
-def first_trace(request: Request, collect: Collect, earlier: Earlier) -> Trace:
+def first_trace(request: TraceRequest, collect: Collect, earlier: Earlier) -> Trace:
     """`trace`, whose result the request's `firsts` get, if it has such a list."""
     if request.firsts is None:
         return trace(request, collect, earlier=earlier)

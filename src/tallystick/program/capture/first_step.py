@@ -41,7 +41,7 @@ from tallystick.program.capture.torch_step import (
     torch_micro_steps,
     torch_step,
 )
-from tallystick.program.capture.trace import Request
+from tallystick.program.capture.trace import TraceRequest
 from tallystick.program.expand import draws_of
 from tallystick.program.ir import SCALAR_PREFIX, Program
 from tallystick.program.runner import StepInputs, StepResult
@@ -66,7 +66,7 @@ class FirstStep:
     is of one micro-batch, and so are the probes: of the first.
     """
 
-    request: Request
+    request: TraceRequest
     gradients: Callable[[], Program]
     probes: Callable[[], tuple[Program, list[str]]]
     modes: dict[str, bool]

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tallystick.program.capture.follow_marks import Answers, Marks
+from tallystick.program.capture.follow_marks import Answers, MovingMarks
 from tallystick.program.capture.looks import look_of
 from tallystick.program.capture.places import names_in
 from tallystick.program.capture.recorded import Expression, is_recorded, plain
@@ -84,7 +84,7 @@ def changing_code(frame: types.FrameType) -> str | None:
     return None if module == "random" else _CHANGING.get(module)
 
 
-class FollowedCalls(Marks):
+class FollowedCalls(MovingMarks):
     """The calls of followed code. `count` gives the number of nodes of the trace so far."""
 
     def __init__(self, record: Answers, count: Callable[[], int], rewriting: Rewriting) -> None:

@@ -18,7 +18,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from tallystick.program.capture.looks import BYTES
-from tallystick.program.capture.recorded import Expression, Record, Recorded, Use, is_recorded
+from tallystick.program.capture.recorded import Expression, NumberRecord, Recorded, Use, is_recorded
 from tallystick.program.capture.source import here, is_model
 
 Site = tuple[str, int, int, str]
@@ -36,7 +36,7 @@ def site_of(frame: FrameType | None, what: str = "") -> Site:
 
 
 @dataclass(frozen=True)
-class Reach:
+class MovingReach:
     """A moving value went into the trace: by the nodes from `start` to `end`, or, where these are
     equal, in a way that leaves none."""
 
@@ -48,7 +48,7 @@ class Reach:
 
 
 @dataclass
-class Answers(Record):
+class Answers(NumberRecord):
     """A record whose truths may be turned around: those at the sites of `turned`.
 
     `turned` has, by a site and the true answer there, how many times it is turned around. `truths`
@@ -57,7 +57,7 @@ class Answers(Record):
 
     turned: dict[tuple[Site, bool], int] = field(default_factory=dict)
     truths: dict[tuple[Site, bool], tuple[Use, int]] = field(default_factory=dict)
-    reaches: list[Reach] = field(default_factory=list)
+    reaches: list[MovingReach] = field(default_factory=list)
     asked: int = 0
 
     def truth(self, number: Recorded) -> bool:
@@ -81,14 +81,14 @@ class Answers(Record):
         return Use("tensor", number.expression, number.number, here())
 
     def reach(self, expression: Expression, what: str, start: int = 0, end: int = 0) -> None:
-        self.reaches.append(Reach(start, end, expression, what, here()))
+        self.reaches.append(MovingReach(start, end, expression, what, here()))
 
 
 def _followed(*parts: Any) -> Any:
     raise TypeError("A followed value is no function of its sources' numbers.")
 
 
-class Marks:
+class MovingMarks:
     """What depends on moving state: recorded values, and marks on objects and places."""
 
     def __init__(self, record: Answers) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tallystick.program.capture.places import Place, functions_of, places_of
+from tallystick.program.capture.places import KeptPlace, functions_of, places_of
 from tallystick.program.capture.recorded import (
     Conversion,
     Indexed,
@@ -52,7 +52,7 @@ class Functions:
         return self._followed.get(id(value)) if callable(value) else None
 
     @cached_property
-    def _places(self) -> list[Place]:
+    def _places(self) -> list[KeptPlace]:
         return [p for p, value in places_of(self._roots) if self._stand_in(value) is not None]
 
     @cached_property
@@ -88,7 +88,7 @@ class Functions:
             yield
 
     @staticmethod
-    def _put_back(place: Place, stand_in: Any, value: Any) -> None:
+    def _put_back(place: KeptPlace, stand_in: Any, value: Any) -> None:
         """Unless the code has put something else there."""
         with contextlib.suppress(LookupError, AttributeError, ValueError):
             if place.get() is stand_in:

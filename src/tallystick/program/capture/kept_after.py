@@ -16,7 +16,7 @@ from tallystick.program.capture.carried import CLONE, Carried, Placing
 from tallystick.program.capture.constants import has_content
 from tallystick.program.capture.factories import node_of
 from tallystick.program.capture.guard import GuardedLowering
-from tallystick.program.capture.outside import Kept, storage_of
+from tallystick.program.capture.outside import KeptTensor, storage_of
 from tallystick.program.capture.source import here
 from tallystick.program.capture.stand_ins import is_written
 
@@ -50,7 +50,7 @@ def kept_after(
     return found
 
 
-def _check_known(value: Tensor, kept: Kept) -> None:
+def _check_known(value: Tensor, kept: KeptTensor) -> None:
     if not has_content(value) and node_of(value) is None:
         raise kept.refusal(
             "is made anew in a way that the trace does not see, as by torch.nn.Parameter(...)",

@@ -9,12 +9,12 @@ from typing import Any
 
 from tallystick.errors import UsageError
 from tallystick.program.capture.functions_followed import Functions
-from tallystick.program.capture.recorded import Expression, Number, Record, Recorded, Use
+from tallystick.program.capture.recorded import Expression, Number, NumberRecord, Recorded, Use
 from tallystick.program.capture.source import here
 
 
 @dataclass(frozen=True)
-class Steps:
+class KnownSteps:
     """The numbers of `count` training steps.
 
     `columns` has, by source, a number for each step. `constants` are the same in all of them, and
@@ -56,7 +56,7 @@ class Failed:
     error: Exception
 
 
-class _StepRecord(Record):
+class _StepRecord(NumberRecord):
     """Uses of the numbers of a step; a source that no program can read is refused at its use."""
 
     def __init__(self, refused: Mapping[str, str]) -> None:
@@ -128,7 +128,7 @@ class Names:
 class At:
     """Training step `step` of `steps`, as the traced code gets it: a namespace of its numbers."""
 
-    steps: Steps
+    steps: KnownSteps
     step: int
     names: Names
     functions: Functions | None
@@ -138,7 +138,7 @@ class At:
         """The numbers themselves: for a step by torch."""
         return SimpleNamespace(**self.steps.sources(self.step), **self.steps.constants)
 
-    def recorded(self) -> tuple[SimpleNamespace, Record]:
+    def recorded(self) -> tuple[SimpleNamespace, NumberRecord]:
         """Recorded numbers, and the record of their uses: for a trace."""
         record = _StepRecord(self.steps.refused)
         found = self.steps.sources(self.step)

@@ -19,12 +19,12 @@ from torch import Tensor, nn
 from tallystick.errors import MovingStateError, UsageError
 from tallystick.program.capture.containers import Path, copied, parts
 from tallystick.program.capture.one_object import OneObject, put_part
-from tallystick.program.capture.outside import GONE, Kept, Spot
-from tallystick.program.capture.places import Place, Reached, joined, reached_from, within
+from tallystick.program.capture.outside import GONE, KeptTensor, Spot
+from tallystick.program.capture.places import KeptPlace, Reached, joined, reached_from, within
 
 
 @dataclass(eq=False)
-class Late(Kept):
+class Late(KeptTensor):
     """A tensor that a call puts in a place that held none. `tensor` has zeros.
 
     `paths` are those of all tensors in the place. `end` is what the place holds after the last
@@ -122,7 +122,7 @@ class Start:
         made.objects.update(id(place.holder) for place, _ in found.places)
         return made
 
-    def has(self, place: Place) -> bool:
+    def has(self, place: KeptPlace) -> bool:
         """Whether a place is there in every run of the steps, and `PythonState` empties it."""
         if _key(place) in self.places:
             return True
@@ -132,7 +132,7 @@ class Start:
         return id(place.holder) in self.objects and not variable
 
 
-def _key(place: Place) -> tuple[int, str, str]:
+def _key(place: KeptPlace) -> tuple[int, str, str]:
     return id(place.holder), str(place.key), place.kind
 
 
@@ -161,7 +161,12 @@ def late_of(
 
 
 def _late(
-    place: Place, path: Path, tensor: Tensor, first: Any, paths: frozenset[Path], taken: set[str]
+    place: KeptPlace,
+    path: Path,
+    tensor: Tensor,
+    first: Any,
+    paths: frozenset[Path],
+    taken: set[str],
 ) -> Late:
     name, said = place.path, place.name
     for key in path:

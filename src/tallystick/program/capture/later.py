@@ -21,7 +21,7 @@ from tallystick.program.capture.api import CapturedStep, Preparation, prepare
 from tallystick.program.capture.batch import meta_batch
 from tallystick.program.capture.by_step import StepPrograms
 from tallystick.program.capture.first_calls import refuse_other_calls
-from tallystick.program.capture.known import Steps
+from tallystick.program.capture.known import KnownSteps
 from tallystick.program.capture.model import Model
 from tallystick.program.capture.walked import walked_by_step
 from tallystick.program.ema import EMA
@@ -117,7 +117,7 @@ class Later:
         ends = epoch if short is not None else 0
         found = walked_by_step(
             forms,
-            Steps(steps, {}, told=False),
+            KnownSteps(steps, {}, told=False),
             form_of=lambda step: 1 if ends and (step + 1) % ends == 0 else 0,
             most=MOST_PROGRAMS,
             instead_of=self.refusal,

@@ -18,7 +18,7 @@ from tallystick.numerics.attachments import Attachments
 from tallystick.numerics.registry import all_ops
 from tallystick.numerics.types import AttrValue, TensorType
 from tallystick.program.build import Builder
-from tallystick.program.capture.decompose import Decompositions, Parts, defect, is_item
+from tallystick.program.capture.decompose import Decomposition, Decompositions, defect, is_item
 from tallystick.program.capture.schema import Arguments as Arguments
 from tallystick.program.capture.schema import bind, convert_attr, fits_binary64, op_name
 from tallystick.program.capture.schema import type_of_tensor as type_of_tensor
@@ -303,7 +303,7 @@ class Lowerer:
             )
         return self._inline(node, *found)
 
-    def _inline(self, node: fx.Node, parts: Parts, read: list[fx.Node]) -> Results:
+    def _inline(self, node: fx.Node, parts: Decomposition, read: list[fx.Node]) -> Results:
         """The operator's parts in its place."""
         inner = Lowerer(self.b)
         inner.is_part = True

@@ -28,7 +28,7 @@ Source = float | str
 
 
 @dataclass(frozen=True)
-class Shape:
+class TraceShape:
     """A trace without its numbers: `digest` is equal where all else is. `sources` are those of the
     numbers, in the order in which the nodes read them."""
 
@@ -85,7 +85,7 @@ class _Number:
         return "number"
 
 
-def shape_of(traced: Trace) -> Shape:
+def shape_of(traced: Trace) -> TraceShape:
     """What the trace is beside its numbers, and where these come from."""
     place: dict[fx.Node, int] = {}
     sources: list[Source] = []
@@ -116,7 +116,7 @@ def shape_of(traced: Trace) -> Shape:
         forms = [form(a) for a in args], [(k, form(v)) for k, v in named.items()]
         told.append(repr((node.op, name, forms)))
     digest = hashlib.sha256("\n".join(told).encode("utf-8")).digest()
-    return Shape(digest, tuple(sources))
+    return TraceShape(digest, tuple(sources))
 
 
 def with_names(traced: Trace, names: Mapping[int, str]) -> Trace:

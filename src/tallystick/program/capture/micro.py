@@ -137,7 +137,7 @@ def carried_buffers(
     return changed
 
 
-class Tail:
+class SectionTail:
     """Ends a builder's section, and folds the section's values.
 
     `named` are the section's values by name: `loss`, `count` where it is summed, metrics,

@@ -17,7 +17,7 @@ from tallystick.program.capture.batch import batch_types
 from tallystick.program.capture.carried import Carried
 from tallystick.program.capture.known import At
 from tallystick.program.capture.lower import Lowerer, type_of_tensor
-from tallystick.program.capture.trace import Request, Trace, meta_like
+from tallystick.program.capture.trace import Trace, TraceRequest, meta_like
 from tallystick.program.capture.updates import EmittedUpdates, Groups
 from tallystick.program.check import check_name
 from tallystick.program.ir import Value
@@ -97,9 +97,9 @@ class Model:
         trained: tuple[str, ...] = (),
         groups: Groups | None = None,
         at: At | None = None,
-    ) -> Request:
+    ) -> TraceRequest:
         """To trace `run` of the module and the batch, on meta tensors."""
-        return Request(
+        return TraceRequest(
             self.module,
             run,
             {k: meta_like(v) for k, v in self.parameters.items()},

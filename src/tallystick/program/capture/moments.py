@@ -24,7 +24,7 @@ from torch import Tensor
 from tallystick.program.capture.content import Back, content_of
 from tallystick.program.capture.looks import PLAIN, look_of
 from tallystick.program.capture.outside import GONE, UNKNOWN
-from tallystick.program.capture.places import Place, Reached
+from tallystick.program.capture.places import KeptPlace, Reached
 from tallystick.program.capture.recorded import plain
 from tallystick.program.capture.relay import Relay
 
@@ -82,7 +82,7 @@ def _is_container(value: Any) -> bool:
     return isinstance(value, (list, deque, dict, set))
 
 
-def _key(place: Place) -> Key:
+def _key(place: KeptPlace) -> Key:
     return id(place.holder), place.kind, place.key
 
 
@@ -102,8 +102,8 @@ class Moments:
 
     changes: list[list[_Change]] = field(default_factory=list)
     drawn: list[tuple[Any, Any]] = field(default_factory=list)
-    iterators: list[tuple[Place, int]] = field(default_factory=list)
-    _places: dict[Key, tuple[Place, Any]] = field(default_factory=dict)
+    iterators: list[tuple[KeptPlace, int]] = field(default_factory=list)
+    _places: dict[Key, tuple[KeptPlace, Any]] = field(default_factory=dict)
     _containers: dict[int, tuple[Any, list[Any]]] = field(default_factory=dict)
     _others: dict[int, tuple[Any, Any]] = field(default_factory=dict)
     _shapes: dict[int, tuple[Tensor, _Shape]] = field(default_factory=dict)
@@ -124,7 +124,7 @@ class Moments:
             if known is not None:
                 known[1].read.add(1)
 
-    def end(self, relays: list[tuple[Place, Relay, Any]]) -> None:
+    def end(self, relays: list[tuple[KeptPlace, Relay, Any]]) -> None:
         """No more is added."""
         self.iterators = [
             (place, relay.position) for place, relay, _ in relays
@@ -306,15 +306,15 @@ class Live:
                     self._first[len(self._first)] = of, back
 
     def _of(self, of: Any) -> Any:
-        if not isinstance(of, Place):
+        if not isinstance(of, KeptPlace):
             return self._through(of)
         holder = self._through(of.holder)
-        return of if holder is of.holder else Place(of.name, holder, of.key, of.kind, of.path)
+        return of if holder is of.holder else KeptPlace(of.name, holder, of.key, of.kind, of.path)
 
     def _apply(self, change: _Change) -> None:
         of = self._of(change.of)
         with contextlib.suppress(*_ABSENT, TypeError):
-            if isinstance(of, Place):
+            if isinstance(of, KeptPlace):
                 if change.value is GONE:
                     _remove(of)
                 elif not isinstance(change.value, Relay):
@@ -354,14 +354,14 @@ class Live:
                 yield made[id(value)]
 
         try:
-            held = (of.get(),) if isinstance(of, Place) else tuple(_items(of))
+            held = (of.get(),) if isinstance(of, KeptPlace) else tuple(_items(of))
         except (*_ABSENT, TypeError):
             return []
         return list(parts(held))
 
 
 def _name_of(of: Any) -> Any:
-    return _key(of) if isinstance(of, Place) else id(of)
+    return _key(of) if isinstance(of, KeptPlace) else id(of)
 
 
 def _was_read(value: Any) -> bool:
@@ -375,7 +375,7 @@ def _was_read(value: Any) -> bool:
 
 def _back_of(of: Any) -> Back | None:
     """What puts the present content back."""
-    if not isinstance(of, Place):
+    if not isinstance(of, KeptPlace):
         if not _is_container(of):
             return content_of(of)
         items = _items(of)
@@ -387,7 +387,7 @@ def _back_of(of: Any) -> Back | None:
     return lambda: of.set(value)
 
 
-def _remove(place: Place) -> None:
+def _remove(place: KeptPlace) -> None:
     """Nothing is in the place any more."""
     holder: Any = place.holder
     if place.kind == "cell":

@@ -14,10 +14,10 @@ from typing import Any, Protocol
 from torch import Tensor
 
 from tallystick.program.capture.containers import Path, parts, with_part
-from tallystick.program.capture.places import Place, reached_from
+from tallystick.program.capture.places import KeptPlace, reached_from
 
 
-def put_part(place: Place, path: Path, tensor: Tensor) -> None:
+def put_part(place: KeptPlace, path: Path, tensor: Tensor) -> None:
     """`tensor` at a path of what a place holds."""
     held = place.get()
     changed = with_part(held, path, tensor)
@@ -42,7 +42,7 @@ class OneObject:
 
     def __init__(self, roots: Mapping[str, Any]) -> None:
         self.roots = roots
-        self._holders: dict[int, list[tuple[Place, Path]]] | None = None
+        self._holders: dict[int, list[tuple[KeptPlace, Path]]] | None = None
         self._given: dict[int, tuple[Tensor, Tensor]] = {}
         self._loaded: dict[int, tuple[Tensor, Tensor]] = {}
 

@@ -20,7 +20,7 @@ from tallystick.errors import UsageError
 from tallystick.program.capture.constants import MOST_ELEMENTS, has_content, untraced
 from tallystick.program.capture.containers import Containers, parts, with_part
 from tallystick.program.capture.one_object import OneObject
-from tallystick.program.capture.places import Place, reached_from
+from tallystick.program.capture.places import KeptPlace, reached_from
 from tallystick.program.capture.schema import type_of_tensor
 
 OUTSIDE = "outside."
@@ -32,7 +32,7 @@ UNKNOWN: WeakValueDictionary[int, Tensor] = WeakValueDictionary()
 class KeptError(UsageError):
     """A refusal of what is kept outside."""
 
-    kept: Kept
+    kept: KeptTensor
 
 
 @dataclass(eq=False)
@@ -40,7 +40,7 @@ class Spot:
     """Where a tensor is: a place, and the positions in tuples there. `first` is what the place held
     before a call."""
 
-    place: Place
+    place: KeptPlace
     path: tuple[int, ...]
     first: Any
 
@@ -89,7 +89,7 @@ def _bits(tensor: Tensor) -> Tensor:
 
 
 @dataclass(eq=False)
-class Kept:
+class KeptTensor:
     """One tensor that is kept outside: its slot's name, where it is, and its content at first.
 
     `in_place` says that the code changes the object itself, so that every reference sees it.
@@ -196,7 +196,7 @@ class Kept:
 class Outside:
     """Every tensor that code reached from `run` and `module` keeps, but the module's own."""
 
-    kept: list[Kept]
+    kept: list[KeptTensor]
     own: dict[int, str]  # the module's parameters and buffers by storage
     containers: Containers
     # What a trace has changed in place: storages, and the lines.
@@ -210,7 +210,7 @@ class Outside:
     # Which of those left a later trace has read: the place's name, and the line.
     stale: tuple[str, str] | None = None
     # What an evaluation changes and computes nothing from: put back after each trace.
-    unread: list[Kept] = field(default_factory=list)
+    unread: list[KeptTensor] = field(default_factory=list)
     # Slots that see one memory after a call, slots that do within one, and those that a call has
     # changed in place: of all traces so far.
     together: list[frozenset[str]] = field(default_factory=list)
@@ -242,16 +242,16 @@ class Outside:
             made.kept.append(_kept(held[key], spots, taken))
         return made
 
-    def no_constants(self, carried: list[Kept]) -> list[Kept]:
+    def no_constants(self, carried: list[KeptTensor]) -> list[KeptTensor]:
         """Where a trace met one: all beyond `carried` that are too large for a constant, or have a
         gradient."""
         if not any(storage_of(k.tensor) in self.beyond for k in self.kept if k not in carried):
             return []
         return [k for k in self.kept if k.by_object and k.name and k not in carried]
 
-    def changes(self, carried: list[Kept]) -> list[Kept]:
+    def changes(self, carried: list[KeptTensor]) -> list[KeptTensor]:
         """What the last trace has changed beyond `carried`, each with the places of one slot."""
-        found: list[Kept] = []
+        found: list[KeptTensor] = []
         for kept in [k for k in self.kept if k not in carried]:
             values = {id(now): now for now in (s.now() for s in kept.spots)}
             kept.in_place = storage_of(kept.tensor) in self.written or kept.changed()
@@ -272,7 +272,7 @@ class Outside:
                 found.append(kept)
         return found
 
-    def _split(self, kept: Kept) -> list[Kept]:
+    def _split(self, kept: KeptTensor) -> list[KeptTensor]:
         """One tensor in several places that do not stay together, as a slot for each."""
         parts: dict[int, list[Spot]] = {}
         for spot in kept.spots:
@@ -283,7 +283,7 @@ class Outside:
         self.kept[at : at + 1] = made
         return made
 
-    def take_over(self, known: list[Kept]) -> list[Kept]:
+    def take_over(self, known: list[KeptTensor]) -> list[KeptTensor]:
         """The slots of another walk, with the places of the same tensors here."""
         mine = {id(k.tensor): k for k in self.kept}
         for kept in known:
@@ -329,14 +329,14 @@ def _is_plain(tensor: Tensor) -> bool:
     return tensor.layout == torch.strided and not tensor.is_quantized
 
 
-def _kept(tensor: Tensor, spots: list[Spot], taken: set[str]) -> Kept:
+def _kept(tensor: Tensor, spots: list[Spot], taken: set[str]) -> KeptTensor:
     """With a name that none in `taken` has, which gets it."""
     first = next((s.name for s in spots if s.name), "")
     name, number = first, 2
     while name and name in taken:
         name, number = f"{first}.{number}", number + 1
     taken.add(name)
-    return Kept(name, spots[0].place.name, tensor, spots, _copy(tensor))
+    return KeptTensor(name, spots[0].place.name, tensor, spots, _copy(tensor))
 
 
 def _copy(tensor: Tensor) -> Tensor | None:
@@ -346,7 +346,7 @@ def _copy(tensor: Tensor) -> Tensor | None:
         return tensor.detach().clone()
 
 
-def check_slot(kept: Kept) -> None:
+def check_slot(kept: KeptTensor) -> None:
     """Raises UsageError unless the tensor can be a slot of the state."""
     if not kept.name:
         raise kept.refusal(

@@ -113,7 +113,7 @@ class _Ahead:
     def kind(self, real: Any, *names: str) -> Any:
         """The class `real`, date or datetime, whose methods `names` tell the present time."""
 
-        class Kind(type):
+        class ClockKind(type):
             def __instancecheck__(cls, value: Any) -> bool:
                 return isinstance(value, real)
 
@@ -121,7 +121,7 @@ class _Ahead:
             return getattr(real, name)(*given, **named) + datetime.timedelta(seconds=self.seconds())
 
         methods = {name: classmethod(functools.partial(now, name)) for name in names}
-        return Kind(real.__name__, (real,), methods)
+        return ClockKind(real.__name__, (real,), methods)
 
 
 def _stand_ins() -> list[tuple[Any, Any]]:

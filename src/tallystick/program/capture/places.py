@@ -34,7 +34,7 @@ _NOT_OF_A_NAME = re.compile(r"[^A-Za-z0-9_.:/-]")
 
 
 @dataclass(frozen=True, eq=False)
-class Place:
+class KeptPlace:
     """One place. `name` is for people: `it[0] in the closure of loss (train.py:12)`.
 
     `path` is for machines: the variable and the keys that lead to the place, joined by points, in
@@ -152,14 +152,14 @@ class _Walk:
         self.seen: set[int] = set()
         self.kept: list[Any] = []  # no other object gets the identity of one that was seen
         self.names: list[str] = []  # theirs
-        self.queue: deque[tuple[Place, int]] = deque()
+        self.queue: deque[tuple[KeptPlace, int]] = deque()
         self.functions: list[types.FunctionType] = []  # those of the model, in order
         self.left: list[str] = []  # what the limits have cut off
 
-    def from_(self, roots: Mapping[str, Any]) -> Iterator[tuple[Place, Any]]:
+    def from_(self, roots: Mapping[str, Any]) -> Iterator[tuple[KeptPlace, Any]]:
         holder = dict(roots)
         for name in holder:
-            self.queue.append((Place(name, holder, name, "item", name), 0))
+            self.queue.append((KeptPlace(name, holder, name, "item", name), 0))
         found = 0
         while self.queue and found < MOST_PLACES:
             place, depth = self.queue.popleft()
@@ -180,7 +180,7 @@ class _Walk:
         self.left.extend(place.name for place, _ in self.queue)
 
     def _add(self, at: _At, holder: Any, key: Any, kind: str) -> None:
-        self.queue.append((Place(at.name, holder, key, kind, at.path), at.depth))
+        self.queue.append((KeptPlace(at.name, holder, key, kind, at.path), at.depth))
 
     def _part(self, at: _At, part: Any) -> None:
         if not isinstance(part, _LEAVES) and id(part) not in self.seen:
@@ -336,7 +336,7 @@ class Reached:
     `left` names the places beyond `MOST_PLACES` and those at `DEPTH`, whose insides are not known.
     """
 
-    places: list[tuple[Place, Any]]
+    places: list[tuple[KeptPlace, Any]]
     objects: list[Any]
     left: list[str]
     names: list[str]
@@ -360,6 +360,6 @@ def functions_of(roots: Mapping[str, Any]) -> list[types.FunctionType]:
     return walk.functions
 
 
-def places_of(roots: Mapping[str, Any]) -> list[tuple[Place, Any]]:
+def places_of(roots: Mapping[str, Any]) -> list[tuple[KeptPlace, Any]]:
     """The places of `reached_from`: at most `MOST_PLACES`, none deeper than `DEPTH`."""
     return reached_from(roots).places

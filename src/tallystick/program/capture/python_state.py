@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from tallystick.program.capture.content import Back, content_of, items_of, tensor_content_of
 from tallystick.program.capture.looks import shape_of
-from tallystick.program.capture.places import Place, Reached, reached_from
+from tallystick.program.capture.places import KeptPlace, Reached, reached_from
 from tallystick.program.capture.recorded import is_recorded, plain
 from tallystick.program.capture.relay import Relay, is_iterator
 from tallystick.program.capture.structure import flags_of, structure_of
@@ -33,7 +33,7 @@ def _numpys_state() -> Any:
     return state[1].tobytes(), state[2:]
 
 
-class Kept:
+class KeptContent:
     """The content of everything reached, at one moment."""
 
     def __init__(self, found: Reached) -> None:
@@ -42,7 +42,7 @@ class Kept:
         self.drawn = (random.getstate(), np.random.get_state(), torch.get_rng_state())
 
     def _keep(self, found: Reached) -> None:
-        self.set: list[tuple[Place, Any]] = [
+        self.set: list[tuple[KeptPlace, Any]] = [
             (p, v) for p, v in found.places if p.kind in ("cell", "slot", "class")
             or (p.kind == "item" and isinstance(p.holder, dict) and "__name__" in p.holder)
         ]  # fmt: skip
@@ -108,7 +108,7 @@ class PythonState:
         self.module = module
         self.roots = {"module": module, "os.environ": os.environ}
         self.roots |= {f"step{i or ''}": step for i, step in enumerate(steps)}
-        self.relays: list[tuple[Place, Relay, Any]] = []
+        self.relays: list[tuple[KeptPlace, Relay, Any]] = []
         self._relay()
         self.first = self.keep()
 
@@ -124,9 +124,9 @@ class PythonState:
     def reached(self) -> Reached:
         return reached_from(self.roots)
 
-    def keep(self) -> Kept:
+    def keep(self) -> KeptContent:
         """What there is now, to be put back."""
-        return Kept(self.reached())
+        return KeptContent(self.reached())
 
     def restore(self) -> None:
         """Everything as it was at the start: a trace leaves no meta tensor behind."""
@@ -163,7 +163,7 @@ class PythonState:
         return seen
 
 
-def seen_at(place: Place) -> Any:
+def seen_at(place: KeptPlace) -> Any:
     """What is seen at one place, or None where nothing is."""
     try:
         return shape_of(place.get())

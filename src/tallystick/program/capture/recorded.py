@@ -95,7 +95,7 @@ class Use:
 
 
 @dataclass
-class Record:
+class NumberRecord:
     """The uses of recorded numbers in one trace, in order.
 
     `answer`, if given, decides what a truth is in the trace: it gets the use with the true value.
@@ -205,9 +205,9 @@ class Recorded:
 
     number: Any
     expression: Expression
-    record: Record
+    record: NumberRecord
 
-    def __init__(self, number: Number, expression: Expression, record: Record) -> None:
+    def __init__(self, number: Number, expression: Expression, record: NumberRecord) -> None:
         self.number, self.expression, self.record = number, expression, record
 
     # -- uses --------------------------------------------------------------------------------------

@@ -30,14 +30,14 @@ from tallystick.program.capture.quiet import quiet
 from tallystick.program.capture.same_program import call_of, difference
 from tallystick.program.capture.settled_outside import refuse_asked, refuse_stale, settled_outside
 from tallystick.program.capture.source import Blame
-from tallystick.program.capture.trace import Request, Trace, trace
+from tallystick.program.capture.trace import Trace, TraceRequest, trace
 
 Collect = Callable[[Any], dict[str, Tensor]]
 
 
 def settled_trace(
-    request: Request, collect: Collect, known: Carried | None = None
-) -> tuple[Request, Trace]:
+    request: TraceRequest, collect: Collect, known: Carried | None = None
+) -> tuple[TraceRequest, Trace]:
     """`trace`, twice, and the request with the slots for what the code keeps outside (5.20).
 
     Raises UsageError where the two differ, or where state that the module or the step goes on
@@ -53,7 +53,9 @@ def settled_trace(
             request = replace(request, changed=request.changed | error.names)
 
 
-def _settled(request: Request, collect: Collect, known: Carried | None) -> tuple[Request, Trace]:
+def _settled(
+    request: TraceRequest, collect: Collect, known: Carried | None
+) -> tuple[TraceRequest, Trace]:
     state = PythonState(request.module, request.run)
     earlier = Earlier()
     outside = Outside.of(request.module, request.run)
@@ -111,7 +113,9 @@ def _settled(request: Request, collect: Collect, known: Carried | None) -> tuple
         outside.put_back()
 
 
-def _refuse_growing(request: Request, collect: Collect, outside: Outside, first: Trace) -> None:
+def _refuse_growing(
+    request: TraceRequest, collect: Collect, outside: Outside, first: Trace
+) -> None:
     """Raises UsageError where a list gets longer at each call, and the step depends on it."""
     grown = outside.containers.grow()
     if not grown:
@@ -131,7 +135,7 @@ def _refuse_growing(request: Request, collect: Collect, outside: Outside, first:
     ) from error
 
 
-def _line(request: Request, collect: Collect, state: PythonState, name: str) -> str:
+def _line(request: TraceRequest, collect: Collect, state: PythonState, name: str) -> str:
     """Where `name` changes, found by a trace line by line: ` (file:line)`, or nothing."""
     places = [place for place, _ in state.reached().places if place.name == name]
 
@@ -150,7 +154,7 @@ def _line(request: Request, collect: Collect, state: PythonState, name: str) -> 
 
 
 def _refuse_moving(
-    request: Request,
+    request: TraceRequest,
     collect: Collect,
     state: PythonState,
     one: dict[str, Any],
@@ -175,7 +179,7 @@ def _refuse_moving(
 
 
 def _refuse_changes(
-    request: Request,
+    request: TraceRequest,
     collect: Collect,
     state: PythonState,
     names: list[str],

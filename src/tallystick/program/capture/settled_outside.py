@@ -16,30 +16,30 @@ from typing import Any
 from torch import Tensor
 
 from tallystick.errors import MovingStateError, TallystickError, UsageError
-from tallystick.program.capture.carried import Carried, Slot
+from tallystick.program.capture.carried import Carried, CarriedSlot
 from tallystick.program.capture.earlier import Earlier
 from tallystick.program.capture.first_calls import first_trace
 from tallystick.program.capture.kept_after import UntrainedError
 from tallystick.program.capture.one_object import OneObject
-from tallystick.program.capture.outside import Kept, KeptError, Outside, storage_of
+from tallystick.program.capture.outside import KeptError, KeptTensor, Outside, storage_of
 from tallystick.program.capture.quiet import quiet
 from tallystick.program.capture.same_program import difference
 from tallystick.program.capture.slot_uses import reads, results_from, writes
 from tallystick.program.capture.source import Blame
-from tallystick.program.capture.trace import Request, Trace, trace
+from tallystick.program.capture.trace import Trace, TraceRequest, trace
 
 _TRACES = 6
 
 
 def settled_outside(
-    request: Request,
+    request: TraceRequest,
     collect: Callable[[Any], dict[str, Tensor]],
     outside: Outside,
     restore: Callable[[], None],
     known: Carried | None,
     earlier: Earlier,
-    begun: Sequence[Kept] = (),
-) -> tuple[Request, Trace]:
+    begun: Sequence[KeptTensor] = (),
+) -> tuple[TraceRequest, Trace]:
     """The request with its slots, and the first trace of it that changes no other tensor.
 
     Tensors are constants in the beginning, but those that no constant can be. `restore` puts the
@@ -47,8 +47,8 @@ def settled_outside(
     case: another step changes them.
     """
     carried = [*begun] if known is None else outside.take_over(known.kept)
-    unused: list[Kept] = []
-    unread: list[Kept] = []  # an evaluation changes these, and computes nothing from them
+    unused: list[KeptTensor] = []
+    unread: list[KeptTensor] = []  # an evaluation changes these, and computes nothing from them
     as_constants: TallystickError | None = None
     for attempt in range(_TRACES):
         request = replace(request, outside=Carried(outside).with_(carried))
@@ -101,13 +101,13 @@ def settled_outside(
 
 
 def _changing_line(
-    request: Request, collect: Callable[[Any], dict[str, Tensor]], kept: Kept
+    request: TraceRequest, collect: Callable[[Any], dict[str, Tensor]], kept: KeptTensor
 ) -> str:
     return _line(request, collect, kept.changed)
 
 
 def _line(
-    request: Request, collect: Callable[[Any], dict[str, Tensor]], look: Callable[[], Any]
+    request: TraceRequest, collect: Callable[[Any], dict[str, Tensor]], look: Callable[[], Any]
 ) -> str:
     """Where a kept tensor changes, found by a trace line by line: ` (file:line)`, or nothing."""
     blame = Blame(look)
@@ -116,7 +116,7 @@ def _line(
     return f" ({blame.line})" if blame.line else ""
 
 
-def _back(outside: Outside, carried: list[Kept], restore: Callable[[], None]) -> None:
+def _back(outside: Outside, carried: list[KeptTensor], restore: Callable[[], None]) -> None:
     """Everything as before the trace."""
     for kept in carried:
         kept.put_back()
@@ -125,10 +125,10 @@ def _back(outside: Outside, carried: list[Kept], restore: Callable[[], None]) ->
 
 
 def _refuse_read(
-    request: Request,
+    request: TraceRequest,
     collect: Callable[[Any], dict[str, Tensor]],
-    carried: list[Kept],
-    more: list[Kept],
+    carried: list[KeptTensor],
+    more: list[KeptTensor],
 ) -> None:
     """Raises UsageError where an evaluation computes from `more`, which only it changes."""
     request = replace(request, outside=request.outside.with_([*carried, *more]))
@@ -154,7 +154,7 @@ def refuse_unknown(outside: Outside) -> None:
             )
 
 
-def _is_used(request: Request, traced: Trace, kept: Kept) -> bool:
+def _is_used(request: TraceRequest, traced: Trace, kept: KeptTensor) -> bool:
     """Whether the step reads or changes the slot of `kept`."""
     slot = next(s for s in request.outside.slots if kept in s.members)
     name = f"buffer.{slot.name}"
@@ -173,9 +173,9 @@ def refuse_stale(outside: Outside, error: TallystickError | None = None) -> None
     ) from error
 
 
-def _joined(slots: Sequence[Slot]) -> dict[str, Slot]:
+def _joined(slots: Sequence[CarriedSlot]) -> dict[str, CarriedSlot]:
     """The slots that the last call has left one tensor, by name: the first of them."""
-    by_object: dict[int, list[Slot]] = {}
+    by_object: dict[int, list[CarriedSlot]] = {}
     for slot in slots:
         left = slot.members[0].left
         if len(slot.members) == 1 and left is not None:
@@ -184,7 +184,7 @@ def _joined(slots: Sequence[Slot]) -> dict[str, Slot]:
 
 
 def refuse_asked(
-    request: Request,
+    request: TraceRequest,
     collect: Callable[[Any], Any],
     outside: Outside,
     restore: Callable[[], None],

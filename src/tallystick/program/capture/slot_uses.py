@@ -13,7 +13,7 @@ import torch
 from torch import fx
 
 from tallystick.errors import UsageError
-from tallystick.program.capture.trace import Request, Trace
+from tallystick.program.capture.trace import Trace, TraceRequest
 
 _SAME = frozenset({torch.ops.aten.clone.default, torch.ops.aten.detach.default})
 
@@ -61,7 +61,7 @@ def results_from(traced: Trace, name: str) -> set[str]:
     return {key for key, node in found if isinstance(node, fx.Node) and node in depends}
 
 
-Ways = Sequence[tuple[Request, Trace]]
+Ways = Sequence[tuple[TraceRequest, Trace]]
 
 
 def refuse_written(training: Ways, evaluation: Ways) -> None:

@@ -12,12 +12,12 @@ from tallystick.program.capture.first_update import Update
 from tallystick.program.capture.lower import type_of_tensor
 from tallystick.program.capture.micro import (
     MicroBatches,
-    Tail,
+    SectionTail,
     carried_buffers,
     carried_nodes,
 )
 from tallystick.program.capture.model import Model, declare, lower
-from tallystick.program.capture.trace import Request, Trace
+from tallystick.program.capture.trace import Trace, TraceRequest
 from tallystick.program.capture.updates import EmittedUpdates, Groups, update_slots
 from tallystick.program.ema import EMA, WEIGHT, emit_average
 from tallystick.program.ir import Value
@@ -33,7 +33,7 @@ from tallystick.program.update import (
 
 
 @dataclass(frozen=True)
-class Step:
+class BuiltStep:
     """A step in the builder: next state, other outputs, gradients, and the optimizers' needs.
 
     `updates` are the optimizers' steps in order. `updated` are the parameters after each of
@@ -53,7 +53,7 @@ class Step:
     before: dict[str, Value] = field(default_factory=dict)
     carried: dict[str, Value] = field(default_factory=dict)
 
-    def averaged(self, b: Builder, ema: EMA) -> Step:
+    def averaged(self, b: Builder, ema: EMA) -> BuiltStep:
         """The step with an average of the trained parameters at its end."""
         slots, rules = emit_average(b, sorted(self.trained), self.next_state)
         return replace(
@@ -67,13 +67,13 @@ class Step:
 def emit_step(
     b: Builder,
     model: Model,
-    request: Request,
+    request: TraceRequest,
     traced: Trace,
     optimizer: Optimizers | Mapping[str, Optimizers],
     clip: Clip,
     micro: MicroBatches | None = None,
     trains: str = "",
-) -> Step:
+) -> BuiltStep:
     """Write the traced step with its updates into `b`; of a micro-batch, as its section, with the
     folds behind it. `trains` names the update where a job has several, each in its own program."""
     types = {k: type_of_tensor(model.parameters[k]) for k in request.trained}
@@ -102,7 +102,7 @@ def emit_step(
     begun = state | changed_before
     changed, metrics = emit_update(b, optimizer, begun, gradients, clip, values, trains)
     next_state = {name: outputs.pop(name, value) for name, value in begun.items()} | changed
-    return Step(
+    return BuiltStep(
         next_state,
         _with_metrics(outputs, {f"metric.{k}": v for k, v in metrics.items()}),
         {f"grad.{k}": v for k, v in gradients.items()},
@@ -123,7 +123,7 @@ def _folded(
 ) -> tuple[dict[str, Value], dict[str, Value]]:
     """End the section; the outputs and gradients of the whole batch."""
     named = {k: v for k, v in outputs.items() if not k.startswith("buffer.")}
-    tail = Tail(b, named | {f"grad.{k}": v for k, v in gradients.items()}, micro)
+    tail = SectionTail(b, named | {f"grad.{k}": v for k, v in gradients.items()}, micro)
     found = {k: v for k, v in outputs.items() if k.startswith("buffer.")}
     found["loss"] = tail.total("loss")
     found |= {k: tail.mean(k) for k in named if k not in ("loss", "count")}
@@ -133,11 +133,11 @@ def _folded(
 def _several_updates(
     b: Builder,
     model: Model,
-    request: Request,
+    request: TraceRequest,
     groups: Groups,
     traced: Trace,
     types: Mapping[str, TensorType],
-) -> Step:
+) -> BuiltStep:
     rules = update_slots(groups, traced.updates, types)
     state = declare(b, model, rules, request.batch)
     slots = {name: state[name] for name in rules}
@@ -145,7 +145,7 @@ def _several_updates(
     outputs = lower(b, traced, state, updates)
     next_state = {name: outputs.pop(name, value) for name, value in state.items()}
     gradients = {k: outputs.pop(k) for k in list(outputs) if k.startswith("grad.")}
-    return Step(
+    return BuiltStep(
         next_state | updates.slots,
         _with_metrics(outputs, updates.metrics),
         gradients,
@@ -175,7 +175,7 @@ def _with_metrics(outputs: Mapping[str, Value], own: Mapping[str, Value]) -> dic
 
 
 def emit_probes(
-    b: Builder, model: Model, request: Request, traced: Trace, rules: Mapping[str, SlotRule]
+    b: Builder, model: Model, request: TraceRequest, traced: Trace, rules: Mapping[str, SlotRule]
 ) -> dict[str, Value]:
     """Write a trace of the modules' outputs into `b`, with the updates before them."""
     state = declare(b, model, rules, request.batch)

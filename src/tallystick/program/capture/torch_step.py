@@ -28,7 +28,7 @@ from tallystick.program.capture.quiet import quiet
 from tallystick.program.capture.recurrent import CELLS
 from tallystick.program.capture.spans import around_calls, first_tensor
 from tallystick.program.capture.stand_ins import StandIns
-from tallystick.program.capture.trace import Body, Request, call_with
+from tallystick.program.capture.trace import TracedModule, TraceRequest, call_with
 from tallystick.program.capture.updates import Groups, Updates
 
 Array = np.ndarray
@@ -202,7 +202,7 @@ def default_dtype(dtype: torch.dtype) -> Iterator[None]:
 
 
 def torch_step(
-    request: Request,
+    request: TraceRequest,
     modes: Mapping[str, bool],
     dtype: torch.dtype,
     inputs: Inputs,
@@ -260,7 +260,7 @@ def torch_step(
             if request.groups is not None:
                 updated = {k: torch.from_numpy(v).to(dtype) for k, v in inputs.updated.items()}
                 updates = _Updates(request.groups, parameters, updated)
-            body = Body(module, request.of_batch(updates))
+            body = TracedModule(module, request.of_batch(updates))
             with request.outside.placed(kept) as placing, around_calls(module, noted):
                 returned, _, present = call_with(body, placed, given)
                 after = {k: v for k, v in present.items() if k not in request.filled}
@@ -290,7 +290,7 @@ def torch_step(
 
 
 def torch_micro_steps(
-    request: Request,
+    request: TraceRequest,
     modes: Mapping[str, bool],
     dtype: torch.dtype,
     inputs: Inputs,

@@ -41,7 +41,7 @@ from tallystick.program.capture.known import At
 from tallystick.program.capture.late import check_buffers, empty_buffers
 from tallystick.program.capture.outside import storage_of
 from tallystick.program.capture.questions import value_questions
-from tallystick.program.capture.recorded import Record, Use
+from tallystick.program.capture.recorded import NumberRecord, Use
 from tallystick.program.capture.recorder import Recorder
 from tallystick.program.capture.spans import module_spans, origins_of
 from tallystick.program.capture.stand_ins import StandIns
@@ -87,7 +87,7 @@ def meta_like(tensor: Tensor) -> Tensor:
     return torch.empty(tensor.shape, dtype=tensor.dtype, device=META)
 
 
-class Body(nn.Module):
+class TracedModule(nn.Module):
     """The traced function as a module, so that `call_with` can place the parameters."""
 
     def __init__(self, module: nn.Module, run: BatchLoss) -> None:
@@ -102,7 +102,7 @@ class Body(nn.Module):
         return result, parameters, dict(self.module.named_buffers())
 
 
-def call_with(body: Body, placed: dict[str, Tensor], batch: dict[str, Tensor]) -> Any:
+def call_with(body: TracedModule, placed: dict[str, Tensor], batch: dict[str, Tensor]) -> Any:
     """`body(batch)` with the tensors of `placed` in the places of the module's, then put back.
 
     As torch.func.functional_call, but put back in reverse order. A submodule under several names,
@@ -125,7 +125,7 @@ def _capture_settings() -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class Request:
+class TraceRequest:
     """A request to trace. `trained` are the parameters to differentiate by, if any.
 
     With `groups`, `run` is a step function: it takes `update` as its third argument, and the trace
@@ -161,7 +161,7 @@ class Request:
         return (lambda module, batch: self.run(module, batch, *more)) if more else self.run
 
 
-def _followed(request: Request) -> contextlib.AbstractContextManager[None]:
+def _followed(request: TraceRequest) -> contextlib.AbstractContextManager[None]:
     functions = None if request.at is None else request.at.functions
     return contextlib.nullcontext() if functions is None else functions.followed()
 
@@ -189,7 +189,7 @@ def _check_loss(loss: Tensor) -> None:
 
 
 def trace(
-    request: Request,
+    request: TraceRequest,
     collect: Callable[[Any], dict[str, Tensor]],
     before: Trace | None = None,
     earlier: Earlier | None = None,
@@ -218,7 +218,7 @@ def trace(
     sources |= {f"batch.{k}": anew(v) for k, v in request.batch.items()}
     sources["rng"] = torch.empty(2, dtype=torch.int64, device=META)
     updates: list[tuple[str, tuple[str, ...]]] = []
-    numbers, record = (None, Record()) if request.at is None else request.at.recorded()
+    numbers, record = (None, NumberRecord()) if request.at is None else request.at.recorded()
     storages: dict[int, str] = {}
     recorder = Recorder(before.run if before else None)
     real: dict[str, Tensor] = {f"module.{k}": v for k, v in request.module.named_parameters()}
@@ -260,7 +260,7 @@ def trace(
         if request.groups is not None:
             updating = TracedUpdates(request.groups, parameters, placed_parameters, lowering)
             updating.untrained = leaves
-        body = Body(request.module, request.of_batch(updating, numbers))
+        body = TracedModule(request.module, request.of_batch(updating, numbers))
         noted = module_spans(request.module, results, recorder.count)
         around = request.outside.placed(kept)
         with lowering.installed(), noted as found, around as placing:

@@ -18,29 +18,28 @@ from types import FunctionType
 from typing import Any, NoReturn
 
 from tallystick.errors import UsageError
-from tallystick.program.capture.by_step import Exploration, StepPath, StepPrograms
+from tallystick.program.capture.by_step import PathExploration, StepPath, StepPrograms
 from tallystick.program.capture.earlier import Earlier, EarlierError
 from tallystick.program.capture.explore import shown
 from tallystick.program.capture.first_calls import refuse_other_calls
 from tallystick.program.capture.follow_calls import reads_outside
 from tallystick.program.capture.guard import ParametersChangedError
 from tallystick.program.capture.kept_after import refuse_shared_between_steps
-from tallystick.program.capture.known import At, Names, Steps
+from tallystick.program.capture.known import At, KnownSteps, Names
 from tallystick.program.capture.late import Late, Start, empty_buffers, late_of
 from tallystick.program.capture.merged import shape_of
 from tallystick.program.capture.moments import Moments
 from tallystick.program.capture.one_object import Left, OneObject
-from tallystick.program.capture.outside import OUTSIDE, Outside
-from tallystick.program.capture.outside import Kept as KeptTensor
+from tallystick.program.capture.outside import OUTSIDE, KeptTensor, Outside
 from tallystick.program.capture.outside_calls import OutsideCalls, ahead
 from tallystick.program.capture.plain import uncompiled
-from tallystick.program.capture.python_state import Kept, PythonState, left_changed
+from tallystick.program.capture.python_state import KeptContent, PythonState, left_changed
 from tallystick.program.capture.quiet import quiet
 from tallystick.program.capture.recorder import Recorder
 from tallystick.program.capture.rewriting import file_of
 from tallystick.program.capture.settled_outside import refuse_unknown, settled_outside
 from tallystick.program.capture.source import code_line, is_installed, is_model
-from tallystick.program.capture.trace import Request, Trace, trace
+from tallystick.program.capture.trace import Trace, TraceRequest, trace
 
 MOST_STEPS = 1 << 16
 MOST_SECONDS = 600.0
@@ -53,11 +52,11 @@ class _AgainError(Exception):
     """A later step changes what the first one left alone: it is walked anew, knowing that."""
 
 
-class Walk(Exploration):
+class Walk(PathExploration):
     """The paths of the steps, each traced with what the calls before it have left."""
 
     def __init__(
-        self, forms: Sequence[Any], form_of: Callable[[int], int], steps: Steps, most: int
+        self, forms: Sequence[Any], form_of: Callable[[int], int], steps: KnownSteps, most: int
     ) -> None:
         super().__init__(forms, form_of, steps, most)
         self.states: dict[int, Left] = {}  # before the first step of a path, by its identity
@@ -170,12 +169,12 @@ class Walk(Exploration):
         earlier, self.moments = Earlier(), Moments()
         known: dict[int, Trace] = {}  # the last trace by form
         paths: dict[int, StepPath] = {}  # by the identity of the trace, which the path keeps
-        carried: Request | None = None
+        carried: TraceRequest | None = None
         for step in range(self.steps.count):
             number = self.form_of(step)
             found = state.reached()
             self.moments.add(found)
-            kept = Kept(found)
+            kept = KeptContent(found)
             left = Left(kept, carried.outside.kept if carried else ())
             asked = self._request(number, step, carried)
             if carried is None:
@@ -215,16 +214,16 @@ class Walk(Exploration):
             if isinstance(one, Late):
                 one.finish()
 
-    def _request(self, number: int, step: int, carried: Request | None) -> Request:
+    def _request(self, number: int, step: int, carried: TraceRequest | None) -> TraceRequest:
         at = At(self.steps, step, Names(), None, fixed=True) if self.steps.told else None
-        made: Request = replace(
+        made: TraceRequest = replace(
             self.forms[number].request(at), changed=self._changed, filled=self._filled
         )
         return made if carried is None else replace(made, outside=carried.outside)
 
     def _first(
-        self, request: Request, outside: Outside, state: PythonState, earlier: Earlier
-    ) -> tuple[Request, Trace]:
+        self, request: TraceRequest, outside: Outside, state: PythonState, earlier: Earlier
+    ) -> tuple[TraceRequest, Trace]:
         collect = self.forms[self.form_of(0)].collect
         known = outside.take_over(self._carried)
         for one in known:
@@ -238,7 +237,7 @@ class Walk(Exploration):
             one.objects = self._objects
         return found
 
-    def _carry(self, error: EarlierError, request: Request) -> NoReturn:
+    def _carry(self, error: EarlierError, request: TraceRequest) -> NoReturn:
         """Walk anew with a slot for what an earlier call has left in a place (PROGRAM 5.20 g); or
         raises `error` where no such place is known."""
         carried = request.outside
@@ -251,7 +250,7 @@ class Walk(Exploration):
         self._carried = [*carried.kept, *found]
         raise _AgainError from error
 
-    def _check_kept(self, request: Request, outside: Outside) -> None:
+    def _check_kept(self, request: TraceRequest, outside: Outside) -> None:
         more = outside.changes(request.outside.kept)
         if more:
             self._carried = [*request.outside.kept, *more]
@@ -290,7 +289,7 @@ def _not_followed(objects: Sequence[Any]) -> list[str]:
 
 def walked_by_step(
     forms: Sequence[Any],
-    steps: Steps,
+    steps: KnownSteps,
     *,
     form_of: Callable[[int], int],
     most: int,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tallystick.job.job import Job
     from tallystick.program.ir import Node
     from tallystick.program.state import State
-    from tallystick.run.execute.nodes import NodeRecord
+    from tallystick.run.execute.nodes import NodeDigests
 
 
 class Override:
@@ -88,7 +88,7 @@ class Override:
         """The state root that the run commits to for state[step]."""
         return root
 
-    def record(self, step: int, index: int, record: NodeRecord) -> NodeRecord:
+    def record(self, step: int, index: int, record: NodeDigests) -> NodeDigests:
         """The record to state of node `index` as executed, before the step's node tree is made."""
         return record
 

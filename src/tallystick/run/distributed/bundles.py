@@ -16,7 +16,7 @@ from tallystick.program.layout import new_tensor
 BUNDLE_BYTES = 4 << 20
 
 
-class Segment(NamedTuple):
+class TensorSegment(NamedTuple):
     """Elements [start, stop) of the tensor called `key`, in row-major order."""
 
     key: Any
@@ -31,10 +31,10 @@ class Segment(NamedTuple):
 
 def bundles(
     tensors: Iterable[tuple[Any, TensorType, range]], most: int = BUNDLE_BYTES
-) -> list[list[Segment]]:
+) -> list[list[TensorSegment]]:
     """Elements of tensors, (key, type of the tensor, elements), in order, in bundles of at most
     `most` bytes each."""
-    found: list[list[Segment]] = []
+    found: list[list[TensorSegment]] = []
     room = 0
     for key, type_, elements in tensors:
         size, start = DTYPES[type_.dtype].itemsize, elements.start
@@ -43,13 +43,13 @@ def bundles(
                 found.append([])
                 room = most
             stop = min(elements.stop, start + room // size)
-            found[-1].append(Segment(key, type_, start, stop))
+            found[-1].append(TensorSegment(key, type_, start, stop))
             room -= found[-1][-1].nbytes
             start = stop
     return found
 
 
-def part_of(device: Device, tensor: Tensor, segment: Segment, first: int = 0) -> Tensor:
+def part_of(device: Device, tensor: Tensor, segment: TensorSegment, first: int = 0) -> Tensor:
     """The segment of a C-contiguous tensor, as a view of rank 1. `tensor` has the elements from
     number `first` on."""
     dtype = segment.type.dtype

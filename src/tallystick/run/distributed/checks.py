@@ -29,8 +29,8 @@ from tallystick.program.partial_sums import share
 from tallystick.program.runner import StepInputs
 from tallystick.program.section_share import SectionShare
 from tallystick.program.share import Tree, parts_of, statistic_slot, sum_slot
-from tallystick.run.distributed.claims import Claim, Drawn, check_two
-from tallystick.run.distributed.draws import Draws
+from tallystick.run.distributed.claims import Drawn, ShareClaim, check_two
+from tallystick.run.distributed.draws import ShareDraws
 from tallystick.run.distributed.false_share import FalseShareError
 from tallystick.run.distributed.faults import OtherBytesError, WorkerError
 from tallystick.run.distributed.hand import Hand
@@ -66,7 +66,7 @@ class ShareChecks:
     def __post_init__(self) -> None:
         check_two(self.transport.size)
         self.shares = Shares(self.job)
-        self._draws = None if self.rank else Draws(self.fraction, self.transport.size)
+        self._draws = None if self.rank else ShareDraws(self.fraction, self.transport.size)
         own = np.frombuffer(self.key.public.raw, np.uint8).copy()
         try:
             self.publics = [PublicKey(k.tobytes()) for k in self.transport.gather(own)]
@@ -103,7 +103,7 @@ class ShareChecks:
     def begin(self, step: int) -> None:
         """The next step to be executed is `step`: a new one, or the same once more."""
         if step != self.step:
-            self._first: dict[int, Claim] = {}  # of each share, what was signed first
+            self._first: dict[int, ShareClaim] = {}  # of each share, what was signed first
         self.step, self.section, self.false, self.open = step, None, None, frozenset()
         timetable = self.job.commitment.timetable
         entry = timetable.programs[timetable.at(step).program]
@@ -112,7 +112,7 @@ class ShareChecks:
         pairs = [(rank, tree) for rank, trees in enumerate(self.own) for tree in trees]
         self.all = [Drawn(k, rank, tree) for k, (rank, tree) in enumerate(pairs)]
         self.mine: list[Drawn] = []  # that this worker computes again
-        self.signed: dict[tuple[int, bool], Claim] = {}  # by share, and whether it is a check
+        self.signed: dict[tuple[int, bool], ShareClaim] = {}  # by share, and whether it is a check
         self._streams: dict[tuple[int, int, str], TensorStream] = {}
         self._tasks: dict[Tree, ShareTask] = {}
 
@@ -161,7 +161,7 @@ class ShareChecks:
         self.claims = self._gather(consent)
         tasks = self._verified(consent) if self.rank == 0 else {}
         consent.agree()
-        again: dict[int, Claim] = {}
+        again: dict[int, ShareClaim] = {}
         consent.attempt(lambda: again.update(self._again(section, state, inputs)))
         consent.agree()
         self.signed |= {(number, True): claim for number, claim in again.items()}
@@ -205,23 +205,25 @@ class ShareChecks:
         tree: Tree,
         sums: Mapping[Value, Tensor],
         statistics: Sequence[Mapping[Value, np.ndarray]],
-    ) -> Claim:
+    ) -> ShareClaim:
         task, device = self.task(tree), self.context.device
         slots: dict[str, Any] = task.share.slots(sums, statistics)
         names = [sum_slot(k) for k in range(len(task.share.values))]
         found = dict(zip(names, device.digests([slots[n] for n in names]), strict=True))
         made = {n: found.get(n) or tensor_digest(slots[n]) for n in task.share.made}
         (signature,) = task.claim(made, self.key).signatures
-        return Claim(task.digest, made, signature.signature)
+        return ShareClaim(task.digest, made, signature.signature)
 
-    def _gather(self, consent: Consent) -> dict[int, Claim]:
+    def _gather(self, consent: Consent) -> dict[int, ShareClaim]:
         """The claims of all workers about their own shares, by number."""
-        sizes = {d.number: Claim.size_of(self.shares.share(self.step, d.tree)) for d in self.all}
+        sizes = {
+            d.number: ShareClaim.size_of(self.shares.share(self.step, d.tree)) for d in self.all
+        }
         of = [[d for d in self.all if d.owner == rank] for rank in range(self.transport.size)]
         longest = max(sum(sizes[d.number] for d in drawn) for drawn in of)
         own = [self.signed[d.number, False].to_bytes() for d in of[self.rank]]
         filling = np.zeros(longest - sum(part.nbytes for part in own), np.uint8)
-        found: dict[int, Claim] = {}
+        found: dict[int, ShareClaim] = {}
         for rank, message in enumerate(self.transport.gather(sealed([*own, filling]))):
             try:
                 body = opened(message, rank, "claims")
@@ -231,12 +233,12 @@ class ShareChecks:
             found |= self._taken(body, of[rank])
         return found
 
-    def _taken(self, body: Bytes, drawn: Sequence[Drawn]) -> dict[int, Claim]:
+    def _taken(self, body: Bytes, drawn: Sequence[Drawn]) -> dict[int, ShareClaim]:
         found, at = {}, 0
         for one in drawn:
             text = self.shares.share(self.step, one.tree)
-            size = Claim.size_of(text)
-            found[one.number] = Claim.from_bytes(body[at : at + size].tobytes(), text)
+            size = ShareClaim.size_of(text)
+            found[one.number] = ShareClaim.from_bytes(body[at : at + size].tobytes(), text)
             at += size
         return found
 
@@ -260,7 +262,7 @@ class ShareChecks:
                 )
         return tasks
 
-    def _check(self, claim: Claim, task: ShareTask, rank: int, consent: Consent) -> bool:
+    def _check(self, claim: ShareClaim, task: ShareTask, rank: int, consent: Consent) -> bool:
         if claim.digest != task.digest:
             consent.note(
                 WorkerError(
@@ -285,7 +287,7 @@ class ShareChecks:
 
     def _again(
         self, section: SectionShare, state: Mapping[str, Tensor], inputs: StepInputs
-    ) -> dict[int, Claim]:
+    ) -> dict[int, ShareClaim]:
         def of(part: int) -> StepInputs:
             return replace(inputs, batch=records_of(self.job, self.step, range(part, part + 1)))
 
@@ -304,7 +306,7 @@ class ShareChecks:
 
     def _settle(
         self,
-        again: Mapping[int, Claim],
+        again: Mapping[int, ShareClaim],
         checkers: Mapping[int, int],
         tasks: Mapping[int, ShareTask],
         consent: Consent,
@@ -323,7 +325,7 @@ class ShareChecks:
             for rank, listed in of.items():
                 texts = [self.shares.share(self.step, d.tree) for d in listed]
                 if rank:
-                    exchange.expect(sum(map(Claim.size_of, texts)), rank)
+                    exchange.expect(sum(map(ShareClaim.size_of, texts)), rank)
             found = dict(again)
             for rank, body in exchange.finish(consent.note).items():
                 found |= self._taken(body, of[rank])
@@ -343,7 +345,7 @@ class ShareChecks:
 
     def _compare(
         self,
-        found: Mapping[int, Claim],
+        found: Mapping[int, ShareClaim],
         checkers: Mapping[int, int],
         tasks: Mapping[int, ShareTask],
         consent: Consent,

@@ -27,7 +27,7 @@ def check_two(workers: int) -> None:
 
 
 @dataclass(frozen=True)
-class Claim:
+class ShareClaim:
     """What a worker has signed about a share: the digests of the slots that it makes."""
 
     digest: bytes  # of the share job
@@ -39,12 +39,12 @@ class Claim:
         return np.frombuffer(data, np.uint8)
 
     @staticmethod
-    def from_bytes(data: bytes, share: Share) -> Claim:
+    def from_bytes(data: bytes, share: Share) -> ShareClaim:
         """A claim of exactly `size_of(share)` bytes."""
         at = HASH_BYTES + _SIGNATURE
         names = {n: at + HASH_BYTES * k for k, n in enumerate(share.made)}
         made = {name: data[start : start + HASH_BYTES] for name, start in names.items()}
-        return Claim(data[:HASH_BYTES], made, data[HASH_BYTES:at])
+        return ShareClaim(data[:HASH_BYTES], made, data[HASH_BYTES:at])
 
     @staticmethod
     def size_of(share: Share) -> int:

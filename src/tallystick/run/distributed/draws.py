@@ -11,7 +11,7 @@ _WORD = 1 << 64
 
 
 @dataclass(frozen=True)
-class Draws:
+class ShareDraws:
     """Draws each share with probability `fraction`, independently of all others.
 
     A draw is HMAC-SHA-256 of step and share under `secret`, which only worker 0 has: what is drawn

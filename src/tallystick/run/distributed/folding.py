@@ -23,7 +23,7 @@ from tallystick.numerics.types import Attrs, TensorType
 from tallystick.program.ir import Value
 from tallystick.program.layout import new_tensor
 from tallystick.program.partial_sums import merge, share
-from tallystick.run.distributed.bundles import Segment, bundles, on_device, part_of
+from tallystick.run.distributed.bundles import TensorSegment, bundles, on_device, part_of
 from tallystick.run.distributed.messages import Consent, Round, as_bytes
 from tallystick.run.distributed.transport import Bytes, Transport
 
@@ -53,7 +53,7 @@ class Folding:
     run: Run
     micro_batches: int
     folds: Sequence[Fold]
-    _rounds: list[list[list[Segment]]] = field(init=False)  # by owner
+    _rounds: list[list[list[TensorSegment]]] = field(init=False)  # by owner
     _own: dict[tuple[int, str], tuple[int, Tensor]] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
@@ -130,7 +130,7 @@ class Folding:
         self,
         sums: Mapping[Value, Sequence[Tensor]],
         found: Mapping[int, Bytes],
-        segments: Sequence[Segment],
+        segments: Sequence[TensorSegment],
         seen: Seen | None,
     ) -> None:
         at = dict.fromkeys(found, 0)
@@ -155,7 +155,7 @@ class Folding:
                     place = part_of(self.device, fold.result, segment, first)
                     self.run(fold.attrs, [total], [place])
 
-    def _copied(self, tensor: Tensor, segment: Segment, number: int) -> Tensor:
+    def _copied(self, tensor: Tensor, segment: TensorSegment, number: int) -> Tensor:
         """A segment of this worker's own sum number `number`, which another folded value may lie in
         too, in memory that is used again."""
         dtype, size = segment.type.dtype, segment.stop - segment.start
@@ -163,7 +163,7 @@ class Folding:
         if room < size:
             room, made = size, new_tensor(self.device, TensorType(dtype, (size,)))
             self._own[number, dtype] = room, made
-        made = part_of(self.device, made, Segment(None, segment.type, 0, size))
+        made = part_of(self.device, made, TensorSegment(None, segment.type, 0, size))
         self.device.copy(part_of(self.device, tensor, segment), made)
         return made
 

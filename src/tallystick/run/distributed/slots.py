@@ -21,7 +21,7 @@ from tallystick.numerics.types import DTYPES
 from tallystick.program.cutting import UNIT
 from tallystick.program.layout import new_tensor
 from tallystick.program.owners import Owners
-from tallystick.run.distributed.bundles import Segment, bundles, part_of
+from tallystick.run.distributed.bundles import TensorSegment, bundles, part_of
 from tallystick.run.distributed.messages import Consent, Round, as_bytes
 from tallystick.run.distributed.transport import Transport
 
@@ -44,7 +44,7 @@ class SlotMoves:
     def rank(self) -> int:
         return self.transport.rank
 
-    def segments(self, name: str) -> Iterator[tuple[Segment, int]]:
+    def segments(self, name: str) -> Iterator[tuple[TensorSegment, int]]:
         """The pieces of a slot in order, each with its owner."""
         type_ = self.owners.types[name]
         for owner, elements in self.owners.parts(name):
@@ -57,7 +57,7 @@ class SlotMoves:
             return 0
         return dict(self.owners.parts(name))[self.rank].start
 
-    def place(self, slots: Mapping[str, Tensor], segment: Segment) -> Tensor:
+    def place(self, slots: Mapping[str, Tensor], segment: TensorSegment) -> Tensor:
         """Where a piece of a slot lies at this worker, which holds it."""
         name = segment.key
         return part_of(self.device, slots[name], segment, self.first(name))
@@ -87,7 +87,7 @@ class SlotMoves:
         return b"" if stream.missing else stream.digest()
 
     def _read(
-        self, segment: Segment, read: Read | None, stream: TensorStream, consent: Consent
+        self, segment: TensorSegment, read: Read | None, stream: TensorStream, consent: Consent
     ) -> Array:
         found: list[Array] = []
 
@@ -152,7 +152,7 @@ class SlotMoves:
         own = self.device.digests([slots[name] for name in whole[self.rank]])
         for name in cut:
             elements = dict(self.owners.parts(name))[self.rank]
-            segment = Segment(name, self.owners.types[name], elements.start, elements.stop)
+            segment = TensorSegment(name, self.owners.types[name], elements.start, elements.stop)
             data = as_bytes(self.device.host(self.place(slots, segment)))
             own += range_roots(data, self._leaves(name)[self.rank].start)
         counts = [

@@ -11,7 +11,7 @@ from functools import partial
 
 from tallystick.devices.device import Device, Tensor
 from tallystick.numerics.types import DTYPES, TensorType
-from tallystick.run.distributed.bundles import Segment, bundles, part_of
+from tallystick.run.distributed.bundles import TensorSegment, bundles, part_of
 from tallystick.run.distributed.messages import Consent, Round, as_bytes
 from tallystick.run.distributed.transport import Bytes
 
@@ -26,7 +26,7 @@ class Spreading:
     device: Device
     types: Mapping[str, TensorType]
     owners: Mapping[str, Parts]
-    _rounds: list[list[list[Segment]]] = field(init=False)  # by owner
+    _rounds: list[list[list[TensorSegment]]] = field(init=False)  # by owner
 
     def __post_init__(self) -> None:
         self.rank, size = self.consent.transport.rank, self.consent.transport.size

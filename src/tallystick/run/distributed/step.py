@@ -33,7 +33,7 @@ from tallystick.program.pieces import value_name
 from tallystick.program.runner import Runner, Showing, StepInputs, StepResult
 from tallystick.program.section_share import SectionShare
 from tallystick.program.tail import Phase, Tail
-from tallystick.run.distributed.bundles import Segment, on_device, part_of
+from tallystick.run.distributed.bundles import TensorSegment, on_device, part_of
 from tallystick.run.distributed.checks import ShareChecks
 from tallystick.run.distributed.folding import Fold, Folding, Seen, fold_small
 from tallystick.run.distributed.messages import Consent, as_bytes
@@ -43,7 +43,7 @@ from tallystick.run.distributed.transport import Bytes
 
 
 @dataclass(frozen=True)
-class _Small:
+class _SmallFold:
     """A fold of a value of rank 0, which every worker makes."""
 
     value: Value
@@ -112,7 +112,7 @@ class DistributedStep(Runner):
 
     # -- preparation -------------------------------------------------------------------------------
 
-    def _folds(self, number: int) -> tuple[list[_Small], list[Fold]]:
+    def _folds(self, number: int) -> tuple[list[_SmallFold], list[Fold]]:
         small, large = [], []
         squared = {x for phase in self.tail.phases for _, x in phase.squares}
         for index in self.tail.folds():
@@ -123,7 +123,7 @@ class DistributedStep(Runner):
             if node.attrs["mean"]:
                 attrs = {"count": self.micro_batches, "mean": True}
             if index in self.owners.shared[number]:
-                small.append(_Small(value, index, attrs))
+                small.append(_SmallFold(value, index, attrs))
                 continue
             parts = self.owners.fold_parts(number, index)
             made = Value(index, 0)
@@ -161,7 +161,9 @@ class DistributedStep(Runner):
             whole, part = self._views.get(name, (None, None))
             if whole is not state[name]:
                 elements = dict(self.owners.parts(name))[self.rank]
-                segment = Segment(name, self.owners.types[name], elements.start, elements.stop)
+                segment = TensorSegment(
+                    name, self.owners.types[name], elements.start, elements.stop
+                )
                 part = part_of(self._device, state[name], segment)
                 self._views[name] = state[name], part
             found[name] = part

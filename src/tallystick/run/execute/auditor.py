@@ -34,7 +34,7 @@ from tallystick.job.job import Job
 from tallystick.program.state import State
 from tallystick.run.execute.engine import Engine, check_environment
 from tallystick.run.execute.listener import Listener, Silent, Steady
-from tallystick.run.execute.outcome import Outcome
+from tallystick.run.execute.outcome import StretchOutcome
 from tallystick.run.logs.own import OwnLogs, own_logs
 from tallystick.run.logs.report import Found, finding_sentence
 from tallystick.run.show.audit_report import AuditReport, Difference
@@ -298,7 +298,7 @@ def check_claim(
 
 def repeat(
     checked: Checked, first: int, last: int, context: ExecutionContext, listener: Listener
-) -> Outcome:
+) -> StretchOutcome:
     """Execute from the newest stored state at or before `first` to the checkpoint at or after
     `last`, or to the first difference. The caller is in `context`. Raises as `audit_run`."""
     began = time.monotonic()
@@ -310,7 +310,7 @@ def repeat(
         assert audit.difference is not None
         reached = audit.difference.interval[1]
     logs = audit.logs
-    return Outcome(
+    return StretchOutcome(
         first=audit.began_at,
         last=reached,
         checkpoints=audit.checkpoints,
@@ -328,7 +328,7 @@ def repeat(
 
 
 def report_of(
-    checked: Checked, outcomes: Sequence[Outcome], whole: bool, seconds: float
+    checked: Checked, outcomes: Sequence[StretchOutcome], whole: bool, seconds: float
 ) -> AuditReport:
     """The report of executions, in the order of their steps, of which the last one alone may have
     found a difference."""

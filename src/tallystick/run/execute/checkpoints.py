@@ -122,7 +122,7 @@ class _UnderWay:
         self.journaled.set()
 
 
-class Checkpoints:
+class CheckpointWriter:
     """The checkpoints under way of one training, and the thread that works on them.
 
     The caller's thread calls every method. `context` is the training's.

@@ -26,7 +26,7 @@ from tallystick.errors import CounterpartyError, MismatchError, StorageError
 from tallystick.job.job import Job
 from tallystick.program.state import State
 from tallystick.program.validation import BEST_PASS, PASSES, best_pass_step
-from tallystick.run.execute.checkpoints import Checkpoints
+from tallystick.run.execute.checkpoints import CheckpointWriter
 from tallystick.run.execute.engine import Engine
 from tallystick.run.execute.evaluation import Evaluator
 from tallystick.run.execute.interrupts import Stop
@@ -58,7 +58,7 @@ class Training:
     logs: TrainerLogs | None = None
     metrics: MetricLog | None = None
     wanted: frozenset[int] = frozenset()
-    checkpoints: Checkpoints = field(init=False)
+    checkpoints: CheckpointWriter = field(init=False)
     waited: float = 0.0  # seconds that steps waited for the file under way
     best: int = 0  # the step after the best pass of committed validation, from which one exports
 
@@ -79,7 +79,7 @@ class Training:
         check_disk(self.store.directory, need, estimate.sentence())
         self.listener.notice(estimate.sentence())
         self.policy = StorePolicy(size, options.clock)
-        self.checkpoints = Checkpoints(options.context)
+        self.checkpoints = CheckpointWriter(options.context)
         self.engine.before_write = self._settle
         self.engine.notice = self.listener.notice
         if self.job.evaluation is not None and self.job.evaluation.every:

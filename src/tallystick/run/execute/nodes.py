@@ -22,7 +22,7 @@ from tallystick.run.store.trace import NodeTrace
 
 
 @dataclass(frozen=True)
-class NodeRecord:
+class NodeDigests:
     """Digests of all tensors that one node has read and made (COMMITMENTS 4.1)."""
 
     operator: str
@@ -45,7 +45,7 @@ class NodeTracer:
     step: int
     device: Device = CPU
     fresh: bool = False
-    records: list[NodeRecord] = field(default_factory=list)
+    records: list[NodeDigests] = field(default_factory=list)
     _values: dict[Value, bytes] = field(default_factory=dict)
     _slots: dict[str, bytes] = field(default_factory=dict)
 
@@ -71,7 +71,7 @@ class NodeTracer:
             return
         self._values.update((Value(index, out), digest) for out, digest in enumerate(found))
         attributes = attribute_text(node.attrs).encode("ascii")
-        self.records.append(NodeRecord(node.op, attributes, tuple(given), tuple(found)))
+        self.records.append(NodeDigests(node.op, attributes, tuple(given), tuple(found)))
 
     def finish(
         self, computed: int, entered: int, state: State, log: bytes | None = None
@@ -86,7 +86,7 @@ class NodeTracer:
             CommitNode(self._slots, self.step, loss, state.loss_chain, state.log_chain, log)
             for loss in losses
         )
-        record = NodeRecord(COMMIT_OPERATOR, read.attributes(), read.inputs(), made.outputs())
+        record = NodeDigests(COMMIT_OPERATOR, read.attributes(), read.inputs(), made.outputs())
         self.records.append(record)
         return self
 

@@ -10,7 +10,7 @@ from tallystick.run.show.audit_report import Difference
 
 
 @dataclass(frozen=True)
-class Outcome:
+class StretchOutcome:
     """The steps `first` to `last` - 1, executed and compared.
 
     `difference` is the first difference, if there was one; `at_start` says that it is the stored
@@ -37,7 +37,7 @@ class Outcome:
         """True if every compared bit was equal. Forged entries are looked at in the report."""
         return self.difference is None
 
-    def judged(self) -> Outcome:
+    def judged(self) -> StretchOutcome:
         """What another repetition of the same steps must find too, on whatever machine: all but
         the machine's own figures and the choices, of which a machine may see more or fewer."""
         return replace(self, isa="", threads=0, seconds=0.0, choices=None)
@@ -47,7 +47,7 @@ class Outcome:
         return {**asdict(self), "seconds": round(1000 * self.seconds)}
 
 
-def outcome_of(value: dict[str, Any]) -> Outcome:
+def outcome_of(value: dict[str, Any]) -> StretchOutcome:
     """The outcome in `value`, which `as_json` made. Raises TypeError, KeyError, ValueError."""
     found = dict(value)
     difference, choices = found.pop("difference"), found.pop("choices")
@@ -58,4 +58,4 @@ def outcome_of(value: dict[str, Any]) -> Outcome:
         left, taken = choices
         choices = (int(left), int(taken))
     seconds = int(found.pop("seconds")) / 1000
-    return Outcome(**found, seconds=seconds, difference=difference, choices=choices)
+    return StretchOutcome(**found, seconds=seconds, difference=difference, choices=choices)

@@ -20,7 +20,7 @@ from tallystick.run.store.joining import join
 from tallystick.run.store.publish import Publisher
 
 
-class Watched:
+class WatchedPublishing:
     """Passes each call on, and stops the training where the publisher has met another writer."""
 
     def __init__(self, other: Listener, check: Callable[[], None]) -> None:
@@ -73,7 +73,7 @@ def published(
         publisher = Publisher(objects, there, journal, store, job, listener.notice)
         publisher.start()
         try:
-            yield directory, Watched(listener, publisher.check), objects.counts
+            yield directory, WatchedPublishing(listener, publisher.check), objects.counts
             publisher.finish()
         finally:
             publisher.close()

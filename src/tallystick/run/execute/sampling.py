@@ -57,7 +57,7 @@ def pick(logits: Array, draw: Draw, word: int) -> int:
     return int(order[min(at, len(order) - 1)])
 
 
-class Words:
+class TextTokens:
     """The tokens of a job's texts: those of its tokenizer file, else bytes."""
 
     def __init__(self, job: Job, tokenizer: Path | None) -> None:

@@ -9,7 +9,7 @@ committed state covers them; the roots compared at checkpoints show that.
 from __future__ import annotations
 
 from tallystick.contracts.replay.findings import KEPT
-from tallystick.contracts.replay.step import Step
+from tallystick.contracts.replay.step import LoggedStep
 from tallystick.contracts.replay.steps import LoggedSteps
 from tallystick.job.job import Job
 from tallystick.run.logs.report import Found, step_record
@@ -38,13 +38,13 @@ class OwnLogs(LoggedSteps):
         logs = self._journal.logs
         return logs[step] if step < len(logs) else bytes(32)
 
-    def _open(self, step: int) -> Step:
+    def _open(self, step: int) -> LoggedStep:
         """Check and open the log of `step`. Raises LogCorruptError where it is missing or not
         the one in the journal, StorageError."""
         reader = self._shape.open(self._store, step, self._digest(step))
         return self._followed(step, reader, self.digest_only)
 
-    def _ended(self, step: Step, digest: bytes) -> bytes:
+    def _ended(self, step: LoggedStep, digest: bytes) -> bytes:
         """The digest of the log that was followed."""
         record = step_record(step)
         room = max(0, KEPT - len(self.reported))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tallystick.contracts.replay.faults import LogCorruptError
 from tallystick.contracts.replay.findings import Finding
-from tallystick.contracts.replay.step import Step
+from tallystick.contracts.replay.step import LoggedStep
 
 if TYPE_CHECKING:  # the journal checks its records with this module
     from tallystick.run.store.journal import JournalContent
@@ -41,7 +41,7 @@ def log_record(step: int, findings: list[Found], left: int = 0, taken: int = 0) 
     }
 
 
-def step_record(step: Step) -> Found:
+def step_record(step: LoggedStep) -> Found:
     """The record of the followed log of a step that has just ended."""
     found, choices = step.findings, step.choices
     record = log_record(

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tallystick.contracts.replay.step import Step
+from tallystick.contracts.replay.step import LoggedStep
 from tallystick.contracts.replay.steps import LoggedSteps
 from tallystick.disk.files import remove, scratch_directory
 from tallystick.disk.regular import size_of
@@ -27,10 +27,10 @@ class ScratchLogs(LoggedSteps):
         self._files = LogDirectory(path, job.digest, self.logged.sections, self.logged.form)
         self.bytes = 0
 
-    def _open(self, step: int) -> Step:
+    def _open(self, step: int) -> LoggedStep:
         return self._recorded(step, self._files.writer(step))
 
-    def _ended(self, step: Step, digest: bytes) -> bytes:
+    def _ended(self, step: LoggedStep, digest: bytes) -> bytes:
         """The digest of the step's log, which is then removed."""
         path = log_path(self._path, step.number)
         self.bytes = size_of(path, "log")

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tallystick.contracts.replay.step import Sink, Step
+from tallystick.contracts.replay.step import LoggedStep, Sink
 from tallystick.contracts.replay.steps import LoggedSteps
 from tallystick.disk.files import remove
 from tallystick.errors import CounterpartyError, StorageError, StoreError, UsageError
@@ -78,7 +78,7 @@ class TrainerLogs(LoggedSteps):
 
     # -- a step ------------------------------------------------------------------------------------
 
-    def _open(self, step: int) -> Step:
+    def _open(self, step: int) -> LoggedStep:
         """Choose between recording and following, and open the files. Raises StorageError."""
         self._found = None
         own = self._own(step)
@@ -123,7 +123,7 @@ class TrainerLogs(LoggedSteps):
             self._found = log_record(step, [damaged_log(step, error)])
             return None
 
-    def _ended(self, step: Step, digest: bytes) -> bytes:
+    def _ended(self, step: LoggedStep, digest: bytes) -> bytes:
         """The digest of the step's log (COMMITMENTS 10.5)."""
         if self._writer is not None:
             self._files.finished(self._writer)

@@ -21,9 +21,9 @@ from tallystick.errors import CannotCheckError, TallystickError, UsageError
 from tallystick.job.job import Job
 from tallystick.run.execute.auditor import Checked, check_claim, report_of
 from tallystick.run.execute.listener import Listener, Silent
-from tallystick.run.execute.outcome import Outcome
-from tallystick.run.parallel.driver import Driver, Result, Watcher
-from tallystick.run.parallel.executor import Executor
+from tallystick.run.execute.outcome import StretchOutcome
+from tallystick.run.parallel.driver import AuditDriver, Result, Watcher
+from tallystick.run.parallel.executor import SegmentExecutor
 from tallystick.run.parallel.processes import Processes
 from tallystick.run.parallel.sample import (
     Size,
@@ -35,7 +35,7 @@ from tallystick.run.parallel.sample import (
     size_of,
 )
 from tallystick.run.parallel.segments import Segment, binding, foretell, segments_of
-from tallystick.run.parallel.state import Kept, Plan, kept
+from tallystick.run.parallel.state import AuditPlan, Kept, kept
 from tallystick.run.parallel.task import Task
 from tallystick.run.show.audit_report import AuditReport, Chance, Segments
 
@@ -93,7 +93,7 @@ def audit_in_parallel(
         with _keeping_the_draw(plan, options, told):
             state.begin(plan)
             executor = _executor(checked, job, options, plan)
-            driver = Driver(executor, plan.chosen, _Telling(told, state, plan), state.done)
+            driver = AuditDriver(executor, plan.chosen, _Telling(told, state, plan), state.done)
             resumed = len(state.done)
             told.notice(foretell(plan.chosen, executor.workers, step_seconds(checked)))
             if resumed:
@@ -158,10 +158,10 @@ def _check_place(run: Path) -> None:
 
 def _planned(
     checked: Checked, steps: tuple[int, int] | None, options: ParallelOptions, state: Kept
-) -> Plan:
+) -> AuditPlan:
     """The segments to repeat: all, or the drawn ones."""
     segments = segments_of(checked, steps)
-    plan = Plan(binding(checked.claim), segments, segments)
+    plan = AuditPlan(binding(checked.claim), segments, segments)
     if options.sample is None:
         return plan
     count = count_of(options.sample, len(segments))
@@ -172,7 +172,7 @@ def _planned(
 
 
 @contextmanager
-def _keeping_the_draw(plan: Plan, options: ParallelOptions, told: Listener) -> Iterator[None]:
+def _keeping_the_draw(plan: AuditPlan, options: ParallelOptions, told: Listener) -> Iterator[None]:
     """An audit that ends without a verdict must not lose its draw: a new one would be another
     chance for a cheat, and whoever withholds a file can bring about as many as he likes. What the
     person gave, or the state keeps, is there already."""
@@ -191,7 +191,9 @@ def _keeping_the_draw(plan: Plan, options: ParallelOptions, told: Listener) -> I
         raise
 
 
-def _executor(checked: Checked, job: Job | None, options: ParallelOptions, plan: Plan) -> Executor:
+def _executor(
+    checked: Checked, job: Job | None, options: ParallelOptions, plan: AuditPlan
+) -> SegmentExecutor:
     workers = options.workers or 1
     threads = options.threads or max(1, _core.threads() // workers)
     run = checked.store.directory.absolute()
@@ -219,13 +221,13 @@ def _executor(checked: Checked, job: Job | None, options: ParallelOptions, plan:
     return cluster(options.ray, task, options.workers, options.threads)
 
 
-def _outcomes(results: Sequence[Result], plan: Plan) -> list[Outcome]:
+def _outcomes(results: Sequence[Result], plan: AuditPlan) -> list[StretchOutcome]:
     """The outcomes that a serial audit would have had up to its verdict. Raises the error that
     decides."""
     last = results[-1]
     if isinstance(last, TallystickError):
         raise last
-    outcomes = [one for one in results if isinstance(one, Outcome)]
+    outcomes = [one for one in results if isinstance(one, StretchOutcome)]
     before = plan.chosen[len(outcomes) - 2] if len(outcomes) > 1 else None
     if last.at_start and before is not None and before.last == plan.chosen[len(outcomes) - 1].first:
         # The segment before it ends with this very file, and found it to be right.
@@ -248,7 +250,7 @@ def step_seconds(checked: Checked) -> float | None:
 
 
 class _Telling(Watcher):
-    def __init__(self, listener: Listener, state: Kept, plan: Plan) -> None:
+    def __init__(self, listener: Listener, state: Kept, plan: AuditPlan) -> None:
         self._listener, self._state, self._plan = listener, state, plan
         self._segments = getattr(listener, "segments", None)
         self._total = sum(s.steps for s in plan.chosen)
@@ -260,5 +262,5 @@ class _Telling(Watcher):
         if self._segments is not None:
             self._segments(steps, self._total, segments, len(self._plan.chosen))
 
-    def agreed(self, segment: Segment, outcome: Outcome) -> None:
+    def agreed(self, segment: Segment, outcome: StretchOutcome) -> None:
         self._state.keep(self._plan, segment, outcome)

@@ -21,7 +21,7 @@ from typing import Any
 from tallystick.disk.mounts import INHERITED
 from tallystick.disk.objects.address import is_url
 from tallystick.errors import CannotCheckError, MachineFaultError, UsageError
-from tallystick.run.parallel.executor import Died, Ended, Event, Progress
+from tallystick.run.parallel.executor import AttemptEnded, AttemptProgress, Died, Event
 from tallystick.run.parallel.segments import Segment
 from tallystick.run.parallel.task import Repeater, Task, error_json
 from tallystick.run.store.version import tallystick_version
@@ -288,10 +288,10 @@ class Cluster:
             return [Died(number, f"{type(error).__name__}: {_first_line(error)}")]
         if "answer" in value:
             del self._live[stream]
-            return [Ended(number, value["answer"], f"node {self._nodes[number]}")]
+            return [AttemptEnded(number, value["answer"], f"node {self._nodes[number]}")]
         if "node" in value:
             self._nodes[number] = value["node"]
-        return [Progress(number, value["steps"])]
+        return [AttemptProgress(number, value["steps"])]
 
     def stop(self, attempt: int) -> None:
         """As Executor.stop."""

@@ -18,8 +18,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tallystick.errors import MachineFaultError, StoreError, TallystickError
-from tallystick.run.execute.outcome import Outcome, outcome_of
-from tallystick.run.parallel.executor import Died, Ended, Event, Executor, Progress
+from tallystick.run.execute.outcome import StretchOutcome, outcome_of
+from tallystick.run.parallel.executor import (
+    AttemptEnded,
+    AttemptProgress,
+    Died,
+    Event,
+    SegmentExecutor,
+)
 from tallystick.run.parallel.segments import Segment
 from tallystick.run.parallel.task import error_of
 
@@ -30,7 +36,7 @@ _SLOW = 1.25
 _SILENT, _SILENT_S = 2.0, 5.0
 _WAIT_S = 0.5
 
-Result = Outcome | TallystickError
+Result = StretchOutcome | TallystickError
 
 
 class Watcher:
@@ -42,7 +48,7 @@ class Watcher:
     def progress(self, steps: int, segments: int) -> None:
         """So many steps and whole segments are done."""
 
-    def agreed(self, segment: Segment, outcome: Outcome) -> None:
+    def agreed(self, segment: Segment, outcome: StretchOutcome) -> None:
         """The result of a segment that agreed."""
 
 
@@ -55,13 +61,13 @@ class _Attempt:
 
 
 @dataclass
-class Driver:
+class AuditDriver:
     """One audit under way. `done` are results of an earlier call that was broken off."""
 
-    executor: Executor
+    executor: SegmentExecutor
     segments: Sequence[Segment]
     watcher: Watcher = field(default_factory=Watcher)
-    done: Mapping[Segment, Outcome] = field(default_factory=dict)
+    done: Mapping[Segment, StretchOutcome] = field(default_factory=dict)
     clock: Callable[[], float] = time.monotonic
     retries: int = 0
     stragglers: int = 0
@@ -98,7 +104,7 @@ class Driver:
         for segment in self.segments:
             found.append(segment)
             result = self._results.get(segment)
-            if result is not None and not (isinstance(result, Outcome) and result.agreed):
+            if result is not None and not (isinstance(result, StretchOutcome) and result.agreed):
                 break
         return found
 
@@ -165,7 +171,7 @@ class Driver:
         attempt = self._live.get(event.attempt)
         if attempt is None:
             return
-        if isinstance(event, Progress):
+        if isinstance(event, AttemptProgress):
             if attempt.began is None:
                 attempt.began = self.clock()
             attempt.steps = event.steps
@@ -176,7 +182,7 @@ class Driver:
         else:
             self._answered(attempt, event)
 
-    def _answered(self, attempt: _Attempt, event: Ended) -> None:
+    def _answered(self, attempt: _Attempt, event: AttemptEnded) -> None:
         segment, answer = attempt.segment, event.answer
         if "bug" in answer:
             raise RuntimeError(f"{segment}, {event.where}:\n{answer['bug']}")
@@ -197,7 +203,7 @@ class Driver:
             self._compare(segment, first, result, event.where)
             return
         self._results[segment], self._from[segment] = result, event.where
-        if isinstance(result, Outcome) and result.agreed:
+        if isinstance(result, StretchOutcome) and result.agreed:
             self.watcher.agreed(segment, result)
 
     def _again(
@@ -228,7 +234,7 @@ class Driver:
         """Two repetitions of one segment must find the same."""
         same = type(first) is type(second) and (
             first.judged() == second.judged()
-            if isinstance(first, Outcome) and isinstance(second, Outcome)
+            if isinstance(first, StretchOutcome) and isinstance(second, StretchOutcome)
             else str(first) == str(second)
         )
         if not same:

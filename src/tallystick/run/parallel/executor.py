@@ -13,7 +13,7 @@ from tallystick.run.parallel.task import Answer
 
 
 @dataclass(frozen=True)
-class Progress:
+class AttemptProgress:
     """Attempt `attempt` has executed `steps` steps; 0: it has just begun."""
 
     attempt: int
@@ -21,7 +21,7 @@ class Progress:
 
 
 @dataclass(frozen=True)
-class Ended:
+class AttemptEnded:
     """An attempt's answer (task.Repeater.answer), and the machine it comes from."""
 
     attempt: int
@@ -38,10 +38,10 @@ class Died:
     memory: bool = False
 
 
-Event = Progress | Ended | Died
+Event = AttemptProgress | AttemptEnded | Died
 
 
-class Executor(Protocol):
+class SegmentExecutor(Protocol):
     """Runs attempts at segments."""
 
     kind: str  # "processes" or "ray"

@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import Any
 
 from tallystick.errors import MachineFaultError
-from tallystick.run.parallel.executor import Died, Ended, Event, Progress
+from tallystick.run.parallel.executor import AttemptEnded, AttemptProgress, Died, Event
 from tallystick.run.parallel.segments import Segment
 from tallystick.run.parallel.task import Task
 from tallystick.started import Child
@@ -73,11 +73,11 @@ class Processes:
         if line is not None:
             value: Any = json.loads(line)
             if "steps" in value:
-                return Progress(attempt, value["steps"])
+                return AttemptProgress(attempt, value["steps"])
             del self._busy[attempt]
             worker.attempt = None
             self._idle.append(worker)
-            return Ended(attempt, value, f"process {worker.pid}")
+            return AttemptEnded(attempt, value, f"process {worker.pid}")
         del self._busy[attempt]
         why, memory = worker.why()
         return Died(attempt, why, memory)

@@ -27,7 +27,7 @@ from tallystick.disk.manifest import load_manifest
 from tallystick.disk.private import private_directory, require_own
 from tallystick.disk.regular import lies_in, names, present
 from tallystick.errors import CorruptFileError, UsageError
-from tallystick.run.execute.outcome import Outcome, outcome_of
+from tallystick.run.execute.outcome import StretchOutcome, outcome_of
 from tallystick.run.parallel.own import own_key, require_signed, signed_manifest
 from tallystick.run.parallel.segments import Segment
 
@@ -39,7 +39,7 @@ _REMOVE = "Remove it, or name another --state directory."
 
 
 @dataclass
-class Plan:
+class AuditPlan:
     """What an audit is going to repeat: `chosen` of `segments`; they differ for a sample, whose
     `secret` chose them."""
 
@@ -64,9 +64,9 @@ class Kept:
 
     directory: Path | None
     key: PrivateKey | None = None  # signs what is kept
-    done: dict[Segment, Outcome] = field(default_factory=dict)
+    done: dict[Segment, StretchOutcome] = field(default_factory=dict)
 
-    def secret(self, plan: Plan) -> bytes | None:
+    def secret(self, plan: AuditPlan) -> bytes | None:
         """The secret of the sample that is taken up again, None where there is none.
 
         Raises UsageError where the directory holds another audit, CorruptFileError,
@@ -81,7 +81,7 @@ class Kept:
         self._require_own(MANIFEST, found)
         return bytes.fromhex(str(found["secret"]))
 
-    def begin(self, plan: Plan) -> None:
+    def begin(self, plan: AuditPlan) -> None:
         """Take up the audit of `plan`, or begin to keep it. Raises as `secret`."""
         if self.directory is None:
             return
@@ -98,7 +98,7 @@ class Kept:
             if _SEGMENT.fullmatch(name):
                 self._take_up(name, plan)
 
-    def keep(self, plan: Plan, segment: Segment, outcome: Outcome) -> None:
+    def keep(self, plan: AuditPlan, segment: Segment, outcome: StretchOutcome) -> None:
         """Keep the outcome of a segment that agreed. Raises StorageError."""
         if self.directory is None:
             return
@@ -140,7 +140,7 @@ class Kept:
         require_signed(self.key, self.directory / name, found)
 
     def _require_same(
-        self, found: dict[str, JsonValue], plan: Plan, members: Sequence[str]
+        self, found: dict[str, JsonValue], plan: AuditPlan, members: Sequence[str]
     ) -> None:
         own = plan.as_json()
         what = {
@@ -160,7 +160,7 @@ class Kept:
             "Name another --state directory, or remove this one to begin anew.",
         )
 
-    def _take_up(self, name: str, plan: Plan) -> None:
+    def _take_up(self, name: str, plan: AuditPlan) -> None:
         assert self.directory is not None
         path = self.directory / name
         body = self._load(name, SEGMENT_FORMAT)

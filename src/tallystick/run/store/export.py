@@ -130,7 +130,7 @@ class Weights:
 
 
 @dataclass(frozen=True)
-class Chosen:
+class ChosenState:
     """A committed state of a finished run, with its job and the run's claim."""
 
     job: Job
@@ -147,7 +147,7 @@ class Chosen:
         return found
 
 
-def chosen_state(run: Path, trust: Sequence[PublicKey] | None, which: Which) -> Chosen:
+def chosen_state(run: Path, trust: Sequence[PublicKey] | None, which: Which) -> ChosenState:
     """The state that `which` names. Raises the errors of `read_claim` and `final_state`."""
     store = RunStore(run)
     store.require()
@@ -158,7 +158,7 @@ def chosen_state(run: Path, trust: Sequence[PublicKey] | None, which: Which) -> 
     if which.best:
         step = _best_step(job, claim, state)
         state = final_state(store, job, step, claim.roots[step])
-    return Chosen(job, claim, step, state)
+    return ChosenState(job, claim, step, state)
 
 
 def weights_of(run: Path, trust: Sequence[PublicKey] | None, which: Which) -> Weights:

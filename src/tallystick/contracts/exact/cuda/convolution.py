@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 
-from tallystick.contracts.exact.cuda.layout import Blocks, Operand
-from tallystick.contracts.exact.cuda.products import Target, dots
+from tallystick.contracts.exact.cuda.layout import ProductSide, SegmentBlocks
+from tallystick.contracts.exact.cuda.products import ExactTarget, dots
 from tallystick.contracts.exact.cuda.table import exact_kernel
 from tallystick.contracts.ordered.cuda.reduction import fold
 from tallystick.devices.cuda.operands import Outputs, Tensors
@@ -35,19 +35,19 @@ def _images(width: int, conv: Convolution[DeviceTensor]) -> None:
     """out[n,g·M + i,·] = the DOT of weight line i of group g and the patches."""
     window, rows, w = conv.window, conv.rows, conv.weight
     x, channels, groups, terms = window.x, window.channels, window.groups, window.taps
-    blocks = Blocks(width, terms, window.kernel)
+    blocks = SegmentBlocks(width, terms, window.kernel)
     weight = Lines(w.address, terms, 1, rows * terms, groups)
     if conv.makes == "x":  # the channels of y come first in the weight
         taps = window.kernel
         weight = Lines(w.address, taps, 1, rows * terms, groups, max(taps, 1), rows * taps)
-    a = Operand("lines", weight.slots(), weight, rows, blocks.terms, blocks.segment)
+    a = ProductSide("lines", weight.slots(), weight, rows, blocks.terms, blocks.segment)
     area = math.prod(x.shape[2:])
     image = Lines(x.address, x.shape[1] * area, 1, channels * area, groups)
-    b = Operand(
+    b = ProductSide(
         "places", slots(window), image, x.shape[0], channels * area,
         max(1, blocks.outer * area), max(window.plane, 1), lines_first=True,
     )  # fmt: skip
-    target = Target(conv.out.address, groups, rows, window.places, window.plane, last_of(conv))
+    target = ExactTarget(conv.out.address, groups, rows, window.places, window.plane, last_of(conv))
     dots(conv.out.device, blocks, a, b, target)
 
 
@@ -56,13 +56,13 @@ def _weight_gradient(width: int, conv: Convolution[DeviceTensor]) -> None:
     window, rows, x, grad = conv.window, conv.rows, conv.x, conv.y
     groups, plane, channels = window.groups, window.plane, window.channels
     images, area = x.shape[0], math.prod(x.shape[2:])
-    blocks = Blocks(width, window.places, plane)
+    blocks = SegmentBlocks(width, window.places, plane)
     left = Lines(grad.address, plane, 1, rows * plane, groups, max(plane, 1), groups * rows * plane)
-    a = Operand("lines", left.slots(), left, rows, blocks.terms, blocks.segment)
+    a = ProductSide("lines", left.slots(), left, rows, blocks.terms, blocks.segment)
     right = Lines(x.address, area, 1, channels * area, groups, max(area, 1), x.shape[1] * area)
-    b = Operand(
+    b = ProductSide(
         "taps", slots(window), right, channels, images * area,
         max(1, blocks.outer * area), max(window.kernel, 1),
     )  # fmt: skip
-    target = Target(conv.out.address, groups, rows, window.taps, window.taps)
+    target = ExactTarget(conv.out.address, groups, rows, window.taps, window.taps)
     dots(conv.out.device, blocks, a, b, target)

@@ -17,7 +17,7 @@ _MOST_GRID = 1 << 20
 
 
 @dataclass(frozen=True)
-class Blocks:
+class SegmentBlocks:
     """Segments and blocks of a DOT of `terms` terms (17.2), `inner` to each value of the outer
     coordinate; and the layout of native/cuda/blocks.hpp."""
 
@@ -81,7 +81,7 @@ class Blocks:
 
 
 @dataclass(frozen=True)
-class Operand:
+class ProductSide:
     """One side of a product.
 
     kind, operand: how an element is read: "lines", "places" or "taps", and the slots Lines or
@@ -99,11 +99,11 @@ class Operand:
     each: int = 1
     lines_first: bool = False
 
-    def marks(self, blocks: Blocks) -> int:
+    def marks(self, blocks: SegmentBlocks) -> int:
         """Words of the magnitudes of all groups and of all lines of groups."""
         return self.groups.period * self.group_lines * (blocks.segments + 1)
 
-    def group_slots(self, blocks: Blocks, marks: int) -> bytes:
+    def group_slots(self, blocks: SegmentBlocks, marks: int) -> bytes:
         """The slots Groups; `marks`: the address of the magnitudes."""
         lines = self.groups.period * self.group_lines
         return whole(
@@ -111,7 +111,7 @@ class Operand:
             self.each, blocks.segments,
         )  # fmt: skip
 
-    def find_most(self, device: Cuda, blocks: Blocks, marks: int, flag: int) -> None:
+    def find_most(self, device: Cuda, blocks: SegmentBlocks, marks: int, flag: int) -> None:
         """Find the magnitudes; the memory at `marks` and the word at `flag` hold zeros."""
         x, lines = self.groups, self.groups.period * self.group_lines
         lines_first = x.line == 1 and x.term != 1 and x.run >= self.group_terms
@@ -133,7 +133,7 @@ class Operand:
     def lay(
         self,
         device: Cuda,
-        blocks: Blocks,
+        blocks: SegmentBlocks,
         marks: int,
         batches: range,
         lines: range,

@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from tallystick.contracts.exact.cuda.layout import Blocks, Operand
-from tallystick.contracts.exact.cuda.ways import FORCED, SLICE, Shape, Tile, Way, choose
+from tallystick.contracts.exact.cuda.layout import ProductSide, SegmentBlocks
+from tallystick.contracts.exact.cuda.ways import FORCED, SLICE, DigitTile, ProductShape, Way, choose
 from tallystick.devices.cuda.device import Cuda
 from tallystick.devices.cuda.launch import THREADS, f32, over, whole
-from tallystick.products.cuda.dots import Last, Lines, multiply, wide_bytes
-from tallystick.products.cuda.dots import Tile as Made
+from tallystick.products.cuda.dots import Last, Lines, ProductTile, multiply, wide_bytes
 from tallystick.products.cuda.folds import Room
 
 _MOST_PARTS = 65535  # along an axis of a grid
@@ -34,7 +33,7 @@ class _Part:
 
 
 @dataclass(frozen=True)
-class Target:
+class ExactTarget:
     """The output: `batches` of rows x columns elements at `out`, `plane` columns in each image, and
     what is added afterwards (Output in native/cuda/blocks.hpp)."""
 
@@ -75,7 +74,7 @@ class _Sizes:
         return self.batches * self.rows * self.columns
 
 
-def _sizes(target: Target, way: Way, blocks: Blocks) -> _Sizes:
+def _sizes(target: ExactTarget, way: Way, blocks: SegmentBlocks) -> _Sizes:
     """Operands within FORCED.laid bytes; sums that go through memory within FORCED.results."""
     line = blocks.pitch * (4 if way.tile is None else way.tile.digits)
     if way.tile is None:
@@ -107,19 +106,21 @@ class _Work:
     and has no more room."""
 
     device: Cuda
-    blocks: Blocks
-    target: Target
+    blocks: SegmentBlocks
+    target: ExactTarget
     groups: bytes
     at: dict[str, int]
     together: int
 
 
-def dots(device: Cuda, blocks: Blocks, a: Operand, b: Operand, target: Target) -> None:
+def dots(
+    device: Cuda, blocks: SegmentBlocks, a: ProductSide, b: ProductSide, target: ExactTarget
+) -> None:
     """All elements of the target: DOTs of lines of a and lines of b (17.1)."""
     if not target.batches * target.rows * target.columns:
         return
     room = Room(device)
-    shape = Shape(target.rows, target.columns, blocks.pitch, blocks.count, target.batches)
+    shape = ProductShape(target.rows, target.columns, blocks.pitch, blocks.count, target.batches)
     way = choose(blocks.width, shape, device.architecture, device.products is not None)
     sizes = _sizes(target, way, blocks)
     words = a.marks(blocks), b.marks(blocks)
@@ -157,7 +158,9 @@ def dots(device: Cuda, blocks: Blocks, a: Operand, b: Operand, target: Target) -
     device.launch(name, over(everything.size), THREADS, params + a.operand + b.operand)
 
 
-def _places(device: Cuda, room: Room, way: Way, sizes: _Sizes, blocks: Blocks) -> dict[str, int]:
+def _places(
+    device: Cuda, room: Room, way: Way, sizes: _Sizes, blocks: SegmentBlocks
+) -> dict[str, int]:
     """The scratch memory of the parts, by names."""
     line = blocks.pitch * (4 if way.tile is None else way.tile.digits)
     found = {
@@ -178,12 +181,12 @@ def _places(device: Cuda, room: Room, way: Way, sizes: _Sizes, blocks: Blocks) -
     return found
 
 
-def _together(sizes: _Sizes, blocks: Blocks) -> int:
+def _together(sizes: _Sizes, blocks: SegmentBlocks) -> int:
     """Blocks of terms whose sums stand in memory together, of parts of these sizes or smaller."""
     return max(1, min(blocks.count, FORCED.results // sizes.results, _MOST_PARTS))
 
 
-def _params(work: _Work, tile: Tile, part: _Part, sums: int, first: int, totals: int) -> bytes:
+def _params(work: _Work, tile: DigitTile, part: _Part, sums: int, first: int, totals: int) -> bytes:
     """The slots Product."""
     blocks, pitch, batches = work.blocks, work.blocks.pitch, len(part.batches)
     rows, columns = len(part.rows), len(part.columns)
@@ -194,7 +197,7 @@ def _params(work: _Work, tile: Tile, part: _Part, sums: int, first: int, totals:
     return params + whole(pitch, blocks.padded // SLICE, blocks.each, sums, first, totals)
 
 
-def _whole(work: _Work, tile: Tile, part: _Part) -> None:
+def _whole(work: _Work, tile: DigitTile, part: _Part) -> None:
     """A tile of elements is one block's work, with all its terms."""
     count = tile.count(len(part.rows), len(part.columns)) * len(part.batches)
     params = _params(work, tile, part, 0, 0, work.at["totals"])
@@ -203,7 +206,7 @@ def _whole(work: _Work, tile: Tile, part: _Part) -> None:
     work.device.launch(name, grid, tile.threads, params, tile.shared)
 
 
-def _in_parts(work: _Work, tile: Tile, part: _Part) -> None:
+def _in_parts(work: _Work, tile: DigitTile, part: _Part) -> None:
     """Every block of terms by itself, where there are few elements."""
     count = tile.count(len(part.rows), len(part.columns)) * len(part.batches)
     for terms in _cut(work.blocks.count, work.together):
@@ -223,7 +226,9 @@ def _in_binary64(work: _Work, part: _Part) -> None:
         terms = min(blocks.padded, pitch - first)
         left = Lines(at["a"] + 4 * first, pitch, 1, rows * pitch, batches)
         right = replace(left, address=at["b"] + 4 * first, batch=columns * pitch)
-        multiply(work.device, Made(batches, rows, columns), terms, left, right, at["sums"], wide)
+        multiply(
+            work.device, ProductTile(batches, rows, columns), terms, left, right, at["sums"], wide
+        )
         _totals(work, part, range(q, q + 1))
 
 

@@ -24,7 +24,7 @@ DIGITS = {8: 1, 15: 2, 22: 3}  # 17.8
 
 
 @dataclass(frozen=True)
-class Tile:
+class DigitTile:
     """A row of the table in native/cuda/digits.cu: elements of a block and of a warp, stages,
     blocks on a multiprocessor. `own_totals`: in registers. `rate`: the expected share of what the
     units for integers can do."""
@@ -59,12 +59,12 @@ class Tile:
 
 
 TILES = (
-    Tile(1, 128, 96, (32, 48), 4, 1, True, 0.70),
-    Tile(2, 128, 96, (32, 48), 3, 1, False, 0.80),
-    Tile(3, 64, 128, (32, 32), 2, 1, False, 0.85),
-    Tile(1, 32, 64, (16, 32), 4, 4, True, 0.40),
-    Tile(2, 32, 64, (16, 32), 3, 4, False, 0.45),
-    Tile(3, 32, 64, (16, 32), 2, 3, False, 0.50),
+    DigitTile(1, 128, 96, (32, 48), 4, 1, True, 0.70),
+    DigitTile(2, 128, 96, (32, 48), 3, 1, False, 0.80),
+    DigitTile(3, 64, 128, (32, 32), 2, 1, False, 0.85),
+    DigitTile(1, 32, 64, (16, 32), 4, 4, True, 0.40),
+    DigitTile(2, 32, 64, (16, 32), 3, 4, False, 0.45),
+    DigitTile(3, 32, 64, (16, 32), 2, 3, False, 0.50),
 )  # fmt: skip
 
 
@@ -93,7 +93,7 @@ _OTHERS = Speeds(1024, 1.8, 1.9)
 class Way:
     """The choice. `tile` None: binary64. `splits`: each block of terms by itself."""
 
-    tile: Tile | None
+    tile: DigitTile | None
     splits: bool = False
 
     @property
@@ -105,7 +105,7 @@ class Way:
 
 
 @dataclass
-class Forced:
+class ForcedWay:
     """What the tests and the benchmarks set. `way`: a name, or None."""
 
     way: str | None = None
@@ -114,7 +114,7 @@ class Forced:
     kept: int = KEPT
 
 
-FORCED = Forced()
+FORCED = ForcedWay()
 
 
 def ways(width: int) -> list[Way]:
@@ -124,7 +124,7 @@ def ways(width: int) -> list[Way]:
 
 
 @dataclass(frozen=True)
-class Shape:
+class ProductShape:
     """A product: `batch` of rows x cols results, of `pitch` positions in `blocks` blocks."""
 
     rows: int
@@ -134,7 +134,7 @@ class Shape:
     batch: int
 
 
-def _cycles(way: Way, shape: Shape, speeds: Speeds, has_library: bool) -> float:
+def _cycles(way: Way, shape: ProductShape, speeds: Speeds, has_library: bool) -> float:
     """The expected cycles of the busiest multiprocessor."""
     if way.tile is None:
         side = 128 if has_library else 64
@@ -157,7 +157,7 @@ def _cycles(way: Way, shape: Shape, speeds: Speeds, has_library: bool) -> float:
     return found
 
 
-def choose(width: int, shape: Shape, architecture: str, has_library: bool) -> Way:
+def choose(width: int, shape: ProductShape, architecture: str, has_library: bool) -> Way:
     """The way for a product of integers of B = `width` on a GPU of `architecture`."""
     every = ways(width)
     if FORCED.way is not None:

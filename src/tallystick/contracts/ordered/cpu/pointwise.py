@@ -15,7 +15,7 @@ from tallystick.kernels.loops import (
     FUNCTION,
     POWER,
     WHOLE,
-    Call,
+    LoopCall,
     call_of,
     deciding,
     pointwise_operators,
@@ -30,7 +30,7 @@ _LOOPS: dict[int, Any] = {1: _core.ew1, 2: _core.ew2, 3: _core.ew3}
 Fill = Callable[[Attrs, Any, np.ndarray], None]
 
 
-def _fill(spec: OpSpec, call: Call | None) -> Fill:
+def _fill(spec: OpSpec, call: LoopCall | None) -> Fill:
     """What computes every call that is decided as this one."""
     if call is None or call.family == WHOLE:
 
@@ -51,7 +51,7 @@ def _fill(spec: OpSpec, call: Call | None) -> Fill:
     return _by_loop(spec.name, call)
 
 
-def _by_loop(op: str, call: Call) -> Fill:
+def _by_loop(op: str, call: LoopCall) -> Fill:
     name, loop = call.name, _LOOPS[len(call.operands)]
     if not call.masks and call.operands == tuple(range(len(call.operands))):  # most, quickly
         if call.parameters:

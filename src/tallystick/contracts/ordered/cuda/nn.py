@@ -24,8 +24,8 @@ from tallystick.numerics.operators.loss import reduction_of
 from tallystick.numerics.operators.pool import sides
 from tallystick.numerics.types import Attrs
 from tallystick.products.cuda.folds import (
-    Layout,
-    Plan,
+    FoldLayout,
+    FoldPlan,
     Room,
     columns,
     launch_rows,
@@ -91,7 +91,7 @@ def _layer_norm_backward(attrs: Attrs, inputs: Tensors, outputs: Outputs) -> Non
     device, count, n = g.device, mean.size, math.prod(integers(attrs, "normalized_shape"))
     at, room = columns(1, count, n), Room(g.device)
     plans = {"norm_row_products": dw, "reduce_sum": db}
-    made = {name: Plan(name, at) for name, out in plans.items() if out is not None}
+    made = {name: FoldPlan(name, at) for name, out in plans.items() if out is not None}
     scratch = room.take(max((plan.scratch for plan in made.values()), default=0))
     places = {name: room.take(4 * n) for name in made}
     # Only dx may share the memory of g or x. Where dw or db does, it comes to its place last.
@@ -116,7 +116,7 @@ def _layer_norm_backward(attrs: Attrs, inputs: Tensors, outputs: Outputs) -> Non
 
 
 # --- batch_norm (6.12 - 6.14) ---------------------------------------------------------------------
-def _channels(x: DeviceTensor) -> tuple[int, int, Layout]:
+def _channels(x: DeviceTensor) -> tuple[int, int, FoldLayout]:
     """Channels, elements of a plane, and the layout of a channel's elements."""
     at = layout(x.shape, [a for a in range(x.ndim) if a != 1])
     assert at is not None
@@ -128,7 +128,7 @@ def _batch_norm(attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
     x, (y, mean, rstd, new_mean, new_var) = operand(inputs, 0), padded(outputs, 5)
     _, weight, bias, running_mean, running_var = padded(inputs, 5)
     device, (channels, inner, at), room = x.device, _channels(x), Room(x.device)
-    first, second = Plan("reduce_wide", at), Plan("reduce_deviations", at)
+    first, second = FoldPlan("reduce_wide", at), FoldPlan("reduce_deviations", at)
     means, squares = room.take(8 * channels), room.take(8 * channels)
     scratch = room.take(max(first.scratch, second.scratch))
     first.run(device, room.at(means), x.address, scratch=room.at(scratch), divisor=at.n)
@@ -148,7 +148,7 @@ def _batch_norm_backward(attrs: Attrs, inputs: Tensors, outputs: Outputs) -> Non
     mean, spread = (operand(inputs, i) for i in statistics_at(attrs))
     device, (channels, inner, at), train = g.device, _channels(x), flag(attrs, "train")
     needs_sums, room = dx is not None and train, Room(g.device)
-    sums, products = Plan("reduce_sum", at), Plan("norm_products", at)
+    sums, products = FoldPlan("reduce_sum", at), FoldPlan("norm_products", at)
     own = [room.take(4 * channels) for _ in range(6)]
     scratch = room.take(max(sums.scratch, products.scratch))
     rstd_at, db_at, dw_at, s1, s2, r = (room.at(place) for place in own)
@@ -241,7 +241,7 @@ def _count(
 def _losses(op: str, attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
     x, target, loss = operand(inputs, 0), operand(inputs, 1), outputs[0]
     (count, classes), reduction = x.shape, reduction_of(op, attrs)
-    plan, room = Plan("reduce_sum", rows(1, count)), Room(x.device)
+    plan, room = FoldPlan("reduce_sum", rows(1, count)), Room(x.device)
     live, losses, scratch = room.take(4), room.take(4 * count), room.take(plan.scratch)
     to = loss.address if reduction == _NONE else room.at(losses)
     shape = whole(count, classes, integer(attrs, "ignore_index"))
@@ -284,7 +284,7 @@ def _mse(op: str, attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
         params = pointer(x, y, out) + whole(x.size)
         launch_over(out, "loss_mse", x.size, params)
         return
-    plan, room = Plan("reduce_differences", rows(1, x.size)), Room(x.device)
+    plan, room = FoldPlan("reduce_differences", rows(1, x.size)), Room(x.device)
     scratch = room.at(room.take(plan.scratch))
     divisor = x.size if reduction == _MEAN else None
     plan.run(x.device, out.address, x.address, y.address, scratch=scratch, divisor=divisor)

@@ -18,7 +18,7 @@ from tallystick.kernels.loops import (
     POINTWISE,
     POWER,
     WHOLE,
-    Call,
+    LoopCall,
     call_of,
     pointwise_operators,
     storage_shared,
@@ -28,7 +28,7 @@ from tallystick.numerics.operators.random import WORD
 from tallystick.numerics.registry import OpSpec, all_ops, lookup
 from tallystick.numerics.types import Attrs
 from tallystick.numerics.values.forms import Form
-from tallystick.numerics.values.variants import Step, steps
+from tallystick.numerics.values.variants import OptimizerForm, steps
 
 _FILES = {POINTWISE: "pointwise", FUNCTION: "elementary", POWER: "elementary", WHOLE: "integer"}
 
@@ -40,7 +40,9 @@ def point2(name: str, a: DeviceTensor, b: DeviceTensor | int, out: DeviceTensor)
     point(f"pointwise_{name}", out, [a, b])
 
 
-def _run(call: Call, op: str, attrs: Attrs, inputs: list[DeviceTensor], out: DeviceTensor) -> None:
+def _run(
+    call: LoopCall, op: str, attrs: Attrs, inputs: list[DeviceTensor], out: DeviceTensor
+) -> None:
     kernel = f"{_FILES[call.family]}_{call.name}"
     operands: list[DeviceTensor | int] = [
         constant_bits(x) if isinstance(x, np.ndarray) else x
@@ -80,7 +82,7 @@ def _beta_power(attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
 
 
 @cache
-def _steps() -> dict[Form, Step]:
+def _steps() -> dict[Form, OptimizerForm]:
     return {step.form: step for step in steps(all_ops().values())}
 
 

@@ -20,12 +20,12 @@ from tallystick.numerics.operators.common import axis_of, flag, integer, number,
 from tallystick.numerics.operators.fold import FOLD, fold_count, split
 from tallystick.numerics.operators.reduction import reduced_axes
 from tallystick.numerics.types import Attrs
-from tallystick.products.cuda.folds import Layout, Plan, Room, layout, rows, turned
+from tallystick.products.cuda.folds import FoldLayout, FoldPlan, Room, layout, rows, turned
 
 _GATHERED = 256  # kGathered
 
 
-def _seen(x: DeviceTensor, axes: tuple[int, ...]) -> tuple[Layout, bool]:
+def _seen(x: DeviceTensor, axes: tuple[int, ...]) -> tuple[FoldLayout, bool]:
     """The layout of x reduced over `axes`, and whether it is that of a turned copy of x."""
     found = layout(x.shape, axes)
     if found is not None:
@@ -50,7 +50,7 @@ def fold(
 ) -> None:
     """out = x, C-contiguous, reduced over `axes` by the fold `name`."""
     (at, is_copied), room = _seen(x, axes), Room(out.device)
-    plan = Plan(name, at)
+    plan = FoldPlan(name, at)
     copied, scratch = room.take(x.nbytes if is_copied else 0), room.take(plan.scratch)
     source = _copied(x, axes, room.at(copied)) if is_copied else x.address
     plan.run(out.device, out.address, source, scratch=room.at(scratch), divisor=divisor)
@@ -88,7 +88,7 @@ def _var_mean(op: str, attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
     x, (var, mean) = operand(inputs, 0), outputs
     axes, device = reduced_axes(op, attrs, x.ndim), x.device
     (at, is_copied), room = _seen(x, axes), Room(device)
-    first, second = Plan("reduce_wide", at), Plan("reduce_deviations", at)
+    first, second = FoldPlan("reduce_wide", at), FoldPlan("reduce_deviations", at)
     copied = room.take(x.nbytes if is_copied else 0)
     means, squares = room.take(8 * var.size), room.take(8 * var.size)
     scratch = room.take(max(first.scratch, second.scratch))
@@ -111,7 +111,7 @@ def _sum_squares(_attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
 def _clip_coef(attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
     coefficient, norm = outputs
     device, count = norm.device, len(inputs)
-    plan, room = Plan("reduce_sum", rows(1, count)), Room(device)
+    plan, room = FoldPlan("reduce_sum", rows(1, count)), Room(device)
     squares, total, scratch = room.take(4 * count), room.take(4), room.take(plan.scratch)
     for first in range(0, count, _GATHERED):
         given = [operand(inputs, i).address for i in range(first, min(first + _GATHERED, count))]

@@ -20,7 +20,7 @@ from tallystick.kernels.loops import names_of, pointwise_operators, storage_shar
 from tallystick.numerics.operators.common import constant, number
 from tallystick.numerics.registry import OpSpec
 from tallystick.numerics.types import Attrs
-from tallystick.numerics.values.graph import Value, interpreted
+from tallystick.numerics.values.graph import Expr, interpreted
 
 _SIGN, _MAGNITUDE = -(1 << 31), (1 << 31) - 1
 
@@ -71,10 +71,10 @@ _PRIMITIVES: dict[str, Callable[..., Tensor]] = {
 
 def _meaning(
     op: str, attrs: Attrs, operands: dict[str, Tensor]
-) -> Callable[[Value, tuple[Tensor, ...]], Tensor]:
+) -> Callable[[Expr, tuple[Tensor, ...]], Tensor]:
     device = next(iter(operands.values())).device
 
-    def of(value: Value, parts: tuple[Tensor, ...]) -> Tensor:
+    def of(value: Expr, parts: tuple[Tensor, ...]) -> Tensor:
         if value.kind == "operand":
             return operands[value.name]
         if value.kind in ("attribute", "constant"):

@@ -29,7 +29,7 @@ _OFFSETS = 1024  # threads
 
 
 @dataclass(frozen=True)
-class Outcome:
+class LogOutcome:
     """A step's entries and choices (NUMERICS 14.8): `left` and `taken` are a follower's."""
 
     entries: int
@@ -120,11 +120,11 @@ class DeviceLog:
             self._device.driver.to_host(self._words.address, words[begin : begin + self.room])
         return counts, words
 
-    def followed(self) -> Outcome:
+    def followed(self) -> LogOutcome:
         """What became of the entries; those that are left are `recorded`'s."""
         self._count()
         numbers, _, total = self._read(_CONTROL)
-        return Outcome(total, int(numbers[1]), int(numbers[2]))
+        return LogOutcome(total, int(numbers[1]), int(numbers[2]))
 
     def _count(self) -> None:
         if self.blocks:

@@ -11,16 +11,16 @@ import numpy as np
 from tallystick.contracts.replay.blocks import Collector, Entries, decode
 from tallystick.contracts.replay.bounded.judge import judge_entries
 from tallystick.contracts.replay.faults import LogCorruptError
-from tallystick.contracts.replay.step import Step
+from tallystick.contracts.replay.step import LoggedStep
 from tallystick.contracts.rounded.cpu import Piece
 
 Array = np.ndarray
 
 
-class Follow:
+class BoundedFollow:
     """An auditor, for section `number`: computes the values that job and log give (14.5)."""
 
-    def __init__(self, step: Step, number: int, count_taken: bool) -> None:
+    def __init__(self, step: LoggedStep, number: int, count_taken: bool) -> None:
         self._step, self._number, self._count_taken = step, number, count_taken
         self._followed, self._kept = followed_entries(step, number), Collector()
 
@@ -46,7 +46,7 @@ class Follow:
         return self._kept.entries()
 
 
-def followed_entries(step: Step, number: int) -> Entries:
+def followed_entries(step: LoggedStep, number: int) -> Entries:
     """The followed log's entries of section `number`; empty where they cannot be read.
 
     Reports invalid blocks (COMMITMENTS 10.2) and entries for no element (14.7) as findings.

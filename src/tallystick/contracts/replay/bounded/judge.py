@@ -10,8 +10,8 @@ import numpy as np
 
 from tallystick.contracts.replay.blocks import Entries
 from tallystick.contracts.replay.boundaries import around, indices_of, read_beyond_doubt, values_at
-from tallystick.contracts.replay.findings import Choices
-from tallystick.contracts.replay.step import Step
+from tallystick.contracts.replay.findings import BoundaryChoices
+from tallystick.contracts.replay.step import LoggedStep
 from tallystick.contracts.rounded.accumulators import parts, unruly
 from tallystick.contracts.rounded.cpu import Piece
 from tallystick.numerics.grid import Doubt, Grid, doubt
@@ -23,7 +23,7 @@ FORGED = "no admissible kernel's result is near the boundary that it reads"
 
 
 def judge_entries(
-    step: Step, number: int, piece: Piece, entries: Entries, flat: Array, count_taken: bool
+    step: LoggedStep, number: int, piece: Piece, entries: Entries, flat: Array, count_taken: bool
 ) -> Array:
     """bool[k], a mask of the entries that are not forged; the forged ones become findings.
 
@@ -53,7 +53,7 @@ def judge_entries(
 
 
 def _by_exact_sums(
-    piece: Piece, entries: Entries, bounds: Array, flat: Array, bits: int, choices: Choices
+    piece: Piece, entries: Entries, bounds: Array, flat: Array, bits: int, choices: BoundaryChoices
 ) -> Array:
     """bool[k], a mask of the forged entries, by the exact sum (14.4, 14.7). Values go to `flat`."""
     grid, at = Grid(bits), entries.positions

@@ -8,11 +8,11 @@ takes the followed log's entry or sums exactly (`follow`).
 from __future__ import annotations
 
 from tallystick.contracts.replay.blocks import encode
-from tallystick.contracts.replay.bounded.follow import Follow
-from tallystick.contracts.replay.bounded.record import Record
+from tallystick.contracts.replay.bounded.follow import BoundedFollow
+from tallystick.contracts.replay.bounded.record import BoundedRecord
 from tallystick.contracts.replay.node_kernels import NodeCall, NodeKernels
 from tallystick.contracts.replay.sections import LoggedProgram
-from tallystick.contracts.replay.step import Step
+from tallystick.contracts.replay.step import LoggedStep
 from tallystick.contracts.rounded.cpu import Piece, run_rounded
 
 
@@ -26,7 +26,7 @@ class BoundedKernels(NodeKernels):
         super().__init__(logged)
         self._count_taken = count_taken
 
-    def _run(self, step: Step, call: NodeCall) -> None:
+    def _run(self, step: LoggedStep, call: NodeCall) -> None:
         deciders = {out: self._decider(step, number) for out, number in call.sections.items()}
 
         def decide(piece: Piece) -> None:
@@ -37,8 +37,8 @@ class BoundedKernels(NodeKernels):
             section, entries = self._logged.sections[number], deciders[out].entries()
             step.sink.bounded(number, encode(section, entries))
 
-    def _decider(self, step: Step, number: int) -> Record | Follow:
+    def _decider(self, step: LoggedStep, number: int) -> BoundedRecord | BoundedFollow:
         """The object that decides the pieces of section `number`, and then gives its entries."""
         if step.follows:
-            return Follow(step, number, self._count_taken)
-        return Record(self._logged.contract.bits)
+            return BoundedFollow(step, number, self._count_taken)
+        return BoundedRecord(self._logged.contract.bits)

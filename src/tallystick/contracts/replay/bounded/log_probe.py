@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tallystick.contracts.replay.bounded.cuda_log import DeviceLog, Outcome
+from tallystick.contracts.replay.bounded.cuda_log import DeviceLog, LogOutcome
 from tallystick.contracts.rounded.cuda.table import rounded_kernel
 from tallystick.devices.cuda.tensor import DeviceTensor
 from tallystick.numerics.types import Attrs
@@ -58,7 +58,7 @@ def logs_differ(device: Cuda, bits: int) -> bool:
     followed = [_UP, 2 + _DOWN, 4 + _UP] * len(calls)
     log.follow(np.array([3] * len(calls)), np.array(followed), False)
     well &= values() == [[1 + step, 1 + step, 1]] * len(calls)
-    well &= log.followed() == Outcome(4, 4, 4)
+    well &= log.followed() == LogOutcome(4, 4, 4)
     well &= log.recorded()[1].tolist() == [_UP, 2 + _DOWN] * len(calls)
     return not well
 

@@ -9,7 +9,7 @@ from tallystick.contracts.replay.boundaries import around, indices_of
 from tallystick.contracts.rounded.cpu import Piece
 
 
-class Record:
+class BoundedRecord:
     """A trainer, for one output: rounds its own products, and notes an entry where a boundary is
     near."""
 

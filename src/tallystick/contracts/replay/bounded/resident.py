@@ -17,7 +17,7 @@ from tallystick.contracts.replay.bounded.follow import followed_entries
 from tallystick.contracts.replay.bounded.judge import FORGED
 from tallystick.contracts.replay.node_kernels import NodeCall, NodeKernels
 from tallystick.contracts.replay.sections import LoggedProgram
-from tallystick.contracts.replay.step import Step
+from tallystick.contracts.replay.step import LoggedStep
 from tallystick.contracts.rounded.cuda.table import rounded_kernel
 from tallystick.devices.cuda.device import Cuda
 from tallystick.products.cuda.marks import Rounding
@@ -37,7 +37,7 @@ class BoundedResident(NodeKernels):
         self._log = DeviceLog(device, [section.elements for section in logged.sections])
         self._given: list[Entries] = []  # of the followed log
 
-    def begin(self, step: Step) -> None:
+    def begin(self, step: LoggedStep) -> None:
         super().begin(step)
         if not step.follows:
             self._log.record()
@@ -51,7 +51,7 @@ class BoundedResident(NodeKernels):
         super().end()
         self._given = []
 
-    def _run(self, step: Step, call: NodeCall) -> None:
+    def _run(self, step: LoggedStep, call: NodeCall) -> None:
         marks = {out: self._log.marks(number) for out, number in call.sections.items()}
         how = Rounding(self._logged.contract.bits, marks)
         rounded_kernel[call.spec.name](how, call.attrs, call.inputs, call.outputs)
@@ -73,7 +73,7 @@ class BoundedResident(NodeKernels):
         for number, entries in enumerate(kept):
             step.sink.bounded(number, encode(self._logged.sections[number], entries))
 
-    def _without_forged(self, step: Step) -> list[Entries]:
+    def _without_forged(self, step: LoggedStep) -> list[Entries]:
         """The entries that are left of the followed log; the others become findings (14.7)."""
         kept = []
         for number, found in enumerate(self._cut(*self._log.recorded())):

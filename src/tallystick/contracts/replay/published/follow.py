@@ -18,9 +18,9 @@ from tallystick.contracts.replay.faults import LogCorruptError
 from tallystick.contracts.replay.findings import UNFIT
 from tallystick.contracts.replay.packed import FIVE_NO_CHANGE, LARGEST_BYTE, pack, unpack
 from tallystick.contracts.replay.published.judge import entries_at, true_values
-from tallystick.contracts.replay.published.record import Call, Record
+from tallystick.contracts.replay.published.record import LoggedCall, PublishedRecord
 from tallystick.contracts.replay.sections import LoggedProgram
-from tallystick.contracts.replay.step import Step
+from tallystick.contracts.replay.step import LoggedStep
 from tallystick.program.expand import is_forward
 
 Array = np.ndarray
@@ -48,11 +48,11 @@ class Corrections:
         (self.forward if is_forward else self.backward)[-1] += count
 
 
-class Follow:
+class PublishedFollow:
     """An auditor of one run: rounds as the followed log says, and records with `record` where the
     log says nothing."""
 
-    def __init__(self, logged: LoggedProgram, record: Record) -> None:
+    def __init__(self, logged: LoggedProgram, record: PublishedRecord) -> None:
         self._record, self._contract = record, logged.contract
         self.corrections = Corrections()
         self._is_forward = is_forward(logged.program)
@@ -64,7 +64,7 @@ class Follow:
         self.corrections.begin()
         self._unread.clear()
 
-    def section(self, step: Step, number: int) -> Array:
+    def section(self, step: LoggedStep, number: int) -> Array:
         """u8: the packed entries of section `number` of the followed log; room for one's own where
         they cannot be read."""
         data = followed_entries(step, number)
@@ -73,7 +73,9 @@ class Follow:
             return self._record.section(step, number)
         return data
 
-    def settle(self, step: Step, call: Call, x: Array, out: Array, packed: Array) -> None:
+    def settle(
+        self, step: LoggedStep, call: LoggedCall, x: Array, out: Array, packed: Array
+    ) -> None:
         """Give `out` the value that x (f64) and its entries `packed` call for; entries that are
         unfit become this party's own."""
         if self.records(call):
@@ -91,19 +93,21 @@ class Follow:
             changed -= self._without_unfit(step, call, x, out, packed)
         self._count(step, call, changed)
 
-    def records(self, call: Call) -> bool:
+    def records(self, call: LoggedCall) -> bool:
         """True if the followed log says nothing about this output, so that the follower records."""
         return call.number in self._unread or self._lost
 
-    def unchanged(self, step: Step, call: Call) -> None:
+    def unchanged(self, step: LoggedStep, call: LoggedCall) -> None:
         """The entries of this output change no value: there is nothing to settle."""
         self._count(step, call, 0)
 
-    def _count(self, step: Step, call: Call, changed: int) -> None:
+    def _count(self, step: LoggedStep, call: LoggedCall, changed: int) -> None:
         section = step.logged.sections[call.number]
         self.corrections.add(self._is_forward(section.node), changed)
 
-    def _without_unfit(self, step: Step, call: Call, x: Array, out: Array, packed: Array) -> int:
+    def _without_unfit(
+        self, step: LoggedStep, call: LoggedCall, x: Array, out: Array, packed: Array
+    ) -> int:
         """Leave out entries that give an element a value to which no kernel rounds (14.10).
 
         There `out` and `packed` get this party's own values. Returns the number of such entries.
@@ -133,7 +137,7 @@ class Follow:
         return count
 
 
-def followed_entries(step: Step, number: int) -> Array | None:
+def followed_entries(step: LoggedStep, number: int) -> Array | None:
     """u8: the followed log's packed entries of section `number`; None where they cannot be read."""
     if step.source is None:
         return None
@@ -146,7 +150,7 @@ def followed_entries(step: Step, number: int) -> Array | None:
     return data
 
 
-def clean(step: Step, number: int, data: Array) -> None:
+def clean(step: LoggedStep, number: int, data: Array) -> None:
     """Report invalid bytes (COMMITMENTS 10.3) as findings, and make each five entries 1."""
     bad = np.flatnonzero(data > LARGEST_BYTE)
     keep = step.findings.room_for(len(bad))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from tallystick.commit.log import ENTRIES_PER_BYTE
-from tallystick.contracts.replay.published.record import Call
+from tallystick.contracts.replay.published.record import LoggedCall
 from tallystick.contracts.rounded.accumulators import parts
 from tallystick.contracts.rounded.cpu import Piece, run_rounded
 from tallystick.contracts.rounded.opening import is_sum
@@ -37,7 +37,7 @@ def entries_at(packed: Array, positions: Array) -> Array:
 
 
 def true_values(
-    call: Call, positions: Array, values: Array, entries: Array, contract: str
+    call: LoggedCall, positions: Array, values: Array, entries: Array, contract: str
 ) -> Array:
     """bool[k]: True where an element may have its value by its entry.
 
@@ -51,7 +51,7 @@ def true_values(
 
 
 def _true_by_rules(
-    call: Call, positions: Array, values: Array, entries: Array, contract: str
+    call: LoggedCall, positions: Array, values: Array, entries: Array, contract: str
 ) -> Array:
     """By the opening rule of each element (14.11)."""
     true: list[bool] = []
@@ -74,7 +74,9 @@ def _type_of(x: Array) -> TensorType:
     return TensorType(DTYPE_NAMES[x.dtype], x.shape)
 
 
-def _true_sums(call: Call, positions: Array, values: Array, entries: Array, grid: Grid) -> Array:
+def _true_sums(
+    call: LoggedCall, positions: Array, values: Array, entries: Array, grid: Grid
+) -> Array:
     """By the exact sum of each element's terms and its bound (14.4)."""
     true = np.ones(len(positions), np.bool_)
     if len(positions) == 0 or not _is_sum(call):
@@ -100,7 +102,7 @@ def _true_sums(call: Call, positions: Array, values: Array, entries: Array, grid
     return true
 
 
-def _is_sum(call: Call) -> bool:
+def _is_sum(call: LoggedCall) -> bool:
     """True if an element of this summed operator is R of its terms' sum, so that it is bounded."""
     types = tuple(None if x is None else _type_of(x) for x in call.inputs)
     made = tuple(_type_of(x) for x in call.outputs)

@@ -15,11 +15,11 @@ import numpy as np
 
 from tallystick.commit.log import ENTRIES_PER_BYTE
 from tallystick.contracts.replay.node_kernels import NodeCall, NodeKernels
-from tallystick.contracts.replay.published.follow import Follow
-from tallystick.contracts.replay.published.record import Call, Record
+from tallystick.contracts.replay.published.follow import PublishedFollow
+from tallystick.contracts.replay.published.record import LoggedCall, PublishedRecord
 from tallystick.contracts.replay.published.stock import check_sections, load_stock
 from tallystick.contracts.replay.sections import LoggedProgram
-from tallystick.contracts.replay.step import Step
+from tallystick.contracts.replay.step import LoggedStep
 from tallystick.numerics.registry import OpSpec
 
 if TYPE_CHECKING:
@@ -41,16 +41,16 @@ class PublishedKernels(NodeKernels):
         super().__init__(logged)
         check_sections(logged)
         self._stock = stock or load_stock()
-        self.record = Record(logged.contract)
-        self.follow = Follow(logged, self.record)
+        self.record = PublishedRecord(logged.contract)
+        self.follow = PublishedFollow(logged, self.record)
 
-    def begin(self, step: Step) -> None:
+    def begin(self, step: LoggedStep) -> None:
         super().begin(step)
         if step.follows:
             self.follow.begin()
         self._stock.prepare()
 
-    def _run(self, step: Step, call: NodeCall) -> None:
+    def _run(self, step: LoggedStep, call: NodeCall) -> None:
         decide = self.follow if step.follows else self.record
         spec, attrs, sections = call.spec, call.attrs, call.sections
         packed = {out: decide.section(step, number) for out, number in sections.items()}
@@ -61,20 +61,20 @@ class PublishedKernels(NodeKernels):
                 if x is not None:
                     entries = packed[out][part.first : part.last]
                     offset = part.first * ENTRIES_PER_BYTE
-                    made = Call(spec, out, sections[out], attrs, kept, part.outputs, offset)
+                    made = LoggedCall(spec, out, sections[out], attrs, kept, part.outputs, offset)
                     decide.settle(step, made, x, part.outputs[out], entries)
         for out, entries in packed.items():
             step.sink.published(sections[out], entries.tobytes())
 
     def _parts(
         self, spec: OpSpec, inputs: Sequence[Array | None], given: Sequence[Array]
-    ) -> list[_Part]:
+    ) -> list[_EntryPart]:
         """The call, cut into stretches of its elements where that saves memory."""
         count = given[0].size
         if not self._stock.is_per_element(spec) or count <= _AT_ONCE:
-            return [_Part(0, None, inputs, given)]
+            return [_EntryPart(0, None, inputs, given)]
         if not all(_can_be_cut(x, count) for x in (*inputs, *given)):
-            return [_Part(0, None, inputs, given)]
+            return [_EntryPart(0, None, inputs, given)]
         parts = []
         flat_inputs = [None if x is None else _flat(x) for x in inputs]
         flat = [out.reshape(-1) for out in given]
@@ -83,12 +83,12 @@ class PublishedKernels(NodeKernels):
             cut = [x if x is None or x.size != count else x[here] for x in flat_inputs]
             first = at // ENTRIES_PER_BYTE
             last = first + -(-(here.stop - at) // ENTRIES_PER_BYTE)
-            parts.append(_Part(first, last, cut, [out[here] for out in flat]))
+            parts.append(_EntryPart(first, last, cut, [out[here] for out in flat]))
         return parts
 
 
 @dataclass(frozen=True)
-class _Part:
+class _EntryPart:
     """A stretch of a call's elements: bytes first..last-1 of the packed entries of its outputs."""
 
     first: int
@@ -107,7 +107,7 @@ def _flat(x: Array) -> Array:
     return x.reshape(-1) if x.ndim else x
 
 
-def _as_read(part: _Part) -> Sequence[Array | None]:
+def _as_read(part: _EntryPart) -> Sequence[Array | None]:
     """Copy operands that an output will overwrite: entries are judged by them afterwards."""
     return [
         x.copy() if x is not None and any(np.may_share_memory(x, o) for o in part.outputs) else x

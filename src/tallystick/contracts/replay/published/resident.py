@@ -15,10 +15,10 @@ import numpy as np
 import torch
 
 from tallystick.contracts.replay.node_kernels import NodeCall, NodeKernels
-from tallystick.contracts.replay.published.follow import Follow
-from tallystick.contracts.replay.published.record import Call, Record
+from tallystick.contracts.replay.published.follow import PublishedFollow
+from tallystick.contracts.replay.published.record import LoggedCall, PublishedRecord
 from tallystick.contracts.replay.sections import LoggedProgram
-from tallystick.contracts.replay.step import Step
+from tallystick.contracts.replay.step import LoggedStep
 from tallystick.contracts.replay.stock import rounding
 from tallystick.contracts.replay.stock.table import stock_of
 from tallystick.numerics.types import DTYPES
@@ -38,24 +38,30 @@ class PublishedResident(NodeKernels):
     """
 
     def __init__(
-        self, logged: LoggedProgram, device: Device, record: Record, follow: Follow
+        self,
+        logged: LoggedProgram,
+        device: Device,
+        record: PublishedRecord,
+        follow: PublishedFollow,
     ) -> None:
         super().__init__(logged)
         self._device = device
         self._contract: Replay = logged.contract
         self.record, self.follow = record, follow
 
-    def begin(self, step: Step) -> None:
+    def begin(self, step: LoggedStep) -> None:
         super().begin(step)
         if step.follows:
             self.follow.begin()
 
-    def _run(self, step: Step, call: NodeCall) -> None:
+    def _run(self, step: LoggedStep, call: NodeCall) -> None:
         spec, attrs, inputs, outputs = call.spec, call.attrs, call.inputs, call.outputs
         found = stock_of(self._device).compute_there(spec, attrs, inputs, outputs)
         # Outputs may be written over operands, so every value is there before the first write.
         values = {
-            out: self._settled(step, Call(spec, out, call.sections[out], attrs, (), ()), x, inputs)
+            out: self._settled(
+                step, LoggedCall(spec, out, call.sections[out], attrs, (), ()), x, inputs
+            )
             for out, x in enumerate(found)
             if x is not None
         }
@@ -64,7 +70,7 @@ class PublishedResident(NodeKernels):
                 outputs[out].copy_(value)
 
     def _settled(
-        self, step: Step, call: Call, x: Tensor, inputs: Sequence[Tensor | None]
+        self, step: LoggedStep, call: LoggedCall, x: Tensor, inputs: Sequence[Tensor | None]
     ) -> Tensor:
         """The value of an output, of which x (f64) is the stock kernel's result; its section is
         written."""
@@ -76,7 +82,7 @@ class PublishedResident(NodeKernels):
         step.sink.published(call.number, packed.tobytes())
         return value
 
-    def _recorded(self, call: Call, x: Tensor) -> tuple[Tensor, np.ndarray]:
+    def _recorded(self, call: LoggedCall, x: Tensor) -> tuple[Tensor, np.ndarray]:
         contract, name = self._contract, call.spec.name
         threshold, decimal = contract.threshold_of(name), contract.scale == "decimal"
         plus = self.record.plus(call)
@@ -84,7 +90,7 @@ class PublishedResident(NodeKernels):
         return value, self._device.host(packed)
 
     def _followed(
-        self, step: Step, call: Call, x: Tensor, inputs: Sequence[Tensor | None]
+        self, step: LoggedStep, call: LoggedCall, x: Tensor, inputs: Sequence[Tensor | None]
     ) -> tuple[Tensor, np.ndarray]:
         packed = self.follow.section(step, call.number)
         if self.follow.records(call):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Kind:
+class Hardware:
     """One kind of hardware.
 
     `seed` and `parts` give its order of additions; without a seed the order is the library's own.
@@ -49,10 +49,10 @@ class Kind:
     def stock(self) -> Stock:
         """torch's kernels on this kind. Raises UsageError in a process of another kind."""
         self.check_here()
-        from tallystick.contracts.replay.stock.order import Order
+        from tallystick.contracts.replay.stock.order import DrawnOrder
         from tallystick.contracts.replay.stock.stock import Stock
 
-        order = None if self.seed is None else Order(self.seed, self.parts)
+        order = None if self.seed is None else DrawnOrder(self.seed, self.parts)
         return Stock(order=order)
 
     def check_here(self) -> None:
@@ -81,13 +81,17 @@ _AVX2 = {
 }
 
 
-def kinds() -> tuple[Kind, ...]:
+def kinds() -> tuple[Hardware, ...]:
     """The kinds that this machine can emulate; the first three in any process."""
-    reordered = (Kind("plain"), Kind("split-k", seed=1, parts=4), Kind("permuted", seed=2))
-    return (*reordered, Kind("avx2", environment=_AVX2), Kind("sse", environment=_SSE))
+    reordered = (
+        Hardware("plain"),
+        Hardware("split-k", seed=1, parts=4),
+        Hardware("permuted", seed=2),
+    )
+    return (*reordered, Hardware("avx2", environment=_AVX2), Hardware("sse", environment=_SSE))
 
 
-def kind_named(name: str) -> Kind:
+def kind_named(name: str) -> Hardware:
     """The kind called `name`. Raises UsageError, which lists the kinds."""
     for kind in kinds():
         if kind.name == name:

@@ -17,7 +17,7 @@ Tensor = torch.Tensor
 
 
 @dataclass
-class Order:
+class DrawnOrder:
     """Additions in an order drawn from `seed` for every length, in `parts` pieces."""
 
     seed: int

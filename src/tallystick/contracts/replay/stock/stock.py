@@ -19,7 +19,7 @@ import torch
 from tallystick import _core
 from tallystick.contracts.ordered.cpu.table import run_of
 from tallystick.contracts.ordered.torch.table import exact
-from tallystick.contracts.replay.stock.order import Order
+from tallystick.contracts.replay.stock.order import DrawnOrder
 from tallystick.contracts.replay.stock.probe import check_torch_threads
 from tallystick.devices.environment import exact_environment
 from tallystick.devices.torch_operands import Tensor, Tensors
@@ -66,7 +66,7 @@ class Stock:
     """
 
     device: str = "cpu"
-    order: Order | None = None
+    order: DrawnOrder | None = None
     opaque: bool = False
     _rooms: dict[int, Tensor] = field(default_factory=dict, repr=False, compare=False)
     _results: dict[int, Tensor] = field(default_factory=dict, repr=False, compare=False)

@@ -31,7 +31,7 @@ def depth_share(terms: int, longest: int, parts: int) -> float:
     return 1.0 if parts <= 1 else min(1.0, (longest + parts) / terms)
 
 
-class Terms(Protocol):
+class ExactTerms(Protocol):
     """The exact terms (13.3) of an output's elements, by row-major position in the output."""
 
     def rounded(self, at: np.ndarray, bits: int) -> np.ndarray:
@@ -62,7 +62,7 @@ class Piece:
     out: np.ndarray
     start: int
     row_step: int
-    terms: Terms
+    terms: ExactTerms
     # |w − v*| ≤ share·E. The share is below 1 where the contraction was added in parts
     # (depth_share).
     share: float = 1.0

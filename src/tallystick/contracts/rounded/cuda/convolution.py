@@ -16,8 +16,8 @@ from tallystick.products.cuda.dots import (
     LIMITS_OF,
     Last,
     Lines,
+    ProductTile,
     Target,
-    Tile,
     decide,
     last_of,
     multiply,
@@ -25,7 +25,7 @@ from tallystick.products.cuda.dots import (
     tiles_of,
     wide_bytes,
 )
-from tallystick.products.cuda.folds import BLOCK, Layout, Plan, columns, rows, turned
+from tallystick.products.cuda.folds import BLOCK, FoldLayout, FoldPlan, columns, rows, turned
 from tallystick.products.cuda.marks import Rounding
 from tallystick.products.cuda.windows import lay, slots, tap_squares
 from tallystick.products.operators import CONVOLUTION_OPERATORS, Convolution, convolutions, plain
@@ -61,8 +61,8 @@ def _images(how: Rounding, output: int, conv: Convolution[DeviceTensor]) -> None
     device, groups, k = out.device, window.groups, window.taps
     count = _at_a_time(window.places, groups * k, groups * m)
     parts = part_of(device, groups * tiles_of(m, count), k, groups * m * count)
-    of_weight = Plan("rounded_squares", rows(groups * m, k))
-    most = Plan("rounded_squares", columns(groups, k, count)).scratch
+    of_weight = FoldPlan("rounded_squares", rows(groups * m, k))
+    most = FoldPlan("rounded_squares", columns(groups, k, count)).scratch
     copied, patches, w, a_squares, b_squares, scratch, wide_a, wide_b = device.places((
         0 if weight.is_contiguous else weight.nbytes,
         4 * groups * k * count, 8 * groups * m * count * parts,
@@ -79,10 +79,10 @@ def _images(how: Rounding, output: int, conv: Convolution[DeviceTensor]) -> None
     for first in range(0, window.places, count):
         here = min(count, window.places - first)
         lay(window, first, here, patches)
-        Plan("rounded_squares", columns(groups, k, here)).run(
+        FoldPlan("rounded_squares", columns(groups, k, here)).run(
             device, b_squares, patches, scratch=scratch
         )
-        tile = Tile(groups, m, here, parts, first_column=first)
+        tile = ProductTile(groups, m, here, parts, first_column=first)
         laid = Lines(patches, 1, here, k * here, groups)
         part = multiply(device, tile, k, lines, laid, w, (wide_a, wide_b))
         target = Target(
@@ -113,12 +113,12 @@ def _weight_gradient(how: Rounding, output: int, conv: Convolution[DeviceTensor]
     count = max(1, _at_a_time(terms, groups * n + channels, 1))
     starts, marks = range(0, max(terms, 1), count), how.marks.get(output)
     # Under a log the bound itself matters, so that b's squares are added as 3.1 says.
-    of_taps = Plan("reduce_sum64", rows(groups * n, -(-terms // BLOCK)))
+    of_taps = FoldPlan("reduce_sum64", rows(groups * n, -(-terms // BLOCK)))
     whole_squares = marks is not None and len(starts) > 1
     parts = part_of(device, groups * tiles_of(m, n), count, groups * m * n)
-    of_grad = Plan("rounded_squares", Layout(channels, terms, 1, plane, max(plane, 1),
+    of_grad = FoldPlan("rounded_squares", FoldLayout(channels, terms, 1, plane, max(plane, 1),
                                              channels * plane, 1))  # fmt: skip
-    most = Plan("rounded_squares", rows(groups * n, count)).scratch
+    most = FoldPlan("rounded_squares", rows(groups * n, count)).scratch
     patches, gradients, w, a_squares, b_squares, scratch, wide_a, wide_b, blocks = device.places((
         4 * groups * n * count, 4 * channels * count, 8 * groups * m * n * parts,
         8 * channels, 8 * groups * n * len(starts), max(of_grad.scratch, most),
@@ -126,13 +126,13 @@ def _weight_gradient(how: Rounding, output: int, conv: Convolution[DeviceTensor]
         8 * groups * n * -(-terms // BLOCK) + of_taps.scratch if whole_squares else 0,
     ))  # fmt: skip
     of_grad.run(device, a_squares, grad.address, scratch=scratch)
-    tile, longest = Tile(groups, m, n, parts), 0
+    tile, longest = ProductTile(groups, m, n, parts), 0
     for number, first in enumerate(starts):
         here = min(count, terms - first)
         lay(window, first, here, patches)
         lay(plain(grad), first, here, gradients)
         if not whole_squares:
-            Plan("rounded_squares", rows(groups * n, here)).run(
+            FoldPlan("rounded_squares", rows(groups * n, here)).run(
                 device, b_squares + 8 * groups * n * number, patches, scratch=scratch
             )
         a = Lines(gradients, here, 1, m * here, groups)
@@ -156,7 +156,7 @@ def _bias_gradient(how: Rounding, output: int, grad: DeviceTensor, out: DeviceTe
     """out[o] = Σ over (n,y,x) of grad[n,o,y,x] (2.7)."""
     images, channels, height, width = grad.shape
     plane = height * width
-    at = Layout(channels, images * plane, 1, plane, max(plane, 1), channels * plane, 1)
+    at = FoldLayout(channels, images * plane, 1, plane, max(plane, 1), channels * plane, 1)
     marks = how.marks.get(output)
     scratch = out.device.scratch(max(sum_bytes(at, marks), 1))
     sum_lines(out.device, at, grad.address, out.address, scratch, how.bits, marks)

@@ -7,7 +7,7 @@ from tallystick.devices.cuda.copies import copy
 from tallystick.devices.cuda.operands import Outputs, Tensors
 from tallystick.numerics.types import Attrs
 from tallystick.products.cuda.dots import Lines, Target, cut, last_of, lines_of, product
-from tallystick.products.cuda.folds import Plan, Room
+from tallystick.products.cuda.folds import FoldPlan, Room
 from tallystick.products.cuda.marks import Rounding
 from tallystick.products.operators import MATRIX_OPERATORS, matrices
 
@@ -29,7 +29,7 @@ def _products(op: str, how: Rounding, attrs: Attrs, inputs: Tensors, outputs: Ou
             lines = lines_of(x.dense(0), axis)
             layout = lines.layout(count, k)
             assert layout is not None
-        plan = Plan("rounded_squares", layout)
+        plan = FoldPlan("rounded_squares", layout)
         places = room.take(8 * lines.period * count), room.take(plan.scratch)
         sides.append((x, lines, plan, places, copied))
     made = cut(device, room, batches, m, n, k)

@@ -12,7 +12,7 @@ from tallystick.devices.cuda.operands import Outputs, Tensors
 from tallystick.devices.kernel import operand
 from tallystick.numerics.operators.reduction import reduced_axes
 from tallystick.numerics.types import Attrs
-from tallystick.products.cuda.folds import Layout, Plan, Room, layout, rows, turned
+from tallystick.products.cuda.folds import FoldLayout, FoldPlan, Room, layout, rows, turned
 from tallystick.products.cuda.marks import Marks, Rounding
 from tallystick.products.squares import term_factor
 
@@ -21,7 +21,7 @@ _SHORTEST, _MOST_PARTS = 1024, 512
 _WARPS, _SPREAD = 8192, 1 << 17  # warps, or threads, that keep a large GPU busy
 
 
-def _parts(at: Layout) -> tuple[int, int]:
+def _parts(at: FoldLayout) -> tuple[int, int]:
     """The number of parts of a line, and the elements of one."""
     wanted = _SPREAD if at.is_side_by_side else _WARPS
     parts = max(1, min(wanted // max(at.outputs, 1), -(-at.n // _SHORTEST), _MOST_PARTS))
@@ -29,12 +29,12 @@ def _parts(at: Layout) -> tuple[int, int]:
     return max(1, -(-at.n // part)), part
 
 
-def state_bytes(at: Layout) -> int:
+def state_bytes(at: FoldLayout) -> int:
     """The memory of the states of all parts."""
     return 24 * at.outputs * _parts(at)[0]
 
 
-def sum_bytes(at: Layout, marks: Marks | None) -> int:
+def sum_bytes(at: FoldLayout, marks: Marks | None) -> int:
     """The scratch memory of `sum_lines`."""
     return _aligned(state_bytes(at)) + _bound_bytes(at, marks)
 
@@ -43,14 +43,14 @@ def _aligned(nbytes: int) -> int:
     return -(-nbytes // 256) * 256
 
 
-def _bound_bytes(at: Layout, marks: Marks | None) -> int:
+def _bound_bytes(at: FoldLayout, marks: Marks | None) -> int:
     """Those of the sums of magnitudes, which only a log's bound needs."""
-    return 0 if marks is None else _aligned(8 * at.outputs) + Plan(_MAGNITUDES, at).scratch
+    return 0 if marks is None else _aligned(8 * at.outputs) + FoldPlan(_MAGNITUDES, at).scratch
 
 
 def sum_lines(
     device: Cuda,
-    at: Layout,
+    at: FoldLayout,
     x: int,
     out: int,
     scratch: int,
@@ -82,7 +82,7 @@ def sum_lines(
         device.launch("rounded_sum_end", over(at.outputs), THREADS, params)
         return
     magnitudes = scratch + _aligned(state_bytes(at))
-    plan = Plan(_MAGNITUDES, at)
+    plan = FoldPlan(_MAGNITUDES, at)
     plan.run(device, magnitudes, x, scratch=magnitudes + _aligned(8 * at.outputs))
     params += whole(magnitudes) + f64(factor) + marks.slots()
     device.launch("replay_sum_end", over(at.outputs), THREADS, params)

@@ -17,19 +17,19 @@ from torch.utils._python_dispatch import _disable_current_modes
 from tallystick.errors import TallystickError, UnsupportedOperatorError, UsageError
 from tallystick.limits import LIMITS
 from tallystick.program.capture.onnx.constants import TORCH, Known, made_tensor
-from tallystick.program.capture.onnx.graph import DTYPES, Node
+from tallystick.program.capture.onnx.graph import DTYPES, GraphNode
 from tallystick.program.capture.onnx.table import Rule
 
 Value = Tensor | Known | None
 _COVERED = "docs/INTERFACE.md tells what from_onnx covers: export the node in another form."
 
 
-class Call:
+class OnnxCall:
     """One use of a node. Positions of inputs and names of attributes are the standard's."""
 
     def __init__(
         self,
-        node: Node,
+        node: GraphNode,
         values: Sequence[Value],
         device: torch.device,
         held: Mapping[str, Tensor] | None = None,
@@ -129,7 +129,7 @@ class Call:
             raise self.refuse(f"the attribute {ignored[0]!r} is not covered.")
 
 
-def run(rule: Rule, call: Call) -> tuple[Any, ...]:
+def run(rule: Rule, call: OnnxCall) -> tuple[Any, ...]:
     """The node's outputs. Raises UsageError and UnsupportedOperatorError, which name the node."""
     try:
         found = rule.run(call)
@@ -157,10 +157,10 @@ def _line(error: Exception) -> str:
     return text.splitlines()[0] if text else "no message"
 
 
-def folded(rule: Rule, node: Node, values: Sequence[Value]) -> tuple[Known | None, ...]:
+def folded(rule: Rule, node: GraphNode, values: Sequence[Value]) -> tuple[Known | None, ...]:
     """The known outputs of a node with known inputs, computed at once and outside of any trace."""
     if rule.of_shape:
-        return run(rule, Call(node, values, torch.device("cpu")))
+        return run(rule, OnnxCall(node, values, torch.device("cpu")))
     with torch._C.DisableTorchFunction(), _disable_current_modes(), torch.no_grad():
         cpu = [torch.from_numpy(v) if isinstance(v, np.ndarray) else None for v in values]
         call = _FoldedCall(node, values, cpu)
@@ -168,8 +168,8 @@ def folded(rule: Rule, node: Node, values: Sequence[Value]) -> tuple[Known | Non
         return tuple(None if t is None else t.contiguous().numpy() for t in found)
 
 
-class _FoldedCall(Call):
-    def __init__(self, node: Node, arrays: Sequence[Value], cpu: list[Tensor | None]) -> None:
+class _FoldedCall(OnnxCall):
+    def __init__(self, node: GraphNode, arrays: Sequence[Value], cpu: list[Tensor | None]) -> None:
         super().__init__(node, arrays, torch.device("cpu"))
         self.cpu = cpu
 
@@ -183,7 +183,7 @@ def broadcast(one: Sequence[int], two: Sequence[int]) -> tuple[int, ...]:
     return tuple(np.broadcast_shapes(tuple(one), tuple(two)))
 
 
-def allow(c: Call, shape: Sequence[int], dtype: torch.dtype) -> None:
+def allow(c: OnnxCall, shape: Sequence[int], dtype: torch.dtype) -> None:
     """Raises UsageError where a constant of this shape is larger than any model's should be."""
     size = torch.empty(0, dtype=dtype).element_size()
     for n in shape:

@@ -22,7 +22,7 @@ CONTRACT_DTYPES = frozenset({1, 2, 6, 7, 9})
 
 
 @dataclass(frozen=True)
-class Node:
+class GraphNode:
     """One operator of the file. An absent input or output has the name "".
 
     `version` is the operator's own (its schema's since_version). `attributes` has the schema's
@@ -58,4 +58,4 @@ class Graph:
     outputs: tuple[Port, ...]
     initializers: Mapping[str, np.ndarray]
     constants: Mapping[str, np.ndarray]
-    nodes: tuple[Node, ...]
+    nodes: tuple[GraphNode, ...]

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from tallystick.errors import UsageError
-from tallystick.program.capture.onnx.call import Call, folded, run
+from tallystick.program.capture.onnx.call import OnnxCall, folded, run
 from tallystick.program.capture.onnx.constants import TORCH, Known
-from tallystick.program.capture.onnx.graph import DTYPES, Graph, Node, Port
+from tallystick.program.capture.onnx.graph import DTYPES, Graph, GraphNode, Port
 from tallystick.program.capture.onnx.names import NODES, attribute_names, flat_name
 from tallystick.program.capture.onnx.read import read_graph
 from tallystick.program.capture.onnx.roles import Roles, roles_of
@@ -24,7 +24,7 @@ from tallystick.program.capture.onnx.table import Rule, rules
 class _Step:
     """A node with its rule, ready to be called; no tensor lies in it."""
 
-    def __init__(self, node: Node, follow_mode: bool) -> None:
+    def __init__(self, node: GraphNode, follow_mode: bool) -> None:
         self.node, self.follow_mode = node, follow_mode
         self.rule: Rule = rules[node.op]
 
@@ -38,7 +38,7 @@ class _Step:
         self, values: list[Any], device: torch.device, held: Mapping[str, Tensor], training: bool
     ) -> tuple[Any, ...]:
         in_training = self.follow_mode and training
-        return run(self.rule, Call(self.node, values, device, held, in_training))
+        return run(self.rule, OnnxCall(self.node, values, device, held, in_training))
 
 
 class OnnxNode(nn.Module):
@@ -54,7 +54,7 @@ class OnnxNode(nn.Module):
         return self.step(values, device, held, self.training)
 
 
-class _Plan:
+class _ModulePlan:
     """The graph in order: which nodes are modules, which are computed once.
 
     It can be called, so that capture's look at a module's attributes does not go into it.
@@ -139,7 +139,7 @@ class OnnxModule(nn.Module):
                 owner.register_parameter(
                     leaf, nn.Parameter(torch.from_numpy(roles.parameters[name]))
                 )
-        plan = _Plan(graph, roles, fixed, check_sizes)
+        plan = _ModulePlan(graph, roles, fixed, check_sizes)
         nodes = nn.Module()
         for node in graph.nodes:
             step, child = _Step(node, training), None
@@ -186,7 +186,7 @@ class OnnxModule(nn.Module):
                 if name:
                     raise UsageError(f"{step.node} gives no output {name!r}.", "Export it again.")
         results = {
-            flat_name(name): Call(_OUTPUT, [env[name]], device).tensor(0)
+            flat_name(name): OnnxCall(_OUTPUT, [env[name]], device).tensor(0)
             if name not in held
             else held[name]
             for name in plan.outputs
@@ -194,7 +194,7 @@ class OnnxModule(nn.Module):
         return next(iter(results.values())) if len(results) == 1 else results
 
 
-_OUTPUT = Node("the graph's outputs", "", 0, ("",), ())
+_OUTPUT = GraphNode("the graph's outputs", "", 0, ("",), ())
 
 
 def _fixed(graph: Graph, fixed: Mapping[str, Any]) -> dict[str, np.ndarray]:

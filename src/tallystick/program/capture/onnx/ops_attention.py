@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tallystick.program.capture.onnx.call import Call
+from tallystick.program.capture.onnx.call import OnnxCall
 from tallystick.program.capture.onnx.table import rule
 
 
@@ -18,7 +18,7 @@ def _heads(x: Tensor, count: int) -> Tensor:
     return x.reshape(batch, length, count, width // count).permute(0, 2, 1, 3)
 
 
-def _allowed(c: Call, q: int, kv: int, offset: Tensor | int) -> Tensor | None:
+def _allowed(c: OnnxCall, q: int, kv: int, offset: Tensor | int) -> Tensor | None:
     """Which keys a query may see by causality and windows: (q, kv), or one for each row."""
     left, right = c.attr("left_window_size", -1), c.attr("right_window_size", -1)
     causal = c.attr("is_causal")
@@ -36,7 +36,7 @@ def _allowed(c: Call, q: int, kv: int, offset: Tensor | int) -> Tensor | None:
     return allowed
 
 
-def _bias(c: Call, q: int, kv: int, past: int) -> tuple[Tensor | None, list[Tensor]]:
+def _bias(c: OnnxCall, q: int, kv: int, past: int) -> tuple[Tensor | None, list[Tensor]]:
     """What is added to scores, and the masks of bools: False is forbidden."""
     masks: list[Tensor] = []
     lengths = c.optional(6)
@@ -63,7 +63,7 @@ def _bias(c: Call, q: int, kv: int, past: int) -> tuple[Tensor | None, list[Tens
 
 
 @rule("Attention 23-25")
-def _attention(c: Call) -> tuple[Tensor | None, ...]:
+def _attention(c: OnnxCall) -> tuple[Tensor | None, ...]:
     """Rows without a key to see are zero. Queries and keys are scaled by √scale each."""
     q, k, v = (c.tensor(i) for i in range(3))
     flat = q.dim() == 3
@@ -106,7 +106,7 @@ def _attention(c: Call) -> tuple[Tensor | None, ...]:
 
 
 @rule("RotaryEmbedding 23")
-def _rotary(c: Call) -> Tensor:
+def _rotary(c: OnnxCall) -> Tensor:
     x, cos, sin, places = c.tensor(0), c.tensor(1), c.tensor(2), c.optional(3)
     width, interleaved, heads = (
         c.attr("rotary_embedding_dim"), c.attr("interleaved"), c.attr("num_heads")
@@ -133,7 +133,7 @@ def _rotary(c: Call) -> Tensor:
 
 
 @rule("LinearAttention 27")
-def _linear_attention(c: Call) -> tuple[Tensor, Tensor]:
+def _linear_attention(c: OnnxCall) -> tuple[Tensor, Tensor]:
     """A state of (key width, value width) for each head, written and read once a time step."""
     q_heads, kv_heads, how = c.attr("q_num_heads"), c.attr("kv_num_heads"), c.attr("update_rule")
     scale, _ = c.attr("scale"), c.attr("chunk_size")  # a hint without effect on the output

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tallystick.program.capture.onnx.call import Call
+from tallystick.program.capture.onnx.call import OnnxCall
 from tallystick.program.capture.onnx.constants import made_tensor
 from tallystick.program.capture.onnx.ops_shape import sliced
 from tallystick.program.capture.onnx.table import rule
@@ -19,7 +19,7 @@ from tallystick.program.capture.onnx.table import rule
 Array = np.ndarray
 
 
-def _places(c: Call, size: int, scale: float, count: int, roi: tuple[float, float]) -> Array:
+def _places(c: OnnxCall, size: int, scale: float, count: int, roi: tuple[float, float]) -> Array:
     """Where in the input each output lies, in binary64."""
     how = c.attr("coordinate_transformation_mode", "asymmetric")
     y, width = np.arange(count, dtype=np.float64), scale * size
@@ -42,7 +42,7 @@ def _places(c: Call, size: int, scale: float, count: int, roi: tuple[float, floa
     raise c.refuse(f"its coordinate_transformation_mode is {how!r}.")
 
 
-def _nearest(c: Call, at: Array) -> Array:
+def _nearest(c: OnnxCall, at: Array) -> Array:
     how = c.attr("nearest_mode", "floor")
     rounding: dict[str, Callable[[Array], Array]] = {
         "round_prefer_floor": lambda x: np.ceil(x - 0.5), "floor": np.floor,
@@ -51,7 +51,7 @@ def _nearest(c: Call, at: Array) -> Array:
     return rounding[how](at)
 
 
-def _kernel(c: Call, mode: str, distance: Array) -> Array:
+def _kernel(c: OnnxCall, mode: str, distance: Array) -> Array:
     """The weight at a distance: a triangle, or the cubic with coefficient a."""
     x = np.abs(distance)
     if mode == "linear":
@@ -62,7 +62,7 @@ def _kernel(c: Call, mode: str, distance: Array) -> Array:
     return np.where(x <= 1, near, np.where(x < 2, far, 0.0))
 
 
-def _taps(c: Call, mode: str, at: Array, scale: float, size: int) -> list[tuple[Array, Array]]:
+def _taps(c: OnnxCall, mode: str, at: Array, scale: float, size: int) -> list[tuple[Array, Array]]:
     """Pairs of places (outside of the input too) and weights; they sum up to the output."""
     if mode == "nearest":
         return [(_nearest(c, at), np.ones(at.shape))]
@@ -96,7 +96,7 @@ def _resized(x: Tensor, axis: int, taps: list[tuple[Array, Array]]) -> Tensor:
     return total
 
 
-def _sizes(c: Call, x: Tensor, axes: list[int]) -> tuple[dict[int, float], dict[int, int]]:
+def _sizes(c: OnnxCall, x: Tensor, axes: list[int]) -> tuple[dict[int, float], dict[int, int]]:
     """Scale and size of every axis that may change."""
     scales = c.array(2).reshape(-1) if c.has(2) and c.array(2).size else None
     policy = c.attr("keep_aspect_ratio_policy", "stretch")
@@ -113,7 +113,7 @@ def _sizes(c: Call, x: Tensor, axes: list[int]) -> tuple[dict[int, float], dict[
 
 
 @rule("Resize 11-19", static=(1, 2, 3))
-def _resize(c: Call) -> Tensor:
+def _resize(c: OnnxCall) -> Tensor:
     """Axis by axis: every output is a sum of inputs times numbers that only shapes determine."""
     x, mode, given = c.tensor(0), c.attr("mode"), c.attr("axes")
     axes = [a % x.dim() for a in given] if given is not None else [*range(x.dim())]
@@ -142,7 +142,7 @@ def _resize(c: Call) -> Tensor:
     return torch.where(extrapolated, torch.full_like(x, outside), x)
 
 
-def _read_all(c: Call) -> None:
+def _read_all(c: OnnxCall) -> None:
     """Attributes of another mode mean nothing in this one."""
     for name in ("cubic_coeff_a", "exclude_outside", "extrapolation_value", "antialias",
                  "nearest_mode", "coordinate_transformation_mode",
@@ -151,7 +151,7 @@ def _read_all(c: Call) -> None:
 
 
 @rule("Upsample 7-10", static=(1,))
-def _upsample(c: Call) -> Tensor:
+def _upsample(c: OnnxCall) -> Tensor:
     x, mode = c.tensor(0), c.attr("mode")
     scales = c.attr("scales") if c.version < 9 else c.array(1).reshape(-1)
     for axis, scale in enumerate(float(s) for s in scales):
@@ -166,13 +166,13 @@ _GRID_MODES = {"linear": "bilinear", "bilinear": "bilinear", "nearest": "nearest
 
 
 @rule("GridSample 16-22")
-def _grid_sample(c: Call) -> Tensor:
+def _grid_sample(c: OnnxCall) -> Tensor:
     mode, corners = _GRID_MODES[c.attr("mode")], bool(c.attr("align_corners"))
     return F.grid_sample(c.tensor(0), c.tensor(1), mode, c.attr("padding_mode"), corners)
 
 
 @rule("AffineGrid 20", static=(1,))
-def _affine_grid(c: Call) -> Tensor:
+def _affine_grid(c: OnnxCall) -> Tensor:
     """Coordinates in [−1, 1], moved by the matrices: (N, [D,] H, W, axes)."""
     theta, size, corners = c.tensor(0), c.ints(1), c.attr("align_corners")
     lines: list[Tensor] = []
@@ -189,7 +189,7 @@ def _affine_grid(c: Call) -> Tensor:
 
 
 @rule("Col2Im 18", static=(1, 2))
-def _col2im(c: Call) -> Tensor:
+def _col2im(c: OnnxCall) -> Tensor:
     x, image, block = c.tensor(0), c.ints(1), c.ints(2)
     count = len(image)
     strides, dilations = c.attr("strides") or [1] * count, c.attr("dilations") or [1] * count

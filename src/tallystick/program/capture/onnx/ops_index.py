@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tallystick.program.capture.onnx.call import Call
+from tallystick.program.capture.onnx.call import OnnxCall
 from tallystick.program.capture.onnx.constants import made_tensor
 from tallystick.program.capture.onnx.ops_shape import _axis as axis_of
 from tallystick.program.capture.onnx.ops_shape import sliced
@@ -23,7 +23,7 @@ def _counted(indices: Tensor, size: int) -> Tensor:
 
 
 @rule("Gather 1-13", folds=True)
-def _gather(c: Call) -> Tensor:
+def _gather(c: OnnxCall) -> Tensor:
     x, known = c.tensor(0), c.known(1)
     axis = axis_of(c.attr("axis"), x.dim())
     size = x.shape[axis]
@@ -45,7 +45,7 @@ def _gather(c: Call) -> Tensor:
 
 
 @rule("GatherElements 11-13")
-def _gather_elements(c: Call) -> Tensor:
+def _gather_elements(c: OnnxCall) -> Tensor:
     x = c.tensor(0)
     axis = axis_of(c.attr("axis"), x.dim())
     return torch.gather(x, axis, _counted(c.tensor(1), x.shape[axis]))
@@ -66,7 +66,7 @@ def _rows(x: Tensor, indices: Tensor, skipped: int = 0) -> tuple[Tensor, list[in
 
 
 @rule("GatherND 11-13", folds=True)
-def _gather_nd(c: Call) -> Tensor:
+def _gather_nd(c: OnnxCall) -> Tensor:
     x, indices, batch = c.tensor(0), c.tensor(1), c.attr("batch_dims", 0)
     number, rest = _rows(x, indices, batch)
     flat = x.reshape(math.prod(x.shape[: batch + indices.shape[-1]]), math.prod(rest))
@@ -77,7 +77,7 @@ def _gather_nd(c: Call) -> Tensor:
 _REDUCTIONS = {"add": "sum", "mul": "prod", "max": "amax", "min": "amin"}
 
 
-def _scattered(c: Call, x: Tensor, axis: int, indices: Tensor, updates: Tensor) -> Tensor:
+def _scattered(c: OnnxCall, x: Tensor, axis: int, indices: Tensor, updates: Tensor) -> Tensor:
     how = c.attr("reduction", "none")
     if how == "none":
         return torch.scatter(x, axis, indices, updates)
@@ -87,14 +87,14 @@ def _scattered(c: Call, x: Tensor, axis: int, indices: Tensor, updates: Tensor) 
 
 
 @rule("Scatter 9", "ScatterElements 11-18")
-def _scatter_elements(c: Call) -> Tensor:
+def _scatter_elements(c: OnnxCall) -> Tensor:
     x = c.tensor(0)
     axis = axis_of(c.attr("axis"), x.dim())
     return _scattered(c, x, axis, _counted(c.tensor(1), x.shape[axis]), c.tensor(2))
 
 
 @rule("ScatterND 11-18")
-def _scatter_nd(c: Call) -> Tensor:
+def _scatter_nd(c: OnnxCall) -> Tensor:
     x, indices, updates = c.tensor(0), c.tensor(1), c.tensor(2)
     number, rest = _rows(x, indices)
     width = math.prod(rest)
@@ -104,7 +104,7 @@ def _scatter_nd(c: Call) -> Tensor:
 
 
 @rule("TensorScatter 24", folds=False)
-def _tensor_scatter(c: Call) -> Tensor:
+def _tensor_scatter(c: OnnxCall) -> Tensor:
     past, update, mode = c.tensor(0), c.tensor(1), c.attr("mode")
     axis, starts = axis_of(c.attr("axis"), past.dim()), c.optional(2)
     count, size = update.shape[axis], past.shape[axis]
@@ -118,7 +118,7 @@ def _tensor_scatter(c: Call) -> Tensor:
 
 
 @rule("ArgMax 1-13", "ArgMin 1-13", named=True)
-def _arg(name: str, c: Call) -> Tensor:
+def _arg(name: str, c: OnnxCall) -> Tensor:
     x, keeps = c.tensor(0), bool(c.attr("keepdims"))
     axis, last = axis_of(c.attr("axis"), x.dim()), c.attr("select_last_index", 0)
     function = torch.argmax if name == "ArgMax" else torch.argmin
@@ -128,7 +128,7 @@ def _arg(name: str, c: Call) -> Tensor:
 
 
 @rule("TopK 1-24", static=(1,))
-def _top_k(c: Call) -> tuple[Tensor, Tensor]:
+def _top_k(c: OnnxCall) -> tuple[Tensor, Tensor]:
     """Of equal elements the first ones: a stable order, as the standard asks."""
     x = c.tensor(0)
     axis = axis_of(c.attr("axis"), x.dim())
@@ -140,7 +140,7 @@ def _top_k(c: Call) -> tuple[Tensor, Tensor]:
 
 
 @rule("OneHot 9-28", static=(1,), settings=(2,))
-def _one_hot(c: Call) -> Tensor:
+def _one_hot(c: OnnxCall) -> Tensor:
     indices, depth, axis = c.tensor(0), int(c.one(1)), c.attr("axis")
     axis = axis_of(axis, indices.dim() + 1)
     places = torch.arange(depth, device=indices.device)
@@ -151,7 +151,7 @@ def _one_hot(c: Call) -> Tensor:
 
 
 @rule("Compress 9-28", static=(1,))
-def _compress(c: Call) -> Tensor:
+def _compress(c: OnnxCall) -> Tensor:
     x, axis = c.tensor(0), c.attr("axis")
     places = np.flatnonzero(c.array(1))
     if axis is None:
@@ -161,13 +161,13 @@ def _compress(c: Call) -> Tensor:
 
 
 @rule("NonZero 9-13", static=(0,), folds=True)
-def _non_zero(c: Call) -> Tensor:
+def _non_zero(c: OnnxCall) -> Tensor:
     """Of a known tensor alone: its shape is its content."""
     return made_tensor(np.array(np.nonzero(c.array(0)), np.int64), c.device)
 
 
 @rule("CumSum 11-14", "CumProd 26", static=(1,), folds=True, named=True)
-def _cumulative(name: str, c: Call) -> Tensor:
+def _cumulative(name: str, c: OnnxCall) -> Tensor:
     x = c.tensor(0)
     axis, exclusive = axis_of(int(c.one(1)), x.dim()), c.attr("exclusive")
     backwards = c.attr("reverse")
@@ -183,7 +183,7 @@ def _cumulative(name: str, c: Call) -> Tensor:
 
 
 @rule("ReverseSequence 10-28")
-def _reverse_sequence(c: Call) -> Tensor:
+def _reverse_sequence(c: OnnxCall) -> Tensor:
     """In each row of the batch the first elements in reverse, as many as its length says."""
     x, lengths = c.tensor(0), c.tensor(1)
     batch, time = c.attr("batch_axis"), c.attr("time_axis")

@@ -6,18 +6,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tallystick.program.capture.onnx.call import Call
+from tallystick.program.capture.onnx.call import OnnxCall
 from tallystick.program.capture.onnx.table import rule
 from tallystick.program.capture.onnx.windows import by_rank, windows_of, with_bias
 
 
 @rule("MatMul 1-13")
-def _matmul(c: Call) -> Tensor:
+def _matmul(c: OnnxCall) -> Tensor:
     return torch.matmul(c.tensor(0), c.tensor(1))
 
 
 @rule("Gemm 7-13")
-def _gemm(c: Call) -> Tensor:
+def _gemm(c: OnnxCall) -> Tensor:
     """alpha·A·B + beta·C; C may be broadcast."""
     a, b, bias = c.tensor(0), c.tensor(1), c.optional(2)
     alpha, beta = c.attr("alpha"), c.attr("beta")
@@ -33,12 +33,12 @@ def _gemm(c: Call) -> Tensor:
 
 
 @rule("Einsum 12-28")
-def _einsum(c: Call) -> Tensor:
+def _einsum(c: OnnxCall) -> Tensor:
     return torch.einsum(c.attr("equation"), *c.tensors())
 
 
 @rule("Det 11-22")
-def _det(c: Call) -> Tensor:
+def _det(c: OnnxCall) -> Tensor:
     found: Tensor = torch.linalg.det(c.tensor(0))
     return found
 
@@ -48,11 +48,11 @@ _TRANSPOSED = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)
 
 
 @rule("Conv 1-22")
-def _conv(c: Call) -> Tensor:
+def _conv(c: OnnxCall) -> Tensor:
     return convolved(c, c.tensor(0), c.tensor(1), c.optional(2))
 
 
-def convolved(c: Call, x: Tensor, w: Tensor, bias: Tensor | None) -> Tensor:
+def convolved(c: OnnxCall, x: Tensor, w: Tensor, bias: Tensor | None) -> Tensor:
     """A convolution by the node's attributes."""
     groups = c.attr("group")
     kernel = c.attr("kernel_shape") or list(w.shape[2:])
@@ -65,7 +65,7 @@ def convolved(c: Call, x: Tensor, w: Tensor, bias: Tensor | None) -> Tensor:
 
 
 @rule("ConvTranspose 1-22")
-def _conv_transpose(c: Call) -> Tensor:
+def _conv_transpose(c: OnnxCall) -> Tensor:
     """The whole result, cut by the pads (which may differ by side) or to the output's shape."""
     x, w, bias, groups = c.tensor(0), c.tensor(1), c.optional(2), c.attr("group")
     count = x.dim() - 2
@@ -102,7 +102,7 @@ def _conv_transpose(c: Call) -> Tensor:
 
 
 @rule("CausalConvWithState 27")
-def _causal_conv(c: Call) -> tuple[Tensor, Tensor]:
+def _causal_conv(c: OnnxCall) -> tuple[Tensor, Tensor]:
     """A depthwise convolution along time that begins with the state of the last call."""
     x, w, bias, state = c.tensor(0), c.tensor(1), c.optional(2), c.optional(3)
     activation, reach = c.attr("activation"), w.shape[2] - 1

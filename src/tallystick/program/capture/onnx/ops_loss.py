@@ -6,11 +6,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tallystick.program.capture.onnx.call import Call
+from tallystick.program.capture.onnx.call import OnnxCall
 from tallystick.program.capture.onnx.table import rule
 
 
-def _loss(c: Call, logs: Tensor) -> Tensor:
+def _loss(c: OnnxCall, logs: Tensor) -> Tensor:
     """−weight·log p of each target; the mean is over the weights, zero for ignored targets."""
     target, weight = c.tensor(1).to(torch.int64), c.optional(2)
     ignored, how = c.attr("ignore_index"), c.attr("reduction")
@@ -35,12 +35,12 @@ def _loss(c: Call, logs: Tensor) -> Tensor:
 
 
 @rule("NegativeLogLikelihoodLoss 12-22")
-def _nll(c: Call) -> Tensor:
+def _nll(c: OnnxCall) -> Tensor:
     return _loss(c, c.tensor(0))
 
 
 @rule("SoftmaxCrossEntropyLoss 12-13")
-def _cross_entropy(c: Call) -> tuple[Tensor, ...]:
+def _cross_entropy(c: OnnxCall) -> tuple[Tensor, ...]:
     logs = F.log_softmax(c.tensor(0), dim=1)
     loss = _loss(c, logs)
     return (loss, logs) if c.outputs()[1:] == [True] else (loss,)

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tallystick.program.capture.onnx.call import Call
+from tallystick.program.capture.onnx.call import OnnxCall
 from tallystick.program.capture.onnx.table import rule
 
 _WIDEST = 4096  # channels that LRN sums, one after the other
@@ -17,7 +17,7 @@ def _channels(x: Tensor, weights: Tensor) -> Tensor:
 
 
 @rule("BatchNormalization 7-15", statistics=(3, 4))
-def _batch(c: Call) -> tuple[Tensor, ...]:
+def _batch(c: OnnxCall) -> tuple[Tensor, ...]:
     """With the file's statistics; or, in torch's modes, as torch does in training."""
     x, scale, bias, mean, variance = (c.tensor(i) for i in range(5))
     eps, momentum = c.attr("epsilon"), c.attr("momentum")
@@ -40,13 +40,13 @@ def _batch(c: Call) -> tuple[Tensor, ...]:
 
 
 @rule("InstanceNormalization 6-22")
-def _instance(c: Call) -> Tensor:
+def _instance(c: OnnxCall) -> Tensor:
     x = c.tensor(0)
     return F.instance_norm(x, None, None, c.tensor(1), c.tensor(2), True, 0.1, c.attr("epsilon"))
 
 
 @rule("GroupNormalization 18-21")
-def _group(c: Call) -> Tensor:
+def _group(c: OnnxCall) -> Tensor:
     x, groups, eps = c.tensor(0), c.attr("num_groups"), c.attr("epsilon")
     scale, bias, _ = c.tensor(1), c.tensor(2), c.attr("stash_type")
     if c.version < 21:  # one number for each group
@@ -56,7 +56,7 @@ def _group(c: Call) -> Tensor:
 
 
 @rule("LayerNormalization 17")
-def _layer(c: Call) -> tuple[Tensor, ...]:
+def _layer(c: OnnxCall) -> tuple[Tensor, ...]:
     x, scale, bias = c.tensor(0), c.tensor(1), c.optional(2)
     eps, _ = c.attr("epsilon"), c.attr("stash_type")
     shape = x.shape[c.attr("axis") % x.dim() :]
@@ -74,14 +74,14 @@ def _layer(c: Call) -> tuple[Tensor, ...]:
 
 
 @rule("RMSNormalization 23")
-def _rms(c: Call) -> Tensor:
+def _rms(c: OnnxCall) -> Tensor:
     x, scale, eps, _ = c.tensor(0), c.tensor(1), c.attr("epsilon"), c.attr("stash_type")
     axes = [*range(c.attr("axis") % x.dim(), x.dim())]
     return x * torch.rsqrt(torch.mean(x * x, axes, keepdim=True) + eps) * scale
 
 
 @rule("LpNormalization 1-22")
-def _lp(c: Call) -> Tensor:
+def _lp(c: OnnxCall) -> Tensor:
     """A row without length stays what it is: zero."""
     x, p, axis = c.tensor(0), c.attr("p"), c.attr("axis")
     if p not in (1, 2):
@@ -92,14 +92,14 @@ def _lp(c: Call) -> Tensor:
 
 
 @rule("MeanVarianceNormalization 9-13")
-def _mean_variance(c: Call) -> Tensor:
+def _mean_variance(c: OnnxCall) -> Tensor:
     x, axes = c.tensor(0), c.attr("axes")
     centred = x - torch.mean(x, axes, keepdim=True)
     return centred / (torch.sqrt(torch.mean(centred * centred, axes, keepdim=True)) + 1e-9)
 
 
 @rule("LRN 1-13")
-def _local_response(c: Call) -> Tensor:
+def _local_response(c: OnnxCall) -> Tensor:
     """x / (bias + alpha/size · Σ x²)^beta, the sum over neighbouring channels."""
     x, size, alpha = c.tensor(0), c.attr("size"), c.attr("alpha")
     if not 0 < size <= _WIDEST:

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tallystick.program.capture.onnx.call import Call
+from tallystick.program.capture.onnx.call import OnnxCall
 from tallystick.program.capture.onnx.table import rule
 
 _PLAIN: dict[str, Callable[[Tensor], Tensor]] = {
@@ -30,7 +30,7 @@ _PLAIN: dict[str, Callable[[Tensor], Tensor]] = {
     "Sinh 9-22", "Cosh 9-22", "Asinh 9-22", "Acosh 9-22", "Atanh 9-22", "Softsign 1-22",
     "Mish 18-22", "IsNaN 9-20", named=True,
 )  # fmt: skip
-def _unary(name: str, c: Call) -> Tensor:
+def _unary(name: str, c: OnnxCall) -> Tensor:
     return _PLAIN[name](c.tensor(0))
 
 
@@ -38,18 +38,18 @@ def _unary(name: str, c: Call) -> Tensor:
     "Abs 6-13", "Neg 6-13", "Ceil 6-13", "Floor 6-13", "Sqrt 6-13", "Sign 9-13", "Round 11-22",
     "Not 1", "BitwiseNot 18", folds=True, named=True,
 )  # fmt: skip
-def _exact_unary(name: str, c: Call) -> Tensor:
+def _exact_unary(name: str, c: OnnxCall) -> Tensor:
     """Exact, or rounded once: known values of these fold to the same bits on every machine."""
     return _PLAIN[name](c.tensor(0))
 
 
 @rule("Identity 1-25", folds=True)
-def _identity(c: Call) -> Tensor:
+def _identity(c: OnnxCall) -> Tensor:
     return c.tensor(0)
 
 
 @rule("IsInf 10-20")
-def _is_inf(c: Call) -> Tensor:
+def _is_inf(c: OnnxCall) -> Tensor:
     x, negative, positive = c.tensor(0), c.attr("detect_negative"), c.attr("detect_positive")
     found = torch.zeros_like(x, dtype=torch.bool)
     if positive:
@@ -60,13 +60,13 @@ def _is_inf(c: Call) -> Tensor:
 
 
 @rule("Elu 6-22", "Celu 12-28", named=True)
-def _elu(name: str, c: Call) -> Tensor:
+def _elu(name: str, c: OnnxCall) -> Tensor:
     x, alpha = c.tensor(0), c.attr("alpha")
     return F.elu(x, alpha) if name == "Elu" else F.celu(x, alpha)
 
 
 @rule("Selu 6-22")
-def _selu(c: Call) -> Tensor:
+def _selu(c: OnnxCall) -> Tensor:
     """gamma · (x, or alpha · (eˣ − 1) below zero)."""
     x, alpha, gamma = c.tensor(0), c.attr("alpha"), c.attr("gamma")
     below: Tensor = (torch.exp(torch.clamp(x, max=0.0)) - 1.0) * alpha
@@ -75,25 +75,25 @@ def _selu(c: Call) -> Tensor:
 
 
 @rule("LeakyRelu 6-16")
-def _leaky_relu(c: Call) -> Tensor:
+def _leaky_relu(c: OnnxCall) -> Tensor:
     return F.leaky_relu(c.tensor(0), c.attr("alpha"))
 
 
 @rule("PRelu 7-16")
-def _prelu(c: Call) -> Tensor:
+def _prelu(c: OnnxCall) -> Tensor:
     """The slope is broadcast in one direction, to the input's shape."""
     x, slope = c.tensor(0), c.tensor(1)
     return torch.where(x < 0, x * slope, x)
 
 
 @rule("ThresholdedRelu 10-22")
-def _thresholded_relu(c: Call) -> Tensor:
+def _thresholded_relu(c: OnnxCall) -> Tensor:
     x = c.tensor(0)
     return torch.where(x > c.attr("alpha"), x, torch.zeros_like(x))
 
 
 @rule("Shrink 9")
-def _shrink(c: Call) -> Tensor:
+def _shrink(c: OnnxCall) -> Tensor:
     x, bias, lambd = c.tensor(0), c.attr("bias"), c.attr("lambd")
     if not x.is_floating_point():
         raise c.refuse("its input is of integers.")
@@ -102,42 +102,42 @@ def _shrink(c: Call) -> Tensor:
 
 
 @rule("HardSigmoid 6-22")
-def _hard_sigmoid(c: Call) -> Tensor:
+def _hard_sigmoid(c: OnnxCall) -> Tensor:
     return torch.clamp(c.tensor(0) * c.attr("alpha") + c.attr("beta"), 0.0, 1.0)
 
 
 @rule("HardSwish 14-22")
-def _hard_swish(c: Call) -> Tensor:
+def _hard_swish(c: OnnxCall) -> Tensor:
     x = c.tensor(0)
     return x * torch.clamp(x * (1.0 / 6.0) + 0.5, 0.0, 1.0)
 
 
 @rule("Softplus 1-22")
-def _softplus(c: Call) -> Tensor:
+def _softplus(c: OnnxCall) -> Tensor:
     """log(1 + eˣ) without overflow: torch's threshold would make it linear above 20."""
     x = c.tensor(0)
     return torch.relu(x) + torch.log1p(torch.exp(-torch.abs(x)))
 
 
 @rule("Gelu 20")
-def _gelu(c: Call) -> Tensor:
+def _gelu(c: OnnxCall) -> Tensor:
     return F.gelu(c.tensor(0), approximate=c.attr("approximate"))
 
 
 @rule("Swish 24")
-def _swish(c: Call) -> Tensor:
+def _swish(c: OnnxCall) -> Tensor:
     x, alpha = c.tensor(0), c.attr("alpha")
     return F.silu(x) if alpha == 1.0 else x * torch.sigmoid(x * alpha)
 
 
 @rule("SwiGLU 28")
-def _swiglu(c: Call) -> Tensor:
+def _swiglu(c: OnnxCall) -> Tensor:
     a, b, alpha = c.tensor(0), c.tensor(1), c.attr("alpha")
     return (F.silu(a) if alpha == 1.0 else a * torch.sigmoid(a * alpha)) * b
 
 
 @rule("Softmax 1-13", "LogSoftmax 1-13", "Hardmax 1-13", named=True)
-def _softmax(name: str, c: Call) -> Tensor:
+def _softmax(name: str, c: OnnxCall) -> Tensor:
     """From version 13 along one axis; before, over all axes from one on."""
     x, axis = c.tensor(0), c.attr("axis")
     shape = x.shape
@@ -156,7 +156,7 @@ def _softmax(name: str, c: Call) -> Tensor:
 
 
 @rule("Clip 6-13", settings=(1, 2))
-def _clip(c: Call) -> Tensor:
+def _clip(c: OnnxCall) -> Tensor:
     x = c.tensor(0)
     if c.version < 11:
         return torch.clamp(x, c.attr("min"), c.attr("max"))
@@ -171,7 +171,7 @@ def _clip(c: Call) -> Tensor:
 
 
 @rule("Dropout 7-22", static=(1, 2))
-def _dropout(c: Call) -> tuple[Tensor, ...]:
+def _dropout(c: OnnxCall) -> tuple[Tensor, ...]:
     """As the file says, which mostly is: nothing. In torch's modes (`training=True`) it drops."""
     x, asked = c.tensor(0), c.outputs()
     if c.version >= 12:

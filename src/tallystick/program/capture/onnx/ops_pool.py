@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tallystick.program.capture.onnx.call import Call
+from tallystick.program.capture.onnx.call import OnnxCall
 from tallystick.program.capture.onnx.table import rule
 from tallystick.program.capture.onnx.windows import Windows, by_rank, windows_of
 
@@ -22,7 +22,7 @@ def _total(at: Windows, x: Tensor) -> Tensor:
 
 
 @rule("AveragePool 7-22")
-def _average(c: Call) -> Tensor:
+def _average(c: OnnxCall) -> Tensor:
     """Pads count only where `count_include_pad` says so; what ceil_mode adds never counts."""
     x, kernel = c.tensor(0), c.attr("kernel_shape")
     at, counts = windows_of(c, x, kernel), bool(c.attr("count_include_pad"))
@@ -50,7 +50,7 @@ def _average(c: Call) -> Tensor:
 
 
 @rule("MaxPool 1-22")
-def _max(c: Call) -> tuple[Tensor, ...]:
+def _max(c: OnnxCall) -> tuple[Tensor, ...]:
     x, kernel = c.tensor(0), c.attr("kernel_shape")
     at, dtype = windows_of(c, x, kernel), x.dtype
     column_major, indexed = c.attr("storage_order", 0), c.outputs()[1:] == [True]
@@ -74,7 +74,7 @@ def _max(c: Call) -> tuple[Tensor, ...]:
 
 
 @rule("MaxUnpool 9-22", static=(2,))
-def _max_unpool(c: Call) -> Tensor:
+def _max_unpool(c: OnnxCall) -> Tensor:
     """The indices count over the whole tensor that the pool read."""
     x, indices, kernel = c.tensor(0), c.tensor(1), c.attr("kernel_shape")
     count = len(kernel)
@@ -96,7 +96,7 @@ def _max_unpool(c: Call) -> Tensor:
 
 
 @rule("LpPool 2-22")
-def _lp(c: Call) -> Tensor:
+def _lp(c: OnnxCall) -> Tensor:
     x, kernel, p = c.tensor(0), c.attr("kernel_shape"), c.attr("p")
     at = windows_of(c, x, kernel)
     return _root(_total(at, _power(at.padded(x, 0.0), p)), p)
@@ -111,7 +111,7 @@ def _root(x: Tensor, p: int) -> Tensor:
 
 
 @rule("GlobalAveragePool 1-22", "GlobalMaxPool 1-22", "GlobalLpPool 2-22", named=True)
-def _global(name: str, c: Call) -> Tensor:
+def _global(name: str, c: OnnxCall) -> Tensor:
     x = c.tensor(0)
     axes = [*range(2, x.dim())]
     if name == "GlobalAveragePool":

@@ -5,12 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from tallystick.program.capture.onnx.call import Call
+from tallystick.program.capture.onnx.call import OnnxCall
 from tallystick.program.capture.onnx.ops_linear import convolved
 from tallystick.program.capture.onnx.table import rule
 
 
-def _along(c: Call, x: Tensor, values: Tensor) -> Tensor:
+def _along(c: OnnxCall, x: Tensor, values: Tensor) -> Tensor:
     """One number, or one for each place of an axis."""
     axis = c.attr("axis", 1)
     if c.attr("block_size", 0):
@@ -20,7 +20,7 @@ def _along(c: Call, x: Tensor, values: Tensor) -> Tensor:
     return values.reshape([n if i == axis % x.dim() else 1 for i, n in enumerate(x.shape)])
 
 
-def _known_kind(c: Call, place: int) -> torch.dtype:
+def _known_kind(c: OnnxCall, place: int) -> torch.dtype:
     kind = c.tensor(place).dtype if c.has(place) else torch.uint8
     number = c.attr("output_dtype", 0)
     if number:
@@ -31,7 +31,7 @@ def _known_kind(c: Call, place: int) -> torch.dtype:
 
 
 @rule("QuantizeLinear 10-28")
-def _quantize(c: Call) -> Tensor:
+def _quantize(c: OnnxCall) -> Tensor:
     """round(x / scale) + zero point, ties to even, kept within 0 and 255."""
     x, scale, kind = c.tensor(0), c.tensor(1), _known_kind(c, 2)
     _ = c.attr("saturate"), c.attr("precision")
@@ -42,7 +42,7 @@ def _quantize(c: Call) -> Tensor:
 
 
 @rule("DequantizeLinear 10-28")
-def _dequantize(c: Call) -> Tensor:
+def _dequantize(c: OnnxCall) -> Tensor:
     x, scale, number = c.tensor(0), c.tensor(1), c.attr("output_dtype", 0)
     if number not in (0, 1):
         raise c.refuse("its output is not float32.")
@@ -52,7 +52,7 @@ def _dequantize(c: Call) -> Tensor:
     return found * _along(c, x, scale)
 
 
-def _centred(c: Call, place: int, zero: int, axis: int) -> Tensor:
+def _centred(c: OnnxCall, place: int, zero: int, axis: int) -> Tensor:
     """An operand less its zero point, as float32: whole numbers of nine bits."""
     x = c.tensor(place)
     if x.dtype != torch.uint8:
@@ -66,28 +66,28 @@ def _centred(c: Call, place: int, zero: int, axis: int) -> Tensor:
     return found - point.reshape([1] * x.dim()) if point.numel() == 1 else found - point
 
 
-def _exact(c: Call, terms: int) -> None:
+def _exact(c: OnnxCall, terms: int) -> None:
     """Products of such numbers are added exactly in float32 while sums stay below 2²⁴."""
     if terms * 255 * 255 >= 1 << 24:
         raise c.refuse(f"it adds {terms} products, which float32 may round.")
 
 
 @rule("MatMulInteger 10")
-def _matmul_integer(c: Call) -> Tensor:
+def _matmul_integer(c: OnnxCall) -> Tensor:
     a, b = _centred(c, 0, 2, -2), _centred(c, 1, 3, -1)
     _exact(c, a.shape[-1])
     return torch.matmul(a, b).to(torch.int32)
 
 
 @rule("ConvInteger 10")
-def _conv_integer(c: Call) -> Tensor:
+def _conv_integer(c: OnnxCall) -> Tensor:
     x, w = _centred(c, 0, 2, 1), _centred(c, 1, 3, 0)
     _exact(c, w[0].numel())
     return convolved(c, x, w, None).to(torch.int32)
 
 
 @rule("QLinearMatMul 10-21")
-def _qlinear_matmul(c: Call) -> Tensor:
+def _qlinear_matmul(c: OnnxCall) -> Tensor:
     a, b = _centred(c, 0, 2, -2), _centred(c, 3, 5, -1)
     _exact(c, a.shape[-1])
     scale = c.tensor(1) * c.tensor(4) / c.tensor(6)
@@ -96,7 +96,7 @@ def _qlinear_matmul(c: Call) -> Tensor:
 
 
 @rule("DynamicQuantizeLinear 11")
-def _dynamic_quantize(c: Call) -> tuple[Tensor, Tensor, Tensor]:
+def _dynamic_quantize(c: OnnxCall) -> tuple[Tensor, Tensor, Tensor]:
     x = c.tensor(0)
     low = torch.clamp(torch.amin(x), max=0.0)
     high = torch.clamp(torch.amax(x), min=0.0)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tallystick.program.capture.onnx.call import Call
+from tallystick.program.capture.onnx.call import OnnxCall
 from tallystick.program.capture.onnx.table import rule
 
 _GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
@@ -21,7 +21,7 @@ _FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
 class _Direction:
     """The weights of one direction, and its step."""
 
-    def __init__(self, c: Call, name: str, number: int, functions: list[Any]) -> None:
+    def __init__(self, c: OnnxCall, name: str, number: int, functions: list[Any]) -> None:
         self.name, self.f = name, functions
         self.w, self.r = c.tensor(1)[number], c.tensor(2)[number]
         bias = c.optional(3)
@@ -59,7 +59,7 @@ class _Direction:
         return f[0](o) * f[2](cell), cell
 
 
-def _functions(c: Call, name: str, directions: int) -> list[list[Any]]:
+def _functions(c: OnnxCall, name: str, directions: int) -> list[list[Any]]:
     names = c.attr("activations") or _DEFAULTS[name] * directions
     each = len(_DEFAULTS[name])
     for given in names:
@@ -70,7 +70,7 @@ def _functions(c: Call, name: str, directions: int) -> list[list[Any]]:
 
 
 @rule("RNN 7-22", "GRU 7-22", "LSTM 7-22", named=True)
-def _recurrent(name: str, c: Call) -> tuple[Tensor, ...]:
+def _recurrent(name: str, c: OnnxCall) -> tuple[Tensor, ...]:
     """Sequences of one length; sequence_lens, clip and input_forget are refused."""
     x, way, batch_first = c.tensor(0), c.attr("direction"), c.attr("layout", 0)
     _ = c.attr("hidden_size")
@@ -108,7 +108,7 @@ def _recurrent(name: str, c: Call) -> tuple[Tensor, ...]:
 
 
 def _first(
-    c: Call, place: int, number: int, shape: tuple[int, int], x: Tensor, batch_first: int
+    c: OnnxCall, place: int, number: int, shape: tuple[int, int], x: Tensor, batch_first: int
 ) -> Tensor:
     state = c.optional(place) if place < 6 or len(c) > 6 else None
     if state is None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from tallystick.program.capture.onnx.call import Call
+from tallystick.program.capture.onnx.call import OnnxCall
 from tallystick.program.capture.onnx.ops_shape import _axes as axes_of
 from tallystick.program.capture.onnx.table import rule
 
@@ -48,7 +48,7 @@ def _log_sum_exp(x: Tensor, axes: list[int]) -> Tensor:
     "ReduceL1 1-18", "ReduceL2 1-18", "ReduceSumSquare 1-18", "ReduceLogSum 1-28",
     "ReduceLogSumExp 1-28", static=(1,), folds=True, named=True,
 )  # fmt: skip
-def _reduce(name: str, c: Call) -> Tensor:
+def _reduce(name: str, c: OnnxCall) -> Tensor:
     x, keeps = c.tensor(0), c.attr("keepdims")
     axes = axes_of(c, 13 if name == "ReduceSum" else 18, 1, x.dim())
     noop = c.attr("noop_with_empty_axes", 0)

@@ -10,12 +10,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tallystick.program.capture.onnx.call import Call, allow, broadcast
+from tallystick.program.capture.onnx.call import OnnxCall, allow, broadcast
 from tallystick.program.capture.onnx.constants import Known, made_tensor
 from tallystick.program.capture.onnx.table import rule
 
 
-def _axes(c: Call, before: int, position: int, rank: int) -> list[int] | None:
+def _axes(c: OnnxCall, before: int, position: int, rank: int) -> list[int] | None:
     """Axes from an attribute before version `before`, from an input since; None where absent."""
     given = c.attr("axes")
     found = given if c.version < before or not c.has(position) else c.ints(position)
@@ -29,24 +29,24 @@ def _axis(axis: int, rank: int) -> int:
 
 
 @rule("Shape 1-25", of_shape=True, folds=True)
-def _shape(c: Call) -> Known:
+def _shape(c: OnnxCall) -> Known:
     value: Any = c.values[0]
     return np.array(list(value.shape)[slice(c.attr("start", 0), c.attr("end"))], np.int64)
 
 
 @rule("Size 1-25", of_shape=True, folds=True)
-def _size(c: Call) -> Known:
+def _size(c: OnnxCall) -> Known:
     value: Any = c.values[0]
     return np.array(math.prod(value.shape), np.int64)
 
 
 @rule("Constant 1-25", folds=True)
-def _constant(c: Call) -> Tensor:
+def _constant(c: OnnxCall) -> Tensor:
     raise c.refuse("it was not read as a constant.")
 
 
 @rule("ConstantOfShape 9-25", static=(0,), folds=True)
-def _constant_of_shape(c: Call) -> Tensor:
+def _constant_of_shape(c: OnnxCall) -> Tensor:
     value, shape = c.attr("value"), c.ints(0)
     array = np.zeros(1, np.float32) if value is None else np.asarray(value).reshape(-1)
     one = made_tensor(array[:1], c.device)
@@ -55,7 +55,7 @@ def _constant_of_shape(c: Call) -> Tensor:
 
 
 @rule("Range 11-27", static=(0, 1, 2), folds=True)
-def _range(c: Call) -> Tensor:
+def _range(c: OnnxCall) -> Tensor:
     kind, start, limit, delta = c.attr("stash_type"), c.one(0), c.one(1), c.one(2)
     del kind  # of half-precision numbers only
     count = max(math.ceil((limit - start) / delta), 0)
@@ -70,7 +70,7 @@ def _range(c: Call) -> Tensor:
 
 
 @rule("EyeLike 9-22", folds=True)
-def _eye_like(c: Call) -> Tensor:
+def _eye_like(c: OnnxCall) -> Tensor:
     x, k, number = c.tensor(0), c.attr("k"), c.attr("dtype")
     rows, columns = x.shape
     row = torch.arange(rows, device=c.device).reshape(rows, 1)
@@ -80,7 +80,7 @@ def _eye_like(c: Call) -> Tensor:
 
 
 @rule("Reshape 5-25", static=(1,), folds=True)
-def _reshape(c: Call) -> Tensor:
+def _reshape(c: OnnxCall) -> Tensor:
     x, shape, keeps_zero = c.tensor(0), c.ints(1), c.attr("allowzero", 0)
     wanted = [x.shape[i] if n == 0 and not keeps_zero else n for i, n in enumerate(shape)]
     if -1 in wanted and x.numel() == 0:
@@ -90,14 +90,14 @@ def _reshape(c: Call) -> Tensor:
 
 
 @rule("Flatten 1-25", folds=True)
-def _flatten(c: Call) -> Tensor:
+def _flatten(c: OnnxCall) -> Tensor:
     x, axis = c.tensor(0), c.attr("axis")
     axis = axis + x.dim() if axis < 0 else axis
     return x.reshape(math.prod(x.shape[:axis]), math.prod(x.shape[axis:]))
 
 
 @rule("Squeeze 1-25", static=(1,), folds=True)
-def _squeeze(c: Call) -> Tensor:
+def _squeeze(c: OnnxCall) -> Tensor:
     x = c.tensor(0)
     axes = _axes(c, 13, 1, x.dim())
     axes = [i for i, n in enumerate(x.shape) if n == 1] if axes is None else axes
@@ -107,7 +107,7 @@ def _squeeze(c: Call) -> Tensor:
 
 
 @rule("Unsqueeze 1-25", static=(1,), folds=True)
-def _unsqueeze(c: Call) -> Tensor:
+def _unsqueeze(c: OnnxCall) -> Tensor:
     x = c.tensor(0)
     given = c.attr("axes") if c.version < 13 else c.ints(1)
     rank = x.dim() + len(given)
@@ -116,13 +116,13 @@ def _unsqueeze(c: Call) -> Tensor:
 
 
 @rule("Transpose 1-25", folds=True)
-def _transpose(c: Call) -> Tensor:
+def _transpose(c: OnnxCall) -> Tensor:
     x = c.tensor(0)
     return x.permute(c.attr("perm") or tuple(reversed(range(x.dim()))))
 
 
 @rule("Expand 8-13", static=(1,), folds=True)
-def _expand(c: Call) -> Tensor:
+def _expand(c: OnnxCall) -> Tensor:
     x, shape = c.tensor(0), c.ints(1)
     wanted = broadcast(x.shape, tuple(shape))
     allow(c, wanted, x.dtype)
@@ -130,19 +130,19 @@ def _expand(c: Call) -> Tensor:
 
 
 @rule("Tile 6-13", static=(1,), folds=True)
-def _tile(c: Call) -> Tensor:
+def _tile(c: OnnxCall) -> Tensor:
     x, repeats = c.tensor(0), c.ints(1)
     allow(c, [n * m for n, m in zip(x.shape, repeats, strict=True)], x.dtype)
     return x.repeat(repeats)
 
 
 @rule("Concat 4-13", folds=True)
-def _concat(c: Call) -> Tensor:
+def _concat(c: OnnxCall) -> Tensor:
     return torch.cat(c.tensors(), dim=c.attr("axis"))
 
 
 @rule("Split 2-18", static=(1,), folds=True)
-def _split(c: Call) -> tuple[Tensor, ...]:
+def _split(c: OnnxCall) -> tuple[Tensor, ...]:
     x, axis, count = c.tensor(0), c.attr("axis"), len(c.node.outputs)
     axis = _axis(axis, x.dim())
     sizes = c.attr("split") if c.version < 13 else (c.ints(1) if c.has(1) else None)
@@ -156,7 +156,7 @@ def _split(c: Call) -> tuple[Tensor, ...]:
 
 
 @rule("Slice 1-13", static=(1, 2, 3, 4), folds=True)
-def _slice(c: Call) -> Tensor:
+def _slice(c: OnnxCall) -> Tensor:
     x = c.tensor(0)
     if c.version < 10:
         starts, ends, axes = c.attr("starts"), c.attr("ends"), c.attr("axes")
@@ -187,7 +187,7 @@ _MODES = {"constant": "constant", "reflect": "reflect", "edge": "replicate", "wr
 
 
 @rule("Pad 2-25", static=(1, 3), settings=(2,), folds=True)
-def _pad(c: Call) -> Tensor:
+def _pad(c: OnnxCall) -> Tensor:
     x, mode = c.tensor(0), c.attr("mode")
     if c.version < 11:
         pads, axes = c.attr("pads"), [*range(x.dim())]
@@ -246,13 +246,13 @@ def _runs(places: list[int]) -> list[range]:
 
 
 @rule("Trilu 14", static=(1,), folds=True)
-def _trilu(c: Call) -> Tensor:
+def _trilu(c: OnnxCall) -> Tensor:
     x, k = c.tensor(0), int(c.number(1) or 0)
     return torch.triu(x, k) if c.attr("upper") else torch.tril(x, k)
 
 
 @rule("CenterCropPad 18", static=(1,), folds=True)
-def _center_crop_pad(c: Call) -> Tensor:
+def _center_crop_pad(c: OnnxCall) -> Tensor:
     x, shape, axes = c.tensor(0), c.ints(1), c.attr("axes")
     for axis, size in zip(axes or range(x.dim()), shape, strict=True):
         axis = _axis(axis, x.dim())
@@ -265,7 +265,7 @@ def _center_crop_pad(c: Call) -> Tensor:
 
 
 @rule("DepthToSpace 1-28")
-def _depth_to_space(c: Call) -> Tensor:
+def _depth_to_space(c: OnnxCall) -> Tensor:
     x, size, mode = c.tensor(0), c.attr("blocksize"), c.attr("mode", "DCR")
     n, depth, h, w = x.shape
     if mode == "DCR":
@@ -276,7 +276,7 @@ def _depth_to_space(c: Call) -> Tensor:
 
 
 @rule("SpaceToDepth 1-28")
-def _space_to_depth(c: Call) -> Tensor:
+def _space_to_depth(c: OnnxCall) -> Tensor:
     x, size, mode = c.tensor(0), c.attr("blocksize"), c.attr("mode", "DCR")
     n, depth, h, w = x.shape
     x = x.reshape(n, depth, h // size, size, w // size, size)

@@ -16,7 +16,7 @@ import numpy as np
 from tallystick.disk.regular import read_file
 from tallystick.errors import CorruptFileError, StorageError, UnsupportedOperatorError, UsageError
 from tallystick.limits import LIMITS
-from tallystick.program.capture.onnx.graph import CONTRACT_DTYPES, Graph, Node, Port
+from tallystick.program.capture.onnx.graph import CONTRACT_DTYPES, Graph, GraphNode, Port
 from tallystick.program.capture.onnx.library import onnx_package
 from tallystick.program.capture.onnx.table import rules
 from tallystick.program.capture.onnx.tensors import Tensors, dtype_name
@@ -53,7 +53,7 @@ class _Scope:
         return self.names.get(name, self.prefix + name) if name else ""
 
 
-class Reader:
+class OnnxReader:
     """One file on its way to a graph."""
 
     def __init__(self, model: Any, directory: Path | None) -> None:
@@ -61,7 +61,7 @@ class Reader:
         self.model, self.tensors = model, Tensors(directory)
         self.initializers: dict[str, np.ndarray] = {}
         self.constants: dict[str, np.ndarray] = {}
-        self.nodes: list[Node] = []
+        self.nodes: list[GraphNode] = []
         self.defined: set[str] = set()
         self.names: dict[str, int] = {}  # of each name, the next number to try
         self.missing: dict[str, str] = {}
@@ -189,7 +189,9 @@ class Reader:
             self.constants[outputs[0]] = _constant(given, name)
             return
         self.nodes.append(
-            Node(name, proto.op_type, version, inputs, outputs, defaults | given, frozenset(given))
+            GraphNode(
+                name, proto.op_type, version, inputs, outputs, defaults | given, frozenset(given)
+            )
         )
 
     def _outputs(self, outputs: tuple[str, ...]) -> None:
@@ -337,4 +339,4 @@ def read_graph(path: Path) -> Graph:
 
 def read_model(model: Any, directory: Path | None = None) -> Graph:
     """As `read_graph`, of a ModelProto; without a directory it may have no external data."""
-    return Reader(model, directory).graph()
+    return OnnxReader(model, directory).graph()

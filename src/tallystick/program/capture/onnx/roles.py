@@ -16,7 +16,7 @@ import numpy as np
 
 from tallystick.errors import UsageError
 from tallystick.program.capture.onnx.constants import is_plain
-from tallystick.program.capture.onnx.graph import Graph, Node
+from tallystick.program.capture.onnx.graph import Graph, GraphNode
 from tallystick.program.capture.onnx.table import Rule, rules
 
 
@@ -40,9 +40,9 @@ def _by_use(graph: Graph, which: str) -> set[str]:
     }
 
 
-def needed_values(graph: Graph) -> dict[str, Node]:
+def needed_values(graph: Graph) -> dict[str, GraphNode]:
     """Every value that must be known, with the node that needs it."""
-    needed: dict[str, Node] = {}
+    needed: dict[str, GraphNode] = {}
     for node in reversed(graph.nodes):
         rule = rules[node.op]
         wanted = [node.inputs[i] for i in rule.static if i < len(node.inputs)]
@@ -94,7 +94,7 @@ def roles_of(graph: Graph, frozen: Iterable[str], fixed: Mapping[str, np.ndarray
 
 
 def _initializers(
-    graph: Graph, needed: Mapping[str, Node], frozen: tuple[str, ...], found: Roles
+    graph: Graph, needed: Mapping[str, GraphNode], frozen: tuple[str, ...], found: Roles
 ) -> None:
     statistics, settings = _by_use(graph, "statistics"), _by_use(graph, "settings")
     tensors = _read_as_tensors(graph, None)

@@ -10,7 +10,7 @@ from typing import Any
 import torch.nn.functional as F
 from torch import Tensor
 
-from tallystick.program.capture.onnx.call import Call
+from tallystick.program.capture.onnx.call import OnnxCall
 
 
 @dataclass
@@ -46,7 +46,7 @@ class Windows:
             yield x[tuple(index)]
 
 
-def windows_of(c: Call, x: Tensor, kernel: list[int]) -> Windows:
+def windows_of(c: OnnxCall, x: Tensor, kernel: list[int]) -> Windows:
     """From strides, dilations, pads, auto_pad and ceil_mode, for the input `x` (N, C, ...)."""
     count = x.dim() - 2
     strides = list(c.attr("strides") or [1] * count)
@@ -82,7 +82,7 @@ def windows_of(c: Call, x: Tensor, kernel: list[int]) -> Windows:
     return Windows(list(kernel), strides, dilations, before, after, outputs)
 
 
-def by_rank(c: Call, x: Tensor, functions: tuple[Any, Any, Any]) -> Any:
+def by_rank(c: OnnxCall, x: Tensor, functions: tuple[Any, Any, Any]) -> Any:
     """The function for one, two or three spatial axes."""
     if not 3 <= x.dim() <= 5:
         raise c.refuse(f"its input has {x.dim() - 2} spatial axes.")
