@@ -5,8 +5,16 @@ const FOLDER = new URL("../../vectors/", import.meta.url);
 
 export const bytesOfVectors = (path: string): Buffer => readFileSync(new URL(path, FOLDER));
 
-export const jsonOfVectors = (path: string): unknown =>
-  JSON.parse(readFileSync(new URL(path, FOLDER), "utf8"));
+/** A file of JSON; its integers of more than 15 digits are bigints, as JSON.parse rounds them. */
+export function jsonOfVectors(path: string): unknown {
+  const text = readFileSync(new URL(path, FOLDER), "utf8");
+  const exact = text.replace(/([[:,]\s*)(-?[0-9]{16,})(?=\s*[,\]}])/g, '$1{"exactly":"$2"}');
+  return JSON.parse(exact, (_, value: unknown) =>
+    typeof value === "object" && value !== null && "exactly" in value
+      ? BigInt(value.exactly as string)
+      : value,
+  );
+}
 
 /** A deterministic stream of 32-bit words (xorshift), so that a failure comes again. */
 export function words(seed: number): () => number {

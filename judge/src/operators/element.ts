@@ -1,0 +1,50 @@
+/** The quantity that an element of an output is (OPENING 6), from the table of operators. */
+import type { Attributes } from "./attributes.ts";
+import type { Call, TensorType } from "./call.ts";
+import { formOf, ofForm } from "./forms.ts";
+import { Opened } from "./parts.ts";
+import type { Quantity } from "./quantity.ts";
+import type { Operator, Parts } from "./table.ts";
+
+/** An element of a node's output. */
+export interface Element {
+  readonly call: Call;
+  /** Its number among the outputs that exist. */
+  readonly output: number;
+  /** Row-major. */
+  readonly position: number;
+}
+
+/** A call from what a program says of a node. */
+export const callOf = (
+  operator: Operator,
+  attributes: Attributes,
+  operands: readonly (TensorType | null)[],
+  outputs: readonly TensorType[],
+): Call => ({ operator, attributes, operands, outputs });
+
+/** The parts for a call: those of its first operand's dtype, else those of what is moved. */
+export function partsOf({ operator, operands, outputs }: Call): Parts | undefined {
+  const first = operands.find((type) => type !== null) ?? outputs[0];
+  const own = first && operator.parts?.get(first.dtype);
+  return own ?? operator.parts?.get("moved");
+}
+
+/** The part that an output is: `masked_by` leaves out those that the attribute does not have. */
+export function partOf(call: Call, parts: Parts, output: number): number {
+  const mask = call.operator.maskedBy && call.attributes.get(call.operator.maskedBy);
+  const there = parts.outputs.filter((_, k) => !Array.isArray(mask) || mask[k] === true);
+  const found = there[output];
+  if (found === undefined) throw new Error(`${call.operator.name} has no output ${output}`);
+  return found;
+}
+
+/** The quantity under `ordered/1`; undefined where the operator has none (OPENING 6.4, a misfit). */
+export function orderedQuantity({ call, output, position }: Element): Quantity | undefined {
+  const form = formOf(call);
+  if (form !== undefined) return ofForm(call, form, output, BigInt(position));
+  const parts = partsOf(call);
+  if (parts === undefined) return undefined;
+  const opened = new Opened(call, parts, output, BigInt(position));
+  return opened.quantity(partOf(call, parts, output));
+}

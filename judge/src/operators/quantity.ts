@@ -1,0 +1,136 @@
+/**
+ * Quantities (OPENING 2): what an element of an output is made of, and what a referee executes of
+ * it. A quantity follows from the call alone. What needs elements of operands is a *reading*: a
+ * generator that yields reads and is sent the bits of the elements, in the order of OPENING 5.
+ *
+ * Values are bits, of any dtype of OPENING 1.3: an unsigned whole number, little-endian.
+ */
+import { bitsOf, numberOf, type Bits, type Dtype } from "../numbers/bits.ts";
+import { RefusedByClause, type Reading } from "./call.ts";
+
+/** The dtypes of OPENING 1.3 that this judge has so far. */
+export type QuantityDtype = Dtype | "acc" | "blk";
+
+/** A clause refuses the elements that were read (OPENING 5.4): both parties are convicted. */
+export interface Refusal {
+  readonly refused: string;
+}
+
+export type Outcome<T> = T | Refusal;
+
+export const isRefusal = (outcome: unknown): outcome is Refusal =>
+  typeof outcome === "object" && outcome !== null && "refused" in outcome;
+
+interface Common {
+  readonly dtype: QuantityDtype;
+  readonly name: string;
+  /** What the parties agree on first, in order (OPENING 2.2). */
+  readonly needs: readonly Quantity[];
+}
+
+/** A formula over needs and a handful of elements. */
+export interface Local extends Common {
+  readonly kind: "local";
+  value(needs: readonly Bits[]): Reading<Outcome<Bits>>;
+}
+
+/** A sum of terms, each a formula. */
+export interface Tree extends Common {
+  readonly kind: "tree";
+  readonly dtype: Dtype;
+  readonly count: number;
+  /** The values of the terms first to last − 1. */
+  terms(first: number, last: number, needs: readonly Bits[]): Reading<Outcome<readonly Bits[]>>;
+}
+
+/** A sum of terms, each a quantity. */
+export interface Terms extends Common {
+  readonly kind: "terms";
+  readonly dtype: Dtype;
+  readonly count: number;
+  term(number: number): Quantity;
+}
+
+/** Links, one after the other, from a start. */
+export interface Chain extends Common {
+  readonly kind: "chain";
+  readonly count: number;
+  /** The most links that are executed at once, and the terms that each counts as (OPENING 2.6). */
+  readonly stretch: number;
+  readonly weight: number;
+  readonly start: Bits;
+  /** The state after the links low to high − 1, from the state before them. */
+  links(low: number, high: number, state: Bits, needs: readonly Bits[]): Reading<Outcome<Bits>>;
+}
+
+/** The largest, the least, or the lowest index of a largest of `count` elements. */
+export interface Extremum extends Common {
+  readonly kind: "extremum";
+  readonly extreme: "max" | "min" | "argmax";
+  readonly count: number;
+  /** The dtype of the elements; that of the quantity is i64 of an argmax. */
+  readonly of: Dtype;
+  /** The elements of these numbers, in one read. */
+  elements(numbers: readonly number[], needs: readonly Bits[]): Reading<Outcome<readonly Bits[]>>;
+}
+
+export type Quantity = Local | Tree | Terms | Chain | Extremum;
+
+/** A reading whose refusal is its outcome. */
+export function* refusing<T>(reading: Reading<T>): Reading<Outcome<T>> {
+  try {
+    return yield* reading;
+  } catch (error) {
+    if (error instanceof RefusedByClause) return { refused: error.message };
+    throw error;
+  }
+}
+
+/** Values that one block has (OPENING 1.8). */
+export const BLOCK = 256;
+
+/**
+ * The block of at most 256 values (OPENING 2.7): 32 lanes that begin with −0, then halved
+ * (NUMERICS 3.1). Of i64 the sum modulo 2^64. The value of no terms is +0 (OPENING 2.4).
+ */
+export function blockOf(dtype: Dtype, values: readonly Bits[]): Bits {
+  if (values.length > BLOCK) throw new Error(`a block of ${values.length} values`);
+  if (values.length === 0) return 0n;
+  if (dtype === "i64")
+    return BigInt.asUintN(
+      64,
+      values.reduce((a, b) => a + b, 0n),
+    );
+  if (dtype !== "f32" && dtype !== "f64") throw new Error(`no sum of ${dtype}`);
+  const round = dtype === "f32" ? Math.fround : (x: number): number => x;
+  const lanes = new Float64Array(32).fill(-0);
+  values.forEach((bits, i) => {
+    lanes[i % 32] = round((lanes[i % 32] ?? 0) + Number(numberOf(dtype, bits)));
+  });
+  for (let half = 16; half >= 1; half /= 2) {
+    for (let lane = 0; lane < half; lane++) {
+      lanes[lane] = round((lanes[lane] ?? 0) + (lanes[lane + half] ?? 0));
+    }
+  }
+  return bitsOf(dtype, lanes[0] ?? 0);
+}
+
+/**
+ * Which of two elements is the better one, the element of the lower index first (OPENING 2.5):
+ * 0 or 1. The first one where neither is better.
+ */
+export function better(
+  quantity: Pick<Extremum, "extreme" | "of">,
+  first: Bits,
+  second: Bits,
+): 0 | 1 {
+  const { extreme, of } = quantity;
+  const [a, b] = [numberOf(of, first), numberOf(of, second)];
+  if (Number.isNaN(a)) return 0;
+  if (Number.isNaN(b)) return 1;
+  if (a === 0 && b === 0 && extreme !== "argmax") {
+    const worse = extreme === "max" ? -0 : 0;
+    return Object.is(a, worse) && !Object.is(b, worse) ? 1 : 0;
+  }
+  return (extreme === "min" ? b < a : b > a) ? 1 : 0;
+}
