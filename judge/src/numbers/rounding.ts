@@ -58,3 +58,16 @@ export function roundToF64(n: bigint, q: number): number {
   const magnitude = bits >= 0x7ff0000000000000n ? Infinity : f64OfBits(bits);
   return n < 0n ? -magnitude : magnitude;
 }
+
+/**
+ * R(n·2^q) of NUMERICS 13.2: the nearest of those binary32 numbers whose lowest 32 − B bits are
+ * zero, with the overflow and the ties of RN32 on what is kept. A zero is +0.
+ */
+export function roundToGrid(n: bigint, q: number, B: number): number {
+  if (n === 0n) return 0;
+  const dropped = 32 - B;
+  const kept = magnitudeBits(n < 0n ? -n : n, q, 24 - dropped, -149 + dropped);
+  const bits = kept << BigInt(dropped);
+  const magnitude = bits >= 0x7f800000n ? Infinity : f32OfBits(Number(bits));
+  return n < 0n && magnitude !== 0 ? -magnitude : magnitude;
+}

@@ -2,8 +2,11 @@
 import type { Attributes } from "./attributes.ts";
 import type { Call, TensorType } from "./call.ts";
 import { formOf, ofForm } from "./forms.ts";
+import { exactQuantity } from "./exact.ts";
 import { Opened } from "./parts.ts";
 import type { Quantity } from "./quantity.ts";
+import { roundedQuantity } from "./rounded.ts";
+import { sumElement } from "./sums.ts";
 import type { Operator, Parts } from "./table.ts";
 
 /** An element of a node's output. */
@@ -39,12 +42,27 @@ export function partOf(call: Call, parts: Parts, output: number): number {
   return found;
 }
 
-/** The quantity under `ordered/1`; undefined where the operator has none (OPENING 6.4, a misfit). */
-export function orderedQuantity({ call, output, position }: Element): Quantity | undefined {
+/** A contract's family, and the bits B that it keeps (NUMERICS 13.1, 17.1). */
+export type Contract =
+  | { readonly family: "ordered" }
+  | { readonly family: "rounded"; readonly B: number }
+  | { readonly family: "exact"; readonly B: number };
+
+/** The element's quantity; undefined where it has none (OPENING 6.4, or a call that does not fit). */
+export function quantityOf(contract: Contract, element: Element): Quantity | undefined {
+  const { call, output, position } = element;
   const form = formOf(call);
   if (form !== undefined) return ofForm(call, form, output, BigInt(position));
   const parts = partsOf(call);
   if (parts === undefined) return undefined;
   const opened = new Opened(call, parts, output, BigInt(position));
-  return opened.quantity(partOf(call, parts, output));
+  const number = partOf(call, parts, output);
+  const sum = contract.family === "ordered" ? undefined : sumElement(opened, number);
+  if (sum !== undefined && contract.family === "rounded" && call.operator.rounded !== undefined) {
+    return roundedQuantity(sum, contract.B);
+  }
+  if (sum?.sum.kind === "dot" && contract.family === "exact") {
+    return exactQuantity(sum, sum.sum, contract.B);
+  }
+  return opened.quantity(number);
 }

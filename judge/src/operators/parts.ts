@@ -13,7 +13,7 @@ export const CHUNK = 128;
 /** Links of a scatter or a cumulative sum that are executed at once (OPENING 2.6). */
 const STRETCH = 256;
 
-type Of<Kind extends Part["kind"]> = Extract<Part, { kind: Kind }>;
+export type Of<Kind extends Part["kind"]> = Extract<Part, { kind: Kind }>;
 
 /** The parts of an operator that a call has, for one element of one output. */
 export class Opened {
@@ -155,36 +155,48 @@ export class Opened {
 
   #local(part: Of<"local">): Quantity {
     const { needs, given } = this.#over(part, [part.value]);
-    const formula = function* (this: Opened, agreed: readonly Bits[]): Reading<Bits> {
-      const evaluation = given(agreed);
-      yield* this.#readFirst(part, evaluation);
-      return this.#bits(part.dtype, yield* evaluation.single(part.value));
-    };
     return {
       kind: "local",
       dtype: this.dtype(part.dtype),
       name: this.#name(part),
       needs,
-      value: (agreed) => refusing(formula.call(this, agreed)),
+      value: (agreed) => refusing(this.#formula(part, given(agreed))),
     };
+  }
+
+  *#formula(part: Of<"local">, evaluation: Evaluation): Reading<Bits> {
+    yield* this.#readFirst(part, evaluation);
+    return this.#bits(part.dtype, yield* evaluation.single(part.value));
+  }
+
+  /** A local over a sum that another contract makes in its own way. */
+  localOver(part: Of<"local">, sum: number, value: Bits): Reading<Bits> {
+    return this.#formula(part, this.evaluation(undefined, new Map([[sum, value]])));
   }
 
   #tree(part: Of<"tree">): Quantity {
     const { needs, given } = this.#over(part, [part.value]);
     const dtype = this.dtype(part.dtype);
-    const terms = function* (this: Opened, index: bigint[], agreed: readonly Bits[]) {
-      const evaluation = given(agreed, index);
-      yield* this.#readFirst(part, evaluation);
-      return (yield* evaluation.each(part.value)).map((x) => bitsOf(dtype, x));
-    };
     return {
       kind: "tree",
       dtype,
       name: this.#name(part),
       needs,
       count: this.count(part.count),
-      terms: (first, last, agreed) => refusing(terms.call(this, range(first, last), agreed)),
+      terms: (first, last, agreed) =>
+        refusing(this.#summands(part, given(agreed, range(first, last)))),
     };
+  }
+
+  *#summands(part: Of<"tree">, evaluation: Evaluation): Reading<Bits[]> {
+    yield* this.#readFirst(part, evaluation);
+    const dtype = this.dtype(part.dtype);
+    return (yield* evaluation.each(part.value)).map((x) => bitsOf(dtype, x));
+  }
+
+  /** The terms first to last − 1 of a tree that needs nothing. */
+  summands(part: Of<"tree">, first: number, last: number): Reading<Bits[]> {
+    return this.#summands(part, this.evaluation(range(first, last)));
   }
 
   #extremum(part: Of<"extremum">): Extremum {

@@ -54,7 +54,7 @@ export function goldenCalls(path: string, table: OperatorTable): GoldenCall[] {
 }
 
 /** Which elements are compared: all of a few, else the first 64 and a spread of others. */
-export function* sample(count: number, all = 512): Generator<number> {
+export function* sample(count: number, all = 256): Generator<number> {
   if (count <= all) for (let k = 0; k < count; k++) yield k;
   else {
     for (let k = 0; k < 64; k++) yield k;
