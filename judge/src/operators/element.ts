@@ -1,6 +1,7 @@
 /** The quantity that an element of an output is (OPENING 6), from the table of operators. */
 import type { Attributes } from "./attributes.ts";
 import type { Call, TensorType } from "./call.ts";
+import { boundedQuantity } from "./bounded.ts";
 import { formOf, ofForm } from "./forms.ts";
 import { exactQuantity } from "./exact.ts";
 import { Opened } from "./parts.ts";
@@ -42,10 +43,14 @@ export function partOf(call: Call, parts: Parts, output: number): number {
   return found;
 }
 
-/** A contract's family, and the bits B that it keeps (NUMERICS 13.1, 17.1). */
+/**
+ * A contract's family, and the bits B that it keeps (NUMERICS 13.1, 14.1, 17.1); `bounded` is that
+ * form of replay/1.
+ */
 export type Contract =
   | { readonly family: "ordered" }
   | { readonly family: "rounded"; readonly B: number }
+  | { readonly family: "bounded"; readonly B: number }
   | { readonly family: "exact"; readonly B: number };
 
 /** The element's quantity; undefined where it has none (OPENING 6.4, or a call that does not fit). */
@@ -58,8 +63,9 @@ export function quantityOf(contract: Contract, element: Element): Quantity | und
   const opened = new Opened(call, parts, output, BigInt(position));
   const number = partOf(call, parts, output);
   const sum = contract.family === "ordered" ? undefined : sumElement(opened, number);
-  if (sum !== undefined && contract.family === "rounded" && call.operator.rounded !== undefined) {
-    return roundedQuantity(sum, contract.B);
+  if (sum !== undefined && call.operator.rounded !== undefined) {
+    if (contract.family === "rounded") return roundedQuantity(sum, contract.B);
+    if (contract.family === "bounded") return boundedQuantity(sum, contract.B);
   }
   if (sum?.sum.kind === "dot" && contract.family === "exact") {
     return exactQuantity(sum, sum.sum, contract.B);

@@ -74,7 +74,26 @@ export interface Extremum extends Common {
   elements(numbers: readonly number[], needs: readonly Bits[]): Reading<Outcome<readonly Bits[]>>;
 }
 
-export type Quantity = Local | Tree | Terms | Chain | Extremum;
+/** A direction of the bounded form's entry (NUMERICS 14.2): 0 down, 1 up. */
+export type Direction = 0 | 1;
+
+/** What entries of the parties' logs may make of an element whose needs are agreed (OPENING 8.6). */
+export interface Reach {
+  /** V has two elements, so that an entry leaves a choice (OPENING 8.6.5). */
+  readonly isChoice: boolean;
+  /** The due value of a party with this entry, or without one (OPENING 8.6.4). */
+  due(entry: Direction | undefined): Bits;
+  /** Whether an entry is forged (OPENING 8.7.1). */
+  isForged(entry: Direction): boolean;
+}
+
+/** What the party's own log allows. */
+export interface Logged extends Common {
+  readonly kind: "logged";
+  reach(needs: readonly Bits[]): Reading<Outcome<Reach>>;
+}
+
+export type Quantity = Local | Tree | Terms | Chain | Extremum | Logged;
 
 /** A reading whose refusal is its outcome. */
 export function* refusing<T>(reading: Reading<T>): Reading<Outcome<T>> {

@@ -1,6 +1,6 @@
 /** `rounded/1` (NUMERICS 13, OPENING 8): an element is R of the exact sum of its terms. */
 import { bitsOf, numberOf, type Bits } from "../numbers/bits.ts";
-import { exactly, roundToGrid } from "../numbers/rounding.ts";
+import { exactly, roundToGrid, type Dyadic } from "../numbers/rounding.ts";
 import type { Reading } from "./call.ts";
 import { CHUNK } from "./parts.ts";
 import { refusing, type Chain, type Local } from "./quantity.ts";
@@ -12,9 +12,18 @@ const FLAGS = { nan: 1n, positive: 2n, negative: 4n } as const;
 /** The sum is in units of 2^−298. */
 const UNIT = -298;
 
+/** The byte of flags of a record. */
+export const flagsOf = (record: Bits): bigint => record >> BigInt(WIDTH);
+
+/** The real number S·2^−298 of a record. */
+export const sumOfRecord = (record: Bits): Dyadic => ({
+  n: BigInt.asIntN(WIDTH, record),
+  q: UNIT,
+});
+
 /** The record after one more term (OPENING 8.5): a product of two f32 is exact in binary64. */
 export function withTerm(record: Bits, term: number): Bits {
-  const flags = record >> BigInt(WIDTH);
+  const flags = flagsOf(record);
   const sum = BigInt.asUintN(WIDTH, record);
   if (!Number.isFinite(term)) {
     const flag = Number.isNaN(term) ? FLAGS.nan : term > 0 ? FLAGS.positive : FLAGS.negative;
@@ -29,12 +38,13 @@ export function withTerm(record: Bits, term: number): Bits {
 
 /** R of a record (OPENING 8.5.1, NUMERICS 13.4). */
 export function roundedRecord(record: Bits, B: number): number {
-  const flags = record >> BigInt(WIDTH);
+  const flags = flagsOf(record);
   const [up, down] = [(flags & FLAGS.positive) !== 0n, (flags & FLAGS.negative) !== 0n];
   if ((flags & FLAGS.nan) !== 0n || (up && down)) return NaN;
   if (up) return Infinity;
   if (down) return -Infinity;
-  return roundToGrid(BigInt.asIntN(WIDTH, record), UNIT, B);
+  const { n, q } = sumOfRecord(record);
+  return roundToGrid(n, q, B);
 }
 
 /** The chain "exact sum": 128 terms a link, the last term among them. */

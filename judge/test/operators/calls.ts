@@ -77,6 +77,8 @@ export function valueOf(quantity: Quantity, operands: readonly (Tensor | null)[]
       }
       return state;
     }
+    case "logged":
+      return read(quantity.reach(needs), operands).due(undefined);
     case "extremum": {
       const all = Array.from({ length: quantity.count }, (_, k) => k);
       const elements = read(quantity.elements(all, needs), operands);
