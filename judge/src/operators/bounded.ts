@@ -41,7 +41,7 @@ function sum64(
 }
 
 /** The sums that a bound is made of (OPENING 8.3, 8.4). */
-function boundSums(element: SumElement): Tree[] {
+export function boundSums(element: SumElement): Tree[] {
   const { opened, sum } = element;
   if (sum.kind === "tree") {
     const sizes = function* (first: number, last: number): Reading<number[]> {
@@ -68,7 +68,7 @@ function* reachOf(element: SumElement, B: number, needs: readonly Bits[]): Readi
   };
   if (flagsOf(record) !== 0n) {
     const only = yield* after(roundedRecord(record, B));
-    return { isChoice: false, due: () => only, isForged: () => true };
+    return { form: "bounded", isChoice: false, due: () => only, isForged: () => true };
   }
   const { opened, sum } = element;
   const grid = new Grid(B);
@@ -91,6 +91,7 @@ function* reachOf(element: SumElement, B: number, needs: readonly Bits[]): Readi
     values.set(count, yield* after(grid.element(count)));
   }
   return {
+    form: "bounded",
     isChoice,
     due: (entry) => {
       const count = !isChoice || entry === undefined ? nearest : entry === 0 ? low : high;

@@ -43,15 +43,7 @@ function* formula(
   root: number,
   dtype: Dtype,
 ): Reading<Bits> {
-  const operands = new Operands(call);
-  const shape = place.shapeOf(call.outputs[output]?.shape ?? []);
-  const elements = new Map<string, Bits>();
-  for (const [operand, type] of call.operands.entries()) {
-    if (type === null) continue;
-    const position = place.broadcast(element, shape, place.shapeOf(type.shape));
-    const [bits = 0n] = yield { operand, positions: [position] };
-    elements.set(call.operator.operands[operand] ?? "", bits);
-  }
+  const { operands, elements } = yield* elementsOf(call, output, element);
   const part = (): never => {
     throw new Error("a form has no parts");
   };
@@ -62,4 +54,22 @@ function* formula(
     throw new RefusedByClause(form.why ?? "refused");
   }
   return bitsOf(dtype, yield* evaluation.single(root));
+}
+
+/** The elements of all operands that are there, each read by itself. */
+export function* elementsOf(
+  call: Call,
+  output: number,
+  element: bigint,
+): Reading<{ operands: Operands; elements: Map<string, Bits> }> {
+  const operands = new Operands(call);
+  const shape = place.shapeOf(call.outputs[output]?.shape ?? []);
+  const elements = new Map<string, Bits>();
+  for (const [operand, type] of call.operands.entries()) {
+    if (type === null) continue;
+    const position = place.broadcast(element, shape, place.shapeOf(type.shape));
+    const [bits = 0n] = yield { operand, positions: [position] };
+    elements.set(call.operator.operands[operand] ?? "", bits);
+  }
+  return { operands, elements };
 }

@@ -7,21 +7,38 @@
  */
 import { bitsOf, numberOf, type Bits, type Dtype, type Scalar } from "../numbers/bits.ts";
 import { randomWord } from "../numbers/philox.ts";
+import { Pair } from "../numbers/pairs.ts";
 import { roundToF32 } from "../numbers/rounding.ts";
 import { floatOfText, holds, type Attribute } from "./attributes.ts";
 import { RefusedByClause, type Call, type Operands, type Reading } from "./call.ts";
 import * as place from "./positions.ts";
 import { isSet, primitive } from "./primitives.ts";
+import { realPrimitive } from "./reals.ts";
 import type { Node, NodeDtype } from "./table.ts";
 import { numbersOf, permuted, reducedPlace, wordOf, type Place } from "./words.ts";
 
-/** One number, or one for each term. Elements that are moved are bits. */
-export type Column = Scalar | readonly Scalar[];
+/** A number; in the real numbers what an operation gives is a pair (OPENING 10). */
+export type Value = Scalar | Pair;
 
-const isMany = (column: Column): column is readonly Scalar[] => Array.isArray(column);
+/** One number, or one for each term. Elements that are moved are bits. */
+export type Column = Value | readonly Value[];
+
+const isMany = (column: Column): column is readonly Value[] => Array.isArray(column);
+
+/** A number that is no pair. */
+function scalar(value: Value): Scalar {
+  if (value instanceof Pair) throw new Error("a pair where a number is");
+  return value;
+}
+
+const whole = (value: Value): bigint => BigInt(scalar(value));
+
+/** A number as a pair, its bound being 0 (OPENING 10.1). */
+export const pairOf = (value: Value): Pair =>
+  value instanceof Pair ? value : new Pair(Number(value));
 
 /** The number of a term. */
-const at = (column: Column, term: number): Scalar => {
+const at = (column: Column, term: number): Value => {
   if (!isMany(column)) return column;
   const found = column[term];
   if (found === undefined) throw new Error(`no term ${term}`);
@@ -39,7 +56,9 @@ export interface Scene {
   /** The numbers of the terms; one of them stands for all that is said of it. */
   readonly terms: Column;
   /** The agreed value of a part. */
-  readonly part: (number: number) => Bits;
+  readonly part: (number: number) => Bits | Pair;
+  /** The graph is evaluated in the real numbers (OPENING 9.3). */
+  readonly reals?: boolean;
   /** Elements of a form that were read before, by operand. */
   readonly elements?: ReadonlyMap<string, Bits>;
 }
@@ -98,12 +117,25 @@ export class Evaluation {
 
   /** A node's one number. */
   *single(number: number): Reading<Scalar> {
-    const found = yield* this.value(number);
-    return at(found, 0);
+    return scalar(at(yield* this.value(number), 0));
   }
 
   /** A node's number of each term. */
   *each(number: number): Reading<readonly Scalar[]> {
+    return (yield* this.#spread(number)).map(scalar);
+  }
+
+  /** A node's one pair. */
+  *pair(number: number): Reading<Pair> {
+    return pairOf(at(yield* this.value(number), 0));
+  }
+
+  /** A node's pair of each term. */
+  *pairs(number: number): Reading<readonly Pair[]> {
+    return (yield* this.#spread(number)).map(pairOf);
+  }
+
+  *#spread(number: number): Reading<readonly Value[]> {
     const found = yield* this.value(number);
     if (isMany(found)) return found;
     const { terms } = this.scene;
@@ -115,24 +147,25 @@ export class Evaluation {
       case "case":
         return yield* this.value(this.decided(node));
       case "in reals":
-        return yield* this.value(part(node, 0));
+        return yield* this.value(part(node, this.scene.reals === true ? 1 : 0));
       case "choice":
         return yield* this.#choice(node);
       case "operand":
         return this.#number(node, this.scene.elements?.get(named(node)));
       case "part": {
         const bits = this.scene.part(node.part ?? 0);
+        if (bits instanceof Pair) return bits;
         return node.dtype === "moved" ? bits : numberOf(this.dtypeOf(node.dtype), bits);
       }
       case "attribute":
         return this.#attribute(node);
       case "constant":
         return this.#constant(node);
-      case "size":
-        return roundToF32(
-          place.product(place.shapeOf(this.scene.operands.type(named(node)).shape)),
-          0,
-        );
+      case "size": {
+        const count = place.product(place.shapeOf(this.scene.operands.type(named(node)).shape));
+        // RN32 of a count is the count in the real numbers (OPENING 9.3.1).
+        return this.scene.reals === true ? Number(count) : roundToF32(count, 0);
+      }
       case "read":
         return yield* this.#read(node);
       case "joined":
@@ -144,7 +177,7 @@ export class Evaluation {
       case "term":
         return this.scene.terms;
       case "reduced place":
-        return mapped([this.scene.terms], (term) => reducedPlace(BigInt(term), this.#place));
+        return mapped([this.scene.terms], (term) => reducedPlace(whole(term), this.#place));
       case "permuted": {
         const axes = this.scene.nodes[part(node, 0)];
         const dims = numbersOf(this.#given(axes === undefined ? "" : named(axes)));
@@ -163,9 +196,17 @@ export class Evaluation {
     return part(node, holds(node.condition, call.attributes, operands.names) ? 0 : 1);
   }
 
-  #number(node: Node, bits: Bits | undefined): Scalar {
+  #number(node: Node, bits: Bits | undefined): Value {
     if (bits === undefined) throw new Error(`no element of ${named(node)}`);
-    return numberOf(this.dtypeOf(node.dtype), bits);
+    return this.#element(node.dtype, bits);
+  }
+
+  /** An element that is read: as it is where it is moved, in the real numbers a pair. */
+  #element(dtype: NodeDtype, bits: Bits): Value {
+    if (dtype === "moved") return bits;
+    const number = numberOf(this.dtypeOf(dtype), bits);
+    const isReal = this.scene.reals === true && (dtype === "f32" || dtype === "f64");
+    return isReal ? new Pair(Number(number)) : number;
   }
 
   #given(name: string): Attribute {
@@ -185,6 +226,8 @@ export class Evaluation {
   }
 
   #constant(node: Node): Scalar {
+    const real = this.scene.reals === true ? node.real : undefined;
+    if (real !== undefined) return floatOfText(real) ?? NaN;
     const { number } = node;
     if (number === undefined) throw new Error("a constant without a number");
     const held = typeof number === "string" ? floatOfText(number) : number;
@@ -196,13 +239,13 @@ export class Evaluation {
 
   *#choice(node: Node): Reading<Column> {
     const where = yield* this.value(part(node, 0));
-    if (!isMany(where)) return yield* this.value(part(node, isSet(where) ? 1 : 2));
-    const found = new Array<Scalar>(where.length);
+    if (!isMany(where)) return yield* this.value(part(node, isSet(scalar(where)) ? 1 : 2));
+    const found = new Array<Value>(where.length);
     for (const [number, wanted] of [
       [1, true],
       [2, false],
     ] as const) {
-      const chosen = [...where.keys()].filter((term) => isSet(at(where, term)) === wanted);
+      const chosen = [...where.keys()].filter((term) => isSet(scalar(at(where, term))) === wanted);
       if (chosen.length === 0) continue;
       const values = yield* this.among(chosen).value(part(node, number));
       chosen.forEach((term, k) => {
@@ -219,22 +262,21 @@ export class Evaluation {
     const more = second === undefined ? 0n : yield* this.value(second);
     return yield* this.elementsAt(
       node.dtype,
-      mapped([more], (x) => BigInt(first) + BigInt(x)),
+      mapped([more], (x) => BigInt(first) + whole(x)),
       position,
     );
   }
 
   /** The elements of an operand at positions: one read, or one an operand where they are several. */
   *elementsAt(dtype: NodeDtype, operand: Column, position: Column): Reading<Column> {
-    const number = (bits: Bits): Scalar =>
-      dtype === "moved" ? bits : numberOf(this.dtypeOf(dtype), bits);
+    const number = (bits: Bits): Value => this.#element(dtype, bits);
     if (!isMany(operand)) {
       const positions = isMany(position) ? position : [position];
-      const bits = yield { operand: Number(operand), positions: positions.map(BigInt) };
+      const bits = yield { operand: Number(operand), positions: positions.map(whole) };
       const found = bits.map(number);
       return isMany(position) ? found : at(found, 0);
     }
-    const found: Scalar[] = [];
+    const found: Value[] = [];
     for (const [term, own] of operand.entries()) {
       const one = yield* this.elementsAt(dtype, own, at(position, term));
       found.push(at(one, 0));
@@ -273,13 +315,16 @@ export class Evaluation {
     const of: Column[] = [];
     for (const number of node.of) of.push(yield* this.value(number));
     return mapped(of, (draw = 0, block = 0, number = 0) =>
-      randomWord(seed, step, BigInt(draw), BigInt(block), BigInt(number)),
+      randomWord(seed, step, whole(draw), whole(block), whole(number)),
     );
   }
 
-  #combined(node: Node, of: readonly Scalar[]): Scalar {
-    const found = node.dtype === "index" ? wordOf(node, of, this.#place) : undefined;
-    return found ?? primitive(node.kind, node.dtype, of);
+  #combined(node: Node, of: readonly Value[]): Value {
+    const isReal = node.dtype === "f32" || node.dtype === "f64" || node.dtype === "bool";
+    if (this.scene.reals === true && isReal) return realPrimitive(node.kind, node.dtype, of);
+    const numbers = of.map(scalar);
+    const found = node.dtype === "index" ? wordOf(node, numbers, this.#place) : undefined;
+    return found ?? primitive(node.kind, node.dtype, numbers);
   }
 }
 
@@ -310,8 +355,8 @@ function asNumberOf(dtype: Dtype, held: number | bigint | boolean): Scalar {
 }
 
 /** A function of columns: of one number each, or term by term. */
-function mapped(of: readonly Column[], on: (...numbers: Scalar[]) => Scalar): Column {
+function mapped(of: readonly Column[], on: (...numbers: Value[]) => Value): Column {
   const many = of.find(isMany);
-  if (many === undefined) return on(...(of as readonly Scalar[]));
+  if (many === undefined) return on(...(of as readonly Value[]));
   return many.map((_, term) => on(...of.map((column) => at(column, term))));
 }

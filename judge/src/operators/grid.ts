@@ -34,6 +34,24 @@ export class Grid {
     return this.count(roundToGrid(n, q, this.B));
   }
 
+  /** rev(x, c) of NUMERICS 14.10 as a count: not above x, nearest, or not below x. */
+  towards(x: Dyadic, entry: 0 | 1 | 2): number {
+    const nearest = this.nearest(x);
+    if (entry === 1) return nearest;
+    const element = this.element(nearest);
+    const side = Number.isFinite(element)
+      ? Number(sumOf(exactly(element), minusOf(x)).n > 0n) -
+        Number(sumOf(exactly(element), minusOf(x)).n < 0n)
+      : Math.sign(element);
+    if (entry === 0) return side > 0 ? nearest - 1 : nearest;
+    return side < 0 ? nearest + 1 : nearest;
+  }
+
+  /** Whether a number is an element. */
+  has(x: number): boolean {
+    return !Number.isNaN(x) && Number.isInteger(this.count(x));
+  }
+
   /** The count of an element; the infinities are next to the greatest finite ones. */
   count(x: number): number {
     const magnitude = bitsOfF32(Math.abs(x)) / this.#step;

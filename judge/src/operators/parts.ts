@@ -2,6 +2,7 @@
 import { add32, div32, fma32 } from "../numbers/binary32.ts";
 import { bitsOf, numberOf, type Bits, type Dtype, type Scalar } from "../numbers/bits.ts";
 import { holds } from "./attributes.ts";
+import type { Pair } from "../numbers/pairs.ts";
 import { Operands, type Call, type Reading } from "./call.ts";
 import { Evaluation, type Column } from "./graph.ts";
 import { isSet } from "./primitives.ts";
@@ -11,7 +12,7 @@ import type { Node, Part, Parts } from "./table.ts";
 /** Terms of one link of a DOT (OPENING 1.8). */
 export const CHUNK = 128;
 /** Links of a scatter or a cumulative sum that are executed at once (OPENING 2.6). */
-const STRETCH = 256;
+export const STRETCH = 256;
 
 export type Of<Kind extends Part["kind"]> = Extract<Part, { kind: Kind }>;
 
@@ -78,23 +79,17 @@ export class Opened {
   /** An evaluation of the graph's nodes. Parts that stand in it are `agreed`, by their numbers. */
   evaluation(
     terms: Column = this.term ?? 0n,
-    agreed: ReadonlyMap<number, Bits> = new Map(),
+    agreed: ReadonlyMap<number, Bits | Pair> = new Map(),
+    reals = false,
   ): Evaluation {
     const { call, operands, output, element } = this;
-    const part = (number: number): Bits => {
+    const part = (number: number): Bits | Pair => {
       const found = agreed.get(this.resolved(number)[1]);
       if (found === undefined) throw new Error(`no value of part ${number}`);
       return found;
     };
-    return new Evaluation({
-      call,
-      operands,
-      output,
-      nodes: this.parts.nodes,
-      element,
-      terms,
-      part,
-    });
+    const { nodes } = this.parts;
+    return new Evaluation({ call, operands, output, nodes, element, terms, part, reals });
   }
 
   /** The whole number that a node is, without any element. */
@@ -145,11 +140,11 @@ export class Opened {
   }
 
   /** The name of a part, with the number of the term that it is. */
-  #name(part: Part): string {
+  nameOf(part: Part): string {
     return part.name.replace("[i]", this.term === undefined ? "[i]" : `[${this.term.toString()}]`);
   }
 
-  *#readFirst(part: Part, evaluation: Evaluation): Reading<void> {
+  *readFirst(part: Part, evaluation: Evaluation): Reading<void> {
     for (const node of part.reads) yield* evaluation.value(node);
   }
 
@@ -158,14 +153,14 @@ export class Opened {
     return {
       kind: "local",
       dtype: this.dtype(part.dtype),
-      name: this.#name(part),
+      name: this.nameOf(part),
       needs,
       value: (agreed) => refusing(this.#formula(part, given(agreed))),
     };
   }
 
   *#formula(part: Of<"local">, evaluation: Evaluation): Reading<Bits> {
-    yield* this.#readFirst(part, evaluation);
+    yield* this.readFirst(part, evaluation);
     return this.#bits(part.dtype, yield* evaluation.single(part.value));
   }
 
@@ -180,7 +175,7 @@ export class Opened {
     return {
       kind: "tree",
       dtype,
-      name: this.#name(part),
+      name: this.nameOf(part),
       needs,
       count: this.count(part.count),
       terms: (first, last, agreed) =>
@@ -189,7 +184,7 @@ export class Opened {
   }
 
   *#summands(part: Of<"tree">, evaluation: Evaluation): Reading<Bits[]> {
-    yield* this.#readFirst(part, evaluation);
+    yield* this.readFirst(part, evaluation);
     const dtype = this.dtype(part.dtype);
     return (yield* evaluation.each(part.value)).map((x) => bitsOf(dtype, x));
   }
@@ -210,7 +205,7 @@ export class Opened {
     return {
       kind: "extremum",
       dtype: this.dtype(part.dtype),
-      name: this.#name(part),
+      name: this.nameOf(part),
       needs,
       extreme: part.extreme,
       of: dtype,
@@ -253,7 +248,7 @@ export class Opened {
     return {
       kind: "chain",
       dtype: "f32",
-      name: this.#name(part),
+      name: this.nameOf(part),
       needs,
       count,
       stretch: STRETCH,
@@ -299,7 +294,7 @@ export class Opened {
     return {
       kind: "chain",
       dtype: this.dtype(part.dtype),
-      name: this.#name(part),
+      name: this.nameOf(part),
       needs,
       count: 1 + this.count(part.count),
       stretch: STRETCH,
@@ -318,7 +313,7 @@ export class Opened {
     };
     const dtype = this.dtype(part.dtype);
     const count = this.count(part.count);
-    return { kind: "terms", dtype, name: this.#name(part), needs: [], count, term };
+    return { kind: "terms", dtype, name: this.nameOf(part), needs: [], count, term };
   }
 
   /** NUMERICS 10.12: the values of the operands are needs. */
@@ -335,7 +330,7 @@ export class Opened {
     return {
       kind: "local",
       dtype: "f32",
-      name: this.#name(part),
+      name: this.nameOf(part),
       needs,
       value: (agreed) => refusing(value.call(this, agreed)),
     };
@@ -348,7 +343,7 @@ export class Opened {
     last: number,
   ): Reading<readonly [readonly number[], readonly number[]]> {
     const evaluation = this.evaluation(range(first, last));
-    yield* this.#readFirst(part, evaluation);
+    yield* this.readFirst(part, evaluation);
     const [left, right] = part.factors;
     const a = (yield* evaluation.each(left.value)).map(Number);
     const b = (yield* evaluation.each(right.value)).map(Number);
@@ -371,7 +366,7 @@ export class Opened {
     return {
       kind: "chain",
       dtype: "f32",
-      name: this.#name(part),
+      name: this.nameOf(part),
       needs: [],
       count: Math.ceil(terms / CHUNK),
       stretch: 1,

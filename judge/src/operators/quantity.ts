@@ -8,8 +8,8 @@
 import { bitsOf, numberOf, type Bits, type Dtype } from "../numbers/bits.ts";
 import { RefusedByClause, type Reading } from "./call.ts";
 
-/** The dtypes of OPENING 1.3 that this judge has so far. */
-export type QuantityDtype = Dtype | "acc" | "blk";
+/** The dtypes of OPENING 1.3. */
+export type QuantityDtype = Dtype | "acc" | "blk" | "real";
 
 /** A clause refuses the elements that were read (OPENING 5.4): both parties are convicted. */
 export interface Refusal {
@@ -37,7 +37,7 @@ export interface Local extends Common {
 /** A sum of terms, each a formula. */
 export interface Tree extends Common {
   readonly kind: "tree";
-  readonly dtype: Dtype;
+  readonly dtype: Dtype | "real";
   readonly count: number;
   /** The values of the terms first to last − 1. */
   terms(first: number, last: number, needs: readonly Bits[]): Reading<Outcome<readonly Bits[]>>;
@@ -46,7 +46,7 @@ export interface Tree extends Common {
 /** A sum of terms, each a quantity. */
 export interface Terms extends Common {
   readonly kind: "terms";
-  readonly dtype: Dtype;
+  readonly dtype: Dtype | "real";
   readonly count: number;
   term(number: number): Quantity;
 }
@@ -79,6 +79,7 @@ export type Direction = 0 | 1;
 
 /** What entries of the parties' logs may make of an element whose needs are agreed (OPENING 8.6). */
 export interface Reach {
+  readonly form: "bounded";
   /** V has two elements, so that an entry leaves a choice (OPENING 8.6.5). */
   readonly isChoice: boolean;
   /** The due value of a party with this entry, or without one (OPENING 8.6.4). */
@@ -87,10 +88,26 @@ export interface Reach {
   isForged(entry: Direction): boolean;
 }
 
-/** What the party's own log allows. */
+/** An entry of the published form (NUMERICS 14.9); a party without one has 1. */
+export type Entry = 0 | 1 | 2;
+
+/** The same of the published form (OPENING 9.4 to 9.6). */
+export interface PublishedReach {
+  readonly form: "published";
+  /** V(1) has more than one element, so that an entry leaves a choice (OPENING 9.5.1). */
+  readonly isChoice: boolean;
+  /** R of the middle of the reach, a zero being +0. */
+  readonly middle: Bits;
+  /** Whether a claim is in V(c). */
+  holds(claim: Bits, entry: Entry): boolean;
+  /** V(c) and V(1) have no element in common (OPENING 9.6). */
+  isForged(entry: Entry): boolean;
+}
+
+/** What the party's own log allows; `none` of an element without a reach. */
 export interface Logged extends Common {
   readonly kind: "logged";
-  reach(needs: readonly Bits[]): Reading<Outcome<Reach>>;
+  reach(needs: readonly Bits[]): Reading<Outcome<Reach | PublishedReach | "none">>;
 }
 
 export type Quantity = Local | Tree | Terms | Chain | Extremum | Logged;
@@ -112,8 +129,18 @@ export const BLOCK = 256;
  * The block of at most 256 values (OPENING 2.7): 32 lanes that begin with −0, then halved
  * (NUMERICS 3.1). Of i64 the sum modulo 2^64. The value of no terms is +0 (OPENING 2.4).
  */
-export function blockOf(dtype: Dtype, values: readonly Bits[]): Bits {
+export function blockOf(dtype: Dtype | "real", values: readonly Bits[]): Bits {
   if (values.length > BLOCK) throw new Error(`a block of ${values.length} values`);
+  if (dtype === "real") {
+    // Of the values and of the bounds, as they were stated (OPENING 10.6).
+    const halves = [0n, 64n].map((from) =>
+      blockOf(
+        "f64",
+        values.map((bits) => BigInt.asUintN(64, bits >> from)),
+      ),
+    );
+    return (halves[0] ?? 0n) | ((halves[1] ?? 0n) << 64n);
+  }
   if (values.length === 0) return 0n;
   if (dtype === "i64")
     return BigInt.asUintN(

@@ -38,7 +38,6 @@ function readOperator(value: unknown, where: string): Operator {
   const name = text(held["name"], `${where}.name`, OPERATOR);
   const operands = list(held["operands"], name, (one, at) => text(one, at, OPERAND));
   if (new Set(operands).size !== operands.length) throw refuse(`${name} has an operand twice`);
-  word(held["class"], `${name}.class`, CLASSES);
   if ("forms" in held === "parts" in held) throw refuse(`${name} has not forms or parts`);
   const wants = { terms: "parts", masked_by: "parts", real_clause: "forms" };
   for (const [member, other] of Object.entries(wants)) {
@@ -48,6 +47,7 @@ function readOperator(value: unknown, where: string): Operator {
   return {
     name,
     clause: text(held["clause"], `${name}.clause`, CLAUSE),
+    class: word(held["class"], `${name}.class`, CLASSES),
     operands: operands.map((one) => one.replace(/[?*]$/, "")),
     attributes: readAttributes(held["attributes"], `${name}.attributes`),
     ...("forms" in held && { forms: list(held["forms"], `${name}.forms`, readForm, 1) }),

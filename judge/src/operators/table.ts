@@ -107,6 +107,7 @@ export interface AttributeRule {
 export interface Operator {
   readonly name: string;
   readonly clause: string;
+  readonly class: string;
   /** The operands' names; `?` and `*` of the table stand in the other two members. */
   readonly operands: readonly string[];
   readonly attributes: ReadonlyMap<string, AttributeRule>;

@@ -77,8 +77,11 @@ export function valueOf(quantity: Quantity, operands: readonly (Tensor | null)[]
       }
       return state;
     }
-    case "logged":
-      return read(quantity.reach(needs), operands).due(undefined);
+    case "logged": {
+      const reach = read(quantity.reach(needs), operands);
+      if (reach === "none") return 0n;
+      return reach.form === "bounded" ? reach.due(undefined) : reach.middle;
+    }
     case "extremum": {
       const all = Array.from({ length: quantity.count }, (_, k) => k);
       const elements = read(quantity.elements(all, needs), operands);
@@ -93,7 +96,7 @@ export function valueOf(quantity: Quantity, operands: readonly (Tensor | null)[]
 
 /** Blocks of blocks (OPENING 2.7). */
 function summed(
-  dtype: Dtype,
+  dtype: Dtype | "real",
   count: number,
   terms: (a: number, b: number) => readonly Bits[],
 ): Bits {

@@ -68,7 +68,7 @@ function callOf(
     ]),
   );
   const names = group.operands.map((name) => name.replace(/[?*]$/, ""));
-  const operator = { name: "", clause: "", operands: names, attributes: new Map() };
+  const operator = { name: "", clause: "", class: "", operands: names, attributes: new Map() };
   const types = outputs.map(([dtype, shape]) => ({ dtype, shape }));
   return { call: { operator, attributes, operands, outputs: types }, operands };
 }
