@@ -14,7 +14,7 @@ export type Bits = bigint;
 /** A value that arithmetic works on: a bigint of i64 (and of whole numbers), else a number. */
 export type Scalar = number | bigint;
 
-/** Bytes of an element (NUMERICS 1.1). */
+/** Bytes of an element (NUMERICS 1.1, OPENING 1.3). */
 export const WIDTH: Readonly<Record<Dtype, number>> = {
   f32: 4,
   f64: 8,

@@ -1,6 +1,6 @@
 import { createHash } from "node:crypto";
 import { describe, expect, test } from "vitest";
-import { bitsOf, f64OfBits } from "../../src/numbers/bits.ts";
+import { bitsOf, f32OfBits, f64OfBits } from "../../src/numbers/bits.ts";
 import { exactly } from "../../src/numbers/rounding.ts";
 import { quantityOf } from "../../src/operators/element.ts";
 import { Grid } from "../../src/operators/grid.ts";
@@ -58,7 +58,9 @@ describe("vectors/rounded/published.json", () => {
       expect(([0, 1, 2] as const).filter((entry) => found.isForged(entry))).toEqual(forged);
       const grid = new Grid(b);
       V.forEach((ends, entry) => {
-        const [least = 0, greatest = 0] = ends.map((text) => grid.count(numberOf32(text)));
+        const [least = 0, greatest = 0] = ends.map((text) =>
+          grid.count(f32OfBits(parseInt(text, 16))),
+        );
         const holds = (count: number): boolean =>
           found.holds(bitsOf("f32", grid.element(count)), entry as 0 | 1 | 2);
         expect([least, greatest].map(holds)).toEqual([true, true]);
@@ -82,9 +84,3 @@ describe("vectors/rounded/published.json", () => {
     }
   });
 });
-
-const numberOf32 = (text: string): number => {
-  const view = new DataView(new ArrayBuffer(4));
-  view.setUint32(0, parseInt(text, 16));
-  return view.getFloat32(0);
-};
