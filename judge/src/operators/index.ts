@@ -5,6 +5,8 @@
  *     const call = callOf(operator, attributes, operands, outputs);
  *     const quantity = quantityOf(contract, { call, output, position });
  *
+ *     const types = inferTypes(table, name, attributes, operands); // NUMERICS 16, or RefusedError
+ *
  * A quantity has its kind, dtype, name, needs and counts. Its readings yield reads, and are sent the
  * bits of the elements read; a refusal (OPENING 5.4) is one of their outcomes. Values are bits.
  */
@@ -33,3 +35,4 @@ export {
 } from "./quantity.ts";
 export { readTable } from "./read.ts";
 export type { Operator, OperatorTable } from "./table.ts";
+export { checkType, COMMIT, inferTypes } from "./types.ts";

@@ -48,7 +48,9 @@ function readOperator(value: unknown, where: string): Operator {
     name,
     clause: text(held["clause"], `${name}.clause`, CLAUSE),
     class: word(held["class"], `${name}.class`, CLASSES),
-    operands: operands.map((one) => one.replace(/[?*]$/, "")),
+    operands: operands.map(bare),
+    optional: new Set(operands.filter((one) => one.endsWith("?")).map(bare)),
+    repeated: operands.at(-1)?.endsWith("*") ?? false,
     attributes: readAttributes(held["attributes"], `${name}.attributes`),
     ...("forms" in held && { forms: list(held["forms"], `${name}.forms`, readForm, 1) }),
     ...("parts" in held && { parts: readDtypes(held["parts"], `${name}.parts`) }),
@@ -61,6 +63,9 @@ function readOperator(value: unknown, where: string): Operator {
     }),
   };
 }
+
+/** An operand's name without the mark that says how many of it there are. */
+const bare = (operand: string): string => operand.replace(/[?*]$/, "");
 
 function readAttributes(value: unknown, where: string): Map<string, AttributeRule> {
   const found = new Map<string, AttributeRule>();

@@ -108,8 +108,12 @@ export interface Operator {
   readonly name: string;
   readonly clause: string;
   readonly class: string;
-  /** The operands' names; `?` and `*` of the table stand in the other two members. */
+  /** The operands' names, without the table's `?` and `*`. */
   readonly operands: readonly string[];
+  /** Those that may be absent: `?` of the table. */
+  readonly optional: ReadonlySet<string>;
+  /** Whether the last one stands for any number of operands: `*` of the table. */
+  readonly repeated: boolean;
   readonly attributes: ReadonlyMap<string, AttributeRule>;
   readonly forms?: readonly Form[];
   readonly parts?: ReadonlyMap<Dtype | "moved", Parts>;

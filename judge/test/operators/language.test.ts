@@ -68,7 +68,10 @@ function callOf(
     ]),
   );
   const names = group.operands.map((name) => name.replace(/[?*]$/, ""));
-  const operator = { name: "", clause: "", class: "", operands: names, attributes: new Map() };
+  const operator = {
+    ...{ name: "", clause: "", class: "", attributes: new Map() },
+    ...{ operands: names, optional: new Set<string>(), repeated: false },
+  };
   const types = outputs.map(([dtype, shape]) => ({ dtype, shape }));
   return { call: { operator, attributes, operands, outputs: types }, operands };
 }
