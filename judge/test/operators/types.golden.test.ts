@@ -12,7 +12,10 @@ import { attributeOf, fail } from "./calls.ts";
 
 const TABLE = readTable(jsonOfVectors("operators.json"));
 const FOLDER = new URL("../../../vectors/kernels/", import.meta.url);
-const FILES = readdirSync(FOLDER).filter((name) => name.endsWith(".json"));
+const FILES = [
+  ...readdirSync(FOLDER).flatMap((name) => (name.endsWith(".json") ? [`kernels/${name}`] : [])),
+  ...["exact/b-8.json", "exact/b-22.json", "rounded/grid-27.json", "rounded/grid-32.json"],
+];
 
 type TypeText = [Dtype, number[]];
 
@@ -33,11 +36,11 @@ function attributesOf(op: string, attrs: Record<string, unknown>): [string, Attr
   ]);
 }
 
-describe("types of golden calls (vectors/kernels)", () => {
+describe("types of golden calls", () => {
   const met = new Set<string>();
 
   test.each(FILES)("%s", (file) => {
-    const { cases } = jsonOfVectors(`kernels/${file}`) as { cases: CaseText[] };
+    const { cases } = jsonOfVectors(file) as { cases: CaseText[] };
     for (const { op, attrs, inputs, outputs } of cases) {
       met.add(op);
       const attributes = attributesOf(op, attrs);
@@ -130,6 +133,15 @@ describe("types of nodes in texts (vectors/program)", () => {
   test.each(good)("$name", ({ text = "" }) => {
     checkNodes(text);
   });
+
+  test.each(["frozen/ordered/run", "frozen/exact/run", "frozen/published/run", "logreg-run"])(
+    "the program of %s",
+    (run) => {
+      const text = bytesOfVectors(`runs/${run}/job/program.txt`).toString();
+      expect(text.match(/^%[0-9]+ = /gm)?.length).toBeGreaterThan(5);
+      checkNodes(text);
+    },
+  );
 
   // 2.5 is of the reader of texts, but two of its cases are also of the operator's attributes.
   const missed = ["attribute missing", "attributes out of order"];
