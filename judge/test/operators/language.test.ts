@@ -1,0 +1,180 @@
+import { describe, expect, test } from "vitest";
+import { bitsOf, numberOf, type Dtype } from "../../src/numbers/bits.ts";
+import { holds } from "../../src/operators/attributes.ts";
+import { Operands, RefusedByClause, type Call } from "../../src/operators/call.ts";
+import { Evaluation } from "../../src/operators/graph.ts";
+import { readNode } from "../../src/operators/nodes.ts";
+import { Opened } from "../../src/operators/parts.ts";
+import { partOf } from "../../src/operators/element.ts";
+import { primitive } from "../../src/operators/primitives.ts";
+import { readParts } from "../../src/operators/read.ts";
+import type { Node, Parts } from "../../src/operators/table.ts";
+import { jsonOfVectors } from "../vectors.ts";
+import { attributeOf, fail, hexOf, read, Refused, valueOf, type Tensor } from "./calls.ts";
+
+type Kinds = Record<string, { kind: string }>;
+type Given = [Dtype, number[], string[]?] | null;
+interface CallText {
+  attributes: Record<string, unknown>;
+  inputs: Given[];
+}
+interface Values {
+  primitives: { kind: string; dtype: Dtype; of: Dtype[]; rows: string[][]; refused?: unknown }[];
+  leaves: { kind: string; dtype: Dtype; rows: [unknown, string][] }[];
+  conditions: {
+    condition: { is: string; equal: unknown } | { has: string };
+    kinds: Record<string, string>;
+    attributes: Record<string, unknown>;
+    given: string[];
+    holds: boolean;
+  }[];
+}
+interface Group<C extends CallText> {
+  what: string;
+  operands: string[];
+  attributes: Kinds;
+  calls: C[];
+}
+type Positions = Group<
+  CallText & { output: [Dtype, number[]]; terms?: number; gives: unknown[] }
+> & {
+  nodes: unknown[];
+  root: number;
+};
+type Quantities = Group<CallText & { outputs: [Dtype, number[]][]; gives: string[][] }> & {
+  parts: unknown;
+};
+
+const values = jsonOfVectors("language/values.json") as Values;
+const positions = (jsonOfVectors("language/positions.json") as { groups: Positions[] }).groups;
+const quantities = (jsonOfVectors("language/quantities.json") as { groups: Quantities[] }).groups;
+
+const tensorOf = ([dtype, shape, bits]: [Dtype, number[], string[]?]): Tensor => ({
+  dtype,
+  shape,
+  elements: (bits ?? []).map((text) => BigInt(`0x${text}`)),
+});
+
+function callOf(
+  group: Pick<Group<CallText>, "operands" | "attributes">,
+  call: CallText,
+  outputs: [Dtype, number[]][],
+): { call: Call; operands: (Tensor | null)[] } {
+  const operands = call.inputs.map((one) => (one === null ? null : tensorOf(one)));
+  const attributes = new Map(
+    Object.entries(call.attributes).map(([name, value]) => [
+      name,
+      attributeOf(group.attributes[name]?.kind ?? "", value),
+    ]),
+  );
+  const names = group.operands.map((name) => name.replace(/[?*]$/, ""));
+  const operator = {
+    ...{ name: "", clause: "", class: "", attributes: new Map() },
+    ...{ operands: names, optional: new Set<string>(), repeated: false },
+  };
+  const types = outputs.map(([dtype, shape]) => ({ dtype, shape }));
+  return { call: { operator, attributes, operands, outputs: types }, operands };
+}
+
+/** The value of one node. */
+function evaluated(nodes: Node[], call: Call, output = 0): Evaluation {
+  const operands = new Operands(call);
+  const part = (): never => fail("no parts");
+  return new Evaluation({ call, operands, output, nodes, element: 0n, terms: 0n, part });
+}
+
+describe("vectors/language", () => {
+  test.each(values.primitives)("$kind of $of gives $dtype", ({ kind, dtype, of, rows }) => {
+    const wrong = rows.filter((row) => {
+      const numbers = of.map((type, k) => numberOf(type, BigInt(`0x${row[k] ?? ""}`)));
+      return hexOf(dtype, bitsOf(dtype, primitive(kind, dtype, numbers))) !== row.at(-1);
+    });
+    expect(rows.length).toBeGreaterThan(0);
+    expect(wrong).toEqual([]);
+  });
+
+  test.each(values.leaves)("$kind as $dtype", ({ kind, dtype, rows }) => {
+    for (const [given, want] of rows) {
+      const text = {
+        attribute: { kind, dtype, name: "a" },
+        size: { kind, dtype, name: "x" },
+        constant: { kind, dtype, number: given },
+      }[kind];
+      const node = readNode(text, "node", 0);
+      // Some are bigints: sizes beyond 2^53, which no tensor has, but the word takes.
+      const inputs: Given[] = kind === "size" ? [["f32", [given as number]]] : [];
+      const attributes = kind === "attribute" ? { a: given } : {};
+      const group = { operands: ["x"], attributes: { a: { kind: "float" } } };
+      const { call } = callOf(group, { attributes, inputs }, [["f32", []]]);
+      const found = read(evaluated([node], call).single(0), []);
+      expect(hexOf(dtype, bitsOf(dtype, found))).toBe(want);
+    }
+  });
+
+  test.each(values.conditions)("$condition of $attributes", (row) => {
+    const attributes = new Map(
+      Object.entries(row.attributes).map(([name, value]) => [
+        name,
+        attributeOf(row.kinds[name] ?? "", value),
+      ]),
+    );
+    const { condition } = row;
+    const own =
+      "has" in condition
+        ? condition
+        : {
+            is: condition.is,
+            equal:
+              typeof condition.equal === "number"
+                ? BigInt(condition.equal)
+                : (condition.equal as string | boolean),
+          };
+    expect(holds(own, attributes, new Set(row.given))).toBe(row.holds);
+  });
+
+  test.each(positions)("positions: $what", (group) => {
+    const nodes = group.nodes.map((node, k) => readNode(node, `node ${k}`, k, 0));
+    for (const given of group.calls) {
+      const { call, operands } = callOf(group, given, [given.output]);
+      given.gives.forEach((want, element) => {
+        const terms =
+          given.terms === undefined ? 0n : Array.from({ length: given.terms }, (_, k) => BigInt(k));
+        const part = (): never => fail("no parts");
+        const scene = { call, operands: new Operands(call), output: 0, nodes, terms, part };
+        const evaluation = new Evaluation({ ...scene, element: BigInt(element) });
+        const found = (): unknown => {
+          try {
+            const numbers = read(evaluation.each(group.root), operands).map(String);
+            return given.terms === undefined ? numbers[0] : numbers;
+          } catch (error) {
+            if (error instanceof RefusedByClause) return "refused";
+            throw error;
+          }
+        };
+        expect(String(found()), `element ${element}`).toBe(String(want));
+      });
+    }
+  });
+
+  test.each(quantities)("quantities: $what", (group) => {
+    const parts: Parts = readParts(group.parts, "parts");
+    for (const given of group.calls) {
+      const { call, operands } = callOf(group, given, given.outputs);
+      given.gives.forEach((elements, output) => {
+        const dtype = given.outputs[output]?.[0] ?? "f32";
+        elements.forEach((want, element) => {
+          const opened = new Opened(call, parts, output, BigInt(element));
+          const found = (): string => {
+            try {
+              return hexOf(dtype, valueOf(opened.quantity(partOf(call, parts, output)), operands));
+            } catch (error) {
+              if (error instanceof Refused) return "refused";
+              throw error;
+            }
+          };
+          expect(found(), `element ${element}`).toBe(want);
+        });
+      });
+    }
+  });
+});
