@@ -8,7 +8,7 @@ import { LIMITS } from "../../src/limits.ts";
 import { inclusionProof, leafHash } from "../../src/merkle.ts";
 import { dataRoot, dataRootByPart, recordLeaf, Schema } from "../../src/records.ts";
 import { byteLength, type Dtype } from "../../src/tensors.ts";
-import { unhex, vectors } from "../vectors.ts";
+import { unhex, vectors } from "./golden.ts";
 
 interface FieldCase {
   name: string;

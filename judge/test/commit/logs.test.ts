@@ -15,7 +15,7 @@ import {
 } from "../../src/logs.ts";
 import { leafHash, rootOf } from "../../src/merkle.ts";
 import { sha256 } from "../../src/sha256.ts";
-import { vectors } from "../vectors.ts";
+import { vectors } from "./golden.ts";
 
 interface File {
   bounded: {

@@ -6,7 +6,7 @@ import { commitmentPayload, readRunCommitment, RUN_COMMITMENT_TYPE } from "../..
 import { RefusedError } from "../../src/errors.ts";
 import { sha256 } from "../../src/sha256.ts";
 import { preAuthentication, PublicKey, readEnvelope, writeEnvelope } from "../../src/signatures.ts";
-import { vectors } from "../vectors.ts";
+import { vectors } from "./golden.ts";
 
 interface Case {
   name: string;

@@ -3,11 +3,11 @@
 import { readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 
-import { fromHex } from "../src/bytes.ts";
+import { fromHex } from "../../src/bytes.ts";
 
 /** A file under `vectors/`. */
 export function vectorBytes(path: string): Uint8Array {
-  return readFileSync(fileURLToPath(new URL(`../../vectors/${path}`, import.meta.url)));
+  return readFileSync(fileURLToPath(new URL(`../../../vectors/${path}`, import.meta.url)));
 }
 
 /** A JSON file under `vectors/`; the caller says what it holds. */
