@@ -13,7 +13,7 @@ import {
   verifiesConsistency,
   verifiesInclusion,
 } from "../../src/merkle.ts";
-import { replaced, unhex, vectors } from "../layouts.ts";
+import { replaced, unhex, vectors } from "./golden.ts";
 
 interface File {
   leaf_data: string[];

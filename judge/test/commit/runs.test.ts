@@ -19,7 +19,7 @@ import {
   runRoot,
 } from "../../src/runs.ts";
 import { CHAIN_START, chainDigest, slotLeaf, slotOrder, stateRoot } from "../../src/state.ts";
-import { unhex, vectors } from "../layouts.ts";
+import { unhex, vectors } from "./golden.ts";
 
 interface File {
   job_digest: string;

@@ -15,7 +15,7 @@ import {
   slotOrder,
   stateRoot,
 } from "../../src/state.ts";
-import { unhex, vectors } from "../layouts.ts";
+import { unhex, vectors } from "./golden.ts";
 
 interface NodeFile {
   program_digest: string;

@@ -17,7 +17,7 @@ import {
   type TensorType,
   writeOpening,
 } from "../../src/tensors.ts";
-import { vectors } from "../layouts.ts";
+import { vectors } from "./golden.ts";
 
 interface Case {
   dtype: Dtype;

@@ -1,13 +1,13 @@
-/** Golden vectors of layouts and digests, and what their tests share. */
+/** Reads the golden vectors of the repository. */
 
 import { readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 
-import { fromHex } from "../src/bytes.ts";
+import { fromHex } from "../../src/bytes.ts";
 
 /** A file under `vectors/`. */
 export function vectorBytes(path: string): Uint8Array {
-  return readFileSync(fileURLToPath(new URL(`../../vectors/${path}`, import.meta.url)));
+  return readFileSync(fileURLToPath(new URL(`../../../vectors/${path}`, import.meta.url)));
 }
 
 /** A JSON file under `vectors/`; the caller says what it holds. */
