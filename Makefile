@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 NATIVE := CMakeLists.txt $(shell find native -type f -name '*.[ch]pp' 2>/dev/null)
 
 .PHONY: setup demo test test-all matrix fuzz lint types stub bench ptx-check ptx-table gpu-emulate \
-  gpu-memcheck gpu-racecheck gpu-check fault-check test-aarch64 exhaustive clean help
+  gpu-memcheck gpu-racecheck gpu-check fault-check judge-check test-aarch64 exhaustive clean help
 
 help:
 	@echo "make demo          train, audit, catch two cheats (sets up .venv first)"
@@ -25,6 +25,7 @@ help:
 	@echo "make gpu-racecheck the same, with a look for accesses that nothing orders"
 	@echo "make gpu-check     on a machine with a GPU: everything that needs one, in 8 minutes"
 	@echo "make fault-check   a planted one-bit fault in each instruction set must fail the vectors"
+	@echo "make judge-check   the judge in TypeScript: types, lint, tests (needs Node 20)"
 	@echo "make test-aarch64  kernel vectors in an aarch64 build under qemu-user"
 	@echo "make exhaustive    all 2^32 inputs of every elementary function (needs MPFR; hours)"
 
@@ -110,6 +111,10 @@ gpu-emulate: setup
 gpu-memcheck gpu-racecheck: setup
 	$(BIN)/python -m pytest -q --exhaustive tests/gpu/test_watched.py -k $(@:gpu-%=%)
 	PYTHONPATH=tests:tests/vectors $(BIN)/python tests/gpu/emulate.py --seeds 1 --watch $(@:gpu-%=%)
+
+# The judge in TypeScript: types, lint, tests. Needs Node 20 and npm.
+judge-check:
+	cd judge && npm install --no-save --no-audit --no-fund --silent && npx tsc --noEmit && npx eslint . && npx prettier --check . && npx vitest run
 
 # On a machine with a GPU, by its own Python, which has torch; nothing is installed.
 gpu-check:
