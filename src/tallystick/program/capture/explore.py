@@ -25,7 +25,7 @@ from tallystick.errors import MovingStateError, TallystickError, UsageError
 from tallystick.program.capture.earlier import Earlier
 from tallystick.program.capture.follow import Following
 from tallystick.program.capture.follow_calls import OUTER_SOURCES
-from tallystick.program.capture.follow_marks import Answers, MovingReach, Site
+from tallystick.program.capture.follow_marks import MarkedAnswers, MovingReach, Site
 from tallystick.program.capture.looks import PLAIN, moved
 from tallystick.program.capture.places import reached_from
 from tallystick.program.capture.python_state import PythonState, changed
@@ -57,7 +57,7 @@ class _Operations:
     """
 
     def __init__(self) -> None:
-        self.usual = Following(Answers(), lambda: 0, Rewriting())
+        self.usual = Following(MarkedAnswers(), lambda: 0, Rewriting())
         self.active, self.thread = self.usual, 0
 
     def __getattr__(self, name: str) -> Any:
@@ -100,7 +100,7 @@ def told(name: str, one: dict[str, Any], two: dict[str, Any]) -> str:
 @dataclass
 class _Run:
     trace: Trace
-    answers: Answers
+    answers: MarkedAnswers
     look: dict[str, Any]
     touched: set[str]
 
@@ -184,7 +184,7 @@ class Exploration:
             if restored:
                 self.kept.restore()
             plain_codes: set[CodeType] = set()
-            answers = Answers(turned=turned)
+            answers = MarkedAnswers(turned=turned)
             self.traces += 1
             if self.traces > MOST_TRACES:
                 raise MovingStateError(
@@ -238,7 +238,7 @@ class Exploration:
         finally:
             _OPERATIONS.active = _OPERATIONS.usual
 
-    def _following(self, answers: Answers) -> Following:
+    def _following(self, answers: MarkedAnswers) -> Following:
         following = Following(answers, lambda: 0, self.rewriting)
         following.still = frozenset({"Python's random"}) - self.moving
         for place, value in self.state.reached().places:

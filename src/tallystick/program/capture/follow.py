@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from tallystick.program.capture.follow_calls import FollowedCalls
-from tallystick.program.capture.follow_marks import Answers
+from tallystick.program.capture.follow_marks import MarkedAnswers
 from tallystick.program.capture.recorded import Expression, is_recorded, plain
 from tallystick.program.capture.rewriting import Rewriting, raised_by_handlers
 from tallystick.program.capture.source import is_model
@@ -40,7 +40,9 @@ class Following(FollowedCalls):
     """The operations of followed code. A value that depends on none of the moving state is passed
     through Python's own operation."""
 
-    def __init__(self, record: Answers, count: Callable[[], int], rewriting: Rewriting) -> None:
+    def __init__(
+        self, record: MarkedAnswers, count: Callable[[], int], rewriting: Rewriting
+    ) -> None:
         super().__init__(record, count, rewriting)
         self.forks: list[tuple[int, int, Expression | None]] = []
         self.last: dict[tuple[int, int], Expression | None] = {}

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tallystick.program.capture.follow_marks import Answers, MovingMarks
+from tallystick.program.capture.follow_marks import MarkedAnswers, MovingMarks
 from tallystick.program.capture.looks import look_of
 from tallystick.program.capture.places import names_in
 from tallystick.program.capture.recorded import Expression, is_recorded, plain
@@ -87,7 +87,9 @@ def changing_code(frame: types.FrameType) -> str | None:
 class FollowedCalls(MovingMarks):
     """The calls of followed code. `count` gives the number of nodes of the trace so far."""
 
-    def __init__(self, record: Answers, count: Callable[[], int], rewriting: Rewriting) -> None:
+    def __init__(
+        self, record: MarkedAnswers, count: Callable[[], int], rewriting: Rewriting
+    ) -> None:
         super().__init__(record)
         self.count = count
         self.rewriting = rewriting

@@ -48,7 +48,7 @@ class MovingReach:
 
 
 @dataclass
-class Answers(NumberRecord):
+class MarkedAnswers(NumberRecord):
     """A record whose truths may be turned around: those at the sites of `turned`.
 
     `turned` has, by a site and the true answer there, how many times it is turned around. `truths`
@@ -91,7 +91,7 @@ def _followed(*parts: Any) -> Any:
 class MovingMarks:
     """What depends on moving state: recorded values, and marks on objects and places."""
 
-    def __init__(self, record: Answers) -> None:
+    def __init__(self, record: MarkedAnswers) -> None:
         self.record = record
         self.objects: dict[int, tuple[Any, Expression]] = {}
         self.places: dict[tuple[int, Any], tuple[Any, Expression]] = {}

@@ -43,7 +43,7 @@ from tallystick.run.store.version import tallystick_version
 
 
 @dataclass
-class Training:
+class TrainingLoop:
     """One call of `train_job`: its parts, and the loop over steps."""
 
     job: Job

@@ -17,7 +17,7 @@ from tallystick.run.execute.interrupts import Stop, interrupts
 from tallystick.run.execute.listener import Listener as Listener
 from tallystick.run.execute.listener import Silent as Silent
 from tallystick.run.execute.listener import Steady
-from tallystick.run.execute.loop import Training
+from tallystick.run.execute.loop import TrainingLoop
 from tallystick.run.execute.options import Options as Options
 from tallystick.run.logs.training import check_logs_kept, followed_run
 from tallystick.run.show.estimate import check_disk
@@ -95,7 +95,7 @@ def _train_locked(
     if finished:
         listener.notice(f"{store.directory} is finished already.")
     else:
-        training = Training(job, store, journal, options, listener, genesis)
+        training = TrainingLoop(job, store, journal, options, listener, genesis)
         training.prepare()
         failed = False
         try:
