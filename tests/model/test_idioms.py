@@ -51,6 +51,7 @@ def test_a_harmless_idiom_becomes_a_job(name: str, tmp_path: Path) -> None:
     assert job_of(HARMLESS[name](), tmp_path).steps == 2
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("flip", [4, 50, 5000])
 @pytest.mark.parametrize("name", [name for name in HARMFUL if name not in CARRIED])
 def test_a_harmful_idiom_has_no_one_program(name: str, flip: int) -> None:
@@ -70,6 +71,7 @@ REFUSED = {
 }  # fmt: skip
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("name", "flip", "steps"),
     [(name, 4, 8) for name in HARMFUL if name not in CARRIED]
