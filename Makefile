@@ -112,7 +112,8 @@ gpu-memcheck gpu-racecheck: setup
 	$(BIN)/python -m pytest -q --exhaustive tests/gpu/test_watched.py -k $(@:gpu-%=%)
 	PYTHONPATH=tests:tests/vectors $(BIN)/python tests/gpu/emulate.py --seeds 1 --watch $(@:gpu-%=%)
 
-# The judge in TypeScript: types, lint, tests. Needs Node 20 and npm.
+# The judge in TypeScript: types, lint, tests. Needs Node 20 and npm. Not `npm ci`: vite names an optional
+# package for Windows that not every registry has, so the lock file cannot name it.
 judge-check:
 	cd judge && npm install --no-save --no-audit --no-fund --silent && npx tsc --noEmit && npx eslint . && npx prettier --check . && npx vitest run
 

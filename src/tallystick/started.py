@@ -1,4 +1,4 @@
-"""How a command starts an interpreter of its own beside it, watches it and ends it: a worker."""
+"""How a command starts another interpreter beside itself, watches it and ends it."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 import { refuse } from "../errors.ts";
 import { Writer } from "../writer.ts";
-import { philox4x32 } from "./philox.ts";
+import { philox } from "../numbers/philox.ts";
 
 /** The key of an order seed (8.4.1). */
 export function orderKey(seed: bigint): [number, number] {
@@ -42,7 +42,7 @@ export class Order {
     const [low, high] = [Number(epoch & 0xffffffffn), Number(epoch >> 32n)];
     let [left, right] = [Math.floor(x / b), x % b];
     for (let r = 0; r < 16; r++) {
-      const [w0, w1] = philox4x32([r % 2 === 0 ? right : left, r, low, high], this.#key);
+      const [w0, w1] = philox([r % 2 === 0 ? right : left, r, low, high], this.#key);
       if (r % 2 === 0) left = moved(left, w0, w1, a);
       else right = moved(right, w0, w1, b);
     }

@@ -121,18 +121,10 @@ describe("whole numbers", () => {
   });
 
   test("Philox gives the words of its authors", () => {
-    const all = 0xffffffffn;
-    expect(philox([0n, 0n, 0n, 0n], [0n, 0n])).toEqual([
-      0x6627e8d5n,
-      0xe169c58dn,
-      0xbc57ac4cn,
-      0x9b00dbd8n,
-    ]);
+    const all = 0xffffffff;
+    expect(philox([0, 0, 0, 0], [0, 0])).toEqual([0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8]);
     expect(philox([all, all, all, all], [all, all])).toEqual([
-      0x408f276dn,
-      0x41c83b0en,
-      0xa20bc7c6n,
-      0x6d5451fdn,
+      0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd,
     ]);
   });
 });

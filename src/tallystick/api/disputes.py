@@ -21,13 +21,11 @@ from tallystick.limits import LIMITS
 from tallystick.program.terms import Terms
 from tallystick.protocol.judge import Judgement
 from tallystick.protocol.judge import judge as judge_evidence
-from tallystick.protocol.verdict import Event, Verdict
+from tallystick.protocol.verdict import PARTIES, Event, Verdict
 from tallystick.prover.cheating import party_of
 from tallystick.prover.local import Played, play
 from tallystick.prover.prover import Prover
 from tallystick.run.store.directory import RunStore
-
-PARTIES = ("A", "B")
 
 
 @dataclass(frozen=True)

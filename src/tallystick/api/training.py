@@ -114,14 +114,14 @@ def train_as(
     """
     options = asked.options(job)
     with _place(asked, job, listener, at_store) as (directory, told):
-        those = Workers(
+        team = Workers(
             asked.workers,
             asked.device,
             timeout_of(asked.timeout, asked.workers),
             asked.checking(job.directory, directory),
         )
         how = replace(asked.going_on(), tell=say or told.notice)
-        return train_by(those, job, directory, options, told, how)
+        return train_by(team, job, directory, options, told, how)
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from tallystick.cli.output import (
     trust_referee_option,
 )
 from tallystick.cli.places import PLACE
-from tallystick.cli.verdicts import NAMES, say_event, say_verdict, verdict_json
+from tallystick.cli.verdicts import say_event, say_verdict, verdict_json
 from tallystick.commit.encoding import sha256
 from tallystick.commit.signing import Envelope, PrivateKey, verify_run
 from tallystick.disk.files import write_file
@@ -38,7 +38,7 @@ from tallystick.protocol.evidence import Evidence
 from tallystick.protocol.judge import Judgement, judge
 from tallystick.protocol.referee import MAX_ARITY, MIN_ARITY
 from tallystick.protocol.statement import sign_statement, statement
-from tallystick.protocol.verdict import Verdict
+from tallystick.protocol.verdict import PARTIES, Verdict
 from tallystick.prover.handover import hand_over
 from tallystick.prover.prover import Prover
 from tallystick.terminal.progress import counted
@@ -78,7 +78,7 @@ def terms_of(path: str) -> Terms:
 @click.option(
     "--as-attack",
     "attacks",
-    type=click.Choice(NAMES),
+    type=click.Choice(PARTIES),
     multiple=True,
     help="Play this run with the cheat that its override.json declares (repeatable).",
 )
@@ -174,7 +174,7 @@ def _handed_over(
     written: list[str | None] = [None for _ in targets]
     if not found.undecided or found.place.step is None:
         return written
-    for k, (name, prover, target) in enumerate(zip(NAMES, provers, targets, strict=True)):
+    for k, (name, prover, target) in enumerate(zip(PARTIES, provers, targets, strict=True)):
         if target is None:
             continue
         last = prover.run.final_step
@@ -188,7 +188,7 @@ def _handed_over(
 
 
 def _say_fault(party: int, why: str) -> None:
-    note(f"{NAMES[party]} has not answered yet ({why})")
+    note(f"{PARTIES[party]} has not answered yet ({why})")
 
 
 def _report(

@@ -6,9 +6,7 @@ from typing import Any
 
 from tallystick.cli.output import say
 from tallystick.protocol.judge import Judgement
-from tallystick.protocol.verdict import CASES, Event
-
-NAMES = ("A", "B")
+from tallystick.protocol.verdict import CASES, PARTIES, Event
 
 
 def verdict_json(found: Judgement) -> dict[str, Any]:
@@ -19,7 +17,7 @@ def verdict_json(found: Judgement) -> dict[str, Any]:
         "undecided": v.undecided,
         "convicted": [
             {
-                "party": NAMES[c.party],
+                "party": PARTIES[c.party],
                 "run_root": found.run_roots[c.party],
                 "signer": found.signers[c.party],
                 "trusted": found.trusted[c.party],
@@ -30,7 +28,7 @@ def verdict_json(found: Judgement) -> dict[str, Any]:
             for c in v.convicted
         ],
         "accepted": None if v.accepted is None else found.run_roots[v.accepted],
-        "accepted_party": None if v.accepted is None else NAMES[v.accepted],
+        "accepted_party": None if v.accepted is None else PARTIES[v.accepted],
         "phase": v.phase,
         "case": v.case,
         "clause": v.convicted[0].clause if v.convicted else None,
@@ -69,7 +67,7 @@ def say_event(event: Event) -> None:
 def say_verdict(found: Judgement) -> None:
     """The verdict in words: parties, place, claims, true value, clause."""
     v = found.verdict
-    for party, name in enumerate(NAMES):
+    for party, name in enumerate(PARTIES):
         known = {True: "trusted", False: "not among --trust", None: "unknown to you"}
         say(
             f"run {name}       {found.run_roots[party].hex()}  signer "
@@ -81,7 +79,7 @@ def say_verdict(found: Judgement) -> None:
     place = _place(found)
     if place:
         say(f"place       {place}")
-    for party, name in enumerate(NAMES):
+    for party, name in enumerate(PARTIES):
         if v.claimed[party]:
             say(f"{name} claims    {v.claimed[party]}")
     if v.value:
@@ -99,7 +97,7 @@ def say_verdict(found: Judgement) -> None:
     if v.case:
         say(f"case        {v.case}: {CASES[v.case]}")
     for c in v.convicted:
-        say(f"CONVICTED   {NAMES[c.party]}: {c.sentence} (PROTOCOL {c.clause})")
+        say(f"CONVICTED   {PARTIES[c.party]}: {c.sentence} (PROTOCOL {c.clause})")
     if v.forfeit:
         named = f" {found.referee[:16]}" if found.referee else ", who has signed it with a new key"
         say(f"            by silence, which rests on the word of the referee{named}, not on a")
@@ -107,7 +105,7 @@ def say_verdict(found: Judgement) -> None:
     elif v.convicted:
         say("            which rests on the parties' signed messages; anyone can check it")
     if v.accepted is not None:
-        say(f"ACCEPTED    {NAMES[v.accepted]}: run root {found.run_roots[v.accepted].hex()}")
+        say(f"ACCEPTED    {PARTIES[v.accepted]}: run root {found.run_roots[v.accepted].hex()}")
         say("            (not shown wrong against this opponent; an audit says more)")
     else:
         say("ACCEPTED    neither")

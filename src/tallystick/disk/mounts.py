@@ -99,7 +99,7 @@ def _inherit() -> bool:
             return bool(_mounts)
         _inheriting = True
         try:
-            # What is mounted stands above the door, and is loaded where something is.
+            # Object stores stand above the door. They are loaded only where one is mounted.
             objects = import_module("tallystick.disk.objects.opening")
             for mount in objects.inherited(os.environ[INHERITED]):
                 _mounts[str(mount.directory)] = mount

@@ -82,7 +82,7 @@ class Executor(Runner):
     and binding, in no order. Where it returns None, or there is no hook, the contract's own kernel
     runs. With a hook, every node that is no view runs in every step, at its place in the plan's
     order, not the program's. `numbers` are the nodes' numbers for hooks, taps and errors, where the
-    program is a part of another program (part.py).
+    program is a piece of another program (pieces.py).
 
     Raises UnsupportedOperatorError where the device has no kernel for an operator, UsageError for a
     program with micro-batches (sectioned.py executes those).

@@ -88,7 +88,7 @@ class FoldedTail:
         self._results = {number: self._place(number) for number in self.folds}
         self._run = self._device.kernels(self.executor.contract)[FOLD].run
         self.sums = dict(sums) if sums is not None else self._new_sums()
-        # The values of which all micro-batches' are kept: none, where their folds are summed.
+        # The values that are kept for every micro-batch: none, where their folds are summed.
         self._whole = [] if self.folds else folded_values(program.source)
         self._by_value: dict[Value, list[SummedFold]] = {}
         for fold in self.folds.values():

@@ -1,8 +1,8 @@
 """What executes a program step by step, whatever way it does so.
 
 One small interface: a plain program (executor.py), one whose micro-batches come one after the other
-(sectioned.py), and a worker's part of a step that several execute (run/distributed/step.py). Who
-holds a runner asks it, and never what class it is of.
+(sectioned.py), and a worker's part of a step that several execute (run/distributed/step.py). Code
+that holds a runner never asks for its class.
 """
 
 from __future__ import annotations

@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 # How a game ends: 1.5, 1.4, 1.5.1.
 AGREEMENT, CONVICTION, UNDECIDED = "agreement", "conviction", "undecided"
 
+# What people call the parties 0 and 1, on the command line and in its JSON.
+PARTIES = ("A", "B")
+
 # PROTOCOL 1.6, in words for people.
 CASES = {
     "0": "commitment, genesis or end of the run",

@@ -15,11 +15,12 @@ from typing import Protocol
 from tallystick.errors import TallystickError
 from tallystick.prover.local import Party
 
-# So many answers about logs may wait.
+# The most queries of strangers about logs that may wait.
 _WAITING = 16
-# Bytes of kept answers: to games, to strangers (PROTOCOL 6.15), and, whoever asks, those that the
-# run's files give in no time. Each share has its own bound, so that strangers push out no answer to
-# a game, and who asks for a whole log no other answer at all.
+# The bytes that each share of the kept answers may take: answers to games, answers to strangers
+# (PROTOCOL 6.15), and answers that only copy the run's files, whoever asks. A share makes room in
+# itself alone. So strangers push out no answer to a game, and the copy of a whole log pushes out
+# nothing but answers of its kind.
 _ROOM = (64 << 20, 64 << 20, 1 << 20)
 TO_GAMES, TO_STRANGERS, FROM_FILES = range(3)
 

@@ -139,7 +139,7 @@ def test_a_tap_sees_the_levels_of_a_fold() -> None:
 
 
 def _without_folded(seen: list[tuple[Any, ...]], program: Program) -> list[tuple[Any, ...]]:
-    """What `shown.py` shows of a trace: None for what a fold reads of the micro-batches."""
+    """What `FoldedTail.shown` shows of a trace: None for what a fold reads of the micro-batches."""
     return [
         (index, node, tuple(None for _ in read) if first_fold(program, index) else read, made)
         for index, node, read, made in seen

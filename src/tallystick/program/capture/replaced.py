@@ -28,8 +28,8 @@ TRIED: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Replaced:
-    """Names of a module, or of a class as `module:Class`. The owner is imported at its first use:
-    to read the table takes no library."""
+    """Names of a module, or of a class as `module:Class`. Its owner is imported at first use, so
+    reading the table needs no library."""
 
     owner: str
     names: tuple[str, ...]
@@ -128,7 +128,7 @@ REPLACED = (
         ("get_interface",),
         "The shapes of its implementations depend on values. Only where it has been imported.",
     ),
-    Replaced("logging:StreamHandler", ("emit",), "Of a second run of the step nobody is told."),
+    Replaced("logging:StreamHandler", ("emit",), "Nobody is told of a second run of the step."),
 )  # fmt: skip
 
 _BY_NAME = {(row.owner, name): row for row in REPLACED for name in row.names}
