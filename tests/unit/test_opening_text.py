@@ -38,7 +38,7 @@ from tallystick.protocol.messages import _VIEWS
 # --- trees (OPENING 2.3, 6) -----------------------------------------------------------------------
 def notation(q: Quantity) -> str:
     """A quantity as OPENING 2.3 writes it."""
-    text = f'{type(q).__name__.lower()} {q.dtype} "{q.name}"'
+    text = f'{type(q).__name__.removesuffix("Quantity").lower()} {q.dtype} "{q.name}"'
     if isinstance(q, Extremum):
         text += f" {q.kind}"
     needs = [notation(need) for need in q.needs]

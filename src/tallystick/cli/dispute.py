@@ -1,69 +1,36 @@
-"""`tallystick dispute` and `tallystick judge`; neither imports torch."""
+"""`tallystick dispute`; it imports no torch."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
+from tallystick.api.disputes import Disputing, playing
+from tallystick.cli.judge import damage, job_option, report, terms_of
 from tallystick.cli.output import (
-    CANNOT_CHECK,
-    MISMATCH,
     device_option,
-    finish,
     json_option,
-    load_keys,
     load_trust,
     note,
-    print_json,
-    say,
     threads_option,
     trust_option,
-    trust_referee_option,
 )
 from tallystick.cli.places import PLACE
-from tallystick.cli.verdicts import say_event, say_verdict, verdict_json
-from tallystick.commit.encoding import sha256
-from tallystick.commit.signing import Envelope, PrivateKey, verify_run
+from tallystick.cli.verdicts import say_event
+from tallystick.commit.signing import Envelope, verify_run
 from tallystick.disk.files import write_file
 from tallystick.disk.keys import load_private_key
-from tallystick.disk.regular import is_directory, present, read_file
-from tallystick.errors import CannotCheckError, CounterpartyError, TallystickError, UsageError
-from tallystick.job.job_file import load_terms
-from tallystick.limits import LIMITS
+from tallystick.disk.regular import is_directory, present
+from tallystick.errors import TallystickError, UsageError
 from tallystick.program.terms import Terms
-from tallystick.protocol.evidence import Evidence
-from tallystick.protocol.judge import Judgement, judge
+from tallystick.protocol.judge import Judgement
 from tallystick.protocol.referee import MAX_ARITY, MIN_ARITY
-from tallystick.protocol.statement import sign_statement, statement
 from tallystick.protocol.verdict import PARTIES, Verdict
 from tallystick.prover.handover import hand_over
 from tallystick.prover.prover import Prover
 from tallystick.terminal.progress import counted
-
-job_option = click.option(
-    "--job",
-    required=True,
-    type=PLACE,
-    help="Your own copy of the job; its job.json and program.txt are enough.",
-)
-
-
-@contextmanager
-def _damage() -> Iterator[None]:
-    """Damaged files end with exit code 2: here 1 is a conviction, and damage convicts no party."""
-    try:
-        yield
-    except CounterpartyError as error:
-        raise CannotCheckError(error.message, error.next_action) from error
-
-
-def terms_of(path: str) -> Terms:
-    """The job's terms. Raises UsageError where there is no job, CannotCheckError for damage."""
-    with _damage():
-        return load_terms(Path(path))
 
 
 @click.command()
@@ -114,9 +81,6 @@ def dispute(
 
     Exit code 0 if the runs are the same, 1 if a party is convicted, 2 if there is no decision.
     """
-    # Here, since a judge waits for none of what trains and captures.
-    from tallystick.api.disputes import Disputing, playing
-
     terms, target = terms_of(job), Path(out)
     referee_key = load_private_key(Path(key)) if key else None
     trusted = load_trust(trust)
@@ -129,7 +93,7 @@ def dispute(
     keys = Path(key_a) if key_a else None, Path(key_b) if key_b else None
     asked = Disputing(arity, attacks, keys, referee_key, threads, device)
     runs, tell = (Path(run_a), Path(run_b)), None if as_json else say_event
-    with _damage(), playing(asked, runs, terms, tell, _say_fault, note) as (played, provers):
+    with damage(), playing(asked, runs, terms, tell, _say_fault, note) as (played, provers):
         data = played.evidence.to_bytes()
         write_file(target, [data])
         handed = _handed_over(terms, provers, played.verdict, (logs_a, logs_b), as_json)
@@ -146,7 +110,7 @@ def dispute(
         word,
     )
     executed = sum(prover.executed_steps for prover in provers)
-    _report(found, data, target, as_json, {"executed_steps": executed, "logs": handed})
+    report(found, data, target, as_json, {"executed_steps": executed, "logs": handed})
 
 
 def _check_targets(*targets: str | None) -> None:
@@ -189,68 +153,3 @@ def _handed_over(
 
 def _say_fault(party: int, why: str) -> None:
     note(f"{PARTIES[party]} has not answered yet ({why})")
-
-
-def _report(
-    found: Judgement, data: bytes, path: Path, as_json: bool, more: dict[str, object] | None = None
-) -> None:
-    """Print the outcome and end with its exit code."""
-    digest = sha256(data)
-    if as_json:
-        body = verdict_json(found)
-        print_json({**body, "evidence": path, "evidence_digest": digest, **(more or {})})
-    else:
-        say_verdict(found)
-        say(f"evidence    {path} ({len(data):,} bytes, {digest.hex()[:16]})")
-    if found.verdict.convicted:
-        finish(MISMATCH)
-    if found.verdict.undecided:
-        finish(CANNOT_CHECK)
-
-
-@click.command("judge")
-@click.argument("evidence", type=click.Path())
-@job_option
-@trust_option
-@trust_referee_option
-@click.option("--statement", "claim", type=click.Path(), help="Write the accepted claim here.")
-@click.option("--key", type=click.Path(), help="Key that signs the statement.")
-@json_option
-def judge_command(
-    evidence: str,
-    job: str,
-    trust: tuple[str, ...],
-    believed: tuple[str, ...],
-    claim: str | None,
-    key: str | None,
-    as_json: bool,
-) -> None:
-    """Play the game in the EVIDENCE file again and print its verdict.
-
-    No statement in the file is believed.
-
-    Exit code 0 for an agreement, 1 if a party is convicted, 2 if the evidence is refused or decides
-    nothing.
-    """
-    terms, path = terms_of(job), Path(evidence)
-    if claim and not key:
-        raise UsageError("A statement needs a key that signs it.", "Pass --key FILE.")
-    with _damage():
-        data = read_file(path, LIMITS.evidence_bytes, "evidence file")
-        found = judge(terms, data, load_trust(trust), load_keys(believed))
-    if claim and key:
-        _write_statement(terms, found, data, Path(claim), load_private_key(Path(key)))
-    _report(found, data, path, as_json)
-
-
-def _write_statement(
-    terms: Terms, found: Judgement, data: bytes, path: Path, key: PrivateKey
-) -> None:
-    verdict = found.verdict
-    if verdict.accepted is None and not verdict.agreement:
-        note("There is no statement: neither run was accepted.")
-        return
-    party = verdict.accepted or 0
-    run, _ = verify_run(Envelope.from_bytes(Evidence.from_bytes(data).commitments[party]))
-    payload = statement(terms, run, verdict, data)
-    write_file(path, [sign_statement(key, payload).to_bytes()])

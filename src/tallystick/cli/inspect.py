@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from tallystick.cli.dispute import terms_of
+from tallystick.cli.judge import terms_of
 from tallystick.cli.output import (
     CANNOT_CHECK,
     MISMATCH,

@@ -46,7 +46,7 @@ _COMMANDS: dict[str, tuple[str, str, str]] = {
         "Get a party's rounding logs over a network.",
     ),
     "judge": (
-        "tallystick.cli.dispute",
+        "tallystick.cli.judge",
         "judge_command",
         "Check a verdict offline from its evidence file.",
     ),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tallystick.cli.dispute import terms_of
+from tallystick.cli.judge import terms_of
 from tallystick.cli.ordered import ordered_rules, refuse_fixed
 from tallystick.cli.output import (
     finish,

@@ -1,0 +1,127 @@
+"""`tallystick judge`, and what it shares with `dispute`.
+
+It loads no torch, and nothing that answers for a run: a judge needs neither.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+
+from tallystick.cli.output import (
+    CANNOT_CHECK,
+    MISMATCH,
+    finish,
+    json_option,
+    load_keys,
+    load_trust,
+    note,
+    print_json,
+    say,
+    trust_option,
+    trust_referee_option,
+)
+from tallystick.cli.places import PLACE
+from tallystick.cli.verdicts import say_verdict, verdict_json
+from tallystick.commit.encoding import sha256
+from tallystick.commit.signing import Envelope, PrivateKey, verify_run
+from tallystick.disk.files import write_file
+from tallystick.disk.keys import load_private_key
+from tallystick.disk.regular import read_file
+from tallystick.errors import CannotCheckError, CounterpartyError, UsageError
+from tallystick.job.job_file import load_terms
+from tallystick.limits import LIMITS
+from tallystick.program.terms import Terms
+from tallystick.protocol.evidence import Evidence
+from tallystick.protocol.judge import Judgement, judge
+from tallystick.protocol.statement import sign_statement, statement
+
+job_option = click.option(
+    "--job",
+    required=True,
+    type=PLACE,
+    help="Your own copy of the job; its job.json and program.txt are enough.",
+)
+
+
+@contextmanager
+def damage() -> Iterator[None]:
+    """Damaged files end with exit code 2: here 1 is a conviction, and damage convicts no party."""
+    try:
+        yield
+    except CounterpartyError as error:
+        raise CannotCheckError(error.message, error.next_action) from error
+
+
+def terms_of(path: str) -> Terms:
+    """The job's terms. Raises UsageError where there is no job, CannotCheckError for damage."""
+    with damage():
+        return load_terms(Path(path))
+
+
+def report(
+    found: Judgement, data: bytes, path: Path, as_json: bool, more: dict[str, object] | None = None
+) -> None:
+    """Print the outcome and end with its exit code."""
+    digest = sha256(data)
+    if as_json:
+        body = verdict_json(found)
+        print_json({**body, "evidence": path, "evidence_digest": digest, **(more or {})})
+    else:
+        say_verdict(found)
+        say(f"evidence    {path} ({len(data):,} bytes, {digest.hex()[:16]})")
+    if found.verdict.convicted:
+        finish(MISMATCH)
+    if found.verdict.undecided:
+        finish(CANNOT_CHECK)
+
+
+@click.command("judge")
+@click.argument("evidence", type=click.Path())
+@job_option
+@trust_option
+@trust_referee_option
+@click.option("--statement", "claim", type=click.Path(), help="Write the accepted claim here.")
+@click.option("--key", type=click.Path(), help="Key that signs the statement.")
+@json_option
+def judge_command(
+    evidence: str,
+    job: str,
+    trust: tuple[str, ...],
+    believed: tuple[str, ...],
+    claim: str | None,
+    key: str | None,
+    as_json: bool,
+) -> None:
+    """Play the game in the EVIDENCE file again and print its verdict.
+
+    No statement in the file is believed.
+
+    Exit code 0 for an agreement, 1 if a party is convicted, 2 if the evidence is refused or decides
+    nothing.
+    """
+    terms, path = terms_of(job), Path(evidence)
+    if claim and not key:
+        raise UsageError("A statement needs a key that signs it.", "Pass --key FILE.")
+    with damage():
+        data = read_file(path, LIMITS.evidence_bytes, "evidence file")
+        found = judge(terms, data, load_trust(trust), load_keys(believed))
+    if claim and key:
+        _write_statement(terms, found, data, Path(claim), load_private_key(Path(key)))
+    report(found, data, path, as_json)
+
+
+def _write_statement(
+    terms: Terms, found: Judgement, data: bytes, path: Path, key: PrivateKey
+) -> None:
+    verdict = found.verdict
+    if verdict.accepted is None and not verdict.agreement:
+        note("There is no statement: neither run was accepted.")
+        return
+    party = verdict.accepted or 0
+    run, _ = verify_run(Envelope.from_bytes(Evidence.from_bytes(data).commitments[party]))
+    payload = statement(terms, run, verdict, data)
+    write_file(path, [sign_statement(key, payload).to_bytes()])
