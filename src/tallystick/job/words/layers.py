@@ -11,7 +11,7 @@ from tallystick.job.words.parts import LayerWords, ParameterWords
 from tallystick.program.ir import Program
 
 PARAMETER, BUFFER, AVERAGE = "param.", "buffer.", "ema."
-_NUMBER = re.compile(r"(?<![^.])[0-9]+(?![^.])", re.ASCII)
+_NUMBER = re.compile(r"(?<![^.])(?:0|[1-9][0-9]{0,8})(?![^.])", re.ASCII)
 
 
 def changed_slots(programs: Sequence[Program]) -> set[str]:
@@ -67,7 +67,7 @@ def layer_lines(layers: Sequence[LayerWords]) -> list[tuple[str, str]]:
     for (pattern, parameters), members in numbered.items():
         paths = [layer.module for layer in members]
         own = ", ".join(_parameter(p) for p in parameters)
-        name = (paths[0] or "the model itself") if len(paths) == 1 else _shared(pattern, paths)
+        name = (paths[0] or "(the model itself)") if len(paths) == 1 else _shared(pattern, paths)
         lines.append((name, own))
     return lines
 

@@ -32,7 +32,7 @@ def rows(words: JobInWords) -> list[tuple[str, str]]:
     """The sentences with their labels, each of which is there once."""
     return [
         ("model", _model(words)),
-        *((f"layer {name}", f"{name} has {own}.") for name, own in layer_lines(words.layers)),
+        *((f"layer {name}", f"Layer {name}: {own}.") for name, own in layer_lines(words.layers)),
         *_buffers(words),
         *((_numbered("optimizer", n), _update(words, u)) for n, u in enumerate(words.updates)),
         *_average(words),
