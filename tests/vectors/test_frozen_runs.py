@@ -30,7 +30,7 @@ ADDED = {
         "schedule",
         "stop_on_slot",
         "words",
-    },  # fmt: skip
+    },
 }
 
 

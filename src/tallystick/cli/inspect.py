@@ -103,9 +103,7 @@ def _say_directory(path: str, found: dict[str, Any], words: JobInWords) -> None:
     _say_all({name: value for name, value in found.items() if name != "recipe"})
     say_words(words)
     if signed:
-        say(
-            "proves      That the signer stands by these roots. An audit shows whether they are right."
-        )
+        say("proves      That the signer stands by these roots. An audit shows if they are right.")
         say(f"next        tallystick audit {path}")
     else:
         say("proves      Nothing yet: nobody has signed it.")

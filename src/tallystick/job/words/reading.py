@@ -42,7 +42,7 @@ def job_in_words(terms: Terms) -> JobInWords:
             for module, p in tensors_of(first, BUFFER, changed)
         ),
         updates=updates_of(terms.texts, c.timetable, changed),
-        averaged=averaged(first.state_types),
+        averaged=averaged(terms.texts),
         tables=tuple(
             TableWords(name, table if isinstance(table, float) else tuple(table))
             for name, table in sorted(terms.scalars.items())

@@ -93,7 +93,8 @@ def _update(words: JobInWords, update: UpdateWords) -> str:
     else:
         sentence = f"{update.kind} changes {whose}{where}"
     if update.scalars:
-        sentence += f", at the rate {listed(update.scalars)}"
+        many = len(update.scalars) > 1
+        sentence += f", {'by the scalars' if many else 'at the rate'} {listed(update.scalars)}"
     options = [
         f"{name.replace('_', ' ')} {_option(value)}"
         for name, value in update.options
@@ -116,7 +117,8 @@ def _option(value: float | bool) -> str:
 
 def _average(words: JobInWords) -> Iterator[tuple[str, str]]:
     if words.averaged:
-        yield "average", f"A moving average of {count(len(words.averaged), 'tensor')} is kept."
+        tensors = count(len(words.averaged), "tensor")
+        yield "average", f"A moving average of {tensors} goes by the part ema towards them."
 
 
 # -- programs and data -----------------------------------------------------------------------------

@@ -6,65 +6,24 @@ these words say the operators. That the gradient which it reads is the loss's is
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 
 from tallystick.commit.timetable import Timetable
-from tallystick.job.words.layers import AVERAGE, PARAMETER
+from tallystick.job.words.families import several_nodes
+from tallystick.job.words.graph import OPTIMIZER, PARAMETER, Options, ParameterRule, StepGraph
+from tallystick.job.words.layers import AVERAGE
 from tallystick.job.words.parts import UpdateWords
+from tallystick.program.ema import WEIGHT
 from tallystick.program.ir import BATCH_PREFIX, SCALAR_PREFIX, Node, Program, Value
 
-Options = tuple[tuple[str, float | bool], ...]
 STEPS = {
     "tallystick.adam_step": "Adam",
     "tallystick.adamw_step": "AdamW",
     "tallystick.sgd_step": "SGD",
 }
-_CLIP, _CLAMP = "tallystick.clip_coef", "aten.clamp"
+_CLAMP = "aten.clamp"
 # Of a rule that is not known, the nodes behind a parameter that are looked at.
 _MOST = 64
-
-
-class StepGraph:
-    """A program's nodes by the values that they make."""
-
-    def __init__(self, program: Program) -> None:
-        self.program = program
-
-    def node(self, value: Value | None) -> Node | None:
-        """The node that makes a value; None for an input."""
-        if value is None or value.is_input:
-            return None
-        return self.program.nodes[value.node]
-
-    def input(self, value: Value | None) -> str:
-        """The name of the input that a value is, "" for another value."""
-        return self.program.inputs[value.out].name if value is not None and value.is_input else ""
-
-    def next(self, slot: str) -> Value:
-        return self.program.next_state[slot]
-
-    def kinds(self, name: str) -> tuple[str, ...]:
-        """The slots `opt.KIND.NAME` of a parameter, by their kinds."""
-        found = (s.removesuffix(f".{name}") for s in self.program.state_types if s.startswith(_OPT))
-        kinds = (s[len(_OPT) :] for s in found)
-        return tuple(k for k in kinds if f"{_OPT}{k}.{name}" in self.program.state_types)
-
-
-_OPT = "opt."
-
-
-@dataclass(frozen=True)
-class ParameterRule:
-    """What an update is, for one parameter: parameters of one rule are said together."""
-
-    kind: str | None
-    options: Options
-    scalars: tuple[str, ...]
-    gradient: Value | None = None
-    coefficient: Value | None = None
-    operators: tuple[str, ...] = ()
-    slots: tuple[str, ...] = ()
 
 
 # -- one node (NUMERICS 11.2 to 11.4) --------------------------------------------------------------
@@ -81,11 +40,15 @@ def _one_node(graph: StepGraph, name: str, node: Node) -> ParameterRule | None:
         owned, rate, coefficient = ("m", "v"), inputs[4], inputs[7]
     places = zip(owned, inputs[2:], range(1, 3), strict=False)
     is_whole = graph.kinds(name) == owned and all(
-        graph.input(value) == f"{_OPT}{k}.{name}"
-        and graph.next(f"{_OPT}{k}.{name}") == Value(made.node, out)
+        graph.input(value) == f"{OPTIMIZER}{k}.{name}"
+        and graph.next(f"{OPTIMIZER}{k}.{name}") == Value(made.node, out)
         for k, value, out in places
     )
     scalar = graph.input(rate)
+    if kind != "SGD":
+        betas = node.attrs["beta1"], node.attrs["beta2"]
+        is_whole &= all(map(graph.is_power, inputs[5:7], betas))
+    is_whole &= graph.clips(coefficient, inputs[1])
     if made.out or not is_whole or not scalar.startswith(SCALAR_PREFIX):
         return None
     scalars = (scalar[len(SCALAR_PREFIX) :],)
@@ -128,14 +91,14 @@ def rule_of(graph: StepGraph, name: str) -> ParameterRule:
     value = graph.next(f"{PARAMETER}{name}")
     node = graph.node(value)
     found = _one_node(graph, name, node) if node is not None else None
-    return found or _unknown(graph, name, value)
+    return found or several_nodes(graph, name) or _unknown(graph, name, value)
 
 
 def _clipping(graph: StepGraph, rule: ParameterRule) -> tuple[float | None, float | None]:
     """The bounds of the gradients' norm, and of their elements (NUMERICS 11.6)."""
     norm = value = None
     by_norm = graph.node(rule.coefficient)
-    if by_norm is not None and by_norm.op == _CLIP:
+    if by_norm is not None:
         norm = float(by_norm.attrs["max_norm"])  # type: ignore[arg-type]
     clamp = graph.node(rule.gradient)
     if clamp is not None and clamp.op == _CLAMP:
@@ -176,7 +139,30 @@ def _updates(program: Program, changed: set[str]) -> Iterator[UpdateWords]:
         yield UpdateWords(**{**vars(said), "parameters": tuple(names)})
 
 
-def averaged(state: Mapping[str, object]) -> tuple[str, ...]:
-    """The parameters that have slots `ema.NAME` beside them (PROGRAM 8.10)."""
-    names = (slot[len(AVERAGE) :] for slot in state if slot.startswith(AVERAGE))
-    return tuple(n for n in names if f"{PARAMETER}{n}" in state)
+def averaged(programs: Sequence[Program]) -> tuple[str, ...]:
+    """The parameters of which a program keeps a moving average in a slot `ema.NAME`, node for node
+    (PROGRAM 8.10)."""
+    graphs = [StepGraph(program) for program in programs]
+    slots = (slot for slot in programs[0].state_types if slot.startswith(AVERAGE))
+    names = (slot[len(AVERAGE) :] for slot in slots)
+    return tuple(n for n in names if any(_averages(graph, n) for graph in graphs))
+
+
+def _averages(graph: StepGraph, name: str) -> bool:
+    parameter, slot = f"{PARAMETER}{name}", f"{AVERAGE}{name}"
+    if parameter not in graph.program.state_types:
+        return False
+    step = graph.node(graph.next(slot))
+    if step is None or step.op != "tallystick.sgd_step" or step.attrs["momentum"]:
+        return False
+    apart = graph.node(step.inputs[1])
+    return (
+        graph.input(step.inputs[0]) == slot
+        and graph.input(step.inputs[3]) == f"{SCALAR_PREFIX}{WEIGHT}"
+        and step.inputs[4] is None
+        and not step.attrs["weight_decay"]
+        and apart is not None
+        and (apart.op, apart.attrs) == ("aten.sub.Tensor", {"alpha": 1.0})
+        and graph.input(apart.inputs[0]) == slot
+        and apart.inputs[1] == graph.next(parameter)
+    )
