@@ -82,5 +82,5 @@ class ParameterRule:
     scalars: tuple[str, ...]
     gradient: Value | None = None
     coefficient: Value | None = None
-    operators: tuple[str, ...] = ()
+    operator: str | None = None
     slots: tuple[str, ...] = ()
