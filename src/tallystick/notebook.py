@@ -38,19 +38,21 @@ class Tabled:
 
     def __repr__(self) -> str:
         title, facts = self.facts_for_people()
-        told = (
-            f"{name} {value.hex()[:_LEAD] if isinstance(value, bytes) else value_text(value)}"
-            for name, value in facts.items()
-        )
+        told = (f"{visible(name)} {_brief(value)}" for name, value in facts.items())
         return f"<{visible(title)}: {', '.join(told)}>"
 
     def _repr_html_(self) -> str:
         title, facts = self.facts_for_people()
         rows = "".join(
-            f"<tr><th>{_escaped(name)}</th><td>{_escaped(value_text(value))}</td></tr>"
+            f"<tr><th>{_escaped(visible(name))}</th><td>{_escaped(value_text(value))}</td></tr>"
             for name, value in facts.items()
         )
         return f"<table><caption>{_escaped(visible(title))}</caption>{rows}</table>"
+
+
+def _brief(value: object) -> str:
+    """A value in a line, digests by their first digits."""
+    return value.hex()[:_LEAD] if isinstance(value, bytes) else value_text(value)
 
 
 def _escaped(text: str) -> str:

@@ -36,7 +36,7 @@ def test_a_job_is_one_line(gpt2_job: Job) -> None:
 
 def test_a_run_an_audit_and_a_dispute(logreg_run: RunSummary) -> None:
     run = logreg_run.directory
-    audited, played = api.audit(run, progress=False), api.dispute(run, run)
+    audited, played = api.audit(run, progress=False), api.dispute(run, run, run / "job")
     for found, title in (
         (logreg_run, "Run, finished"),
         (audited, "Audit: accepted"),
