@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tallystick.commit.timetable import Timetable
-from tallystick.job.words.families import several_nodes
 from tallystick.job.words.graph import OPTIMIZER, PARAMETER, Options, ParameterRule, StepGraph
 from tallystick.job.words.layers import AVERAGE
 from tallystick.job.words.parts import UpdateWords
@@ -71,7 +70,12 @@ def rule_of(graph: StepGraph, name: str) -> ParameterRule:
     value = graph.next(f"{PARAMETER}{name}")
     node = graph.node(value)
     found = _one_node(graph, name, node) if node is not None else None
-    return found or several_nodes(graph, name) or _unknown(graph, name, node)
+    if found is None:
+        # Loaded for such rules only, since it brings all optimizers with it.
+        from tallystick.job.words.families import several_nodes
+
+        found = several_nodes(graph, name)
+    return found or _unknown(graph, name, node)
 
 
 def _clipping(graph: StepGraph, rule: ParameterRule) -> tuple[float | None, float | None]:
