@@ -12,7 +12,6 @@ from tallystick.commit.timetable import Timetable
 from tallystick.job.words.graph import OPTIMIZER, PARAMETER, Options, ParameterRule, StepGraph
 from tallystick.job.words.layers import AVERAGE
 from tallystick.job.words.parts import UpdateWords
-from tallystick.program.ema import WEIGHT
 from tallystick.program.ir import SCALAR_PREFIX, Node, Program, Value
 
 STEPS = {
@@ -136,6 +135,9 @@ def _averages(graph: StepGraph, name: str) -> bool:
     parameter, slot = f"{PARAMETER}{name}", f"{AVERAGE}{name}"
     if parameter not in graph.program.state_types:
         return False
+    # Loaded for a job with averages only, as the families of optimizers are.
+    from tallystick.program.ema import WEIGHT
+
     step = graph.node(graph.next(slot))
     if step is None or step.op != "tallystick.sgd_step" or step.attrs["momentum"]:
         return False
