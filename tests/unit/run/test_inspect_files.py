@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from unit.delegation.offers import CLIENT, OFFER, PARTIES, P
 
 from tallystick import api
 from tallystick.cli.main import run as command
+from tallystick.delegation.documents import Acceptance, sign_document
 from tallystick.run.show.summary import RunSummary
 
 Told = Callable[..., dict[str, Any]]
@@ -86,3 +88,15 @@ def test_damaged_and_foreign_files(
     path.write_bytes(b"tallystick/evidence/1\0" + bytes(100))
     assert command(["inspect", str(path)]) == 2
     capsys.readouterr()
+
+
+def test_an_offer_and_an_acceptance(tmp_path: Path, told: Told) -> None:
+    path = tmp_path / "document"
+    path.write_bytes(sign_document(CLIENT, OFFER))
+    found = told(path)
+    assert (found["kind"], found["signed_by"]) == ("offer", [CLIENT.public.key_id])
+    assert found["claims"]["price"] == OFFER.price
+    assert found["claims"]["job_digest"] == OFFER.job_digest.hex()
+    path.write_bytes(sign_document(PARTIES[0], Acceptance(OFFER.digest, P[0])))
+    found = told(path)
+    assert (found["kind"], found["claims"]["offer"]) == ("acceptance", OFFER.digest.hex())
