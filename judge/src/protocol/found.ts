@@ -23,6 +23,12 @@ export class Found {
   /** Terms executed (OPENING 4.9). */
   terms = 0;
 
+  /** The game has come to an output of a node. */
+  output(step: number, node: number, operator: string, output: number): void {
+    [this.step, this.node, this.operator] = [step, node, operator];
+    [this.side, this.operand, this.element] = [1, output, null];
+  }
+
   /** What the last thing executed says: its name, both claims and its value. */
   decided(quantity: string | null, claimed: readonly [string, string], value = ""): void {
     [this.quantity, this.claimed, this.value] = [quantity, claimed, value];
