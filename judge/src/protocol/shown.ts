@@ -13,7 +13,7 @@ function written(digits: string, x: number, least: number, most: number): string
   if (!Number.isFinite(x)) return x > 0 ? "inf" : "-inf";
   const sign = x < 0 || Object.is(x, -0) ? "-" : "";
   if (x === 0) return `${sign}0.0`;
-  const [mantissa = "", exponent = "0"] = digits.replace("-", "").split("e");
+  const [mantissa = "", exponent = "0"] = digits.replace(/^-/, "").split("e");
   const power = Number(exponent);
   if (power < least || power >= most) {
     const size = Math.abs(power).toString().padStart(2, "0");
@@ -36,7 +36,7 @@ function shownF32(bits: Bits): string {
       break;
     }
   }
-  return written(digits, x, -4, 16);
+  return written(digits, x, -4, 7);
 }
 
 const shownF64 = (bits: Bits): string => {

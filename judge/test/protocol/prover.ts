@@ -1,7 +1,8 @@
 /** A prover of one element in a test: it states what its own operands give, evaluated whole. */
 import type { Bits } from "../../src/numbers/bits.ts";
 import { better, BLOCK, blockOf, type Quantity } from "../../src/operators/index.ts";
-import { multiProof } from "../../src/merkle.ts";
+import { multiProof, rootOf } from "../../src/merkle.ts";
+import { partsOf } from "../../src/protocol/parts.ts";
 import type { Query } from "../../src/protocol/queries.ts";
 import { bytesOfBits } from "../../src/protocol/values.ts";
 import { concatBytes } from "../../src/bytes.ts";
@@ -91,6 +92,18 @@ export function openingBody(tensor: Tensor, leaves: readonly number[]): Uint8Arr
   );
   const opening = out.hashes(multiProof(leafHashes(bytes), leaves)).bytes();
   return new Writer().blob(opening).bytes();
+}
+
+/** The answer about a tensor of these bytes: hashes of parts, or a leaf. */
+export function tensorAnswer(bytes: Uint8Array, query: Query): Uint8Array {
+  if (query.kind === "leaf") {
+    const from = LEAF_BYTES * query.leaf;
+    return new Writer().blob(bytes.subarray(from, from + LEAF_BYTES)).bytes();
+  }
+  if (query.kind !== "tensor hashes") return fail(`a query of kind ${query.kind}`);
+  const hashes = leafHashes(bytes);
+  const parts = partsOf(query.range);
+  return concatBytes(...parts.map(({ first, count }) => rootOf(hashes, first, first + count)));
 }
 
 /** An answer about one element: values from the prover's operands, openings of the true ones. */

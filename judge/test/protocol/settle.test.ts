@@ -6,13 +6,14 @@ import { quantityOf, readTable, type Contract, type Quantity } from "../../src/o
 import type { Below } from "../../src/protocol/below.ts";
 import { Found } from "../../src/protocol/found.ts";
 import { Openings } from "../../src/protocol/opening.ts";
-import { Convicted, type Conviction } from "../../src/protocol/play.ts";
+import type { Conviction } from "../../src/protocol/play.ts";
 import type { Party, Query } from "../../src/protocol/queries.ts";
 import { settle } from "../../src/protocol/settle.ts";
 import { canonicalValues } from "../../src/tensors.ts";
 import { jsonOfVectors } from "../vectors.ts";
 import { fail, valueOf, type Tensor } from "../operators/calls.ts";
 import { goldenCalls } from "../operators/golden.ts";
+import { played } from "./game.ts";
 import { answered, bytesOf, digestOf } from "./prover.ts";
 
 const TABLE = readTable(jsonOfVectors("operators.json"));
@@ -26,8 +27,6 @@ interface Prover {
   readonly claim: Bits;
   answer(query: Query): Uint8Array;
 }
-
-const MAX_ROUNDS = 64;
 
 /** Plays an element; what the game convicts of, and what it found. */
 function play(
@@ -47,20 +46,9 @@ function play(
     found,
   };
   const claims = [provers[0].claim, provers[1].claim] as const;
-  try {
-    const game = settle(below, { quantity, path: [], claims });
-    let step = game.next();
-    for (let round = 0; step.done !== true; round++) {
-      if (round > MAX_ROUNDS) return fail("the game does not end");
-      step = game.next(
-        step.value.map(({ party, query }) => ({ body: provers[party].answer(query) })),
-      );
-    }
-    return { convictions: [], found };
-  } catch (error) {
-    if (error instanceof Convicted) return { convictions: error.convictions, found };
-    throw error;
-  }
+  const game = settle(below, { quantity, path: [], claims });
+  const { convictions } = played(game, (party, query) => provers[party].answer(query));
+  return { convictions, found };
 }
 
 /** Operands of which some floats are others. */
