@@ -5,7 +5,8 @@ import { sameType, type TensorType } from "../tensors.ts";
 import type { Input, Source } from "./program.ts";
 import { typeOf, type ProgramText, type Section, type TextNode } from "./text.ts";
 
-const FOLD = "tallystick.fold";
+/** NUMERICS 10.12. */
+export const FOLD = "tallystick.fold";
 const SCALAR: TensorType = { dtype: "f64", shape: [] };
 const RNG: TensorType = { dtype: "i64", shape: [2] };
 

@@ -63,7 +63,10 @@ class TextReader {
       if (nodes.length >= LIMITS.nodes) throw refuse("a program of too many nodes");
       nodes.push(this.#node(nodes.length));
     }
-    const resolved = carries.map(({ name, value }) => ({ name, value: this.#values.source(value) }));
+    const resolved = carries.map(({ name, value }) => ({
+      name,
+      value: this.#values.source(value),
+    }));
     const section = micro === null ? null : { nodes: micro, carries: resolved };
     const outputs = this.#outputs();
     scan.expect("end\n");
