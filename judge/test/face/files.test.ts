@@ -1,0 +1,95 @@
+import { expect, test } from "vitest";
+
+import { concatBytes, toUtf8 } from "../../src/bytes.ts";
+import { RefusedError } from "../../src/errors.ts";
+import { OPENING, writeCarried } from "../../src/face/carried.ts";
+import { assembleJob, whatIs } from "../../src/face/files.ts";
+import { readPublicKey } from "../../src/face/pem.ts";
+import { bytesOfVectors, jsonOfVectors } from "../vectors.ts";
+import { caseOf, casesOf } from "./material.ts";
+
+const { evidence, job, referees } = caseOf("attacks", "ordered/1: silent, party 0");
+const manifest = job.get("job.json") ?? new Uint8Array();
+const program = job.get("program.txt") ?? new Uint8Array();
+const refusal = (bytes: Uint8Array): string => {
+  try {
+    whatIs(bytes);
+  } catch (error) {
+    if (error instanceof RefusedError) return error.message;
+    throw error;
+  }
+  throw new Error("it was taken");
+};
+
+test("each kind of file is known by its content", () => {
+  expect(whatIs(evidence).kind).toBe("evidence");
+  expect(whatIs(manifest).kind).toBe("manifest");
+  expect(whatIs(program).kind).toBe("program");
+  expect(whatIs(toUtf8(referees[0] ?? "")).kind).toBe("key");
+  const text = writeCarried({ evidence, job, names: new Map() });
+  expect(whatIs(toUtf8(`<html>${OPENING}${text}</scr` + "ipt></html>")).kind).toBe("page");
+});
+
+test("a run commitment is taken if its signature verifies", () => {
+  const bytes = new Uint8Array(bytesOfVectors("runs/logreg-run/commitment.json"));
+  const given = whatIs(bytes);
+  expect(given.kind === "commitment" && given.commitment.finalStep).toBe(100);
+  const forged = toUtf8(new TextDecoder().decode(bytes).replace('"sig":"QWcY', '"sig":"QWcZ'));
+  expect(refusal(forged)).toContain("signature");
+});
+
+test("entries of a session's log come with their index", () => {
+  const sessions = jsonOfVectors("protocol/sessions.json") as {
+    logs: { entries: [number, number][] }[];
+  };
+  const data = new Uint8Array(bytesOfVectors("protocol/sessions.bin"));
+  const entries = sessions.logs[0]?.entries ?? [];
+  expect(entries.length).toBeGreaterThan(3);
+  entries.forEach(([offset, length], index) => {
+    const given = whatIs(data.slice(offset, offset + length));
+    expect(given.kind === "entry" && given.index).toBe(index);
+  });
+});
+
+test("what is none of these is refused with a sentence", () => {
+  expect(refusal(new Uint8Array())).toContain("empty");
+  expect(refusal(toUtf8("hello"))).toContain("neither evidence");
+  expect(refusal(toUtf8("<html></html>"))).toContain("neither evidence");
+  expect(refusal(toUtf8('{"a":1}'))).toContain("JSON");
+  expect(refusal(toUtf8('{"a": 1}'))).toContain("JSON");
+  expect(refusal(toUtf8("-----BEGIN PRIVATE KEY-----\nMC4\n"))).toContain("private key");
+  expect(refusal(concatBytes(evidence, new Uint8Array(16777216)))).toContain("longer");
+});
+
+test("only a file's first bytes say evidence; the judge looks at the others", () => {
+  expect(whatIs(evidence.subarray(0, 200)).kind).toBe("evidence");
+  expect(() => whatIs(evidence.subarray(0, 12))).toThrow(RefusedError);
+});
+
+test("a job of one program is put together from its parts", () => {
+  const whole = assembleJob(manifest, [toUtf8("tallystick program 1\nanother\n"), program]);
+  expect(whole).toEqual({ files: job, missing: [] });
+  expect(assembleJob(manifest, []).missing).toEqual(["program.txt"]);
+});
+
+test("texts of a job of several programs get the names that the manifest gives their digests", () => {
+  const jobs = casesOf("format-two").map((one) => one.job);
+  const several = jobs.find((files) => files.size > 3);
+  expect(several).toBeDefined();
+  for (const files of jobs) {
+    const texts = [...files].filter(([name]) => name !== "job.json").map(([, text]) => text);
+    const whole = assembleJob(files.get("job.json") ?? new Uint8Array(), texts.reverse());
+    expect(whole.missing).toEqual([]);
+    expect(new Map([...whole.files].sort())).toEqual(new Map([...files].sort()));
+  }
+});
+
+test("a public key has one form", () => {
+  const pem = referees[0] ?? "";
+  const key = readPublicKey(toUtf8(pem));
+  expect(readPublicKey(toUtf8(pem.replaceAll("\n", "\r\n"))).id).toBe(key.id);
+  expect(key.id).toMatch(/^7599776c3085e3f9/);
+  for (const bad of [pem.replace("MCow", "MCox"), `${pem}x`, pem.slice(5), pem.repeat(9)]) {
+    expect(() => readPublicKey(toUtf8(bad))).toThrow(RefusedError);
+  }
+});
