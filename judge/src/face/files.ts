@@ -138,6 +138,5 @@ export function assembleJob(
 /** A sentence for whatever stopped the judging. */
 export function sentenceOf(error: unknown): string {
   if (error instanceof RefusedError) return error.message;
-  if (error instanceof RangeError) return "This is too large for the memory at hand.";
-  throw error;
+  return "The judge itself has failed at this. That says nothing about anyone.";
 }

@@ -8,8 +8,11 @@ const WORDS: readonly (readonly [RegExp, string])[] = [
     "a part of the update of the model's numbers",
   ],
   [/^tallystick\.(?:uniform|normal|dropout_mask|mask_scale)$/, "a use of random numbers"],
-  [/cross_entropy_backward|_loss_backward$/, "the way back from the error measure"],
-  [/cross_entropy|mse_loss|nll_loss/, "the error measure: how far the model's guesses are off"],
+  [
+    /cross_entropy_backward|_loss_backward$/,
+    "the way back from that measure to the numbers behind it",
+  ],
+  [/cross_entropy|mse_loss|nll_loss/, "the measure of how far the model's guesses are off"],
   [/_backward|embedding_dense/, "the calculation of how each number should change"],
   [/\.(?:mm|bmm|addmm)$/, "a product of two tables of numbers"],
   [/convolution|max_pool/, "a filter that is moved over an image"],

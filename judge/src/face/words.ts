@@ -7,7 +7,7 @@ import { difference, numberIn, plain } from "./numbers.ts";
 import { inWords } from "./operations.ts";
 
 export interface Words {
-  readonly tone: "convicted" | "same" | "undecided";
+  readonly tone: "convicted" | "same" | "undecided" | "claim";
   readonly headline: string;
   /** Who is who. */
   readonly parties: readonly string[];
@@ -43,19 +43,27 @@ function accusations(found: Found, name: (side: Side) => string): string[] {
   return found.convicted.map(({ party }, i) => `${name(party)} ${acts[i]?.did ?? ""}.`);
 }
 
+/** What the disputed place is. */
+function about(found: Found): string {
+  if (found.operator === null) return "";
+  const operation = inWords(found.operator);
+  if (found.side === "output") return ` It is about what comes out of ${operation}.`;
+  if (found.side === "input") return ` It is about what goes into ${operation}.`;
+  return ` The place is ${operation}.`;
+}
+
 /** Where the two runs part. */
 function place(found: Found, steps: number): string[] {
   if (found.step === null) return ["No single step of the training had to be looked at for this."];
   const total = steps > 0 ? ` of ${whole(steps)}` : "";
-  const count = `step ${whole(found.step + 1)}${total}`;
+  const step = `step ${whole(found.step + 1)}${total}`;
   if (found.phase < 2 && found.node === null)
-    return [`The question is about the end of the run, at ${count}.`];
+    return [`The question is about the end of the run, at ${step}.`];
   const before =
     found.step === 0
       ? "Both parties started from the same model."
       : `Both parties have signed the same model up to the end of step ${whole(found.step)}.`;
-  const where = found.operator === null ? "" : ` The place is ${inWords(found.operator)}.`;
-  return [`${before} In ${count} of the training their runs part.${where}`];
+  return [`${before} In ${step} of the training their runs part.${about(found)}`];
 }
 
 /** What one party's figure is worth. */
