@@ -54,9 +54,14 @@ function pageOf(script, style) {
   const policy =
     "default-src 'none'; form-action 'none'; base-uri 'none'; " +
     `script-src ${source(script)}; style-src ${source(style)}`;
-  const parts = { csp: policy, script, style, version };
+  const parts = {
+    POLICY: `<meta http-equiv="Content-Security-Policy" content="${policy}" />`,
+    STYLE: `<style>${style}</style>`,
+    SCRIPT: `<script>${script}</script>`,
+    VERSION: version,
+  };
   const template = readFileSync(join(HERE, "page/page.html"), "utf8");
-  return template.replace(/\{(csp|script|style|version)\}/g, (_, name) => parts[name]);
+  return template.replace(/<!--([A-Z]+)-->/g, (_, name) => parts[name]);
 }
 
 const script = inlined(await bundled("page/main.ts", { format: "iife" }), "the script");

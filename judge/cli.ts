@@ -10,9 +10,9 @@ import process from "node:process";
 import { parseArgs } from "node:util";
 
 import { court } from "./court.ts";
-import { RefusedError } from "./src/errors.ts";
-import type { JobFiles } from "./src/face/desk.ts";
-import { FILE_BYTES, whatIs } from "./src/face/files.ts";
+import { refuse, RefusedError } from "./src/errors.ts";
+import { jobOfPage } from "./src/face/desk.ts";
+import { assembleJob, FILE_BYTES, lacking, whatIs, type Assembled } from "./src/face/files.ts";
 import type { Judged } from "./src/face/judged.ts";
 import { NO_NAMES, visible } from "./src/face/names.ts";
 import { PEM_BYTES, readPublicKey } from "./src/face/pem.ts";
@@ -51,37 +51,35 @@ function bytesOf(path: string, limit: number, mayBeLink: boolean): Uint8Array {
 }
 
 /** The files of a job that a judge needs (docs/INTERFACE.md, "Dispute and judge"). */
-function jobAt(folder: string): JobFiles {
+function jobAt(folder: string): Assembled {
+  const named = visible(folder);
   let names: string[];
   try {
     names = readdirSync(folder);
   } catch {
-    throw usage(`${visible(folder)} is no folder that can be read.`);
+    throw usage(`${named} is no folder that can be read.`);
   }
-  if (!names.includes("job.json")) {
-    throw usage(`${visible(folder)} is not a job: it has no job.json.`);
-  }
+  if (!names.includes("job.json")) throw usage(`${named} is not a job: it has no job.json.`);
   const programs = names.filter((name) => PROGRAM_FILE.test(name));
-  if (programs.length > 64) throw unread(`${visible(folder)} has too many programs.`);
-  const files = new Map<string, Uint8Array>();
-  files.set("job.json", bytesOf(join(folder, "job.json"), LIMITS.manifestBytes, false));
-  for (const name of programs) {
-    files.set(name, bytesOf(join(folder, name), LIMITS.programBytes, false));
-  }
-  return files;
+  if (programs.length > 64) throw unread(`${named} has too many programs.`);
+  const manifest = bytesOf(join(folder, "job.json"), LIMITS.manifestBytes, false);
+  return assembleJob(
+    manifest,
+    programs.map((name) => bytesOf(join(folder, name), LIMITS.programBytes, false)),
+  );
 }
 
 interface Material {
   readonly evidence: Uint8Array;
   /** The job that came with a page. */
-  readonly carried: JobFiles | null;
+  readonly carried: Assembled | null;
 }
 
 function materialAt(path: string): Material {
   const given = whatIs(bytesOf(path, FILE_BYTES, true));
   if (given.kind === "evidence") return { evidence: given.bytes, carried: null };
   if (given.kind === "page") {
-    return { evidence: given.carried.evidence, carried: given.carried.job };
+    return { evidence: given.carried.evidence, carried: jobOfPage(given.carried) };
   }
   throw new Ended(
     2,
@@ -165,8 +163,9 @@ function judged(args: Arguments): Said {
   const { evidence, carried } = materialAt(args.evidence);
   const job = args.job === undefined ? carried : jobAt(args.job);
   if (job === null) throw usage("There is no job to judge by: name one with --job.");
+  if (job.missing.length > 0) throw refuse(lacking(job));
   const keys = args.referees.map((path) => readPublicKey(bytesOf(path, PEM_BYTES, true)));
-  const found = court.judge(evidence, job, keys);
+  const found = court.judge(evidence, job.files, keys);
   const object = { ...found.found, evidence: args.evidence, evidence_digest: found.evidenceDigest };
   const out = args.json ? ascii(object) : textOf(found, args.job === undefined);
   return { code: codeOf(found), out, err: "" };

@@ -80,7 +80,9 @@ function show(judged: Result): void {
     const words = judged.words({ byReader, byMaker: judged.byMaker });
     article.className = `is-${words.tone}`;
     title.textContent = words.headline;
+    const open = body.querySelector("details")?.open ?? false;
     body.replaceChildren(...told(words, judged.basis.full));
+    for (const one of body.querySelectorAll("details")) one.open = open;
     say(`Result: ${words.headline}.`);
   };
   draw(new Map());
@@ -95,7 +97,7 @@ function refused(error: unknown): void {
     "article",
     { class: "is-refused" },
     element("h2", {}, "Not judged"),
-    element("p", {}, visible(sentence)),
+    element("p", {}, `The reason: ${visible(sentence)}`),
     element("p", {}, "Nobody is convicted by that."),
   );
   result.replaceChildren(article);

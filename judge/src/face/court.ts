@@ -7,6 +7,7 @@ import { judge } from "../protocol/judge.ts";
 import { readSession } from "../session/log.ts";
 import { sha256 } from "../sha256.ts";
 import type { Court } from "./desk.ts";
+import { contractOf } from "./files.ts";
 import { foundOf } from "./found.ts";
 
 export function courtOf(table: OperatorTable): Court {
@@ -17,7 +18,7 @@ export function courtOf(table: OperatorTable): Court {
         found: foundOf(judge(evidence, terms, { referees })),
         evidenceDigest: toHex(sha256(evidence)),
         jobDigest: toHex(terms.jobDigest),
-        contract: terms.contract.toString(),
+        contract: contractOf(job.manifest),
         steps: terms.steps,
       };
     },

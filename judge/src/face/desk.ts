@@ -1,17 +1,16 @@
 /** What lies on the table, and what can be judged from it. The page and the command both use it. */
 
 import type { RunCommitment } from "../commitment.ts";
+import type { JobFiles } from "../job/read.ts";
 import type { SessionOutcome } from "../session/log.ts";
 import type { PublicKey } from "../signatures.ts";
 import type { Carried } from "./carried.ts";
 import { commitmentWords } from "./commitments.ts";
-import { assembleJob, type Given } from "./files.ts";
+import { assembleJob, lacking, type Assembled, type Given } from "./files.ts";
 import type { Judged } from "./judged.ts";
 import { byKeyId, type Names } from "./names.ts";
 import { sessionWords } from "./sessions.ts";
 import { wordsOf, type Words } from "./words.ts";
-
-export type JobFiles = ReadonlyMap<string, Uint8Array>;
 
 /** Those who judge. Each of the three refuses what it is not given in order. */
 export interface Court {
@@ -75,22 +74,23 @@ function laidOut(given: readonly Given[]): Table {
   return table;
 }
 
-interface Job {
-  readonly files: JobFiles;
-  readonly missing: readonly string[];
+interface Job extends Assembled {
   readonly from: "reader" | "page";
+}
+
+/** The job that a page carries. */
+export function jobOfPage(page: Carried): Assembled {
+  const texts = [...page.job].filter(([name]) => name !== "job.json").map(([, text]) => text);
+  return assembleJob(page.job.get("job.json") ?? new Uint8Array(), texts);
 }
 
 /** The reader's own job goes before the one of a page. A page's program text serves the reader's
  * manifest too, because the manifest's digest binds it. */
 function jobOf(table: Table): Job | null {
   const { manifest, page } = table;
-  if (manifest === null) {
-    return page === null ? null : { files: page.job, missing: [], from: "page" };
-  }
-  const texts = [...(page?.job ?? [])].filter(([name]) => name !== "job.json");
-  const all = [...texts.map(([, text]) => text), ...table.programs];
-  return { ...assembleJob(manifest, all), from: "reader" };
+  if (manifest === null) return page === null ? null : { ...jobOfPage(page), from: "page" };
+  const carried = page === null ? [] : [...page.job.values()];
+  return { ...assembleJob(manifest, [...carried, ...table.programs]), from: "reader" };
 }
 
 const waiting = (sentence: string): Waiting => ({ kind: "waiting", sentence });
@@ -173,11 +173,7 @@ export function judgeAll(given: readonly Given[], court: Court): Result | Waitin
       `Now add the job that ${wanted} is about: its job.json and the text of its program.`,
     );
   }
-  if (job.missing.length > 0) {
-    return waiting(
-      `The text of the job's program is still missing (${job.missing.slice(0, 3).join(", ")}).`,
-    );
-  }
+  if (job.missing.length > 0) return waiting(lacking(job));
   if (table.evidence !== null) return verdictOf(table, table.evidence, job, court);
   return sessionOf(table, job, court);
 }

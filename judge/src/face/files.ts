@@ -3,12 +3,14 @@
 import { equalBytes, toHex, toUtf8 } from "../bytes.ts";
 import { readRunCommitment, type RunCommitment } from "../commitment.ts";
 import { refuse, RefusedError } from "../errors.ts";
+import { programFile, type JobFiles } from "../job/read.ts";
 import { readJson, type Json } from "../json.ts";
 import { LIMITS } from "../limits.ts";
 import { Reader } from "../reader.ts";
 import { sha256, tag } from "../sha256.ts";
 import type { PublicKey } from "../signatures.ts";
 import { carriedOf, carries, PAGE_BYTES, type Carried } from "./carried.ts";
+import { visible } from "./names.ts";
 import { PEM_BYTES, readPublicKey } from "./pem.ts";
 
 export type Given =
@@ -39,6 +41,9 @@ function within(bytes: Uint8Array, limit: number, what: string): Uint8Array {
   return bytes;
 }
 
+const memberOf = (value: Json | undefined, name: string): Json | undefined =>
+  value instanceof Map ? value.get(name) : undefined;
+
 /** The index that a signed entry states (PROTOCOL 12.1, 13.1). */
 function entryOf(bytes: Uint8Array): Given {
   within(bytes, LIMITS.entryBytes, "an entry of a session's log");
@@ -48,14 +53,24 @@ function entryOf(bytes: Uint8Array): Given {
   return { kind: "entry", index: reader.count(LIMITS.logEntries - 1, "an index"), bytes };
 }
 
+/** Canonical JSON, or undefined: a reader need not know what is wrong with another file. */
+function jsonIn(bytes: Uint8Array): Json | undefined {
+  try {
+    return readJson(bytes, LIMITS.manifestBytes);
+  } catch (error) {
+    if (error instanceof RefusedError) return undefined;
+    throw error;
+  }
+}
+
 /** What canonical JSON holds: a job's manifest (COMMITMENTS 7.5) or a run commitment (9.5). */
 function jsonOf(bytes: Uint8Array): Given {
-  const value = readJson(bytes, LIMITS.manifestBytes);
+  const value = jsonIn(bytes);
   if (value instanceof Map && value.has("payloadType")) {
     within(bytes, LIMITS.commitmentBytes, "a signed statement");
     return { kind: "commitment", commitment: readRunCommitment(bytes) };
   }
-  const format = value instanceof Map ? value.get("format") : undefined;
+  const format = memberOf(value, "format");
   if (typeof format === "string" && FORMAT.test(format)) return { kind: "manifest", bytes };
   throw refuse("This is a file of JSON, but neither a job nor a signed run commitment.");
 }
@@ -92,15 +107,12 @@ interface WantedProgram {
   readonly digest: string;
 }
 
-const memberOf = (value: Json | undefined, name: string): Json | undefined =>
-  value instanceof Map ? value.get(name) : undefined;
-
 /** The programs that a manifest names (COMMITMENTS 7.1, 7.6.1). Whether it is a sound manifest is
  * for the reader of terms to say. */
 function programsOf(manifest: Uint8Array): WantedProgram[] {
   const commitment = memberOf(readJson(manifest, LIMITS.manifestBytes), "commitment");
   const one = memberOf(commitment, "program_digest");
-  if (typeof one === "string") return [{ file: "program.txt", digest: one }];
+  if (typeof one === "string") return [{ file: programFile(1, ""), digest: one }];
   const several = memberOf(commitment, "programs");
   if (!Array.isArray(several)) throw refuse("The job names no program.");
   return several.map((item) => {
@@ -108,7 +120,7 @@ function programsOf(manifest: Uint8Array): WantedProgram[] {
     if (typeof name !== "string" || typeof digest !== "string") {
       throw refuse("The job names a program without a digest.");
     }
-    return { file: `program-${name}.txt`, digest };
+    return { file: programFile(2, name), digest };
   });
 }
 
@@ -118,25 +130,42 @@ function programDigest(text: Uint8Array): string {
   return toHex(sha256(tag(`program/${version}`), text));
 }
 
+/** A job as the reader of terms takes it, and the files that are still missing. */
+export interface Assembled {
+  readonly files: JobFiles;
+  readonly missing: readonly string[];
+}
+
 /** A job put together from its manifest and the texts at hand, each at the name that its digest
- * gives it; and the names of those that are missing. */
-export function assembleJob(
-  manifest: Uint8Array,
-  texts: readonly Uint8Array[],
-): { readonly files: ReadonlyMap<string, Uint8Array>; readonly missing: readonly string[] } {
+ * gives it. So a text of the same name and another content is no part of the job. */
+export function assembleJob(manifest: Uint8Array, texts: readonly Uint8Array[]): Assembled {
   const byDigest = new Map(texts.map((text) => [programDigest(text), text]));
-  const files = new Map([["job.json", manifest]]);
+  const programs = new Map<string, Uint8Array>();
   const missing: string[] = [];
   for (const { file, digest } of programsOf(manifest)) {
     const text = byDigest.get(digest);
     if (text === undefined) missing.push(file);
-    else files.set(file, text);
+    else programs.set(file, text);
   }
-  return { files, missing };
+  return { files: { manifest, programs }, missing };
+}
+
+/** What is said where a job is not whole. */
+export function lacking({ missing }: Assembled): string {
+  const names = missing.slice(0, 3).map(visible).join(", ");
+  return `The text that the job names as ${names} is missing, or is another one.`;
+}
+
+/** The contract that a manifest names (COMMITMENTS 7.1). */
+export function contractOf(manifest: Uint8Array): string {
+  const commitment = memberOf(readJson(manifest, LIMITS.manifestBytes), "commitment");
+  const contract = memberOf(commitment, "contract");
+  if (typeof contract !== "string") throw refuse("The job names no contract.");
+  return contract;
 }
 
 /** A sentence for whatever stopped the judging. */
 export function sentenceOf(error: unknown): string {
   if (error instanceof RefusedError) return error.message;
-  return "The judge itself has failed at this. That says nothing about anyone.";
+  return "The judge itself has failed at this.";
 }

@@ -3,6 +3,8 @@
 const DECIMAL =
   /^(-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:e[-+]?[0-9]+)?|nan|-?inf)(?: \(0x[0-9a-f]+\)| within \S+)?$/;
 
+const WHOLE = /^-?[0-9]+$/;
+
 /** The number that a text begins with; undefined where it is none, a digest for example. */
 export function numberIn(text: string): number | undefined {
   const digits = DECIMAL.exec(text)?.[1];
@@ -33,7 +35,10 @@ export function difference(stated: string, right: string): string | undefined {
   if (!Number.isFinite(off)) return undefined;
   if (off === 0) return "off by less than these digits show";
   const amount = `too ${off > 0 ? "high" : "low"} by ${short(Math.abs(off))}`;
-  return b === 0 ? amount : `${amount} (${relation(a, b)})`;
+  // Classes and places are whole numbers: a ratio of them says nothing.
+  return b === 0 || (WHOLE.test(stated) && WHOLE.test(right))
+    ? amount
+    : `${amount} (${relation(a, b)})`;
 }
 
 /** A number without the bits behind it. */

@@ -103,9 +103,8 @@ function falseNumber(found: Found, name: (side: Side) => string): string[] {
     if (numberIn(stated) === undefined || numberIn(found.value) === undefined) return [];
     const off = difference(stated, found.value);
     const how = off === undefined ? "" : ` That is ${off}.`;
-    return [
-      `${name(party)} says ${plain(stated)} where the job's rules give ${plain(found.value)}.${how}`,
-    ];
+    const rules = found.clause === "5.6.3" ? "the job's data have" : "the job's rules give";
+    return [`${name(party)} says ${plain(stated)} where ${rules} ${plain(found.value)}.${how}`];
   });
 }
 

@@ -3,7 +3,7 @@ import { expect, test } from "vitest";
 import { concatBytes, toUtf8 } from "../../src/bytes.ts";
 import { RefusedError } from "../../src/errors.ts";
 import { OPENING, writeCarried } from "../../src/face/carried.ts";
-import { assembleJob, whatIs } from "../../src/face/files.ts";
+import { assembleJob, contractOf, lacking, whatIs } from "../../src/face/files.ts";
 import { readPublicKey } from "../../src/face/pem.ts";
 import { bytesOfVectors, jsonOfVectors } from "../vectors.ts";
 import { caseOf, casesOf } from "./material.ts";
@@ -68,19 +68,23 @@ test("only a file's first bytes say evidence; the judge looks at the others", ()
 
 test("a job of one program is put together from its parts", () => {
   const whole = assembleJob(manifest, [toUtf8("tallystick program 1\nanother\n"), program]);
-  expect(whole).toEqual({ files: job, missing: [] });
-  expect(assembleJob(manifest, []).missing).toEqual(["program.txt"]);
+  expect(whole.missing).toEqual([]);
+  expect(whole.files).toEqual({ manifest, programs: new Map([["program.txt", program]]) });
+  const without = assembleJob(manifest, [toUtf8("tallystick program 1\nanother\n")]);
+  expect(without.missing).toEqual(["program.txt"]);
+  expect(lacking(without)).toContain("program.txt is missing, or is another one");
+  expect(contractOf(manifest)).toBe("ordered/1-draft.1");
 });
 
 test("texts of a job of several programs get the names that the manifest gives their digests", () => {
   const jobs = casesOf("format-two").map((one) => one.job);
-  const several = jobs.find((files) => files.size > 3);
-  expect(several).toBeDefined();
+  expect(jobs.some((files) => files.size > 3)).toBe(true);
   for (const files of jobs) {
-    const texts = [...files].filter(([name]) => name !== "job.json").map(([, text]) => text);
-    const whole = assembleJob(files.get("job.json") ?? new Uint8Array(), texts.reverse());
+    const programs = [...files].filter(([name]) => name !== "job.json").sort();
+    const texts = programs.map(([, text]) => text).reverse();
+    const whole = assembleJob(files.get("job.json") ?? new Uint8Array(), texts);
     expect(whole.missing).toEqual([]);
-    expect(new Map([...whole.files].sort())).toEqual(new Map([...files].sort()));
+    expect([...(whole.files.programs as Map<string, Uint8Array>)].sort()).toEqual(programs);
   }
 });
 

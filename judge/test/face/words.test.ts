@@ -83,6 +83,14 @@ test("a false number: who, where, and by how much", () => {
   ]);
 });
 
+test("false data are the job's data, and no calculation", () => {
+  const words = wordsAbout("attacks", "ordered/1: backdoor-label-flip, party 0");
+  expect(words.story.join(" ")).toContain(
+    "Party A says 1 where the job's data have 4. That is too low by 3.",
+  );
+  expect(words.figures[2]?.label).toBe("The job's data have");
+});
+
 test("fingerprints are never said as numbers", () => {
   const words = wordsAbout("attacks", "ordered/1: lie-input-digest, party 0");
   expect(words.story.join(" ")).not.toContain("0707070707070707");
@@ -132,12 +140,13 @@ test("differences", () => {
   expect(numberIn("3bd0914e40948fc1")).toBeUndefined();
   expect(numberIn("0707070707070707")).toBeUndefined();
   expect(numberIn("")).toBeUndefined();
-  expect(difference("4", "1")).toBe("too high by 3 (about 4 times the right one)");
+  expect(difference("4", "1")).toBe("too high by 3");
+  expect(difference("4.0 (0x1)", "1.0 (0x2)")).toBe("too high by 3 (about 4 times the right one)");
   expect(difference("-1.1328125 (0x1)", "-1.1302235 (0x2)")).toBe(
     "too low by 0.00259 (0.229 % off)",
   );
-  expect(difference("2", "0")).toBe("too high by 2");
-  expect(difference("-2", "2")).toBe("too low by 4 (the right size with the wrong sign)");
+  expect(difference("2.5", "0.0")).toBe("too high by 2.5");
+  expect(difference("-2.0", "2.0")).toBe("too low by 4 (the right size with the wrong sign)");
   expect(difference("nan (0x7fc00000)", "1.0 (0x3f800000)")).toBe("not an ordinary number at all");
   expect(difference("True", "False")).toBeUndefined();
 });
