@@ -91,8 +91,11 @@ function figures(found: Found, name: (side: Side) => string): Words["figures"] {
     };
   });
   if (found.value === "") return stated;
-  const label = "By the job's rules it is";
-  return [...stated, { label, text: plain(found.value), note: "computed here" }];
+  const right =
+    found.clause === "5.6.3"
+      ? { label: "The job's data have", note: "proved here" }
+      : { label: "By the job's rules it is", note: "computed here" };
+  return [...stated, { ...right, text: plain(found.value) }];
 }
 
 /** The false number in one sentence, for those who read no further. */
