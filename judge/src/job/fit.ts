@@ -81,7 +81,5 @@ function checkScalar(
 ): void {
   if (scalar === undefined) throw refuse("a scalar that the job does not have");
   if (typeof scalar === "number") return;
-  const { byPass } = at(timetable.job.streams, stream);
-  const rows = byPass ? timetable.longestPass(stream) : timetable.stepsOfRun(stream);
-  if (scalar.length !== rows) throw refuse("a table of another number of rows");
+  if (scalar.length !== timetable.rows(stream)) throw refuse("a table of another number of rows");
 }

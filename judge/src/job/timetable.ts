@@ -80,4 +80,10 @@ export class Timetable {
     const own = this.turns.filter((turn) => turn.stream === stream);
     return Math.max(...own.map(({ earlier, steps }) => earlier + steps));
   }
+
+  /** The rows of a table that a program of the stream reads (7.6.5, 7.7.6). */
+  rows(stream: number): number {
+    const { byPass } = at(this.job.streams, stream);
+    return byPass ? this.longestPass(stream) : this.stepsOfRun(stream);
+  }
 }

@@ -1,0 +1,97 @@
+/** Values as a verdict shows them to a person (docs/INTERFACE.md); no decision rests on the text. */
+import { f32OfBits, f64OfBits, numberOf, type Bits } from "../numbers/bits.ts";
+import type { QuantityDtype } from "../operators/index.ts";
+import { flagsOf, sumOfRecord } from "../operators/rounded.ts";
+
+const hex = (bits: Bits, digits: number): string => `0x${bits.toString(16).padStart(digits, "0")}`;
+
+const low64 = (bits: Bits, from: number): bigint => BigInt.asUintN(64, bits >> BigInt(from));
+
+/** Fixed or scientific notation, as other judges write the same digits. */
+function written(digits: string, x: number, least: number, most: number): string {
+  if (Number.isNaN(x)) return "nan";
+  if (!Number.isFinite(x)) return x > 0 ? "inf" : "-inf";
+  const sign = x < 0 || Object.is(x, -0) ? "-" : "";
+  if (x === 0) return `${sign}0.0`;
+  const [mantissa = "", exponent = "0"] = digits.replace(/^-/, "").split("e");
+  const power = Number(exponent);
+  if (power < least || power >= most) {
+    const size = Math.abs(power).toString().padStart(2, "0");
+    return `${sign}${mantissa}e${power < 0 ? "-" : "+"}${size}`;
+  }
+  const figures = mantissa.replace(".", "");
+  if (power < 0) return `${sign}0.${"0".repeat(-power - 1)}${figures}`;
+  const whole = figures.slice(0, power + 1).padEnd(power + 1, "0");
+  return `${sign}${whole}.${figures.slice(power + 1) || "0"}`;
+}
+
+/** The shortest digits that give a binary32 number again. */
+function shownF32(bits: Bits): string {
+  const x = f32OfBits(Number(bits));
+  let digits = x.toExponential();
+  for (let places = 0; places < 9; places++) {
+    const shorter = x.toExponential(places);
+    if (Math.fround(Number(shorter)) === x) {
+      digits = shorter;
+      break;
+    }
+  }
+  return written(digits, x, -4, 7);
+}
+
+const shownF64 = (bits: Bits): string => {
+  const x = f64OfBits(bits);
+  return written(x.toExponential(), x, -4, 16);
+};
+
+/** Three figures, without zeros at the end. */
+function rough(x: number): string {
+  if (Number.isNaN(x)) return "nan";
+  if (!Number.isFinite(x)) return x > 0 ? "inf" : "-inf";
+  const digits = x.toExponential(2).replace(/\.?0+e/, "e");
+  return written(digits, x, -4, 3).replace(/\.0$/, "");
+}
+
+/** A number n·2^q, to the nearest binary64. */
+function shownDyadic(n: bigint, q: number): string {
+  const size = n < 0n ? -n : n;
+  const drop = Math.max(0, size.toString(2).length - 64);
+  // Bits below the 64 highest ones only decide a tie.
+  const kept = (size >> BigInt(drop)) | (size & ((1n << BigInt(drop)) - 1n) ? 1n : 0n);
+  const x = Number(kept) * 2 ** (drop + q);
+  return written((n < 0n ? -x : x).toExponential(), n < 0n ? -x : x, -4, 16);
+}
+
+function shownRecord(bits: Bits): string {
+  const { n, q } = sumOfRecord(bits);
+  const sum = n < 0n ? `-0x${(-n).toString(16)}` : `0x${n.toString(16)}`;
+  const flags = flagsOf(bits).toString();
+  return `the exact sum ${shownDyadic(n, q)} (${sum} * 2^-298, flags ${flags})`;
+}
+
+function shownBlock(bits: Bits): string {
+  const sum = numberOf("i64", low64(bits, 64)).toString();
+  const [mu, nu] = [128, 160].map((from) => hex(BigInt.asUintN(32, bits >> BigInt(from)), 8));
+  const total = shownF64(low64(bits, 0));
+  return `the total ${total}, the block's sum ${sum}, magnitudes ${mu ?? ""} and ${nu ?? ""}`;
+}
+
+/** A value of a quantity. */
+export function shown(dtype: QuantityDtype, bits: Bits): string {
+  switch (dtype) {
+    case "f32":
+      return `${shownF32(bits)} (${hex(bits, 8)})`;
+    case "f64":
+      return `${shownF64(bits)} (${hex(bits, 16)})`;
+    case "real":
+      return `${shownF64(low64(bits, 0))} within ${rough(f64OfBits(low64(bits, 64)))}`;
+    case "acc":
+      return shownRecord(bits);
+    case "blk":
+      return shownBlock(bits);
+    case "bool":
+      return bits === 0n ? "False" : "True";
+    default:
+      return numberOf(dtype, bits).toString();
+  }
+}
