@@ -72,7 +72,7 @@ export class Session {
     return new Map<string, string>([...this.#register.excluded, ...this.#removed]);
   }
 
-  /** The games that began. */
+  /** The games of which the log says that they began. */
   get matches(): readonly Match[] {
     return this.#matches;
   }
@@ -232,10 +232,7 @@ export class Session {
     const match = this.#round.find(({ number }) => number === said.game);
     if (match === undefined) return;
     match.followed(said, time);
-    if (said.kind === "game") {
-      if (match === this.#round[0]) this.#rounds++;
-      this.#matches.push(match);
-    }
+    if (said.kind === "game") this.#matches.push(match);
     const { verdict } = match;
     if (said.kind !== "verdict" || verdict === null) return;
     for (const { party, clause } of verdict.convictions) {
@@ -246,12 +243,14 @@ export class Session {
     if (isOver && !this.#isWithoutResult) this.#pairNextRound();
   }
 
-  /** The games of the next round, if more than one side has a signer left (10.5). */
+  /** The next round begins, if more than one side has a signer left (10.5). */
   #pairNextRound(): void {
     const first = this.#matches.length;
     const next = pairs(this.#signersLeft()).map(
       (members, i) => new Match(first + i, members, this.#rules, () => this.#begin(members)),
     );
-    if (next.length > 0) this.#round = next;
+    if (next.length === 0) return;
+    this.#round = next;
+    this.#rounds++;
   }
 }

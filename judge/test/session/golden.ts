@@ -2,11 +2,13 @@
 
 import { ed25519 } from "@noble/curves/ed25519.js";
 
+import { readTerms } from "../../src/job/read.ts";
 import type { Terms } from "../../src/job/terms.ts";
 import { PublicKey, preAuthentication } from "../../src/signatures.ts";
 import { writeSigned } from "../../src/session/signed.ts";
 import type { SessionOutcome } from "../../src/session/log.ts";
 import { vectorBytes, vectors } from "../commit/golden.ts";
+import { TABLE } from "../program/cases.ts";
 
 type Place = [offset: number, bytes: number];
 
@@ -28,10 +30,10 @@ export function entriesOf(name: string): Uint8Array[] {
   return (FILE.logs.find((log) => log.name === name)?.entries ?? []).map(bytesAt);
 }
 
-export const TERMS = {
-  jobDigest: bytesAt(FILE.messages[0]?.data ?? [0, 0]).subarray(72, 104),
-  logs: null,
-} as unknown as Terms;
+export const TERMS: Terms = readTerms(
+  { manifest: bytesAt(FILE.job["job.json"]), programs: [bytesAt(FILE.job["program.txt"])] },
+  TABLE,
+);
 
 /** A private key of RFC 8032. */
 export class Signer {

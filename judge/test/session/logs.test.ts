@@ -1,6 +1,5 @@
 import { describe, expect, test } from "vitest";
 
-import { LIMITS } from "../../src/limits.ts";
 import { readSession } from "../../src/session/log.ts";
 import { bytesAt, FILE, TERMS } from "./golden.ts";
 

@@ -1,0 +1,111 @@
+/** Manifests with other values, under digests that fit them: each is read, or refused as such. */
+import { expect, test } from "vitest";
+
+import { fromUtf8, toHex, toUtf8 } from "../../src/bytes.ts";
+import { jobOf } from "../../src/job/commitment.ts";
+import { jobDigest } from "../../src/job/digest.ts";
+import type { Format } from "../../src/job/job.ts";
+import { readTerms } from "../../src/job/read.ts";
+import { readJson, writeJson, type Json, type JsonObject } from "../../src/json.ts";
+import { objectOf } from "../../src/members.ts";
+import { Writer } from "../../src/writer.ts";
+import { casesOf, fileOf, orRefused, TABLE } from "../program/cases.ts";
+import { words } from "../vectors.ts";
+
+const VALUES: readonly Json[] = [
+  null,
+  true,
+  false,
+  -1,
+  0,
+  1,
+  2,
+  3,
+  5,
+  7,
+  12,
+  64,
+  65536,
+  2 ** 20,
+  2 ** 40,
+  Number.MAX_SAFE_INTEGER,
+  "",
+  "0",
+  "1",
+  "18446744073709551615",
+  "step",
+  "__proto__",
+  "sequential",
+  "0x1.8000000000000p+1",
+  "inf",
+  "00".repeat(32),
+  "\u0000\ud7ff",
+];
+
+type Word = () => number;
+
+const some = <T>(items: readonly T[], word: Word): T | undefined => items[word() % items.length];
+
+/** The value with another one somewhere in it. */
+function altered(value: Json, word: Word): Json {
+  if (word() % 8 === 0) return some(VALUES, word) ?? null;
+  if (Array.isArray(value) && value.length > 0) {
+    const at = word() % value.length;
+    if (word() % 8 === 0) return value.filter((_, k) => k !== at);
+    if (word() % 8 === 0) return [...value, value[at] ?? null];
+    return value.map((item, k) => (k === at ? altered(item, word) : item));
+  }
+  if (value instanceof Map && value.size > 0) {
+    const name = some([...value.keys()], word) ?? "";
+    return new Map(value).set(name, altered(value.get(name) ?? null, word));
+  }
+  return some(VALUES, word) ?? null;
+}
+
+/** The manifest with the digests that it must have, as far as it is one. */
+function sealed(manifest: JsonObject, format: Format): Uint8Array {
+  const made = new Map(manifest);
+  const job = orRefused(() => jobOf(made.get("commitment") ?? null, format));
+  if (job !== "refused") made.set("job_digest", toHex(jobDigest(job)));
+  made.delete("manifest_digest");
+  const digest = Writer.tagged("manifest/1").blob(writeJson(made)).digest();
+  return writeJson(made.set("manifest_digest", toHex(digest)));
+}
+
+const LISTS = [
+  [1, casesOf("jobs")],
+  [2, casesOf("jobs_2")],
+  [3, casesOf("jobs_3")],
+] as const;
+
+test.each(LISTS)("jobs of format %d", (format, cases) => {
+  const word = words(format);
+  const first = casesOf("programs")[0]?.text ?? "";
+  const good = cases.filter(({ digest }) => digest !== undefined);
+  const counts = { refused: 0, read: 0 };
+  for (let round = 0; round < 600; round++) {
+    const one = some(good, word);
+    if (one === undefined) throw new Error("no job");
+    const bytes = fileOf(one);
+    const manifest = objectOf(readJson(bytes, bytes.length));
+    const member = word() % 4 === 0 ? some([...manifest.keys()], word) : "commitment";
+    const value = altered(manifest.get(member ?? "") ?? null, word);
+    const file = sealed(new Map(manifest).set(member ?? "", value), format);
+    const programs = (one.programs ?? [one.program ?? first]).map(toUtf8);
+    const read = orRefused(() => {
+      const terms = readTerms({ manifest: file, programs }, TABLE);
+      const steps = [0, 1, terms.steps >> 1, terms.steps - 1].filter(
+        (t) => t >= 0 && t < terms.steps,
+      );
+      for (const t of steps) expect(terms.step(t).batchNumber).toBeLessThanOrEqual(2 ** 40);
+      return terms.jobDigest;
+    });
+    if (read === "refused") counts.refused++;
+    else {
+      counts.read++;
+      expect(fromUtf8(file)).toContain(toHex(read));
+    }
+  }
+  expect(counts.refused).toBeGreaterThan(100);
+  expect(counts.read).toBeGreaterThan(30);
+});
