@@ -10,14 +10,14 @@
 import { createHash } from "node:crypto";
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { Buffer } from "node:buffer";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import process from "node:process";
 import { fileURLToPath } from "node:url";
 import { gzipSync } from "node:zlib";
 
 import { build } from "esbuild";
 
-const HERE = fileURLToPath(new URL(".", import.meta.url));
+const HERE = dirname(fileURLToPath(import.meta.url));
 const { version } = JSON.parse(readFileSync(join(HERE, "package.json"), "utf8"));
 const MOST_GZIP = 300_000;
 /** What a page's element of evidence begins with: it stands once in a page, so never in a script. */
