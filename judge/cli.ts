@@ -10,13 +10,14 @@ import process from "node:process";
 import { parseArgs } from "node:util";
 
 import { court } from "./court.ts";
-import { refuse, RefusedError } from "./src/errors.ts";
+import { refuse } from "./src/errors.ts";
 import { jobOfPage } from "./src/face/desk.ts";
 import { assembleJob, FILE_BYTES, lacking, whatIs, type Assembled } from "./src/face/files.ts";
 import type { Judged } from "./src/face/judged.ts";
 import { NO_NAMES, visible } from "./src/face/names.ts";
 import { PEM_BYTES, readPublicKey } from "./src/face/pem.ts";
-import { wordsOf } from "./src/face/words.ts";
+import { sentenceOf } from "./src/face/refusals.ts";
+import { convictionSentence, wordsOf } from "./src/face/words.ts";
 import { LIMITS } from "./src/limits.ts";
 
 const USAGE = "tallystick-judge EVIDENCE --job JOB [--trust-referee PEM]... [--json]";
@@ -159,6 +160,12 @@ interface Said {
   readonly err: string;
 }
 
+/** The object of --json. */
+function objectOf({ found, evidenceDigest }: Judged, evidence: string): object {
+  const convicted = found.convicted.map((one) => ({ ...one, sentence: convictionSentence(one) }));
+  return { ...found, convicted, evidence, evidence_digest: evidenceDigest };
+}
+
 function judged(args: Arguments): Said {
   const { evidence, carried } = materialAt(args.evidence);
   const job = args.job === undefined ? carried : jobAt(args.job);
@@ -166,8 +173,9 @@ function judged(args: Arguments): Said {
   if (job.missing.length > 0) throw refuse(lacking(job));
   const keys = args.referees.map((path) => readPublicKey(bytesOf(path, PEM_BYTES, true)));
   const found = court.judge(evidence, job.files, keys);
-  const object = { ...found.found, evidence: args.evidence, evidence_digest: found.evidenceDigest };
-  const out = args.json ? ascii(object) : textOf(found, args.job === undefined);
+  const out = args.json
+    ? ascii(objectOf(found, args.evidence))
+    : textOf(found, args.job === undefined);
   return { code: codeOf(found), out, err: "" };
 }
 
@@ -175,9 +183,7 @@ function failed(error: unknown, json: boolean): Said {
   const ended =
     error instanceof Ended
       ? error
-      : error instanceof RefusedError
-        ? new Ended(2, visible(error.message), "Nobody is convicted by that.")
-        : new Ended(2, "The judge itself has failed at this.", "That says nothing about anyone.");
+      : new Ended(2, visible(sentenceOf(error)), "Nobody is convicted by that.");
   const { code, message, next } = ended;
   const kind = code === 3 ? "UsageError" : "CannotCheckError";
   const object = { error: message, next_action: next, kind, exit_code: code };

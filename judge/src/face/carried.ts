@@ -23,7 +23,7 @@ const FORMAT = "tallystick-carried/1";
 const TYPE = "application/vnd.tallystick.carried+json";
 export const CARRIED_ID = "tallystick-carried";
 /** Put together when it runs: a page that has this judge inside must not have the tag twice. */
-export const OPENING = ["<script", `type="${TYPE}"`, `id="${CARRIED_ID}">`].join(" ");
+export const OPENING = `<${["script", `type="${TYPE}"`, `id="${CARRIED_ID}">`].join(" ")}`;
 const CLOSING = toUtf8(["<", "script>"].join("/"));
 
 /** At most 64 programs (COMMITMENTS 7.6.1), and the manifest. */

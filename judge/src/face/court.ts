@@ -8,14 +8,13 @@ import { readSession } from "../session/log.ts";
 import { sha256 } from "../sha256.ts";
 import type { Court } from "./desk.ts";
 import { contractOf } from "./files.ts";
-import { foundOf } from "./found.ts";
 
 export function courtOf(table: OperatorTable): Court {
   return {
     judge(evidence, job, referees) {
       const terms = readTerms(job, table);
       return {
-        found: foundOf(judge(evidence, terms, { referees })),
+        found: judge(evidence, terms, { referees }),
         evidenceDigest: toHex(sha256(evidence)),
         jobDigest: toHex(terms.jobDigest),
         contract: contractOf(job.manifest),

@@ -163,9 +163,3 @@ export function contractOf(manifest: Uint8Array): string {
   if (typeof contract !== "string") throw refuse("The job names no contract.");
   return contract;
 }
-
-/** A sentence for whatever stopped the judging. */
-export function sentenceOf(error: unknown): string {
-  if (error instanceof RefusedError) return error.message;
-  return "The judge itself has failed at this.";
-}

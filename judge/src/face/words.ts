@@ -1,7 +1,8 @@
 /** A verdict in sentences for people who know no machine learning. */
 
 import { actOf } from "./acts.ts";
-import type { ConvictedParty, Found, Judged, Side } from "./judged.ts";
+import type { ConvictedParty } from "../protocol/judge.ts";
+import type { Found, Judged, Side } from "./judged.ts";
 import { introduced, nameOf, type Names } from "./names.ts";
 import { difference, numberIn, plain } from "./numbers.ts";
 import { inWords } from "./operations.ts";

@@ -29,7 +29,7 @@ function carrying(names: ReadonlyMap<string, string>): string {
 }
 
 const TEXT = "document.getElementById('tallystick-judge').innerText";
-const HEADLINE = "document.querySelector('article h2')?.textContent ?? ''";
+const HEADLINE = "(document.querySelector('article h2')?.textContent ?? '')";
 
 describe.skipIf(CHROMIUM === undefined)("in a browser", () => {
   let tab: Tab;

@@ -79,7 +79,7 @@ export async function openTab(program: string): Promise<Tab> {
     return (result as { value?: unknown }).value;
   };
   const until = async (expression: string): Promise<void> => {
-    for (let tries = 0; tries < 400; tries++) {
+    for (let tries = 0; tries < 200; tries++) {
       if ((await evaluate(expression)) === true) return;
       await new Promise((resolve) => setTimeout(resolve, 50));
     }
