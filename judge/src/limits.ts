@@ -44,3 +44,6 @@ export const LIMITS = {
   turnEntries: 1024,
   durationMs: 1099511627776,
 } as const;
+
+/** Hashes of an inclusion proof (COMMITMENTS 11.2). */
+export const INCLUSION_HASHES = 64;

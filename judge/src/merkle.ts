@@ -178,6 +178,20 @@ function multiWalk<T>(leaves: readonly number[], size: number, does: MultiWalk<T
   return walk(0, size);
 }
 
+/** The subtrees without a leaf of the set: those of a multi-proof's hashes, in their order (2.7). */
+export function subtreesOutside(
+  leaves: readonly number[],
+  size: number,
+): { first: number; end: number }[] {
+  const found: { first: number; end: number }[] = [];
+  multiWalk(leaves, size, {
+    outside: (first, end) => found.push({ first, end }),
+    inside: () => 0,
+    join: () => 0,
+  });
+  return found;
+}
+
 /** How many hashes the multi-proof of ascending leaves has (COMMITMENTS 2.7). */
 export function multiProofLength(leaves: readonly number[], size: number): number {
   return multiWalk(leaves, size, {

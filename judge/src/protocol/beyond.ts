@@ -1,9 +1,9 @@
 /** States that are compared without their log chains, after 6.13 (PROTOCOL 6.14). */
 import { equalBytes } from "../bytes.ts";
 import type { Terms } from "../job/terms.ts";
-import { LIMITS } from "../limits.ts";
 import type { Reader } from "../reader.ts";
 import { LOG_CHAIN, provesSlot } from "../state.ts";
+import { readInclusion } from "./bodies.ts";
 import type { Play } from "./play.ts";
 import { askBoth, convictWhere, forBoth, type Both } from "./rounds.ts";
 
@@ -39,7 +39,7 @@ interface ProvedChain {
 /** The body of kind 7. */
 const readChain = (reader: Reader): ProvedChain => ({
   digest: reader.hash(),
-  path: reader.hashes(LIMITS.proofHashes, "hashes of a proof"),
+  path: readInclusion(reader),
 });
 
 /** Both parties prove their log chains of a state under their own roots of it. */

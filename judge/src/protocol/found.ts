@@ -29,6 +29,19 @@ export class Found {
     [this.side, this.operand, this.element] = [1, output, null];
   }
 
+  /** The game goes on in another step (PROTOCOL 6.14): nothing is found of it yet. */
+  restart(): void {
+    [this.interval, this.step, this.node, this.operator] = [null, null, null, null];
+    [this.side, this.operand, this.element, this.quantity] = [null, null, null, null];
+    [this.claimed, this.value] = [["", ""], ""];
+    this.choices = { left: 0, taken: 0 };
+  }
+
+  /** The verdict rests on no execution: no values are shown for it. */
+  withoutClaims(): void {
+    [this.claimed, this.value] = [["", ""], ""];
+  }
+
   /** What the last thing executed says: its name, both claims and its value. */
   decided(quantity: string | null, claimed: readonly [string, string], value = ""): void {
     [this.quantity, this.claimed, this.value] = [quantity, claimed, value];

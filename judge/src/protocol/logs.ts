@@ -15,6 +15,7 @@ import { leafHash, rootByInclusion } from "../merkle.ts";
 import type { Entry } from "../operators/index.ts";
 import type { Reader } from "../reader.ts";
 import { chainDigest, extendLogChain, LOG_CHAIN, provesSlot } from "../state.ts";
+import { readInclusion } from "./bodies.ts";
 import type { StepContext } from "./node.ts";
 import type { Play } from "./play.ts";
 import type { Party } from "./queries.ts";
@@ -39,9 +40,9 @@ interface LogAnswer {
 function readLog(reader: Reader): LogAnswer {
   return {
     chain: reader.hash(),
-    proofBefore: reader.hashes(LIMITS.proofHashes, "hashes of a proof"),
+    proofBefore: readInclusion(reader),
     sections: reader.hashes(LIMITS.logSections, "sections of a log"),
-    proofAfter: reader.hashes(LIMITS.proofHashes, "hashes of a proof"),
+    proofAfter: readInclusion(reader),
   };
 }
 
@@ -108,7 +109,7 @@ export function* openBlocks(
     { kind: "log block", step: at.step, section, block },
     (reader) => ({
       bytes: reader.blob(LIMITS.logBlockBytes, "a block of a log"),
-      proof: reader.hashes(LIMITS.proofHashes, "hashes of a proof"),
+      proof: readInclusion(reader),
     }),
   );
   const isStrange = forBoth((party) => {

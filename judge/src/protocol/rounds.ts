@@ -50,6 +50,40 @@ export function* askOne<T>(party: Party, query: Query, read: (reader: Reader) =>
   return found.value;
 }
 
+/** Ends the game with what `wrong` finds of each party. */
+export function convictEach(wrong: (party: Party) => Convicted | undefined): void {
+  const convictions = PARTIES.flatMap((party) => wrong(party)?.convictions ?? []);
+  if (convictions.length > 0) throw new Convicted(convictions);
+}
+
+/**
+ * Asks the parties that have a query, in one round, and reads their bodies (PROTOCOL 2.7). Without
+ * a query there is no round.
+ */
+export function* askEach<T>(
+  queries: Both<Query | undefined>,
+  read: (party: Party, reader: Reader) => T,
+): Play<Both<T | undefined>> {
+  const asked = PARTIES.flatMap((party) => {
+    const query = queries[party];
+    return query === undefined ? [] : [{ party, query }];
+  });
+  if (asked.length === 0) return [undefined, undefined];
+  const answers = yield asked;
+  const bodies = asked.map(({ party }, k) => ({
+    party,
+    found: bodyOf(answers[k]?.body ?? new Uint8Array(), (reader) => read(party, reader)),
+  }));
+  const of = (party: Party): { value: T } | undefined =>
+    bodies.find((body) => body.party === party)?.found;
+  convictWhere(
+    forBoth((party) => queries[party] !== undefined && of(party) === undefined),
+    "2.7",
+    null,
+  );
+  return [of(0)?.value, of(1)?.value];
+}
+
 /** Asks both parties the same, and reads their bodies (PROTOCOL 2.7). */
 export function* askBoth<T>(query: Query, read: (reader: Reader) => T): Play<Both<T>> {
   const answers = yield PARTIES.map((party) => ({ party, query }));

@@ -1,4 +1,5 @@
 /** Values as a verdict shows them to a person (docs/INTERFACE.md); no decision rests on the text. */
+import { toHex } from "../bytes.ts";
 import { f32OfBits, f64OfBits, numberOf, type Bits } from "../numbers/bits.ts";
 import type { QuantityDtype } from "../operators/index.ts";
 import { flagsOf, sumOfRecord } from "../operators/rounded.ts";
@@ -95,3 +96,12 @@ export function shown(dtype: QuantityDtype, bits: Bits): string {
       return numberOf(dtype, bits).toString();
   }
 }
+
+/** A loss, by the bits of its binary32 number. */
+export const shownLoss = (bits: number): string => {
+  const x = f32OfBits(bits);
+  return `loss ${written(x.toExponential(), x, -4, 16)} (${hex(BigInt(bits), 8)})`;
+};
+
+/** A digest, by its first bytes. */
+export const shownDigest = (digest: Uint8Array): string => toHex(digest.subarray(0, 8));

@@ -1,0 +1,157 @@
+/** Hands a game the messages of evidence, round by round (PROTOCOL 2.6 to 2.10, 8.3, 8.4). */
+import { equalBytes } from "../bytes.ts";
+import { refuse, RefusedError } from "../errors.ts";
+import type { Terms } from "../job/terms.ts";
+import { sameKey, type PublicKey } from "../signatures.ts";
+import type { Evidence } from "./evidence.ts";
+import { readForfeit, type Forfeit } from "./forfeit.ts";
+import type { Found } from "./found.ts";
+import { readSignedAnswer, writeQuery, type ReadAnswer } from "./messages.ts";
+import { Convicted, type Answer, type Asked, type Conviction, type Play } from "./play.ts";
+import type { Party } from "./queries.ts";
+import { convict, PARTIES } from "./rounds.ts";
+import { Room } from "./sizes.ts";
+
+const UNABLE = 1;
+
+/** What a party owes in a round, and has given. */
+interface Owed {
+  readonly party: Party;
+  readonly query: Uint8Array;
+  answer?: ReadAnswer;
+}
+
+export class Replay {
+  rounds = 0;
+  receivedBytes = 0;
+  /** The referee on whose word the verdict rests, if it does. */
+  referee: PublicKey | null = null;
+  #at = 0;
+  #forfeitsRead = false;
+  readonly #room: Room;
+
+  constructor(
+    readonly evidence: Evidence,
+    readonly terms: Terms,
+    readonly referees: readonly PublicKey[],
+  ) {
+    const [a, b] = evidence.commitments;
+    this.#room = new Room(terms, [a.checkpoints, b.checkpoints]);
+  }
+
+  /** Plays a game to its end. Claims of an earlier round are not those of a conviction. */
+  play<Result>(game: Play<Result>, found: Found): Result {
+    let step = game.next();
+    while (step.done !== true) {
+      this.#room.ask(step.value, found.step ?? 0);
+      const before = found.claimed;
+      try {
+        step = game.next(this.#round(step.value));
+      } catch (error) {
+        if (error instanceof Convicted && found.claimed === before) found.withoutClaims();
+        throw error;
+      }
+    }
+    return step.value;
+  }
+
+  /** The answers of a round, in the order of its queries. */
+  #round(asked: readonly Asked[]): Answer[] {
+    this.rounds++;
+    const round = asked.map(({ party, query }): Owed => ({ party, query: writeQuery(query) }));
+    while (round.some(({ answer }) => answer === undefined)) {
+      const owed = this.#answered(round);
+      if (owed === undefined) throw this.#forfeited(round);
+      this.#refuseEquivocation(owed);
+    }
+    const answers = round.flatMap(({ party, answer }) => (answer ? [{ party, ...answer }] : []));
+    const wrong = answers.flatMap(({ party, status, body }): Conviction[] => {
+      if (status === 0) return [];
+      // Status 1 has an empty body; everything else does not follow 2.1 (2.3).
+      const isUnable = status === UNABLE && body.length === 0;
+      return [{ party, clause: isUnable ? "2.8" : "2.7", case: null }];
+    });
+    if (wrong.length > 0) throw new Convicted(wrong);
+    return answers;
+  }
+
+  /** Reads the next message, an answer that is owed; none where the messages end. */
+  #answered(round: readonly Owed[]): Owed | undefined {
+    const message = this.evidence.messages[this.#at];
+    if (message === undefined) return undefined;
+    const owed = round.find(({ party, answer }) => party === message.party && !answer);
+    if (owed === undefined) throw refuse("a message of a party that owes no answer");
+    owed.answer = readSignedAnswer(message.bytes, this.#answerer(owed.party), owed.query);
+    this.#take(message.bytes);
+    return owed;
+  }
+
+  #answerer(party: Party): Evidence["commitments"][number] {
+    return this.evidence.commitments[party];
+  }
+
+  #take(bytes: Uint8Array): void {
+    this.#at++;
+    this.receivedBytes += bytes.length;
+  }
+
+  /** Convicts a party whose next message is another answer to the same query (2.9, 8.4). */
+  #refuseEquivocation({ party, query, answer }: Owed): void {
+    const message = this.evidence.messages[this.#at];
+    if (message?.party !== party) return;
+    let second: ReadAnswer;
+    try {
+      second = readSignedAnswer(message.bytes, this.#answerer(party), query);
+    } catch (error) {
+      // It is a message of the next round, or none.
+      if (error instanceof RefusedError) return;
+      throw error;
+    }
+    if (answer === undefined || equalBytes(answer.answer, second.answer)) {
+      throw refuse("an answer that is there twice");
+    }
+    this.#take(message.bytes);
+    throw convict(party, "2.9", null);
+  }
+
+  /** Convicts those who have let their time pass in this round (2.10). */
+  #forfeited(round: readonly Owed[]): Convicted {
+    const { commitments, forfeits } = this.evidence;
+    const [a, b] = commitments;
+    const game = { jobDigest: this.terms.jobDigest, runRoots: [a.runRoot, b.runRoot] } as const;
+    const silent = round.filter(({ answer }) => answer === undefined);
+    silent.sort((one, other) => one.party - other.party);
+    if (forfeits.length !== silent.length) throw refuse("messages are missing");
+    for (const [k, { party, query }] of silent.entries()) {
+      const forfeit = readForfeit(forfeits[k] ?? new Uint8Array(), game);
+      this.#refuseStranger(forfeit);
+      if (forfeit.party !== party || !equalBytes(forfeit.query, query)) {
+        throw refuse("a forfeit of a party that owes another answer, or none");
+      }
+      this.referee = forfeit.referee;
+    }
+    this.#forfeitsRead = true;
+    return new Convicted(silent.map(({ party }) => ({ party, clause: "2.10", case: null })));
+  }
+
+  /** 2.10 and 2.10.1: a forfeit is no party's, and of a referee who is believed. */
+  #refuseStranger({ referee }: Forfeit): void {
+    if (PARTIES.some((party) => sameKey(this.#answerer(party).signer, referee))) {
+      throw refuse("a forfeit that a party has signed");
+    }
+    if (!this.referees.some((key) => sameKey(key, referee))) {
+      throw refuse("a forfeit of a referee who is not believed");
+    }
+    if (this.referee !== null && !sameKey(this.referee, referee)) {
+      throw refuse("forfeits of two referees");
+    }
+  }
+
+  /** Refuses messages and forfeits that are left over (8.3). */
+  end(): void {
+    if (this.#at < this.evidence.messages.length) throw refuse("messages are left over");
+    if (this.evidence.forfeits.length > 0 && !this.#forfeitsRead) {
+      throw refuse("a forfeit after the end of the game");
+    }
+  }
+}
