@@ -1,12 +1,122 @@
 /** The games of a session: those of PROTOCOL 1 to 6, one round at a time. */
 
+import { equalBytes } from "../bytes.ts";
 import { refuse } from "../errors.ts";
 import type { Terms } from "../job/terms.ts";
+import { Found } from "../protocol/found.ts";
+import { readForfeit } from "../protocol/forfeit.ts";
+import { type GameEnd, playGame } from "../protocol/game.ts";
+import { type ReadAnswer, readSignedAnswer, writeQuery } from "../protocol/messages.ts";
+import {
+  type Answer,
+  type Asked,
+  Convicted,
+  type Conviction,
+  type Play,
+  WithoutVerdict,
+} from "../protocol/play.ts";
+import type { Party } from "../protocol/queries.ts";
+import { sameKey } from "../signatures.ts";
 import type { Begin } from "./fold.ts";
+import type { Ending, Game } from "./match.ts";
 import type { Rules } from "./rules.ts";
+import type { Member } from "./sides.ts";
 
-export function gamesOf(_terms: Terms, _rules: Rules): Begin {
-  return () => {
-    throw refuse("games are missing");
-  };
+interface Open {
+  readonly party: Party;
+  readonly query: Uint8Array;
+}
+
+/** Answers that are not status 0: unable convicts by 2.8, another status by 2.7. */
+function refusals(open: readonly Open[], answers: readonly ReadAnswer[]): Conviction[] {
+  return open.flatMap(({ party }, i) => {
+    const answer = answers[i];
+    if (answer === undefined || answer.status === 0) return [];
+    const isUnable = answer.status === 1 && answer.body.length === 0;
+    return [{ party, clause: isUnable ? "2.8" : "2.7", case: null }];
+  });
+}
+
+class PlayedGame implements Game {
+  readonly #rules: Rules;
+  readonly #members: readonly [Member, Member];
+  readonly #play: Play<GameEnd>;
+  #open: readonly Open[] = [];
+  #ending: Ending | null = null;
+
+  constructor(terms: Terms, rules: Rules, members: readonly [Member, Member]) {
+    this.#rules = rules;
+    this.#members = members;
+    const [a, b] = members;
+    this.#play = playGame({
+      terms,
+      arity: rules.arity,
+      commitments: [a.commitment, b.commitment],
+      found: new Found(),
+    });
+    this.#advance([]);
+  }
+
+  get open(): readonly Open[] {
+    return this.#open;
+  }
+
+  get ending(): Ending | null {
+    return this.#ending;
+  }
+
+  receive(party: Party, message: Uint8Array): ReadAnswer {
+    return readSignedAnswer(message, this.#members[party].commitment, this.#queryOf(party));
+  }
+
+  judge(answers: readonly ReadAnswer[]): void {
+    const convictions = refusals(this.#open, answers);
+    if (convictions.length > 0) this.#end({ outcome: 0, convictions });
+    else this.#advance(answers);
+  }
+
+  requireForfeit(party: Party, envelope: Uint8Array): void {
+    const [a, b] = this.#members;
+    const forfeit = readForfeit(envelope, {
+      jobDigest: this.#rules.jobDigest,
+      runRoots: [a.commitment.runRoot, b.commitment.runRoot],
+    });
+    if (!sameKey(forfeit.referee, this.#rules.referee)) throw refuse("another referee's forfeit");
+    if (forfeit.party !== party || !equalBytes(forfeit.query, this.#queryOf(party))) {
+      throw refuse("a forfeit of another party, or for another query");
+    }
+  }
+
+  #queryOf(party: Party): Uint8Array {
+    const open = this.#open.find((one) => one.party === party);
+    if (open === undefined) throw refuse("a party that is not asked");
+    return open.query;
+  }
+
+  #end(ending: Ending): void {
+    this.#open = [];
+    this.#ending = ending;
+  }
+
+  /** Goes on to the next round, or to the end. */
+  #advance(answers: readonly Answer[]): void {
+    try {
+      const next = this.#play.next(answers);
+      if (next.done === true) this.#end({ outcome: 1, convictions: [] });
+      else this.#ask(next.value);
+    } catch (error) {
+      if (error instanceof Convicted) this.#end({ outcome: 0, convictions: error.convictions });
+      else if (error instanceof WithoutVerdict) this.#end({ outcome: 2, convictions: [] });
+      else throw error;
+    }
+  }
+
+  #ask(asked: readonly Asked[]): void {
+    this.#open = asked.map(({ party, query }) => ({ party, query: writeQuery(query) }));
+  }
+}
+
+/** Begins the games of a session. */
+export function gamesOf(terms: Terms, rules: Rules): Begin {
+  return (members) => new PlayedGame(terms, rules, members);
 }

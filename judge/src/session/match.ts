@@ -1,6 +1,7 @@
 /** A game of a session, entry by entry (PROTOCOL 10.5, 11.3 to 11.5, 12.2 kinds 6 to 8, 10, 11). */
 
 import { equalBytes } from "../bytes.ts";
+import type { ReadAnswer } from "../protocol/messages.ts";
 import type { Conviction } from "../protocol/play.ts";
 import type { Party } from "../protocol/queries.ts";
 import { Clock } from "./clocks.ts";
@@ -25,10 +26,10 @@ export interface Game {
   /** The queries of the round that is open, party 0's first; none when the game has ended. */
   readonly open: readonly { readonly party: Party; readonly query: Uint8Array }[];
   readonly ending: Ending | null;
-  /** The answer in a signed answer's bytes; refuses what is none to the open query (2.6). */
-  receive(party: Party, message: Uint8Array): Uint8Array;
+  /** Reads a party's signed answer; refuses what is none to its open query (2.6). */
+  receive(party: Party, message: Uint8Array): ReadAnswer;
   /** Judges the open round by its answers, in the order of its queries. */
-  judge(answers: readonly Uint8Array[]): void;
+  judge(answers: readonly ReadAnswer[]): void;
   /** Refuses an envelope that is no forfeit for the party's open query (2.10). */
   requireForfeit(party: Party, envelope: Uint8Array): void;
 }
@@ -37,7 +38,7 @@ export interface Game {
 class Seat {
   readonly clock: Clock;
   asked = false;
-  answer: Uint8Array | null = null;
+  answer: ReadAnswer | null = null;
   forfeited = false;
 
   constructor(rules: Rules) {
@@ -126,7 +127,8 @@ export class Match {
     }
     const answer = logged(() => game.receive(party, message));
     if (seat.answer !== null) {
-      if (equalBytes(seat.answer, answer)) throw deviates("an answer that is repeated");
+      if (equalBytes(seat.answer.answer, answer.answer))
+        throw deviates("an answer that is repeated");
       this.#convict([{ party, clause: "2.9", case: null }]);
       return;
     }

@@ -5,6 +5,7 @@ import { describe, expect, test } from "vitest";
 import { toHex } from "../../src/bytes.ts";
 import { refuse } from "../../src/errors.ts";
 import { LIMITS } from "../../src/limits.ts";
+import type { ReadAnswer } from "../../src/protocol/messages.ts";
 import type { Party } from "../../src/protocol/queries.ts";
 import { Deviation } from "../../src/session/deviation.ts";
 import { entryDigest, readEntry } from "../../src/session/entries.ts";
@@ -43,12 +44,12 @@ class Scripted implements Game {
     return this.#at < this.#rounds.length ? null : this.#ending;
   }
 
-  receive(_: Party, message: Uint8Array): Uint8Array {
+  receive(_: Party, message: Uint8Array): ReadAnswer {
     if (message[0] !== this.#at) throw refuse("an answer to another round");
-    return message;
+    return { answer: message, status: 0, body: message };
   }
 
-  judge(answers: readonly Uint8Array[]): void {
+  judge(answers: readonly ReadAnswer[]): void {
     expect(answers).toHaveLength(this.open.length);
     this.#at++;
   }
