@@ -119,19 +119,23 @@ export class Replay {
     const { commitments, forfeits } = this.evidence;
     const [a, b] = commitments;
     const game = { jobDigest: this.terms.jobDigest, runRoots: [a.runRoot, b.runRoot] } as const;
-    const silent = round.filter(({ answer }) => answer === undefined);
-    silent.sort((one, other) => one.party - other.party);
-    if (forfeits.length !== silent.length) throw refuse("messages are missing");
-    for (const [k, { party, query }] of silent.entries()) {
-      const forfeit = readForfeit(forfeits[k] ?? new Uint8Array(), game);
+    if (forfeits.length === 0) throw refuse("messages are missing");
+    const convictions: Conviction[] = [];
+    for (const bytes of forfeits) {
+      const forfeit = readForfeit(bytes, game);
       this.#refuseStranger(forfeit);
-      if (forfeit.party !== party || !equalBytes(forfeit.query, query)) {
-        throw refuse("a forfeit of a party that owes another answer, or none");
-      }
+      const { party, query } = forfeit;
+      const isOwed = round.some(
+        (owed) => owed.party === party && !owed.answer && equalBytes(owed.query, query),
+      );
+      // Party 0's comes first (8.1), and each party has one.
+      const isNext = convictions.every((one) => one.party < party);
+      if (!isOwed || !isNext) throw refuse("a forfeit of a party that owes no such answer");
+      convictions.push({ party, clause: "2.10", case: null });
       this.referee = forfeit.referee;
     }
     this.#forfeitsRead = true;
-    return new Convicted(silent.map(({ party }) => ({ party, clause: "2.10", case: null })));
+    return new Convicted(convictions);
   }
 
   /** 2.10 and 2.10.1: a forfeit is no party's, and of a referee who is believed. */
