@@ -106,12 +106,17 @@ function refused(error: unknown): void {
 }
 
 function drawFiles(): void {
-  const lines = taken.slice(0, LISTED).map(({ name, text, given }) => {
+  const entries = taken.filter(({ given }) => given?.kind === "entry");
+  const others = taken.filter(({ given }) => given?.kind !== "entry");
+  const lines = others.slice(0, LISTED).map(({ name, text, given }) => {
     const shown = element("span", { class: "name" }, visible(name));
     return element("li", given === null ? { class: "unused" } : {}, shown, `: ${visible(text)}`);
   });
-  const left = taken.length - lines.length;
-  if (left > 0) lines.push(element("li", {}, `and ${String(left)} more files`));
+  if (entries.length > 0) {
+    lines.push(element("li", {}, `Entries of a session's log: ${String(entries.length)}`));
+  }
+  const left = others.length - LISTED;
+  if (left > 0) lines.push(element("li", {}, `Other files: ${String(left)}`));
   files.replaceChildren(...lines);
   again.hidden = taken.length === 0;
 }

@@ -4,7 +4,7 @@ import type { SessionOutcome } from "../session/log.ts";
 import { actOf } from "./acts.ts";
 import type { Words } from "./words.ts";
 
-const called = (key: string): string => `The party with the key ${key.slice(0, 12)}…`;
+const called = (key: string): string => `The party whose key begins with ${key.slice(0, 12)}`;
 
 const REASONS: Readonly<Record<string, string>> = {
   "two seals": "signed two different seals, where it may sign one (10.2.3)",
@@ -22,6 +22,9 @@ function removal(key: string, reason: string): string {
   }
   return `${called(key)} ${REASONS[reason] ?? "is out"}.`;
 }
+
+/** "1 game", "2 games". */
+const many = (count: number, thing: string): string => `${count} ${thing}${count === 1 ? "" : "s"}`;
 
 interface Ending {
   readonly tone: Words["tone"];
@@ -96,15 +99,16 @@ function endingOf(outcome: SessionOutcome): Ending {
 function story(outcome: SessionOutcome, entries: number): string[] {
   const read = outcome.index < 0 ? entries : outcome.index;
   const [parties, sides] = [outcome.members.length, outcome.sides.length];
-  const said = [`${read} of ${entries} entries were played again by the rules, and fit.`];
+  const said = [`Entries that were played again by the rules, and fit: ${read} of ${entries}.`];
   if (outcome.wrong === "convicted") {
     said.push(`Entry ${outcome.index} is not one that the rules allow there.`);
   }
   if (parties > 0) {
-    said.push(`${parties} took part to the opening, with ${sides} different results.`);
+    said.push(`Parties that opened their results: ${parties}. Different results: ${sides}.`);
   }
   if (outcome.games.length > 0) {
-    said.push(`${outcome.games.length} games were played in ${outcome.rounds} rounds.`);
+    const [games, rounds] = [many(outcome.games.length, "game"), many(outcome.rounds, "round")];
+    said.push(`They differed, so they played ${games} in ${rounds}.`);
   }
   return [...said, ...Object.entries(outcome.removed).map(([key, why]) => removal(key, why))];
 }

@@ -7,6 +7,7 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
 import { OPENING, writeCarried } from "../../src/face/carried.ts";
 import { caseOf } from "../face/material.ts";
+import { bytesOfVectors, jsonOfVectors } from "../vectors.ts";
 import { CHROMIUM, openTab, type Tab } from "./chromium.ts";
 
 const BUILD = new URL("../../build.js", import.meta.url).pathname;
@@ -97,6 +98,23 @@ describe.skipIf(CHROMIUM === undefined)("in a browser", () => {
     await tab.open(PAGE);
     await tab.choose("tallystick-files", [file("carrying.html", carrying(new Map()))]);
     await tab.until(`${HEADLINE} === 'Party A signed something false'`);
+  });
+
+  test("a session's log is played again", async () => {
+    const sessions = jsonOfVectors("protocol/sessions.json") as {
+      job: Record<string, [number, number]>;
+      logs: { name: string; entries: [number, number][] }[];
+    };
+    const data = new Uint8Array(bytesOfVectors("protocol/sessions.bin"));
+    const write = (name: string, [at, length]: [number, number]): string =>
+      file(name, data.slice(at, at + length));
+    const log = sessions.logs.find(({ name }) => name === "a liar of three");
+    const entries = (log?.entries ?? []).map((place, i) => write(`${String(i)}.bin`, place));
+    const terms = Object.entries(sessions.job).map(([name, place]) => write(name, place));
+    await tab.open(PAGE);
+    await tab.choose("tallystick-files", [...entries.reverse(), ...terms]);
+    await tab.until(`${HEADLINE} === 'One result is accepted, after a dispute'`);
+    expect(await tab.evaluate(TEXT)).toContain("lost game 0");
   });
 
   test("it fits a phone, and asks for nothing but its own file", async () => {
