@@ -40,8 +40,12 @@ function commitmentOf(reader: Reader, { jobDigest }: Terms): RunCommitment {
   return commitment;
 }
 
-/** Reads evidence of at most so many messages; everything else is refused (8.3). */
-export function readEvidence(bytes: Uint8Array, terms: Terms, mostMessages: number): Evidence {
+/** Reads evidence of at most so many messages (8.5); everything else is refused (8.3). */
+export function readEvidence(
+  bytes: Uint8Array,
+  terms: Terms,
+  mostMessages: (terms: Terms, arity: number) => number,
+): Evidence {
   if (bytes.length > LIMITS.evidenceBytes) throw refuse("evidence over its limit");
   if (bytes.length < DIGEST_BYTES) throw refuse("bytes are missing");
   const digestAt = bytes.length - DIGEST_BYTES;
@@ -58,7 +62,7 @@ export function readEvidence(bytes: Uint8Array, terms: Terms, mostMessages: numb
     commitmentOf(reader, terms),
     commitmentOf(reader, terms),
   ];
-  const messages = reader.list(mostMessages, MESSAGE_HEAD_BYTES, "messages", () =>
+  const messages = reader.list(mostMessages(terms, arity), MESSAGE_HEAD_BYTES, "messages", () =>
     readMessage(reader),
   );
   const forfeits = reader.list(2, 8, "forfeits", () =>

@@ -9,7 +9,7 @@ import { playGame, type GameEnd } from "./game.ts";
 import { Convicted, WithoutVerdict, type Case, type Conviction } from "./play.ts";
 import { Replay } from "./replay.ts";
 import { forBoth, PARTIES, type Both } from "./rounds.ts";
-import { MOST_MESSAGES } from "./sizes.ts";
+import { mostMessages } from "./sizes.ts";
 
 export type Name = "A" | "B";
 
@@ -85,7 +85,7 @@ function played(evidence: Evidence, replay: Replay, terms: Terms, found: Found):
 
 /** Judges evidence; what is refused throws a RefusedError, and convicts no party (8.3). */
 export function judge(bytes: Uint8Array, terms: Terms, options: JudgeOptions): Judgement {
-  const evidence = readEvidence(bytes, terms, MOST_MESSAGES);
+  const evidence = readEvidence(bytes, terms, mostMessages);
   const found = new Found();
   const replay = new Replay(evidence, terms, options.referees);
   const { end, convictions } = played(evidence, replay, terms, found);

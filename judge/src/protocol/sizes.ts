@@ -4,9 +4,10 @@ import { LIMITS } from "../limits.ts";
 import { blockCount } from "../logs.ts";
 import { inclusionLength, multiProofLength } from "../merkle.ts";
 import { toUtf8 } from "../bytes.ts";
+import { checkpointCount } from "../runs.ts";
 import { tag } from "../sha256.ts";
 import { LOG_CHAIN, LOSS_CHAIN } from "../state.ts";
-import { headerOf, leafCount, leafLength, type TensorType } from "../tensors.ts";
+import { headerOf, LEAF_BYTES, leafCount, leafLength, type TensorType } from "../tensors.ts";
 import { MESSAGE_HEAD_BYTES } from "./evidence.ts";
 import { SIGNATURE_BYTES, writeQuery } from "./messages.ts";
 import { partsOf } from "./parts.ts";
@@ -129,10 +130,34 @@ function answerLength(terms: Terms, query: Query, checkpoints: number, step: num
   return WORD + head + bodyLength(terms, query, checkpoints, step) + SIGNATURE_BYTES;
 }
 
-/** Messages of evidence at most: each has a head and a signature, however short its answer is. */
-export const MOST_MESSAGES = Math.floor(
-  LIMITS.evidenceBytes / (MESSAGE_HEAD_BYTES + SIGNATURE_BYTES),
-);
+/** Rounds of values and openings, with the limits of 8.5 for 4·d and o of 7.2. */
+const ELEMENT_ROUNDS = 64 + 16;
+/** Rounds of 7.2 that depend on nothing, without logs and with them. */
+const FIXED_ROUNDS = 10;
+const LOG_ROUNDS = 6;
+const PARTS = 32;
+
+/** ⌈log_base count⌉. */
+function levels(count: number, base: number): number {
+  let found = 0;
+  for (let reach = 1; reach < count; reach *= base) found++;
+  return found;
+}
+
+/**
+ * The messages of a game of the job at most: two of each round of 7.2, and one that equivocates.
+ * The sizes of nodes, leaves and blocks are the limits of COMMITMENTS 11.1, which no program passes.
+ */
+export function mostMessages(terms: Terms, arity: number): number {
+  const { steps, checkpointInterval, logs } = terms;
+  const checkpoints = checkpointCount(steps, checkpointInterval);
+  const search = 2 * levels(checkpoints, arity) + levels(checkpointInterval, arity);
+  const leaves = levels(LIMITS.tensorBytes / LEAF_BYTES, PARTS);
+  const ofStep = FIXED_ROUNDS + levels(LIMITS.nodes, PARTS) + leaves + ELEMENT_ROUNDS;
+  const beyond = 2 * (levels(checkpoints, 2) + levels(checkpointInterval, 2) + 2);
+  const ofLogs = logs === null ? 0 : ofStep + 2 * (LOG_ROUNDS + 2 * leaves) + beyond;
+  return 2 * (search + ofStep + ofLogs) + 1;
+}
 
 /** The room that a game's true answers have in the evidence (2.6.1, 8.5). */
 export class Room {

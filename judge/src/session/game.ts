@@ -16,6 +16,7 @@ import {
   WithoutVerdict,
 } from "../protocol/play.ts";
 import type { Party } from "../protocol/queries.ts";
+import { Room } from "../protocol/sizes.ts";
 import { sameKey } from "../signatures.ts";
 import type { Begin } from "./fold.ts";
 import type { Ending, Game } from "./match.ts";
@@ -41,6 +42,8 @@ class PlayedGame implements Game {
   readonly #rules: Rules;
   readonly #members: readonly [Member, Member];
   readonly #play: Play<GameEnd>;
+  readonly #found = new Found();
+  readonly #room: Room;
   #open: readonly Open[] = [];
   #ending: Ending | null = null;
 
@@ -48,11 +51,12 @@ class PlayedGame implements Game {
     this.#rules = rules;
     this.#members = members;
     const [a, b] = members;
+    this.#room = new Room(terms, [a.commitment.checkpoints, b.commitment.checkpoints]);
     this.#play = playGame({
       terms,
       arity: rules.arity,
       commitments: [a.commitment, b.commitment],
-      found: new Found(),
+      found: this.#found,
     });
     this.#advance([]);
   }
@@ -98,7 +102,7 @@ class PlayedGame implements Game {
     this.#ending = ending;
   }
 
-  /** Goes on to the next round, or to the end. */
+  /** Goes on to the next round, or to the end. Claims that differ end in no agreement (3.2, 3.5). */
   #advance(answers: readonly Answer[]): void {
     try {
       const next = this.#play.next(answers);
@@ -111,7 +115,9 @@ class PlayedGame implements Game {
     }
   }
 
+  /** Asks no query whose true answer has no room (2.6.1). */
   #ask(asked: readonly Asked[]): void {
+    this.#room.ask(asked, this.#found.step ?? 0);
     this.#open = asked.map(({ party, query }) => ({ party, query: writeQuery(query) }));
   }
 }
