@@ -97,3 +97,20 @@ test("a public key has one form", () => {
     expect(() => readPublicKey(toUtf8(bad))).toThrow(RefusedError);
   }
 });
+
+test("no cut and no changed byte of any file does anything but refuse or be some file", () => {
+  const commitment = new Uint8Array(bytesOfVectors("runs/logreg-run/commitment.json"));
+  for (const bytes of [evidence, manifest, program, commitment, toUtf8(referees[0] ?? "")]) {
+    const stride = Math.ceil(bytes.length / 150);
+    for (let at = 0; at < bytes.length; at += stride) {
+      for (const changed of [bytes.subarray(0, at), bytes.map((b, i) => (i === at ? b ^ 4 : b))]) {
+        try {
+          const given = whatIs(changed);
+          if (given.kind === "manifest") assembleJob(given.bytes, [program]);
+        } catch (error) {
+          expect(error).toBeInstanceOf(RefusedError);
+        }
+      }
+    }
+  }
+});
