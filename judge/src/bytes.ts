@@ -5,7 +5,10 @@ import { refuse } from "./errors.ts";
 const UTF8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 const ENCODER = new TextEncoder();
 const DIGITS = "0123456789abcdef";
-const BASE64 = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+/** The characters of base64 as their codes, the value of each code, and the code of padding. */
+const BASE64 = ENCODER.encode("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/");
+const VALUES = Uint8Array.from({ length: 128 }, (_, code) => Math.max(0, BASE64.indexOf(code)));
+const PADDING = 0x3d;
 
 /** Lower-case hexadecimal digits of bytes (COMMITMENTS 1.1). */
 export function toHex(bytes: Uint8Array): string {
@@ -76,16 +79,16 @@ export function compareNames(a: string, b: string): number {
 
 /** Standard base64 with padding (COMMITMENTS 9.3). */
 export function toBase64(bytes: Uint8Array): string {
-  let out = "";
-  for (let i = 0; i < bytes.length; i += 3) {
+  const out = new Uint8Array(Math.ceil(bytes.length / 3) * 4).fill(PADDING);
+  for (let i = 0, at = 0; i < bytes.length; i += 3, at += 4) {
     const [a, b, c] = [bytes[i] ?? 0, bytes[i + 1] ?? 0, bytes[i + 2] ?? 0];
     const word = (a << 16) | (b << 8) | c;
     const present = Math.min(3, bytes.length - i) + 1;
-    for (let digit = 0; digit < 4; digit++) {
-      out += digit < present ? BASE64.charAt((word >> (18 - 6 * digit)) & 63) : "=";
+    for (let digit = 0; digit < present; digit++) {
+      out[at + digit] = BASE64[(word >> (18 - 6 * digit)) & 63] ?? 0;
     }
   }
-  return out;
+  return UTF8.decode(out);
 }
 
 /** The bytes of base64. Other characters, missing padding and unused bits that are not zero are
@@ -97,11 +100,13 @@ export function fromBase64(text: string): Uint8Array {
   for (let i = 0, at = 0; i < text.length; i += 4) {
     let word = 0;
     for (let digit = 0; digit < 4; digit++) {
-      word = (word << 6) | Math.max(0, BASE64.indexOf(text.charAt(i + digit)));
+      word = (word << 6) | (VALUES[text.charCodeAt(i + digit)] ?? 0);
     }
     for (let shift = 16; shift >= 0 && at < out.length; shift -= 8)
       out[at++] = (word >> shift) & 255;
+    // The last character's bits that belong to no byte.
+    const unused = i + 4 === text.length && padding > 0 ? word & ((1 << (8 * padding)) - 1) : 0;
+    if (unused !== 0) throw refuse("base64 whose unused bits are not zero");
   }
-  if (toBase64(out) !== text) throw refuse("base64 whose unused bits are not zero");
   return out;
 }

@@ -1,0 +1,145 @@
+/** A session's log (PROTOCOL 10 and 12) in words. */
+
+import type { SessionOutcome } from "../session/log.ts";
+import { actOf } from "./acts.ts";
+import type { Words } from "./words.ts";
+
+const called = (key: string): string => `The party whose key begins with ${key.slice(0, 12)}`;
+
+const REASONS: Readonly<Record<string, string>> = {
+  "two seals": "signed two different seals, where it may sign one (10.2.3)",
+  "false opening": "opened something else than it had sealed (10.3.1)",
+  "two openings": "signed two different openings (10.3.1)",
+  unopened: "did not open what it had sealed in time. No lie is shown",
+};
+
+/** Why a key is out, as a sentence. */
+function removal(key: string, reason: string): string {
+  const game = /^game ([0-9]+): (\S+)$/.exec(reason);
+  if (game !== null) {
+    const [, number = "", clause = ""] = game;
+    return `${called(key)} lost game ${number}: it ${actOf(clause, "").did} (${clause}).`;
+  }
+  return `${called(key)} ${REASONS[reason] ?? "is out"}.`;
+}
+
+/** "1 game", "2 games". */
+const many = (count: number, thing: string): string => `${count} ${thing}${count === 1 ? "" : "s"}`;
+
+interface Ending {
+  readonly tone: Words["tone"];
+  readonly headline: string;
+  readonly meaning: string;
+}
+
+/** By the outcome of the entry of kind 12 (12.2, 10.6). */
+const RESULTS: readonly Ending[] = [
+  {
+    tone: "undecided",
+    headline: "No result is accepted",
+    meaning: "Every party was removed. None of the results that they signed is left.",
+  },
+  {
+    tone: "same",
+    headline: "One result is accepted, after a dispute",
+    meaning: "The parties claimed different results. All but this one were dropped, game by game.",
+  },
+  {
+    tone: "same",
+    headline: "All parties claim the same result",
+    meaning: "Nobody contested it.",
+  },
+  {
+    tone: "undecided",
+    headline: "One party alone: its result was compared with nothing",
+    meaning: "Nobody else took part to the end. So its result is a claim, and no more.",
+  },
+  {
+    tone: "undecided",
+    headline: "The session ended without a result",
+    meaning: "A game ended without a verdict. Nobody is convicted by that.",
+  },
+];
+
+function endingOf(outcome: SessionOutcome): Ending {
+  if (outcome.wrong === "convicted") {
+    return {
+      tone: "convicted",
+      headline: "The referee broke the rules",
+      meaning:
+        "The referee's own signed log shows it. Do not rely on anything that this referee says " +
+        "about this session.",
+    };
+  }
+  if (outcome.wrong === "damaged") {
+    return {
+      tone: "undecided",
+      headline: "This log is not whole",
+      meaning:
+        "An entry is missing or damaged. From there on the log says nothing, against nobody.",
+    };
+  }
+  if (outcome.wrong === "refused") {
+    return {
+      tone: "undecided",
+      headline: "This log is none of a session about this job",
+      meaning: "Nobody is convicted by that. Look whether you gave the right job.",
+    };
+  }
+  const ending = outcome.result === null ? undefined : RESULTS[outcome.result[0]];
+  return (
+    ending ?? {
+      tone: "undecided",
+      headline: "The session has not ended",
+      meaning: "The log stops before a result. More entries may come.",
+    }
+  );
+}
+
+function story(outcome: SessionOutcome, entries: number): string[] {
+  const read = outcome.index < 0 ? entries : outcome.index;
+  const [parties, sides] = [outcome.members.length, outcome.sides.length];
+  const said = [`Entries that were played again by the rules, and fit: ${read} of ${entries}.`];
+  if (outcome.wrong === "convicted") {
+    said.push(`Entry ${outcome.index} is not one that the rules allow there.`);
+  }
+  if (parties > 0) {
+    said.push(`Parties that opened their results: ${parties}. Different results: ${sides}.`);
+  }
+  if (outcome.games.length > 0) {
+    const [games, rounds] = [many(outcome.games.length, "game"), many(outcome.rounds, "round")];
+    said.push(`They differed, so they played ${games} in ${rounds}.`);
+  }
+  return [...said, ...Object.entries(outcome.removed).map(([key, why]) => removal(key, why))];
+}
+
+/** What a log says, of so many entries. */
+export function sessionWords(outcome: SessionOutcome, entries: number): Words {
+  const { tone, headline, meaning } = endingOf(outcome);
+  return {
+    tone,
+    headline,
+    parties: outcome.members.map((key) => `${called(key)}.`),
+    story: story(outcome, entries),
+    figures: [],
+    meaning: [meaning],
+    proves: [
+      "Each entry was read again in this order, each signature was checked, and each game was " +
+        "judged from its own messages. Nothing was taken on the referee's word but times and silence.",
+    ],
+    provesNot: [
+      "A log cannot show that a party was ever asked, or that an answer that is not there never came.",
+      "It does not show that this is the referee's only log of the session.",
+      "An accepted result was not shown wrong against these opponents. That is no proof that it is right.",
+    ],
+    details: [
+      ["State", outcome.state],
+      ["Entries", String(entries)],
+      ["Reading ended at entry", outcome.index < 0 ? "the end" : String(outcome.index)],
+      ["Clause", outcome.clause === "" ? "none" : `PROTOCOL ${outcome.clause}`],
+      ...outcome.members.map((key): [string, string] => ["Party", key]),
+      ...outcome.games.map(([a, b], i): [string, string] => [`Game ${i}`, `${a} and ${b}`]),
+      ["Accepted commitment", outcome.result?.[1] ?? "none"],
+    ],
+  };
+}

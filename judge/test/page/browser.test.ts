@@ -1,0 +1,128 @@
+import { spawnSync } from "node:child_process";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+
+import { OPENING, writeCarried } from "../../src/face/carried.ts";
+import { caseOf } from "../face/material.ts";
+import { bytesOfVectors, jsonOfVectors } from "../vectors.ts";
+import { CHROMIUM, openTab, type Tab } from "./chromium.ts";
+
+const BUILD = new URL("../../build.js", import.meta.url).pathname;
+const FOLDER = mkdtempSync(join(tmpdir(), "judge-browser-"));
+const PAGE = join(FOLDER, "judge.html");
+const CASE = caseOf("attacks", "ordered/1: lie-output, party 0");
+const SILENT = caseOf("attacks", "ordered/1: silent, party 0");
+const file = (name: string, bytes: Uint8Array | string): string => {
+  const path = join(FOLDER, name);
+  writeFileSync(path, bytes);
+  return path;
+};
+const jobFiles = (): string[] => [...CASE.job].map(([name, bytes]) => file(name, bytes));
+
+/** The page with evidence inside, as a report carries it. */
+function carrying(names: ReadonlyMap<string, string>): string {
+  const text = writeCarried({ evidence: CASE.evidence, job: CASE.job, names });
+  const page = readFileSync(PAGE, "utf8");
+  return page.replace('<main id="', () => `${OPENING}${text}</script><main id="`);
+}
+
+const TEXT = "document.getElementById('tallystick-judge').innerText";
+const HEADLINE = "(document.querySelector('article h2')?.textContent ?? '')";
+
+describe.skipIf(CHROMIUM === undefined)("in a browser", () => {
+  let tab: Tab;
+
+  beforeAll(async () => {
+    expect(spawnSync(process.execPath, [BUILD, FOLDER]).status).toBe(0);
+    tab = await openTab(CHROMIUM ?? "");
+  }, 120_000);
+
+  afterAll(async () => {
+    await tab.close();
+    rmSync(FOLDER, { recursive: true });
+  });
+
+  test("evidence and a job that are chosen are judged", async () => {
+    await tab.open(PAGE);
+    await tab.choose("tallystick-files", [file("one", CASE.evidence)]);
+    await tab.until(`${TEXT}.includes('Now add the job')`);
+    await tab.choose("tallystick-files", jobFiles());
+    await tab.until(`${HEADLINE} === 'Party A signed something false'`);
+    const text = String(await tab.evaluate(TEXT));
+    expect(text).toContain("-0.29162434");
+    expect(text).toContain("with your own copy of the job");
+    expect(await tab.evaluate("document.querySelector('[role=status]').textContent")).toBe(
+      "Result: Party A signed something false.",
+    );
+  });
+
+  test("a name that the reader types is used, and is text and no markup", async () => {
+    await tab.evaluate(`(() => {
+      const field = document.querySelector('.names input');
+      field.value = '<b>Alice</b>';
+      field.dispatchEvent(new Event('input'));
+    })()`);
+    expect(await tab.evaluate(HEADLINE)).toBe("<b>Alice</b> signed something false");
+    expect(await tab.evaluate("document.querySelector('article b')")).toBeNull();
+  });
+
+  test("altered evidence is refused, and convicts nobody", async () => {
+    const altered = CASE.evidence.map((byte, i) => (i === 3000 ? byte ^ 1 : byte));
+    await tab.choose("tallystick-files", [file("altered", altered)]);
+    await tab.until(`${HEADLINE} === 'Not judged'`);
+    expect(await tab.evaluate(TEXT)).toContain("Nobody is convicted by that.");
+  });
+
+  test("silence needs the referee's key", async () => {
+    await tab.evaluate("document.querySelector('#tallystick-judge > button').click()");
+    await tab.choose("tallystick-files", [file("silent", SILENT.evidence), ...jobFiles()]);
+    await tab.until(`${HEADLINE} === 'Not judged'`);
+    await tab.choose("tallystick-files", [file("key", SILENT.referees[0] ?? "")]);
+    await tab.until(`${HEADLINE} === 'Party A did not answer'`);
+  });
+
+  test("a page that carries evidence judges it on opening, and then with the reader's job", async () => {
+    const names = new Map([["11".repeat(32), "A & B"]]);
+    await tab.open(file("carrying.html", carrying(names)));
+    await tab.until(`${HEADLINE} === 'Party A signed something false'`);
+    expect(await tab.evaluate(TEXT)).toContain("over the job that came with the page");
+    expect(await tab.evaluate(TEXT)).toContain("drop its file into your own copy of the judge");
+    await tab.choose("tallystick-files", jobFiles());
+    await tab.until(`${TEXT}.includes('with your own copy of the job')`);
+  });
+
+  test("another copy of the judge takes the evidence out of such a page", async () => {
+    await tab.open(PAGE);
+    await tab.choose("tallystick-files", [file("carrying.html", carrying(new Map()))]);
+    await tab.until(`${HEADLINE} === 'Party A signed something false'`);
+  });
+
+  test("a session's log is played again", async () => {
+    const sessions = jsonOfVectors("protocol/sessions.json") as {
+      job: Record<string, [number, number]>;
+      logs: { name: string; entries: [number, number][] }[];
+    };
+    const data = new Uint8Array(bytesOfVectors("protocol/sessions.bin"));
+    const write = (name: string, [at, length]: [number, number]): string =>
+      file(name, data.slice(at, at + length));
+    const log = sessions.logs.find(({ name }) => name === "a liar of three");
+    const entries = (log?.entries ?? []).map((place, i) => write(`${String(i)}.bin`, place));
+    const terms = Object.entries(sessions.job).map(([name, place]) => write(name, place));
+    await tab.open(PAGE);
+    await tab.choose("tallystick-files", [...entries.reverse(), ...terms]);
+    await tab.until(`${HEADLINE} === 'One result is accepted, after a dispute'`);
+    expect(await tab.evaluate(TEXT)).toContain("lost game 0");
+  });
+
+  test("it fits a phone, and asks for nothing but its own file", async () => {
+    for (const width of [390, 1280]) {
+      await tab.look(width, "dark", join(FOLDER, "look.png"));
+      expect(await tab.evaluate("document.documentElement.scrollWidth <= innerWidth")).toBe(true);
+    }
+    for (const request of tab.requests) expect(request).toContain('"url":"file:///');
+    expect(tab.complaints).toEqual([]);
+  });
+});
