@@ -12,8 +12,10 @@ from tallystick.api.capturing import records_of as records_of
 from tallystick.api.capturing import reproducible as reproducible
 from tallystick.api.capturing import save_job as save_job
 from tallystick.api.disputes import Dispute as Dispute
+from tallystick.api.disputes import PageJudgement as PageJudgement
 from tallystick.api.disputes import dispute as dispute
 from tallystick.api.disputes import judge as judge
+from tallystick.api.disputes import judge_page as judge_page
 from tallystick.api.given import PathLike as PathLike
 from tallystick.api.runs import audit as audit
 from tallystick.api.runs import continue_run as continue_run

@@ -16,6 +16,7 @@ from tallystick.disk.files import write_file
 from tallystick.disk.keys import load_private_key
 from tallystick.disk.regular import present, read_file
 from tallystick.errors import UsageError
+from tallystick.job.carried import CarriedEvidence, read_page
 from tallystick.job.job import Job
 from tallystick.limits import LIMITS
 from tallystick.program.terms import Terms
@@ -135,6 +136,43 @@ def dispute(
     if out is not None:
         write_file(given.path(out), [found.evidence])
     return found
+
+
+@dataclass(frozen=True)
+class PageJudgement:
+    """The verdict over the evidence in a page, and all that the page carries.
+
+    `terms` are those that it was judged by. `own_job` is false where they came with the page: then
+    the verdict is worth as much as that job (PROTOCOL 8.6.5).
+    """
+
+    judgement: Judgement
+    carried: CarriedEvidence
+    terms: Terms
+    own_job: bool
+
+
+def judge_page(
+    page: bytes | PathLike,
+    job: Job | Terms | PathLike | None = None,
+    *,
+    trust: Sequence[PublicKey | PathLike] | None = None,
+    trust_referees: Sequence[PublicKey | PathLike] = (),
+) -> PageJudgement:
+    """As `judge`, of the evidence that a page of `report --with-judge` carries.
+
+    Nothing else in the page counts, its judge included. `job` is your own copy of the job; without
+    it the job that came with the page is taken. Raises as `judge`, and CorruptFileError,
+    DigestMismatchError or UnsupportedVersionError for a page that carries none.
+    """
+    if isinstance(page, bytes):
+        data = page
+    else:
+        data = read_file(given.path(page), LIMITS.page_bytes, "page")
+    carried = read_page(data)
+    terms = carried.terms if job is None else given.terms(job)
+    found = judge(carried.evidence, terms, trust=trust, trust_referees=trust_referees)
+    return PageJudgement(found, carried, terms, job is not None)
 
 
 def judge(

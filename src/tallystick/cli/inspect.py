@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,10 @@ from tallystick.cli.output import (
     say,
     trust_option,
 )
+from tallystick.cli.pages import begins_as_page, inspect_page
 from tallystick.cli.places import PLACE
 from tallystick.disk.mounts import url_of
-from tallystick.disk.regular import present
+from tallystick.disk.regular import mode_of, present
 from tallystick.errors import UsageError
 from tallystick.job.job import MANIFEST
 from tallystick.run.show.inspect import inspect_job, inspect_run
@@ -36,7 +38,8 @@ from tallystick.service.show import inspect_archive, session_lines
 @click.argument("path", type=PLACE)
 @json_option
 def inspect(path: str, as_json: bool) -> None:
-    """Describe the run, the job or the referee's directory at PATH. Executes no step."""
+    """Describe the run, the job, the referee's directory or the page with evidence at PATH.
+    Executes no step, judges nothing."""
     directory = Path(path)
     if RunStore(directory).exists:
         found = inspect_run(directory)
@@ -44,9 +47,11 @@ def inspect(path: str, as_json: bool) -> None:
         found = inspect_job(directory)
     elif is_archive(directory):
         found = inspect_archive(directory)
+    elif stat.S_ISREG(mode_of(directory)) and begins_as_page(directory, "page"):
+        found = inspect_page(directory)
     else:
         raise UsageError(
-            f"{path} is neither a run nor a job nor a referee's directory.",
+            f"{path} is neither a run nor a job nor a referee's directory nor a page.",
             "Name its directory.",
         )
     if as_json:

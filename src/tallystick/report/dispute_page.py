@@ -7,6 +7,7 @@ from tallystick.report.curve import figure
 from tallystick.report.facts import Curve, DisputeFacts
 from tallystick.report.html import Safe, el, join
 from tallystick.report.page import (
+    Inside,
     badge,
     banner,
     commands,
@@ -21,8 +22,8 @@ from tallystick.report.words import PARTIES, code, count, digest, facts, items, 
 
 
 @exact_environment()
-def dispute_page(dispute: DisputeFacts) -> str:
-    """The page of a dispute: a whole HTML document."""
+def dispute_page(dispute: DisputeFacts, inside: Inside | None = None) -> str:
+    """The page of a dispute: a whole HTML document, with the judge `inside` or without."""
     verdict = dispute.verdict
     body = join(
         banner(
@@ -30,6 +31,7 @@ def dispute_page(dispute: DisputeFacts) -> str:
             *_lead(dispute),
             good=None if verdict.undecided else verdict.agreement,
         ),
+        inside and inside.section,
         _parties(dispute),
         None if verdict.agreement else path_section(dispute),
         None if verdict.agreement else ruling_section(dispute),
@@ -38,7 +40,7 @@ def dispute_page(dispute: DisputeFacts) -> str:
         _again(dispute),
         _meaning(dispute),
     )
-    return page(headline(dispute), body, same=verdict.agreement)
+    return page(headline(dispute), body, same=verdict.agreement, inside=inside)
 
 
 @exact_environment()

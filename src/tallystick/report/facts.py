@@ -18,7 +18,7 @@ from tallystick.job.job import Job
 from tallystick.limits import LIMITS
 from tallystick.program.terms import Terms
 from tallystick.protocol.evidence import Evidence
-from tallystick.protocol.judge import judge
+from tallystick.protocol.judge import Judgement, judge
 from tallystick.protocol.verdict import Verdict
 from tallystick.run.show.inspect import inspect_run
 from tallystick.run.store.claim import read_claim
@@ -134,6 +134,16 @@ def read_dispute(
     """
     data = read_file(path, LIMITS.evidence_bytes, "evidence file")
     judgement = judge(terms, data, trust, trust_referees)
+    return judged_dispute(path.name, data, terms, judgement, runs)
+
+
+def judged_dispute(
+    name: str, data: bytes, terms: Terms, judgement: Judgement, runs: Sequence[RunFacts] = ()
+) -> DisputeFacts:
+    """The evidence in `data`, called `name`, whose judgement under `terms` is at hand.
+
+    Raises UsageError for a run of neither party.
+    """
     evidence = Evidence.from_bytes(data)
     first, second = (verify_run(Envelope.from_bytes(c))[0] for c in evidence.commitments)
     curves: list[Curve | None] = [None, None]
@@ -149,7 +159,7 @@ def read_dispute(
         for party in parties:
             curves[party] = run.curve
     return DisputeFacts(
-        path.name,
+        name,
         len(data),
         sha256(data),
         terms,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
@@ -14,7 +15,8 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 
 @cache
-def _style() -> Safe:
+def page_style() -> Safe:
+    """The content of the style element of every page."""
     return Safe(files("tallystick.report").joinpath("page.css").read_text("utf-8"))
 
 
@@ -41,21 +43,35 @@ def _stick(same: bool) -> Safe:
     )
 
 
-def page(title: str, body: Safe, same: bool = True) -> str:
+@dataclass(frozen=True)
+class Inside:
+    """What a page has inside beside its words (`report/with_judge.py`): a policy of its own, styles
+    of the head, a section of the main part, and elements at the end of the body."""
+
+    policy: Safe
+    styles: Safe
+    section: Safe
+    end: Safe
+
+
+def page(title: str, body: Safe, same: bool = True, inside: Inside | None = None) -> str:
     """A whole document. `body` is the content of its main part."""
+    policy = text(POLICY) if inside is None else inside.policy
     head = el(
         "head",
         Safe('<meta charset="utf-8">'),
         Safe('<meta name="viewport" content="width=device-width, initial-scale=1">'),
-        Safe(f'<meta http-equiv="Content-Security-Policy" content="{text(POLICY)}">'),
+        Safe(f'<meta http-equiv="Content-Security-Policy" content="{policy}">'),
         Safe('<meta name="referrer" content="no-referrer">'),
         el("title", title),
-        el("style", _style()),
+        el("style", page_style()),
+        inside and inside.styles,
     )
     top = el("header", el("div", _stick(same), "Tallystick", class_="brand"), class_="top")
     made = f"Written by tallystick {tallystick_version()}. This page is for reading; "
     footer = el("footer", made, "its statements rest on the files that it names.")
-    html = el("html", head, el("body", top, el("main", body), footer), lang="en")
+    content = el("body", top, el("main", body), footer, inside and inside.end)
+    html = el("html", head, content, lang="en")
     return f"<!DOCTYPE html>\n{html}\n"
 
 
