@@ -143,7 +143,7 @@ class PageJudgement:
     """The verdict over the evidence in a page, and all that the page carries.
 
     `terms` are those that it was judged by. `own_job` is false where they came with the page: then
-    the verdict is worth as much as that job (PROTOCOL 8.6.5).
+    the verdict is worth as much as that job (PROTOCOL 8.6.4).
     """
 
     judgement: Judgement

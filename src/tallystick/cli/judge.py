@@ -145,7 +145,7 @@ def judge_command(
 
 
 @dataclass(frozen=True)
-class _Case:
+class _JudgedFile:
     """Judged evidence; of a page also its maker's names, and what there is to say of the page."""
 
     found: Judgement
@@ -159,19 +159,19 @@ def _case(
     terms: Terms | None,
     trust: Sequence[PublicKey] | None,
     believed: Sequence[PublicKey],
-) -> _Case:
+) -> _JudgedFile:
     if begins_as_page(path, "evidence file"):
         page = load_page(path)
         judged = judge_page(page, terms, trust=trust, trust_referees=believed)
         carried = judged.carried
-        return _Case(judged.judgement, carried.evidence, carried.names, page_json(page, judged))
+        return _JudgedFile(judged.judgement, carried.evidence, carried.names, page_json(page, judged))
     if terms is None:
         raise UsageError(
             "Evidence is judged by a job.",
             "Pass your own copy of it with --job; only a page brings one along.",
         )
     data = read_file(path, LIMITS.evidence_bytes, "evidence file")
-    return _Case(judge(terms, data, trust, believed), data)
+    return _JudgedFile(judge(terms, data, trust, believed), data)
 
 
 def _write_statement(

@@ -40,7 +40,7 @@ class EmbeddedJudge:
 
 
 @dataclass(frozen=True)
-class _Parts:
+class _PageParts:
     """A page taken apart. `text` is all but script, styles, policy and evidence; None are parts
     that are missing, or there more than once."""
 
@@ -90,13 +90,13 @@ def differing(
     return tuple(part for part in PARTS if differs[part]) or (TEXT,)
 
 
-def _policy(parts: _Parts) -> bytes | None:
+def _policy(parts: _PageParts) -> bytes | None:
     if parts.script is None or parts.judge_style is None or parts.page_style is None:
         return None
     return policy_of(parts.script, parts.page_style, parts.judge_style).encode("ascii")
 
 
-def _apart(page: bytes) -> _Parts:
+def _apart(page: bytes) -> _PageParts:
     begin, end = carried_place(page)
     page = page[:begin] + page[end:]
     script, page = _cut(page, SCRIPT_TAG, CLOSING)
@@ -106,7 +106,7 @@ def _apart(page: bytes) -> _Parts:
     policy = found[0][1] if len(found) == 1 else None
     if policy is not None:
         page = page[: found[0].start(1)] + page[found[0].end(1) :]
-    return _Parts(script, judge_style, page_style, policy, page)
+    return _PageParts(script, judge_style, page_style, policy, page)
 
 
 def _cut(page: bytes, opening: bytes, closing: bytes) -> tuple[bytes | None, bytes]:
