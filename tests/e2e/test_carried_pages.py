@@ -6,6 +6,8 @@ import base64
 import random
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -182,6 +184,16 @@ def test_what_a_page_with_the_judge_does_not_hold(
     assert "no judge for browsers" in refused["error"] and not page.exists()
 
 
+def test_judging_evidence_loads_no_page_and_no_run() -> None:
+    """A judge stands apart from what answers for a run; a page is compared by the report alone."""
+    rooms = ("api", "prover", "report", "run", "service", "trainer")
+    code = "import sys, tallystick.cli.judge\n"
+    code += f"bad = tuple(f'tallystick.{{room}}' for room in {rooms})\n"
+    code += "sys.exit(', '.join(m for m in sys.modules if m.startswith(bad)) or 0)"
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
 def test_evidence_without_a_job_is_not_judged(ts: Run, cases: dict[str, Files]) -> None:
     refused = as_json(ts("judge", cases["convicted"].evidence, "--json"), 3)
     assert "--job" in refused["next_action"]
@@ -258,9 +270,7 @@ def test_a_judge_of_another_version_is_no_change_of_the_text(
     assert found["page"]["differs"] == ["script"] and found["page"]["judge"]["version"] == "9.9"
 
 
-def test_inspect_says_what_a_page_carries(
-    ts: Run, cases: dict[str, Files], tmp_path: Path
-) -> None:
+def test_inspect_says_what_a_page_carries(ts: Run, cases: dict[str, Files], tmp_path: Path) -> None:
     files, page = cases["programs"], tmp_path / "p.html"
     data = written(ts, files, page, "--name", f"{signer(files)}=Ann")
     found = as_json(ts("inspect", page, "--json"))
@@ -274,7 +284,9 @@ def test_inspect_says_what_a_page_carries(
     said = ts("inspect", page)[1]
     assert digest in said and "Ann" in said
     (tmp_path / "plain.html").write_text("<!DOCTYPE html>\n<p>Nothing.</p>\n")
-    assert as_json(ts("inspect", tmp_path / "plain.html", "--json"), 2)["kind"] == "CorruptFileError"
+    assert (
+        as_json(ts("inspect", tmp_path / "plain.html", "--json"), 2)["kind"] == "CorruptFileError"
+    )
 
 
 def test_a_thousand_changed_bytes_make_no_other_verdict(

@@ -16,8 +16,8 @@ from tallystick.disk.files import write_file
 from tallystick.disk.keys import load_private_key
 from tallystick.disk.regular import present, read_file
 from tallystick.errors import UsageError
-from tallystick.job.carried import CarriedEvidence, read_page
 from tallystick.job.job import Job
+from tallystick.job.judged_page import PageJudgement, judge_carried
 from tallystick.limits import LIMITS
 from tallystick.program.terms import Terms
 from tallystick.protocol.judge import Judgement
@@ -138,20 +138,6 @@ def dispute(
     return found
 
 
-@dataclass(frozen=True)
-class PageJudgement:
-    """The verdict over the evidence in a page, and all that the page carries.
-
-    `terms` are those that it was judged by. `own_job` is false where they came with the page: then
-    the verdict is worth as much as that job (PROTOCOL 8.6.4).
-    """
-
-    judgement: Judgement
-    carried: CarriedEvidence
-    terms: Terms
-    own_job: bool
-
-
 def judge_page(
     page: bytes | PathLike,
     job: Job | Terms | PathLike | None = None,
@@ -169,10 +155,8 @@ def judge_page(
         data = page
     else:
         data = read_file(given.path(page), LIMITS.page_bytes, "page")
-    carried = read_page(data)
-    terms = carried.terms if job is None else given.terms(job)
-    found = judge(carried.evidence, terms, trust=trust, trust_referees=trust_referees)
-    return PageJudgement(found, carried, terms, job is not None)
+    own = None if job is None else given.terms(job)
+    return judge_carried(data, own, given.publics(trust), given.publics(trust_referees) or ())
 
 
 def judge(

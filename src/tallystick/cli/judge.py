@@ -13,7 +13,6 @@ from typing import Any
 
 import click
 
-from tallystick.api.disputes import judge_page
 from tallystick.cli.names import load_names, name_option, names_json, say_names
 from tallystick.cli.output import (
     CANNOT_CHECK,
@@ -38,6 +37,7 @@ from tallystick.disk.keys import load_private_key
 from tallystick.disk.regular import read_file
 from tallystick.errors import CannotCheckError, CounterpartyError, UsageError
 from tallystick.job.job_file import load_terms
+from tallystick.job.judged_page import judge_carried
 from tallystick.limits import LIMITS
 from tallystick.program.terms import Terms
 from tallystick.protocol.evidence import Evidence
@@ -162,9 +162,11 @@ def _case(
 ) -> _JudgedFile:
     if begins_as_page(path, "evidence file"):
         page = load_page(path)
-        judged = judge_page(page, terms, trust=trust, trust_referees=believed)
+        judged = judge_carried(page, terms, trust, believed)
         carried = judged.carried
-        return _JudgedFile(judged.judgement, carried.evidence, carried.names, page_json(page, judged))
+        return _JudgedFile(
+            judged.judgement, carried.evidence, carried.names, page_json(page, judged)
+        )
     if terms is None:
         raise UsageError(
             "Evidence is judged by a job.",

@@ -5,15 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tallystick.api.disputes import PageJudgement
 from tallystick.cli.output import note, say
 from tallystick.commit.encoding import sha256
 from tallystick.disk.regular import open_beginning, os_errors, read_file
 from tallystick.errors import CounterpartyError
 from tallystick.job.carried import CarriedEvidence, is_page, read_page
+from tallystick.job.judged_page import PageJudgement
 from tallystick.limits import LIMITS
 from tallystick.protocol.evidence import EvidenceHead
-from tallystick.report.look import EmbeddedJudge, differing, embedded_judge
 
 _BEGINNING = 64
 
@@ -30,7 +29,10 @@ def load_page(path: Path) -> bytes:
     return read_file(path, LIMITS.page_bytes, "page")
 
 
-def _judge_json(judge: EmbeddedJudge) -> dict[str, Any]:
+def _judge_json(page: bytes) -> dict[str, Any]:
+    from tallystick.report.look import embedded_judge  # as in page_json
+
+    judge = embedded_judge(page)
     return {
         "listed": judge.listed,
         "version": judge.version,
@@ -41,11 +43,14 @@ def _judge_json(judge: EmbeddedJudge) -> dict[str, Any]:
 
 def page_json(page: bytes, judged: PageJudgement) -> dict[str, Any]:
     """The member `page` of `judge --json`."""
+    # Here, since to judge evidence needs neither the pages nor the runs that they show.
+    from tallystick.report.look import differing
+
     return {
         "job": "yours" if judged.own_job else "page",
         "job_digest": judged.terms.digest,
         "carried_job_digest": _carried_job(judged.carried),
-        "judge": _judge_json(embedded_judge(page)),
+        "judge": _judge_json(page),
         "differs": list(differing(page, judged.carried, judged.terms, judged.judgement)),
     }
 
@@ -109,7 +114,7 @@ def inspect_page(path: Path) -> dict[str, Any]:
         "contract": commitment.contract,
         "steps": commitment.steps,
         "job_files": {name: len(content) for name, content in sorted(carried.job.items())},
-        "judge": _judge_json(embedded_judge(data)),
+        "judge": _judge_json(data),
         "names": [
             {"public_key": key, "key_id": sha256(key), "name": name}
             for key, name in sorted(carried.names.items())

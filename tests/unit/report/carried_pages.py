@@ -1,4 +1,4 @@
-"""Pages that carry evidence, for tests: a judge that says nothing, and cases of vectors/protocol."""
+"""Pages that carry evidence, for tests: a stand-in for the judge, cases of vectors/protocol."""
 
 from __future__ import annotations
 

@@ -21,7 +21,14 @@ from tallystick.errors import (
     UnsupportedVersionError,
 )
 from tallystick.job import carried as module
-from tallystick.job.carried import CLOSING, OPENING, CarriedEvidence, is_page, read_page, terms_files
+from tallystick.job.carried import (
+    CLOSING,
+    OPENING,
+    CarriedEvidence,
+    is_page,
+    read_page,
+    terms_files,
+)
 from tallystick.job.job_file import load_job, load_terms
 from tallystick.limits import LIMITS
 
