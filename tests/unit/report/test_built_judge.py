@@ -1,4 +1,4 @@
-"""The judge that lies in the package is one that the package lists, and one that a page can hold."""
+"""The judge that lies in the package is one that it lists, and one that a page can hold."""
 
 from __future__ import annotations
 

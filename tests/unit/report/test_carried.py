@@ -90,7 +90,7 @@ def test_what_is_written_is_read_again(held: CarriedEvidence, tmp_path: Path) ->
     ],
 )
 def test_refused_content(held: CarriedEvidence, change: Change, why: str) -> None:
-    with pytest.raises(CorruptFileError, match="refused|canonical") as found:
+    with pytest.raises(CorruptFileError, match=r"refused|canonical") as found:
         read_page(changed(held, change))
     assert why in found.value.message
 
