@@ -184,6 +184,16 @@ def test_what_a_page_with_the_judge_does_not_hold(
     assert "no judge for browsers" in refused["error"] and not page.exists()
 
 
+def test_refused_evidence_gets_a_page_without_a_script(
+    ts: Run, cases: dict[str, Files], tmp_path: Path
+) -> None:
+    files, page, bad = cases["convicted"], tmp_path / "p.html", tmp_path / "bad"
+    bad.write_bytes(files.case.evidence[:-1] + b"?")
+    code, said, _ = ts("report", bad, "--job", files.job, "--with-judge", "-o", page)
+    assert code == 2 and "the page says why" in said
+    assert "does not check out" in Page(page.read_text()).text
+
+
 def test_judging_evidence_loads_no_page_and_no_run() -> None:
     """A judge stands apart from what answers for a run; a page is compared by the report alone."""
     rooms = ("api", "prover", "report", "run", "service", "trainer")
