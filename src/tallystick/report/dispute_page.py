@@ -38,9 +38,7 @@ def dispute_body(dispute: DisputeFacts) -> Safe:
     verdict = dispute.verdict
     differ = not verdict.agreement
     return join(
-        banner(
-            headline(dispute), *_lead(dispute), good=None if verdict.undecided else not differ
-        ),
+        banner(headline(dispute), *_lead(dispute), good=None if verdict.undecided else not differ),
         number_section(dispute) if differ else None,
         _meaning(dispute),
         narrowing_section(dispute) if differ else None,
@@ -98,7 +96,7 @@ def _parties(dispute: DisputeFacts) -> Safe:
     cards = []
     for party, run in enumerate(dispute.runs):
         if party in guilty:
-            fate = badge("✗ silent" if verdict.forfeit else "✗ shown false", False)
+            fate = badge("✗ silent" if verdict.forfeit else "✗ not accepted", False)
         elif verdict.agreement:
             fate = badge("✓ agrees", True)
         else:
@@ -111,7 +109,9 @@ def _parties(dispute: DisputeFacts) -> Safe:
         }  # fmt: skip
         card = "card party one" if party else "card party"
         cards.append(el("div", el("h3", PARTIES[party], " ", fate), facts(rows), class_=card))
-    words = "Both had signed that they followed the same job. A key is all that is known of a party."
+    words = (
+        "Both had signed that they followed the same job. A key is all that is known of a party."
+    )
     return section("The parties", paragraph(words, class_="soft small"),
                    el("div", *cards, class_="pair"))  # fmt: skip
 
@@ -124,7 +124,9 @@ def _digests(dispute: DisputeFacts) -> Safe:
             f"{PARTIES[party]}: final state": digest(run.final_state_root),
             f"{PARTIES[party]}: signer (key id)": digest(run.signer.key_id),
         }
-    return section("Fingerprints", paragraph("Party A is party 0 of the protocol, B is 1."), facts(rows))
+    return section(
+        "Fingerprints", paragraph("Party A is party 0 of the protocol, B is 1."), facts(rows)
+    )
 
 
 def _cost(dispute: DisputeFacts) -> Safe:
@@ -180,7 +182,10 @@ def _again(dispute: DisputeFacts) -> Safe:
             f"tallystick judge {name} --job JOB{referee}",
             f"tallystick judge {name} --job JOB{referee} --trust KEY",
         ),
-        paragraph("The second form also says whether a signer has the key in the file KEY."),
+        paragraph(
+            "KEY is the file with the key of a signer that you know. Then the judge also says "
+            "whether a signer has that key.",
+        ),
         paragraph("REFEREE is the file with the key of the referee that you believe.")
         if referee
         else None,
@@ -196,14 +201,13 @@ def _meaning(dispute: DisputeFacts) -> Safe:
     elif verdict.undecided:
         proves = [
             "The runs differ, and neither is shown wrong: at the difference both values follow "
-            "from the job and the parties' own rounding logs.",
+            "from the job and the parties' own logs of roundings.",
         ]
         open_ = [
-            "Which of the runs is to be accepted. The contract leaves the trainer the rounding of "
-            "doubtful elements; an auditor that follows the trainer's log makes the same choices. "
-            "Under the published form it cannot where a sum's terms cancel (NUMERICS 14.9.2). "
-            "An auditor that could not read that log must get it first: past the difference the "
-            "game compared no values (PROTOCOL 6.12, 6.15).",
+            "Which of the runs is to be accepted. Some numbers lie so near the middle between two "
+            "others that the job lets the trainer choose. A second party that follows the "
+            "trainer's log makes the same choices, and then the runs can be compared.",
+            "Anything about later steps: behind the first difference nothing was compared.",
         ]
     elif verdict.forfeit:
         proves = ["The statements that both signed before the silence; not the silence itself."]
@@ -211,8 +215,7 @@ def _meaning(dispute: DisputeFacts) -> Safe:
     else:
         proves, open_ = _proved(dispute)
     open_ += [
-        "Which person holds a key. --trust names the signers of runs that you know, "
-        "--trust-referee the referees that you believe.",
+        "Which person holds a key. A key signs; whose it is, you must know from elsewhere.",
         "That the job is a good one. The verdict says which party followed it.",
     ]
     return join(
@@ -223,14 +226,20 @@ def _meaning(dispute: DisputeFacts) -> Safe:
 def _proved(dispute: DisputeFacts) -> tuple[list[str], list[str]]:
     verdict = dispute.verdict
     guilty = " and ".join(PARTIES[c.party] for c in verdict.convicted)
+    kinds = {meaning(verdict, c).kind for c in verdict.convicted}
+    what = (
+        "an answer that a party of a true run does not give"
+        if kinds == {Kind.ANSWER}
+        else "something that cannot be true of a run of this job"
+    )
     proves = [
-        f"That {guilty} signed something that cannot be true of a run of this job. The proof is "
-        "the signature itself: anyone can check it, and no witness has to be believed.",
+        f"That {guilty} signed {what}. The proof is the signature itself: anyone can check it, and "
+        "no witness has to be believed.",
     ]
     open_ = ["Why it is false: a cheat and a broken memory chip look the same."]
     open_ += sorted({m.open_ for c in verdict.convicted if (m := meaning(verdict, c)).open_})
-    step, kinds = verdict.place.step, {meaning(verdict, c).kind for c in verdict.convicted}
-    if step is not None and kinds == {Kind.COURSE}:
+    step = verdict.place.step
+    if step is not None and kinds <= {Kind.COURSE, Kind.STEP}:
         open_.append(f"What was done after step {step:,}: the game ends at the first difference.")
     if verdict.accepted is not None:
         kept = PARTIES[verdict.accepted]

@@ -17,6 +17,21 @@ _DIGEST = re.compile(r"[0-9a-f]{16}")
 _DIGITS = Context(prec=40, traps=[InvalidOperation, Overflow])
 _STATE_KINDS = {"param": "a weight of the model", "buffer": "a stored number of the model",
                 "opt": "a memory of the training", "ema": "an average of the weights"}  # fmt: skip
+# What the operations do that people meet most; of another one the page gives the name alone.
+_OPERATIONS = {
+    "aten.mm": "multiplies two tables of numbers",
+    "aten.addmm": "multiplies two tables of numbers and adds a third",
+    "aten.bmm": "multiplies tables of numbers",
+    "aten.convolution": "slides a filter over its input",
+    "aten.convolution_backward": "passes the error back through a filter",
+    "tallystick.cross_entropy": "measures the error of the model's answers",
+    "tallystick.cross_entropy_backward": "passes the error back to the model's answers",
+    "tallystick.adam_step": "updates the model's weights",
+    "tallystick.adamw_step": "updates the model's weights",
+    "tallystick.sgd_step": "updates the model's weights",
+    "tallystick.clip_coef": "limits the size of an update",
+    "tallystick.commit": "closes the step and records its loss and the new model",
+}
 
 
 def decimal_of(shown: str) -> Decimal | None:
@@ -60,6 +75,18 @@ def source_of(program: Program, place: Place) -> str | None:
     return f"{_STATE_KINDS.get(kind, 'a stored number of the training')}, “{rest or name}”"
 
 
+def setting_of(facts: DisputeFacts) -> float | None:
+    """The job's number where a setting is disputed, such as the learning rate."""
+    place, program = facts.verdict.place, facts.program
+    if facts.verdict.case != "2d" or place.node is None or place.operand is None:
+        return None
+    value = program.nodes[place.node].inputs[place.operand]
+    name = "" if value is None or not value.is_input else program.inputs[value.out].name
+    if place.step is None or not name.startswith(SCALAR_PREFIX):
+        return None
+    return float(facts.terms.scalar(name[len(SCALAR_PREFIX) :], place.step))
+
+
 def where(facts: DisputeFacts) -> str:
     """Where in the step the disputed number stands, in words; empty outside of a step."""
     place = facts.verdict.place
@@ -70,8 +97,13 @@ def where(facts: DisputeFacts) -> str:
         return ""
     source = source_of(program, place)
     layer = layer_of(program, place.node)
-    operator = f"operation {place.node:,} ({place.operator}"
-    operator += f", layer {layer})" if layer else ")"
+    known = _OPERATIONS.get(place.operator or "")
+    inside = [
+        place.operator,
+        f"which {known}" if known else "",
+        f"in layer {layer}" if layer else "",
+    ]
+    operator = f"operation {place.node:,} ({', '.join(filter(None, inside))})"
     if source:
         return f"{source}, where it enters {operator} of step {place.step:,}"
     side = {"input": "an input of ", "output": "a result of "}.get(place.side or "", "")
@@ -87,10 +119,12 @@ def _false_value(facts: DisputeFacts, party: int) -> Safe:
     stated, true = verdict.claimed[party], verdict.value
     name = PARTIES[party]
     if is_digest(stated):
+        setting = setting_of(facts)
+        own = [] if setting is None else [" The job's own number is ", code(repr(setting)), "."]
         return paragraph(
-            f"{name} signed the fingerprint ", code(stated), " for it. The job gives ",
-            code(true), ". A fingerprint stands for many numbers at once: it shows that they "
-            "differ, and not by how much.",
+            f"{name} signed the fingerprint ", code(stated), " for it, and ", code(true),
+            " is the true one. A fingerprint shows that what it stands for differs, and not by "
+            "how much.", *own,
         )  # fmt: skip
     by = apart(stated, true)
     off = [", so it is off by ", code(by)] if by else []
@@ -135,12 +169,17 @@ def number_section(facts: DisputeFacts) -> Safe | None:
         name = {"0": "Proved from the runs"}.get(verdict.case, "Computed")
         said = true if bare == true else f"{true.partition(' ')[0]} {bits_of(bare)[0]}"
         rows.append([name, code(said) if bare != true else _shown(true), "", ""])
-    heads = ["", "value", "off by", "ruling"]
+    heads = ["whose", "value", "off by", "ruling"]
     if not compared:
         heads, rows = [heads[0], heads[1], heads[3]], [[r[0], r[1], r[3]] for r in rows]
     title = "The two values" if verdict.undecided or verdict.case == "0" else "The false number"
     if any(map(is_digest, verdict.claimed)):
         title = "The false fingerprint"
-    return section(title, table("What each party stated, and what is true", heads, rows))
-
-
+    caption = "What each party stated" + (", and what is true" if true else "")
+    note = None
+    if "entry" in "".join(verdict.claimed):
+        note = paragraph(
+            "An entry of a log of roundings says which way a doubtful number was rounded; without "
+            "one it was rounded as usual.", class_="soft small",
+        )  # fmt: skip
+    return section(title, table(caption, heads, rows), note)

@@ -19,7 +19,9 @@ def since(kind: Kind, place: Place) -> str:
     """Where a party left the job, or what it was asked about, as the end of a sentence."""
     if kind is Kind.WHOLE:
         return ""
-    if kind is Kind.COURSE:
+    if kind is Kind.STEP and place.step is not None:
+        return f", in step {place.step:,}"
+    if kind in (Kind.COURSE, Kind.STEP):
         if place.step is not None:
             return f", from step {place.step:,} on"
         if place.interval is not None:
@@ -92,5 +94,7 @@ def until(verdict: Verdict) -> str:
         )
     if place.interval is not None:
         low, high = place.interval
-        return f"The runs are equal after {count(low, 'step')} and differ after {count(high, 'step')}."
+        return (
+            f"The runs are equal after {count(low, 'step')} and differ after {count(high, 'step')}."
+        )
     return ""

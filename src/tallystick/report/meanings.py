@@ -13,7 +13,8 @@ from enum import Enum
 class Kind(Enum):
     """What a conviction is about, which decides how a sentence names the place."""
 
-    COURSE = "course"  # the run itself went another way
+    COURSE = "course"  # the run itself went another way, from a step on
+    STEP = "step"  # one number or record of a step
     ANSWER = "answer"  # a signed answer in the game is false
     END = "end"  # where the run ended: the place is the last step that both runs have
     WHOLE = "whole"  # the run as a whole, at no step
@@ -130,6 +131,7 @@ MEANINGS: dict[tuple[str, str], Meaning] = {
         "cannot show how it came to the state that it signed",
         "It signed one state of the model, and its own record of the step that makes that state "
         "gives another one. So it has not trained its way to what it signed.",
+        Kind.STEP,
         open_="What it did instead of the step: steps may have been skipped, made up or damaged.",
     ),
     ("5.3", "1"): Meaning(
@@ -148,11 +150,13 @@ MEANINGS: dict[tuple[str, str], Meaning] = {
         "changed the model between two steps",
         "Each step must go on with the numbers that the step before has left: the model's weights "
         "and what the training remembers. The party went on with other ones.",
+        Kind.STEP,
     ),
     ("5.6.2", ""): Meaning(
         "replaced a result on its way to the next operation",
         "An operation must take what the operation before has computed. The party's operation "
         "took something else.",
+        Kind.STEP,
     ),
     ("5.6.2", "1"): Meaning(
         "ran another program than the job's",
@@ -171,45 +175,53 @@ MEANINGS: dict[tuple[str, str], Meaning] = {
     ),
     ("5.6.6", ""): _answer("gave a false proof of what went into a step", _PROOF),
     ("5.8", ""): Meaning(
-        "signed an end of a step that does not follow from the step",
+        "recorded another end of a step than its own numbers give",
         "At its end a step records the loss and the new state of the model. What the party "
         "recorded is not what its own numbers of that step give.",
+        Kind.STEP,
     ),
     ("6.1", ""): _answer("showed numbers that are not the ones it signed for", _PROOF),
     ("6.1", "3"): Meaning(
         "signed a number that no honest run has",
         "The number is written in a form that the job's arithmetic never gives.",
+        Kind.STEP,
     ),
-    ("6.5", ""): Meaning("signed a falsely computed number", _ARITHMETIC),
+    ("6.5", ""): Meaning("signed a falsely computed number", _ARITHMETIC, Kind.STEP),
     ("6.6", ""): Meaning(
         "signed a false sum",
         "The parts of a sum, as the party itself states them, do not add up to the sum that it "
         "signed.",
+        Kind.STEP,
     ),
     ("6.8", ""): Meaning(
         "signed a false greatest or least number",
         "The party named a number as the greatest (or least) of many. It is not among them, or "
         "another one goes beyond it.",
+        Kind.STEP,
     ),
     ("6.9", ""): Meaning(
         "signed a false sum",
         "The terms of a sum, as the party itself states them, do not add up to the sum that it "
         "signed.",
+        Kind.STEP,
     ),
     ("6.10", ""): Meaning(
         "showed a log of roundings that is not the one it signed for",
         _LOG_RULE + "The log that the party showed is not the one in its signed run, or is none.",
+        Kind.STEP,
         open_=_ANSWER_ONLY,
     ),
     ("6.11", ""): Meaning(
         "signed a number that its own log of roundings does not give",
         _LOG_RULE + "This number is not one of those that could be chosen, or not the one that "
         "its log says.",
+        Kind.STEP,
     ),
     ("6.13", ""): Meaning(
         "wrote a false entry into its log of roundings",
         _LOG_RULE + "The entry in question stands for no allowed choice, or is missing where one "
         "was made.",
+        Kind.STEP,
     ),
     ("6.13", "1"): Meaning(
         "ran another program than the job's",
@@ -223,6 +235,9 @@ MEANINGS: dict[tuple[str, str], Meaning] = {
 OUTSIDE: dict[str, str] = {
     "10.2.3": "It signed two different messages where only one may be, and so contradicts itself.",
     "10.3.1": "What it opened is not what it had sealed, or is no signed run of this job.",
+    "12.1": "The referee signed bytes that are no entry of its log, or a time that runs backwards.",
+    "12.2": "The referee signed an entry where the session had not begun, or had ended.",
+    "12.4": "The referee signed an entry where another one, or none, was due.",
     "12.5": "The referee signed an entry that the rules of its own log do not allow there.",
     "12.5.1": "The referee signed two different entries for one place of its log.",
     "12.5.3": "The referee signed bytes that are no entry of a log.",

@@ -44,15 +44,19 @@ def levels(facts: DisputeFacts) -> list[Level]:
     found.append(Level(f"Step {place.step:,}", f"one step, of {count(nodes, 'operation')}"))
     if place.node is None:
         return found
-    found.append(Level(f"Operation {place.node:,}", f"of {nodes:,}: {place.operator}"))
+    found.append(Level(f"Operation {place.node:,}", f"one of {nodes:,}: {place.operator}"))
     type_ = operand_type(program, place)
     elements = None if type_ is None else type_.numel
     if place.element is not None and elements is not None:
         side = "input" if place.side == "input" else "result"
-        found.append(Level(f"One number of its {side}", f"number {place.element:,} of {elements:,}"))
+        found.append(
+            Level(f"One number of its {side}", f"one of {elements:,}, at place {place.element:,}")
+        )
     elif place.side is not None:
         side = "Input" if place.side == "input" else "Result"
-        of = "its fingerprint" if elements is None else f"fingerprint of {count(elements, 'number')}"
+        of = (
+            "its fingerprint" if elements is None else f"fingerprint of {count(elements, 'number')}"
+        )
         found.append(Level(f"{side} {place.operand} of it", of))
     return found
 
@@ -112,5 +116,3 @@ def narrowing_section(facts: DisputeFacts) -> Safe | None:
         "How the game narrowed it down",
         el("figure", _picture(shown), el("figcaption", caption)),
     )
-
-

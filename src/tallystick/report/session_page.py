@@ -11,6 +11,7 @@ from tallystick.delegation.entries import (
     NONE_ACCEPTED,
     RESULTS,
     UNCONTESTED,
+    DeviationError,
 )
 from tallystick.delegation.match import Match, Member
 from tallystick.delegation.outcome import Fate
@@ -18,9 +19,11 @@ from tallystick.delegation.outcome import SealedMember as Ended
 from tallystick.delegation.session import Session
 from tallystick.devices.environment import exact_environment
 from tallystick.report.bracket import bracket
+from tallystick.report.clauses import clause_quote
 from tallystick.report.first import meaning, since
 from tallystick.report.html import Safe, el, join
 from tallystick.report.job_words import job_section
+from tallystick.report.meanings import OUTSIDE
 from tallystick.report.page import badge, banner, commands, fold, page, paragraph, section, table
 from tallystick.report.words import code, count, digest, facts, items, size
 
@@ -31,6 +34,30 @@ def session_headline(session: Session) -> str:
     if session.result is None:
         return f"The session goes on: it is {session.state}."
     return RESULTS[session.result.outcome].sentence
+
+
+@exact_environment()
+def deviation_page(name: str, error: DeviationError) -> str:
+    """The page of a log whose referee has broken the rules: it accuses the referee alone."""
+    meant = OUTSIDE.get(error.clause, "What it signed breaks the rules of its log.")
+    body = join(
+        banner(
+            f"The referee of this session broke its own rules, at entry {error.index:,} of its log.",
+            paragraph(meant, " Nothing that the referee says of this session can be relied on.",
+                      class_="lead"),
+            paragraph("No party is accused by this: it is about the referee alone, and its own "
+                      "signature shows it."),
+            good=False,
+        ),
+        section("What to do", paragraph(error.next_action)),
+        fold(
+            "For experts: the entry and the clause",
+            paragraph(error.message),
+            clause_quote(error.clause),
+        ),
+        paragraph("It was ", code(name), "."),
+    )  # fmt: skip
+    return page(f"A referee that broke its rules: {name}", body, same=False)
 
 
 @exact_environment()
@@ -71,7 +98,7 @@ def _lead(session: Session) -> list[Safe]:
     lost = {f: sum(x.fate is f for x in fates.values()) for f in _FATES}
     ends = [f"{n:,} {_BECAME[fate]}" for fate, n in lost.items() if n]
     if ends:
-        words += f" Of the parties {', '.join(ends)}."
+        words += f" Of these parties, {' and '.join(ends)}."
     return [*told, paragraph(words)]
 
 
