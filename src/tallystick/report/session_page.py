@@ -42,7 +42,7 @@ def deviation_page(name: str, error: DeviationError) -> str:
     meant = OUTSIDE.get(error.clause, "What it signed breaks the rules of its log.")
     body = join(
         banner(
-            f"The referee of this session broke its own rules, at entry {error.index:,} of its log.",
+            f"The referee of this session broke its rules, at entry {error.index:,} of its log.",
             paragraph(meant, " Nothing that the referee says of this session can be relied on.",
                       class_="lead"),
             paragraph("No party is accused by this: it is about the referee alone, and its own "
