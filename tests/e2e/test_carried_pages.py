@@ -194,9 +194,9 @@ def test_refused_evidence_gets_a_page_without_a_script(
     assert "does not check out" in Page(page.read_text()).text
 
 
-def test_judging_evidence_loads_no_page_and_no_run() -> None:
-    """A judge stands apart from what answers for a run; a page is compared by the report alone."""
-    rooms = ("api", "prover", "report", "run", "service", "trainer")
+def test_judging_evidence_loads_nothing_that_runs_a_job() -> None:
+    """A judge stands apart from what answers for a run, and from the comparison of pages."""
+    rooms = ("api", "prover", "report.look", "run.execute", "service", "trainer")
     code = "import sys, tallystick.cli.judge\n"
     code += f"bad = tuple(f'tallystick.{{room}}' for room in {rooms})\n"
     code += "sys.exit(', '.join(m for m in sys.modules if m.startswith(bad)) or 0)"

@@ -22,8 +22,15 @@ def test_all_are_there() -> None:
 ADDED = {
     "audit": {"confidence", "sampled", "secret", "segments"},
     "audit of a segment": {"confidence", "sampled", "secret", "segments"},
-    "inspect": {"loss_of", "step_seconds", "workers"},
-    "inspect job": {"continues", "format_version", "programs", "schedule", "stop_on_slot"},
+    "inspect": {"loss_of", "step_seconds", "words", "workers"},
+    "inspect job": {
+        "continues",
+        "format_version",
+        "programs",
+        "schedule",
+        "stop_on_slot",
+        "words",
+    },
 }
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import stat
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
 
+from tallystick.cli.job_words import say_words, words_json
 from tallystick.cli.judge import terms_of
 from tallystick.cli.output import (
     CANNOT_CHECK,
@@ -23,9 +25,12 @@ from tallystick.cli.output import (
 from tallystick.cli.pages import begins_as_page, inspect_page
 from tallystick.cli.places import PLACE
 from tallystick.disk.mounts import url_of
-from tallystick.disk.regular import mode_of, present
+from tallystick.disk.regular import is_directory, mode_of, present
 from tallystick.errors import UsageError
 from tallystick.job.job import MANIFEST
+from tallystick.job.job_file import load_job
+from tallystick.job.words import JobInWords, words_of
+from tallystick.run.show.files import say_of
 from tallystick.run.show.inspect import inspect_job, inspect_run
 from tallystick.run.store.directory import RunStore
 from tallystick.run.store.fsck import FsckReport
@@ -38,33 +43,76 @@ from tallystick.service.show import inspect_archive, session_lines
 @click.argument("path", type=PLACE)
 @json_option
 def inspect(path: str, as_json: bool) -> None:
-    """Describe the run, the job, the referee's directory or the page with evidence at PATH.
-    Executes no step, judges nothing."""
-    directory = Path(path)
-    if RunStore(directory).exists:
-        found = inspect_run(directory)
-    elif present(directory / MANIFEST):
-        found = inspect_job(directory)
-    elif is_archive(directory):
-        found = inspect_archive(directory)
-    elif stat.S_ISREG(mode_of(directory)) and begins_as_page(directory, "page"):
-        found = inspect_page(directory)
+    """Say what PATH is, what it claims, what that proves, and what to do next.
+
+    PATH is a run, a job, a referee's directory, or a file: evidence, the commitment of a run, a
+    statement, an offer or a document of one, a model of `export`, a key, a page that carries
+    evidence. Executes no step.
+    """
+    place, words = Path(path), None
+    if RunStore(place).exists:
+        found, job = inspect_run(place), RunStore(place).job()
+        words = words_of(job)
+    elif present(place / MANIFEST) and is_directory(place):
+        found, words = inspect_job(place), words_of(load_job(place))
+    elif is_archive(place):
+        found = inspect_archive(place)
+    elif stat.S_ISREG(mode_of(place)) and begins_as_page(place, "page"):
+        found = inspect_page(place)
     else:
-        raise UsageError(
-            f"{path} is neither a run nor a job nor a referee's directory nor a page.",
-            "Name its directory.",
-        )
+        _inspect_file(place, as_json)
+        return
     if as_json:
-        print_json(found)
+        print_json(found if words is None else {**found, "words": words_json(words)})
     elif found["kind"] == "session":
         for line in session_lines(found):
             say(line)
-    else:
-        _say_all(found)
+    elif words is not None:
+        _say_directory(path, found, words)
     if found.get("damage"):
         what = "journal of this signed run" if found["kind"] == "run" else "referee's log"
         note(f"The {what} is damaged: {found['damage'].rstrip('.')}. See `fsck`.")
         finish(CANNOT_CHECK)
+
+
+def _inspect_file(path: Path, as_json: bool) -> None:
+    found = say_of(path) if present(path) and not is_directory(path) else None
+    if found is None:
+        raise UsageError(
+            f"{path} is neither a run nor a job nor a referee's directory, nor a file of ours.",
+            "Name its directory, or a file that a command of tallystick wrote.",
+        )
+    if as_json:
+        print_json({**asdict(found), "path": path})
+        return
+    say(f"what        {found.what}")
+    for name, value in found.claims.items():
+        say(f"claims      {name} {value}")
+    for key_id in found.signed_by:
+        say(f"signer      {key_id}")
+    say(f"proves      {found.proves}")
+    say(f"next        {found.next_action}")
+
+
+def _say_directory(path: str, found: dict[str, Any], words: JobInWords) -> None:
+    """A run or a job for people."""
+    if found["kind"] == "job":
+        say("what        a job: all that fixes a run")
+        say(f"job digest  {words.digest.hex()}")
+        say_words(words)
+        say("proves      That its parts belong to the digest. A run of it does not exist by this.")
+        say(f"next        tallystick train {path} --out RUN")
+        return
+    signed = found["signer"] is not None
+    say(f"what        a {'finished' if found['finished'] else 'not finished'} run of a job")
+    _say_all({name: value for name, value in found.items() if name != "recipe"})
+    say_words(words)
+    if signed:
+        say("proves      That the signer stands by these roots. An audit shows if they are right.")
+        say(f"next        tallystick audit {path}")
+    else:
+        say("proves      Nothing yet: nobody has signed it.")
+        say(f"next        tallystick train {path} --out {path}, to go on with it")
 
 
 def _say_all(found: dict[str, Any]) -> None:

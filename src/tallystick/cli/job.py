@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from tallystick.cli.job_words import against_json, say_against, say_words, words_json
 from tallystick.cli.output import json_option, overwrite_option, print_json, say
 from tallystick.cli.places import PLACE
 from tallystick.errors import UsageError
@@ -15,6 +16,7 @@ from tallystick.job.recipes import DEFAULT_STEPS, RECIPES, find_recipe, new_job,
 from tallystick.job.recipes.base import Sources
 from tallystick.job.recipes.settings import describe, parse_pairs
 from tallystick.job.recipes.starting import CHECKPOINT
+from tallystick.job.words import words_of
 from tallystick.program.validation import StopRule
 from tallystick.run.show.inspect import inspect_job
 from tallystick.run.store.continuing import continue_run
@@ -233,23 +235,26 @@ def verify(path: str, checkpoint: str | None, as_json: bool) -> None:
 
 @job.command()
 @click.argument("path", metavar="JOB", type=PLACE)
+@click.option("--against", "other", type=PLACE, metavar="JOB", help="Say what differs from it.")
 @json_option
-def show(path: str, as_json: bool) -> None:
-    """Print all the values that JOB fixes."""
-    found = inspect_job(Path(path))
-    if as_json:
-        print_json(found)
+def show(path: str, other: str | None, as_json: bool) -> None:
+    """Say in words what JOB trains: what its digest covers, and apart from it what not.
+
+    With --against it says what differs between two jobs, A being JOB.
+    """
+    words = words_of(load_job(Path(path)))
+    if other is not None:
+        second = words_of(load_job(Path(other)))
+        if as_json:
+            print_json(against_json(words, second))
+        else:
+            say_against(words, second, ("A", "B"))
         return
-    for key, value in found.items():
-        lines = [_shown(each) for each in value] if isinstance(value, list) else [_shown(value)]
-        for number, line in enumerate(lines):
-            say(f"{'' if number else key:20}{line}")
-
-
-def _shown(value: object) -> str:
-    if isinstance(value, dict):
-        return ", ".join(f"{k}={_shown(v)}" for k, v in value.items())
-    return value.hex() if isinstance(value, bytes) else str(value)
+    if as_json:
+        print_json({**inspect_job(Path(path)), "words": words_json(words)})
+        return
+    say(f"job digest  {words.digest.hex()}")
+    say_words(words)
 
 
 @job.command()

@@ -22,6 +22,7 @@ from tallystick.cli.output import (
 )
 from tallystick.cli.places import PLACE
 from tallystick.commit.signing import PublicKey
+from tallystick.delegation.entries import DeviationError
 from tallystick.delegation.watch import replayed
 from tallystick.disk.entry_log import EntryLog
 from tallystick.disk.files import write_file
@@ -38,7 +39,7 @@ from tallystick.report.facts import RunFacts, read_dispute, read_run
 from tallystick.report.page import refusal_page
 from tallystick.report.run_page import headline as run_headline
 from tallystick.report.run_page import run_page
-from tallystick.report.session_page import session_headline, session_page
+from tallystick.report.session_page import deviation_page, session_headline, session_page
 from tallystick.report.with_judge import facts_for, write_page
 from tallystick.run.store.directory import RunStore
 from tallystick.service.archive import is_archive
@@ -164,7 +165,10 @@ def report(
     except (CounterpartyError, CannotCheckError) as error:
         note(f"tallystick: {error.message}")
         sentence, code = error.message, error.exit_code
-        page = refusal_page(source.name, kind, error)
+        if isinstance(error, DeviationError):
+            page = deviation_page(source.name, error)
+        else:
+            page = refusal_page(source.name, kind, error)
     data = page.encode("utf-8")
     write_file(target, [data])
     if as_json:

@@ -16,6 +16,7 @@ from tallystick.disk.regular import read_file
 from tallystick.errors import CorruptFileError, DigestMismatchError, StorageError, UsageError
 from tallystick.job.job import Job
 from tallystick.limits import LIMITS
+from tallystick.program.ir import Program
 from tallystick.program.terms import Terms
 from tallystick.protocol.evidence import Evidence
 from tallystick.protocol.judge import Judgement, judge
@@ -75,6 +76,11 @@ class DisputeFacts:
     trusted: tuple[bool | None, bool | None] = (None, None)
     curves: tuple[Curve | None, Curve | None] = (None, None)
     referee: str | None = None  # key id of the believed referee that signed the forfeit
+
+    @property
+    def program(self) -> Program:
+        """The program of the disputed step."""
+        return self.terms.program_at(self.verdict.place.step or 0)
 
 
 @exact_environment()

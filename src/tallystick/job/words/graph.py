@@ -1,0 +1,78 @@
+"""A program's nodes by the values that they make, and what is read from them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from tallystick.job.words.layers import PARAMETER as PARAMETER
+from tallystick.numerics.types import AttrValue
+from tallystick.program.ir import Node, Program, Value
+
+OPTIMIZER = "opt."
+CLIP, SQUARES = "tallystick.clip_coef", "tallystick.sum_squares"
+POWER = "tallystick.beta_power"
+Options = tuple[tuple[str, float | bool], ...]
+
+
+class StepGraph:
+    """A program's nodes by the values that they make."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+
+    def node(self, value: Value | None) -> Node | None:
+        """The node that makes a value; None for an input."""
+        if value is None or value.is_input:
+            return None
+        return self.program.nodes[value.node]
+
+    def input(self, value: Value | None) -> str:
+        """The name of the input that a value is, "" for another value."""
+        return self.program.inputs[value.out].name if value is not None and value.is_input else ""
+
+    def next(self, slot: str) -> Value:
+        return self.program.next_state[slot]
+
+    def kinds(self, name: str) -> tuple[str, ...]:
+        """The slots `opt.KIND.NAME` of a parameter, by their kinds."""
+        end = f".{name}"
+        found = (s[len(OPTIMIZER) : -len(end)] for s in self.slots if s.endswith(end))
+        return tuple(kind for kind in found if "." not in kind)
+
+    @cached_property
+    def slots(self) -> list[str]:
+        """The slots of the optimizer."""
+        return [s for s in self.program.state_types if s.startswith(OPTIMIZER)]
+
+    def clips(self, coefficient: Value | None, gradient: Value | None) -> bool:
+        """Whether a coefficient is absent, or bounds a norm to which the gradient belongs
+        (NUMERICS 11.6)."""
+        node = self.node(coefficient)
+        if coefficient is None:
+            return True
+        if node is None or node.op != CLIP or coefficient.out:
+            return False
+        squares = (self.node(v) for v in node.inputs)
+        return any(s and s.op == SQUARES and s.inputs[0] == gradient for s in squares)
+
+    def is_power(self, value: Value | None, beta: AttrValue) -> bool:
+        """Whether a value is a power of `beta`, kept in a slot from step to step (PROGRAM 8)."""
+        node = self.node(value)
+        if node is None or node.op != POWER or node.attrs["beta"] != beta:
+            return False
+        slot = self.input(node.inputs[0])
+        return slot.startswith(OPTIMIZER) and self.next(slot) == value
+
+
+@dataclass(frozen=True)
+class ParameterRule:
+    """What an update is, for one parameter: parameters of one rule are said together."""
+
+    kind: str | None
+    options: Options
+    scalars: tuple[str, ...]
+    gradient: Value | None = None
+    coefficient: Value | None = None
+    operators: tuple[str, ...] = ()
+    slots: tuple[str, ...] = ()

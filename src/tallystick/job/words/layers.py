@@ -1,0 +1,94 @@
+"""The model of a job: its layers, by the names of the state's slots."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+from itertools import groupby
+
+from tallystick.job.words.numbers import listed, shape_of
+from tallystick.job.words.parts import LayerWords, ParameterWords
+from tallystick.program.ir import Program
+
+PARAMETER, BUFFER, AVERAGE = "param.", "buffer.", "ema."
+_NUMBER = re.compile(r"(?<![^.])(?:0|[1-9][0-9]{0,8})(?![^.])", re.ASCII)
+
+
+def changed_slots(programs: Sequence[Program]) -> set[str]:
+    """The slots that a program of the job does not pass through."""
+    return {
+        name
+        for program in programs
+        for name, value in program.next_state.items()
+        if not (value.is_input and program.inputs[value.out].name == name)
+    }
+
+
+def tensors_of(
+    program: Program, prefix: str, changed: Collection[str]
+) -> Iterator[tuple[str, ParameterWords]]:
+    """The slots with a prefix: the paths of their modules, and themselves."""
+    for slot, type_ in program.state_types.items():
+        if slot.startswith(prefix):
+            module, _, name = slot[len(prefix) :].rpartition(".")
+            yield module, ParameterWords(name, type_.dtype, type_.shape, slot in changed)
+
+
+def _place(path: str) -> list[tuple[int, int, str]]:
+    """A key by which people order paths: the number 10 after the number 9."""
+    return [(0, int(p), "") if p.isdecimal() else (1, 0, p) for p in path.split(".")]
+
+
+def layers_of(program: Program, changed: Collection[str]) -> tuple[LayerWords, ...]:
+    """The layers of a model, whose modules with numbers stand in the order of these."""
+    found: dict[str, list[ParameterWords]] = {}
+    for module, parameter in tensors_of(program, PARAMETER, changed):
+        found.setdefault(module, []).append(parameter)
+    return tuple(LayerWords(module, tuple(found[module])) for module in sorted(found, key=_place))
+
+
+# -- in words --------------------------------------------------------------------------------------
+def _parameter(p: ParameterWords) -> str:
+    return f"{p.name} {shape_of(p.dtype, p.shape)}{'' if p.trained else ' (frozen)'}"
+
+
+def _alike(layer: LayerWords) -> tuple[str, tuple[ParameterWords, ...]]:
+    """Layers with one such key differ in their numbers only."""
+    return _NUMBER.sub("*", layer.module), layer.parameters
+
+
+def layer_lines(layers: Sequence[LayerWords]) -> list[tuple[str, str]]:
+    """The path and the parameters of each layer; layers that differ only in the numbers of their
+    paths share a line."""
+    lines: list[tuple[str, str]] = []
+    numbered: dict[tuple[str, tuple[ParameterWords, ...]], list[LayerWords]] = {}
+    for layer in layers:
+        numbered.setdefault(_alike(layer), []).append(layer)
+    for (pattern, parameters), members in numbered.items():
+        paths = [layer.module for layer in members]
+        own = ", ".join(_parameter(p) for p in parameters)
+        name = (paths[0] or "(the model itself)") if len(paths) == 1 else _shared(pattern, paths)
+        lines.append((name, own))
+    return lines
+
+
+def _shared(pattern: str, paths: Sequence[str]) -> str:
+    """Paths of one pattern: "h.0-11.attn", or all of them where more than one number moves."""
+    columns = list(zip(*([int(n) for n in _NUMBER.findall(path)] for path in paths), strict=True))
+    moving = [place for place, numbers in enumerate(columns) if len(set(numbers)) > 1]
+    if len(moving) != 1:
+        return listed(paths)
+    texts = iter(
+        _spans(numbers) if place in moving else str(numbers[0])
+        for place, numbers in enumerate(columns)
+    )
+    return re.sub(r"\*", lambda _: next(texts), pattern)
+
+
+def _spans(numbers: Sequence[int]) -> str:
+    """Rising numbers as "0-11" or "[0-2,5]"."""
+    spans = []
+    for _, group in groupby(enumerate(sorted(numbers)), lambda pair: pair[1] - pair[0]):
+        run = [n for _, n in group]
+        spans.append(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}")
+    return spans[0] if len(spans) == 1 else f"[{','.join(spans)}]"

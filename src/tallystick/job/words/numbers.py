@@ -1,0 +1,28 @@
+"""Numbers of a job as people write them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def decimal(value: float) -> str:
+    """The shortest decimal that reads back to the same binary64."""
+    return repr(float(value)).removesuffix(".0")
+
+
+def count(n: int, what: str) -> str:
+    """A number with its noun, in the plural where there are several."""
+    ending = "" if n == 1 else "es" if what.endswith(("s", "x", "ch")) else "s"
+    return f"{n:,} {what}{ending}"
+
+
+def listed(names: Sequence[str], most: int = 6) -> str:
+    """Names as "a, b and c"; of more than `most` the first ones, and how many there are besides."""
+    if len(names) > most:
+        return f"{', '.join(names[: most - 1])} and {len(names) - most + 1:,} more"
+    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
+
+
+def shape_of(dtype: str, shape: Sequence[int]) -> str:
+    """A tensor's shape and type: "64 × 32 f32", and "one f32" for a number."""
+    return f"{' × '.join(map(str, shape)) if shape else 'one'} {dtype}"
