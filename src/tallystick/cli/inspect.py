@@ -22,7 +22,7 @@ from tallystick.cli.output import (
     say,
     trust_option,
 )
-from tallystick.cli.pages import begins_as_page, inspect_page
+from tallystick.cli.pages import begins_as_page, inspect_page, say_inspected
 from tallystick.cli.places import PLACE
 from tallystick.disk.mounts import url_of
 from tallystick.disk.regular import is_directory, mode_of, present
@@ -67,6 +67,8 @@ def inspect(path: str, as_json: bool) -> None:
     elif found["kind"] == "session":
         for line in session_lines(found):
             say(line)
+    elif found["kind"] == "page":
+        say_inspected(found)
     elif words is not None:
         _say_directory(path, found, words)
     if found.get("damage"):

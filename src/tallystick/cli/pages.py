@@ -120,3 +120,17 @@ def inspect_page(path: Path) -> dict[str, Any]:
             for key, name in sorted(carried.names.items())
         ],
     }
+
+
+def say_inspected(found: dict[str, Any]) -> None:
+    """What `inspect_page` has found, for people."""
+    judge = found["judge"]
+    whose = f"that of tallystick {judge['version']}" if judge["listed"] else "none that is listed"
+    say("what        a page that carries the evidence of a dispute, with the job")
+    say(f"job digest  {found['job_digest'].hex()}")
+    say(f"evidence    {found['evidence_bytes']:,} bytes, {found['evidence_digest'].hex()}")
+    say(f"judge       {whose}")
+    for entry in found["names"]:
+        say(f"name        {entry['key_id']}: {entry['name']} (by the page's maker)")
+    say("proves      Nothing by itself: its evidence has to be judged.")
+    say("next        tallystick judge PAGE --job JOB")
