@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from tallystick.api import Listener as Listener
     from tallystick.api import Muon as Muon
     from tallystick.api import Pad as Pad
+    from tallystick.api import PageJudgement as PageJudgement
     from tallystick.api import ParameterGroup as ParameterGroup
     from tallystick.api import ParameterGroups as ParameterGroups
     from tallystick.api import Place as Place
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from tallystick.api import freeze as freeze
     from tallystick.api import from_onnx as from_onnx
     from tallystick.api import judge as judge
+    from tallystick.api import judge_page as judge_page
     from tallystick.api import load_frozen as load_frozen
     from tallystick.api import load_job as load_job
     from tallystick.api import opened as opened
@@ -88,6 +90,7 @@ __all__ = [
     "Listener",
     "Muon",
     "Pad",
+    "PageJudgement",
     "ParameterGroup",
     "ParameterGroups",
     "Place",
@@ -113,6 +116,7 @@ __all__ = [
     "freeze",
     "from_onnx",
     "judge",
+    "judge_page",
     "load_frozen",
     "load_job",
     "opened",

@@ -54,6 +54,8 @@ class Limits:
     query_bytes: int = 64 << 10
     answer_bytes: int = 4 << 20
     evidence_bytes: int = 16 << 20
+    carried_bytes: int = 134_479_880
+    page_bytes: int = 168_034_312
     parties: int = 64
     seal_bytes: int = 1 << 10
     sealed_bytes: int = 66 << 10

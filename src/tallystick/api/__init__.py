@@ -14,6 +14,7 @@ from tallystick.api.capturing import save_job as save_job
 from tallystick.api.disputes import Dispute as Dispute
 from tallystick.api.disputes import dispute as dispute
 from tallystick.api.disputes import judge as judge
+from tallystick.api.disputes import judge_page as judge_page
 from tallystick.api.given import PathLike as PathLike
 from tallystick.api.runs import audit as audit
 from tallystick.api.runs import continue_run as continue_run
@@ -27,6 +28,7 @@ from tallystick.data.rules import Pad as Pad
 from tallystick.disk.objects.opening import opened as opened
 from tallystick.job.job import Job as Job
 from tallystick.job.job_file import load_job as load_job
+from tallystick.job.judged_page import PageJudgement as PageJudgement
 from tallystick.job.step_records import StepRecords as StepRecords
 from tallystick.kernels.evaluate import evaluate as evaluate
 from tallystick.program.ema import EMA as EMA

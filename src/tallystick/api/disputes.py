@@ -17,6 +17,7 @@ from tallystick.disk.keys import load_private_key
 from tallystick.disk.regular import present, read_file
 from tallystick.errors import UsageError
 from tallystick.job.job import Job
+from tallystick.job.judged_page import PageJudgement, judge_carried
 from tallystick.limits import LIMITS
 from tallystick.notebook import Tabled
 from tallystick.program.terms import Terms
@@ -141,6 +142,27 @@ def dispute(
     if out is not None:
         write_file(given.path(out), [found.evidence])
     return found
+
+
+def judge_page(
+    page: bytes | PathLike,
+    job: Job | Terms | PathLike | None = None,
+    *,
+    trust: Sequence[PublicKey | PathLike] | None = None,
+    trust_referees: Sequence[PublicKey | PathLike] = (),
+) -> PageJudgement:
+    """As `judge`, of the evidence that a page of `report --with-judge` carries.
+
+    Nothing else in the page counts, its judge included. `job` is your own copy of the job; without
+    it the job that came with the page is taken. Raises as `judge`, and CorruptFileError,
+    DigestMismatchError or UnsupportedVersionError for a page that carries none.
+    """
+    if isinstance(page, bytes):
+        data = page
+    else:
+        data = read_file(given.path(page), LIMITS.page_bytes, "page")
+    own = None if job is None else given.terms(job)
+    return judge_carried(data, own, given.publics(trust), given.publics(trust_referees) or ())
 
 
 def judge(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -21,9 +22,10 @@ from tallystick.cli.output import (
     say,
     trust_option,
 )
+from tallystick.cli.pages import begins_as_page, inspect_page, say_inspected
 from tallystick.cli.places import PLACE
 from tallystick.disk.mounts import url_of
-from tallystick.disk.regular import is_directory, present
+from tallystick.disk.regular import is_directory, mode_of, present
 from tallystick.errors import UsageError
 from tallystick.job.job import MANIFEST
 from tallystick.job.job_file import load_job
@@ -43,7 +45,8 @@ def inspect(path: str, as_json: bool) -> None:
     """Say what PATH is, what it claims, what that proves, and what to do next.
 
     PATH is a run, a job, a referee's directory, or a file: evidence, the commitment of a run, a
-    statement, an offer or a document of one, a model of `export`, a key. Executes no step.
+    statement, an offer or a document of one, a model of `export`, a key, a page that carries
+    evidence. Executes no step.
     """
     place, words = Path(path), None
     if RunStore(place).exists:
@@ -53,6 +56,8 @@ def inspect(path: str, as_json: bool) -> None:
         found, words = inspect_job(place), words_of(load_job(place))
     elif is_archive(place):
         found = inspect_archive(place)
+    elif stat.S_ISREG(mode_of(place)) and begins_as_page(place, "page"):
+        found = inspect_page(place)
     else:
         _inspect_file(place, as_json)
         return
@@ -61,6 +66,8 @@ def inspect(path: str, as_json: bool) -> None:
     elif found["kind"] == "session":
         for line in session_lines(found):
             say(line)
+    elif found["kind"] == "page":
+        say_inspected(found)
     elif words is not None:
         _say_directory(path, found, words)
     if found.get("damage"):

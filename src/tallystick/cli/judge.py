@@ -5,12 +5,15 @@ It loads no torch, and nothing that answers for a run: a judge needs neither.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import click
 
+from tallystick.cli.names import load_names, name_option, names_json, say_names
 from tallystick.cli.output import (
     CANNOT_CHECK,
     MISMATCH,
@@ -24,15 +27,17 @@ from tallystick.cli.output import (
     trust_option,
     trust_referee_option,
 )
+from tallystick.cli.pages import begins_as_page, load_page, page_json, say_page, warn_of_page
 from tallystick.cli.places import PLACE
 from tallystick.cli.verdicts import say_verdict, verdict_json
 from tallystick.commit.encoding import sha256
-from tallystick.commit.signing import Envelope, PrivateKey, verify_run
+from tallystick.commit.signing import Envelope, PrivateKey, PublicKey, verify_run
 from tallystick.disk.files import write_file
 from tallystick.disk.keys import load_private_key
 from tallystick.disk.regular import read_file
 from tallystick.errors import CannotCheckError, CounterpartyError, UsageError
 from tallystick.job.job_file import load_terms
+from tallystick.job.judged_page import judge_carried
 from tallystick.limits import LIMITS
 from tallystick.program.terms import Terms
 from tallystick.protocol.evidence import Evidence
@@ -63,9 +68,15 @@ def terms_of(path: str) -> Terms:
 
 
 def report(
-    found: Judgement, data: bytes, path: Path, as_json: bool, more: dict[str, object] | None = None
+    found: Judgement,
+    data: bytes,
+    path: Path,
+    as_json: bool,
+    more: dict[str, object] | None = None,
+    tell: Callable[[], None] = lambda: None,
 ) -> None:
-    """Print the outcome and end with its exit code."""
+    """Print the outcome and end with its exit code. `more` are further members of the object, and
+    `tell` says them to people."""
     digest = sha256(data)
     if as_json:
         body = verdict_json(found)
@@ -73,6 +84,7 @@ def report(
     else:
         say_verdict(found)
         say(f"evidence    {path} ({len(data):,} bytes, {digest.hex()[:16]})")
+        tell()
     if found.verdict.convicted:
         finish(MISMATCH)
     if found.verdict.undecided:
@@ -81,7 +93,8 @@ def report(
 
 @click.command("judge")
 @click.argument("evidence", type=click.Path())
-@job_option
+@click.option("--job", type=PLACE, help="Your own copy of the job. A page brings one along.")
+@name_option
 @trust_option
 @trust_referee_option
 @click.option("--statement", "claim", type=click.Path(), help="Write the accepted claim here.")
@@ -89,7 +102,8 @@ def report(
 @json_option
 def judge_command(
     evidence: str,
-    job: str,
+    job: str | None,
+    named: tuple[str, ...],
     trust: tuple[str, ...],
     believed: tuple[str, ...],
     claim: str | None,
@@ -98,20 +112,68 @@ def judge_command(
 ) -> None:
     """Play the game in the EVIDENCE file again and print its verdict.
 
-    No statement in the file is believed.
+    No statement in the file is believed. EVIDENCE may be a page of `report --with-judge`: of it
+    only the evidence counts, and without --job the job that came with it.
 
     Exit code 0 for an agreement, 1 if a party is convicted, 2 if the evidence is refused or decides
     nothing.
     """
-    terms, path = terms_of(job), Path(evidence)
+    terms, path = terms_of(job) if job else None, Path(evidence)
     if claim and not key:
         raise UsageError("A statement needs a key that signs it.", "Pass --key FILE.")
+    if claim and terms is None:
+        raise UsageError("A statement is about a job of your own.", "Pass it with --job.")
+    names = load_names(named)
     with damage():
-        data = read_file(path, LIMITS.evidence_bytes, "evidence file")
-        found = judge(terms, data, load_trust(trust), load_keys(believed))
-    if claim and key:
-        _write_statement(terms, found, data, Path(claim), load_private_key(Path(key)))
-    report(found, data, path, as_json)
+        case = _case(path, terms, load_trust(trust), load_keys(believed))
+    if claim and key and terms is not None:
+        _write_statement(terms, case.found, case.data, Path(claim), load_private_key(Path(key)))
+    said = names_json(case.found, names, case.makers)
+    more: dict[str, object] = {}
+    if names or case.page is not None:
+        more["names"] = said
+    if case.page is not None:
+        more["page"] = case.page
+        warn_of_page(case.page)
+
+    def tell() -> None:
+        say_names(case.found, said)
+        if case.page is not None:
+            say_page(case.page)
+
+    report(case.found, case.data, path, as_json, more, tell)
+
+
+@dataclass(frozen=True)
+class _JudgedFile:
+    """Judged evidence; of a page also its maker's names, and what there is to say of the page."""
+
+    found: Judgement
+    data: bytes
+    makers: Mapping[bytes, str] = field(default_factory=dict)
+    page: dict[str, Any] | None = None
+
+
+def _case(
+    path: Path,
+    terms: Terms | None,
+    trust: Sequence[PublicKey] | None,
+    believed: Sequence[PublicKey],
+) -> _JudgedFile:
+    if begins_as_page(path, "evidence file"):
+        page = load_page(path)
+        judged = judge_carried(page, terms, trust, believed)
+        carried = judged.carried
+        return _JudgedFile(
+            judged.judgement, carried.evidence, carried.names, page_json(page, judged)
+        )
+    if terms is None:
+        raise UsageError(
+            "Evidence is judged by a job.",
+            "Pass your own copy of it with --job; only a page brings one along.",
+        )
+    data = read_file(path, LIMITS.evidence_bytes, "evidence file")
+    return _JudgedFile(judge(terms, data, trust, believed), data)
 
 
 def _write_statement(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import click
 
+from tallystick.api.disputes import judge
+from tallystick.cli.names import load_names, name_option, names_by_key
 from tallystick.cli.output import (
     finish,
     json_option,
@@ -20,20 +22,25 @@ from tallystick.cli.output import (
 )
 from tallystick.cli.places import PLACE
 from tallystick.commit.signing import PublicKey
+from tallystick.delegation.entries import DeviationError
 from tallystick.delegation.watch import replayed
 from tallystick.disk.entry_log import EntryLog
 from tallystick.disk.files import write_file
-from tallystick.disk.regular import is_directory, mode_of, same_file
+from tallystick.disk.regular import is_directory, mode_of, read_file, same_file
 from tallystick.errors import CannotCheckError, CounterpartyError, UsageError
+from tallystick.job.carried import CarriedEvidence, terms_files
 from tallystick.job.job import Job
 from tallystick.job.job_file import load_job
+from tallystick.limits import LIMITS
 from tallystick.program.terms import Terms
+from tallystick.report.built_judge import BuiltJudge, built_judge
 from tallystick.report.dispute_page import dispute_page, headline
 from tallystick.report.facts import RunFacts, read_dispute, read_run
 from tallystick.report.page import refusal_page
 from tallystick.report.run_page import headline as run_headline
 from tallystick.report.run_page import run_page
-from tallystick.report.session_page import session_headline, session_page
+from tallystick.report.session_page import deviation_page, session_headline, session_page
+from tallystick.report.with_judge import facts_for, write_page
 from tallystick.run.store.directory import RunStore
 from tallystick.service.archive import is_archive
 
@@ -56,6 +63,21 @@ def _of_evidence(
     return headline(dispute), dispute_page(dispute)
 
 
+def _with_judge(
+    source: Path,
+    job: Job,
+    believed: Sequence[PublicKey],
+    named: Mapping[str, str],
+    built: BuiltJudge,
+) -> Page:
+    data = read_file(source, LIMITS.evidence_bytes, "evidence file")
+    found = judge(data, job, trust_referees=believed)
+    dispute = facts_for(data, job.terms, found)
+    keys = [*(run.signer for run in dispute.runs), *believed]
+    carried = CarriedEvidence(data, terms_files(job), names_by_key(named, keys))
+    return headline(dispute), write_page(carried, dispute, built)
+
+
 def _of_session(source: Path, terms: Terms) -> Page:
     session = replayed(terms, EntryLog(source))
     return session_headline(session), session_page(session, source.name)
@@ -70,6 +92,10 @@ def _of_session(source: Path, terms: Terms) -> Page:
 )
 @trust_option
 @trust_referee_option
+@click.option(
+    "--with-judge", is_flag=True, help="Put evidence, job and judge into the page, with a script."
+)
+@name_option
 @json_option
 def report(
     path: str,
@@ -78,12 +104,17 @@ def report(
     beside: tuple[str, ...],
     trust: tuple[str, ...],
     believed: tuple[str, ...],
+    with_judge: bool,
+    named: tuple[str, ...],
     as_json: bool,
 ) -> None:
     """Write PATH as one HTML page: a run, the evidence of a dispute, or a referee's directory.
 
     Evidence is judged, and a referee's log is played again, before any part of it is shown. What
     fails a check gets a page with the reason alone, and exit code 1 or 2.
+
+    With --with-judge the page of evidence judges itself again where it is opened; names given with
+    --name go along as yours. Without it a page has no script.
     """
     source, target = Path(path), Path(out)
     if is_directory(target) or not is_directory(target.parent):
@@ -101,6 +132,15 @@ def report(
         raise UsageError("--trust-referee goes with evidence only.", "Leave it out here.")
     if (is_run or is_session) and beside:
         raise UsageError("--run goes with evidence only.", "Name one run, or the evidence.")
+    if with_judge and (is_run or is_session or beside or trust):
+        raise UsageError(
+            "--with-judge goes with evidence, and without --run and --trust: the page holds what "
+            "follows from the evidence, and nothing else.",
+            "Leave the others out.",
+        )
+    if named and not with_judge:
+        raise UsageError("--name goes with --with-judge.", "Leave it out, or add --with-judge.")
+    names, built = load_names(named), built_judge() if with_judge else None
     keys, referees = load_trust(trust), load_keys(believed)
     own = load_job(Path(job)) if job else None
     terms = own.terms if own else None
@@ -116,13 +156,19 @@ def report(
         elif is_session:
             assert terms is not None
             sentence, page = _of_session(source, terms)
+        elif built is not None:
+            assert own is not None
+            sentence, page = _with_judge(source, own, referees, names, built)
         else:
             assert terms is not None
             sentence, page = _of_evidence(source, terms, keys, runs, referees)
     except (CounterpartyError, CannotCheckError) as error:
         note(f"tallystick: {error.message}")
         sentence, code = error.message, error.exit_code
-        page = refusal_page(source.name, kind, error)
+        if isinstance(error, DeviationError):
+            page = deviation_page(source.name, error)
+        else:
+            page = refusal_page(source.name, kind, error)
     data = page.encode("utf-8")
     write_file(target, [data])
     if as_json:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from textwrap import wrap
 from typing import Any
 
 from tallystick.cli.output import say
 from tallystick.protocol.judge import Judgement
 from tallystick.protocol.verdict import CASES, PARTIES, Event
+from tallystick.report.first import first_sentence, meaning
 
 
 def verdict_json(found: Judgement) -> dict[str, Any]:
@@ -76,6 +78,10 @@ def say_verdict(found: Judgement) -> None:
     if v.agreement:
         say("AGREEMENT   both runs are the same, to the bit")
         return
+    say(f"in words    {first_sentence(v)}")
+    said = dict.fromkeys(meaning(v, c).means for c in v.convicted)
+    for line in (line for words in said for line in wrap(words, 88)):
+        say(f"            {line}")
     place = _place(found)
     if place:
         say(f"place       {place}")

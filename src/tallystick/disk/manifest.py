@@ -36,12 +36,18 @@ def manifest_bytes(body: Manifest) -> bytes:
 
 
 def load_manifest(path: Path, what: str, *kinds: str) -> Manifest:
-    """The manifest at `path` without its digest member.
-
-    Raises StorageError, CorruptFileError, DigestMismatchError, and UnsupportedVersionError when
-    its `format` is none of `kinds`, which are versions of one format (as `tallystick-job/1`).
-    """
+    """The manifest at `path` without its digest member. Raises StorageError, and as
+    `read_manifest`."""
     data = read_file(path, LIMITS.manifest_bytes, what, path.parent)
+    return read_manifest(data, path, what, *kinds)
+
+
+def read_manifest(data: bytes, path: Path, what: str, *kinds: str) -> Manifest:
+    """The manifest in `data`, called `path`, without its digest member.
+
+    Raises CorruptFileError, DigestMismatchError, and UnsupportedVersionError when its `format` is
+    none of `kinds`, which are versions of one format (as `tallystick-job/1`).
+    """
     value = parse_canonical_json(data, f"{what} {path}")
     if not isinstance(value, dict):
         raise CorruptFileError(f"The {what} {path} is not an object.", "Restore it.")

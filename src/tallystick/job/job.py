@@ -193,9 +193,7 @@ class Job(Tabled):
     def _program(self, name: str, digest: bytes) -> Program:
         path = self.directory / name
         data = read_file(path, LIMITS.program_bytes, "program", self.directory)
-        if text_digest(data) != digest:
-            altered(path)
-        return parse_text(data)
+        return checked_text(data, digest, path)
 
     @property
     def columns(self) -> dict[str, Array]:
@@ -351,10 +349,20 @@ def altered(path: Path) -> NoReturn:
     )
 
 
+def checked_text(data: bytes, digest: bytes, path: Path) -> Program:
+    """The program in a text, called `path`. Raises DigestMismatchError for another one."""
+    if text_digest(data) != digest:
+        altered(path)
+    return parse_text(data)
+
+
 def check_program_fits(job: Job) -> None:
     """Check that the parts fit together (COMMITMENTS 7.4). Raises CorruptFileError."""
-    why = job.loose_terms.misfit()
+    check_terms_fit(job.loose_terms, job.directory)
+
+
+def check_terms_fit(terms: Terms, where: Path) -> None:
+    """As `check_program_fits`, of the terms of the job that errors call `where`."""
+    why = terms.misfit()
     if why is not None:
-        raise CorruptFileError(
-            f"The job {job.directory} does not fit together: {why}.", "Ask its author."
-        )
+        raise CorruptFileError(f"The job {where} does not fit together: {why}.", "Ask its author.")

@@ -6,6 +6,7 @@ agree with it. Then it checks the type of every member, once, in this module.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
@@ -17,7 +18,7 @@ from tallystick.commit.members import Members
 from tallystick.commit.schema import read_schema, schema_members
 from tallystick.devices.environment import exact_environment
 from tallystick.disk.files import clone_or_copy, make_directory, share_or_copy, sync_path
-from tallystick.disk.manifest import Manifest, load_manifest
+from tallystick.disk.manifest import Manifest, load_manifest, read_manifest
 from tallystick.disk.regular import present
 from tallystick.errors import CorruptFileError, UsageError
 from tallystick.job.format2 import commitment_members, read_commitment
@@ -28,6 +29,8 @@ from tallystick.job.job import (
     Evaluation,
     Job,
     altered,
+    check_terms_fit,
+    checked_text,
 )
 from tallystick.limits import LIMITS
 from tallystick.numerics.contracts import parse_contract
@@ -109,6 +112,39 @@ def load_job(directory: Path) -> Job:
             "Make one with `tallystick job new`.",
         )
     content = load_manifest(path, "job manifest", *FORMATS)
+    return _read_job(content, path)
+
+
+@exact_environment()
+def terms_of_files(files: Mapping[str, bytes], where: Path) -> Terms:
+    """The terms in the bytes of a job's files by name: the manifest, and the text of each of its
+    programs. `where` is what errors call the directory; nothing is read from it.
+
+    Raises CorruptFileError where a file is missing, is one too many or does not fit, and as
+    `load_job`.
+    """
+    path = where / MANIFEST
+    if MANIFEST not in files:
+        raise CorruptFileError(f"{where} has no {MANIFEST}.", "Ask its sender for the job.")
+    job = _read_job(read_manifest(files[MANIFEST], path, "job manifest", *FORMATS), path)
+    programs = job.commitment.timetable.programs
+    names = [job.program_file(number) for number in range(len(programs))]
+    if odd := {MANIFEST, *names} ^ set(files):
+        raise CorruptFileError(
+            f"The file {min(odd)} of {where} is missing or none of the job's.",
+            "Ask its sender for the job.",
+        )
+    texts = tuple(
+        checked_text(files[name], entry.digest, where / name)
+        for name, entry in zip(names, programs, strict=True)
+    )
+    terms = Terms(job.commitment, texts, job.scalars, job.schemas)
+    check_terms_fit(terms, where)
+    return terms
+
+
+def _read_job(content: Manifest, path: Path) -> Job:
+    """The job whose manifest, called `path`, has this content. Raises as load_job."""
     top = Members(content, partial(_malformed, path))
     first = content["format"] == FORMAT
     top.only(
@@ -134,7 +170,7 @@ def load_job(directory: Path) -> Job:
     except UsageError as error:
         top.fail(error.message)
     job = Job(
-        Path(directory),
+        path.parent,
         commitment,
         scalars,
         schemas,

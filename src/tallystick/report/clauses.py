@@ -63,7 +63,8 @@ def _marked(raw: str) -> Safe:
 
 def _row(line: str, cell: str) -> Safe:
     cells = [c.strip().replace("\\|", "|") for c in _CELL.split(line)[1:-1]]
-    return el("tr", *(el(cell, _marked(c)) for c in cells))
+    scope = "col" if cell == "th" else None
+    return el("tr", *(el(cell, _marked(c), scope=scope) for c in cells))
 
 
 def _block(lines: list[str]) -> Safe:
@@ -71,7 +72,8 @@ def _block(lines: list[str]) -> Safe:
     if lines[0].startswith(_FENCE):
         return el("pre", "\n".join(lines[1:-1]))
     if lines[0].startswith("|"):
-        return el("table", _row(lines[0], "th"), *(_row(line, "td") for line in lines[2:]))
+        rows = (_row(line, "td") for line in lines[2:])
+        return el("table", el("caption", "From the clause"), _row(lines[0], "th"), *rows)
     if lines[0].startswith("- "):
         return el("ul", *(el("li", _marked(line[2:])) for line in lines))
     return el("p", _marked(" ".join(lines)))

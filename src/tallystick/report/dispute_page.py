@@ -5,11 +5,18 @@ from __future__ import annotations
 from tallystick.devices.environment import exact_environment
 from tallystick.report.curve import figure
 from tallystick.report.facts import Curve, DisputeFacts
+from tallystick.report.falsehood import number_section, the_number
+from tallystick.report.first import consequence, first_sentence, meaning, until
 from tallystick.report.html import Safe, el, join
+from tallystick.report.job_words import job_section
+from tallystick.report.meanings import Kind
+from tallystick.report.narrowing import narrowing_section
 from tallystick.report.page import (
+    Inside,
     badge,
     banner,
     commands,
+    fold,
     page,
     paragraph,
     section,
@@ -21,90 +28,70 @@ from tallystick.report.words import PARTIES, code, count, digest, facts, items, 
 
 
 @exact_environment()
-def dispute_page(dispute: DisputeFacts) -> str:
-    """The page of a dispute: a whole HTML document."""
+def dispute_page(dispute: DisputeFacts, inside: Inside | None = None) -> str:
+    """The page of a dispute: a whole HTML document, with the judge `inside` or without."""
+    body = dispute_body(dispute, inside and inside.section)
+    return page(headline(dispute), body, same=dispute.verdict.agreement, inside=inside)
+
+
+@exact_environment()
+def dispute_body(dispute: DisputeFacts, again: Safe | None = None) -> Safe:
+    """The content of the page's main part, from the first sentence to the fold; `again` is where
+    the page judges itself."""
     verdict = dispute.verdict
-    body = join(
-        banner(
-            headline(dispute),
-            *_lead(dispute),
-            good=None if verdict.undecided else verdict.agreement,
-        ),
+    differ = not verdict.agreement
+    return join(
+        banner(headline(dispute), *_lead(dispute), good=None if verdict.undecided else not differ),
+        again,
+        number_section(dispute) if differ else None,
+        _meaning(dispute),
+        narrowing_section(dispute) if differ else None,
+        job_section(dispute.terms),
         _parties(dispute),
-        None if verdict.agreement else path_section(dispute),
-        None if verdict.agreement else ruling_section(dispute),
-        _cost(dispute),
         _curves(dispute),
         _again(dispute),
-        _meaning(dispute),
+        fold(
+            "For experts: every signed statement, the clauses and their text",
+            path_section(dispute) if differ else None,
+            ruling_section(dispute) if differ else None,
+            _cost(dispute),
+            _digests(dispute),
+        ),
     )
-    return page(headline(dispute), body, same=verdict.agreement)
 
 
 @exact_environment()
 def headline(dispute: DisputeFacts) -> str:
     """The verdict in one sentence."""
+    return first_sentence(dispute.verdict)
+
+
+def _lead(dispute: DisputeFacts) -> list[Safe | None]:
     verdict = dispute.verdict
-    if verdict.agreement:
-        return "The parties agree: both have committed to the same run."
-    if verdict.undecided:
-        return "It could not be decided: the runs differ, and neither party is shown wrong."
-    if len(verdict.convicted) > 1:
-        return "Both parties are convicted; no run is accepted."
-    party = verdict.convicted[0].party
-    how = (
-        "by silence, on a referee's word"
-        if verdict.forfeit
-        else f"of breaking clause {verdict.convicted[0].clause}"
-    )
-    if verdict.accepted is None:
-        return f"{PARTIES[party]} is convicted {how}; no run is accepted."
-    return (
-        f"{PARTIES[party]} is convicted {how}; the run of {PARTIES[verdict.accepted]} is accepted."
-    )
+    found = {meaning(verdict, c).means: None for c in verdict.convicted}
+    if len(found) > 1:
+        told = [paragraph(el("strong", PARTIES[c.party]), f" {meaning(verdict, c).did}. ",
+                          meaning(verdict, c).means) for c in verdict.convicted]  # fmt: skip
+    else:
+        told = [paragraph(words, class_="lead") for words in found]
+    place = until(verdict)
+    return [
+        *told,
+        paragraph(consequence(verdict), class_=None if told else "lead"),
+        the_number(dispute),
+        paragraph(place) if place and not verdict.agreement else None,
+        _word_of_a_referee(dispute) if verdict.forfeit else None,
+    ]
 
 
-def _lead(dispute: DisputeFacts) -> list[Safe]:
-    verdict, place = dispute.verdict, dispute.verdict.place
-    words = []
-    if place.step is not None:
-        words.append(f"Up to step {place.step:,} the runs are equal, after it they are not.")
-    elif place.interval is not None:
-        low, high = place.interval
-        words.append(f"The runs are equal at step {low:,} and differ at step {high:,}.")
-    if place.node is not None:
-        total = len(dispute.terms.program.nodes)
-        words.append(
-            f"Of that step's {count(total, 'operator')} the first to differ is number "
-            f"{place.node:,}, {place.operator}"
-        )
-        if place.side == "input":
-            words[-1] += f": its input {place.operand}."
-        elif place.side == "output":
-            words[-1] += f": equal inputs, another output {place.operand}."
-        else:
-            words[-1] += "."
-    if place.element is not None:
-        words.append(f"It comes down to element {place.element:,}.")
-    told = [
-        paragraph(
-            el("strong", f"{PARTIES[c.party]} "), badge(f"clause {c.clause}", False), " ",
-            c.sentence, ".",
-        )
-        for c in verdict.convicted
-    ]  # fmt: skip
-    if verdict.forfeit:
-        told.append(
-            paragraph(
-                "This rests on the word of a referee, not on a signed message of a party. The "
-                "referee has the key ",
-                code(dispute.referee or "(none named)"),
-                ", which the reader of this page has named with --trust-referee. No other person "
-                "can check the silence itself.",
-            )
-        )
-    lead = [paragraph(" ".join(words), class_="lead")] if words else []
-    return [*lead, *told]
+def _word_of_a_referee(dispute: DisputeFacts) -> Safe:
+    return paragraph(
+        "This rests on the word of a referee, not on a signed message of a party. The referee has "
+        "the key ",
+        code(dispute.referee or "(none named)"),
+        ", which the reader of this page has named with --trust-referee. No other person can "
+        "check the silence itself.",
+    )
 
 
 def _parties(dispute: DisputeFacts) -> Safe:
@@ -113,28 +100,37 @@ def _parties(dispute: DisputeFacts) -> Safe:
     cards = []
     for party, run in enumerate(dispute.runs):
         if party in guilty:
-            fate = badge("✗ convicted", False)
+            fate = badge("✗ silent" if verdict.forfeit else "✗ not accepted", False)
         elif verdict.agreement:
             fate = badge("✓ agrees", True)
         else:
             fate = badge("✓ accepted", True) if verdict.accepted == party else badge("—", None)
         rows: dict[str, object] = {
-            "Run root": digest(run.run_root),
-            "Final state": digest(run.final_state_root),
-            "Ends after": count(run.final_step, "step"),
-            "Checkpoints": count(run.checkpoints),
-            "Signer (key id)": join(digest(run.signer.key_id), " ",
-                                    trust_badge(dispute.trusted[party])),
+            "Its run ends after": count(run.final_step, "step"),
+            "Recorded states": count(run.checkpoints),
+            "Signed by the key": join(code(run.signer.key_id[:16]), "… ",
+                                      trust_badge(dispute.trusted[party])),
         }  # fmt: skip
         card = "card party one" if party else "card party"
         cards.append(el("div", el("h3", PARTIES[party], " ", fate), facts(rows), class_=card))
-    c = dispute.terms.commitment
-    job = {
-        "Job digest": digest(dispute.terms.digest),
-        "Job": f"{count(c.steps, 'step')} under {c.contract}, "
-        f"{count(len(dispute.terms.program.nodes), 'operator')} a step",
-    }
-    return section("The parties", el("div", *cards, class_="pair"), facts(job))
+    words = (
+        "Both had signed that they followed the same job. A key is all that is known of a party."
+    )
+    return section("The parties", paragraph(words, class_="soft small"),
+                   el("div", *cards, class_="pair"))  # fmt: skip
+
+
+def _digests(dispute: DisputeFacts) -> Safe:
+    rows: dict[str, object] = {"Arity of the search": count(dispute.arity)}
+    for party, run in enumerate(dispute.runs):
+        rows |= {
+            f"{PARTIES[party]}: run root": digest(run.run_root),
+            f"{PARTIES[party]}: final state": digest(run.final_state_root),
+            f"{PARTIES[party]}: signer (key id)": digest(run.signer.key_id),
+        }
+    return section(
+        "Fingerprints", paragraph("Party A is party 0 of the protocol, B is 1."), facts(rows)
+    )
 
 
 def _cost(dispute: DisputeFacts) -> Safe:
@@ -147,7 +143,7 @@ def _cost(dispute: DisputeFacts) -> Safe:
         "terms computed by the referee": count(verdict.terms),
         "operators in the disputed job": count(work),
     }
-    boxes = (el("div", el("b", value), el("span", name)) for name, value in figures.items())
+    boxes = (el("div", el("b", value), " ", el("span", name)) for name, value in figures.items())
     words = (
         "The referee holds no weights and no data, and needs neither torch nor a GPU: it computes "
         "at most 256 terms of one operator."
@@ -174,22 +170,26 @@ def _curves(dispute: DisputeFacts) -> Safe | None:
 def _again(dispute: DisputeFacts) -> Safe:
     name = dispute.name
     referee = " --trust-referee REFEREE" if dispute.verdict.forfeit else ""
-    rows = {"Evidence": join(code(name), ", ", size(dispute.size)),
-            "SHA-256 of the file": digest(dispute.digest),
-            "Arity of the search": count(dispute.arity)}  # fmt: skip
+    rows: dict[str, object] = {
+        "Job digest": digest(dispute.terms.digest),
+        "Evidence": join(code(name), ", ", size(dispute.size)),
+        "SHA-256 of the file": digest(dispute.digest),
+    }
     return section(
         "How to check it yourself",
         paragraph(
-            "Party A is party 0 of the protocol, B is 1. "
             "Get the job from a person whom you trust to know it; it must have the job digest "
-            "above. The judge repeats the referee's whole game from the signed answers and "
+            "below. The judge repeats the referee's whole game from the signed answers and "
             "believes no verdict, this page's included. It needs seconds and no training.",
         ),
         commands(
             f"tallystick judge {name} --job JOB{referee}",
             f"tallystick judge {name} --job JOB{referee} --trust KEY",
         ),
-        paragraph("The second form also says whether a signer has the key in the file KEY."),
+        paragraph(
+            "KEY is the file with the key of a signer that you know. Then the judge also says "
+            "whether a signer has that key.",
+        ),
         paragraph("REFEREE is the file with the key of the referee that you believe.")
         if referee
         else None,
@@ -200,39 +200,55 @@ def _again(dispute: DisputeFacts) -> Safe:
 def _meaning(dispute: DisputeFacts) -> Safe:
     verdict = dispute.verdict
     if verdict.agreement:
-        proves = ["Both keys have signed the same run root for this job."]
+        proves = ["Both keys have signed the same run for this job."]
         open_ = ["That the run is true: two liars may agree. An audit repeats it."]
     elif verdict.undecided:
         proves = [
             "The runs differ, and neither is shown wrong: at the difference both values follow "
-            "from the job and the parties' own rounding logs.",
+            "from the job and the parties' own logs of roundings.",
         ]
         open_ = [
-            "Which of the runs is to be accepted. The contract leaves the trainer the rounding of "
-            "doubtful elements; an auditor that follows the trainer's log makes the same choices. "
-            "Under the published form it cannot where a sum's terms cancel (NUMERICS 14.9.2). "
-            "An auditor that could not read that log must get it first: past the difference the "
-            "game compared no values (PROTOCOL 6.12, 6.15).",
+            "Which of the runs is to be accepted. Some numbers lie so near the middle between two "
+            "others that the job lets the trainer choose. A second party that follows the "
+            "trainer's log makes the same choices, and then the runs can be compared.",
+            "Anything about later steps: behind the first difference nothing was compared.",
         ]
     elif verdict.forfeit:
         proves = ["The statements that both signed before the silence; not the silence itself."]
-        open_ = ["That the silent party's run is false."]
+        open_ = [meaning(verdict, c).open_ for c in verdict.convicted[:1]]
     else:
-        proves = [
-            "Each convicted party has signed a false statement, or two statements that contradict "
-            "each other, or cannot open its own commitment. Its own signature shows it.",
-            "If one of the parties followed the job and answered, it is the accepted one.",
-        ]
-        open_ = [
-            "Why the statement is false: a cheat and a broken memory chip look the same.",
-            "That the accepted run is true to its end: a dispute ends at the first difference. "
-            "This opponent did not show it wrong; an audit repeats it.",
-        ]
+        proves, open_ = _proved(dispute)
     open_ += [
-        "Which person holds a key. --trust names the signers of runs that you know, "
-        "--trust-referee the referees that you believe.",
+        "Which person holds a key. A key signs; whose it is, you must know from elsewhere.",
         "That the job is a good one. The verdict says which party followed it.",
     ]
     return join(
         section("What this proves", items(*proves)), section("What it does not", items(*open_))
     )
+
+
+def _proved(dispute: DisputeFacts) -> tuple[list[str], list[str]]:
+    verdict = dispute.verdict
+    guilty = " and ".join(PARTIES[c.party] for c in verdict.convicted)
+    kinds = {meaning(verdict, c).kind for c in verdict.convicted}
+    what = (
+        "an answer that a party of a true run does not give"
+        if kinds == {Kind.ANSWER}
+        else "something that cannot be true of a run of this job"
+    )
+    proves = [
+        f"That {guilty} signed {what}. The proof is the signature itself: anyone can check it, and "
+        "no witness has to be believed.",
+    ]
+    open_ = ["Why it is false: a cheat and a broken memory chip look the same."]
+    open_ += sorted({m.open_ for c in verdict.convicted if (m := meaning(verdict, c)).open_})
+    step = verdict.place.step
+    if step is not None and kinds <= {Kind.COURSE, Kind.STEP}:
+        open_.append(f"What was done after step {step:,}: the game ends at the first difference.")
+    if verdict.accepted is not None:
+        kept = PARTIES[verdict.accepted]
+        proves.append("If one of the two parties followed the job and answered, it is the accepted "
+                      f"one: {kept}.")  # fmt: skip
+        open_.append(f"That the run of {kept} is true to its end: this opponent did not show it "
+                     "wrong, and no more. An audit repeats it.")  # fmt: skip
+    return proves, open_

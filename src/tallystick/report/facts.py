@@ -16,9 +16,10 @@ from tallystick.disk.regular import read_file
 from tallystick.errors import CorruptFileError, DigestMismatchError, StorageError, UsageError
 from tallystick.job.job import Job
 from tallystick.limits import LIMITS
+from tallystick.program.ir import Program
 from tallystick.program.terms import Terms
 from tallystick.protocol.evidence import Evidence
-from tallystick.protocol.judge import judge
+from tallystick.protocol.judge import Judgement, judge
 from tallystick.protocol.verdict import Verdict
 from tallystick.run.show.inspect import inspect_run
 from tallystick.run.store.claim import read_claim
@@ -75,6 +76,11 @@ class DisputeFacts:
     trusted: tuple[bool | None, bool | None] = (None, None)
     curves: tuple[Curve | None, Curve | None] = (None, None)
     referee: str | None = None  # key id of the believed referee that signed the forfeit
+
+    @property
+    def program(self) -> Program:
+        """The program of the disputed step."""
+        return self.terms.program_at(self.verdict.place.step or 0)
 
 
 @exact_environment()
@@ -134,6 +140,16 @@ def read_dispute(
     """
     data = read_file(path, LIMITS.evidence_bytes, "evidence file")
     judgement = judge(terms, data, trust, trust_referees)
+    return judged_dispute(path.name, data, terms, judgement, runs)
+
+
+def judged_dispute(
+    name: str, data: bytes, terms: Terms, judgement: Judgement, runs: Sequence[RunFacts] = ()
+) -> DisputeFacts:
+    """The evidence in `data`, called `name`, whose judgement under `terms` is at hand.
+
+    Raises UsageError for a run of neither party.
+    """
     evidence = Evidence.from_bytes(data)
     first, second = (verify_run(Envelope.from_bytes(c))[0] for c in evidence.commitments)
     curves: list[Curve | None] = [None, None]
@@ -149,7 +165,7 @@ def read_dispute(
         for party in parties:
             curves[party] = run.curve
     return DisputeFacts(
-        path.name,
+        name,
         len(data),
         sha256(data),
         terms,

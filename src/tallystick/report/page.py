@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
@@ -14,7 +16,8 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 
 @cache
-def _style() -> Safe:
+def page_style() -> Safe:
+    """The content of the style element of every page."""
     return Safe(files("tallystick.report").joinpath("page.css").read_text("utf-8"))
 
 
@@ -41,21 +44,35 @@ def _stick(same: bool) -> Safe:
     )
 
 
-def page(title: str, body: Safe, same: bool = True) -> str:
+@dataclass(frozen=True)
+class Inside:
+    """What a page has inside beside its words (`report/with_judge.py`): a policy of its own, styles
+    of the head, a section of the main part, and elements at the end of the body."""
+
+    policy: Safe
+    styles: Safe
+    section: Safe
+    end: Safe
+
+
+def page(title: str, body: Safe, same: bool = True, inside: Inside | None = None) -> str:
     """A whole document. `body` is the content of its main part."""
+    policy = text(POLICY) if inside is None else inside.policy
     head = el(
         "head",
         Safe('<meta charset="utf-8">'),
         Safe('<meta name="viewport" content="width=device-width, initial-scale=1">'),
-        Safe(f'<meta http-equiv="Content-Security-Policy" content="{text(POLICY)}">'),
+        Safe(f'<meta http-equiv="Content-Security-Policy" content="{policy}">'),
         Safe('<meta name="referrer" content="no-referrer">'),
-        el("title", title),
-        el("style", _style()),
+        el("title", f"{title} – Tallystick"),
+        el("style", page_style()),
+        inside and inside.styles,
     )
     top = el("header", el("div", _stick(same), "Tallystick", class_="brand"), class_="top")
     made = f"Written by tallystick {tallystick_version()}. This page is for reading; "
     footer = el("footer", made, "its statements rest on the files that it names.")
-    html = el("html", head, el("body", top, el("main", body), footer), lang="en")
+    content = el("body", top, el("main", body), footer, inside and inside.end)
+    html = el("html", head, content, lang="en")
     return f"<!DOCTYPE html>\n{html}\n"
 
 
@@ -87,6 +104,35 @@ def banner(sentence: str, *more: object, good: bool | None) -> Safe:
     return el("div", el("h1", sentence), *more, class_=f"card verdict{tone}")
 
 
+def table(caption: str, heads: Sequence[str], rows: Sequence[Sequence[object]]) -> Safe:
+    """A table whose first column names its rows.
+
+    On a phone each row is a block, in which a cell stands beside its column's name (`data-label`).
+    Blocks would lose what a screen reader knows of a table, so the roles are written out.
+    """
+    top = (el("th", head, scope="col", role="columnheader") for head in heads)
+    body = []
+    for first, *rest in rows:
+        cells = (
+            el("td", cell, role="cell", data_label=head or None)
+            for head, cell in zip(heads[1:], rest, strict=True)
+        )
+        body.append(el("tr", el("th", first, scope="row", role="rowheader"), *cells, role="row"))
+    return el(
+        "table",
+        el("caption", caption),
+        el("thead", el("tr", *top, role="row"), role="rowgroup"),
+        el("tbody", *body, role="rowgroup"),
+        role="table",
+        class_="stacked",
+    )
+
+
+def fold(title: str, *content: object) -> Safe:
+    """A part for readers who want the whole way: closed, and opened without a script."""
+    return el("details", el("summary", title), *content, class_="fold")
+
+
 def commands(*lines: str) -> Safe:
     """Command lines to type."""
     return el("pre", el("code", Safe("\n".join(text(line) for line in lines))))
@@ -96,7 +142,7 @@ def refusal_page(name: str, what: str, error: TallystickError) -> str:
     """A page that says why `what`, the file or directory `name`, is not shown."""
     body = join(
         banner(
-            f"Nothing is shown: this {what} does not check out.",
+            f"Nothing is shown, and nobody is accused: this {what} does not check out.",
             paragraph(error.message, class_="lead"),
             paragraph(error.next_action) if error.next_action else None,
             good=False,

@@ -67,8 +67,9 @@ def _values(facts: DisputeFacts) -> Safe | None:
         rows.append(_row("The referee found", true, true, None))
     has_bits = any(bits_of(shown)[1] for shown in verdict.claimed)
     note = "Marked: the bits that differ from the referee's." if has_bits and true else None
-    head = el("tr", el("th"), el("th", "value and bits"), el("th", "ruling"))
-    table = el("table", el("thead", head), el("tbody", *rows), class_="values")
+    head = el("tr", *(el("th", h, scope="col") for h in ("whose", "value and bits", "ruling")))
+    caption = el("caption", "The values to the bit")
+    table = el("table", caption, el("thead", head), el("tbody", *rows), class_="values")
     return join(table, None if note is None else paragraph(note, class_="soft small"))
 
 

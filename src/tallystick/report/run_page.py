@@ -6,10 +6,12 @@ import math
 
 from tallystick.commit.stream import SEQUENTIAL
 from tallystick.devices.environment import exact_environment
+from tallystick.job.words import words_of
 from tallystick.report.curve import CheckpointMarks, figure
 from tallystick.report.facts import Curve, RunFacts
 from tallystick.report.html import Safe, el, join
-from tallystick.report.page import banner, commands, page, paragraph, section, trust_badge
+from tallystick.report.job_words import words_section
+from tallystick.report.page import banner, commands, fold, page, paragraph, section, trust_badge
 from tallystick.report.words import code, count, digest, facts, items, number, size
 from tallystick.run.show.estimate import human_seconds
 from tallystick.run.show.inspect import parameter_count
@@ -24,13 +26,17 @@ def run_page(run: RunFacts) -> str:
     """The page of a run: a whole HTML document."""
     body = join(
         _banner(run),
+        _meaning(run),
+        words_section(words_of(run.job)),
         _loss(run),
         _metrics(run),
-        _what(run),
-        _commitment(run),
-        _sizes(run),
         _checking(run),
-        _meaning(run),
+        fold(
+            "For experts: settings, fingerprints, sizes and machine",
+            _what(run),
+            _commitment(run),
+            _sizes(run),
+        ),
     )
     return page(f"Run {run.name}", body)
 
@@ -51,6 +57,16 @@ def headline(run: RunFacts) -> str:
     """The run in one sentence."""
     signed = "signed" if run.found["signer"] is not None else "not signed"
     return f"{run.name}: {_how_it_ended(run)}, {signed}"
+
+
+def _means(run: RunFacts) -> str:
+    """What the first sentence is worth."""
+    if run.found["signer"] is None:
+        return "Nobody stands by this run yet: a run is signed when it has ended."
+    return (
+        "The holder of a key has signed that this training follows its job, number by number. "
+        "That is a claim: this page has not repeated it, and anyone who has the job can."
+    )
 
 
 def _banner(run: RunFacts) -> Safe:
@@ -75,7 +91,8 @@ def _banner(run: RunFacts) -> Safe:
         words.append(f"{human_seconds(step)} a step ({found['isa']}, {_threads(run)}).")
     return banner(
         headline(run),
-        paragraph(" ".join(words), class_="lead"),
+        paragraph(_means(run), class_="lead"),
+        paragraph(" ".join(words)),
         paragraph(trust_badge(run.trusted)) if signed else None,
         good=run.trusted or None,
     )
@@ -164,7 +181,7 @@ def _what(run: RunFacts) -> Safe:
         "Initial state": digest(c.genesis_root),
         "Data": digest(data.root) if data else "none",
     }
-    return section("What was trained", facts(rows))
+    return section("Settings and fingerprints", facts(rows))
 
 
 def _commitment(run: RunFacts) -> Safe:

@@ -7,9 +7,11 @@ from tallystick.delegation.entries import (
     ALONE,
     CONTESTED,
     CONVICTED,
+    NO_RESULT,
     NONE_ACCEPTED,
     RESULTS,
     UNCONTESTED,
+    DeviationError,
 )
 from tallystick.delegation.match import Match, Member
 from tallystick.delegation.outcome import Fate
@@ -17,8 +19,12 @@ from tallystick.delegation.outcome import SealedMember as Ended
 from tallystick.delegation.session import Session
 from tallystick.devices.environment import exact_environment
 from tallystick.report.bracket import bracket
+from tallystick.report.clauses import clause_quote
+from tallystick.report.first import meaning, since
 from tallystick.report.html import Safe, el, join
-from tallystick.report.page import badge, banner, commands, page, paragraph, section
+from tallystick.report.job_words import job_section
+from tallystick.report.meanings import OUTSIDE
+from tallystick.report.page import badge, banner, commands, fold, page, paragraph, section, table
 from tallystick.report.words import code, count, digest, facts, items, size
 
 
@@ -31,6 +37,30 @@ def session_headline(session: Session) -> str:
 
 
 @exact_environment()
+def deviation_page(name: str, error: DeviationError) -> str:
+    """The page of a log whose referee has broken the rules: it accuses the referee alone."""
+    meant = OUTSIDE.get(error.clause, "What it signed breaks the rules of its log.")
+    body = join(
+        banner(
+            f"The referee of this session broke its rules, at entry {error.index:,} of its log.",
+            paragraph(meant, " Nothing that the referee says of this session can be relied on.",
+                      class_="lead"),
+            paragraph("No party is accused by this: it is about the referee alone, and its own "
+                      "signature shows it."),
+            good=False,
+        ),
+        section("What to do", paragraph(error.next_action)),
+        fold(
+            "For experts: the entry and the clause",
+            paragraph(error.message),
+            clause_quote(error.clause),
+        ),
+        paragraph("It was ", code(name), "."),
+    )  # fmt: skip
+    return page(f"A referee that broke its rules: {name}", body, same=False)
+
+
+@exact_environment()
 def session_page(session: Session, source: str) -> str:
     """The page of a session that was played again from its log (`delegation.watch`).
 
@@ -39,27 +69,54 @@ def session_page(session: Session, source: str) -> str:
     outcome = None if session.result is None else session.result.outcome
     good = {CONTESTED: True, UNCONTESTED: True, NONE_ACCEPTED: False}.get(outcome or 0)
     body = join(
-        banner(session_headline(session), _lead(session), good=None if outcome is None else good),
-        _figures(session),
-        section("Who met whom", bracket(session)) if session.matches else None,
-        _parties(session),
+        banner(session_headline(session), *_lead(session), good=None if outcome is None else good),
         _games(session) if session.matches else None,
-        _rules(session),
-        _again(session, source),
+        _parties(session),
+        section("Who met whom", bracket(session)) if session.matches else None,
         _meaning(outcome),
+        job_section(session.terms),
+        _again(session, source),
+        fold("For experts: the rules and what it cost", _rules(session), _figures(session)),
     )
     return page(session_headline(session), body, same=outcome in (CONTESTED, UNCONTESTED))
 
 
-def _lead(session: Session) -> Safe:
+def _lead(session: Session) -> list[Safe]:
     sides = {m.claim for m in session.members.values()}
+    told = [paragraph(_FOLLOWS[session.result.outcome], class_="lead")] if session.result else []
     words = (
-        f"{count(len(session.seals), 'key')} sealed and "
-        f"{count(len(session.members), 'commitment')} counted, with "
-        f"{count(len(sides), 'different claim')}. "
+        f"{count(len(session.seals), 'party', 'parties')} took part: each sealed its result "
+        f"before it could see another one's. {count(len(session.members), 'result')} counted, "
+        f"{len(sides):,} of them different. "
     )
-    words += f"{count(len(session.matches), 'game')} in {count(session.rounds, 'round')}."
-    return paragraph(words, class_="lead")
+    if session.matches:
+        words += (
+            f"Two parties with different results play a game that finds who is wrong: "
+            f"{count(len(session.matches), 'game')} in {count(session.rounds, 'round')}."
+        )
+    fates = {} if session.result is None else fates_of(session)
+    lost = {f: sum(x.fate is f for x in fates.values()) for f in _FATES}
+    ends = [f"{n:,} {_BECAME[fate]}" for fate, n in lost.items() if n]
+    if ends:
+        words += f" Of these parties, {' and '.join(ends)}."
+    return [*told, paragraph(words)]
+
+
+_FOLLOWS = {
+    NONE_ACCEPTED: "No result of the training is left to accept.",
+    CONTESTED: "The parties did not agree. Game by game the referee asked who is wrong, and one "
+    "result is left.",
+    UNCONTESTED: "There was nothing to decide. It is still only their word that they followed the "
+    "job: if all of them lie alike, a session does not show it.",
+    ALONE: "A result that nobody has repeated is not confirmed by a session.",
+    NO_RESULT: "Nobody is accused by that, and no result is accepted.",
+}
+_BECAME = {
+    Fate.CONVICTED: "signed something false",
+    Fate.EXCLUDED: "contradicted itself by its own signatures",
+    Fate.SILENT: "did not answer in time, by the referee's word",
+    Fate.UNOPENED: "did not open its seal in time",
+}
 
 
 def _figures(session: Session) -> Safe:
@@ -69,13 +126,13 @@ def _figures(session: Session) -> Safe:
     terms = max((m.referee.terms for m in session.matches if m.referee), default=0)
     rounds = max((m.referee.rounds for m in session.matches if m.referee), default=0)
     shown = (
-        (count(len(session.matches)), "games"),
+        (count(len(session.matches)), "games played"),
         (count(rounds), "questions and answers of the longest game"),
         (size(received).partition(" (")[0], "of signed answers"),
         (count(terms), "terms executed at most by the referee in a game"),
     )
-    return el("div", *(el("div", el("b", n), el("span", what)) for n, what in shown),
-              class_="figures")  # fmt: skip
+    boxes = (el("div", el("b", n), " ", el("span", what)) for n, what in shown)
+    return section("What it cost", el("div", *boxes, class_="figures"))
 
 
 def _seconds(milliseconds: int) -> str:
@@ -83,20 +140,24 @@ def _seconds(milliseconds: int) -> str:
 
 
 def _parties(session: Session) -> Safe:
-    rows = []
+    rows: list[list[object]] = []
     fates = {} if session.result is None else fates_of(session)
     for key in sorted(session.seals, key=lambda k: k.raw):
-        member = session.members.get(key)
         played = [(m, p) for m in session.matches for p, x in enumerate(m.members) if x.key == key]
-        fate = _fate(fates.get(key))
+        games = ", ".join(f"game {m.number}" for m, _ in played) or "no game"
         used = sum(m.clocks[p].used for m, p in played)
-        rows.append(
-            el("tr", el("td", code(key.key_id[:16])), el("td", _claim(member)), el("td", fate),
-               el("td", ", ".join(str(m.number) for m, _ in played) or "none"),
-               el("td", _seconds(used)))
-        )  # fmt: skip
-    head = el("tr", *(el("th", h) for h in ("Key id", "Run root", "", "Games", "Time used")))
-    return section("The parties", el("table", head, *rows))
+        rows.append([code(key.key_id[:12]), _claim(session.members.get(key)),
+                     _fate(fates.get(key)), games, _seconds(used)])  # fmt: skip
+    heads = ("Party (its key)", "Signed run", "What became of it", "Played in", "Time it used")
+    return section("The parties", table("Each key that took part", heads, rows))
+
+
+_FATES = {
+    Fate.CONVICTED: "✗ shown false",
+    Fate.EXCLUDED: "✗ contradicted itself",
+    Fate.SILENT: "✗ silent",
+    Fate.UNOPENED: "✗ did not open its seal",
+}
 
 
 def _fate(found: Ended | None) -> Safe:
@@ -104,39 +165,42 @@ def _fate(found: Ended | None) -> Safe:
         return badge("it goes on", None)
     if found.fate is Fate.REMAINING:
         return badge("✓ remains", True)
-    return badge(f"✗ {found.fate.value}", False)
+    return badge(_FATES[found.fate], False)
 
 
 def _claim(member: Member | None) -> Safe:
-    return code("—") if member is None else code(member.run.run_root.hex()[:16])
+    return code("—") if member is None else code(member.run.run_root.hex()[:12])
 
 
 def _games(session: Session) -> Safe:
-    head = el("tr", *(el("th", h) for h in ("Game", "Round", "Parties", "End", "Answers")))
+    heads = ("Game", "Round", "Between", "How it ended", "Signed answers")
     rows = [_game(match) for match in session.matches]
-    return section("The games", el("table", head, *rows))
+    note = "Games and rounds are numbered; the first game is game 0, the first round is round 1."
+    return section("The games", table("Each game of two parties", heads, rows),
+                   paragraph(note, class_="soft small"))  # fmt: skip
 
 
-def _game(match: Match) -> Safe:
+def _game(match: Match) -> list[object]:
     first, second = (m.key.key_id[:12] for m in match.members)
     asked = 0 if match.referee is None else len(match.referee.transcript)
-    return el("tr", el("td", match.number), el("td", match.round),
-              el("td", code(first), " and ", code(second)), el("td", *_end(match)),
-              el("td", count(asked)))  # fmt: skip
+    between = join(code(first), " and ", code(second))
+    return [f"game {match.number}", f"round {match.round}", between, _end(match), count(asked)]
 
 
-def _end(match: Match) -> list[object]:
+def _end(match: Match) -> Safe:
     if match.ending is None:
-        return ["it goes on"]
+        return join("It goes on.")
     if match.ending.outcome != CONVICTED:
-        return ["not decided: ", match.why]
+        return join("Not decided: ", match.why)
     assert match.referee is not None and match.referee.verdict is not None
+    verdict = match.referee.verdict
     told: list[object] = []
-    for conviction in match.referee.verdict.convicted:
+    for conviction in verdict.convicted:
         key = match.members[conviction.party].key.key_id[:12]
-        told += [code(key), " ", badge(f"clause {conviction.clause}", False), " ",
-                 conviction.sentence, ". "]  # fmt: skip
-    return told
+        found = meaning(verdict, conviction)
+        told += [code(key), f" {found.did}{since(found.kind, verdict.place)}. ",
+                 el("span", f"(clause {conviction.clause}) ", class_="soft small")]  # fmt: skip
+    return join(*told)
 
 
 def _rules(session: Session) -> Safe:

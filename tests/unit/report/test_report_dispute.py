@@ -48,8 +48,8 @@ def test_one_wrong_bit(logreg_job: Job, upright: Party, evidence: Evidence) -> N
     page = shown(facts)
     number = float(verdict.value.split(" ")[0])
     for fact in (
-        f"Party B is convicted of breaking clause {conviction.clause}; the run of Party A is "
-        "accepted.",
+        f"Party B signed a falsely computed number, in step {STEP}.",
+        "The run of Party B is not accepted; the run of Party A is.",
         f"PROTOCOL {conviction.clause}Execution. The part that remains has at most 256 terms.",
         str(np.float32(number)),
         "0x" + verdict.value.split("0x")[1].rstrip(")"),
@@ -58,10 +58,10 @@ def test_one_wrong_bit(logreg_job: Job, upright: Party, evidence: Evidence) -> N
         *(run.signer.key_id for run in facts.runs),
         "✓ trusted signer",
         "unknown signer",
-        f"{verdict.received:,}bytes of answers",
-        f"{len(path.read_bytes()):,}bytes of evidence",
-        f"{verdict.rounds}rounds of questions",
-        f"{verdict.terms}terms computed by the referee",
+        f"{verdict.received:,} bytes of answers",
+        f"{len(path.read_bytes()):,} bytes of evidence",
+        f"{verdict.rounds} rounds of questions",
+        f"{verdict.terms} terms computed by the referee",
         "tallystick judge case.evidence --job JOB",
         sha256(path.read_bytes()).hex(),
         logreg_job.digest.hex(),
@@ -132,14 +132,16 @@ def test_silence(logreg_job: Job, evidence: Evidence, tmp_path: Path) -> None:
         referee="ab" * 32,
     )
     page = shown(lost)
-    assert "by silence" in page.text and "ab" * 32 in page.text
+    assert headline(lost) == "Party A did not answer in time, by a referee's word."
+    assert "silence, and not a lie" in page.text and "ab" * 32 in page.text
+    assert "false" not in page.text.partition("What this proves")[0].replace("shown false", "")
 
 
 def test_nobody_is_left(logreg_job: Job, evidence: Evidence) -> None:
     facts = read_dispute(evidence(node=wrong_node), logreg_job.terms)
     both = (Conviction(0, "6.5", "x"), Conviction(1, "6.6", "y"))
     lost = replace(facts, verdict=replace(facts.verdict, convicted=both, accepted=None))
-    assert headline(lost) == "Both parties are convicted; no run is accepted."
+    assert headline(lost).endswith("; no run is accepted.")
     text = shown(lost).text
     assert "PROTOCOL 6.5" in text and "PROTOCOL 6.6" in text
 
@@ -178,7 +180,7 @@ def test_command(logreg_job: Job, logreg_run: RunSummary, jobs: Path, evidence: 
     assert not out.exists()
     assert main.run([*given, *job, "--run", str(jobs / "logreg-run"), "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
-    assert said["kind"] == "evidence" and said["checked"] and "Party B is" in said["sentence"]
+    assert said["kind"] == "evidence" and said["checked"] and "Party B signed" in said["sentence"]
     assert said["sentence"] in Page(out.read_text("utf-8")).text
     assert main.run(["report", str(path), "-o", str(path), *job]) == 3
     torn = copied(jobs / "logreg-run")
@@ -204,7 +206,7 @@ def test_evidence_that_does_not_judge(logreg_job: Job, mlp_job: Job, evidence: E
         given = ["report", str(path), "-o", str(out), "--job", str(job.directory)]
         assert main.run(given) == 2
         text = Page(out.read_text("utf-8")).text
-        assert "Nothing is shown: this evidence does not check out." in text
+        assert "Nothing is shown, and nobody is accused: this evidence does not" in text
         assert "convicts nobody" in text and not any(root in text for root in roots)
 
 
@@ -227,7 +229,7 @@ def test_a_page_says_that_it_rests_on_a_referee(logreg_job: Job, upright: Party,
     assert main.run([*given, "--trust", str(file)]) == 2
     assert main.run([*given, "--trust-referee", str(file)]) == 0
     text = Page(out.read_text("utf-8")).text
-    assert "by silence, on a referee's word" in text and "rests on the word of a referee" in text
+    assert "did not answer in time, by a referee's word" in text and "rests on the word of a referee" in text
     assert key.public.key_id in text and "--trust-referee REFEREE" in text
     assert "✓ trusted signer" not in text
 
@@ -244,4 +246,4 @@ def test_terms_are_enough_and_torch_is_not_needed(logreg_job: Job, evidence: Evi
         f"code = main.run({given!r}); sys.exit(9 if 'torch' in sys.modules else code)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-    assert "Party B is convicted" in Page(out.read_text("utf-8")).text
+    assert "Party B signed a falsely computed number" in Page(out.read_text("utf-8")).text

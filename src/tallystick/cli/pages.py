@@ -1,0 +1,136 @@
+"""Pages that carry evidence and a judge (PROTOCOL 8.6): what `judge` and `inspect` say of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tallystick.cli.output import note, say
+from tallystick.commit.encoding import sha256
+from tallystick.disk.regular import open_beginning, os_errors, read_file
+from tallystick.errors import CounterpartyError
+from tallystick.job.carried import CarriedEvidence, is_page, read_page
+from tallystick.job.judged_page import PageJudgement
+from tallystick.limits import LIMITS
+from tallystick.protocol.evidence import EvidenceHead
+
+_BEGINNING = 64
+
+
+def begins_as_page(path: Path, what: str) -> bool:
+    """Whether the file at `path` begins as a page does. Raises StorageError, CorruptFileError."""
+    file, _ = open_beginning(path, what, _BEGINNING)
+    with os_errors(path), file:
+        return is_page(file.read(_BEGINNING))
+
+
+def load_page(path: Path) -> bytes:
+    """The page's bytes. Raises StorageError, CorruptFileError."""
+    return read_file(path, LIMITS.page_bytes, "page")
+
+
+def _judge_json(page: bytes) -> dict[str, Any]:
+    from tallystick.report.look import embedded_judge  # as in page_json
+
+    judge = embedded_judge(page)
+    return {
+        "listed": judge.listed,
+        "version": judge.version,
+        "script": judge.script,
+        "style": judge.style,
+    }
+
+
+def page_json(page: bytes, judged: PageJudgement) -> dict[str, Any]:
+    """The member `page` of `judge --json`."""
+    # Here, since to judge evidence needs neither the pages nor the runs that they show.
+    from tallystick.report.look import differing
+
+    return {
+        "job": "yours" if judged.own_job else "page",
+        "job_digest": judged.terms.digest,
+        "carried_job_digest": _carried_job(judged.carried),
+        "judge": _judge_json(page),
+        "differs": list(differing(page, judged.carried, judged.terms, judged.judgement)),
+    }
+
+
+def _carried_job(carried: CarriedEvidence) -> bytes | None:
+    """The digest of the job that came with a page; None where it is none."""
+    try:
+        return carried.terms.digest
+    except CounterpartyError:
+        return None
+
+
+def say_page(found: dict[str, Any]) -> None:
+    """What `page_json` has found, in words; what a reader should doubt goes to standard error."""
+    digest = found["job_digest"].hex()
+    if found["job"] == "yours":
+        say(f"job         your own copy, {digest}")
+    else:
+        say(f"job         came with the page: {digest}")
+        say("            The verdict is about that job. Whether it is the one that you mean, only")
+        say("            you can say: compare the digest, or pass your own copy with --job.")
+    judge = found["judge"]
+    if judge["listed"]:
+        say(f"judge       the page's is that of tallystick {judge['version']}, byte for byte")
+    if not found["differs"]:
+        say("page        byte for byte what this version writes about this evidence")
+
+
+def warn_of_page(found: dict[str, Any]) -> None:
+    """Warnings about all of a page that was not judged by."""
+    if not found["judge"]["listed"]:
+        note(
+            "tallystick: The judge in this page is none that this version lists. It was not used; "
+            "do not believe what the page shows when you open it."
+        )
+    if found["differs"]:
+        parts = ", ".join(found["differs"])
+        note(
+            "tallystick: The page is not what this version writes about the same evidence. "
+            f"What differs: {parts}. Another version, or a person, has written it."
+        )
+    if found["carried_job_digest"] != found["job_digest"]:
+        note("tallystick: The job in the page is another one than yours, or damaged.")
+
+
+def inspect_page(path: Path) -> dict[str, Any]:
+    """What the page at `path` carries. Judges nothing.
+
+    Raises StorageError, CorruptFileError, DigestMismatchError, UnsupportedVersionError.
+    """
+    data = load_page(path)
+    carried = read_page(data)
+    commitment = carried.terms.commitment
+    return {
+        "kind": "page",
+        "page_bytes": len(data),
+        "evidence_bytes": len(carried.evidence),
+        "evidence_digest": sha256(carried.evidence),
+        "evidence_job_digest": EvidenceHead.from_bytes(carried.evidence).job_digest,
+        "job_digest": carried.terms.digest,
+        "contract": commitment.contract,
+        "steps": commitment.steps,
+        "job_files": {name: len(content) for name, content in sorted(carried.job.items())},
+        "judge": _judge_json(data),
+        "names": [
+            {"public_key": key, "key_id": sha256(key), "name": name}
+            for key, name in sorted(carried.names.items())
+        ],
+    }
+
+
+def say_inspected(found: dict[str, Any]) -> None:
+    """What `inspect_page` has found, for people."""
+    judge = found["judge"]
+    whose = f"that of tallystick {judge['version']}" if judge["listed"] else "none that is listed"
+    say("what        a page that carries the evidence of a dispute, with the job")
+    say(f"job digest  {found['job_digest'].hex()}")
+    say(f"evidence    {found['evidence_bytes']:,} bytes, {found['evidence_digest'].hex()}")
+    say(f"judge       {whose}")
+    for entry in found["names"]:
+        say(f"name        {entry['key_id']}: {entry['name']} (by the page's maker)")
+    say("proves      Nothing by itself: its evidence has to be judged.")
+    say("next        tallystick judge PAGE --job JOB")

@@ -1,0 +1,32 @@
+"""What is trained, in words, as a part of each page."""
+
+from __future__ import annotations
+
+from tallystick.job.words import JobInWords, job_in_words, rows
+from tallystick.program.terms import Terms
+from tallystick.report.html import Safe, el
+from tallystick.report.page import fold, paragraph, section
+from tallystick.report.words import items
+
+# What a reader wants to know first; layers, programs and digests stand behind a fold.
+_FIRST = ("model", "optimizer", "loss", "batches", "data", "steps", "checkpoints")
+_MOST = 10
+
+
+def job_section(terms: Terms) -> Safe:
+    """The job of a page, in words that follow from the job digest alone."""
+    return words_section(job_in_words(terms))
+
+
+def words_section(words: JobInWords) -> Safe:
+    """A job's words: the first ones, and the rest behind a fold."""
+    shown = rows(words)
+    first = [said for label, said in shown if label.partition(" ")[0] in _FIRST][:_MOST]
+    rest = [said for _, said in shown if said not in first]
+    note = "These sentences follow from the job's own fingerprint, not from what anyone says of it."
+    return section(
+        "What the job trains",
+        items(*first),
+        paragraph(note, class_="soft small"),
+        fold("The whole job in words", el("div", items(*rest))),
+    )
