@@ -102,7 +102,7 @@ def test_a_referee_that_breaks_its_rules_is_the_one_accused(
         arbiter = Arbiter(game_job.terms, REFEREE, log, time, rules(game_job, players))
         play(arbiter, players, time)
         index = len(log)
-        last = open_entry(log.read(index - 1))
+        last = open_entry(log.read(index - 1), REFEREE.public)
         log.append(sign_entry(REFEREE, Entry(index, last.digest(), last.time, Sealed())))
     assert run(["report", str(source), "--job", str(game_job.directory), "-o", str(page)]) == 1
     text = Page(page.read_text("utf-8")).text
