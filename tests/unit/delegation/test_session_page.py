@@ -11,7 +11,7 @@ from unit.report.pages import Page
 
 from tallystick.cli.main import run
 from tallystick.delegation.arbiter import Arbiter
-from tallystick.delegation.entries import Entry, Sealed, open_entry, sign_entry
+from tallystick.delegation.entries import Entry, Resumed, open_entry, sign_entry
 from tallystick.delegation.session import Session
 from tallystick.delegation.watch import replayed
 from tallystick.disk.entry_log import EntryLogWriter
@@ -103,7 +103,7 @@ def test_a_referee_that_breaks_its_rules_is_the_one_accused(
         play(arbiter, players, time)
         index = len(log)
         last = open_entry(log.read(index - 1), REFEREE.public)
-        log.append(sign_entry(REFEREE, Entry(index, last.digest(), last.time, Sealed())))
+        log.append(sign_entry(REFEREE, Entry(index, last.digest(), last.time, Resumed())))
     assert run(["report", str(source), "--job", str(game_job.directory), "-o", str(page)]) == 1
     text = Page(page.read_text("utf-8")).text
     assert "The referee of this session broke its rules" in text
