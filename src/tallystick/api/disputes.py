@@ -18,6 +18,7 @@ from tallystick.disk.regular import present, read_file
 from tallystick.errors import UsageError
 from tallystick.job.job import Job
 from tallystick.limits import LIMITS
+from tallystick.notebook import Tabled
 from tallystick.program.terms import Terms
 from tallystick.protocol.judge import Judgement
 from tallystick.protocol.judge import judge as judge_evidence
@@ -28,8 +29,8 @@ from tallystick.prover.prover import Prover
 from tallystick.run.store.directory import RunStore
 
 
-@dataclass(frozen=True)
-class Dispute:
+@dataclass(frozen=True, repr=False)
+class Dispute(Tabled):
     """A finished game between two runs: its verdict, and the evidence that `judge` takes."""
 
     verdict: Verdict
@@ -39,6 +40,11 @@ class Dispute:
     def convicted(self) -> tuple[str, ...]:
         """The convicted ones of the runs "A" and "B"."""
         return tuple(PARTIES[c.party] for c in self.verdict.convicted)
+
+    def facts_for_people(self) -> tuple[str, dict[str, object]]:
+        title, facts = self.verdict.facts_for_people()
+        title = title.replace("Verdict", "Dispute", 1)
+        return title, {**facts, "bytes of evidence": len(self.evidence)}
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,6 @@ from tallystick.errors import UsageError
 from tallystick.job.job import MANIFEST
 from tallystick.job.job_file import load_job
 from tallystick.job.words import JobInWords, words_of
-from tallystick.run.show.files import say_of
 from tallystick.run.show.inspect import inspect_job, inspect_run
 from tallystick.run.store.directory import RunStore
 from tallystick.run.store.fsck import FsckReport
@@ -71,6 +70,9 @@ def inspect(path: str, as_json: bool) -> None:
 
 
 def _inspect_file(path: Path, as_json: bool) -> None:
+    # Loaded for a file only: it brings all kinds of documents with it.
+    from tallystick.run.show.files import say_of
+
     found = say_of(path) if present(path) and not is_directory(path) else None
     if found is None:
         raise UsageError(

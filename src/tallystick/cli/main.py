@@ -72,7 +72,7 @@ _COMMANDS: dict[str, tuple[str, str, str]] = {
     "inspect": (
         "tallystick.cli.inspect",
         "inspect",
-        "Describe a run, a job or a referee's directory.",
+        "Say what a run, a job or any file of ours is.",
     ),
     "fsck": ("tallystick.cli.inspect", "fsck", "Check every byte of a run or a referee's log."),
     "report": (

@@ -337,6 +337,11 @@ def parse_canonical_json(
     return value
 
 
+def float_decimal(value: float) -> str:
+    """The shortest decimal that reads back to the same binary64, for people."""
+    return repr(float(value)).removesuffix(".0")
+
+
 def float_hex(value: float) -> str:
     """A binary64 as the hexadecimal string manifests use: float.hex(), "inf", "-inf", "nan"."""
     return "nan" if value != value else value.hex()

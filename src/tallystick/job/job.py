@@ -27,6 +27,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from tallystick.commit.data import DataSchema
+from tallystick.commit.encoding import float_decimal
 from tallystick.commit.job import CONTINUES_NONE, Commitment, JobCommitment, ScalarTable
 from tallystick.commit.signing import RunCommitment
 from tallystick.commit.streamed import RecordStream, RecordTree
@@ -44,6 +45,7 @@ from tallystick.errors import (
 )
 from tallystick.job.continued import CONTINUES, read_continuation
 from tallystick.limits import LIMITS
+from tallystick.notebook import Tabled
 from tallystick.program.ir import Program
 from tallystick.program.state import State, check_slot_types, check_slots
 from tallystick.program.terms import Terms
@@ -89,8 +91,8 @@ class Evaluation:
     batch_size: int
 
 
-@dataclass(frozen=True)
-class Job:
+@dataclass(frozen=True, repr=False)
+class Job(Tabled):
     """A job loaded from a directory; `load_job` says which digests it has checked."""
 
     directory: Path
@@ -102,6 +104,21 @@ class Job:
     evaluation: Evaluation | None
     forward_digest: bytes | None
     about: dict[str, str]
+
+    def facts_for_people(self) -> tuple[str, dict[str, object]]:
+        """What is known of a job before its programs are read; `tallystick job show` says more."""
+        timetable = self.commitment.timetable
+        constant = {n: float_decimal(t) for n, t in self.scalars.items() if isinstance(t, float)}
+        tables = {n: f"{len(t)} numbers" for n, t in self.scalars.items() if n not in constant}  # type: ignore[arg-type]
+        return "Job", {
+            "directory": self.directory,
+            "digest": self.digest,
+            "steps": self.steps,
+            "contract": self.commitment.contract,
+            "batch": timetable.programs[0].batch_size,
+            "records": ", ".join(f"{d.record_count:,} of {d.name}" for d in timetable.data),
+            **dict(list({**constant, **tables}.items())[:4]),
+        }
 
     @cached_property
     def digest(self) -> bytes:

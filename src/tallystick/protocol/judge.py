@@ -13,15 +13,16 @@ from dataclasses import dataclass
 from tallystick.commit.signing import PublicKey
 from tallystick.devices.environment import exact_environment
 from tallystick.errors import CannotCheckError, CorruptFileError, CounterpartyError, UsageError
+from tallystick.notebook import Tabled
 from tallystick.program.terms import Terms
 from tallystick.protocol.evidence import Evidence, EvidenceHead
 from tallystick.protocol.forfeit import Forfeit, open_forfeit
 from tallystick.protocol.referee import Referee
-from tallystick.protocol.verdict import Verdict
+from tallystick.protocol.verdict import PARTIES, Verdict
 
 
-@dataclass(frozen=True)
-class Judgement:
+@dataclass(frozen=True, repr=False)
+class Judgement(Tabled):
     """A verdict, the run commitments that it is about, and the trust in their signers.
 
     `trusted` is None without a trust list. `referee` is the key id of the referee that signed the
@@ -33,6 +34,12 @@ class Judgement:
     signers: tuple[str, str]
     trusted: tuple[bool | None, bool | None]
     referee: str | None = None
+
+    def facts_for_people(self) -> tuple[str, dict[str, object]]:
+        title, facts = self.verdict.facts_for_people()
+        roots = {f"run {name}": root for name, root in zip(PARTIES, self.run_roots, strict=True)}
+        signers = {f"signer {name}": key for name, key in zip(PARTIES, self.signers, strict=True)}
+        return title.replace("Verdict", "Judgement", 1), {**facts, **roots, **signers}
 
 
 def _refused(why: str) -> CorruptFileError:

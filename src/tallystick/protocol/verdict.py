@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from tallystick.notebook import Tabled
+
 # How a game ends: 1.5, 1.4, 1.5.1.
 AGREEMENT, CONVICTION, UNDECIDED = "agreement", "conviction", "undecided"
 
@@ -58,8 +60,8 @@ class Place:
     quantity: str | None = None  # the contract's partial on which it was decided
 
 
-@dataclass(frozen=True)
-class Verdict:
+@dataclass(frozen=True, repr=False)
+class Verdict(Tabled):
     """The end of a game.
 
     `case` is one of "", "0", "1", "2a", "2b", "2c", "2d", "3" (PROTOCOL 1.6), "" for an
@@ -85,3 +87,21 @@ class Verdict:
     undecided: bool = False
     choices: tuple[int, int] = (0, 0)
     story: tuple[Event, ...] = field(default=(), repr=False)
+
+    def facts_for_people(self) -> tuple[str, dict[str, object]]:
+        if self.agreement:
+            return "Verdict: both runs are the same", {"phase": self.phase}
+        if self.undecided:
+            return "Verdict: undecided", {"phase": self.phase, "case": self.case}
+        names = " and ".join(PARTIES[c.party] for c in self.convicted) or "nobody"
+        facts: dict[str, object] = {
+            "accepted": None if self.accepted is None else PARTIES[self.accepted],
+            "phase": self.phase,
+            "case": self.case,
+            "step": self.place.step,
+            "node": self.place.node,
+            "operator": self.place.operator,
+        }
+        said = {name: value for name, value in facts.items() if value is not None}
+        why = {f"why {PARTIES[c.party]}": c.sentence for c in self.convicted}
+        return f"Verdict: {names} convicted", {**said, **why}

@@ -216,7 +216,7 @@ def _meaning(dispute: DisputeFacts) -> Safe:
         proves, open_ = _proved(dispute)
     open_ += [
         "Which person holds a key. A key signs; whose it is, you must know from elsewhere.",
-        "That the job is a good one. The verdict says which party followed it.",
+        "That the job is a good one. This is about who followed it, and not about its worth.",
     ]
     return join(
         section("What this proves", items(*proves)), section("What it does not", items(*open_))

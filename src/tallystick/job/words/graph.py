@@ -20,6 +20,7 @@ class StepGraph:
 
     def __init__(self, program: Program) -> None:
         self.program = program
+        self._norms: dict[Value, set[Value | None]] = {}
 
     def node(self, value: Value | None) -> Node | None:
         """The node that makes a value; None for an input."""
@@ -36,25 +37,32 @@ class StepGraph:
 
     def kinds(self, name: str) -> tuple[str, ...]:
         """The slots `opt.KIND.NAME` of a parameter, by their kinds."""
-        end = f".{name}"
-        found = (s[len(OPTIMIZER) : -len(end)] for s in self.slots if s.endswith(end))
-        return tuple(kind for kind in found if "." not in kind)
+        return tuple(self._kinds.get(name, ()))
 
     @cached_property
-    def slots(self) -> list[str]:
-        """The slots of the optimizer."""
-        return [s for s in self.program.state_types if s.startswith(OPTIMIZER)]
+    def _kinds(self) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        for slot in self.program.state_types:
+            if slot.startswith(OPTIMIZER):
+                kind, _, name = slot[len(OPTIMIZER) :].partition(".")
+                found.setdefault(name, []).append(kind)
+        return found
+
+    def _normed(self, coefficient: Value) -> set[Value | None]:
+        """The gradients whose norm a coefficient bounds."""
+        if coefficient not in self._norms:
+            node = self.node(coefficient)
+            is_clip = node is not None and node.op == CLIP and not coefficient.out
+            squares = [self.node(v) for v in node.inputs] if node is not None and is_clip else []
+            self._norms[coefficient] = {
+                s.inputs[0] for s in squares if s is not None and s.op == SQUARES
+            }
+        return self._norms[coefficient]
 
     def clips(self, coefficient: Value | None, gradient: Value | None) -> bool:
         """Whether a coefficient is absent, or bounds a norm to which the gradient belongs
         (NUMERICS 11.6)."""
-        node = self.node(coefficient)
-        if coefficient is None:
-            return True
-        if node is None or node.op != CLIP or coefficient.out:
-            return False
-        squares = (self.node(v) for v in node.inputs)
-        return any(s and s.op == SQUARES and s.inputs[0] == gradient for s in squares)
+        return coefficient is None or gradient in self._normed(coefficient)
 
     def is_power(self, value: Value | None, beta: AttrValue) -> bool:
         """Whether a value is a power of `beta`, kept in a slot from step to step (PROGRAM 8)."""
@@ -74,5 +82,5 @@ class ParameterRule:
     scalars: tuple[str, ...]
     gradient: Value | None = None
     coefficient: Value | None = None
-    operators: tuple[str, ...] = ()
+    operator: str | None = None
     slots: tuple[str, ...] = ()

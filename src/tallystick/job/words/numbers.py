@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tallystick.commit.encoding import float_decimal as decimal
 
-def decimal(value: float) -> str:
-    """The shortest decimal that reads back to the same binary64."""
-    return repr(float(value)).removesuffix(".0")
+__all__ = ["count", "decimal", "listed", "shape_of"]
 
 
 def count(n: int, what: str) -> str:

@@ -36,10 +36,10 @@ class LayerWords:
 class UpdateWords:
     """The rule that changes some parameters.
 
-    `kind` is None for a rule that these words do not know: `operators` then are those that make
-    the parameters. `options` are the numbers of the rule as the program has them, `scalars` the
-    per-step numbers that it reads. `clip_norm` and `clip_value` bound the gradients before it.
-    `programs` are the names of the programs that follow it.
+    `kind` is None for a rule that these words do not know: `operator` then is the one that makes
+    the parameters, `slots` are the kinds of what is kept beside them. `options` are the numbers of
+    the rule as the program has them, `scalars` the per-step numbers that it reads. `clip_norm` and
+    `clip_value` bound the gradients before it. `programs` are the names of those that follow it.
     """
 
     programs: tuple[str, ...]
@@ -49,7 +49,7 @@ class UpdateWords:
     parameters: tuple[str, ...]
     clip_norm: float | None = None
     clip_value: float | None = None
-    operators: tuple[str, ...] = ()
+    operator: str | None = None
     slots: tuple[str, ...] = ()
 
 

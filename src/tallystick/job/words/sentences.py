@@ -85,11 +85,9 @@ def _update(words: JobInWords, update: UpdateWords) -> str:
     several = sum(p.trains for p in words.programs) > 1
     where = f" in the program {listed(update.programs)}" if several else ""
     if update.kind is None:
-        slots = f" and the slots {listed(update.slots)}" if update.slots else ""
-        sentence = (
-            f"A rule without a known name changes {whose}{where}: operators "
-            f"{listed(update.operators, 12)}{slots}"
-        )
+        made = f", last by {update.operator}" if update.operator else ""
+        slots = f", with the slots {listed(update.slots)}" if update.slots else ""
+        sentence = f"A rule without a known name changes {whose}{where}{made}{slots}"
     else:
         sentence = f"{update.kind} changes {whose}{where}"
     if update.scalars:

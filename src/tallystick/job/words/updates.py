@@ -1,7 +1,7 @@
 """The optimizer of a job, by the operators that make its next parameters (NUMERICS 11, PROGRAM 8).
 
 A rule has its name only where the program's nodes are that rule, number for number. Of another one
-these words say the operators. That the gradient which it reads is the loss's is not looked at.
+these words say the last operator. That the gradient which it reads is the loss's is not looked at.
 """
 
 from __future__ import annotations
@@ -9,12 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tallystick.commit.timetable import Timetable
-from tallystick.job.words.families import several_nodes
 from tallystick.job.words.graph import OPTIMIZER, PARAMETER, Options, ParameterRule, StepGraph
 from tallystick.job.words.layers import AVERAGE
 from tallystick.job.words.parts import UpdateWords
-from tallystick.program.ema import WEIGHT
-from tallystick.program.ir import BATCH_PREFIX, SCALAR_PREFIX, Node, Program, Value
+from tallystick.program.ir import SCALAR_PREFIX, Node, Program, Value
 
 STEPS = {
     "tallystick.adam_step": "Adam",
@@ -22,8 +20,6 @@ STEPS = {
     "tallystick.sgd_step": "SGD",
 }
 _CLAMP = "aten.clamp"
-# Of a rule that is not known, the nodes behind a parameter that are looked at.
-_MOST = 64
 
 
 # -- one node (NUMERICS 11.2 to 11.4) --------------------------------------------------------------
@@ -60,30 +56,12 @@ def _options(node: Node) -> Options:
 
 
 # -- any rule --------------------------------------------------------------------------------------
-def _unknown(graph: StepGraph, name: str, value: Value) -> ParameterRule:
-    """The last operators of a rule without a name, up to those that read the batch."""
-    seen, waiting, operators, scalars = set[Value](), [value], set[str](), set[str]()
-    while waiting and len(seen) < _MOST:
-        at = waiting.pop(0)
-        node = graph.node(at)
-        if at in seen:
-            continue
-        seen.add(at)
-        if node is None:
-            if graph.input(at).startswith(SCALAR_PREFIX):
-                scalars.add(graph.input(at)[len(SCALAR_PREFIX) :])
-            continue
-        if any(graph.input(v).startswith(BATCH_PREFIX) for v in node.inputs):
-            continue
-        operators.add(node.op)
-        waiting += [v for v in node.inputs if v is not None]
-    return ParameterRule(
-        None,
-        (),
-        tuple(sorted(scalars)),
-        operators=tuple(sorted(operators)),
-        slots=graph.kinds(name),
-    )
+def _unknown(graph: StepGraph, name: str, node: Node | None) -> ParameterRule:
+    """A rule without a name: the operator that makes the parameter, and the scalars it reads."""
+    read = [] if node is None else [graph.input(value) for value in node.inputs]
+    scalars = (r[len(SCALAR_PREFIX) :] for r in read if r.startswith(SCALAR_PREFIX))
+    operator = None if node is None else node.op
+    return ParameterRule(None, (), tuple(scalars), operator=operator, slots=graph.kinds(name))
 
 
 def rule_of(graph: StepGraph, name: str) -> ParameterRule:
@@ -91,7 +69,12 @@ def rule_of(graph: StepGraph, name: str) -> ParameterRule:
     value = graph.next(f"{PARAMETER}{name}")
     node = graph.node(value)
     found = _one_node(graph, name, node) if node is not None else None
-    return found or several_nodes(graph, name) or _unknown(graph, name, value)
+    if found is None:
+        # Loaded for such rules only, since it brings all optimizers with it.
+        from tallystick.job.words.families import several_nodes
+
+        found = several_nodes(graph, name)
+    return found or _unknown(graph, name, node)
 
 
 def _clipping(graph: StepGraph, rule: ParameterRule) -> tuple[float | None, float | None]:
@@ -132,7 +115,7 @@ def _updates(program: Program, changed: set[str]) -> Iterator[UpdateWords]:
         rule = rule_of(graph, slot[len(PARAMETER) :])
         norm, value = _clipping(graph, rule)
         said = UpdateWords(
-            (), rule.kind, rule.options, rule.scalars, (), norm, value, rule.operators, rule.slots
+            (), rule.kind, rule.options, rule.scalars, (), norm, value, rule.operator, rule.slots
         )
         members.setdefault(said, []).append(slot[len(PARAMETER) :])
     for said, names in members.items():
@@ -152,6 +135,9 @@ def _averages(graph: StepGraph, name: str) -> bool:
     parameter, slot = f"{PARAMETER}{name}", f"{AVERAGE}{name}"
     if parameter not in graph.program.state_types:
         return False
+    # Loaded for a job with averages only, as the families of optimizers are.
+    from tallystick.program.ema import WEIGHT
+
     step = graph.node(graph.next(slot))
     if step is None or step.op != "tallystick.sgd_step" or step.attrs["momentum"]:
         return False

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tallystick.notebook import Tabled
+
 
 @dataclass(frozen=True)
 class Difference:
@@ -56,8 +58,8 @@ class Chance:
     exact: str
 
 
-@dataclass
-class AuditReport:
+@dataclass(repr=False)
+class AuditReport(Tabled):
     """The outcome of an audit. `accepted` means that every compared bit was equal and that no entry
     of a rounding log was forged. `choices` (left, taken: NUMERICS 14.8) is None under a contract
     without logs.
@@ -91,3 +93,19 @@ class AuditReport:
     segments: Segments | None = None
     confidence: tuple[Chance, ...] | None = None
     secret: str | None = None
+
+    def facts_for_people(self) -> tuple[str, dict[str, object]]:
+        found = self.difference
+        said: dict[str, object] = {} if found is None else {"difference": found.sentence}
+        how = "accepted" if self.accepted else "not accepted"
+        of = " of a sample" if self.sampled else ""
+        return f"Audit{of}: {how}", {
+            "run": self.run,
+            "steps": f"{self.first_step} to {self.last_step}",
+            "run root": self.run_root,
+            "signer": self.signer,
+            "trusted": self.trusted,
+            **said,
+            "contract": self.contract,
+            "checkpoints compared": self.checkpoints_compared,
+        }

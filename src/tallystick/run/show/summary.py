@@ -10,6 +10,7 @@ from typing import Any
 from tallystick import _core
 from tallystick.commit.checkpoint import run_root
 from tallystick.job.job import Job
+from tallystick.notebook import Tabled
 from tallystick.run.distributed.false_share import ConvictedWorker
 from tallystick.run.logs.report import FollowReport, follow_report
 from tallystick.run.show.series import series
@@ -17,8 +18,8 @@ from tallystick.run.store.directory import RunStore
 from tallystick.run.store.journal import CONVICTED, CONVICTED_TOO, Journal, loss_value
 
 
-@dataclass(frozen=True)
-class RunSummary:
+@dataclass(frozen=True, repr=False)
+class RunSummary(Tabled):
     """A finished run, or one that was interrupted (`finished` false, roots so far).
 
     `steps` counts all steps. `losses` are those of the training steps, and `validation` has pairs
@@ -48,6 +49,22 @@ class RunSummary:
     losses_of: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     convicted: tuple[ConvictedWorker, ...] = ()
     convicted_before: tuple[tuple[int, int], ...] = ()
+
+    def facts_for_people(self) -> tuple[str, dict[str, object]]:
+        ends = {n: f"{self.losses[at]:.6g}" for n, at in _ENDS.items() if self.losses}
+        return f"Run, {'finished' if self.finished else 'not finished'}", {
+            "directory": self.directory,
+            "steps": self.steps,
+            "reason": self.reason,
+            **ends,
+            "run root": self.run_root,
+            "job": self.job_digest,
+            "contract": self.contract,
+            "signer": self.signer,
+        }
+
+
+_ENDS = {"first loss": 0, "last loss": -1}
 
 
 def summary(job: Job, store: RunStore, journal: Journal, signer: str, seconds: float) -> RunSummary:
