@@ -30,7 +30,7 @@ from tallystick.report.words import PARTIES, code, count, digest, facts, items, 
 @exact_environment()
 def dispute_page(dispute: DisputeFacts, inside: Inside | None = None) -> str:
     """The page of a dispute: a whole HTML document, with the judge `inside` or without."""
-    body = dispute_body(dispute, inside and inside.section)
+    body = dispute_body(dispute, None if inside is None else inside.section)
     return page(headline(dispute), body, same=dispute.verdict.agreement, inside=inside)
 
 
@@ -220,7 +220,7 @@ def _meaning(dispute: DisputeFacts) -> Safe:
         proves, open_ = _proved(dispute)
     open_ += [
         "Which person holds a key. A key signs; whose it is, you must know from elsewhere.",
-        "That the job is a good one. The verdict says which party followed it.",
+        "That the job is a good one. This is about who followed it, and not about its worth.",
     ]
     return join(
         section("What this proves", items(*proves)), section("What it does not", items(*open_))

@@ -114,6 +114,12 @@ def _shown(value: str) -> object:
     return code(bits_of(value)[0])
 
 
+def _true_name(facts: DisputeFacts) -> str:
+    """Where the true value comes from."""
+    case = facts.verdict.case
+    return {"0": "Proved from the runs", "2c": "The job's data say"}.get(case, "Computed")
+
+
 def _false_value(facts: DisputeFacts, party: int) -> Safe:
     verdict = facts.verdict
     stated, true = verdict.claimed[party], verdict.value
@@ -130,8 +136,38 @@ def _false_value(facts: DisputeFacts, party: int) -> Safe:
     off = [", so it is off by ", code(by)] if by else []
     return paragraph(
         el("strong", f"{name} stated "), _shown(stated), ". ",
-        el("strong", "Computed: "), _shown(true), *off, ".",
+        el("strong", f"{_true_name(facts)}: "), _shown(true), *off, ".",
     )  # fmt: skip
+
+
+def _against_the_other(facts: DisputeFacts, party: int) -> Safe | None:
+    """Both statements where no third value was computed: the party's own parts showed it false."""
+    stated, other = (facts.verdict.claimed[p] for p in (party, 1 - party))
+    by = apart(stated, other)
+    if not by:
+        return None
+    return paragraph(
+        el("strong", f"{PARTIES[party]} stated "), _shown(stated), ", which is shown false. ",
+        f"{PARTIES[1 - party]} stated ", _shown(other), ". They are ", code(by.lstrip("+−")),
+        " apart.",
+    )  # fmt: skip
+
+
+def _end_of_run(facts: DisputeFacts) -> Safe | None:
+    """Where the runs end, and what the job's own rule says there (PROTOCOL 4.7 to 4.11)."""
+    verdict, place = facts.verdict, facts.verdict.place
+    what, _, value = verdict.value.partition(" ")
+    if not value or place.step is None:
+        return None
+    ends = " and ".join(f"the run of {PARTIES[p]} {verdict.claimed[p]}" for p in (0, 1))
+    told = [
+        f"{ends[:1].upper()}{ends[1:]}. Proved from the signed runs: after step {place.step:,} "
+    ]
+    if what == "loss":
+        finite = decimal_of(value) is not None
+        follows = "a number, so the job goes on" if finite else "no finite number, so the job ends"
+        return paragraph(*told, "the loss is ", _shown(value), f", {follows}.")
+    return paragraph(*told, f"the job's own rule says {'stop' if value == 'true' else 'go on'}.")
 
 
 def the_number(facts: DisputeFacts) -> Safe | None:
@@ -141,8 +177,11 @@ def the_number(facts: DisputeFacts) -> Safe | None:
     place = where(facts)
     if not guilty or verdict.forfeit or verdict.claimed == ("", ""):
         return None
-    if not verdict.value or verdict.case == "0":
-        return paragraph(f"It is about {place}.") if place else None
+    if verdict.case == "0":
+        return _end_of_run(facts)
+    if not verdict.value:
+        about = paragraph(f"It is about {place}.") if place else None
+        return join(about, _against_the_other(facts, guilty[0]) if len(guilty) == 1 else None)
     told = paragraph(f"What is false is {place}.") if place else None
     return join(told, *(_false_value(facts, p) for p in guilty))
 
@@ -155,7 +194,7 @@ def number_section(facts: DisputeFacts) -> Safe | None:
     guilty = {c.party for c in verdict.convicted}
     true = verdict.value
     bare = true.partition(" ")[2] if true.startswith(("loss ", "control.stop ")) else true
-    compared = bool(true) and verdict.case != "0"
+    compared = bool(true) and verdict.case != "0" and not any(map(is_digest, verdict.claimed))
     rows: list[list[object]] = []
     for party in (0, 1):
         stated = verdict.claimed[party]
@@ -166,18 +205,21 @@ def number_section(facts: DisputeFacts) -> Safe | None:
         row: list[object] = [f"{PARTIES[party]} stated", _shown(stated)]
         rows.append([*row, (apart(stated, true) or "—") if compared else "", ruling])
     if true:
-        name = {"0": "Proved from the runs"}.get(verdict.case, "Computed")
+        name = _true_name(facts)
         said = true if bare == true else f"{true.partition(' ')[0]} {bits_of(bare)[0]}"
         rows.append([name, code(said) if bare != true else _shown(true), "", ""])
     heads = ["whose", "value", "off by", "ruling"]
     if not compared:
         heads, rows = [heads[0], heads[1], heads[3]], [[r[0], r[1], r[3]] for r in rows]
-    title = "The two values" if verdict.undecided or verdict.case == "0" else "The false number"
+    is_entry = any("entry" in stated for stated in verdict.claimed)
+    title = "The two values" if verdict.undecided or verdict.case == "0" else (
+        "The false log entry" if is_entry else "The false number"
+    )  # fmt: skip
     if any(map(is_digest, verdict.claimed)):
         title = "The false fingerprint"
     caption = "What each party stated" + (", and what is true" if true else "")
     note = None
-    if "entry" in "".join(verdict.claimed):
+    if is_entry:
         note = paragraph(
             "An entry of a log of roundings says which way a doubtful number was rounded; without "
             "one it was rounded as usual.", class_="soft small",

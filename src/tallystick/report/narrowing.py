@@ -34,7 +34,7 @@ def levels(facts: DisputeFacts) -> list[Level]:
         low, high = place.interval
         every = count(commitment.checkpoint_interval, "step")
         found.append(
-            Level(f"Steps {low:,} to {high - 1:,}" if high - low > 1 else f"Steps from {low:,}",
+            Level(f"Steps {low:,} to {high - 1:,}" if high - low > 1 else "Between two records",
                   f"{count(high - low, 'step')}, between two records (one every {every})")
         )  # fmt: skip
     if place.step is None:

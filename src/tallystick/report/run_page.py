@@ -260,16 +260,15 @@ def _about_validation(run: RunFacts) -> str:
 def _meaning(run: RunFacts) -> Safe:
     signed = run.found["signer"] is not None
     proves = [
-        "The holder of the signing key stands by this run root for this job, and cannot take it "
-        "back."
+        "The holder of the signing key stands by this one run of this job, and cannot take it back."
         if signed
         else "No commitment yet: an unfinished run is not signed.",
-        "The hashed states listed in the run give this run root. The command checked that when it "
-        "wrote the page."
+        "The recorded states of the training give the fingerprint that was signed. The command "
+        "checked that when it wrote the page."
         if signed
         else None,
         "One different bit in any of those states, or another order of the data, would have given "
-        "another root.",
+        "another fingerprint.",
         "Anyone with the job can find out whether the run is true by repeating it, wholly or in "
         "part, on other hardware.",
     ]
@@ -279,7 +278,7 @@ def _meaning(run: RunFacts) -> Safe:
         "the journal with the signed states. " + _about_validation(run),
         "That the data fit their description, or that the model is any good. The job digest fixes "
         "data and model; it does not judge them.",
-        "Who the signer is. A key id is only a name for a key; --trust names the keys you know.",
+        "Who the signer is. A key signs; whose it is, you must know from elsewhere.",
     ]
     return join(
         section("What this proves", items(*(p for p in proves if p is not None))),

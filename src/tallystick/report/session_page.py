@@ -76,7 +76,12 @@ def session_page(session: Session, source: str) -> str:
         _meaning(outcome),
         job_section(session.terms),
         _again(session, source),
-        fold("For experts: the rules and what it cost", _rules(session), _figures(session)),
+        fold(
+            "For experts: the clauses, the rules and what it cost",
+            _clauses(session),
+            _rules(session),
+            _figures(session),
+        ),
     )
     return page(session_headline(session), body, same=outcome in (CONTESTED, UNCONTESTED))
 
@@ -198,9 +203,20 @@ def _end(match: Match) -> Safe:
     for conviction in verdict.convicted:
         key = match.members[conviction.party].key.key_id[:12]
         found = meaning(verdict, conviction)
-        told += [code(key), f" {found.did}{since(found.kind, verdict.place)}. ",
-                 el("span", f"(clause {conviction.clause}) ", class_="soft small")]  # fmt: skip
+        told += [code(key), f" {found.did}{since(found.kind, verdict.place)}. "]
     return join(*told)
+
+
+def _clauses(session: Session) -> Safe | None:
+    """By which clause of the protocol each game convicted."""
+    rows = []
+    for match in session.matches:
+        verdict = None if match.referee is None else match.referee.verdict
+        for conviction in () if verdict is None else verdict.convicted:
+            key = match.members[conviction.party].key.key_id[:12]
+            words = f", clause {conviction.clause}: {conviction.sentence}"
+            rows.append(join(f"game {match.number}: ", code(key), words))
+    return section("The clauses of the verdicts", items(*rows)) if rows else None
 
 
 def _rules(session: Session) -> Safe:

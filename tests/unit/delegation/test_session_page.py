@@ -11,6 +11,7 @@ from unit.report.pages import Page
 
 from tallystick.cli.main import run
 from tallystick.delegation.arbiter import Arbiter
+from tallystick.delegation.entries import Entry, Resumed, open_entry, sign_entry
 from tallystick.delegation.session import Session
 from tallystick.delegation.watch import replayed
 from tallystick.disk.entry_log import EntryLogWriter
@@ -33,9 +34,11 @@ def test_a_contested_session(game_job: Job, honest: Party, lies: list[Party]) ->
     page = Page(session_page(session, "OUT"))
     assert "One claim is accepted" in page.text and page.labels
     for player in players:
-        assert player.key.public.key_id[:16] in page.text
-    for word in ("✓ remains", "✗ convicted", "✗ silent", "✗ unopened", "clause 2.10"):
+        assert player.key.public.key_id[:12] in page.text
+    for word in ("✓ remains", "✗ shown false", "✗ silent", "✗ did not open its seal",
+                 "did not answer in time, by a referee's word", "clause 2.10"):  # fmt: skip
         assert word in page.text, word
+    assert page.seen >= {"caption", "thead", "details"}
     assert session.session.hex() in page.text and game_job.digest.hex() in page.text
     assert "svg" in page.seen and "fsck OUT --job JOB" in page.text
 
@@ -87,3 +90,21 @@ def test_the_command_plays_the_log_again(
     entry.write_bytes(entry.read_bytes()[:-1] + b"x")
     assert run(command) == 2
     assert "Nothing is shown" in Page(page.read_text("utf-8")).text
+
+
+def test_a_referee_that_breaks_its_rules_is_the_one_accused(
+    game_job: Job, honest: Party, lies: list[Party], tmp_path: Path
+) -> None:
+    """PROTOCOL 12.5: the log convicts its referee, and no party."""
+    source, page = tmp_path / "OUT", tmp_path / "session.html"
+    players, time = [Player(honest, 11), Player(lies[1], 12)], Time()
+    with EntryLogWriter(source) as log:
+        arbiter = Arbiter(game_job.terms, REFEREE, log, time, rules(game_job, players))
+        play(arbiter, players, time)
+        index = len(log)
+        last = open_entry(log.read(index - 1), REFEREE.public)
+        log.append(sign_entry(REFEREE, Entry(index, last.digest(), last.time, Resumed())))
+    assert run(["report", str(source), "--job", str(game_job.directory), "-o", str(page)]) == 1
+    text = Page(page.read_text("utf-8")).text
+    assert "The referee of this session broke its rules" in text
+    assert "No party is accused" in text and "Nothing is shown" not in text

@@ -132,7 +132,7 @@ def test_silence(logreg_job: Job, evidence: Evidence, tmp_path: Path) -> None:
         referee="ab" * 32,
     )
     page = shown(lost)
-    assert headline(lost) == "Party A did not answer in time, by a referee's word."
+    assert headline(lost) == "Party B did not answer in time, by a referee's word."
     assert "silence, and not a lie" in page.text and "ab" * 32 in page.text
     assert "false" not in page.text.partition("What this proves")[0].replace("shown false", "")
 
@@ -229,7 +229,10 @@ def test_a_page_says_that_it_rests_on_a_referee(logreg_job: Job, upright: Party,
     assert main.run([*given, "--trust", str(file)]) == 2
     assert main.run([*given, "--trust-referee", str(file)]) == 0
     text = Page(out.read_text("utf-8")).text
-    assert "did not answer in time, by a referee's word" in text and "rests on the word of a referee" in text
+    assert (
+        "did not answer in time, by a referee's word" in text
+        and "rests on the word of a referee" in text
+    )
     assert key.public.key_id in text and "--trust-referee REFEREE" in text
     assert "✓ trusted signer" not in text
 

@@ -155,7 +155,11 @@ def test_a_clause_of_several_parts_is_whole() -> None:
     assert parts.count("<p>") == 3 and "Signed answer" not in parts
     assert logs.count("<li>") == 6 and "<em>Section</em>" in logs and "\n- " not in logs
     assert "or x* with its bound" in str(clause_text("6.11"))  # written x\\*, no emphasis
-    assert cases.count("<table>") == 2 and "<td>2a</td>" in cases and "<th>case</th>" in cases
+    assert (
+        cases.count("<table>") == 2
+        and "<td>2a</td>" in cases
+        and '<th scope="col">case</th>' in cases
+    )
     made = clauses_of("1.1 A.\n\n```\n1.2 no clause\n# nor heading\n```\n\n1.3 B.\n\n## 2. C\nD")
     assert made == {"1.1": "A.\n\n```\n1.2 no clause\n# nor heading\n```", "1.3": "B."}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from evidence_format import Bundle, bundles, load
 from test_evidence_vectors import CLAUSES
 from unit.report.pages import Page
 
+from tallystick.cli.main import run
 from tallystick.commit.signing import PublicKey
 from tallystick.disk.keys import load_public_key
 from tallystick.job.job_file import load_job
@@ -83,7 +85,8 @@ ENDINGS = [
      "Party A did not answer in time, by a referee's word, when asked about step 4."),
     ("attacks", "extra-entry, party 0",
      "Party A wrote a false entry into its log of roundings, in step 4."),
-    ("clauses", "two answers to one query", "Party B signed two different answers to one question."),
+    ("clauses", "two answers to one query",
+     "Party B signed two different answers to one question."),
     ("clauses", "another state goes in, party 0",
      "Party A changed the model between two steps, in step 6."),
     ("clauses", "both have another structure",
@@ -131,7 +134,7 @@ def test_the_first_sentence_of_an_ending(
             assert f"PROTOCOL {conviction.clause}" in behind
     headings = [int(n) for n in re.findall(r"<h(\d)", source)]
     assert headings[0] == 1 and headings.count(1) == 1
-    assert all(b - a <= 1 for a, b in zip(headings, headings[1:], strict=False))
+    assert all(b - a <= 1 for a, b in pairwise(headings))
     for table in re.findall(r"<table.*?</table>", source, re.DOTALL):
         assert "<caption>" in table
         assert all("scope=" in th for th in re.findall(r"<th\b[^>]*>", table))
@@ -142,8 +145,22 @@ def test_the_false_number_and_its_distance(tmp_path: Path) -> None:
     text = Page(dispute_page(facts)).text
     said = "Party A stated 0.00044308347. Computed: 0.00022154173, so it is off by +0.000221542"
     assert said in text
-    assert apart("1", "4") == "−3" and apart("True", "False") == "" and apart("2.0 (0x40000000)",
-                                                                              "2") == "0"  # fmt: skip
+    assert apart("1", "4") == "−3" and apart("True", "False") == ""
+    assert apart("2.0 (0x40000000)", "2") == "0"
+
+
+def test_a_verdict_on_a_terminal_has_the_same_words(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    facts = facts_of("attacks-exact", "backdoor-label-flip, party 0", tmp_path)
+    assert run(["judge", str(tmp_path / "case.evidence"), "--job", str(tmp_path / "job")]) == 1
+    assert f"in words    {headline(facts)}" in capsys.readouterr().out
+
+
+def test_where_a_run_ends_is_said_with_its_reason(tmp_path: Path) -> None:
+    text = Page(dispute_page(facts_of("attacks-exact", "fewer-steps, party 0", tmp_path))).text
+    assert "ends after 4 steps and the run of Party B ends after 9 steps" in text
+    assert "after step 3 the loss is 2.2313225, a number, so the job goes on." in text
 
 
 def test_the_picture_has_the_true_counts(tmp_path: Path) -> None:
