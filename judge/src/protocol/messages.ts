@@ -125,16 +125,21 @@ export interface Answerer {
   readonly signer: PublicKey;
 }
 
-/** What an answer to a query says. */
+/** What an answer says. */
 export interface ReadAnswer {
-  /** Without the signature: what 2.9 compares. */
-  readonly answer: Uint8Array;
   readonly status: number;
   readonly body: Uint8Array;
 }
 
-/** Reads a signed answer of a party to this query; other bytes are none (2.6). */
-export function readSignedAnswer(bytes: Uint8Array, by: Answerer, query: Uint8Array): ReadAnswer {
+/** An answer that a party has signed, taken apart. */
+export interface OpenedAnswer extends ReadAnswer {
+  /** Without the signature: what 2.9 compares. */
+  readonly answer: Uint8Array;
+  readonly query: Uint8Array;
+}
+
+/** Opens a signed answer of a party about its run; other bytes are none (2.6). */
+export function openSignedAnswer(bytes: Uint8Array, by: Answerer): OpenedAnswer {
   if (bytes.length > LIMITS.answerBytes) throw refuse("a signed answer over the limit");
   const outer = new Reader(bytes);
   const answer = outer.blob(LIMITS.answerBytes, "an answer");
@@ -144,11 +149,10 @@ export function readSignedAnswer(bytes: Uint8Array, by: Answerer, query: Uint8Ar
   reader.tag("answer/1");
   if (!equalBytes(reader.hash(), by.jobDigest)) throw refuse("an answer about another job");
   if (!equalBytes(reader.hash(), by.runRoot)) throw refuse("an answer about another run");
-  const asked = reader.blob(LIMITS.queryBytes, "a query");
-  if (!equalBytes(asked, query)) throw refuse("an answer to a query that is not open");
+  const query = reader.blob(LIMITS.queryBytes, "a query");
   const status = reader.u8();
   if (!isSignedBy(by.signer, ANSWER_TYPE, answer, signature)) {
     throw refuse("an answer whose signature does not verify");
   }
-  return { answer, status, body: reader.take(reader.left) };
+  return { answer, query, status, body: reader.take(reader.left) };
 }

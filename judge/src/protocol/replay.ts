@@ -1,15 +1,16 @@
 /** Hands a game the messages of evidence, round by round (PROTOCOL 2.6 to 2.10, 8.3, 8.4). */
 import { equalBytes } from "../bytes.ts";
-import { refuse, RefusedError } from "../errors.ts";
+import { refuse } from "../errors.ts";
 import type { Terms } from "../job/terms.ts";
 import { sameKey, type PublicKey } from "../signatures.ts";
 import type { Evidence } from "./evidence.ts";
 import { readForfeit, type Forfeit } from "./forfeit.ts";
 import type { Found } from "./found.ts";
-import { readSignedAnswer, writeQuery, type ReadAnswer } from "./messages.ts";
+import { writeQuery, type ReadAnswer } from "./messages.ts";
 import { Convicted, type Answer, type Asked, type Conviction, type Play } from "./play.ts";
 import type { Party } from "./queries.ts";
 import { convict, PARTIES } from "./rounds.ts";
+import { Said } from "./said.ts";
 import { Room } from "./sizes.ts";
 
 const UNABLE = 1;
@@ -29,6 +30,7 @@ export class Replay {
   #at = 0;
   #forfeitsRead = false;
   readonly #room: Room;
+  readonly #said = new Said();
 
   constructor(
     readonly evidence: Evidence,
@@ -60,9 +62,7 @@ export class Replay {
     this.rounds++;
     const round = asked.map(({ party, query }): Owed => ({ party, query: writeQuery(query) }));
     while (round.some(({ answer }) => answer === undefined)) {
-      const owed = this.#answered(round);
-      if (owed === undefined) throw this.#forfeited(round);
-      this.#refuseEquivocation(owed);
+      if (!this.#answered(round)) throw this.#forfeited(round);
     }
     const answers = round.flatMap(({ party, answer }) => (answer ? [{ party, ...answer }] : []));
     const wrong = answers.flatMap(({ party, status, body }): Conviction[] => {
@@ -75,43 +75,25 @@ export class Replay {
     return answers;
   }
 
-  /** Reads the next message, an answer that is owed; none where the messages end. */
-  #answered(round: readonly Owed[]): Owed | undefined {
+  /**
+   * Takes the next message, an answer that is owed; false where the messages end. Another answer to
+   * a query that the party has answered before convicts (2.9, 8.4).
+   */
+  #answered(round: readonly Owed[]): boolean {
     const message = this.evidence.messages[this.#at];
-    if (message === undefined) return undefined;
-    const owed = round.find(({ party, answer }) => party === message.party && !answer);
-    if (owed === undefined) throw refuse("a message of a party that owes no answer");
-    owed.answer = readSignedAnswer(message.bytes, this.#answerer(owed.party), owed.query);
-    this.#take(message.bytes);
-    return owed;
+    if (message === undefined) return false;
+    const { bytes, party } = message;
+    const owed = round.find((one) => one.party === party && !one.answer);
+    const answer = this.#said.take(party, bytes, this.#answerer(party), owed?.query);
+    this.#at++;
+    this.receivedBytes += bytes.length;
+    if (answer.isSecond) throw convict(party, "2.9", null);
+    if (owed !== undefined) owed.answer = answer;
+    return true;
   }
 
   #answerer(party: Party): Evidence["commitments"][number] {
     return this.evidence.commitments[party];
-  }
-
-  #take(bytes: Uint8Array): void {
-    this.#at++;
-    this.receivedBytes += bytes.length;
-  }
-
-  /** Convicts a party whose next message is another answer to the same query (2.9, 8.4). */
-  #refuseEquivocation({ party, query, answer }: Owed): void {
-    const message = this.evidence.messages[this.#at];
-    if (message?.party !== party) return;
-    let second: ReadAnswer;
-    try {
-      second = readSignedAnswer(message.bytes, this.#answerer(party), query);
-    } catch (error) {
-      // It is a message of the next round, or none.
-      if (error instanceof RefusedError) return;
-      throw error;
-    }
-    if (answer === undefined || equalBytes(answer.answer, second.answer)) {
-      throw refuse("an answer that is there twice");
-    }
-    this.#take(message.bytes);
-    throw convict(party, "2.9", null);
   }
 
   /** Convicts those who have let their time pass in this round (2.10). */

@@ -6,7 +6,7 @@ import type { Terms } from "../job/terms.ts";
 import { Found } from "../protocol/found.ts";
 import { readForfeit } from "../protocol/forfeit.ts";
 import { type GameEnd, playGame } from "../protocol/game.ts";
-import { type ReadAnswer, readSignedAnswer, writeQuery } from "../protocol/messages.ts";
+import { type ReadAnswer, writeQuery } from "../protocol/messages.ts";
 import {
   type Answer,
   type Asked,
@@ -16,6 +16,7 @@ import {
   WithoutVerdict,
 } from "../protocol/play.ts";
 import type { Party } from "../protocol/queries.ts";
+import { Said } from "../protocol/said.ts";
 import { Room } from "../protocol/sizes.ts";
 import { sameKey } from "../signatures.ts";
 import type { Begin } from "./fold.ts";
@@ -44,6 +45,7 @@ class PlayedGame implements Game {
   readonly #play: Play<GameEnd>;
   readonly #found = new Found();
   readonly #room: Room;
+  readonly #said = new Said();
   #open: readonly Open[] = [];
   #ending: Ending | null = null;
 
@@ -69,8 +71,9 @@ class PlayedGame implements Game {
     return this.#ending;
   }
 
-  receive(party: Party, message: Uint8Array): ReadAnswer {
-    return readSignedAnswer(message, this.#members[party].commitment, this.#queryOf(party));
+  receive(party: Party, message: Uint8Array): ReturnType<Said["take"]> {
+    const open = this.#open.find((one) => one.party === party);
+    return this.#said.take(party, message, this.#members[party].commitment, open?.query);
   }
 
   judge(answers: readonly ReadAnswer[]): void {

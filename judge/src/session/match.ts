@@ -1,6 +1,5 @@
 /** A game of a session, entry by entry (PROTOCOL 10.5, 11.3 to 11.5, 12.2 kinds 6 to 8, 10, 11). */
 
-import { equalBytes } from "../bytes.ts";
 import type { ReadAnswer } from "../protocol/messages.ts";
 import type { Conviction } from "../protocol/play.ts";
 import type { Party } from "../protocol/queries.ts";
@@ -26,8 +25,11 @@ export interface Game {
   /** The queries of the round that is open, party 0's first; none when the game has ended. */
   readonly open: readonly { readonly party: Party; readonly query: Uint8Array }[];
   readonly ending: Ending | null;
-  /** Reads a party's signed answer; refuses what is none to its open query (2.6). */
-  receive(party: Party, message: Uint8Array): ReadAnswer;
+  /**
+   * Reads a party's signed answer; refuses what answers neither its open query, nor an earlier one
+   * in another way (2.6, 2.9).
+   */
+  receive(party: Party, message: Uint8Array): ReadAnswer & { readonly isSecond: boolean };
   /** Judges the open round by its answers, in the order of its queries. */
   judge(answers: readonly ReadAnswer[]): void;
   /** Refuses an envelope that is no forfeit for the party's open query (2.10). */
@@ -122,16 +124,15 @@ export class Match {
   answer(party: Party, message: Uint8Array, time: bigint): void {
     const seat = this.#seats[party];
     const game = this.#game;
-    if (game === null || this.#ending !== null || !seat.asked || seat.forfeited) {
-      throw deviates("an answer that has no effect");
-    }
+    if (game === null || this.#ending !== null) throw deviates("an answer that has no effect");
     const answer = logged(() => game.receive(party, message));
-    if (seat.answer !== null) {
-      if (equalBytes(seat.answer.answer, answer.answer))
-        throw deviates("an answer that is repeated");
+    if (answer.isSecond) {
+      // 11.5: after a forfeit no equivocation has an effect.
+      if (this.#someForfeited) throw deviates("an answer that has no effect");
       this.#convict([{ party, clause: "2.9", case: null }]);
       return;
     }
+    if (!seat.owes) throw deviates("an answer that has no effect");
     seat.answer = answer;
     seat.clock.stop(time);
     if (this.#someForfeited) this.#forfeitOwed();

@@ -1,5 +1,6 @@
 /** Sessions whose games follow a script: rounds, clocks, verdicts (PROTOCOL 10.5 to 12.5). */
 
+import { equalBytes } from "../../src/bytes.ts";
 import { describe, expect, test } from "vitest";
 
 import { toHex } from "../../src/bytes.ts";
@@ -28,6 +29,7 @@ function convicts(...parties: Party[]): Ending {
 class Scripted implements Game {
   readonly #rounds: readonly (readonly Party[])[];
   readonly #ending: Ending;
+  readonly #said = new Map<string, Uint8Array>();
   #at = 0;
 
   constructor(rounds: readonly (readonly Party[])[], ending: Ending) {
@@ -44,9 +46,13 @@ class Scripted implements Game {
     return this.#at < this.#rounds.length ? null : this.#ending;
   }
 
-  receive(_: Party, message: Uint8Array): ReadAnswer {
-    if (message[0] !== this.#at) throw refuse("an answer to another round");
-    return { answer: message, status: 0, body: message };
+  receive(party: Party, message: Uint8Array): ReadAnswer & { isSecond: boolean } {
+    const key = `${party} ${message[0] ?? -1}`;
+    const before = this.#said.get(key);
+    if (before !== undefined && equalBytes(before, message)) throw refuse("an answer again");
+    if (before === undefined && message[0] !== this.#at) throw refuse("another round's answer");
+    this.#said.set(key, message);
+    return { status: 0, body: message, isSecond: before !== undefined };
   }
 
   judge(answers: readonly ReadAnswer[]): void {
