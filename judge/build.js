@@ -1,11 +1,12 @@
 /**
  * Builds what people use: `node build.js [FOLDER]`, into `dist` where no folder is named.
  *
- *     judge.html            one page, all inside
- *     embedded.js, .css     the page's script and style, for reports that carry their evidence
+ *     judge.html            one page, all inside; reports that carry their evidence take its script
+ *                           and its style
  *     tallystick-judge.js   the command
  *
- * The same sources give the same bytes.
+ * The same sources give the same bytes. `node build.js --package` writes the page into the Python
+ * package, and lists it there.
  */
 import { createHash } from "node:crypto";
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
@@ -73,16 +74,30 @@ const command = await bundled("cli.ts", {
 });
 const made = {
   "judge.html": pageOf(script, style),
-  "embedded.js": script,
-  "embedded.css": style,
   "tallystick-judge.js": `${command}\n`,
 };
-const folder = process.argv[2] ?? join(HERE, "dist");
-mkdirSync(folder, { recursive: true });
-for (const [name, text] of Object.entries(made)) {
-  const mode = name === "tallystick-judge.js" ? 0o755 : 0o644;
-  writeFileSync(join(folder, name), text, { mode });
-  const [size, packed] = [Buffer.byteLength(text), gzipSync(text, { level: 9 }).length];
-  process.stdout.write(`${name}: ${size} bytes, ${packed} with gzip\n`);
-  if (packed > MOST_GZIP) throw new Error(`${name} is over ${MOST_GZIP} bytes with gzip`);
+
+/** Writes the page into the Python package; a build of this version that was listed before gives
+ * way. */
+function packed(page) {
+  const place = join(HERE, "../src/tallystick/report/judge");
+  writeFileSync(join(place, "judge.html"), page);
+  const list = join(place, "builds.json");
+  const digest = (text) => createHash("sha256").update(text).digest("hex");
+  const builds = JSON.parse(readFileSync(list, "utf8")).filter((one) => one.version !== version);
+  builds.push({ version, script: digest(script), style: digest(style) });
+  writeFileSync(list, `${JSON.stringify(builds, null, 2)}\n`);
+}
+
+const [, , given = join(HERE, "dist")] = process.argv;
+if (given === "--package") packed(made["judge.html"]);
+else {
+  mkdirSync(given, { recursive: true });
+  for (const [name, text] of Object.entries(made)) {
+    const mode = name === "tallystick-judge.js" ? 0o755 : 0o644;
+    writeFileSync(join(given, name), text, { mode });
+    const [size, most] = [Buffer.byteLength(text), gzipSync(text, { level: 9 }).length];
+    process.stdout.write(`${name}: ${size} bytes, ${most} with gzip\n`);
+    if (most > MOST_GZIP) throw new Error(`${name} is over ${MOST_GZIP} bytes with gzip`);
+  }
 }

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from commands import Run, as_json
-from unit.report.carried_pages import SCRIPT, STYLE, Files, put_judge, small_cases
+from unit.report.carried_pages import SCRIPT, STYLE, Files, page_of, put_judge, small_cases
 from unit.report.pages import Page
 
 from tallystick import judge, judge_page
@@ -274,7 +274,8 @@ def test_a_judge_of_another_version_is_no_change_of_the_text(
     """Its policy differs too, as its script and style ask for."""
     files, page = cases["convicted"], tmp_path / "p.html"
     written(ts, files, page)
-    (later := put_judge(tmp_path / "later")).joinpath("judge.js").write_bytes(b"later()")
+    later = put_judge(tmp_path / "later")
+    (later / "judge.html").write_bytes(page_of(b"later()", STYLE))
     monkeypatch.setattr(built_judge, "PLACE", later)
     found = as_json(ts("judge", page, "--json"), files.case.code)
     assert found["page"]["differs"] == ["script"] and found["page"]["judge"]["version"] == "9.9"

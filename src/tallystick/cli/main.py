@@ -75,6 +75,11 @@ _COMMANDS: dict[str, tuple[str, str, str]] = {
         "Say what a run, a job or any file of ours is.",
     ),
     "fsck": ("tallystick.cli.inspect", "fsck", "Check every byte of a run or a referee's log."),
+    "judge-page": (
+        "tallystick.cli.judge_page",
+        "judge_page",
+        "Write the judge as one page for any browser.",
+    ),
     "report": (
         "tallystick.cli.report",
         "report",

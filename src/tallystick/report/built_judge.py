@@ -1,8 +1,10 @@
-"""The judge for browsers that lies in this package: its script, its style, and the list of builds.
+"""The judge for browsers that lies in this package: a page with its script and style, and the list
+of builds.
 
-`judge/` of the source tree is where it is made, from the specification alone. Here it is data: no
-Node is needed. `builds.json` lists every build that a released package has had, with the SHA-256
-of script and style, so that a page of an older version can still be told from a changed one.
+`judge/` of the source tree is where it is made, from the specification alone
+(`node build.js --package`). Here it is data: no Node is needed. `builds.json` lists every build
+that a released package has had, with the SHA-256 of script and style, so that a page of an older
+version can still be told from a changed one.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from tallystick.commit.encoding import sha256
 from tallystick.errors import CannotCheckError
 from tallystick.job.carried import OPENING
 
-SCRIPT, STYLE, BUILDS = "judge.js", "judge.css", "builds.json"
+PAGE, BUILDS = "judge.html", "builds.json"
 PLACE = Path(__file__).with_name("judge")
 # A page has its carried element once (PROTOCOL 8.6.1); a browser turns a carriage return into a
 # line feed before it hashes.
@@ -30,16 +32,35 @@ class BuiltJudge:
     style: bytes
 
 
-def built_judge() -> BuiltJudge:
-    """The judge of this build. Raises CannotCheckError where the package has none, or one that no
-    page can hold."""
+def judge_page() -> bytes:
+    """The page into which anyone drops evidence. Raises CannotCheckError where the package has
+    none."""
     try:
-        judge = BuiltJudge((PLACE / SCRIPT).read_bytes(), (PLACE / STYLE).read_bytes())
+        return (PLACE / PAGE).read_bytes()
     except FileNotFoundError:
         raise CannotCheckError(
             "This build of Tallystick has no judge for browsers.",
-            "Write the page without --with-judge, or use a released build.",
+            "Use a released build, or make it: `node build.js --package` in judge/.",
         ) from None
+
+
+def _inside(page: bytes, name: bytes) -> bytes:
+    """The content of the page's one element of this name."""
+    before, _, rest = page.partition(b"<" + name + b">")
+    content, end, _ = rest.partition(b"</" + name + b">")
+    if not before or not end:
+        raise CannotCheckError(
+            "The judge of this build is no page that a report can take it from.",
+            "Build it anew, from `judge` of the source tree.",
+        )
+    return content
+
+
+def built_judge() -> BuiltJudge:
+    """The script and the style of `judge_page`. Raises CannotCheckError where the package has no
+    judge, or one that no page can hold."""
+    page = judge_page()
+    judge = BuiltJudge(_inside(page, b"script"), _inside(page, b"style"))
     for content in (judge.script, judge.style):
         if any(bad in content.lower() for bad in _NEVER_INSIDE):
             raise CannotCheckError(

@@ -14,11 +14,15 @@ from tallystick.commit.encoding import sha256
 SCRIPT, STYLE = b'document.title="judged"', b"#tallystick-judge{color:red}"
 
 
+def page_of(script: bytes, style: bytes) -> bytes:
+    """A judge's page, from which reports take script and style."""
+    return b"<title>Judge</title><style>" + style + b"</style><script>" + script + b"</script>"
+
+
 def put_judge(place: Path, version: str = "9.9") -> Path:
     """A directory like `report/judge`, with the stand-in and the list that names it."""
     place.mkdir()
-    (place / "judge.js").write_bytes(SCRIPT)
-    (place / "judge.css").write_bytes(STYLE)
+    (place / "judge.html").write_bytes(page_of(SCRIPT, STYLE))
     build = {
         "version": version,
         "script": sha256(SCRIPT).hex(),

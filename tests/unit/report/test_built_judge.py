@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from unit.report.carried_pages import SCRIPT, STYLE, put_judge
+from unit.report.carried_pages import SCRIPT, STYLE, page_of, put_judge
 
 from tallystick.errors import CannotCheckError
 from tallystick.report import built_judge
@@ -17,12 +17,11 @@ from tallystick.report.built_judge import built_judge as found_judge
 def stale(place: Path) -> str | None:
     """Why the files at `place` do not belong together; None where they do."""
     builds = json.loads((place / "builds.json").read_text())
-    there = [(place / name).exists() for name in ("judge.js", "judge.css")]
-    if not any(there):
-        return "builds are listed, and none is there" if builds else None
-    if not all(there):
-        return "one of the two files is missing"
-    judge = BuiltJudge((place / "judge.js").read_bytes(), (place / "judge.css").read_bytes())
+    if not (place / "judge.html").exists():
+        return "builds are listed, and none is there"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(built_judge, "PLACE", place)
+        judge = found_judge()
     if not builds or version_of(judge.script, judge.style) != builds[-1]["version"]:
         return "the checked-in judge is not the last one that builds.json lists"
     return None
@@ -39,11 +38,12 @@ def test_the_check_sees_stale_files(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     place = put_judge(tmp_path / "judge")
     monkeypatch.setattr(built_judge, "PLACE", place)
     assert stale(place) is None and found_judge() == BuiltJudge(SCRIPT, STYLE)
-    (place / "judge.js").write_bytes(SCRIPT + b";")
+    (place / "judge.html").write_bytes(page_of(SCRIPT + b";", STYLE))
     assert "not the last one" in str(stale(place))
-    (place / "judge.js").unlink()
-    assert "missing" in str(stale(place))
-    (place / "judge.css").unlink()
+    (place / "judge.html").write_bytes(SCRIPT)
+    with pytest.raises(CannotCheckError, match="no page that a report can take it from"):
+        found_judge()
+    (place / "judge.html").unlink()
     assert "none is there" in str(stale(place))
     with pytest.raises(CannotCheckError, match="no judge for browsers"):
         found_judge()
@@ -51,7 +51,7 @@ def test_the_check_sees_stale_files(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize(
     "bad",
-    [b"</SCRIPT>", b"<!--", b"a\r\n",
+    [b"</SCRIPT >", b"<!--", b"a\r\n",
      b'<script type="application/vnd.tallystick.carried+json" id="tallystick-carried">'],
 )  # fmt: skip
 def test_a_judge_that_no_page_can_hold(
@@ -59,6 +59,6 @@ def test_a_judge_that_no_page_can_hold(
 ) -> None:
     place = put_judge(tmp_path / "judge")
     monkeypatch.setattr(built_judge, "PLACE", place)
-    (place / "judge.js").write_bytes(SCRIPT + bad)
+    (place / "judge.html").write_bytes(page_of(SCRIPT + bad, STYLE))
     with pytest.raises(CannotCheckError, match="would end its element"):
         found_judge()
