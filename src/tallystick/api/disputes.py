@@ -43,9 +43,11 @@ class Dispute(Tabled):
         return tuple(PARTIES[c.party] for c in self.verdict.convicted)
 
     def facts_for_people(self) -> tuple[str, dict[str, object]]:
-        title, facts = self.verdict.facts_for_people()
-        title = title.replace("Verdict", "Dispute", 1)
-        return title, {**facts, "bytes of evidence": len(self.evidence)}
+        _, facts = self.verdict.facts_for_people()
+        return f"Dispute: {self.verdict.ending}", {
+            **facts,
+            "bytes of evidence": len(self.evidence),
+        }
 
 
 @dataclass(frozen=True)

@@ -63,6 +63,7 @@ DATA = "data/train.safetensors"
 VALIDATION = "data/validation.safetensors"
 EVAL_PROGRAM = "eval.txt"
 FORWARD_PROGRAM = "forward.txt"
+_MOST_SCALARS = 4  # of a job's line: all of them are in `job show`
 _PROGRAM_FILE = re.compile(r"program(-[a-z0-9_-]+)?\.txt", re.ASCII)
 
 
@@ -108,8 +109,10 @@ class Job(Tabled):
     def facts_for_people(self) -> tuple[str, dict[str, object]]:
         """What is known of a job before its programs are read; `tallystick job show` says more."""
         timetable = self.commitment.timetable
-        constant = {n: float_decimal(t) for n, t in self.scalars.items() if isinstance(t, float)}
-        tables = {n: f"{len(t)} numbers" for n, t in self.scalars.items() if n not in constant}  # type: ignore[arg-type]
+        scalars = {
+            name: float_decimal(table) if isinstance(table, float) else f"{len(table):,} numbers"
+            for name, table in list(self.scalars.items())[:_MOST_SCALARS]
+        }
         return "Job", {
             "directory": self.directory,
             "digest": self.digest,
@@ -117,7 +120,7 @@ class Job(Tabled):
             "contract": self.commitment.contract,
             "batch": timetable.programs[0].batch_size,
             "records": ", ".join(f"{d.record_count:,} of {d.name}" for d in timetable.data),
-            **dict(list({**constant, **tables}.items())[:4]),
+            **scalars,
         }
 
     @cached_property

@@ -36,10 +36,10 @@ class Judgement(Tabled):
     referee: str | None = None
 
     def facts_for_people(self) -> tuple[str, dict[str, object]]:
-        title, facts = self.verdict.facts_for_people()
+        _, facts = self.verdict.facts_for_people()
         roots = {f"run {name}": root for name, root in zip(PARTIES, self.run_roots, strict=True)}
         signers = {f"signer {name}": key for name, key in zip(PARTIES, self.signers, strict=True)}
-        return title.replace("Verdict", "Judgement", 1), {**facts, **roots, **signers}
+        return f"Judgement: {self.verdict.ending}", {**facts, **roots, **signers}
 
 
 def _refused(why: str) -> CorruptFileError:

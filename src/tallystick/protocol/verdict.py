@@ -88,12 +88,21 @@ class Verdict(Tabled):
     choices: tuple[int, int] = (0, 0)
     story: tuple[Event, ...] = field(default=(), repr=False)
 
-    def facts_for_people(self) -> tuple[str, dict[str, object]]:
+    @property
+    def ending(self) -> str:
+        """The verdict in a few words."""
         if self.agreement:
-            return "Verdict: both runs are the same", {"phase": self.phase}
+            return "both runs are the same"
         if self.undecided:
-            return "Verdict: undecided", {"phase": self.phase, "case": self.case}
-        names = " and ".join(PARTIES[c.party] for c in self.convicted) or "nobody"
+            return "undecided"
+        return f"{' and '.join(PARTIES[c.party] for c in self.convicted) or 'nobody'} convicted"
+
+    def facts_for_people(self) -> tuple[str, dict[str, object]]:
+        title = f"Verdict: {self.ending}"
+        if self.agreement:
+            return title, {"phase": self.phase}
+        if self.undecided:
+            return title, {"phase": self.phase, "case": self.case}
         facts: dict[str, object] = {
             "accepted": None if self.accepted is None else PARTIES[self.accepted],
             "phase": self.phase,
@@ -104,4 +113,4 @@ class Verdict(Tabled):
         }
         said = {name: value for name, value in facts.items() if value is not None}
         why = {f"why {PARTIES[c.party]}": c.sentence for c in self.convicted}
-        return f"Verdict: {names} convicted", {**said, **why}
+        return title, {**said, **why}

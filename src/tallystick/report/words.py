@@ -9,21 +9,12 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from tallystick.job.numbers import count as count
 from tallystick.report.html import Safe, el, join
 from tallystick.run.show.estimate import human_bytes
 
 _BITS = re.compile(r"(?P<number>.+) \(0x(?P<bits>[0-9a-f]{2,16})\)", re.DOTALL)
 PARTIES = ("Party A", "Party B")  # parties 0 and 1 of the protocol; A and B on the command line
-
-
-def count(n: int, what: str = "", several: str = "") -> str:
-    """1234567 as 1,234,567; with a noun, in its plural where there are several."""
-    if not what:
-        return f"{n:,}"
-    if several:
-        return f"{n:,} {what if n == 1 else several}"
-    ending = "" if n == 1 else "es" if what.endswith(("s", "x", "ch")) else "s"
-    return f"{n:,} {what}{ending}"
 
 
 def size(n: int) -> str:

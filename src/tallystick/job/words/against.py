@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tallystick.devices.environment import exact_environment
-from tallystick.job.words.numbers import decimal
+from tallystick.job.numbers import decimal
 from tallystick.job.words.parts import JobInWords, TableWords
 from tallystick.job.words.sentences import rows
 

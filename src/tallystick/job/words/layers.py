@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 from itertools import groupby
 
-from tallystick.job.words.numbers import listed, shape_of
+from tallystick.job.numbers import listed, shape_of
 from tallystick.job.words.parts import LayerWords, ParameterWords
 from tallystick.program.ir import Program
 

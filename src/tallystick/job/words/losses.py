@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
-from tallystick.job.words.numbers import decimal
+from tallystick.job.numbers import decimal
 from tallystick.job.words.parts import DrawWords
 from tallystick.numerics.operators.fold import FOLD
 from tallystick.program.ir import Node, Program, Value, op_spec

@@ -60,10 +60,6 @@ class TableWords:
     name: str
     values: ScalarTable
 
-    @property
-    def is_constant(self) -> bool:
-        return isinstance(self.values, float)
-
     def at(self, row: int) -> float:
         return self.values if isinstance(self.values, float) else self.values[row]
 

@@ -9,9 +9,9 @@ from tallystick.commit.stream import DROP, RUN_ON, SHORT, Stream
 from tallystick.devices.environment import exact_environment
 from tallystick.errors import UsageError
 from tallystick.job.job import Job
-from tallystick.job.words.layers import BUFFER, changed_slots, layers_of, tensors_of
+from tallystick.job.numbers import decimal
+from tallystick.job.words.layers import BUFFER, PARAMETER, changed_slots, layers_of, tensors_of
 from tallystick.job.words.losses import draws_of, loss_of
-from tallystick.job.words.numbers import decimal
 from tallystick.job.words.parts import (
     DataWords,
     FieldWords,
@@ -76,7 +76,7 @@ def _program(terms: Terms, number: int) -> ProgramWords:
     return ProgramWords(
         name=entry.name,
         digest=entry.digest,
-        trains=any(slot.startswith("param.") for slot in changed_slots([text])),
+        trains=any(slot.startswith(PARAMETER) for slot in changed_slots([text])),
         by_pass=entry.by_pass,
         steps=steps,
         loss=loss_of(text),
@@ -115,10 +115,8 @@ def _decision(text: Program) -> StopRule | None:
     count = None if total.is_input else text.nodes[total.node].attrs.get("other")
     if not isinstance(count, float) or not count.is_integer():
         return None
-    rule, metrics = (
-        rule_of(text),
-        [n[len(METRIC) :] for n in text.state_types if n[: len(METRIC)] == METRIC],
-    )
+    rule = rule_of(text)
+    metrics = [n.removeprefix(METRIC) for n in text.state_types if n.startswith(METRIC)]
     try:
         written = decision_program(text.contract, text.state_types, metrics, int(count), rule)
     except (KeyError, UsageError):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tallystick.commit.stream import DROP, SHORT, SHUFFLED
+from tallystick.job.numbers import count, decimal, listed, shape_of
 from tallystick.job.words.layers import layer_lines
-from tallystick.job.words.numbers import count, decimal, listed, shape_of
 from tallystick.job.words.parts import (
     DataWords,
     DrawWords,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from tallystick.job.words.numbers import count, decimal
+from tallystick.job.numbers import count, decimal
 from tallystick.job.words.parts import TableWords
 
 # A table of more parts than this is said by its bounds.

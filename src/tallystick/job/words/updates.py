@@ -7,6 +7,7 @@ these words say the last operator. That the gradient which it reads is the loss'
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from tallystick.commit.timetable import Timetable
 from tallystick.job.words.graph import OPTIMIZER, PARAMETER, Options, ParameterRule, StepGraph
@@ -101,10 +102,7 @@ def updates_of(
         own = changed & set(program.next_state)
         for update in _updates(program, own):
             merged.setdefault(update, []).append(entry.name)
-    return tuple(
-        UpdateWords(**{**vars(update), "programs": tuple(names)})
-        for update, names in merged.items()
-    )
+    return tuple(replace(update, programs=tuple(names)) for update, names in merged.items())
 
 
 def _updates(program: Program, changed: set[str]) -> Iterator[UpdateWords]:
@@ -119,7 +117,7 @@ def _updates(program: Program, changed: set[str]) -> Iterator[UpdateWords]:
         )
         members.setdefault(said, []).append(slot[len(PARAMETER) :])
     for said, names in members.items():
-        yield UpdateWords(**{**vars(said), "parameters": tuple(names)})
+        yield replace(said, parameters=tuple(names))
 
 
 def averaged(programs: Sequence[Program]) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Numbers of a job as people write them."""
+"""Numbers as people write them, for a job's words and for reports."""
 
 from __future__ import annotations
 
@@ -9,8 +9,12 @@ from tallystick.commit.encoding import float_decimal as decimal
 __all__ = ["count", "decimal", "listed", "shape_of"]
 
 
-def count(n: int, what: str) -> str:
-    """A number with its noun, in the plural where there are several."""
+def count(n: int, what: str = "", several: str = "") -> str:
+    """1234567 as 1,234,567; with a noun, in its plural (`several`) where there are several."""
+    if not what:
+        return f"{n:,}"
+    if several:
+        return f"{n:,} {what if n == 1 else several}"
     ending = "" if n == 1 else "es" if what.endswith(("s", "x", "ch")) else "s"
     return f"{n:,} {what}{ending}"
 
