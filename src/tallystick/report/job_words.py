@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from tallystick.job.words import JobInWords, job_in_words, rows
+from tallystick.job.words import JobInWords, beside, job_in_words, rows
 from tallystick.program.terms import Terms
 from tallystick.report.html import Safe, el
 from tallystick.report.page import fold, paragraph, section
-from tallystick.report.words import items
+from tallystick.report.words import count, items
 
 # What a reader wants to know first; layers, programs and digests stand behind a fold.
 _FIRST = ("model", "optimizer", "loss", "batches", "data", "steps", "checkpoints")
 _MOST = 10
+_MOST_BESIDE = 60
 
 
 def job_section(terms: Terms) -> Safe:
@@ -19,7 +20,8 @@ def job_section(terms: Terms) -> Safe:
 
 
 def words_section(words: JobInWords) -> Safe:
-    """A job's words: the first ones, and the rest behind a fold."""
+    """A job's words: the first ones, and the rest behind a fold. What no digest covers stands apart
+    from them."""
     shown = rows(words)
     first = [said for label, said in shown if label.partition(" ")[0] in _FIRST][:_MOST]
     rest = [said for _, said in shown if said not in first]
@@ -29,4 +31,18 @@ def words_section(words: JobInWords) -> Safe:
         items(*first),
         paragraph(note, class_="soft small"),
         fold("The whole job in words", el("div", items(*rest))),
+        _beside(words),
+    )
+
+
+def _beside(words: JobInWords) -> Safe | None:
+    said = beside(words)
+    if not said:
+        return None
+    shown, more = said[:_MOST_BESIDE], len(said) - _MOST_BESIDE
+    return fold(
+        "What its author says besides (not committed)",
+        paragraph("This is the author's word. No fingerprint covers it.", class_="soft small"),
+        items(*shown),
+        paragraph(f"And {count(more, 'line')} more.") if more > 0 else None,
     )

@@ -6,10 +6,10 @@ import math
 
 from tallystick.commit.stream import SEQUENTIAL
 from tallystick.devices.environment import exact_environment
-from tallystick.job.words import words_of
+from tallystick.job.words import JobInWords, sentences, words_of
 from tallystick.report.curve import CheckpointMarks, figure
 from tallystick.report.facts import Curve, RunFacts
-from tallystick.report.html import Safe, el, join
+from tallystick.report.html import Safe, join
 from tallystick.report.job_words import words_section
 from tallystick.report.page import banner, commands, fold, page, paragraph, section, trust_badge
 from tallystick.report.words import code, count, digest, facts, items, number, size
@@ -17,22 +17,22 @@ from tallystick.run.show.estimate import human_seconds
 from tallystick.run.show.inspect import parameter_count
 from tallystick.run.show.series import trained
 
-_MOST_SETTINGS = 60
 _SMALL = (200, 170)  # pixels: a metric is drawn lower than the loss
 
 
 @exact_environment()
 def run_page(run: RunFacts) -> str:
     """The page of a run: a whole HTML document."""
+    words = words_of(run.job)
     body = join(
-        _banner(run),
+        _banner(run, words),
         _meaning(run),
-        words_section(words_of(run.job)),
+        words_section(words),
         _loss(run),
         _metrics(run),
         _checking(run),
         fold(
-            "For experts: settings, fingerprints, sizes and machine",
+            "For experts: fingerprints, sizes and machine",
             _what(run),
             _commitment(run),
             _sizes(run),
@@ -69,12 +69,11 @@ def _means(run: RunFacts) -> str:
     )
 
 
-def _banner(run: RunFacts) -> Safe:
-    found, recipe = run.found, run.found["recipe"]
-    what = f"{recipe} under {run.job.commitment.contract}" if recipe else "A model"
+def _banner(run: RunFacts, job: JobInWords) -> Safe:
+    found = run.found
     signed = found["signer"] is not None
-    words = [f"{what}, {count(parameter_count(run.job), 'parameter')}."]
-    if run.found["loss"]:
+    words = sentences(job)[:1]  # that of the model
+    if found["loss"]:
         several = len(found["loss_of"]) > 1
         for name, losses in found["loss_of"].items():
             if losses:
@@ -154,25 +153,10 @@ def _what(run: RunFacts) -> Safe:
     if data is not None and data.order == SEQUENTIAL:
         order = "none, the records come in sequence"
     rows: dict[str, object] = {
-        "Recipe": found["recipe"] or "none: captured from the author's own module",
         "Steps": f"{count(len(found['loss']))} of {count(trained(timetable, job.steps))}",
         "Batch": f"{count(timetable.programs[0].batch_size, 'record')} of {count(records)}",
         "Seeds": f"random key {c.rng_seed}, order of data {order}",
         "Contract": code(c.contract),
-    }  # fmt: skip
-    settings = job.recipe["settings"] if job.recipe else {}
-    chosen = [f"{k} = {v}" for k, v in sorted(settings.items())][:_MOST_SETTINGS]
-    if chosen:
-        rows["Settings"] = el("span", "; ".join(chosen[:8]), class_="small")
-        rest = chosen[8:]
-        if rest:
-            entries = (el("li", code(entry)) for entry in chosen)
-            rows["Settings"] = el(
-                "details", el("summary", count(len(chosen), "setting")), el("ul", *entries)
-            )
-    for key, value in list(job.about.items())[:12]:
-        rows[f"{key} (said by its author)"] = value
-    rows |= {
         "Job digest": digest(job.digest),
         "Program": join(
             f"{count(len(job.program.nodes), 'operator')} a step, ",
@@ -181,7 +165,7 @@ def _what(run: RunFacts) -> Safe:
         "Initial state": digest(c.genesis_root),
         "Data": digest(data.root) if data else "none",
     }
-    return section("Settings and fingerprints", facts(rows))
+    return section("Numbers and fingerprints of the job", facts(rows))
 
 
 def _commitment(run: RunFacts) -> Safe:

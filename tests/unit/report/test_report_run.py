@@ -228,3 +228,16 @@ def test_the_page_says_whether_validation_is_committed(tmp_path: Path, logreg_jo
     assert "No commitment covers validation" not in run_page(read_run(tmp_path / "run"))
     train_job(logreg_job, tmp_path / "plain")
     assert "No commitment covers validation" in run_page(read_run(tmp_path / "plain"))
+
+
+def test_the_author_s_word_stands_apart_from_what_the_digest_covers(
+    logreg_run: RunSummary, jobs: Path
+) -> None:
+    facts = read_run(jobs / "logreg-run")
+    recipe = {"name": "a-recipe", "settings": {f"key{n}": n for n in range(70)}}
+    source = run_page(replace(facts, job=replace(facts.job, recipe=recipe, about={"who": "me"})))
+    before, _, behind = source.partition("What its author says besides (not committed)")
+    assert "Trains " in before and "a-recipe" not in before and "key0" not in before
+    word, _, rest = behind.partition("</details>")
+    assert "recipe: a-recipe" in word and "setting key0: 0" in word and "more." in word
+    assert "a-recipe" not in rest and "key0" not in rest
