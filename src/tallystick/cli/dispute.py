@@ -14,6 +14,7 @@ from tallystick.cli.output import (
     json_option,
     load_trust,
     note,
+    target_file,
     threads_option,
     trust_option,
 )
@@ -81,14 +82,9 @@ def dispute(
 
     Exit code 0 if the runs are the same, 1 if a party is convicted, 2 if there is no decision.
     """
-    terms, target = terms_of(job), Path(out)
+    terms, target = terms_of(job), target_file(out, "evidence")
     referee_key = load_private_key(Path(key)) if key else None
     trusted = load_trust(trust)
-    if is_directory(target) or not is_directory(target.parent):
-        raise UsageError(
-            f"{out} cannot be written: it is a directory, or its directory is not there.",
-            "Name a file for the evidence.",
-        )
     _check_targets(logs_a, logs_b)
     keys = Path(key_a) if key_a else None, Path(key_b) if key_b else None
     asked = Disputing(arity, attacks, keys, referee_key, threads, device)

@@ -14,6 +14,7 @@ import click
 from tallystick.commit.signing import PublicKey
 from tallystick.disk.keys import load_public_key
 from tallystick.disk.mounts import named
+from tallystick.disk.regular import is_directory
 from tallystick.errors import UsageError
 from tallystick.terminal.lines import note as note
 from tallystick.terminal.lines import say as say
@@ -82,6 +83,18 @@ def load_trust(paths: Sequence[str]) -> list[PublicKey] | None:
 def load_keys(paths: Sequence[str]) -> list[PublicKey]:
     """Public keys in these files, for `--trust-referee` for instance."""
     return [load_public_key(Path(path)) for path in paths]
+
+
+def target_file(out: str, what: str) -> Path:
+    """Where a command writes the file `what`, in the place of one that is there already. Raises
+    UsageError where it cannot, StorageError."""
+    target = Path(out)
+    if is_directory(target) or not is_directory(target.parent):
+        raise UsageError(
+            f"{out} cannot be written: it is a directory, or its directory is not there.",
+            f"Name a file for the {what}.",
+        )
+    return target
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")

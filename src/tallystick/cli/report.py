@@ -17,6 +17,7 @@ from tallystick.cli.output import (
     note,
     print_json,
     say,
+    target_file,
     trust_option,
     trust_referee_option,
 )
@@ -116,9 +117,7 @@ def report(
     With --with-judge the page of evidence judges itself again where it is opened; names given with
     --name go along as yours. Without it a page has no script.
     """
-    source, target = Path(path), Path(out)
-    if is_directory(target) or not is_directory(target.parent):
-        raise UsageError(f"{out} is not a file in an existing directory.", "Name a file.")
+    source, target = Path(path), target_file(out, "page")
     if same_file(target, source):
         raise UsageError(f"{out} is what the page is about.", "Name another file for the page.")
     is_run = RunStore(source).exists

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from unit.report.carried_pages import SCRIPT, STYLE, page_of, put_judge
 
+from tallystick.cli.main import run
+from tallystick.commit.encoding import sha256
 from tallystick.errors import CannotCheckError
 from tallystick.report import built_judge
 from tallystick.report.built_judge import PLACE, BuiltJudge, version_of
@@ -62,3 +64,19 @@ def test_a_judge_that_no_page_can_hold(
     (place / "judge.html").write_bytes(page_of(SCRIPT + bad, STYLE))
     with pytest.raises(CannotCheckError, match="would end its element"):
         found_judge()
+
+
+def test_judge_page_writes_the_packages_page_and_replaces_a_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, page = tmp_path / "judge.html", (PLACE / "judge.html").read_bytes()
+    out.write_text("an old one")
+    assert run(["judge-page", "-o", str(out)]) == 0
+    assert out.read_bytes() == page and sha256(page).hex() in capsys.readouterr().out
+    assert run(["judge-page", "-o", str(out), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found == {"page": str(out), "bytes": len(page), "sha256": sha256(page).hex()}
+    for place in (tmp_path, tmp_path / "missing" / "judge.html"):
+        assert run(["judge-page", "-o", str(place)]) == 3
+        assert "cannot be written" in capsys.readouterr().err
+    assert sorted(tmp_path.iterdir()) == [out]
