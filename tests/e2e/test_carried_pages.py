@@ -236,7 +236,7 @@ def test_a_job_of_ones_own_decides(ts: Run, cases: dict[str, Files], tmp_path: P
     assert ts("judge", page)[0] == 2
     found = as_json(ts("judge", page, "--job", files.job, "--json"), files.case.code)
     assert found["page"]["carried_job_digest"] == load_terms(cases["programs"].job).digest.hex()
-    assert "another one than yours" in ts("judge", page, "--job", files.job)[2]
+    assert "is not yours" in ts("judge", page, "--job", files.job)[2]
 
 
 @pytest.mark.parametrize(
@@ -265,7 +265,7 @@ def test_what_differs_is_named(
     assert code == files.case.code
     assert (found["page"]["differs"], found["page"]["judge"]["listed"]) == (differs, listed)
     assert f"What differs: {', '.join(differs)}." in noise
-    assert ("none that this version lists" in noise) == (not listed)
+    assert ("does not list the judge in this page" in noise) == (not listed)
 
 
 def test_a_judge_of_another_version_is_no_change_of_the_text(

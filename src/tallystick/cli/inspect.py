@@ -45,8 +45,8 @@ def inspect(path: str, as_json: bool) -> None:
     """Say what PATH is, what it claims, what that proves, and what to do next.
 
     PATH is a run, a job, a referee's directory, or a file: evidence, the commitment of a run, a
-    statement, an offer or a document of one, a model of `export`, a key, a page that carries
-    evidence. Executes no step.
+    statement, an offer or a document of one, the outcome, a seal or a log entry of a session, a
+    model of `export`, a key, a page that carries evidence. Executes no step.
     """
     place, words = Path(path), None
     if RunStore(place).exists:
@@ -64,10 +64,9 @@ def inspect(path: str, as_json: bool) -> None:
     if as_json:
         print_json(found if words is None else {**found, "words": words_json(words)})
     elif found["kind"] == "session":
-        for line in session_lines(found):
-            say(line)
+        _say_session(path, found)
     elif found["kind"] == "page":
-        say_inspected(found)
+        say_inspected(path, found)
     elif words is not None:
         _say_directory(path, found, words)
     if found.get("damage"):
@@ -98,21 +97,31 @@ def _inspect_file(path: Path, as_json: bool) -> None:
     say(f"next        {found.next_action}")
 
 
+def _say_session(path: str, found: dict[str, Any]) -> None:
+    """A referee's directory for people."""
+    say("what        a referee's directory: the log of a session between parties")
+    for line in session_lines(found):
+        say(line)
+    say("proves      That the referee has signed this log. It does not show that the referee kept")
+    say("            to its rules, or who is right: the log has to be played again.")
+    say(f"next        tallystick fsck {path} --job JOB")
+
+
 def _say_directory(path: str, found: dict[str, Any], words: JobInWords) -> None:
     """A run or a job for people."""
     if found["kind"] == "job":
         say("what        a job: all that fixes a run")
         say(f"job digest  {words.digest.hex()}")
         say_words(words)
-        say("proves      That its parts belong to the digest. A run of it does not exist by this.")
+        say("proves      That its parts belong to the digest. Nobody need have run it.")
         say(f"next        tallystick train {path} --out RUN")
         return
     signed = found["signer"] is not None
-    say(f"what        a {'finished' if found['finished'] else 'not finished'} run of a job")
+    say(f"what        {'a finished' if found['finished'] else 'an unfinished'} run of a job")
     _say_all({name: value for name, value in found.items() if name != "recipe"})
     say_words(words)
     if signed:
-        say("proves      That the signer stands by these roots. An audit shows if they are right.")
+        say("proves      That the signer stands by these roots. An audit tells if they are right.")
         say(f"next        tallystick audit {path}")
     else:
         say("proves      Nothing yet: nobody has signed it.")

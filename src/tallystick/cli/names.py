@@ -69,9 +69,9 @@ def names_json(
 
 def say_names(found: Judgement, names: Sequence[Mapping[str, Any]]) -> None:
     """One line for each name, with the giver of it."""
+    givers = {"you": "by your --name", "page": "by the page's maker; nobody has checked it"}
     for entry in names:
         roles = [p for p, signer in zip(PARTIES, found.signers, strict=True)
                  if signer == entry["key_id"]]  # fmt: skip
         who = " and ".join(roles) or "the referee"
-        giver = {"you": "by your --name", "page": "by the page's maker; nobody has checked it"}
-        say(f"name        {who}: {entry['name']} ({giver[entry['given_by']]})")
+        say(f"name        {who}: {entry['name']} ({givers[entry['given_by']]})")

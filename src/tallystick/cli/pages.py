@@ -83,8 +83,8 @@ def warn_of_page(found: dict[str, Any]) -> None:
     """Warnings about all of a page that was not judged by."""
     if not found["judge"]["listed"]:
         note(
-            "tallystick: The judge in this page is none that this version lists. It was not used; "
-            "do not believe what the page shows when you open it."
+            "tallystick: This version does not list the judge in this page. That judge was not "
+            "used: do not believe what the page shows when you open it."
         )
     if found["differs"]:
         parts = ", ".join(found["differs"])
@@ -93,7 +93,7 @@ def warn_of_page(found: dict[str, Any]) -> None:
             f"What differs: {parts}. Another version, or a person, has written it."
         )
     if found["carried_job_digest"] != found["job_digest"]:
-        note("tallystick: The job in the page is another one than yours, or damaged.")
+        note("tallystick: The job in the page is not yours, or it is damaged.")
 
 
 def inspect_page(path: Path) -> dict[str, Any]:
@@ -122,8 +122,8 @@ def inspect_page(path: Path) -> dict[str, Any]:
     }
 
 
-def say_inspected(found: dict[str, Any]) -> None:
-    """What `inspect_page` has found, for people."""
+def say_inspected(path: str, found: dict[str, Any]) -> None:
+    """What `inspect_page` has found at `path`, for people."""
     judge = found["judge"]
     whose = f"that of tallystick {judge['version']}" if judge["listed"] else "none that is listed"
     say("what        a page that carries the evidence of a dispute, with the job")
@@ -133,4 +133,4 @@ def say_inspected(found: dict[str, Any]) -> None:
     for entry in found["names"]:
         say(f"name        {entry['key_id']}: {entry['name']} (by the page's maker)")
     say("proves      Nothing by itself: its evidence has to be judged.")
-    say("next        tallystick judge PAGE --job JOB")
+    say(f"next        tallystick judge {path} --job JOB")

@@ -13,12 +13,13 @@ from tallystick.commit.encoding import HASH_BYTES, Reader, Writer, sha256, tag
 from tallystick.commit.signing import PrivateKey, PublicKey
 from tallystick.delegation.rules import LATEST, Rules, read_rules
 from tallystick.delegation.seals import read_key
-from tallystick.errors import CounterpartyError
+from tallystick.errors import CorruptFileError, CounterpartyError
 from tallystick.limits import LIMITS
 
 ENTRY_TAG = tag("log-entry/1")
 ENTRY_TYPE = "application/vnd.tallystick.log-entry.v1"
 FIRST = bytes(HASH_BYTES)  # `previous` of entry 0
+_WHAT = "log entry"
 
 # Outcomes of a verdict (kind 11) and of a result (kind 12).
 CONVICTED, UNDECIDED, NO_VERDICT = 0, 1, 2
@@ -237,26 +238,34 @@ def sign_entry(key: PrivateKey, entry: Entry) -> bytes:
     return sign_compact(key, ENTRY_TYPE, entry.to_bytes())
 
 
-def open_entry(message: bytes, referee: PublicKey | None = None) -> Entry:
-    """The entry in untrusted bytes, signed by `referee`.
-
-    Without `referee` it must be entry 0, signed by the key that its rules name; the caller decides
-    whether it believes that key. Raises CorruptFileError.
-    """
-    what = "log entry"
-    source = Reader(split_compact(message, LIMITS.entry_bytes, what).data, what)
+def read_entry(message: bytes) -> Entry:
+    """The entry in untrusted bytes. Its signature is not checked. Raises CorruptFileError."""
+    source = Reader(split_compact(message, LIMITS.entry_bytes, _WHAT).data, _WHAT)
     source.expect(ENTRY_TAG)
     index, previous, time, kind = source.u64(), source.hash(), source.u64(), source.u8()
     if kind not in _READERS or time > LATEST:
         source.fail("its kind is unknown, or its time is out of range")
     event = _READERS[kind](source)
     source.end()
-    if referee is None:
-        if not isinstance(event, SessionBegun):
-            source.fail("it does not begin a session")
-        referee = event.rules.referee
-    open_compact(message, ENTRY_TYPE, referee, LIMITS.entry_bytes, what)
     return Entry(index, previous, time, event)
+
+
+def open_entry(message: bytes, referee: PublicKey | None = None) -> Entry:
+    """The entry in untrusted bytes, signed by `referee`.
+
+    Without `referee` it must be entry 0, signed by the key that its rules name; the caller decides
+    whether it believes that key. Raises CorruptFileError.
+    """
+    entry = read_entry(message)
+    if referee is None:
+        if not isinstance(entry.event, SessionBegun):
+            raise CorruptFileError(
+                f"The {_WHAT} is malformed: it does not begin a session.",
+                "Ask its sender for an intact copy.",
+            )
+        referee = entry.event.rules.referee
+    open_compact(message, ENTRY_TYPE, referee, LIMITS.entry_bytes, _WHAT)
+    return entry
 
 
 VERDICTS = {CONVICTED: "convicted", UNDECIDED: "undecided", NO_VERDICT: "no verdict"}

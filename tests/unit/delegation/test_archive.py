@@ -14,6 +14,7 @@ from dataclasses import replace
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -22,11 +23,13 @@ from unit.protocol.simulator import Party
 
 from tallystick.cli.inspect import fsck as fsck_command
 from tallystick.cli.inspect import inspect as inspect_command
+from tallystick.cli.main import run
 from tallystick.cli.output import ExitError
 from tallystick.commit.signing import PrivateKey
 from tallystick.delegation.account import account
 from tallystick.delegation.arbiter import Arbiter
-from tallystick.delegation.entries import GameEnded, open_entry, sign_entry
+from tallystick.delegation.entries import GameEnded, Sealed, open_entry, sign_entry
+from tallystick.delegation.seals import open_seal
 from tallystick.delegation.session import ENDED, LOST, NEVER_OPENED
 from tallystick.disk import files
 from tallystick.disk.entry_log import EntryLog, EntryLogWriter, entry_name
@@ -300,6 +303,44 @@ def test_inspect_shows_the_session(archive: Path, kept: tuple[Path, Arbiter]) ->
     assert "by silence" in text and "never opened" in text
 
 
+def test_inspect_tells_people_what_a_log_proves_and_what_comes_next(
+    archive: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["inspect", str(archive)]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("what        a referee's directory") and "RESULT      accepted" in said
+    assert "proves      That the referee has signed this log." in said
+    assert said.endswith(f"next        tallystick fsck {archive} --job JOB\n")
+
+
+def test_inspect_of_an_entry_and_of_a_seal(
+    archive: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def told(path: Path) -> dict[str, Any]:
+        assert run(["inspect", str(path), "--json"]) == 0
+        found: dict[str, Any] = json.loads(capsys.readouterr().out)
+        return found
+
+    session, log = inspect_archive(archive), EntryLog(archive)
+    found = told(archive / entry_name(0))
+    assert (found["kind"], found["claims"]["event"]) == ("entry", "session begun")
+    assert found["claims"]["digest"] == session["session"].hex()
+    assert found["claims"]["job_digest"] == session["job_digest"].hex()
+    assert found["signed_by"] == [REFEREE.public.key_id]
+    found = told(archive / entry_name(1))
+    assert (found["claims"]["index"], found["signed_by"]) == (1, [])
+    assert found["claims"]["previous"] == session["session"].hex()
+    sealed = open_entry(log.read(1), REFEREE.public).event
+    assert isinstance(sealed, Sealed) and found["claims"]["event"] == "sealed"
+    (tmp_path / "seal").write_bytes(sealed.message)
+    found = told(tmp_path / "seal")
+    assert (found["kind"], found["claims"]["session"]) == ("seal", session["session"].hex())
+    assert found["signed_by"] == [open_seal(sealed.message).key.key_id]
+    for path in (archive / entry_name(0), tmp_path / "seal"):
+        _flip(path)
+        assert run(["inspect", str(path)]) in (1, 2)
+
+
 def test_inspect_shows_a_damaged_log_as_far_as_it_goes(archive: Path) -> None:
     _flip(archive / entry_name(7))
     found = inspect_archive(archive)
@@ -326,7 +367,7 @@ def test_the_commands(archive: Path, game_job: Job) -> None:
     code, text = called(fsck_command, archive, "--job", job)
     assert code == 0 and "followed the rules" in text
     code, text = called(inspect_command, archive)
-    assert code == 0 and text.startswith("session ")
+    assert code == 0 and "\nsession     " in text
     assert json.loads(called(inspect_command, archive, "--json")[1])["kind"] == "session"
     _flip(archive / entry_name(7))
     code, text = called(fsck_command, archive, "--job", job, "--json")

@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from unit.delegation.offers import CLIENT, OFFER, PARTIES, P
+from unit.delegation.offers import CLAIM, CLIENT, OFFER, PARTIES, SESSION, P, outcome
 
 from tallystick import api
 from tallystick.cli.main import run as command
+from tallystick.commit.encoding import canonical_json
 from tallystick.delegation.documents import Acceptance, sign_document
+from tallystick.delegation.outcome import Fate
+from tallystick.delegation.statement import outcome_json
 from tallystick.run.show.summary import RunSummary
 
 Told = Callable[..., dict[str, Any]]
@@ -100,3 +103,14 @@ def test_an_offer_and_an_acceptance(tmp_path: Path, told: Told) -> None:
     path.write_bytes(sign_document(PARTIES[0], Acceptance(OFFER.digest, P[0])))
     found = told(path)
     assert (found["kind"], found["claims"]["offer"]) == ("acceptance", OFFER.digest.hex())
+
+
+def test_the_outcome_of_a_session(tmp_path: Path, told: Told) -> None:
+    made = outcome(OFFER.digest, {P[0]: (Fate.REMAINING, CLAIM), P[1]: (Fate.UNOPENED, None)})
+    path = tmp_path / "outcome"
+    path.write_bytes(canonical_json(outcome_json(made)))
+    found = told(path)
+    assert (found["kind"], found["signed_by"]) == ("outcome", [])
+    assert found["claims"]["offer"] == OFFER.digest.hex()
+    assert found["claims"]["session"] == SESSION.hex()
+    assert (found["claims"]["accepted"], found["claims"]["parties"]) == (CLAIM.hex(), 2)

@@ -7,7 +7,8 @@ claim is taken for true.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
@@ -16,8 +17,17 @@ from tallystick.commit.encoding import JsonValue, parse_canonical_json, sha256
 from tallystick.commit.members import Members
 from tallystick.commit.signing import RUN_COMMITMENT_TYPE, Envelope, verify_run
 from tallystick.delegation.documents import open_document
+from tallystick.delegation.entries import (
+    ENTRY_TAG,
+    RESULTS,
+    SessionBegun,
+    open_entry,
+    read_entry,
+)
 from tallystick.delegation.offer import Offer
+from tallystick.delegation.seals import SEAL_TAG, open_seal
 from tallystick.delegation.statement import PREDICATE_TYPE as SETTLEMENT_TYPE
+from tallystick.delegation.statement import read_outcome
 from tallystick.disk.keys import load_public_key
 from tallystick.disk.regular import open_beginning, os_errors, read_file
 from tallystick.disk.tensorfile import open_tensors
@@ -28,6 +38,11 @@ from tallystick.protocol.statement import PAYLOAD_TYPE
 
 _BEGINNING = 64
 _PREFIX = "tallystick."
+_LENGTH_BYTES = 8  # of a signed message's frame (PROTOCOL 13.1)
+
+_LOG_CHECK = "tallystick fsck DIR --job JOB, where DIR is the directory of the session's referee"
+
+Claims = dict[str, str | int | None]
 
 
 @dataclass(frozen=True)
@@ -40,7 +55,7 @@ class FileSaid:
 
     kind: str
     what: str
-    claims: dict[str, str | int | None]
+    claims: Claims
     proves: str
     next_action: str
     signed_by: tuple[str, ...] = field(default=())
@@ -55,6 +70,9 @@ def say_of(path: Path) -> FileSaid | None:
     for begins, reader in _READERS.items():
         if first.startswith(begins):
             return reader(path)
+    for tag, reader in _FRAMED.items():
+        if first[_LENGTH_BYTES:].startswith(tag):
+            return reader(path)
     # safetensors: the length of the header, then the header, which is a JSON object.
     if size > 8 and first[8:9] == b"{" and int.from_bytes(first[:8], "little") < size:
         return _model(path)
@@ -68,7 +86,7 @@ def _key(path: Path) -> FileSaid:
         "key",
         "a key that signs runs, or the public half of one",
         {"key_id": key.key_id, "public_key": key.raw.hex()},
-        "That these bytes are a key. Whose it is they do not say.",
+        "That these bytes are a key. They do not say whose it is.",
         "Ask its owner for the key id another way; then pass the public half with --trust.",
     )
 
@@ -77,7 +95,7 @@ def _key(path: Path) -> FileSaid:
 def _evidence(path: Path) -> FileSaid:
     data = read_file(path, LIMITS.evidence_bytes, "evidence file")
     found = Evidence.from_bytes(data)
-    claims: dict[str, str | int | None] = {
+    claims: Claims = {
         "job_digest": found.job_digest.hex(),
         "arity": found.arity,
         "messages": len(found.messages),
@@ -114,7 +132,7 @@ def _envelope(path: Path) -> FileSaid:
 
 def _commitment(path: Path, envelope: Envelope) -> FileSaid:
     run, _ = verify_run(envelope)
-    claims: dict[str, str | int | None] = {
+    claims: Claims = {
         "job_digest": run.job_digest.hex(),
         "run_root": run.run_root.hex(),
         "steps": run.final_step,
@@ -125,9 +143,9 @@ def _commitment(path: Path, envelope: Envelope) -> FileSaid:
         "commitment",
         "the signed commitment of a run",
         claims,
-        "That the owner of the key has signed these numbers. That the run is right only a "
-        "repetition or a dispute shows.",
-        f"tallystick audit RUN, with the run that {path.name} is of",
+        "That the owner of the key has signed these numbers. Only a repetition or a dispute shows "
+        "whether the run is right.",
+        f"tallystick audit RUN, where RUN is the run that {path.name} belongs to",
         (run.signer.key_id,),
     )
 
@@ -137,23 +155,23 @@ def _statement(path: Path, envelope: Envelope) -> FileSaid:
         parse_canonical_json(envelope.payload, "statement", LIMITS.envelope_bytes), _malformed
     )
     kind, predicate = whole.of("predicateType", str), whole.child("predicate").value
-    claims = {name: value for name, value in predicate.items() if _is_plain(value)}
     settles = kind == SETTLEMENT_TYPE
     return FileSaid(
         "settlement" if settles else "statement",
         "a signed settlement of an offer" if settles else f"a signed statement of type {kind}",
-        claims,  # type: ignore[arg-type]
+        _plain(predicate),
         "Nothing by itself: the signature is checked with the signer's key, and the claim by "
         "computing it again.",
-        "tallystick settle, with the offer and its documents"
+        f"tallystick settle OFFER DOCUMENT... --check {path}"
         if settles
         else "tallystick judge EVIDENCE --job JOB, with the evidence that it names",
         tuple(s.key_id for s in envelope.signatures),
     )
 
 
-def _is_plain(value: JsonValue) -> bool:
-    return value is None or isinstance(value, (str, int))
+def _plain(members: Mapping[str, JsonValue]) -> Claims:
+    """The members that are no objects or lists."""
+    return {k: v for k, v in members.items() if v is None or isinstance(v, (str, int))}
 
 
 def _malformed(why: str) -> NoReturn:
@@ -163,20 +181,77 @@ def _malformed(why: str) -> NoReturn:
 def _document(path: Path, data: bytes) -> FileSaid:
     document = open_document(data)
     payload = parse_canonical_json(document.payload(), "document", LIMITS.commitment_bytes)
-    members = Members(payload, _malformed).value
+    claims = _plain(Members(payload, _malformed).value)
+    claims.pop("kind", None)
     is_offer = isinstance(document, Offer)
     return FileSaid(
         document.NAME,
         "an offer to train a job, signed by its client"
         if is_offer
         else f"a signed document of an offer: {document.NAME}",
-        {
-            "digest": document.digest.hex(),
-            **{k: v for k, v in members.items() if _is_plain(v) and k != "kind"},  # type: ignore[misc]
-        },
-        "That the owner of the key has signed it. Whether that key may do so the offer says.",
+        {"digest": document.digest.hex(), **claims},
+        "That the owner of the key has signed it. The offer says whether that key may do so.",
         f"tallystick offer show {path}",
         (document.signer.key_id,),
+    )
+
+
+# -- sessions (PROTOCOL 10.2, 12.1, 14.6) ----------------------------------------------------------
+def _outcome(path: Path) -> FileSaid:
+    found = read_outcome(read_file(path, LIMITS.envelope_bytes, "outcome"))
+    words = RESULTS.get(found.result)
+    return FileSaid(
+        "outcome",
+        "the outcome of a session, for a settlement",
+        {
+            "offer": found.offer.hex(),
+            "session": found.session.hex(),
+            "result": found.result if words is None else words.name,
+            "accepted": None if found.accepted is None else found.accepted.hex(),
+            "ended": found.ended,
+            "parties": len(found.members),
+            "games": len(found.games),
+        },
+        "Nothing by itself: nobody has signed it. It follows from the log of the session.",
+        f"tallystick settle OFFER DOCUMENT... --outcome {path}, or --log with the log itself",
+    )
+
+
+def _seal(path: Path) -> FileSaid:
+    seal = open_seal(read_file(path, LIMITS.seal_bytes, "seal"))
+    return FileSaid(
+        "seal",
+        "a party's seal in a session",
+        {"session": seal.session.hex(), "digest": seal.digest.hex()},
+        "That the owner of the key has bound itself to one run commitment. It does not show which.",
+        _LOG_CHECK,
+        (seal.key.key_id,),
+    )
+
+
+def _entry(path: Path) -> FileSaid:
+    data = read_file(path, LIMITS.entry_bytes, "log entry")
+    entry = read_entry(data)
+    claims: Claims = {
+        "index": entry.index,
+        "event": re.sub(r"\B(?=[A-Z])", " ", type(entry.event).__name__).lower(),
+        "time": entry.time,
+        "previous": entry.previous.hex(),
+        "digest": entry.digest().hex(),
+    }
+    if not isinstance(entry.event, SessionBegun):
+        what = "an entry of a referee's log"
+        proves = "Nothing by itself: only the log's first entry names the key that must sign it."
+        return FileSaid("entry", what, claims, proves, _LOG_CHECK)
+    open_entry(data)
+    rules = entry.event.rules
+    return FileSaid(
+        "entry",
+        "the first entry of a referee's log: the rules of a session",
+        {**claims, "job_digest": rules.job_digest.hex()},
+        "That the owner of the referee's key has signed these rules.",
+        _LOG_CHECK,
+        (rules.referee.key_id,),
     )
 
 
@@ -200,4 +275,7 @@ _READERS: dict[bytes, Callable[[Path], FileSaid | None]] = {
     b"-----BEGIN ": _key,
     EVIDENCE_TAG: _evidence,
     b'{"payload":': _envelope,
+    b'{"accepted":': _outcome,
 }
+# Messages that are signed without an envelope begin with their length (PROTOCOL 13.1).
+_FRAMED: dict[bytes, Callable[[Path], FileSaid | None]] = {SEAL_TAG: _seal, ENTRY_TAG: _entry}
