@@ -19,7 +19,7 @@ from tallystick.report.dispute_page import dispute_page, headline
 from tallystick.report.facts import DisputeFacts, judged_dispute
 from tallystick.report.html import Safe, el, join
 from tallystick.report.page import Inside, page_style, paragraph, section
-from tallystick.report.words import digest, items
+from tallystick.report.words import code, digest, items
 
 # What the page calls itself: a reader may give the file another name.
 NAME = "page.html"
@@ -80,8 +80,9 @@ def _section(carried: CarriedEvidence, dispute: DisputeFacts) -> Safe:
         el(
             "div",
             paragraph(
-                "It was not judged again: this browser has run no script. ",
-                "`tallystick judge` takes this file too.",
+                "It was not judged again: this browser has run no script. The command ",
+                code("tallystick judge"),
+                " takes this file too.",
             ),
             id=MOUNT,
             class_="card",
@@ -94,7 +95,7 @@ def _section(carried: CarriedEvidence, dispute: DisputeFacts) -> Safe:
         paragraph(
             "Whoever sent you this page could have changed its words or its judge. If you distrust "
             "the sender, drop the file into your own copy of the judge, or run ",
-            el("code", f"tallystick judge {NAME}"),
+            code(f"tallystick judge {NAME}"),
             ". Those take nothing from it but the evidence and the job.",
         ),
         _names(carried),
