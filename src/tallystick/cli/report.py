@@ -46,6 +46,7 @@ from tallystick.run.store.directory import RunStore
 from tallystick.service.archive import is_archive
 
 Page = tuple[str, str]  # its main sentence, and the whole document
+RUN, EVIDENCE, SESSION = "run", "evidence", "session"  # what a page is about
 
 
 def _of_run(source: Path, job: Job | None, trust: Sequence[PublicKey] | None) -> Page:
@@ -84,6 +85,42 @@ def _of_session(source: Path, terms: Terms) -> Page:
     return session_headline(session), session_page(session, source.name)
 
 
+def _kind_of(source: Path) -> str:
+    if RunStore(source).exists:
+        return RUN
+    if is_archive(source):
+        return SESSION
+    if is_directory(source) or not mode_of(source):
+        raise UsageError(
+            f"{source} is neither a run nor evidence nor a referee's directory.",
+            "Name a run's directory.",
+        )
+    return EVIDENCE
+
+
+def _check_options(
+    kind: str,
+    with_judge: bool,
+    beside: Sequence[str],
+    trust: Sequence[str],
+    believed: Sequence[str],
+    named: Sequence[str],
+) -> None:
+    """Raises UsageError for options that do not go together, or not with this kind of page."""
+    if kind != EVIDENCE and believed:
+        raise UsageError("--trust-referee goes with evidence only.", "Leave it out here.")
+    if kind != EVIDENCE and beside:
+        raise UsageError("--run goes with evidence only.", "Name one run, or the evidence.")
+    if with_judge and (kind != EVIDENCE or beside or trust):
+        raise UsageError(
+            "--with-judge goes with evidence, and without --run and --trust: the page holds what "
+            "follows from the evidence, and nothing else.",
+            "Leave the others out.",
+        )
+    if named and not with_judge:
+        raise UsageError("--name goes with --with-judge.", "Leave it out, or add --with-judge.")
+
+
 @click.command()
 @click.argument("path", type=PLACE)
 @click.option("-o", "--out", required=True, type=click.Path(), help="The page to write.")
@@ -114,53 +151,31 @@ def report(
     Evidence is judged, and a referee's log is played again, before any part of it is shown. What
     fails a check gets a page with the reason alone, and exit code 1 or 2.
 
-    With --with-judge the page of evidence judges itself again where it is opened; names given with
-    --name go along as yours. Without it a page has no script.
+    With --with-judge the page of evidence judges itself again where it is opened, and names given
+    with --name go along as yours. Without --with-judge a page has no script.
     """
     source, target = Path(path), target_file(out, "page")
     if same_file(target, source):
         raise UsageError(f"{out} is what the page is about.", "Name another file for the page.")
-    is_run = RunStore(source).exists
-    is_session = not is_run and is_archive(source)
-    if not is_run and not is_session and (is_directory(source) or not mode_of(source)):
-        raise UsageError(
-            f"{path} is neither a run nor evidence nor a referee's directory.",
-            "Name a run's directory.",
-        )
-    if (is_run or is_session) and believed:
-        raise UsageError("--trust-referee goes with evidence only.", "Leave it out here.")
-    if (is_run or is_session) and beside:
-        raise UsageError("--run goes with evidence only.", "Name one run, or the evidence.")
-    if with_judge and (is_run or is_session or beside or trust):
-        raise UsageError(
-            "--with-judge goes with evidence, and without --run and --trust: the page holds what "
-            "follows from the evidence, and nothing else.",
-            "Leave the others out.",
-        )
-    if named and not with_judge:
-        raise UsageError("--name goes with --with-judge.", "Leave it out, or add --with-judge.")
+    kind, code = _kind_of(source), 0
+    _check_options(kind, with_judge, beside, trust, believed, named)
     names, built = load_names(named), built_judge() if with_judge else None
     keys, referees = load_trust(trust), load_keys(believed)
     own = load_job(Path(job)) if job else None
-    terms = own.terms if own else None
-    if not is_run and terms is None:
+    if kind != RUN and own is None:
         raise UsageError(
             "Evidence and a referee's log are judged by a job.", "Pass your copy of it with --job."
         )
     runs = [read_run(Path(name), own) for name in beside]  # a fault of theirs is not the evidence's
-    kind, code = ("run" if is_run else "session" if is_session else "evidence"), 0
     try:
-        if is_run:
+        if kind == RUN or own is None:  # all but a run have a job here
             sentence, page = _of_run(source, own, keys)
-        elif is_session:
-            assert terms is not None
-            sentence, page = _of_session(source, terms)
+        elif kind == SESSION:
+            sentence, page = _of_session(source, own.terms)
         elif built is not None:
-            assert own is not None
             sentence, page = _with_judge(source, own, referees, names, built)
         else:
-            assert terms is not None
-            sentence, page = _of_evidence(source, terms, keys, runs, referees)
+            sentence, page = _of_evidence(source, own.terms, keys, runs, referees)
     except (CounterpartyError, CannotCheckError) as error:
         note(f"tallystick: {error.message}")
         sentence, code = error.message, error.exit_code
