@@ -43,10 +43,10 @@ def say_against(first: JobInWords, second: JobInWords, names: tuple[str, str]) -
             say(f"  {name}  {sentence or '(nothing)'}")
     if first.beside != second.beside:
         say("Beside the job digests, not committed:")
-        for name, words in zip(names, (first, second), strict=True):
-            others = second if words is first else first
-            for line in (x for x in beside(words) if x not in beside(others)):
-                say(f"  {name}  {line}")
+        for name, own, other in ((names[0], first, second), (names[1], second, first)):
+            for line in beside(own):
+                if line not in beside(other):
+                    say(f"  {name}  {line}")
 
 
 def against_json(first: JobInWords, second: JobInWords) -> dict[str, Any]:

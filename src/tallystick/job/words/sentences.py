@@ -74,11 +74,11 @@ def _buffers(words: JobInWords) -> Iterator[tuple[str, str]]:
         yield "buffers", sentence + tail
 
 
+# -- the optimizer ---------------------------------------------------------------------------------
 # Options that are named only where they are not 0.
 _USUAL = ("dampening", "nesterov")
 
 
-# -- the optimizer ---------------------------------------------------------------------------------
 def _update(words: JobInWords, update: UpdateWords) -> str:
     every = sum(p.trained for p in words.parameters) == len(update.parameters)
     whose = "all trained tensors" if every else listed(update.parameters)
@@ -116,7 +116,7 @@ def _option(value: float | bool) -> str:
 def _average(words: JobInWords) -> Iterator[tuple[str, str]]:
     if words.averaged:
         tensors = count(len(words.averaged), "tensor")
-        yield "average", f"A moving average of {tensors} goes by the part ema towards them."
+        yield "average", f"A moving average of {tensors} moves towards them by the share ema."
 
 
 # -- programs and data -----------------------------------------------------------------------------
