@@ -116,7 +116,7 @@ test.each([
 ] as const)("the heading of clause %s, case %s", (clause, of, place, heading) => {
   const [one] = FOUND?.convicted ?? [];
   if (one === undefined) throw new Error("nobody is convicted");
-  const words = changed({ ...place, convicted: [{ ...one, clause, case: of }] } as Partial<Found>);
+  const words = changed({ ...place, convicted: [{ ...one, clause, case: of }] });
   expect(words.headline).toBe(heading);
 });
 
