@@ -46,5 +46,5 @@ export function introduced(label: string, keyId: string, names: Names): string {
   const maker =
     given === undefined ? "" : ` The maker of this page calls it “${visible(given)}”, unchecked.`;
   const own = name === label ? "" : ` (${label}, by your name for it)`;
-  return `${name}${own}: the holder of the key that begins with ${keyId.slice(0, 12)}.${maker}`;
+  return `${name}${own}: the holder of the key whose id begins with ${keyId.slice(0, 12)}.${maker}`;
 }

@@ -265,6 +265,12 @@ function detailsOf(judged: Judged): [string, string][] {
   );
 }
 
+/** Whether the reader trusts a signer of runs; nothing where they have named none. */
+function trusted(known: boolean | null): string {
+  if (known === null) return "";
+  return known ? " You trust this signer." : " It is none of the signers whom you trust.";
+}
+
 /** All that a reader is told about a verdict. */
 export function wordsOf(judged: Judged, names: Names): Words {
   const { found } = judged;
@@ -274,7 +280,10 @@ export function wordsOf(judged: Judged, names: Names): Words {
     : found.undecided
       ? undecidedWords(judged, name)
       : convictedWords(judged, name);
-  const parties = SIDES.map((side) => introduced(`Party ${side}`, keyOf(found, side), names));
+  const parties = SIDES.map(
+    (side, i) =>
+      introduced(`Party ${side}`, keyOf(found, side), names) + trusted(found.trusted[i] ?? null),
+  );
   return { ...said, parties, details: detailsOf(judged) };
 }
 

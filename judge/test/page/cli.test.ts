@@ -157,6 +157,10 @@ test("a signer is trusted, not among the trusted ones, or unknown", () => {
   const ran = run(...args, "--trust", key, "--json");
   expect(ran.code).toBe(1);
   expect(object(ran)).toMatchObject({ trusted: [true, false], convicted: [{ trusted: true }] });
+  const text = run(...args, "--trust", key).out;
+  expect(text).toMatch(/Party A: .* You trust this signer\.\n/);
+  expect(text).toMatch(/Party B: .* It is none of the signers whom you trust\.\n/);
+  expect(run(...args).out).not.toContain("trust this signer");
   expect(run(...args, "--trust", join(FOLDER, "none.pem")).code).toBe(2);
 });
 
