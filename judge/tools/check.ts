@@ -56,14 +56,14 @@ function sessions(): void {
   }
 }
 
-const names = [...FIRST, ...bundleNames().filter((name) => !FIRST.includes(name))];
-const bundles = names.map((name) => [name, new Bundle(name)] as const);
-for (const [name, bundle] of bundles.slice(0, FIRST.length)) {
+for (const name of FIRST) {
+  const bundle = new Bundle(name);
   for (const one of bundle.cases) judged(bundle, name, one);
 }
 texts();
 sessions();
-for (const [name, bundle] of bundles.slice(FIRST.length)) {
+for (const name of bundleNames().filter((other) => !FIRST.includes(other))) {
+  const bundle = new Bundle(name);
   const every = Math.ceil(bundle.cases.length / SAMPLE);
   bundle.cases.forEach((one, number) => {
     if (number % every === 0) judged(bundle, name, one);
