@@ -1,97 +1,39 @@
 /**
- * The command: `tallystick-judge EVIDENCE --job JOB [--trust-referee PEM]... [--json]`.
+ * The command: `tallystick-judge EVIDENCE --job JOB [--trust KEY]... [--trust-referee KEY]... [--json]`.
  *
- * EVIDENCE is evidence, or a page that carries it; of a page's own job the command says so. Exit codes
- * and the object of --json are those of `tallystick judge` (docs/INTERFACE.md).
+ * EVIDENCE is evidence, or a page that carries it; of a page's own job the command says so. Or it is
+ * the directory of a session's referee, or the folder of its log's entries. Exit codes and the object
+ * of --json are those of `tallystick judge` and `tallystick referee` (docs/INTERFACE.md).
  */
-import { lstatSync, readdirSync, readFileSync, statSync } from "node:fs";
-import { join } from "node:path";
 import process from "node:process";
 import { parseArgs } from "node:util";
 
 import { court } from "./court.ts";
+import { bytesOf, Ended, entriesAt, isFolder, jobAt } from "./disk.ts";
 import { refuse } from "./src/errors.ts";
 import { jobOfPage } from "./src/face/desk.ts";
-import { assembleJob, FILE_BYTES, lacking, whatIs, type Assembled } from "./src/face/files.ts";
+import { FILE_BYTES, lacking, whatIs, type Assembled } from "./src/face/files.ts";
 import type { Judged } from "./src/face/judged.ts";
 import { NO_NAMES, visible } from "./src/face/names.ts";
+import { sessionCode, sessionFacts } from "./src/face/outcomes.ts";
 import { PEM_BYTES, readPublicKey } from "./src/face/pem.ts";
 import { sentenceOf } from "./src/face/refusals.ts";
-import { convictionSentence, wordsOf } from "./src/face/words.ts";
-import { LIMITS } from "./src/limits.ts";
+import { sessionWords } from "./src/face/sessions.ts";
+import { convictionSentence, wordsOf, type Words } from "./src/face/words.ts";
+import type { PublicKey } from "./src/signatures.ts";
 
-const USAGE = "tallystick-judge EVIDENCE --job JOB [--trust-referee PEM]... [--json]";
-const PROGRAM_FILE = /^program(?:-[a-z][a-z0-9-]{0,39})?\.txt$/;
-
-/** Ends the command: the code, a sentence, and what to do about it. */
-class Ended extends Error {
-  constructor(
-    readonly code: 2 | 3,
-    message: string,
-    readonly next: string,
-  ) {
-    super(message);
-  }
-}
+const USAGE =
+  "tallystick-judge EVIDENCE --job JOB [--trust KEY]... [--trust-referee KEY]... [--json]\n" +
+  "       tallystick-judge PAGE [--job JOB] [--trust KEY]... [--trust-referee KEY]... [--json]\n" +
+  "       tallystick-judge LOG --job JOB [--json]";
 
 const usage = (message: string): Ended => new Ended(3, message, `Usage: ${USAGE}`);
-const unread = (message: string): Ended => new Ended(2, message, "Name a file that can be read.");
-
-/** A regular file of at most so many bytes. A path that a person names may be a link. */
-function bytesOf(path: string, limit: number, mayBeLink: boolean): Uint8Array {
-  const named = visible(path);
-  try {
-    const info = mayBeLink ? statSync(path) : lstatSync(path);
-    if (!info.isFile()) throw unread(`${named} is not a regular file.`);
-    if (info.size > limit) throw unread(`${named} is longer than any such file may be.`);
-    return new Uint8Array(readFileSync(path));
-  } catch (error) {
-    if (error instanceof Ended) throw error;
-    throw unread(`${named} cannot be read.`);
-  }
-}
-
-/** The files of a job that a judge needs (docs/INTERFACE.md, "Dispute and judge"). */
-function jobAt(folder: string): Assembled {
-  const named = visible(folder);
-  let names: string[];
-  try {
-    names = readdirSync(folder);
-  } catch {
-    throw usage(`${named} is no folder that can be read.`);
-  }
-  if (!names.includes("job.json")) throw usage(`${named} is not a job: it has no job.json.`);
-  const programs = names.filter((name) => PROGRAM_FILE.test(name));
-  if (programs.length > 64) throw unread(`${named} has too many programs.`);
-  const manifest = bytesOf(join(folder, "job.json"), LIMITS.manifestBytes, false);
-  return assembleJob(
-    manifest,
-    programs.map((name) => bytesOf(join(folder, name), LIMITS.programBytes, false)),
-  );
-}
-
-interface Material {
-  readonly evidence: Uint8Array;
-  /** The job that came with a page. */
-  readonly carried: Assembled | null;
-}
-
-function materialAt(path: string): Material {
-  const given = whatIs(bytesOf(path, FILE_BYTES, true));
-  if (given.kind === "evidence") return { evidence: given.bytes, carried: null };
-  if (given.kind === "page") {
-    return { evidence: given.carried.evidence, carried: jobOfPage(given.carried) };
-  }
-  throw new Ended(
-    2,
-    `${visible(path)} is no evidence.`,
-    "Name evidence, or a page that carries it.",
-  );
-}
 
 interface Arguments {
-  readonly evidence: string;
+  /** Evidence, a page or a log. */
+  readonly path: string;
   readonly job: string | undefined;
+  readonly trust: readonly string[];
   readonly referees: readonly string[];
   readonly json: boolean;
 }
@@ -104,28 +46,57 @@ function argumentsOf(args: readonly string[]): Arguments {
       options: {
         job: { type: "string" },
         json: { type: "boolean", default: false },
+        trust: { type: "string", multiple: true, default: [] },
         "trust-referee": { type: "string", multiple: true, default: [] },
       },
     });
-    const [evidence, ...others] = positionals;
-    if (evidence === undefined) throw usage("There is no evidence to judge.");
+    const [path, ...others] = positionals;
+    if (path === undefined) throw usage("There is no evidence to judge.");
     if (others.length > 0) throw usage("One piece of evidence is judged at a time.");
-    return { evidence, job: values.job, referees: values["trust-referee"], json: values.json };
+    const { job, trust, json } = values;
+    return { path, job, trust, referees: values["trust-referee"], json };
   } catch (error) {
     if (error instanceof Ended) throw error;
     throw usage(error instanceof Error ? visible(error.message) : "Wrong usage.");
   }
 }
 
-/** A verdict as text: the sentences first, then what one looks up. */
-function textOf(judged: Judged, carriedJob: boolean): string {
-  const words = wordsOf(judged, NO_NAMES);
+interface Material {
+  readonly evidence: Uint8Array;
+  /** A page that carries it may bring a job. */
+  readonly jobOfPage: (() => Assembled) | null;
+}
+
+function materialAt(path: string): Material {
+  const given = whatIs(bytesOf(path, FILE_BYTES, true));
+  if (given.kind === "evidence") return { evidence: given.bytes, jobOfPage: null };
+  if (given.kind === "page") {
+    const { carried } = given;
+    return { evidence: carried.evidence, jobOfPage: () => jobOfPage(carried) };
+  }
+  throw new Ended(
+    2,
+    `${visible(path)} is no evidence.`,
+    "Name evidence, a page that carries it, or the directory of a session's referee.",
+  );
+}
+
+/** The reader's own job, or else the one that came with a page. */
+function jobFor(own: string | undefined, ofPage: Material["jobOfPage"]): Assembled {
+  const job = own === undefined ? ofPage?.() : jobAt(own);
+  if (job === undefined) throw usage("There is no job to judge by: name one with --job.");
+  if (job.missing.length > 0) throw refuse(lacking(job));
+  return job;
+}
+
+/** A result as text: the sentences first, then what one looks up. */
+function textOf(words: Words, isOwnJob: boolean): string {
   const figures = words.figures.map(({ label, text, note }) =>
     note === "" ? `${label}: ${text}` : `${label}: ${text} (${note})`,
   );
-  const job = carriedJob
-    ? "The verdict is over the job that came with the page. Name your own with --job."
-    : "Judged with your own copy of the job.";
+  const job = isOwnJob
+    ? "Judged with your own copy of the job."
+    : "The verdict is over the job that came with the page. Name your own with --job.";
   const parts: (readonly [string, readonly string[]])[] = [
     ["What happened", words.story],
     ["The disputed value", figures],
@@ -139,12 +110,12 @@ function textOf(judged: Judged, carriedJob: boolean): string {
   const sections = parts.flatMap(([title, lines]) =>
     lines.length === 0 ? [] : [`${title}\n${lines.map((line) => `  ${visible(line)}\n`).join("")}`],
   );
-  return `${words.headline.toUpperCase()}\n\n${sections.join("\n")}`;
+  return `${words.headline}.\n\n${sections.join("\n")}`;
 }
 
-function codeOf(judged: Judged): 0 | 1 | 2 {
-  if (judged.found.convicted.length > 0) return 1;
-  return judged.found.agreement ? 0 : 2;
+function codeOf({ found }: Judged): 0 | 1 | 2 {
+  if (found.convicted.length > 0) return 1;
+  return found.agreement ? 0 : 2;
 }
 
 /** JSON in ASCII, as the other commands write it. */
@@ -166,17 +137,34 @@ function objectOf({ found, evidenceDigest }: Judged, evidence: string): object {
   return { ...found, convicted, evidence, evidence_digest: evidenceDigest };
 }
 
+const keysAt = (paths: readonly string[]): PublicKey[] =>
+  paths.map((path) => readPublicKey(bytesOf(path, PEM_BYTES, true)));
+
 function judged(args: Arguments): Said {
-  const { evidence, carried } = materialAt(args.evidence);
-  const job = args.job === undefined ? carried : jobAt(args.job);
-  if (job === null) throw usage("There is no job to judge by: name one with --job.");
-  if (job.missing.length > 0) throw refuse(lacking(job));
-  const keys = args.referees.map((path) => readPublicKey(bytesOf(path, PEM_BYTES, true)));
-  const found = court.judge(evidence, job.files, keys);
+  const material = materialAt(args.path);
+  const job = jobFor(args.job, material.jobOfPage);
+  const referees = keysAt(args.referees);
+  // Without a list no signer is known, which is another thing than not being in it.
+  const trust = args.trust.length > 0 ? { trust: keysAt(args.trust) } : {};
+  const found = court.judge(material.evidence, job.files, { referees, ...trust });
   const out = args.json
-    ? ascii(objectOf(found, args.evidence))
-    : textOf(found, args.job === undefined);
+    ? ascii(objectOf(found, args.path))
+    : textOf(wordsOf(found, NO_NAMES), args.job !== undefined);
   return { code: codeOf(found), out, err: "" };
+}
+
+/** A session, from the log of its referee (PROTOCOL 12.5). */
+function replayed(args: Arguments): Said {
+  if (args.trust.length + args.referees.length > 0) {
+    throw usage("--trust and --trust-referee are for evidence, not for a session's log.");
+  }
+  const { files } = jobFor(args.job, null);
+  const entries = entriesAt(args.path);
+  const outcome = court.readLog(entries, files);
+  const out = args.json
+    ? ascii(sessionFacts(outcome, entries.length, court.digestOf(files)))
+    : textOf(sessionWords(outcome, entries.length, NO_NAMES), true);
+  return { code: sessionCode(outcome), out, err: "" };
 }
 
 function failed(error: unknown, json: boolean): Said {
@@ -190,12 +178,13 @@ function failed(error: unknown, json: boolean): Said {
   return { code, out: json ? ascii(object) : "", err: `tallystick-judge: ${message}\n  ${next}\n` };
 }
 
-function run(args: readonly string[]): Said {
-  if (args.includes("--help")) return { code: 0, out: `${USAGE}\n`, err: "" };
+function run(given: readonly string[]): Said {
+  if (given.includes("--help")) return { code: 0, out: `${USAGE}\n`, err: "" };
   try {
-    return judged(argumentsOf(args));
+    const args = argumentsOf(given);
+    return isFolder(args.path) ? replayed(args) : judged(args);
   } catch (error) {
-    return failed(error, args.includes("--json"));
+    return failed(error, given.includes("--json"));
   }
 }
 

@@ -16,5 +16,5 @@ export default tseslint.config(
       ],
     },
   },
-  { files: ["*.js"], extends: [tseslint.configs.disableTypeChecked] },
+  { files: ["*.js", "tools/*.js"], extends: [tseslint.configs.disableTypeChecked] },
 );

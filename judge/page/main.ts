@@ -66,7 +66,7 @@ function nameFields(judged: Result, changed: (names: Map<string, string>) => voi
       names.set(key, field.value);
       changed(names);
     });
-    const text = `Your name for ${label}, key ${key.slice(0, 12)}…`;
+    const text = `Your name for ${label}, key id ${key.slice(0, 12)}…`;
     return element("p", {}, element("label", { for: id }, text), field);
   });
   const legend = element("legend", {}, "Do you know these keys? Name them, for this page only.");

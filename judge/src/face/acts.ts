@@ -1,137 +1,135 @@
 /** What a convicted party did, by the clause of PROTOCOL that convicts it, for people who know no
  * machine learning. */
 
+/**
+ * What a conviction is about, which decides how a sentence names the place: the run went another way
+ * from a step on (`course`); one number or record of a step (`step`); a signed answer of the game
+ * (`answer`); where the run ended (`end`); the run as a whole (`whole`); no answer (`silence`).
+ */
+export type Kind = "course" | "step" | "answer" | "end" | "whole" | "silence";
+
 export interface Act {
-  /** Goes on from the party's name: "Alice used other training data than the job names". */
+  /** Goes on from the party's name: "Alice trained on other data than the job's". */
   readonly did: string;
   /** What follows from it for someone who ordered the run or was handed its result. */
   readonly means: string;
+  readonly kind: Kind;
 }
 
-const COMPUTED: Act = {
-  did: "signed the result of a calculation that is wrong",
-  means:
-    "Each later step builds on this one. So the model at the end of that run is not the one that " +
-    "the job describes.",
-};
-const SIGNED: Act = {
-  did: "signed statements about its own run that do not fit together",
-  means: "At least one of them is false. So nothing that rests on that run can be relied on.",
-};
-const UNOPENED: Act = {
-  did: "could not show the work behind the result that it had signed",
-  means: "Whoever does the work keeps what repeats it. That run's result has no work to stand on.",
-};
-const LOG: Act = {
-  did: "signed a record of its roundings that the job's rules do not allow, or that it had not fixed",
-  means: "The record is there to excuse small differences. This one excuses what the rules forbid.",
-};
-const STRUCTURE: Act = {
-  did: "carried out other operations than the job's program lists",
-  means: "That run followed another recipe. Its model is not the one that was ordered.",
-};
-const LENGTH: Act = {
-  did: "signed a run of another length than the job demands",
-  means: "That run did not do the work that was ordered, or did more than was ordered.",
-};
+const ANOTHER_RECIPE = "That run followed another recipe. Its model is not the one ordered.";
+const BUILT_ON =
+  "Each later step builds on this one. So the model at the end of that run is not the one that the " +
+  "job describes.";
+const TWO_TRUTHS =
+  "At least one of its signed statements is false. So nothing that rests on that run can be relied on.";
+const NO_WORK =
+  "Whoever does the work keeps what repeats it. That run's result has no work to stand on.";
+const EXCUSE =
+  "The log of roundings is there to excuse small differences. This one excuses what the rules forbid.";
+const OTHER_LENGTH = "That run did not do the work that was ordered, or did more than was ordered.";
+
+const act = (kind: Kind, did: string, means: string): Act => ({ kind, did, means });
+const PROGRAM = act("course", "ran another program than the job's", ANOTHER_RECIPE);
+const SUM = act("step", "signed a false sum", BUILT_ON);
+const UNKNOWN = act("course", "signed a false statement", TWO_TRUTHS);
 
 /** By clause; a case of PROTOCOL 1.6 behind a stroke where a clause has several meanings. */
 const ACTS: Readonly<Record<string, Act>> = {
-  "2.7": {
-    did: "signed an answer that is not in the form that the rules demand",
-    means: "It had to show its work, and signed something else in its place.",
-  },
-  "2.8": {
-    did: "signed that it cannot answer a question about its own run",
-    means: UNOPENED.means,
-  },
-  "2.9": {
-    did: "signed two different answers to one question",
-    means: "One of the two must be false, whichever it is.",
-  },
-  "2.10": {
-    did: "did not answer in time, by the word of a referee",
-    means:
-      "Nothing that it has signed is shown to be false here. That it was silent is the referee's " +
+  "2.7": act(
+    "answer",
+    "signed an answer that does not fit the question",
+    "It had to show its work, and signed something else in its place.",
+  ),
+  "2.8": act("answer", "signed that it cannot answer a question about its own run", NO_WORK),
+  "2.9": act(
+    "answer",
+    "signed two different answers to one question",
+    "One of the two must be false, whichever it is.",
+  ),
+  "2.10": act(
+    "silence",
+    "did not answer in time, by a referee's word",
+    "Nothing that it has signed is shown to be false here. That it was silent is the referee's " +
       "word, and is worth as much as you believe that referee.",
-  },
-  "3.2": LENGTH,
-  "3.3": SIGNED,
-  "3.4": {
-    did: "did not start from the model that the job names",
-    means: "Everything after a wrong start is another run than the one that was ordered.",
-  },
-  "3.5": {
-    did: "signed a final model that is not the last one of its own run",
-    means: "The model that it hands over is not the one that its run led to.",
-  },
-  "4.8": {
-    did: "went on after the point at which the job says a run must end",
-    means: "The result is that of a longer run than the job allows.",
-  },
-  "4.9": {
-    did: "stopped before the job was done",
-    means: "Work that was ordered was not done. The model is not the one that the job describes.",
-  },
-  "4.10": {
-    did: "showed a false value for how well the model did when its run ended",
-    means: SIGNED.means,
-  },
-  "4.11": {
-    did: "did not end its run where the job's own rule for stopping says so",
-    means: "The result is that of a run of another length than the job demands.",
-  },
-  "5.2": STRUCTURE,
-  "5.3": UNOPENED,
-  "5.3/1": STRUCTURE,
-  "5.4": SIGNED,
-  "5.5": SIGNED,
-  "5.5/1": STRUCTURE,
-  "5.6.1": {
-    did: "went on from other numbers than those at which it had arrived",
-    means:
-      "Between two steps the model was exchanged or altered. What came after is not the ordered run.",
-  },
-  "5.6.2": {
-    did: "put another number into a calculation than the one that came out of the step before it",
-    means: COMPUTED.means,
-  },
-  "5.6.2/1": STRUCTURE,
-  "5.6.3": {
-    did: "used other training data than the job names",
-    means:
-      "The model has learned from examples that are not those that were ordered, or in another " +
+  ),
+  "3.2": act("whole", "signed a run of a length that the job does not allow", OTHER_LENGTH),
+  "3.3": act("whole", "could not show the states that it signed for", TWO_TRUTHS),
+  "3.4": act(
+    "whole",
+    "started from another model than the job's",
+    "Everything after a wrong start is another run than the one that was ordered.",
+  ),
+  "3.5": act(
+    "whole",
+    "signed a final model that is not the last one of its own run",
+    "The model that it hands over is not the one that its run led to.",
+  ),
+  "4.8": act(
+    "end",
+    "trained on after the job's end",
+    "The result is that of a longer run than the job allows.",
+  ),
+  "4.9": act(
+    "end",
+    "stopped before the job's end",
+    "Work that was ordered was not done. The model is not the one that the job describes.",
+  ),
+  "4.10": act("answer", "gave a false proof of its loss", TWO_TRUTHS),
+  "4.11": act(
+    "end",
+    "ended its run at another step than the job's own stopping rule does",
+    "The result is that of a run of another length than the job demands.",
+  ),
+  "5.2": PROGRAM,
+  "5.3": act("step", "cannot show how it came to the state that it signed", NO_WORK),
+  "5.3/1": PROGRAM,
+  "5.4": act("answer", "gave fingerprints that contradict each other", TWO_TRUTHS),
+  "5.5": act("answer", "showed a record that is not the one it signed for", TWO_TRUTHS),
+  "5.5/1": PROGRAM,
+  "5.6.1": act(
+    "step",
+    "changed the model between two steps",
+    "It went on from other numbers than those at which it had arrived. What came after is not the " +
+      "ordered run.",
+  ),
+  "5.6.2": act("step", "replaced a result on its way to the next operation", BUILT_ON),
+  "5.6.2/1": PROGRAM,
+  "5.6.3": act(
+    "course",
+    "trained on other data than the job's",
+    "The model has learned from examples that are not those that were ordered, or in another " +
       "order. It is not the model that the job describes.",
-  },
-  "5.6.4": {
-    did: "used another setting or another random number than the job fixes",
-    means: "That run followed other settings. Its model is not the one that was ordered.",
-  },
-  "5.6.6": SIGNED,
-  "5.8": {
-    did: "signed a summary of a step that does not follow from the step's own results",
-    means:
-      "Either the results or the summary was altered after the work. That run cannot be relied on.",
-  },
-  "6.1": SIGNED,
-  "6.1/3": COMPUTED,
-  "6.5": SIGNED,
-  "6.5/3": COMPUTED,
-  "6.6": COMPUTED,
-  "6.7": COMPUTED,
-  "6.8": COMPUTED,
-  "6.9": COMPUTED,
-  "6.10": LOG,
-  "6.11": {
-    did: "signed a result that no allowed rounding gives",
-    means: COMPUTED.means,
-  },
-  "6.13": LOG,
-  "6.13/1": STRUCTURE,
-  "6.14": SIGNED,
+  ),
+  "5.6.4": act(
+    "course",
+    "trained with another setting than the job's",
+    "It used another setting or another random number than the job fixes. Its model is not the one " +
+      "that was ordered.",
+  ),
+  "5.6.6": act("answer", "gave a false proof of what went into a step", TWO_TRUTHS),
+  "5.8": act(
+    "step",
+    "recorded another end of a step than its own numbers give",
+    "Either the results or the record was altered after the work. That run cannot be relied on.",
+  ),
+  "6.1": act("answer", "showed numbers that are not the ones it signed for", TWO_TRUTHS),
+  "6.1/3": act("step", "signed a number that no honest run has", BUILT_ON),
+  "6.5": act("step", "signed a falsely computed number", BUILT_ON),
+  "6.6": SUM,
+  "6.8": act("step", "signed a false greatest or least number", BUILT_ON),
+  "6.9": SUM,
+  "6.10": act(
+    "step",
+    "showed a log of roundings that is not the one it signed for",
+    "Nothing that the log should excuse can be relied on.",
+  ),
+  "6.11": act("step", "signed a number that its own log of roundings does not give", BUILT_ON),
+  "6.13": act("step", "wrote a false entry into its log of roundings", EXCUSE),
+  "6.13/1": PROGRAM,
+  "6.14": act("answer", "gave a false proof about its log of roundings", TWO_TRUTHS),
 };
 
-/** What a conviction says; the general sentence for a clause that has none of its own. */
+/** What a conviction says; what holds for all of them, for a clause that is not in the table. */
 export function actOf(clause: string, caseOf: string): Act {
-  return ACTS[`${clause}/${caseOf}`] ?? ACTS[clause] ?? SIGNED;
+  return ACTS[`${clause}/${caseOf}`] ?? ACTS[clause] ?? UNKNOWN;
 }

@@ -2,13 +2,10 @@
 
 import { equalBytes, toHex } from "../bytes.ts";
 import type { RunCommitment } from "../commitment.ts";
-import { visible, type Names } from "./names.ts";
+import { introduced, nameOf, type Names } from "./names.ts";
 import type { Words } from "./words.ts";
 
-function signerOf(commitment: RunCommitment, at: number, names: Names): string {
-  const own = names.byReader.get(commitment.signer.id)?.trim() ?? "";
-  return own === "" ? `Signer ${at + 1}` : visible(own);
-}
+const labelOf = (at: number): string => `Signer ${at + 1}`;
 
 /** PROTOCOL 10.4: all that a commitment says about a run. */
 function sameClaim(a: RunCommitment, b: RunCommitment): boolean {
@@ -57,7 +54,7 @@ export function commitmentWords(
 ): Words {
   const { headline, meaning } = compared(commitments);
   const story = commitments.flatMap((one, i) => {
-    const name = signerOf(one, i, names);
+    const name = nameOf(labelOf(i), one.signer.id, names);
     const steps = one.finalStep.toLocaleString("en");
     const claim = `${name} has signed: my run of this job took ${steps} steps, and ended with this model.`;
     if (jobDigest === null || jobDigest === toHex(one.jobDigest)) return [claim];
@@ -66,10 +63,7 @@ export function commitmentWords(
   return {
     tone: "claim",
     headline,
-    parties: commitments.map(
-      (one, i) =>
-        `${signerOf(one, i, names)}: the holder of the key that begins with ${one.signer.id.slice(0, 12)}.`,
-    ),
+    parties: commitments.map((one, i) => introduced(labelOf(i), one.signer.id, names)),
     story,
     figures: [],
     meaning: [meaning],

@@ -11,10 +11,10 @@ import { contractOf } from "./files.ts";
 
 export function courtOf(table: OperatorTable): Court {
   return {
-    judge(evidence, job, referees) {
+    judge(evidence, job, options) {
       const terms = readTerms(job, table);
       return {
-        found: judge(evidence, terms, { referees }),
+        found: judge(evidence, terms, options),
         evidenceDigest: toHex(sha256(evidence)),
         jobDigest: toHex(terms.jobDigest),
         contract: contractOf(job.manifest),

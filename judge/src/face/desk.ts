@@ -1,20 +1,22 @@
 /** What lies on the table, and what can be judged from it. The page and the command both use it. */
 
 import type { RunCommitment } from "../commitment.ts";
+import { refuse } from "../errors.ts";
 import type { JobFiles } from "../job/read.ts";
+import type { JudgeOptions } from "../protocol/judge.ts";
 import type { SessionOutcome } from "../session/log.ts";
 import type { PublicKey } from "../signatures.ts";
 import type { Carried } from "./carried.ts";
 import { commitmentWords } from "./commitments.ts";
-import { assembleJob, lacking, type Assembled, type Given } from "./files.ts";
+import { assembleJob, lacking, programNames, type Assembled, type Given } from "./files.ts";
 import type { Judged } from "./judged.ts";
 import { byKeyId, type Names } from "./names.ts";
-import { sessionWords } from "./sessions.ts";
+import { partiesOf, sessionWords } from "./sessions.ts";
 import { wordsOf, type Words } from "./words.ts";
 
 /** Those who judge. Each of the three refuses what it is not given in order. */
 export interface Court {
-  judge(evidence: Uint8Array, job: JobFiles, referees: readonly PublicKey[]): Judged;
+  judge(evidence: Uint8Array, job: JobFiles, options: JudgeOptions): Judged;
   readLog(entries: readonly Uint8Array[], job: JobFiles): SessionOutcome;
   digestOf(job: JobFiles): string;
 }
@@ -78,10 +80,17 @@ interface Job extends Assembled {
   readonly from: "reader" | "page";
 }
 
-/** The job that a page carries. */
+/** The job that a page carries: by the names of its files, which has to have each text of the job
+ * and no other file (PROTOCOL 8.6.1). */
 export function jobOfPage(page: Carried): Assembled {
-  const texts = [...page.job].filter(([name]) => name !== "job.json").map(([, text]) => text);
-  return assembleJob(page.job.get("job.json") ?? new Uint8Array(), texts);
+  const programs = new Map(page.job);
+  programs.delete("job.json");
+  const manifest = page.job.get("job.json") ?? new Uint8Array();
+  const wanted = programNames(manifest);
+  if (wanted.length !== programs.size || !wanted.every((name) => programs.has(name))) {
+    throw refuse("The page does not carry exactly the files of its job.");
+  }
+  return { files: { manifest, programs }, missing: [] };
 }
 
 /** The reader's own job goes before the one of a page. A page's program text serves the reader's
@@ -113,12 +122,12 @@ function basisOf(job: Job, digest: string): Basis {
 }
 
 function verdictOf(table: Table, evidence: Uint8Array, job: Job, court: Court): Result {
-  const judged = court.judge(evidence, job.files, table.referees);
+  const judged = court.judge(evidence, job.files, { referees: table.referees });
   return {
     kind: "verdict",
     keys: [
-      ["party A", judged.found.signers[0]],
-      ["party B", judged.found.signers[1]],
+      ["Party A", judged.found.signers[0]],
+      ["Party B", judged.found.signers[1]],
     ],
     byMaker: byKeyId(table.page?.names ?? new Map()),
     words: (names) => wordsOf(judged, names),
@@ -133,9 +142,9 @@ function sessionOf(table: Table, job: Job, court: Court): Result {
   const digest = court.digestOf(job.files);
   return {
     kind: "session",
-    keys: [],
-    byMaker: new Map(),
-    words: () => sessionWords(outcome, entries.length),
+    keys: partiesOf(outcome).map(({ id, label }) => [label, id]),
+    byMaker: byKeyId(table.page?.names ?? new Map()),
+    words: (names) => sessionWords(outcome, entries.length, names),
     basis: basisOf(job, digest),
   };
 }
@@ -145,7 +154,7 @@ function claimsOf(table: Table, job: Job | null, court: Court): Result {
   const { commitments } = table;
   return {
     kind: "claims",
-    keys: commitments.map(({ signer }, i) => [`signer ${i + 1}`, signer.id]),
+    keys: commitments.map(({ signer }, i) => [`Signer ${i + 1}`, signer.id]),
     byMaker: new Map(),
     words: (names) => commitmentWords(commitments, digest, names),
     basis: {
@@ -162,8 +171,10 @@ function claimsOf(table: Table, job: Job | null, court: Court): Result {
 export function judgeAll(given: readonly Given[], court: Court): Result | Waiting {
   const table = laidOut(given);
   const job = jobOf(table);
-  const wanted = table.evidence !== null ? "this evidence" : "this session's log";
-  if (table.evidence === null && table.entries.size === 0) {
+  // The evidence of a session's games lies beside its log, and follows from it.
+  const ofSession = table.entries.size > 0;
+  const wanted = ofSession ? "this session's log" : "this evidence";
+  if (table.evidence === null && !ofSession) {
     if (table.commitments.length > 0) return claimsOf(table, job, court);
     if (given.length === 0) return waiting("Nothing has been given yet.");
     return waiting("Now add what is to be judged: evidence, a session's log, or a run commitment.");
@@ -174,6 +185,6 @@ export function judgeAll(given: readonly Given[], court: Court): Result | Waitin
     );
   }
   if (job.missing.length > 0) return waiting(lacking(job));
-  if (table.evidence !== null) return verdictOf(table, table.evidence, job, court);
-  return sessionOf(table, job, court);
+  if (ofSession || table.evidence === null) return sessionOf(table, job, court);
+  return verdictOf(table, table.evidence, job, court);
 }

@@ -124,6 +124,11 @@ function programsOf(manifest: Uint8Array): WantedProgram[] {
   });
 }
 
+/** The names of the files that hold a job's programs. */
+export function programNames(manifest: Uint8Array): string[] {
+  return programsOf(manifest).map(({ file }) => file);
+}
+
 /** The digest of a program's text (PROGRAM 4.1). */
 function programDigest(text: Uint8Array): string {
   const version = PROGRAMS.findIndex((start) => begins(text, start)) + 1;

@@ -2,7 +2,6 @@
 
 import { fromHex, toHex } from "../bytes.ts";
 import { sha256 } from "../sha256.ts";
-import type { Side } from "./judged.ts";
 
 /** Key id (COMMITMENTS 9.1) to name. */
 export interface Names {
@@ -24,23 +23,28 @@ export function visible(text: string): string {
   });
 }
 
+/** The key id of a public key in hexadecimal (COMMITMENTS 9.1). */
+export function keyId(key: string): string {
+  return toHex(sha256(fromHex(key)));
+}
+
 /** A page's names, which are of public keys, by key ids. */
 export function byKeyId(names: ReadonlyMap<string, string>): Map<string, string> {
-  return new Map([...names].map(([key, name]) => [toHex(sha256(fromHex(key))), name]));
+  return new Map([...names].map(([key, name]) => [keyId(key), name]));
 }
 
-/** The party as a sentence names it: by the reader's name, if there is one. */
-export function nameOf(side: Side, keyId: string, names: Names): string {
+/** A key's holder as a sentence names it: by the reader's name, or else by a label. */
+export function nameOf(label: string, keyId: string, names: Names): string {
   const own = names.byReader.get(keyId)?.trim() ?? "";
-  return own === "" ? `Party ${side}` : visible(own);
+  return own === "" ? label : visible(own);
 }
 
-/** The party in full, once: whose name it is, and the key. */
-export function introduced(side: Side, keyId: string, names: Names): string {
-  const name = nameOf(side, keyId, names);
+/** A key's holder in full, once: whose name it is, and the key. */
+export function introduced(label: string, keyId: string, names: Names): string {
+  const name = nameOf(label, keyId, names);
   const given = names.byMaker.get(keyId);
   const maker =
     given === undefined ? "" : ` The maker of this page calls it “${visible(given)}”, unchecked.`;
-  const own = name === `Party ${side}` ? "" : ` (party ${side}, by your name for it)`;
-  return `${name}${own}: the holder of the key that begins with ${keyId.slice(0, 12)}.${maker}`;
+  const own = name === label ? "" : ` (${label}, by your name for it)`;
+  return `${name}${own}: the holder of the key whose id begins with ${keyId.slice(0, 12)}.${maker}`;
 }

@@ -2,9 +2,22 @@
 
 import type { SessionOutcome } from "../session/log.ts";
 import { actOf } from "./acts.ts";
+import { introduced, keyId, nameOf, type Names } from "./names.ts";
 import type { Words } from "./words.ts";
 
-const called = (key: string): string => `The party whose key begins with ${key.slice(0, 12)}`;
+/** How a session's parties are called. */
+interface Called {
+  readonly key: string;
+  readonly id: string;
+  readonly label: string;
+}
+
+/** All keys that a log names, with labels by their order. */
+export function partiesOf(outcome: SessionOutcome): Called[] {
+  const played = outcome.games.flatMap(([a, b]) => [a, b]);
+  const keys = new Set([...outcome.members, ...Object.keys(outcome.removed), ...played]);
+  return [...keys].sort().map((key, i) => ({ key, id: keyId(key), label: `Party ${i + 1}` }));
+}
 
 const REASONS: Readonly<Record<string, string>> = {
   "two seals": "signed two different seals, where it may sign one (10.2.3)",
@@ -13,14 +26,14 @@ const REASONS: Readonly<Record<string, string>> = {
   unopened: "did not open what it had sealed in time. No lie is shown",
 };
 
-/** Why a key is out, as a sentence. */
-function removal(key: string, reason: string): string {
+/** Why a party is out, as a sentence. */
+function removal(party: string, reason: string): string {
   const game = /^game ([0-9]+): (\S+)$/.exec(reason);
   if (game !== null) {
     const [, number = "", clause = ""] = game;
-    return `${called(key)} lost game ${number}: it ${actOf(clause, "").did} (${clause}).`;
+    return `${party} lost game ${number}: it ${actOf(clause, "").did} (${clause}).`;
   }
-  return `${called(key)} ${REASONS[reason] ?? "is out"}.`;
+  return `${party} ${REASONS[reason] ?? "is out"}.`;
 }
 
 /** "1 game", "2 games". */
@@ -96,7 +109,7 @@ function endingOf(outcome: SessionOutcome): Ending {
   );
 }
 
-function story(outcome: SessionOutcome, entries: number): string[] {
+function story(outcome: SessionOutcome, entries: number, names: Names): string[] {
   const read = outcome.index < 0 ? entries : outcome.index;
   const [parties, sides] = [outcome.members.length, outcome.sides.length];
   const said = [`Entries that were played again by the rules, and fit: ${read} of ${entries}.`];
@@ -110,17 +123,23 @@ function story(outcome: SessionOutcome, entries: number): string[] {
     const [games, rounds] = [many(outcome.games.length, "game"), many(outcome.rounds, "round")];
     said.push(`They differed, so they played ${games} in ${rounds}.`);
   }
-  return [...said, ...Object.entries(outcome.removed).map(([key, why]) => removal(key, why))];
+  const removed = partiesOf(outcome).flatMap(({ key, id, label }) => {
+    const why = outcome.removed[key];
+    return why === undefined ? [] : [removal(nameOf(label, id, names), why)];
+  });
+  return [...said, ...removed];
 }
 
 /** What a log says, of so many entries. */
-export function sessionWords(outcome: SessionOutcome, entries: number): Words {
+export function sessionWords(outcome: SessionOutcome, entries: number, names: Names): Words {
   const { tone, headline, meaning } = endingOf(outcome);
+  const parties = partiesOf(outcome);
+  const labelOf = (key: string): string => parties.find((one) => one.key === key)?.label ?? key;
   return {
     tone,
     headline,
-    parties: outcome.members.map((key) => `${called(key)}.`),
-    story: story(outcome, entries),
+    parties: parties.map(({ id, label }) => introduced(label, id, names)),
+    story: story(outcome, entries, names),
     figures: [],
     meaning: [meaning],
     proves: [
@@ -137,8 +156,11 @@ export function sessionWords(outcome: SessionOutcome, entries: number): Words {
       ["Entries", String(entries)],
       ["Reading ended at entry", outcome.index < 0 ? "the end" : String(outcome.index)],
       ["Clause", outcome.clause === "" ? "none" : `PROTOCOL ${outcome.clause}`],
-      ...outcome.members.map((key): [string, string] => ["Party", key]),
-      ...outcome.games.map(([a, b], i): [string, string] => [`Game ${i}`, `${a} and ${b}`]),
+      ...parties.map(({ id, label }): [string, string] => [`Key id of ${label}`, id]),
+      ...outcome.games.map(([a, b], i): [string, string] => [
+        `Game ${i}`,
+        `${labelOf(a)} and ${labelOf(b)}`,
+      ]),
       ["Accepted commitment", outcome.result?.[1] ?? "none"],
     ],
   };

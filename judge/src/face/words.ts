@@ -5,14 +5,14 @@ import type { ConvictedParty } from "../protocol/judge.ts";
 import type { Found, Judged, Side } from "./judged.ts";
 import { introduced, nameOf, type Names } from "./names.ts";
 import { difference, numberIn, plain } from "./numbers.ts";
-import { inWords } from "./operations.ts";
+import { since, until } from "./places.ts";
 
 export interface Words {
   readonly tone: "convicted" | "same" | "undecided" | "claim";
   readonly headline: string;
   /** Who is who. */
   readonly parties: readonly string[];
-  /** Who did what, and from which step on. */
+  /** What follows, and how far the runs are equal. */
   readonly story: readonly string[];
   /** The disputed number, as each party and this judge give it; empty where there is none. */
   readonly figures: readonly {
@@ -32,39 +32,40 @@ const SIDES: readonly Side[] = ["A", "B"];
 const DIGESTS = /^5\.(?:6\.[1245]|8)$/;
 
 const keyOf = (found: Found, side: Side): string => found.signers[side === "A" ? 0 : 1];
-const whole = (value: number): string => value.toLocaleString("en");
 
-/** "An act" once, where both parties are convicted of the same one. */
+/** What the party of a conviction did, and where. */
+function deed(found: Found, { clause, case: of }: ConvictedParty): string {
+  const { did, kind } = actOf(clause, of);
+  return `${did}${since(kind, found)}`;
+}
+
+/** The verdict in one sentence, without its full stop. */
+function verdict(found: Found, name: (side: Side) => string): string {
+  const deeds = new Set(found.convicted.map((one) => deed(found, one)));
+  const [first] = deeds;
+  const [one, other] = found.convicted;
+  if (one === undefined || first === undefined) return "Nobody is convicted";
+  if (other === undefined) return `${name(one.party)} ${first}`;
+  if (deeds.size > 1)
+    return "Both parties are convicted, each of its own fault; no run is accepted";
+  return `${name("A")} and ${name("B")} both ${first}; no run is accepted`;
+}
+
+/** Who did what, where the sentence of the verdict does not say it of each. */
 function accusations(found: Found, name: (side: Side) => string): string[] {
-  const acts = found.convicted.map(({ clause, case: of }) => actOf(clause, of));
-  const [first, second] = acts;
-  if (first !== undefined && second !== undefined && first.did === second.did) {
-    return [`${name("A")} and ${name("B")} each ${first.did}.`];
-  }
-  return found.convicted.map(({ party }, i) => `${name(party)} ${acts[i]?.did ?? ""}.`);
+  if (new Set(found.convicted.map((one) => deed(found, one))).size < 2) return [];
+  return found.convicted.map((one) => `${name(one.party)} ${deed(found, one)}.`);
 }
 
-/** What the disputed place is. */
-function about(found: Found): string {
-  if (found.operator === null) return "";
-  const operation = inWords(found.operator);
-  if (found.side === "output") return ` It is about what comes out of ${operation}.`;
-  if (found.side === "input") return ` It is about what goes into ${operation}.`;
-  return ` The place is ${operation}.`;
-}
-
-/** Where the two runs part. */
-function place(found: Found, steps: number): string[] {
-  if (found.step === null) return ["No single step of the training had to be looked at for this."];
-  const total = steps > 0 ? ` of ${whole(steps)}` : "";
-  const step = `step ${whole(found.step + 1)}${total}`;
-  if (found.phase < 2 && found.node === null)
-    return [`The question is about the end of the run, at ${step}.`];
-  const before =
-    found.step === 0
-      ? "Both parties started from the same model."
-      : `Both parties have signed the same model up to the end of step ${whole(found.step)}.`;
-  return [`${before} In ${step} of the training their runs part.${about(found)}`];
+/** What follows for the two runs. */
+function consequence(found: Found, name: (side: Side) => string): string[] {
+  const kept = found.accepted_party;
+  const [lost] = found.convicted;
+  if (kept === null || lost === undefined) return ["No run is accepted."];
+  const [loser, winner] = [name(lost.party), name(kept)];
+  return found.forfeit
+    ? [`${loser} loses the game by that, and the run of ${winner} is accepted.`]
+    : [`The run of ${loser} is not accepted. The run of ${winner} is.`];
 }
 
 /** What one party's figure is worth. */
@@ -116,6 +117,9 @@ const CANNOT_SHOW =
   "It does not show why: a broken machine signs the same false number as a person who means to cheat.";
 const KEYS =
   "It does not show which person or company holds a key. That you must know from elsewhere.";
+const NO_PLACE =
+  "It does not show where the training went wrong, if it did. The party was caught by a false answer " +
+  "before that was reached.";
 const QUALITY = "It says nothing about whether the model is good, or safe to use.";
 
 function aboutConviction(
@@ -140,13 +144,15 @@ function aboutConviction(
       ],
     };
   }
+  const answers = found.convicted.some((one) => actOf(one.clause, one.case).kind === "answer");
+  const noPlace = answers ? [NO_PLACE] : [];
   return {
     proves: [
       "It rests on statements that the convicted party has signed with its own private key, and on " +
         "the job. It rests on nobody's word, ours included.",
       "Anyone who has the evidence and the job can compute it again, and must come to the same result.",
     ],
-    provesNot: [CANNOT_SHOW, accepted, KEYS, QUALITY],
+    provesNot: [CANNOT_SHOW, ...noPlace, accepted, KEYS, QUALITY],
   };
 }
 
@@ -155,21 +161,18 @@ function convictedWords(
   name: (side: Side) => string,
 ): Omit<Words, "parties" | "details"> {
   const { found } = judged;
-  const acts = found.convicted.map(({ clause, case: of }) => actOf(clause, of).means);
-  const both = found.convicted.length > 1;
-  const first = found.convicted[0]?.party ?? "A";
-  const silent = found.rests_on === "referee";
-  const verb = silent ? "did not answer" : "signed something false";
+  const means = found.convicted.map(({ clause, case: of }) => actOf(clause, of).means);
   return {
     tone: "convicted",
-    headline: both ? `${name("A")} and ${name("B")} both ${verb}` : `${name(first)} ${verb}`,
+    headline: verdict(found, name),
     story: [
       ...accusations(found, name),
-      ...place(found, judged.steps),
+      ...consequence(found, name),
+      until(found, judged.steps),
       ...falseNumber(found, name),
     ],
     figures: figures(found, name),
-    meaning: [...new Set(acts)],
+    meaning: [...new Set(means)],
     ...aboutConviction(found, name),
   };
 }
@@ -177,8 +180,11 @@ function convictedWords(
 function sameWords(name: (side: Side) => string): Omit<Words, "parties" | "details"> {
   return {
     tone: "same",
-    headline: "Both runs are the same",
-    story: [`${name("A")} and ${name("B")} have signed the same run, down to the last digit.`],
+    headline: "The parties agree: both have signed the same run",
+    story: [
+      `The runs of ${name("A")} and ${name("B")} are equal to the last bit, from the first step to the ` +
+        "final model.",
+    ],
     figures: [],
     meaning: ["There is nothing to decide between them."],
     proves: ["Both parties stand by one and the same result of this job, each with its signature."],
@@ -197,10 +203,10 @@ function undecidedWords(
 ): Omit<Words, "parties" | "details"> {
   return {
     tone: "undecided",
-    headline: "Undecided: nobody is shown to be wrong",
+    headline: "It could not be decided: the runs differ, and neither party is shown wrong",
     story: [
       `${name("A")} and ${name("B")} differ, and both may have followed the job.`,
-      ...place(judged.found, judged.steps),
+      until(judged.found, judged.steps),
     ],
     figures: figures(judged.found, name),
     meaning: [
@@ -259,16 +265,25 @@ function detailsOf(judged: Judged): [string, string][] {
   );
 }
 
+/** Whether the reader trusts a signer of runs; nothing where they have named none. */
+function trusted(known: boolean | null): string {
+  if (known === null) return "";
+  return known ? " You trust this signer." : " It is none of the signers whom you trust.";
+}
+
 /** All that a reader is told about a verdict. */
 export function wordsOf(judged: Judged, names: Names): Words {
   const { found } = judged;
-  const name = (side: Side): string => nameOf(side, keyOf(found, side), names);
+  const name = (side: Side): string => nameOf(`Party ${side}`, keyOf(found, side), names);
   const said = found.agreement
     ? sameWords(name)
     : found.undecided
       ? undecidedWords(judged, name)
       : convictedWords(judged, name);
-  const parties = SIDES.map((side) => introduced(side, keyOf(found, side), names));
+  const parties = SIDES.map(
+    (side, i) =>
+      introduced(`Party ${side}`, keyOf(found, side), names) + trusted(found.trusted[i] ?? null),
+  );
   return { ...said, parties, details: detailsOf(judged) };
 }
 

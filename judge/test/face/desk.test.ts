@@ -1,14 +1,14 @@
-import { expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 
 import { toHex } from "../../src/bytes.ts";
 import { refuse } from "../../src/errors.ts";
-import { judgeAll, type Court, type Result } from "../../src/face/desk.ts";
+import { jobOfPage, judgeAll, type Court, type Result } from "../../src/face/desk.ts";
 import { whatIs, type Given } from "../../src/face/files.ts";
 import { NO_NAMES } from "../../src/face/names.ts";
 import type { SessionOutcome } from "../../src/session/log.ts";
 import { sha256 } from "../../src/sha256.ts";
 import { bytesOfVectors } from "../vectors.ts";
-import { caseOf, judgedOf } from "./material.ts";
+import { caseOf, casesOf, judgedOf } from "./material.ts";
 
 const { evidence, job, found } = caseOf("attacks", "ordered/1: lie-output, party 0");
 const manifest = job.get("job.json") ?? new Uint8Array();
@@ -68,9 +68,11 @@ test("evidence and the reader's job, in any order", () => {
   ]) {
     const result = judged(given);
     expect(result.kind).toBe("verdict");
-    expect(result.words(NO_NAMES).headline).toBe("Party A signed something false");
+    expect(result.words(NO_NAMES).headline).toBe(
+      "Party A signed a falsely computed number, in step 4",
+    );
     expect(result.basis.short).toContain("with your own copy of the job");
-    expect(result.keys.map(([label]) => label)).toEqual(["party A", "party B"]);
+    expect(result.keys.map(([label]) => label)).toEqual(["Party A", "Party B"]);
   }
 });
 
@@ -116,7 +118,7 @@ test("a session's log in words, by its end", () => {
     judged([entry, terms, text(program)], { ...OUTCOME, ...change }).words(NO_NAMES);
   const whole = about({});
   expect(whole.headline).toBe("One result is accepted, after a dispute");
-  expect(whole.story.join(" ")).toContain("lost game 0: it used other training data");
+  expect(whole.story.join(" ")).toContain("lost game 0: it trained on other data than the job's");
   expect(whole.story.join(" ")).toContain("did not open what it had sealed in time");
   expect(about({ result: [3, ""] }).headline).toContain("compared with nothing");
   expect(about({ result: null, state: "playing" }).headline).toContain("has not ended");
@@ -127,4 +129,58 @@ test("a session's log in words, by its end", () => {
   expect(about({ wrong: "damaged", index: 3 }).headline).toBe("This log is not whole");
   expect(about({ wrong: "refused", index: 0 }).tone).toBe("undecided");
   expect(wait([entry])).toContain("this session's log");
+});
+
+test("parties of a session have names, and a referee's directory has evidence beside its log", () => {
+  const entry: Given = { kind: "entry", index: 0, bytes: evidence };
+  const result = judged([entry, terms, text(program), proof]);
+  expect(result.kind).toBe("session");
+  expect(result.keys.map(([label]) => label)).toEqual(["Party 1", "Party 2", "Party 3"]);
+  const unnamed = result.words(NO_NAMES);
+  expect(unnamed.story.join(" ")).toContain("Party 2 lost game 0");
+  expect(unnamed.story.join(" ")).toContain("Party 3 did not open");
+  const [, second] = result.keys;
+  if (second === undefined) throw new Error("no key");
+  const [, id] = second;
+  expect(unnamed.parties[1]).toContain(id.slice(0, 12));
+  const byReader = new Map([[id, "Bob\u202e"]]);
+  const named = result.words({ byReader, byMaker: new Map() });
+  expect(named.story.join(" ")).toContain("Bob\\u202e lost game 0");
+  expect(named.parties[1]).toContain("Bob\\u202e (Party 2, by your name for it)");
+});
+
+describe("a page's job has each text of the job and no other file (PROTOCOL 8.6.1)", () => {
+  const carrying = (files: ReadonlyMap<string, Uint8Array>): Given => ({
+    kind: "page",
+    carried: { evidence, job: files, names: new Map() },
+  });
+  const tooMany = carrying(new Map([...job, ["program-more.txt", program]]));
+  const renamed = carrying(
+    new Map([
+      ["job.json", manifest],
+      ["program-more.txt", program],
+    ]),
+  );
+  const without = carrying(new Map([["job.json", manifest]]));
+
+  test.each([
+    ["a file too many", tooMany],
+    ["a text of another name", renamed],
+    ["a text is missing", without],
+  ])("%s: refused", (_, given) => {
+    expect(() => judgeAll([given], court())).toThrow("exactly the files of its job");
+  });
+
+  test("it counts for nothing where the reader has a job (8.6.4)", () => {
+    expect(judged([tooMany, terms, text(program)]).kind).toBe("verdict");
+  });
+
+  test("the jobs of several programs in the vectors are whole", () => {
+    for (const one of casesOf("format-two")) {
+      const given = { evidence: one.evidence, job: one.job, names: new Map<string, string>() };
+      expect(jobOfPage(given).files.programs).toEqual(
+        new Map([...one.job].filter(([name]) => name !== "job.json")),
+      );
+    }
+  });
 });

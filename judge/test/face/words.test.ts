@@ -1,5 +1,6 @@
 import { expect, test } from "vitest";
 
+import type { Found } from "../../src/face/judged.ts";
 import { NO_NAMES, visible } from "../../src/face/names.ts";
 import { difference, numberIn } from "../../src/face/numbers.ts";
 import { inWords } from "../../src/face/operations.ts";
@@ -48,7 +49,7 @@ test.each(BUNDLES)("every verdict of %s is said in whole sentences", (bundle) =>
       expect(sentence, name).toMatch(/^[A-Z].*\.$/);
     }
     for (const { party } of found.convicted) {
-      expect(words.story.join(" "), name).toContain(`Party ${party}`);
+      expect([words.headline, ...words.story].join(" "), name).toContain(`Party ${party}`);
     }
     expect(new Map(words.details).get("Run root of A"), name).toBe(found.run_roots[0]);
   }
@@ -56,11 +57,10 @@ test.each(BUNDLES)("every verdict of %s is said in whole sentences", (bundle) =>
 
 test("every clause that convicts in the vectors has a sentence of its own", () => {
   const general = convictionSentence({ party: "A", clause: "none", case: "" });
-  const same = new Set(["3.3", "4.10", "5.4", "5.5", "5.6.6", "6.1", "6.5", "6.14"]);
   for (const bundle of BUNDLES) {
     for (const { found } of casesOf(bundle)) {
       for (const one of found?.convicted ?? []) {
-        if (!same.has(one.clause)) expect(convictionSentence(one), one.clause).not.toBe(general);
+        expect(convictionSentence(one), one.clause).not.toBe(general);
       }
     }
   }
@@ -68,8 +68,12 @@ test("every clause that convicts in the vectors has a sentence of its own", () =
 
 test("a false number: who, where, and by how much", () => {
   const words = wordsAbout("attacks", "ordered/1: lie-output, party 0");
-  expect(words.headline).toBe("Party A signed something false");
-  expect(words.story.join(" ")).toContain("In step 5 of 20 of the training their runs part.");
+  expect(words.headline).toBe("Party A signed a falsely computed number, in step 4");
+  expect(words.story[0]).toBe("The run of Party A is not accepted. The run of Party B is.");
+  expect(words.story[1]).toContain(
+    "Both runs are equal for the first 4 steps of 20. In step 4 they part (steps count from 0).",
+  );
+  expect(new Map(words.details).get("Step, from 0")).toBe("4");
   expect(words.story.join(" ")).toContain("too low by 0.146 (about 2 times the right one)");
   expect(words.figures.map(({ text }) => text)).toEqual([
     "-0.29162434",
@@ -81,6 +85,77 @@ test("a false number: who, where, and by how much", () => {
     "this is right",
     "computed here",
   ]);
+});
+
+const FOUND = caseOf("attacks", "ordered/1: lie-output, party 0").found;
+
+/** The words about a verdict that differs from the one above in these members. */
+function changed(change: Partial<Found>): Words {
+  if (FOUND === undefined) throw new Error("refused");
+  return wordsOf(judgedOf({ ...FOUND, ...change }), NO_NAMES);
+}
+
+test.each([
+  ["5.6.3", "2c", { step: 1 }, "Party A trained on other data than the job's, from step 1 on"],
+  ["5.6.1", "2a", { step: 1234 }, "Party A changed the model between two steps, in step 1,234"],
+  ["4.9", "0", { step: 7 }, "Party A stopped before the job's end, after step 7"],
+  ["3.4", "0", { step: 7 }, "Party A started from another model than the job's"],
+  ["5.5", "1", { step: 2 }, "Party A ran another program than the job's, from step 2 on"],
+  [
+    "2.8",
+    "",
+    { step: null, interval: [4, 8] },
+    "Party A signed that it cannot answer a question about its own run, when asked about steps 4 to 8",
+  ],
+  [
+    "6.1",
+    "",
+    { step: 3 },
+    "Party A showed numbers that are not the ones it signed for, when asked about step 3",
+  ],
+] as const)("the heading of clause %s, case %s", (clause, of, place, heading) => {
+  const [one] = FOUND?.convicted ?? [];
+  if (one === undefined) throw new Error("nobody is convicted");
+  const words = changed({ ...place, convicted: [{ ...one, clause, case: of }] });
+  expect(words.headline).toBe(heading);
+});
+
+test("how far the runs are equal, with steps that count from 0", () => {
+  const story = (change: Partial<Found>): string => changed(change).story.join(" ");
+  expect(story({ step: 1 })).toContain("equal for the first 1 step of 20. In step 1 they part");
+  expect(story({ step: 0 })).toContain("in the very first of 20 steps, step 0");
+  expect(story({ step: 3, case: "0" })).toContain("Both runs have step 3 and are equal after it.");
+  expect(story({ step: null, interval: [1, 5] })).toContain(
+    "The runs are equal after 1 step and differ after 5 steps.",
+  );
+  expect(story({ step: null, interval: null })).toContain("No single step");
+});
+
+test("two convictions: one sentence of both, or one of each", () => {
+  const [one] = FOUND?.convicted ?? [];
+  if (one === undefined) throw new Error("nobody is convicted");
+  const both = (clause: string): Words =>
+    changed({ accepted_party: null, convicted: [one, { ...one, party: "B", clause }] });
+  expect(both(one.clause).headline).toBe(
+    "Party A and Party B both signed a falsely computed number, in step 4; no run is accepted",
+  );
+  expect(both("5.6.3").headline).toContain("each of its own fault; no run is accepted");
+  expect(both("5.6.3").story.slice(0, 3)).toEqual([
+    "Party A signed a falsely computed number, in step 4.",
+    "Party B trained on other data than the job's, from step 4 on.",
+    "No run is accepted.",
+  ]);
+});
+
+test("a false answer does not show where the training went wrong", () => {
+  const all = BUNDLES.flatMap((bundle) => casesOf(bundle).flatMap(({ found }) => found ?? []));
+  const shown = (clause: string): boolean => {
+    const found = all.find(({ convicted }) => convicted[0]?.clause === clause);
+    if (found === undefined) throw new Error(`no case of ${clause}`);
+    return wordsOf(judgedOf(found), NO_NAMES).provesNot.join(" ").includes("if it did");
+  };
+  expect(["2.7", "5.4", "6.14"].map(shown)).toEqual([true, true, true]);
+  expect(["5.6.3", "6.5", "3.4"].map(shown)).toEqual([false, false, false]);
 });
 
 test("false data are the job's data, and no calculation", () => {
@@ -99,16 +174,23 @@ test("fingerprints are never said as numbers", () => {
 
 test("silence is no lie, and rests on a referee", () => {
   const words = wordsAbout("attacks", "ordered/1: silent, party 1");
-  expect(words.headline).toBe("Party B did not answer");
+  expect(words.headline).toMatch(
+    /^Party B did not answer in time, by a referee's word, when asked about /,
+  );
+  expect(words.story[0]).toBe(
+    "Party B loses the game by that, and the run of Party A is accepted.",
+  );
   expect(said(words)).toContain("It does not show a lie.");
-  expect(said(words)).not.toContain("signed something false");
+  expect(said(words)).not.toMatch(/false number|signed a fals/);
 });
 
 test("an agreement and an undecided game convict nobody", () => {
-  expect(wordsAbout("clauses", "agreement").headline).toBe("Both runs are the same");
+  expect(wordsAbout("clauses", "agreement").headline).toBe(
+    "The parties agree: both have signed the same run",
+  );
   const undecided = casesOf("logs").find(({ found }) => found?.undecided === true)?.found;
   if (undecided === undefined) throw new Error("no such case");
-  expect(wordsOf(judgedOf(undecided), NO_NAMES).headline).toContain("nobody is shown to be wrong");
+  expect(wordsOf(judgedOf(undecided), NO_NAMES).headline).toContain("neither party is shown wrong");
 });
 
 test("the reader's names are used; a page's names are its maker's", () => {
@@ -123,8 +205,8 @@ test("the reader's names are used; a page's names are its maker's", () => {
     [found.signers[1], "B\u202eod"],
   ]);
   const words = wordsOf(judgedOf(found), { byReader, byMaker });
-  expect(words.headline).toBe("Alice signed something false");
-  expect(words.parties[0]).toContain("Alice (party A, by your name for it)");
+  expect(words.headline).toBe("Alice signed a falsely computed number, in step 4");
+  expect(words.parties[0]).toContain("Alice (Party A, by your name for it)");
   expect(words.parties[0]).toContain("The maker of this page calls it “Honest Ltd”, unchecked.");
   expect(words.parties[1]).toContain("B\\u202eod");
   expect([words.headline, ...words.story].join(" ")).not.toContain("Honest Ltd");

@@ -90,6 +90,11 @@ export class Bundle {
     return this.#bytes(evidence).slice();
   }
 
+  /** The terms of a case's job. */
+  terms({ job }: BundleCase): Terms {
+    return this.#termsOf(job);
+  }
+
   judge(one: BundleCase, evidence = this.evidence(one)): Outcome {
     const referees = one.referees.map(keyOfPem);
     try {
