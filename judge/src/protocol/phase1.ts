@@ -1,5 +1,5 @@
 /** Phase 1: the first diverging step (PROTOCOL 4.1 to 4.5). */
-import { equalBytes } from "../bytes.ts";
+import { equalBytes, firstDiffering } from "../bytes.ts";
 import { subtreesOutside } from "../merkle.ts";
 import { judgeEnds } from "./ends.ts";
 import type { Play } from "./play.ts";
@@ -59,8 +59,7 @@ function* differingCheckpoint(
   for (;;) {
     const [a, b] = proofs;
     const subtrees = subtreesOutside(a.indices, size);
-    const at = a.proof.findIndex((hash, k) => !equalBytes(hash, b.proof[k] ?? new Uint8Array()));
-    const subtree = subtrees[at];
+    const subtree = subtrees[firstDiffering(a.proof, b.proof)];
     if (subtree === undefined) throw new Error("equal proofs of different runs");
     const indices = named({ lo: subtree.first - 1, hi: subtree.end }, arity);
     proofs = yield* proveBoth(runs, indices);
