@@ -67,7 +67,7 @@ export function headerOf(type: TensorType): Uint8Array {
 }
 
 /** Reads a header (3.1), its limits checked. */
-export function readHeader(reader: Reader): TensorType {
+function readHeader(reader: Reader): TensorType {
   const dtype = CODES[reader.u8() - 1];
   if (dtype === undefined) throw refuse("a dtype code of no dtype");
   const rank = reader.u8();

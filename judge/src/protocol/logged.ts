@@ -7,7 +7,7 @@ import type { Play } from "./play.ts";
 import { convictWhere, forBoth, type Both } from "./rounds.ts";
 
 /** A direction of the bounded form, whose entries are no others. */
-export const directionOf = (entry: Entry | undefined): Direction | undefined =>
+const directionOf = (entry: Entry | undefined): Direction | undefined =>
   entry === 2 ? undefined : entry;
 
 /** The entry of the published form, 1 without one (OPENING 9.4.2). */

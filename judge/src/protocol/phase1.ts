@@ -3,8 +3,7 @@ import { equalBytes, firstDiffering } from "../bytes.ts";
 import { subtreesOutside } from "../merkle.ts";
 import { judgeEnds } from "./ends.ts";
 import type { Play } from "./play.ts";
-import type { Both } from "./rounds.ts";
-import { forBoth } from "./rounds.ts";
+import { forBoth, type Both } from "./rounds.ts";
 import type { Game, ProvedCheckpoints, Runs } from "./run.ts";
 
 /** Both parties' roots are equal at lo and differ at hi. */
