@@ -36,6 +36,11 @@ export function equalBytes(a: Uint8Array, b: Uint8Array): boolean {
   return a.length === b.length && compareBytes(a, b) === 0;
 }
 
+/** The first position at which a list of digests differs from another of its length; −1 if none. */
+export function firstDiffering(a: readonly Uint8Array[], b: readonly Uint8Array[]): number {
+  return a.findIndex((digest, k) => !equalBytes(digest, b[k] ?? new Uint8Array()));
+}
+
 /** Unsigned bytewise order, a prefix before its extensions: negative, zero or positive. */
 export function compareBytes(a: Uint8Array, b: Uint8Array): number {
   const shorter = Math.min(a.length, b.length);

@@ -34,6 +34,8 @@ export const LIMITS = {
   queryBytes: 65536,
   answerBytes: 4194304,
   evidenceBytes: 16777216,
+  carriedBytes: 134479880,
+  pageBytes: 168034312,
   parties: 64,
   sealBytes: 1024,
   sealedBytes: 67584,

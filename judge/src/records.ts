@@ -77,7 +77,7 @@ export class Schema {
 }
 
 /** The leaf's hash of a long record whose parts have this root (8.6.3). */
-export function longRecordLeaf(parts: number, root: Uint8Array): Uint8Array {
+function longRecordLeaf(parts: number, root: Uint8Array): Uint8Array {
   return leafHash(Writer.tagged("record/2").u64(parts).hash(root).digest());
 }
 
@@ -95,7 +95,7 @@ export function recordLeaf(schema: Schema, fields: readonly Uint8Array[]): Uint8
 }
 
 /** The data root over a tree of so many records (8.3, 8.6.4). */
-export function dataRootByTree(schema: Schema, count: number, tree: Uint8Array): Uint8Array {
+function dataRootByTree(schema: Schema, count: number, tree: Uint8Array): Uint8Array {
   const out = Writer.tagged(schema.long ? "data/2" : "data/1");
   return out.hash(schema.digest()).u64(count).hash(tree).digest();
 }

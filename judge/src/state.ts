@@ -76,7 +76,7 @@ export function chainDigest(chain: Uint8Array): Uint8Array {
 }
 
 /** The tensor digest of a loss, f32 and 0-d, by its bits. */
-export function lossDigest(bits: number): Uint8Array {
+function lossDigest(bits: number): Uint8Array {
   return tensorDigest({ dtype: "f32", shape: [] }, new Writer().u32(canonicalBits(bits)).bytes());
 }
 

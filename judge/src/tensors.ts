@@ -4,11 +4,10 @@ import { equalBytes } from "./bytes.ts";
 import { refuse } from "./errors.ts";
 import { LIMITS } from "./limits.ts";
 import { leafHash, multiProofLength, rootByMulti, rootOf } from "./merkle.ts";
+import { WIDTH, type Dtype } from "./numbers/bits.ts";
 import { Reader } from "./reader.ts";
 import { sha256 } from "./sha256.ts";
 import { Writer } from "./writer.ts";
-
-export type Dtype = "f32" | "f64" | "i64" | "i32" | "u8" | "bool";
 
 export interface TensorType {
   readonly dtype: Dtype;
@@ -19,7 +18,6 @@ export interface TensorType {
 export const LEAF_BYTES = 2048;
 
 const CODES: readonly Dtype[] = ["f32", "f64", "i64", "i32", "u8", "bool"];
-const WIDTHS: Record<Dtype, number> = { f32: 4, f64: 8, i64: 8, i32: 4, u8: 1, bool: 1 };
 
 /** The dtype of a name of 3.1. */
 export function dtypeOf(name: string): Dtype {
@@ -30,7 +28,7 @@ export function dtypeOf(name: string): Dtype {
 
 /** The bytes of an element (3.1). */
 export function widthOf(dtype: Dtype): number {
-  return WIDTHS[dtype];
+  return WIDTH[dtype];
 }
 
 /** Refuses more axes, larger sizes and more bytes than 11.1 allows; returns the number of
@@ -69,7 +67,7 @@ export function headerOf(type: TensorType): Uint8Array {
 }
 
 /** Reads a header (3.1), its limits checked. */
-export function readHeader(reader: Reader): TensorType {
+function readHeader(reader: Reader): TensorType {
   const dtype = CODES[reader.u8() - 1];
   if (dtype === undefined) throw refuse("a dtype code of no dtype");
   const rank = reader.u8();

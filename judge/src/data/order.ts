@@ -5,7 +5,7 @@ import { Writer } from "../writer.ts";
 import { philox } from "../numbers/philox.ts";
 
 /** The key of an order seed (8.4.1). */
-export function orderKey(seed: bigint): [number, number] {
+function orderKey(seed: bigint): [number, number] {
   const digest = Writer.tagged("order/1").u64(seed).digest();
   const view = new DataView(digest.buffer, digest.byteOffset);
   return [view.getUint32(0, true), view.getUint32(4, true)];

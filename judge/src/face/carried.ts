@@ -1,6 +1,6 @@
 /**
  * The format by which a page of HTML carries its evidence, so that the page can judge it, and so that
- * another copy of the judge can take it out again.
+ * another copy of the judge can take it out again (PROTOCOL 8.6).
  *
  * A page has exactly one element `OPENING … </script>`. Its text is canonical JSON (COMMITMENTS 1.8)
  * of an object with exactly these members:
@@ -33,16 +33,6 @@ const PROGRAM_FILE = /^program(?:-[a-z][a-z0-9-]{0,39})?\.txt$/;
 /** How many digits of base64 so many bytes have. */
 const digits = (bytes: number): number => 4 * Math.ceil(bytes / 3);
 
-/** The text's length, at most: one evidence, one manifest, one program of any length or several that
- * share it, and the names. */
-const TEXT_BYTES =
-  digits(LIMITS.evidenceBytes) +
-  digits(LIMITS.manifestBytes) +
-  digits(LIMITS.programBytes) +
-  262144;
-/** The whole page's: the rest is drawings, style and the judge. */
-export const PAGE_BYTES = TEXT_BYTES + 33554432;
-
 export interface Carried {
   readonly evidence: Uint8Array;
   /** The job's files by name. */
@@ -51,7 +41,7 @@ export interface Carried {
   readonly names: ReadonlyMap<string, string>;
 }
 
-/** Bytes of base64 whose number is within a limit before any is decoded (PROTOCOL 2.11). */
+/** Bytes of base64 whose number is within a limit before any is decoded (PROTOCOL 8.6.2). */
 function bounded(value: Json, limit: number, what: string): Uint8Array {
   const text = stringOf(value);
   if (text.length > digits(limit)) throw refuse(`The page carries ${what} over its limit.`);
@@ -89,7 +79,12 @@ function readNames(members: JsonObject): Map<string, string> {
 /** What the element's text says. */
 export function readCarried(text: Uint8Array): Carried {
   if (text.includes(0x3c)) throw refuse("The evidence in this page is written in a wrong way.");
-  const members = exactly(readJson(text, TEXT_BYTES), ["format", "evidence", "job", "names"]);
+  const members = exactly(readJson(text, LIMITS.carriedBytes), [
+    "format",
+    "evidence",
+    "job",
+    "names",
+  ]);
   if (members("format") !== FORMAT) {
     throw refuse("The page carries its evidence in a format that this judge does not know.");
   }
@@ -131,7 +126,7 @@ export function carries(page: Uint8Array): boolean {
 
 /** What a page carries, from the bytes of its file. The opening tag stands there exactly once. */
 export function carriedOf(page: Uint8Array): Carried {
-  if (page.length > PAGE_BYTES)
+  if (page.length > LIMITS.pageBytes)
     throw refuse("This page is too long to be one that carries evidence.");
   const opening = toUtf8(OPENING);
   const at = find(page, opening, 0);

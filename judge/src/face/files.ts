@@ -9,7 +9,7 @@ import { LIMITS } from "../limits.ts";
 import { Reader } from "../reader.ts";
 import { sha256, tag } from "../sha256.ts";
 import type { PublicKey } from "../signatures.ts";
-import { carriedOf, carries, PAGE_BYTES, type Carried } from "./carried.ts";
+import { carriedOf, carries, type Carried } from "./carried.ts";
 import { visible } from "./names.ts";
 import { PEM_BYTES, readPublicKey } from "./pem.ts";
 
@@ -23,7 +23,7 @@ export type Given =
   | { readonly kind: "key"; readonly key: PublicKey };
 
 /** No file that is read here is longer; a longer one need not be loaded. */
-export const FILE_BYTES = PAGE_BYTES;
+export const FILE_BYTES = LIMITS.pageBytes;
 
 const EVIDENCE = tag("evidence/1");
 const ENTRY = tag("log-entry/1");

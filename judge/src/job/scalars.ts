@@ -5,7 +5,6 @@ import { readHexFloat } from "../hexfloat.ts";
 import type { Json } from "../json.ts";
 import { LIMITS } from "../limits.ts";
 import { objectOf, stringOf } from "../members.ts";
-
 import { Writer } from "../writer.ts";
 
 /** Kind 0 is a number, kind 1 an array. */

@@ -25,8 +25,8 @@ export const WIDTH: Readonly<Record<Dtype, number>> = {
 };
 
 /** The one NaN of each width (NUMERICS 1.5). */
-export const NAN32 = 0x7fc00000n;
-export const NAN64 = 0x7ff8000000000000n;
+const NAN32 = 0x7fc00000n;
+const NAN64 = 0x7ff8000000000000n;
 
 const view = new DataView(new ArrayBuffer(8));
 

@@ -8,7 +8,7 @@ import { following, type SumElement } from "./sums.ts";
 import type { Factor } from "./table.ts";
 
 /** The length of a block for each B (NUMERICS 17.1). */
-export const LENGTHS: ReadonlyMap<number, number> = new Map([
+const LENGTHS: ReadonlyMap<number, number> = new Map([
   [8, 256],
   [15, 1024],
   [22, 2048],
@@ -44,7 +44,7 @@ function exponent(bits: number): number {
 }
 
 /** m(x) of NUMERICS 17.4 for a group of magnitude `mu`, cut to its range (OPENING 12.4). */
-export function integerOf(x: number, mu: number, B: number): bigint {
+function integerOf(x: number, mu: number, B: number): bigint {
   if (mu === 0 || mu >= INFINITE || !Number.isFinite(x)) return 0n;
   const { n, q } = exactly(Math.abs(x));
   const whole = shiftToEven(n, -(q + B - 1 - exponent(mu)));

@@ -32,6 +32,7 @@ export {
   type Refusal,
   type Terms,
   type Tree,
+  type WithoutReach,
 } from "./quantity.ts";
 export { readTable } from "./read.ts";
 export type { Operator, OperatorTable } from "./table.ts";

@@ -53,14 +53,14 @@ const PRIMITIVES = [
 const ANYWHERE = [...PRIMITIVES, ...rules("attribute", ALL, 0, "yes")];
 
 /** Nodes of a form, whose dtypes are those of elements alone. */
-export const OF_FORMS: ReadonlyMap<string, Rule> = new Map([
+const OF_FORMS: ReadonlyMap<string, Rule> = new Map([
   ...ANYWHERE,
   ...rules("operand", PLAIN, 0, "yes"),
   ...rules("size", ["f32"], 0, "yes"),
 ]);
 
 /** Nodes of parts. */
-export const OF_PARTS: ReadonlyMap<string, Rule> = new Map([
+const OF_PARTS: ReadonlyMap<string, Rule> = new Map([
   ...ANYWHERE,
   ...rules("element, term, reduced, reduced place", ["index"], 0),
   ...rules("axis, numel, given, product, broadcast", ["index"], 0, "yes"),

@@ -16,8 +16,9 @@ import {
   type Logged,
   type PublishedReach,
   type Quantity,
+  type WithoutReach,
 } from "./quantity.ts";
-import { exactSum, flagsOf, sumOfRecord } from "./rounded.ts";
+import { exactSum, flagsOf, roundedRecord, sumOfRecord } from "./rounded.ts";
 import { lastTerm, type SumElement } from "./sums.ts";
 import type { Form } from "./table.ts";
 
@@ -53,18 +54,19 @@ export function reachOf(v: Dyadic, E: Dyadic, B: number): PublishedReach {
 /** The logged quantity `"R(x)"` over what gives the pair. */
 export function loggedPair(need: Quantity, B: number): Logged {
   // eslint-disable-next-line require-yield -- nothing is read beyond the agreed pair
-  const reach = function* (bits: Bits): Reading<PublishedReach | "none"> {
+  const reach = function* ([bits = 0n]: readonly Bits[]): Reading<PublishedReach | WithoutReach> {
     const { x, e } = agreedPair(need, bits);
-    if (!Number.isFinite(x) || !Number.isFinite(e)) return "none";
+    if (!Number.isFinite(x) || !Number.isFinite(e)) {
+      return { form: "none", value: bitsOf("f32", Math.fround(x)) };
+    }
     return reachOf(exactly(x), exactly(e), B);
   };
-  const value = ([bits = 0n]: readonly Bits[]): Reading<PublishedReach | "none"> => reach(bits);
   return {
     kind: "logged",
     dtype: "f32",
     name: "R(x)",
     needs: [need],
-    reach: (needs) => refusing(value(needs)),
+    reach: (needs) => refusing(reach(needs)),
   };
 }
 
@@ -73,9 +75,12 @@ export function loggedSum(element: SumElement, B: number): Logged {
   const last = lastTerm(element);
   const goesOn = element.over !== undefined && last === undefined;
   const reach = function* ([record = 0n, ...sums]: readonly Bits[]): Reading<
-    PublishedReach | "none"
+    PublishedReach | WithoutReach
   > {
-    if (flagsOf(record) !== 0n || goesOn) return "none";
+    if (goesOn) return { form: "none", value: undefined };
+    if (flagsOf(record) !== 0n) {
+      return { form: "none", value: bitsOf("f32", roundedRecord(record, B)) };
+    }
     const { opened, sum } = element;
     const added = last === undefined ? undefined : Number(yield* opened.evaluation().single(last));
     const K = opened.count(sum.count) + (added === undefined ? 0 : 1);

@@ -104,10 +104,17 @@ export interface PublishedReach {
   isForged(entry: Entry): boolean;
 }
 
-/** What the party's own log allows; `none` of an element without a reach. */
+/** An element without a reach (OPENING 9.4): no entry and no value of it convicts. */
+export interface WithoutReach {
+  readonly form: "none";
+  /** What a verdict shows of it (OPENING 9.7); undefined where that needs elements to be read. */
+  readonly value: Bits | undefined;
+}
+
+/** What the party's own log allows. */
 export interface Logged extends Common {
   readonly kind: "logged";
-  reach(needs: readonly Bits[]): Reading<Outcome<Reach | PublishedReach | "none">>;
+  reach(needs: readonly Bits[]): Reading<Outcome<Reach | PublishedReach | WithoutReach>>;
 }
 
 export type Quantity = Local | Tree | Terms | Chain | Extremum | Logged;

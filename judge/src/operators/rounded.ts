@@ -22,7 +22,7 @@ export const sumOfRecord = (record: Bits): Dyadic => ({
 });
 
 /** The record after one more term (OPENING 8.5): a product of two f32 is exact in binary64. */
-export function withTerm(record: Bits, term: number): Bits {
+function withTerm(record: Bits, term: number): Bits {
   const flags = flagsOf(record);
   const sum = BigInt.asUintN(WIDTH, record);
   if (!Number.isFinite(term)) {

@@ -31,7 +31,7 @@ export function* following({ opened, number, over }: SumElement, value: Bits): R
 }
 
 /** A node that is no case. */
-export function decided(opened: Opened, number: number): Node {
+function decided(opened: Opened, number: number): Node {
   const node = opened.node(number);
   return node.kind === "case" ? decided(opened, opened.evaluation().decided(node)) : node;
 }

@@ -42,7 +42,7 @@ function known<T>(found: T | undefined, what: string): T {
 }
 
 /** The expansion of a text 1, which is the text. */
-export class PlainExpansion implements Expansion {
+class PlainExpansion implements Expansion {
   readonly nodeCount: number;
 
   constructor(readonly text: ProgramText) {
@@ -84,7 +84,7 @@ const DRAWS = 2n ** 32n;
 const MICRO_NAME = /^(.*)#(0|[1-9][0-9]{0,4})$/;
 
 /** The expansion of a text 2 for V micro-batches. */
-export class MicroExpansion implements Expansion {
+class MicroExpansion implements Expansion {
   readonly nodeCount: number;
   /** N of 6.7, and V·N, from where on the tail's nodes stand. */
   readonly #size: number;

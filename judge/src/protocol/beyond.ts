@@ -1,11 +1,11 @@
 /** States that are compared without their log chains, after 6.13 (PROTOCOL 6.14). */
-import { equalBytes } from "../bytes.ts";
+import { firstDiffering } from "../bytes.ts";
 import type { Terms } from "../job/terms.ts";
-import type { Reader } from "../reader.ts";
-import { LOG_CHAIN, provesSlot } from "../state.ts";
-import { readInclusion } from "./bodies.ts";
+import { LOG_CHAIN } from "../state.ts";
+import { readSlot, type SlotProof } from "./bodies.ts";
 import type { Play } from "./play.ts";
 import { askBoth, convictWhere, forBoth, type Both } from "./rounds.ts";
+import { provesSlotOf } from "./slots.ts";
 
 export interface Beyond {
   readonly terms: Terms;
@@ -30,35 +30,20 @@ export type BeyondOutcome =
   /** §5 and §6 are played for this step; each party has proved this log chain before it. */
   | { readonly next: "step"; readonly step: number; readonly chains: Both<Uint8Array> };
 
-/** The tensor digest of a log chain, and the path of hashes that all other slots make. */
-interface ProvedChain {
-  readonly digest: Uint8Array;
-  readonly path: readonly Uint8Array[];
-}
-
-/** The body of kind 7. */
-const readChain = (reader: Reader): ProvedChain => ({
-  digest: reader.hash(),
-  path: readInclusion(reader),
-});
-
 /** Both parties prove their log chains of a state under their own roots of it. */
-function* provedChains(at: Beyond, step: number): Play<Both<ProvedChain>> {
+function* provedChains(at: Beyond, step: number): Play<Both<SlotProof>> {
   const roots = yield* at.rootsOf(step);
-  const proved = yield* askBoth({ kind: "slot", step, name: LOG_CHAIN }, readChain);
-  const names = [...at.terms.slots.keys()];
-  const index = names.indexOf(LOG_CHAIN);
-  const isFalse = forBoth((party) => {
-    const { digest, path } = proved[party];
-    return !provesSlot(LOG_CHAIN, digest, index, names.length, path, roots[party]);
-  });
+  const proved = yield* askBoth({ kind: "slot", step, name: LOG_CHAIN }, readSlot);
+  const isFalse = forBoth(
+    (party) => !provesSlotOf(at.terms, LOG_CHAIN, proved[party], roots[party]),
+  );
   convictWhere(isFalse, "6.14", null);
   return proved;
 }
 
-const isSamePath = ([a, b]: Both<ProvedChain>): boolean =>
-  a.path.length === b.path.length &&
-  a.path.every((hash, k) => equalBytes(hash, b.path[k] ?? new Uint8Array()));
+/** The hashes of a proof are what all other slots make: whether they are the same. */
+const isSamePath = ([a, b]: Both<SlotProof>): boolean =>
+  a.proof.length === b.proof.length && firstDiffering(a.proof, b.proof) < 0;
 
 /** Compares and halves. A conviction on the way ends the game. */
 export function* goBeyond(at: Beyond): Play<BeyondOutcome> {

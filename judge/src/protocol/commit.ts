@@ -1,5 +1,5 @@
 /** The COMMIT node: chains and the state after a step (PROTOCOL 5.8, COMMITMENTS 5.5 to 5.7). */
-import { equalBytes } from "../bytes.ts";
+import { equalBytes, firstDiffering } from "../bytes.ts";
 import type { Bits } from "../numbers/bits.ts";
 import {
   chainDigest,
@@ -87,10 +87,7 @@ export function* judgeCommit(
 ): Play<CommitOutcome> {
   const { found, program, step, terms } = at;
   const [a, b] = records;
-  const first = a.outputs.findIndex((digest, k) => {
-    const other = b.outputs[k];
-    return other === undefined || !equalBytes(digest, other);
-  });
+  const first = firstDiffering(a.outputs, b.outputs);
   found.output(step, commitIndex(program), COMMIT, first);
   const loss = chainDigest(yield* lossChainAfter(at, form, a));
   found.terms += 1;

@@ -1,10 +1,10 @@
 /** From the root of a tree down to one leaf, by the parts of ranges (PROTOCOL 2.4, 5.4, 6.1). */
-import { equalBytes } from "../bytes.ts";
+import { equalBytes, firstDiffering } from "../bytes.ts";
 import type { Reader } from "../reader.ts";
 import { partsOf, rangeHash } from "./parts.ts";
-import type { Case, Play } from "./play.ts";
+import type { Play } from "./play.ts";
 import type { Party, Query, Range } from "./queries.ts";
-import { askBoth, askOne, convict, convictWhere, forBoth, type Both } from "./rounds.ts";
+import { askEach, convictWhere, forBoth, PARTIES, type Both } from "./rounds.ts";
 
 /** A tree that parties state hashes of. */
 export interface StatedTree {
@@ -18,62 +18,63 @@ export interface StatedTree {
   readonly clause: string;
 }
 
-/** A leaf, and the hash of it that a party has given; undefined of a tree of one leaf. */
-export interface Descended<Hashes> {
+/** A leaf, and the hash of it that each party asked has given; undefined of a tree of one leaf. */
+export interface Descended {
   readonly leaf: number;
-  readonly hashes: Hashes | undefined;
+  readonly hashes: Both<Uint8Array | undefined>;
 }
 
-const NO_CASE: Case | null = null;
+/** What each party has stated of the parts of a range; undefined of one that is not asked. */
+type Stated = Both<readonly Uint8Array[] | undefined>;
 
 /** The hashes of the parts of a range, as the body of kinds 5 and 8 has them. */
 export const plainHashes = (reader: Reader, parts: number): readonly Uint8Array[] =>
   Array.from({ length: parts }, () => reader.hash());
 
-/** The first leaf on which the parties differ; the tree has at least one. */
-export function* firstDifference(tree: StatedTree): Play<Descended<Both<Uint8Array>>> {
+/** Whether a party's hash is the one that it has given before, or else gives what is known of the tree. */
+export const isHashOf = (
+  tree: StatedTree,
+  party: Party,
+  hash: Uint8Array,
+  known: Uint8Array | undefined,
+): boolean => (known === undefined ? tree.isRoot(party, hash) : equalBytes(hash, known));
+
+/** Asks these parties for the parts of a range, and goes on in the one that `choose` names. */
+function* descend(
+  tree: StatedTree,
+  parties: readonly Party[],
+  choose: (parts: readonly Range[], stated: Stated) => number,
+): Play<Descended> {
   let range: Range = { first: 0, count: tree.leaves };
-  let known: Both<Uint8Array> | undefined;
+  let hashes: Descended["hashes"] = [undefined, undefined];
   while (range.count > 1) {
-    const parts = partsOf(range);
-    const stated = yield* askBoth(tree.query(range), (r) => tree.hashes(r, parts.length));
     const { count } = range;
-    const before = known;
-    const wrong = forBoth((party) => {
-      const hash = rangeHash(count, stated[party]);
-      return before === undefined ? !tree.isRoot(party, hash) : !equalBytes(hash, before[party]);
+    const known = hashes;
+    const parts = partsOf(range);
+    const query = tree.query(range);
+    const stated = yield* askEach(
+      forBoth((party) => (parties.includes(party) ? query : undefined)),
+      (_, reader) => tree.hashes(reader, parts.length),
+    );
+    const isFalse = forBoth((party) => {
+      const own = stated[party];
+      return own !== undefined && !isHashOf(tree, party, rangeHash(count, own), known[party]);
     });
-    convictWhere(wrong, tree.clause, NO_CASE);
-    const differs = (k: number): boolean => !equalBytes(hashAt(stated[0], k), hashAt(stated[1], k));
-    const next = parts.findIndex((_, k) => differs(k));
+    convictWhere(isFalse, tree.clause, null);
+    const next = choose(parts, stated);
     const part = parts[next];
-    if (part === undefined) throw new Error("equal parts of different ranges");
-    [range, known] = [part, [hashAt(stated[0], next), hashAt(stated[1], next)]];
+    if (part === undefined) throw new Error("no part to go on in");
+    [range, hashes] = [part, forBoth((party) => stated[party]?.[next])];
   }
-  return { leaf: range.first, hashes: known };
+  return { leaf: range.first, hashes };
 }
+
+/** The first leaf on which the parties differ; the tree has at least one. */
+export const firstDifference = (tree: StatedTree): Play<Descended> =>
+  descend(tree, PARTIES, (_, [a = [], b = []]) => firstDiffering(a, b));
 
 /** The way of one party down to a leaf of the tree. */
-export function* descendTo(
-  tree: StatedTree,
-  leaf: number,
-  party: Party,
-): Play<Descended<Uint8Array>> {
-  let range: Range = { first: 0, count: tree.leaves };
-  let known: Uint8Array | undefined;
-  while (range.count > 1) {
-    const parts = partsOf(range);
-    const stated = yield* askOne(party, tree.query(range), (r) => tree.hashes(r, parts.length));
-    const hash = rangeHash(range.count, stated);
-    const holds = known === undefined ? tree.isRoot(party, hash) : equalBytes(hash, known);
-    if (!holds) throw convict(party, tree.clause, NO_CASE);
-    const next = parts.findIndex(({ first, count }) => first <= leaf && leaf < first + count);
-    const part = parts[next];
-    if (part === undefined) throw new Error("a leaf outside of the tree");
-    [range, known] = [part, hashAt(stated, next)];
-  }
-  return { leaf: range.first, hashes: known };
-}
-
-const hashAt = (hashes: readonly Uint8Array[], k: number): Uint8Array =>
-  hashes[k] ?? new Uint8Array();
+export const descendTo = (tree: StatedTree, leaf: number, party: Party): Play<Descended> =>
+  descend(tree, [party], (parts) =>
+    parts.findIndex(({ first, count }) => first <= leaf && leaf < first + count),
+  );

@@ -1,7 +1,7 @@
 /** Different ends: which run should have ended where it did (PROTOCOL 4.7 to 4.11). */
 import { equalBytes } from "../bytes.ts";
 import { f32OfBits } from "../numbers/bits.ts";
-import { canonicalBits, extendLossChain, chainDigest, LOSS_CHAIN, provesSlot } from "../state.ts";
+import { canonicalBits, chainDigest, extendLossChain, LOSS_CHAIN } from "../state.ts";
 import { tensorDigest } from "../tensors.ts";
 import { readLoss, readSlot } from "./bodies.ts";
 import type { Play } from "./play.ts";
@@ -9,21 +9,10 @@ import type { Party } from "./queries.ts";
 import { askOne, convict } from "./rounds.ts";
 import type { Game } from "./run.ts";
 import { shownLoss } from "./shown.ts";
+import { provesSlotOf } from "./slots.ts";
 
 const STOP_SLOT = "control.stop";
 const TRUE = (): Uint8Array => tensorDigest({ dtype: "bool", shape: [] }, Uint8Array.of(1));
-
-/** Whether a slot's digest is proved under a root of a state. */
-export function provesSlotOf(
-  { terms }: Pick<Game, "terms">,
-  name: string,
-  digest: Uint8Array,
-  proof: readonly Uint8Array[],
-  root: Uint8Array,
-): boolean {
-  const names = [...terms.slots.keys()];
-  return provesSlot(name, digest, names.indexOf(name), names.length, proof, root);
-}
 
 /** Convicts a party by the last loss of the shorter run, or by its slot. */
 export function* judgeEnds(game: Game, root: Uint8Array): Play<never> {
@@ -42,17 +31,17 @@ export function* judgeEnds(game: Game, root: Uint8Array): Play<never> {
     }
   }
   const slot = yield* askOne(0, { kind: "slot", step: ends, name: STOP_SLOT }, readSlot);
-  if (!provesSlotOf(game, STOP_SLOT, slot.digest, slot.proof, root)) throw convict(0, "4.11", "0");
+  if (!provesSlotOf(terms, STOP_SLOT, slot, root)) throw convict(0, "4.11", "0");
   const isStop = equalBytes(slot.digest, TRUE());
   found.decided(null, claimed, `${STOP_SLOT} ${isStop ? "true" : "false"}`);
   throw convict(isStop ? longer : shorter, "4.11", "0");
 }
 
 /** The bits of a step's loss, proved by party 0 under the root of the state after it (4.10). */
-function* lastLoss(game: Game, step: number, root: Uint8Array): Play<number> {
+function* lastLoss({ terms }: Game, step: number, root: Uint8Array): Play<number> {
   const { chain, bits, proof } = yield* askOne(0, { kind: "loss", step }, readLoss);
   const digest = chainDigest(extendLossChain(chain, step, bits));
-  const isProved = provesSlotOf(game, LOSS_CHAIN, digest, proof, root);
+  const isProved = provesSlotOf(terms, LOSS_CHAIN, { digest, proof }, root);
   if (!isProved || bits !== canonicalBits(bits)) throw convict(0, "4.10", "0");
   return bits;
 }

@@ -1,5 +1,5 @@
 /** Equal outputs under different logs: the first entry on which they differ (PROTOCOL 6.13). */
-import { equalBytes } from "../bytes.ts";
+import { equalBytes, firstDiffering } from "../bytes.ts";
 import { refuse } from "../errors.ts";
 import { blockCount, sectionDigest, type LogSection } from "../logs.ts";
 import { quantityOf, type Entry } from "../operators/index.ts";
@@ -31,10 +31,7 @@ export type NodeOpener = (node: number) => Play<OpenedNode>;
 /** The first section whose digests differ, and its number. */
 function differingSection(at: StepContext, logs: Both<StepLog>): [LogSection, number] {
   const [a, b] = logs;
-  const number = a.sections.findIndex((digest, k) => {
-    const other = b.sections[k];
-    return other === undefined || !equalBytes(digest, other);
-  });
+  const number = firstDiffering(a.sections, b.sections);
   const section = at.program.sections[number];
   if (section === undefined) throw new Error("different logs of equal sections");
   return [section, number];

@@ -6,6 +6,7 @@ import type { Terms } from "../job/terms.ts";
 import { LIMITS } from "../limits.ts";
 import { Reader } from "../reader.ts";
 import { sha256 } from "../sha256.ts";
+import { readParty } from "./messages.ts";
 import type { Party } from "./queries.ts";
 import type { Both } from "./rounds.ts";
 
@@ -28,9 +29,7 @@ export interface Evidence {
 }
 
 function readMessage(reader: Reader): Message {
-  const party = reader.u8();
-  if (party > 1) throw refuse("a message of no party");
-  return { party: party === 0 ? 0 : 1, bytes: reader.blob(LIMITS.answerBytes, "a message") };
+  return { party: readParty(reader), bytes: reader.blob(LIMITS.answerBytes, "a message") };
 }
 
 /** A commitment of the job; another one is no party to the game (3.1). */

@@ -7,7 +7,7 @@ import { digestOf, exactly, integerOf, listOf, stringOf } from "../members.ts";
 import { PublicKey, readEnvelope, requireSigner } from "../signatures.ts";
 import type { Party } from "./queries.ts";
 
-export const FORFEIT_TYPE = "application/vnd.tallystick.forfeit.v1+json";
+const FORFEIT_TYPE = "application/vnd.tallystick.forfeit.v1+json";
 const KIND = "tallystick/forfeit/1";
 
 export interface Forfeit {
@@ -17,7 +17,7 @@ export interface Forfeit {
 }
 
 /** The game that a forfeit must be about. */
-export interface ForfeitedGame {
+interface ForfeitedGame {
   readonly jobDigest: Uint8Array;
   readonly runRoots: readonly [Uint8Array, Uint8Array];
 }

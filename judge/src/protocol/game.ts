@@ -1,12 +1,11 @@
 /** The whole game: its phases one after the other (PROTOCOL 1.6, 3.6, 6.14). */
-import type { Both } from "./rounds.ts";
-import { forBoth } from "./rounds.ts";
 import { goBeyond, type Beyond } from "./beyond.ts";
 import { judgeEnds } from "./ends.ts";
 import { agree, proveEnds } from "./phase0.ts";
 import { divergingStep } from "./phase1.ts";
 import { playStep, type DisputedStep, type StepOutcome } from "./phase2.ts";
 import type { Play } from "./play.ts";
+import { forBoth, type Both } from "./rounds.ts";
 import { Runs, type Game } from "./run.ts";
 
 /** How a game ends that convicts no party. */

@@ -7,13 +7,13 @@ import { LOG_CHAIN } from "../state.ts";
 import { tensorDigest, widthOf, type TensorType } from "../tensors.ts";
 import { Writer } from "../writer.ts";
 import { readNode, readRecord, readRecordPart, readSlot } from "./bodies.ts";
-import { provesSlotOf } from "./ends.ts";
 import { disputedElement } from "./leaf.ts";
 import type { DisputedStep } from "./phase2.ts";
 import type { Case, Play } from "./play.ts";
 import { formOf, isInTree, isOfForm } from "./records.ts";
 import { askOne, convict, convictBoth, convictWhere, forBoth, type Both } from "./rounds.ts";
 import { shown, shownDigest } from "./shown.ts";
+import { provesSlotOf } from "./slots.ts";
 import { bitsOfBytes } from "./values.ts";
 
 /** An operand of a node, and the digests of it in both records. */
@@ -77,9 +77,9 @@ const inputKind = ({ program }: DisputedStep, name: string): "batch" | "scalar" 
 
 /** 5.6.1. */
 function* judgeSlot(at: DisputedStep, name: string, digests: Both<Uint8Array>): Play<void> {
-  const { digest, proof } = yield* askOne(0, { kind: "slot", step: at.step, name }, readSlot);
-  if (!provesSlotOf(at, name, digest, proof, at.before[0])) throw convict(0, "5.6.6", null);
-  convictOthers(at, digests, sameOfBoth(digest), "5.6.1", "2a");
+  const slot = yield* askOne(0, { kind: "slot", step: at.step, name }, readSlot);
+  if (!provesSlotOf(at.terms, name, slot, at.before[0])) throw convict(0, "5.6.6", null);
+  convictOthers(at, digests, sameOfBoth(slot.digest), "5.6.1", "2a");
 }
 
 /** 5.6.2. */

@@ -13,13 +13,7 @@ import {
   widthOf,
   type TensorType,
 } from "../tensors.ts";
-import {
-  descendTo,
-  firstDifference,
-  plainHashes,
-  type Descended,
-  type StatedTree,
-} from "./descent.ts";
+import { descendTo, firstDifference, isHashOf, plainHashes, type StatedTree } from "./descent.ts";
 import type { Case, Play } from "./play.ts";
 import type { Side } from "./queries.ts";
 import {
@@ -72,12 +66,6 @@ const readLeaf =
     return bytes;
   };
 
-/** Whether the bytes of a leaf have the hash that was given for it, or that its digest asks for. */
-function isLeaf(tree: StatedTree, party: 0 | 1, bytes: Uint8Array, known?: Uint8Array): boolean {
-  const hash = leafHash(bytes);
-  return known === undefined ? tree.isRoot(party, hash) : equalBytes(hash, known);
-}
-
 /**
  * Finds the first element whose bytes differ. The digests differ; the type is that of both. `ofCase`
  * is the case of a conviction for a value that is not canonical.
@@ -99,10 +87,12 @@ export function* disputedElement(
     );
     throw new Error("equal digests of an empty tensor");
   }
-  const { leaf, hashes }: Descended<Both<Uint8Array>> = yield* firstDifference(tree);
+  const { leaf, hashes } = yield* firstDifference(tree);
   const length = leafLength(type, leaf);
   const leaves = yield* askBoth({ kind: "leaf", ...at, leaf }, readLeaf(length));
-  const isFalse = forBoth((party) => !isLeaf(tree, party, leaves[party], hashes?.[party]));
+  const isFalse = forBoth(
+    (party) => !isHashOf(tree, party, leafHash(leaves[party]), hashes[party]),
+  );
   convictWhere(isFalse, "6.1", null);
   convictWhere(
     forBoth((party) => !canonicalValues(type.dtype, leaves[party])),
@@ -137,7 +127,7 @@ export function* openedElement(
   const { hashes } = yield* descendTo(tree, leaf, party);
   const length = leafLength(type, leaf);
   const bytes = yield* askOne(party, { kind: "leaf", ...at, leaf }, readLeaf(length));
-  if (!isLeaf(tree, party, bytes, hashes)) throw convict(party, "6.13", null);
+  if (!isHashOf(tree, party, leafHash(bytes), hashes[party])) throw convict(party, "6.13", null);
   if (!canonicalValues(type.dtype, bytes)) throw convictBoth("6.13", "3");
   const from = element * width - leaf * LEAF_BYTES;
   return bytes.subarray(from, from + width);

@@ -1,5 +1,5 @@
 /** What a party's own log allows as a value (PROTOCOL 6.11, 6.13, OPENING 8.6, 8.7, 9.5, 9.6). */
-import { bitsOfF32, f64OfBits, type Bits } from "../numbers/bits.ts";
+import type { Bits } from "../numbers/bits.ts";
 import type { Direction, Entry, Logged, PublishedReach, Reach } from "../operators/index.ts";
 import { note, type Below, type Dispute } from "./below.ts";
 import { execute } from "./opening.ts";
@@ -7,7 +7,7 @@ import type { Play } from "./play.ts";
 import { convictWhere, forBoth, type Both } from "./rounds.ts";
 
 /** A direction of the bounded form, whose entries are no others. */
-export const directionOf = (entry: Entry | undefined): Direction | undefined =>
+const directionOf = (entry: Entry | undefined): Direction | undefined =>
   entry === 2 ? undefined : entry;
 
 /** The entry of the published form, 1 without one (OPENING 9.4.2). */
@@ -38,14 +38,6 @@ function choicesOf(
   return { left: 1, taken: isTaken ? 1 : 0 };
 }
 
-/** What a verdict shows of an element without a reach (OPENING 9.7): RN32(x) of the agreed x. */
-function withoutReach({ needs }: Logged, [x = 0n]: readonly Bits[]): Bits | undefined {
-  const dtype = needs[0]?.dtype;
-  if (dtype === "f32") return x;
-  if (dtype !== "real") return undefined;
-  return BigInt(bitsOfF32(f64OfBits(BigInt.asUintN(64, x))));
-}
-
 /** Different values under each party's own log; no conviction leaves the game undecided. */
 export function* settleLogged(
   below: Below,
@@ -55,8 +47,8 @@ export function* settleLogged(
   const { claims } = dispute;
   const { entries, found, openings } = below;
   const reach = yield* execute(openings, dispute.quantity.reach(agreed));
-  if (reach === "none") {
-    note(below, dispute, 1, withoutReach(dispute.quantity, agreed));
+  if (reach.form === "none") {
+    note(below, dispute, 1, reach.value);
     return undefined;
   }
   note(below, dispute, 1, reach.form === "bounded" ? reach.due(undefined) : reach.middle);
@@ -80,7 +72,7 @@ export function* judgeEntry(
   const reach = yield* execute(openings, quantity.reach(agreed));
   found.decided(quantity.name, [shownEntry(entries[0]), shownEntry(entries[1])]);
   found.terms += 1;
-  if (reach === "none") return;
+  if (reach.form === "none") return;
   found.choices = { left: reach.isChoice ? 1 : 0, taken: 0 };
   convictWhere(
     forBoth((party) => isForged(reach, entries[party]) || !allows(reach, entries[party], value)),

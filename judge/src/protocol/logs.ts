@@ -14,12 +14,13 @@ import {
 import { leafHash, rootByInclusion } from "../merkle.ts";
 import type { Entry } from "../operators/index.ts";
 import type { Reader } from "../reader.ts";
-import { chainDigest, extendLogChain, LOG_CHAIN, provesSlot } from "../state.ts";
+import { chainDigest, extendLogChain, LOG_CHAIN } from "../state.ts";
 import { readInclusion } from "./bodies.ts";
 import type { StepContext } from "./node.ts";
 import type { Play } from "./play.ts";
 import type { Party } from "./queries.ts";
 import { askBoth, convictWhere, forBoth, type Both } from "./rounds.ts";
+import { provesSlotOf } from "./slots.ts";
 
 /** A party's log of a step, proved under its states. */
 export interface StepLog {
@@ -51,10 +52,8 @@ function provedLog(at: StepContext, party: Party, answer: LogAnswer): StepLog | 
   const { terms, step, program } = at;
   const { chain, sections } = answer;
   if (sections.length !== program.sections.length) return undefined;
-  const names = [...terms.slots.keys()];
-  const index = names.indexOf(LOG_CHAIN);
   const proves = (value: Uint8Array, proof: readonly Uint8Array[], root: Uint8Array): boolean =>
-    provesSlot(LOG_CHAIN, chainDigest(value), index, names.length, proof, root);
+    provesSlotOf(terms, LOG_CHAIN, { digest: chainDigest(value), proof }, root);
   const after = extendLogChain(chain, step, logDigest(step, sections));
   const isProved =
     proves(chain, answer.proofBefore, at.before[party]) &&

@@ -3,12 +3,12 @@ import { equalBytes } from "../bytes.ts";
 import { refuse } from "../errors.ts";
 import { LIMITS } from "../limits.ts";
 import { Reader } from "../reader.ts";
-import { isSignedBy, type PublicKey } from "../signatures.ts";
+import type { PublicKey } from "../signatures.ts";
 import { Writer } from "../writer.ts";
-import type { Query, Range, View } from "./queries.ts";
+import type { Party, Query, Range, View } from "./queries.ts";
+import { readSigned, requireSigned } from "./signed.ts";
 
 export const ANSWER_TYPE = "application/vnd.tallystick.answer.v1";
-export const SIGNATURE_BYTES = 64;
 
 const KINDS = [
   "checkpoints",
@@ -118,6 +118,13 @@ export function writeQuery(query: Query): Uint8Array {
   return out.bytes();
 }
 
+/** A party, as messages and entries name it (8.1, 12.2). */
+export function readParty(reader: Reader): Party {
+  const party = reader.u8();
+  if (party !== 0 && party !== 1) throw refuse(`there is no party ${party}`);
+  return party;
+}
+
 /** Who answers, and about what (2.3). */
 export interface Answerer {
   readonly jobDigest: Uint8Array;
@@ -140,19 +147,14 @@ export interface OpenedAnswer extends ReadAnswer {
 
 /** Opens a signed answer of a party about its run; other bytes are none (2.6). */
 export function openSignedAnswer(bytes: Uint8Array, by: Answerer): OpenedAnswer {
-  if (bytes.length > LIMITS.answerBytes) throw refuse("a signed answer over the limit");
-  const outer = new Reader(bytes);
-  const answer = outer.blob(LIMITS.answerBytes, "an answer");
-  const signature = outer.take(SIGNATURE_BYTES);
-  outer.end();
+  const signed = readSigned(bytes, LIMITS.answerBytes);
+  const answer = signed.data;
   const reader = new Reader(answer);
   reader.tag("answer/1");
   if (!equalBytes(reader.hash(), by.jobDigest)) throw refuse("an answer about another job");
   if (!equalBytes(reader.hash(), by.runRoot)) throw refuse("an answer about another run");
   const query = reader.blob(LIMITS.queryBytes, "a query");
   const status = reader.u8();
-  if (!isSignedBy(by.signer, ANSWER_TYPE, answer, signature)) {
-    throw refuse("an answer whose signature does not verify");
-  }
+  requireSigned(signed, ANSWER_TYPE, by.signer);
   return { answer, query, status, body: reader.take(reader.left) };
 }

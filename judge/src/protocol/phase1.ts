@@ -1,10 +1,9 @@
 /** Phase 1: the first diverging step (PROTOCOL 4.1 to 4.5). */
-import { equalBytes } from "../bytes.ts";
+import { equalBytes, firstDiffering } from "../bytes.ts";
 import { subtreesOutside } from "../merkle.ts";
 import { judgeEnds } from "./ends.ts";
 import type { Play } from "./play.ts";
-import type { Both } from "./rounds.ts";
-import { forBoth } from "./rounds.ts";
+import { forBoth, type Both } from "./rounds.ts";
 import type { Game, ProvedCheckpoints, Runs } from "./run.ts";
 
 /** Both parties' roots are equal at lo and differ at hi. */
@@ -59,8 +58,7 @@ function* differingCheckpoint(
   for (;;) {
     const [a, b] = proofs;
     const subtrees = subtreesOutside(a.indices, size);
-    const at = a.proof.findIndex((hash, k) => !equalBytes(hash, b.proof[k] ?? new Uint8Array()));
-    const subtree = subtrees[at];
+    const subtree = subtrees[firstDiffering(a.proof, b.proof)];
     if (subtree === undefined) throw new Error("equal proofs of different runs");
     const indices = named({ lo: subtree.first - 1, hi: subtree.end }, arity);
     proofs = yield* proveBoth(runs, indices);

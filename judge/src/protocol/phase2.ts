@@ -1,8 +1,8 @@
 /** Phase 2: the first diverging node of a step (PROTOCOL 5). */
-import { equalBytes } from "../bytes.ts";
+import { equalBytes, firstDiffering } from "../bytes.ts";
 import { readNode, readNodes, type ProvedNode } from "./bodies.ts";
 import { judgeCommit, type CommitOutcome } from "./commit.ts";
-import { firstDifference, plainHashes } from "./descent.ts";
+import { firstDifference, plainHashes, type Descended } from "./descent.ts";
 import { judgeInput, type Disagreement } from "./inputs.ts";
 import { agreedOperands, type StepContext } from "./node.ts";
 import { judgeOutput } from "./output.ts";
@@ -58,37 +58,28 @@ function* nodeRecords(
   at: StepContext,
   node: number,
   form: NodeForm,
-  leaves: Both<Uint8Array>,
+  hashes: Descended["hashes"],
 ): Play<Both<ProvedNode>> {
   const { program, step } = at;
   const records = yield* askBoth({ kind: "node", step, node }, readNode);
   convictEach((party) => {
     const record = records[party];
     const leaf = recordLeafHash(program, step, node, record);
-    if (!equalBytes(leaf, leaves[party])) return convict(party, "5.5", null);
+    if (!equalBytes(leaf, hashes[party] ?? new Uint8Array())) return convict(party, "5.5", null);
     return isOfForm(form, record) ? undefined : convict(party, "5.5", "1");
   });
   return records;
 }
 
-/** The node of 5.4, and the leaf that each party has for it; none of a tree of COMMIT alone. */
-function* differingNode(
-  { program, step }: StepContext,
-  trees: Both<Uint8Array>,
-): Play<{ node: number; leaves: Both<Uint8Array> | undefined }> {
-  const { leaf, hashes } = yield* firstDifference({
+/** The node of 5.4, and the hash of its leaf that each party has given. */
+const differingNode = ({ program, step }: StepContext, trees: Both<Uint8Array>): Play<Descended> =>
+  firstDifference({
     leaves: program.nodeCount,
     query: (range) => ({ kind: "node hashes", step, range }),
     hashes: plainHashes,
     isRoot: (party, hash) => equalBytes(hash, trees[party]),
     clause: "5.4",
   });
-  return { node: leaf, leaves: hashes };
-}
-
-/** The first position at which two lists of digests differ; −1 if none. */
-const firstDiffering = (a: readonly Uint8Array[], b: readonly Uint8Array[]): number =>
-  a.findIndex((digest, k) => !equalBytes(digest, b[k] ?? new Uint8Array()));
 
 /** Plays the step. It returns where no party is convicted. */
 export function* playStep(at: DisputedStep): Play<StepOutcome> {
@@ -97,11 +88,11 @@ export function* playStep(at: DisputedStep): Play<StepOutcome> {
   found.step = step;
   const trees = yield* nodeTrees(at);
   const commits = yield* commitRecords(at, trees);
-  const { node, leaves } = yield* differingNode(at, trees);
+  const { leaf: node, hashes } = yield* differingNode(at, trees);
   const form = formOf(program, terms.slots, node);
   [found.node, found.operator] = [node, form.operator];
-  const isCommit = node === commitIndex(program) || leaves === undefined;
-  const records = isCommit ? commits : yield* nodeRecords(at, node, form, leaves);
+  const isCommit = node === commitIndex(program);
+  const records = isCommit ? commits : yield* nodeRecords(at, node, form, hashes);
 
   for (const [k, { operand, source }] of presentOperands(form).entries()) {
     const digests = forBoth((party) => records[party].inputs[k] ?? new Uint8Array());

@@ -9,11 +9,9 @@ import type { Found } from "./found.ts";
 import { writeQuery, type ReadAnswer } from "./messages.ts";
 import { Convicted, type Answer, type Asked, type Conviction, type Play } from "./play.ts";
 import type { Party } from "./queries.ts";
-import { convict, PARTIES } from "./rounds.ts";
+import { convict, convictionOf, PARTIES } from "./rounds.ts";
 import { Said } from "./said.ts";
 import { Room } from "./sizes.ts";
-
-const UNABLE = 1;
 
 /** What a party owes in a round, and has given. */
 interface Owed {
@@ -64,15 +62,11 @@ export class Replay {
     while (round.some(({ answer }) => answer === undefined)) {
       if (!this.#answered(round)) throw this.#forfeited(round);
     }
-    const answers = round.flatMap(({ party, answer }) => (answer ? [{ party, ...answer }] : []));
-    const wrong = answers.flatMap(({ party, status, body }): Conviction[] => {
-      if (status === 0) return [];
-      // Status 1 has an empty body; everything else does not follow 2.1 (2.3).
-      const isUnable = status === UNABLE && body.length === 0;
-      return [{ party, clause: isUnable ? "2.8" : "2.7", case: null }];
-    });
+    const wrong = round.flatMap(
+      ({ party, answer }) => (answer && convictionOf(party, answer)) ?? [],
+    );
     if (wrong.length > 0) throw new Convicted(wrong);
-    return answers;
+    return round.flatMap(({ answer }) => answer ?? []);
   }
 
   /**

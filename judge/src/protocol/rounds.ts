@@ -1,6 +1,7 @@
 /** Rounds of one query for both parties or for one, and what answers convict of (PROTOCOL 1.2). */
 import { RefusedError } from "../errors.ts";
 import { Reader } from "../reader.ts";
+import type { ReadAnswer } from "./messages.ts";
 import { Convicted, type Case, type Conviction, type Play } from "./play.ts";
 import type { Party, Query } from "./queries.ts";
 
@@ -28,6 +29,17 @@ export const convict = (party: Party, clause: string, ofCase: Case | null): Conv
 /** Ends the game with a conviction of both parties. */
 export const convictBoth = (clause: string, ofCase: Case | null): Convicted =>
   new Convicted(PARTIES.map((party) => ({ party, clause, case: ofCase })));
+
+/** The status of a party that is unable to answer (2.3). */
+const UNABLE = 1;
+
+/** What an answer of another status than 0 convicts of, wherever it comes. */
+export function convictionOf(party: Party, { status, body }: ReadAnswer): Conviction | undefined {
+  if (status === 0) return undefined;
+  // Status 1 has an empty body; everything else does not follow 2.1 (2.3).
+  const isUnable = status === UNABLE && body.length === 0;
+  return { party, clause: isUnable ? "2.8" : "2.7", case: null };
+}
 
 /** Reads all of a body; undefined where it does not follow its layout. */
 function bodyOf<T>(body: Uint8Array, read: (reader: Reader) => T): { value: T } | undefined {

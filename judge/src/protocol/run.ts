@@ -7,7 +7,7 @@ import type { Found } from "./found.ts";
 import { readCheckpoints, readStates, type Checkpoints } from "./bodies.ts";
 import type { Play } from "./play.ts";
 import type { Party, Query } from "./queries.ts";
-import { askEach, convictWhere, forBoth, type Both } from "./rounds.ts";
+import { askEach, convictWhere, forBoth, PARTIES, type Both } from "./rounds.ts";
 
 /** The terms of a game, its parties, and what it finds on its way. */
 export interface Game {
@@ -24,7 +24,7 @@ export interface ProvedCheckpoints {
 }
 
 /** What one party has stated of its run. */
-export class Run {
+class Run {
   readonly #roots = new Map<number, Uint8Array>();
   readonly #indices = new Set<number>();
 
@@ -104,7 +104,7 @@ export class Runs {
     const answers = yield* askEach(queries, (party, reader) =>
       readStates(steps[party].length)(reader),
     );
-    for (const party of [0, 1] as const) {
+    for (const party of PARTIES) {
       for (const [k, step] of steps[party].entries()) {
         this.of[party].state(step, answers[party]?.[k] ?? new Uint8Array());
       }

@@ -9,11 +9,12 @@ import { tag } from "../sha256.ts";
 import { LOG_CHAIN, LOSS_CHAIN } from "../state.ts";
 import { headerOf, LEAF_BYTES, leafCount, leafLength, type TensorType } from "../tensors.ts";
 import { MESSAGE_HEAD_BYTES } from "./evidence.ts";
-import { SIGNATURE_BYTES, writeQuery } from "./messages.ts";
+import { writeQuery } from "./messages.ts";
 import { partsOf } from "./parts.ts";
 import { WithoutVerdict, type Asked } from "./play.ts";
 import type { Query, Side } from "./queries.ts";
 import { formOf } from "./records.ts";
+import { SIGNATURE_BYTES } from "./signed.ts";
 
 const HASH = 32;
 /** A u64: also the length of a blob and of a list. */

@@ -1,16 +1,11 @@
 /** Values of quantities as kind 10 states them (OPENING 1.3, 1.4), and as a verdict shows them. */
-import type { Bits } from "../numbers/bits.ts";
+import { WIDTH, type Bits } from "../numbers/bits.ts";
 import type { QuantityDtype } from "../operators/index.ts";
 import type { Reader } from "../reader.ts";
 
 /** Bytes of a value (OPENING 1.3). */
 const WIDTHS: Readonly<Record<QuantityDtype, number>> = {
-  f32: 4,
-  f64: 8,
-  i64: 8,
-  i32: 4,
-  u8: 1,
-  bool: 1,
+  ...WIDTH,
   acc: 80,
   real: 16,
   blk: 24,

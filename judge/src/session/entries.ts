@@ -2,6 +2,7 @@
 
 import { refuse } from "../errors.ts";
 import { LIMITS } from "../limits.ts";
+import { readParty } from "../protocol/messages.ts";
 import type { Party } from "../protocol/queries.ts";
 import { Reader } from "../reader.ts";
 import { sha256 } from "../sha256.ts";
@@ -73,12 +74,6 @@ const KINDS: readonly Said["kind"][] = [
   "verdict",
   "result",
 ];
-
-export function readParty(reader: Reader): Party {
-  const party = reader.u8();
-  if (party !== 0 && party !== 1) throw refuse(`party ${party}`);
-  return party;
-}
 
 /** A game's number: a session has fewer games than parties (10.7). */
 export function readGame(reader: Reader): number {

@@ -7,15 +7,9 @@ import { Found } from "../protocol/found.ts";
 import { readForfeit } from "../protocol/forfeit.ts";
 import { type GameEnd, playGame } from "../protocol/game.ts";
 import { type ReadAnswer, writeQuery } from "../protocol/messages.ts";
-import {
-  type Answer,
-  type Asked,
-  Convicted,
-  type Conviction,
-  type Play,
-  WithoutVerdict,
-} from "../protocol/play.ts";
+import { type Answer, type Asked, Convicted, type Play, WithoutVerdict } from "../protocol/play.ts";
 import type { Party } from "../protocol/queries.ts";
+import { convictionOf } from "../protocol/rounds.ts";
 import { Said } from "../protocol/said.ts";
 import { Room } from "../protocol/sizes.ts";
 import { sameKey } from "../signatures.ts";
@@ -27,16 +21,6 @@ import type { Member } from "./sides.ts";
 interface Open {
   readonly party: Party;
   readonly query: Uint8Array;
-}
-
-/** Answers that are not status 0: unable convicts by 2.8, another status by 2.7. */
-function refusals(open: readonly Open[], answers: readonly ReadAnswer[]): Conviction[] {
-  return open.flatMap(({ party }, i) => {
-    const answer = answers[i];
-    if (answer === undefined || answer.status === 0) return [];
-    const isUnable = answer.status === 1 && answer.body.length === 0;
-    return [{ party, clause: isUnable ? "2.8" : "2.7", case: null }];
-  });
 }
 
 class PlayedGame implements Game {
@@ -77,7 +61,10 @@ class PlayedGame implements Game {
   }
 
   judge(answers: readonly ReadAnswer[]): void {
-    const convictions = refusals(this.#open, answers);
+    const convictions = this.#open.flatMap(({ party }, i) => {
+      const answer = answers[i];
+      return (answer && convictionOf(party, answer)) ?? [];
+    });
     if (convictions.length > 0) this.#end({ outcome: 0, convictions });
     else this.#advance(answers);
   }

@@ -4,6 +4,7 @@ import { equalBytes, toHex } from "../bytes.ts";
 import { RefusedError, refuse } from "../errors.ts";
 import type { Terms } from "../job/terms.ts";
 import { LIMITS } from "../limits.ts";
+import { readSigned, requireSigned } from "../protocol/signed.ts";
 import type { PublicKey } from "../signatures.ts";
 import { Deviation } from "./deviation.ts";
 import { entryDigest, readEntry, readHead } from "./entries.ts";
@@ -12,7 +13,7 @@ import { gamesOf } from "./game.ts";
 import { convictedBits } from "./match.ts";
 import { requireJob } from "./rules.ts";
 import type { Member } from "./sides.ts";
-import { ENTRY_TYPE, isCutOff, readSigned, requireSigned } from "./signed.ts";
+import { ENTRY_TYPE, isCutOff } from "./signed.ts";
 
 const NO_ENTRY = new Uint8Array(32);
 

@@ -3,6 +3,7 @@
 import type { ReadAnswer } from "../protocol/messages.ts";
 import type { Conviction } from "../protocol/play.ts";
 import type { Party } from "../protocol/queries.ts";
+import { PARTIES } from "../protocol/rounds.ts";
 import { Clock } from "./clocks.ts";
 import { deviates, logged } from "./deviation.ts";
 import type { Said } from "./entries.ts";
@@ -97,7 +98,7 @@ export class Match {
   /** The parties whose clocks run, and until when. */
   get deadlines(): { party: Party; deadline: bigint }[] {
     if (this.#ending !== null) return [];
-    return ([0, 1] as const).flatMap((party) => {
+    return PARTIES.flatMap((party) => {
       const { deadline } = this.#seats[party].clock;
       return deadline === null ? [] : [{ party, deadline }];
     });
@@ -154,7 +155,7 @@ export class Match {
   /** After a forfeit the game ends when the other party owes nothing any more (11.5). */
   #forfeitOwed(): void {
     if (this.#seats.some(({ owes }) => owes)) return;
-    const silent = ([0, 1] as const).filter((party) => this.#seats[party].forfeited);
+    const silent = PARTIES.filter((party) => this.#seats[party].forfeited);
     this.#convict(silent.map((party) => ({ party, clause: "2.10", case: null })));
   }
 

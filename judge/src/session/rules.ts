@@ -9,7 +9,7 @@ import { PublicKey } from "../signatures.ts";
 import type { Writer } from "../writer.ts";
 
 /** The latest time in milliseconds (11.1). */
-export const LATEST = BigInt(Number.MAX_SAFE_INTEGER);
+const LATEST = BigInt(Number.MAX_SAFE_INTEGER);
 const LONGEST = BigInt(LIMITS.durationMs);
 
 /** Times and durations are bigints: their products and sums pass 2⁵³. */

@@ -1,10 +1,11 @@
 /** Seals and openings: a provider's commitment, hidden and then shown (PROTOCOL 10.2, 10.3). */
 
 import { LIMITS } from "../limits.ts";
+import { readSigned, requireSigned } from "../protocol/signed.ts";
 import { Reader } from "../reader.ts";
 import { PublicKey } from "../signatures.ts";
 import { Writer } from "../writer.ts";
-import { OPENING_TYPE, readSigned, requireSigned, SEAL_TYPE } from "./signed.ts";
+import { OPENING_TYPE, SEAL_TYPE } from "./signed.ts";
 
 /** What a provider seals its commitment with (10.2). */
 export interface Seal {

@@ -2,10 +2,11 @@
 
 import { refuse } from "../errors.ts";
 import { LIMITS } from "../limits.ts";
+import { readParty } from "../protocol/messages.ts";
 import type { Party } from "../protocol/queries.ts";
 import { Reader } from "../reader.ts";
 import { Writer } from "../writer.ts";
-import { readGame, readParty } from "./entries.ts";
+import { readGame } from "./entries.ts";
 
 /** What a turn says. Entries and answers are in their signed form. */
 export type TurnSaid =

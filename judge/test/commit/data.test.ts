@@ -7,7 +7,8 @@ import { RefusedError } from "../../src/errors.ts";
 import { LIMITS } from "../../src/limits.ts";
 import { inclusionProof, leafHash } from "../../src/merkle.ts";
 import { dataRoot, dataRootByPart, recordLeaf, Schema } from "../../src/records.ts";
-import { byteLength, type Dtype } from "../../src/tensors.ts";
+import type { Dtype } from "../../src/numbers/bits.ts";
+import { byteLength } from "../../src/tensors.ts";
 import { unhex, vectors } from "./golden.ts";
 
 interface FieldCase {

@@ -3,11 +3,11 @@ import { describe, expect, test } from "vitest";
 import { fromHex, toHex } from "../../src/bytes.ts";
 import { RefusedError } from "../../src/errors.ts";
 import { multiProof } from "../../src/merkle.ts";
+import type { Dtype } from "../../src/numbers/bits.ts";
 import { sha256 } from "../../src/sha256.ts";
 import {
   byteLength,
   canonicalValues,
-  type Dtype,
   LEAF_BYTES,
   leafCount,
   leafHashes,

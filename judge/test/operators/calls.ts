@@ -79,7 +79,7 @@ export function valueOf(quantity: Quantity, operands: readonly (Tensor | null)[]
     }
     case "logged": {
       const reach = read(quantity.reach(needs), operands);
-      if (reach === "none") return 0n;
+      if (reach.form === "none") return reach.value ?? 0n;
       return reach.form === "bounded" ? reach.due(undefined) : reach.middle;
     }
     case "extremum": {

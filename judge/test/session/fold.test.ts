@@ -13,7 +13,7 @@ import { entryDigest, readEntry } from "../../src/session/entries.ts";
 import { type Begin, Session } from "../../src/session/fold.ts";
 import type { Ending, Game } from "../../src/session/match.ts";
 import type { Rules } from "../../src/session/rules.ts";
-import { readSigned } from "../../src/session/signed.ts";
+import { readSigned } from "../../src/protocol/signed.ts";
 import { sha256 } from "../../src/sha256.ts";
 import { ANN, BEN, CAT, envelopeOf, hash, Log, RULES } from "./builder.ts";
 import { Signer } from "./golden.ts";

@@ -5,7 +5,7 @@ import { ed25519 } from "@noble/curves/ed25519.js";
 import { readTerms } from "../../src/job/read.ts";
 import type { Terms } from "../../src/job/terms.ts";
 import { PublicKey, preAuthentication } from "../../src/signatures.ts";
-import { writeSigned } from "../../src/session/signed.ts";
+import { writeSigned } from "../../src/protocol/signed.ts";
 import type { SessionOutcome } from "../../src/session/log.ts";
 import { vectorBytes, vectors } from "../commit/golden.ts";
 import { TABLE } from "../program/cases.ts";

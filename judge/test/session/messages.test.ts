@@ -3,6 +3,7 @@ import { describe, expect, test } from "vitest";
 import { concatBytes, equalBytes, fromHex } from "../../src/bytes.ts";
 import { RefusedError } from "../../src/errors.ts";
 import { LIMITS } from "../../src/limits.ts";
+import { readSigned, requireSigned, writeSigned } from "../../src/protocol/signed.ts";
 import { readEntry, writeEntry } from "../../src/session/entries.ts";
 import {
   readOpening,
@@ -16,11 +17,8 @@ import {
   ENTRY_TYPE,
   isCutOff,
   OPENING_TYPE,
-  readSigned,
-  requireSigned,
   SEAL_TYPE,
   TURN_TYPE,
-  writeSigned,
 } from "../../src/session/signed.ts";
 import { readTurn, writeTurn } from "../../src/session/turns.ts";
 import { replaced } from "../commit/golden.ts";
