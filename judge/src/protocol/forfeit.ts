@@ -7,7 +7,7 @@ import { digestOf, exactly, integerOf, listOf, stringOf } from "../members.ts";
 import { PublicKey, readEnvelope, requireSigner } from "../signatures.ts";
 import type { Party } from "./queries.ts";
 
-const FORFEIT_TYPE = "application/vnd.tallystick.forfeit.v1+json";
+export const FORFEIT_TYPE = "application/vnd.tallystick.forfeit.v1+json";
 const KIND = "tallystick/forfeit/1";
 
 export interface Forfeit {
