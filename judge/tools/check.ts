@@ -1,71 +1,113 @@
 /**
- * Judges all that `vectors/` holds for a judge, and ends with code 1 at the first difference, which
- * it names. `tools/mutation.js` bundles it with one changed source; the quickest cases come first.
+ * Runs in a worker of `tools/mutation.js`, which has put switches into the judge's sources: all
+ * cases of `vectors/` for a judge, once as they are, and then those that come past a switch, with it
+ * thrown, until one differs.
  */
 import { isDeepStrictEqual } from "node:util";
+import { parentPort, workerData } from "node:worker_threads";
 
 import { toHex, toUtf8 } from "../src/bytes.ts";
+import { RefusedError } from "../src/errors.ts";
 import { readTerms } from "../src/job/read.ts";
 import { readProgram } from "../src/program/read.ts";
 import { readSession } from "../src/session/log.ts";
-import { casesOf, fileOf, orRefused, TABLE, type Case } from "../test/program/cases.ts";
-import { Bundle, bundleNames, type BundleCase } from "../test/protocol/bundles.ts";
+import { casesOf, fileOf, TABLE, type Case } from "../test/program/cases.ts";
+import { Bundle, bundleNames } from "../test/protocol/bundles.ts";
 import { bytesAt, FILE, TERMS } from "../test/session/golden.ts";
 
-/** Bundles in which every clause of the game is broken once; they come before the large ones. */
-const FIRST = ["refusals", "clauses", "clauses-later", "logs-later"];
-/** Cases of each bundle that are judged before the others. */
-const SAMPLE = 12;
-
-function require(isAlike: boolean, what: string): void {
-  if (isAlike) return;
-  process.stdout.write(`${what}\n`);
-  process.exit(1);
+interface Given {
+  readonly switches: readonly number[];
+  /** Switches by which jobs and programs are read: then no case knows the terms of another. */
+  readonly reading: ReadonlySet<number>;
+  readonly sample: number;
 }
 
-function judged(bundle: Bundle, name: string, one: BundleCase): void {
-  const { code, found } = bundle.judge(one);
-  const isAlike = "error" in one.found ? found === undefined : isDeepStrictEqual(found, one.found);
-  require(code === one.code && isAlike, `${name}, ${one.name}`);
+/** One case: its name, and what the judge makes of it. */
+interface Checked {
+  readonly name: string;
+  readonly run: () => unknown;
 }
+
+/** Calls of a switch in one case; a loop that does not end passes it. */
+const MOST_CALLS = 3_000_000;
+
+const state = { thrown: -1, calls: 0, isFresh: true, seen: new Set<number>() };
+
+class Endless extends Error {}
+
+function off(number: number): boolean {
+  if (++state.calls > MOST_CALLS) throw new Endless("it does not end");
+  state.seen.add(number);
+  return number === state.thrown;
+}
+
+function bound(number: number, kind: string, a: number, b: number): boolean {
+  const isShifted = off(number);
+  if (kind === "<") return isShifted ? a <= b : a < b;
+  if (kind === "<=") return isShifted ? a < b : a <= b;
+  if (kind === ">") return isShifted ? a >= b : a > b;
+  return isShifted ? a > b : a >= b;
+}
+
+Object.assign(globalThis, { __off: off, __bound: bound });
 
 const first = casesOf("programs")[0]?.text ?? "";
 const programsOf = ({ program, programs }: Case): Uint8Array[] =>
   (programs ?? [program ?? first]).map(toUtf8);
 
-function texts(): void {
+function* cases(sample: number): Generator<Checked> {
+  for (const name of bundleNames()) {
+    const bundle = new Bundle(name);
+    const every = Math.max(1, Math.ceil(bundle.cases.length / sample));
+    const isSmall = bundle.cases.length < 250;
+    for (const [number, one] of bundle.cases.entries()) {
+      if (!isSmall && number % every !== 0) continue;
+      const run = (): unknown => {
+        if (state.isFresh) bundle.forget();
+        return bundle.judge(one);
+      };
+      yield { name: `${name}, ${one.name}`, run };
+    }
+  }
   for (const one of casesOf("programs")) {
-    const digest = orRefused(() => toHex(readProgram(fileOf(one), TABLE).digest));
-    require(digest === (one.digest ?? "refused"), `program, ${one.name}`);
+    const run = (): unknown => toHex(readProgram(fileOf(one), TABLE).digest);
+    yield { name: `program, ${one.name}`, run };
   }
   for (const list of ["jobs", "jobs_2", "jobs_3"] as const) {
     for (const one of casesOf(list)) {
       const files = { manifest: fileOf(one), programs: programsOf(one) };
-      const digest = orRefused(() => toHex(readTerms(files, TABLE).jobDigest));
-      require(digest === (one.digest ?? "refused"), `${list}, ${one.name}`);
+      yield { name: `${list}, ${one.name}`, run: () => toHex(readTerms(files, TABLE).jobDigest) };
     }
   }
-}
-
-function sessions(): void {
-  for (const { name, entries, outcome } of FILE.logs) {
-    require(isDeepStrictEqual(
-      readSession(entries.map(bytesAt), TERMS),
-      outcome,
-    ), `session, ${name}`);
+  for (const { name, entries } of FILE.logs) {
+    yield { name: `session, ${name}`, run: () => readSession(entries.map(bytesAt), TERMS) };
   }
 }
 
-for (const name of FIRST) {
-  const bundle = new Bundle(name);
-  for (const one of bundle.cases) judged(bundle, name, one);
+/** What a case gives; a refusal by its name only, and another error as itself. */
+function given(run: () => unknown): unknown {
+  state.calls = 0;
+  try {
+    const value = run();
+    const isRefused = typeof value === "object" && value !== null && "refusal" in value;
+    return isRefused ? "refused" : value;
+  } catch (error) {
+    if (error instanceof RefusedError) return "refused";
+    return { error: error instanceof Error ? error.message : String(error) };
+  }
 }
-texts();
-sessions();
-for (const name of bundleNames().filter((other) => !FIRST.includes(other))) {
-  const bundle = new Bundle(name);
-  const every = Math.ceil(bundle.cases.length / SAMPLE);
-  bundle.cases.forEach((one, number) => {
-    if (number % every === 0) judged(bundle, name, one);
-  });
+
+const { reading, sample, switches } = workerData as Given;
+const checked = [...cases(sample)].map((one) => {
+  state.seen = new Set();
+  return { ...one, due: given(one.run), seen: state.seen };
+});
+for (const number of switches) {
+  parentPort?.postMessage({ begun: number });
+  state.thrown = number;
+  state.isFresh = reading.has(number);
+  const past = checked.filter(({ seen }) => seen.has(number));
+  const noticed = past.find(({ run, due }) => !isDeepStrictEqual(given(run), due));
+  state.thrown = -1;
+  parentPort?.postMessage({ number, by: noticed?.name ?? null, cases: past.length });
 }

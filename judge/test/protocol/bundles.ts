@@ -90,6 +90,11 @@ export class Bundle {
     return this.#bytes(evidence).slice();
   }
 
+  /** Forgets the terms that were read. */
+  forget(): void {
+    this.#terms.clear();
+  }
+
   /** The terms of a case's job. */
   terms({ job }: BundleCase): Terms {
     return this.#termsOf(job);
