@@ -7,7 +7,7 @@ import type { PublicKey } from "../signatures.ts";
 import type { Carried } from "./carried.ts";
 import { commitmentWords } from "./commitments.ts";
 import { assembleJob, lacking, type Assembled, type Given } from "./files.ts";
-import type { Judged } from "./judged.ts";
+import type { Found, Judged } from "./judged.ts";
 import { byKeyId, type Names } from "./names.ts";
 import { sessionWords } from "./sessions.ts";
 import { wordsOf, type Words } from "./words.ts";
@@ -27,6 +27,8 @@ export interface Basis {
 /** Something that was judged. The words are made anew where names change. */
 export interface Result {
   readonly kind: "verdict" | "session" | "claims";
+  /** A verdict in facts, for programs that read the page; null where no game was judged. */
+  readonly found: Found | null;
   /** The keys that a reader may name: a label, and a key id (COMMITMENTS 9.1). */
   readonly keys: readonly (readonly [string, string])[];
   readonly byMaker: ReadonlyMap<string, string>;
@@ -116,6 +118,7 @@ function verdictOf(table: Table, evidence: Uint8Array, job: Job, court: Court): 
   const judged = court.judge(evidence, job.files, table.referees);
   return {
     kind: "verdict",
+    found: judged.found,
     keys: [
       ["party A", judged.found.signers[0]],
       ["party B", judged.found.signers[1]],
@@ -133,6 +136,7 @@ function sessionOf(table: Table, job: Job, court: Court): Result {
   const digest = court.digestOf(job.files);
   return {
     kind: "session",
+    found: null,
     keys: [],
     byMaker: new Map(),
     words: () => sessionWords(outcome, entries.length),
@@ -145,6 +149,7 @@ function claimsOf(table: Table, job: Job | null, court: Court): Result {
   const { commitments } = table;
   return {
     kind: "claims",
+    found: null,
     keys: commitments.map(({ signer }, i) => [`signer ${i + 1}`, signer.id]),
     byMaker: new Map(),
     words: (names) => commitmentWords(commitments, digest, names),
