@@ -231,8 +231,9 @@ function carried(): Given[] {
   const [one] = elements;
   if (one === undefined) return [];
   if (elements.length > 1) throw refuse("This page carries evidence more than once.");
-  // PROTOCOL 8.6.1 gives the tag's bytes; of those a browser keeps all but letter case and spaces.
-  if (!one.outerHTML.startsWith(OPENING)) {
+  // PROTOCOL 8.6.1 gives the tag's bytes; a browser keeps all of them but letter case and spaces.
+  const attributes = [...one.attributes].map(({ name, value }) => `${name}="${value}"`);
+  if (`<${[one.localName, ...attributes].join(" ")}>` !== OPENING) {
     throw refuse("The evidence in this page is written in a wrong way.");
   }
   return [{ kind: "page", carried: readCarried(toUtf8(one.textContent)) }];

@@ -53,18 +53,18 @@ function about(found: Found): string {
   return ` The place is ${operation}.`;
 }
 
-/** Where the two runs part. */
+/** Where the two runs part. Steps count from 0, as in the specification and in every report. */
 function place(found: Found, steps: number): string[] {
   if (found.step === null) return ["No single step of the training had to be looked at for this."];
-  const total = steps > 0 ? ` of ${whole(steps)}` : "";
-  const step = `step ${whole(found.step + 1)}${total}`;
+  const step = `step ${whole(found.step)}`;
   if (found.phase < 2 && found.node === null)
-    return [`The question is about the end of the run, at ${step}.`];
+    return [`The question is about the end of the run, at ${step} (steps count from 0).`];
+  const total = steps > 0 ? ` of ${whole(steps)}` : "";
   const before =
     found.step === 0
       ? "Both parties started from the same model."
-      : `Both parties have signed the same model up to the end of step ${whole(found.step)}.`;
-  return [`${before} In ${step} of the training their runs part.${about(found)}`];
+      : `After ${whole(found.step)}${total} steps the models of both parties were still the same.`;
+  return [`${before} In ${step} their runs part (steps count from 0).${about(found)}`];
 }
 
 /** What one party's figure is worth. */

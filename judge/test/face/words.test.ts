@@ -69,7 +69,9 @@ test("every clause that convicts in the vectors has a sentence of its own", () =
 test("a false number: who, where, and by how much", () => {
   const words = wordsAbout("attacks", "ordered/1: lie-output, party 0");
   expect(words.headline).toBe("Party A signed something false");
-  expect(words.story.join(" ")).toContain("In step 5 of 20 of the training their runs part.");
+  expect(words.story.join(" ")).toContain(
+    "After 4 of 20 steps the models of both parties were still the same. In step 4 their runs part",
+  );
   expect(words.story.join(" ")).toContain("too low by 0.146 (about 2 times the right one)");
   expect(words.figures.map(({ text }) => text)).toEqual([
     "-0.29162434",
