@@ -2,7 +2,7 @@
 
 import { toUtf8 } from "../src/bytes.ts";
 import { refuse } from "../src/errors.ts";
-import { CARRIED_ID, readCarried } from "../src/face/carried.ts";
+import { CARRIED_ID, OPENING, readCarried } from "../src/face/carried.ts";
 import { judgeAll, type Result } from "../src/face/desk.ts";
 import { whatIs, type Given } from "../src/face/files.ts";
 import { sentenceOf } from "../src/face/refusals.ts";
@@ -77,6 +77,7 @@ function show(judged: Result): void {
   const title = element("h2", {});
   const body = element("div", {});
   const article = element("article", {}, title);
+  if (judged.found !== null) article.dataset["found"] = JSON.stringify(judged.found);
   const draw = (byReader: ReadonlyMap<string, string>): void => {
     const words = judged.words({ byReader, byMaker: judged.byMaker });
     article.className = `is-${words.tone}`;
@@ -230,6 +231,11 @@ function carried(): Given[] {
   const [one] = elements;
   if (one === undefined) return [];
   if (elements.length > 1) throw refuse("This page carries evidence more than once.");
+  // PROTOCOL 8.6.1 gives the tag's bytes; a browser keeps all of them but letter case and spaces.
+  const attributes = [...one.attributes].map(({ name, value }) => `${name}="${value}"`);
+  if (`<${[one.localName, ...attributes].join(" ")}>` !== OPENING) {
+    throw refuse("The evidence in this page is written in a wrong way.");
+  }
   return [{ kind: "page", carried: readCarried(toUtf8(one.textContent)) }];
 }
 

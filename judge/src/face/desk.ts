@@ -9,7 +9,7 @@ import type { PublicKey } from "../signatures.ts";
 import type { Carried } from "./carried.ts";
 import { commitmentWords } from "./commitments.ts";
 import { assembleJob, lacking, programNames, type Assembled, type Given } from "./files.ts";
-import type { Judged } from "./judged.ts";
+import type { Found, Judged } from "./judged.ts";
 import { byKeyId, type Names } from "./names.ts";
 import { partiesOf, sessionWords } from "./sessions.ts";
 import { wordsOf, type Words } from "./words.ts";
@@ -29,6 +29,8 @@ export interface Basis {
 /** Something that was judged. The words are made anew where names change. */
 export interface Result {
   readonly kind: "verdict" | "session" | "claims";
+  /** A verdict in facts, for programs that read the page; null where no game was judged. */
+  readonly found: Found | null;
   /** The keys that a reader may name: a label, and a key id (COMMITMENTS 9.1). */
   readonly keys: readonly (readonly [string, string])[];
   readonly byMaker: ReadonlyMap<string, string>;
@@ -125,6 +127,7 @@ function verdictOf(table: Table, evidence: Uint8Array, job: Job, court: Court): 
   const judged = court.judge(evidence, job.files, { referees: table.referees });
   return {
     kind: "verdict",
+    found: judged.found,
     keys: [
       ["Party A", judged.found.signers[0]],
       ["Party B", judged.found.signers[1]],
@@ -142,6 +145,7 @@ function sessionOf(table: Table, job: Job, court: Court): Result {
   const digest = court.digestOf(job.files);
   return {
     kind: "session",
+    found: null,
     keys: partiesOf(outcome).map(({ id, label }) => [label, id]),
     byMaker: byKeyId(table.page?.names ?? new Map()),
     words: (names) => sessionWords(outcome, entries.length, names),
@@ -154,6 +158,7 @@ function claimsOf(table: Table, job: Job | null, court: Court): Result {
   const { commitments } = table;
   return {
     kind: "claims",
+    found: null,
     keys: commitments.map(({ signer }, i) => [`Signer ${i + 1}`, signer.id]),
     byMaker: new Map(),
     words: (names) => commitmentWords(commitments, digest, names),

@@ -32,6 +32,7 @@ function carrying(names: ReadonlyMap<string, string>): string {
 const TEXT = "document.getElementById('tallystick-judge').innerText";
 const LIE = "signed a falsely computed number, in step 4";
 const HEADLINE = "(document.querySelector('article h2')?.textContent ?? '')";
+const FACTS = "document.querySelector('article').dataset.found";
 
 describe.skipIf(CHROMIUM === undefined)("in a browser", () => {
   let tab: Tab;
@@ -91,8 +92,17 @@ describe.skipIf(CHROMIUM === undefined)("in a browser", () => {
     await tab.until(`${HEADLINE} === 'Party A ${LIE}'`);
     expect(await tab.evaluate(TEXT)).toContain("over the job that came with the page");
     expect(await tab.evaluate(TEXT)).toContain("drop its file into your own copy of the judge");
+    const facts: unknown = JSON.parse(String(await tab.evaluate(FACTS)));
+    expect(facts).toMatchObject({ ...CASE.found, convicted: [{ party: "A", clause: "6.5" }] });
     await tab.choose("tallystick-files", jobFiles());
     await tab.until(`${TEXT}.includes('with your own copy of the job')`);
+  });
+
+  test("a tag that is written otherwise carries nothing", async () => {
+    const page = carrying(new Map()).replace("carried+json", "carried-json");
+    await tab.open(file("otherwise.html", page));
+    await tab.until(`${HEADLINE} === 'Not judged'`);
+    expect(await tab.evaluate(FACTS)).toBe(undefined);
   });
 
   test("another copy of the judge takes the evidence out of such a page", async () => {

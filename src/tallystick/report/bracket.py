@@ -92,6 +92,7 @@ def _line(session: Session, key: PublicKey, y: int, member: Member, width: int) 
 def _game(match: Match, rows: dict[PublicKey, tuple[int, Member]]) -> Safe:
     x = _x(match.round)
     ends = sorted(rows[m.key][0] for m in match.members)
-    number = el("text", f"game {match.number}", x=x + 6, y=(ends[0] + ends[1]) // 2 + 4)
+    # Below the upper party's row: there no line of a party passes through it.
+    number = el("text", f"game {match.number}", x=x + 6, y=ends[0] + _ROW // 2 + 4)
     dots = [el("circle", cx=x, cy=y, r=3.2, class_="dot") for y in ends]
     return join(el("line", x1=x, y1=ends[0], x2=x, y2=ends[1], class_="axis"), *dots, number)

@@ -189,7 +189,7 @@ def _game(match: Match) -> list[object]:
     first, second = (m.key.key_id[:12] for m in match.members)
     asked = 0 if match.referee is None else len(match.referee.transcript)
     between = join(code(first), " and ", code(second))
-    return [f"game {match.number}", f"round {match.round}", between, _end(match), count(asked)]
+    return [f"game {match.number}", match.round, between, _end(match), count(asked)]
 
 
 def _end(match: Match) -> Safe:
