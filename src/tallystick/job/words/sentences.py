@@ -181,7 +181,7 @@ def _length(words: JobInWords) -> Iterator[tuple[str, str]]:
         sentence += f", in turns of {listed(turns)}"
     yield "steps", f"{sentence}."
     every = count(words.checkpoint_interval, "step")
-    yield "checkpoints", f"The state is committed every {every}, and at the end."
+    yield "checkpoints", f"The state is signed at the start, every {every}, and at the end."
     yield "stop", _stops(words)
     if words.continues is not None:
         yield "continues", f"It goes on from the run {words.continues.hex()}."
