@@ -145,7 +145,7 @@ def _parties(dispute: DisputeFacts) -> Safe:
     words = (
         "Each key has signed a run of this job. A key is all that is known of a party. A and B say "
         "only in which order the runs were named, so on another page the same key may be the "
-        "other letter. An unknown signer is a key that the maker of this page did not name as known."
+        "other letter. An unknown signer is a key that the maker of this page did not name."
     )
     return section("The parties", paragraph(words, class_="soft small"),
                    el("div", *cards, class_="pair"))  # fmt: skip
@@ -257,8 +257,8 @@ def _meaning(dispute: DisputeFacts) -> Safe:
         ]
     elif verdict.forfeit:
         proves = [
-            "That both signed their statements before the silence. Not that these are true, and not "
-            "the silence itself."
+            "That both signed their statements before the silence. Not that these are true, and "
+            "not the silence itself."
         ]
         open_ = [meaning(verdict, c).open_ for c in verdict.convicted[:1]]
         open_.append(

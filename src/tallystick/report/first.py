@@ -87,8 +87,8 @@ def until(verdict: Verdict) -> str:
         if place.step == 0:
             return "The runs part in their very first step, step 0 (steps count from 0)."
         return (
-            f"Both runs were equal before step {place.step:,}, and differ after it. The first step "
-            "is step 0."
+            f"As signed, both runs are equal before step {place.step:,}, and differ after it. The "
+            "first step is step 0."
         )
     if place.interval is not None:
         low, high = place.interval

@@ -129,9 +129,9 @@ MEANINGS: dict[tuple[str, str], Meaning] = {
     ("5.3", ""): Meaning(
         "cannot show how it came to the state that it signed",
         "A state is all numbers of the model, and what the training remembers. The party signed "
-        "two different states as the end of one step, and so contradicts itself.",
+        "one as the end of this step. What it signed of the step itself does not support it.",
         Kind.STEP,
-        open_="How the other state came about: a step may have been skipped, made up or damaged.",
+        open_="How the signed state came about: a step may have been skipped, made up or damaged.",
     ),
     ("5.3", "1"): Meaning(
         "ran another program than the job's",
