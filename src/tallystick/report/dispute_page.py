@@ -101,7 +101,7 @@ def _two_states(dispute: DisputeFacts) -> list[Safe]:
         name, other = PARTIES[conviction.party], PARTIES[1 - conviction.party]
         lines = [
             el("strong", f"{name} signed"), " the state with the fingerprint ", code(found[2]),
-            ". The operations of the step that it signed too end in ", code(found[1]), ".",
+            ". It also signed the operations of the step, and they end in ", code(found[1]), ".",
         ]  # fmt: skip
         trees = next((e for e in verdict.story if e.clause == "5.1" and all(e.stated)), None)
         if trees and len(set(trees.stated)) == 1 and len(verdict.convicted) == 1:

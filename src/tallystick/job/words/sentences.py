@@ -150,7 +150,9 @@ def _batches(words: JobInWords, program: ProgramWords, of: str) -> str:
         return f"{sentence}."
     size = program.epoch_records or data.records
     epochs = decimal(float(f"{program.reads / size:.4g}")) if size else "0"
-    sentence += f": {program.reads:,} records read, {epochs} epochs"
+    sentence += (
+        f": {program.reads:,} records read, {epochs} {'epoch' if epochs == '1' else 'epochs'}"
+    )
     if program.stream != program.name or program.stream_batch != program.batch_size:
         sentence += f", of the stream {program.stream} of batches of {program.stream_batch:,}"
     if program.first:
