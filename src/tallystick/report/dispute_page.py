@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from tallystick.devices.environment import exact_environment
 from tallystick.report.curve import figure
 from tallystick.report.facts import Curve, DisputeFacts
@@ -26,6 +28,10 @@ from tallystick.report.path import path_section
 from tallystick.report.ruling import ruling_section
 from tallystick.report.words import PARTIES, code, count, digest, facts, items, size
 
+_AUDIT = "To know that, repeat its training: tallystick audit does so with the run and the data."
+# What a verdict by PROTOCOL 5.3 says of the two states.
+_TWO_STATES = re.compile(r"its nodes make state ([0-9a-f]{16}), it has committed to ([0-9a-f]{16})")
+
 
 @exact_environment()
 def dispute_page(dispute: DisputeFacts, inside: Inside | None = None) -> str:
@@ -49,7 +55,7 @@ def dispute_body(dispute: DisputeFacts, again: Safe | None = None) -> Safe:
         job_section(dispute.terms),
         _parties(dispute),
         _curves(dispute),
-        _again(dispute),
+        _again(dispute, again is not None),
         fold(
             "For experts: every signed statement, the clauses and their text",
             path_section(dispute) if differ else None,
@@ -79,9 +85,32 @@ def _lead(dispute: DisputeFacts) -> list[Safe | None]:
         *told,
         paragraph(consequence(verdict), class_=None if told else "lead"),
         the_number(dispute),
+        *_two_states(dispute),
         paragraph(place) if place and not verdict.agreement else None,
         _word_of_a_referee(dispute) if verdict.forfeit else None,
     ]
+
+
+def _two_states(dispute: DisputeFacts) -> list[Safe]:
+    """The two states that one party signed as the end of one step (PROTOCOL 5.3)."""
+    verdict, told = dispute.verdict, []
+    for conviction in verdict.convicted:
+        found = _TWO_STATES.match(conviction.sentence)
+        if conviction.clause != "5.3" or not found:
+            continue
+        name, other = PARTIES[conviction.party], PARTIES[1 - conviction.party]
+        lines = [
+            el("strong", f"{name} signed"), " the state with the fingerprint ", code(found[2]),
+            ". It also signed the operations of the step, and they end in ", code(found[1]), ".",
+        ]  # fmt: skip
+        trees = next((e for e in verdict.story if e.clause == "5.1" and all(e.stated)), None)
+        if trees and len(set(trees.stated)) == 1 and len(verdict.convicted) == 1:
+            lines.append(
+                f" {other} signed the same operations with the same results: only the state that "
+                f"{name} signed for the end of the step is another one."
+            )
+        told.append(paragraph(*lines))
+    return told
 
 
 def _word_of_a_referee(dispute: DisputeFacts) -> Safe:
@@ -89,8 +118,8 @@ def _word_of_a_referee(dispute: DisputeFacts) -> Safe:
         "This rests on the word of a referee, not on a signed message of a party. The referee has "
         "the key ",
         code(dispute.referee or "(none named)"),
-        ", which the reader of this page has named with --trust-referee. No other person can "
-        "check the silence itself.",
+        ". Whoever made this page named it as a referee to believe (--trust-referee). Its message "
+        "states neither a date nor how long it waited. Nobody else can check the silence.",
     )
 
 
@@ -107,14 +136,16 @@ def _parties(dispute: DisputeFacts) -> Safe:
             fate = badge("✓ accepted", True) if verdict.accepted == party else badge("—", None)
         rows: dict[str, object] = {
             "Its run ends after": count(run.final_step, "step"),
-            "Recorded states": count(run.checkpoints),
+            "Signed states, with the start": count(run.checkpoints),
             "Signed by the key": join(code(run.signer.key_id[:16]), "… ",
                                       trust_badge(dispute.trusted[party])),
         }  # fmt: skip
         card = "card party one" if party else "card party"
         cards.append(el("div", el("h3", PARTIES[party], " ", fate), facts(rows), class_=card))
     words = (
-        "Both had signed that they followed the same job. A key is all that is known of a party."
+        "Each key has signed a run of this job. A key is all that is known of a party. A and B say "
+        "only in which order the runs were named, so on another page the same key may be the "
+        "other letter. An unknown signer is a key that the maker of this page did not name."
     )
     return section("The parties", paragraph(words, class_="soft small"),
                    el("div", *cards, class_="pair"))  # fmt: skip
@@ -167,30 +198,41 @@ def _curves(dispute: DisputeFacts) -> Safe | None:
     return section("Losses", figure(curves, event=dispute.verdict.place.step, caption=note))
 
 
-def _again(dispute: DisputeFacts) -> Safe:
+def _again(dispute: DisputeFacts, carried: bool) -> Safe:
     name = dispute.name
     referee = " --trust-referee REFEREE" if dispute.verdict.forfeit else ""
     rows: dict[str, object] = {
-        "Job digest": digest(dispute.terms.digest),
+        "Job digest (the job's fingerprint)": digest(dispute.terms.digest),
         "Evidence": join(code(name), ", ", size(dispute.size)),
-        "SHA-256 of the file": digest(dispute.digest),
+        "SHA-256 of the evidence (its fingerprint)": digest(dispute.digest),
     }
     return section(
         "How to check it yourself",
         paragraph(
-            "Get the job from a person whom you trust to know it; it must have the job digest "
-            "below. The judge repeats the referee's whole game from the signed answers and "
-            "believes no verdict, this page's included. It needs seconds and no training.",
+            "You need tallystick, the evidence and the job. ",
+            "This page carries the evidence: its size and its SHA-256 are below. "
+            if carried
+            else "The maker of this page had all three. Compare the size and the SHA-256 of your "
+            "evidence file with those below (sha256sum shows the second). ",
+            "Take the job from a person whom you trust to know it.",
+        ),
+        paragraph(
+            "The referee asked the questions. The judge is another program: it reads the signed "
+            "answers, plays the whole game again, and compares the job digest. It believes no "
+            "verdict, not even this page's. It needs seconds and no training.",
         ),
         commands(
             f"tallystick judge {name} --job JOB{referee}",
             f"tallystick judge {name} --job JOB{referee} --trust KEY",
         ),
         paragraph(
-            "KEY is the file with the key of a signer that you know. Then the judge also says "
-            "whether a signer has that key.",
+            "JOB is the folder of the job. KEY is a file with the public key of a signer that you "
+            "know: with it, the judge says which run that signer has signed.",
         ),
-        paragraph("REFEREE is the file with the key of the referee that you believe.")
+        paragraph(
+            "REFEREE is the file with the public key of a referee that you believe. The silence is "
+            "the one thing for which the judge takes somebody's word.",
+        )
         if referee
         else None,
         facts(rows),
@@ -201,7 +243,7 @@ def _meaning(dispute: DisputeFacts) -> Safe:
     verdict = dispute.verdict
     if verdict.agreement:
         proves = ["Both keys have signed the same run for this job."]
-        open_ = ["That the run is true: two liars may agree. An audit repeats it."]
+        open_ = ["That the run is true: two liars may agree. " + _AUDIT]
     elif verdict.undecided:
         proves = [
             "The runs differ, and neither is shown wrong: at the difference both values follow "
@@ -214,8 +256,14 @@ def _meaning(dispute: DisputeFacts) -> Safe:
             "Anything about later steps: behind the first difference nothing was compared.",
         ]
     elif verdict.forfeit:
-        proves = ["The statements that both signed before the silence; not the silence itself."]
+        proves = [
+            "That both signed their statements before the silence. Not that these are true, and "
+            "not the silence itself."
+        ]
         open_ = [meaning(verdict, c).open_ for c in verdict.convicted[:1]]
+        open_.append(
+            "That one run is false, or the other one true. “Accepted” says only which run is left."
+        )
     else:
         proves, open_ = _proved(dispute)
     open_ += [
@@ -243,12 +291,12 @@ def _proved(dispute: DisputeFacts) -> tuple[list[str], list[str]]:
     open_ = ["Why it is false: a cheat and a broken memory chip look the same."]
     open_ += sorted({m.open_ for c in verdict.convicted if (m := meaning(verdict, c)).open_})
     step = verdict.place.step
-    if step is not None and kinds <= {Kind.COURSE, Kind.STEP}:
-        open_.append(f"What was done after step {step:,}: the game ends at the first difference.")
+    if step is not None and kinds == {Kind.STEP}:
+        open_.append(f"What was done after step {step:,}, or elsewhere in it: the game ends at the "
+                     "first difference.")  # fmt: skip
     if verdict.accepted is not None:
         kept = PARTIES[verdict.accepted]
-        proves.append("If one of the two parties followed the job and answered, it is the accepted "
-                      f"one: {kept}.")  # fmt: skip
+        proves.append(f"At most {kept} can have followed the job and answered truly.")
         open_.append(f"That the run of {kept} is true to its end: this opponent did not show it "
-                     "wrong, and no more. An audit repeats it.")  # fmt: skip
+                     "wrong, and no more. " + _AUDIT)  # fmt: skip
     return proves, open_

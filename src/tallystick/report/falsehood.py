@@ -117,7 +117,8 @@ def _shown(value: str) -> object:
 def _true_name(facts: DisputeFacts) -> str:
     """Where the true value comes from."""
     case = facts.verdict.case
-    return {"0": "Proved from the runs", "2c": "The job's data say"}.get(case, "Computed")
+    known = {"0": "Proved from the runs", "2c": "The job's data say", "2d": "The job says"}
+    return known.get(case, "Computed by the judge")
 
 
 def _false_value(facts: DisputeFacts, party: int) -> Safe:
@@ -126,7 +127,10 @@ def _false_value(facts: DisputeFacts, party: int) -> Safe:
     name = PARTIES[party]
     if is_digest(stated):
         setting = setting_of(facts)
-        own = [] if setting is None else [" The job's own number is ", code(repr(setting)), "."]
+        own = [] if setting is None else [
+            " The job's own number is ", code(repr(setting)), ". The party signed no more than a "
+            "fingerprint of its own number, so this page cannot show that number.",
+        ]  # fmt: skip
         return paragraph(
             f"{name} signed the fingerprint ", code(stated), " for it, and ", code(true),
             " is the true one. A fingerprint shows that what it stands for differs, and not by "

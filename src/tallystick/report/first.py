@@ -1,4 +1,4 @@
-"""The first sentences about a verdict: who did what, from which step on, and what it means."""
+"""The first sentences about a verdict: who did what, in which step, and what it means."""
 
 from __future__ import annotations
 
@@ -19,11 +19,9 @@ def since(kind: Kind, place: Place) -> str:
     """Where a party left the job, or what it was asked about, as the end of a sentence."""
     if kind is Kind.WHOLE:
         return ""
-    if kind is Kind.STEP and place.step is not None:
-        return f", in step {place.step:,}"
-    if kind in (Kind.COURSE, Kind.STEP):
+    if kind is Kind.STEP:
         if place.step is not None:
-            return f", from step {place.step:,} on"
+            return f", in step {place.step:,}"
         if place.interval is not None:
             return f", after step {place.interval[0]:,} and before step {place.interval[1]:,} ended"
         return ""
@@ -89,8 +87,8 @@ def until(verdict: Verdict) -> str:
         if place.step == 0:
             return "The runs part in their very first step, step 0 (steps count from 0)."
         return (
-            f"After {count(place.step, 'step')} both runs were still equal; step {place.step:,} "
-            "is the first that differs (steps count from 0)."
+            f"As signed, both runs are equal before step {place.step:,}, and differ after it. The "
+            "first step is step 0."
         )
     if place.interval is not None:
         low, high = place.interval

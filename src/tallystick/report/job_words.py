@@ -8,8 +8,8 @@ from tallystick.report.html import Safe, el
 from tallystick.report.page import fold, paragraph, section
 from tallystick.report.words import count, items
 
-# What a reader wants to know first; layers, programs and digests stand behind a fold.
-_FIRST = ("model", "optimizer", "loss", "batches", "data", "steps", "checkpoints")
+# What a reader wants to know first; what only the field understands stands behind a fold.
+_FIRST = ("model", "batches", "steps", "checkpoints")
 _MOST = 10
 _MOST_BESIDE = 60
 
@@ -25,7 +25,11 @@ def words_section(words: JobInWords) -> Safe:
     shown = rows(words)
     first = [said for label, said in shown if label.partition(" ")[0] in _FIRST][:_MOST]
     rest = [said for _, said in shown if said not in first]
-    note = "These sentences follow from the job's own fingerprint, not from what anyone says of it."
+    note = (
+        "The job's fingerprint covers all of this: a job with another sentence has another one. A "
+        "parameter is a number that training changes, a tensor is a table of numbers, a record is "
+        "one example of the data, and an epoch is one pass over the data."
+    )
     return section(
         "What the job trains",
         items(*first),

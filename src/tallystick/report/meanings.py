@@ -13,8 +13,7 @@ from enum import Enum
 class Kind(Enum):
     """What a conviction is about, which decides how a sentence names the place."""
 
-    COURSE = "course"  # the run itself went another way, from a step on
-    STEP = "step"  # one number or record of a step
+    STEP = "step"  # what the party signed for one step
     ANSWER = "answer"  # a signed answer in the game is false
     END = "end"  # where the run ended: the place is the last step that both runs have
     WHOLE = "whole"  # the run as a whole, at no step
@@ -28,7 +27,7 @@ class Meaning:
 
     did: str
     means: str
-    kind: Kind = Kind.COURSE
+    kind: Kind = Kind.STEP
     open_: str = ""
 
 
@@ -45,8 +44,8 @@ _LOG_RULE = (
     "and has it write the choice into a log. "
 )
 _ARITHMETIC = (
-    "From the same inputs the job's arithmetic gives one result, to the last bit, on every "
-    "machine. The party signed another one."
+    "From the same inputs the job's arithmetic gives exactly one result, on every machine. The "
+    "party signed another one."
 )
 
 
@@ -75,11 +74,11 @@ MEANINGS: dict[tuple[str, str], Meaning] = {
         "This is silence, and not a lie: nothing that the party said is shown false. A referee "
         "says that it waited and no answer came.",
         Kind.SILENCE,
-        "That the silent party's run is false, or that the other party's is true.",
+        "Why the silent party gave no answer, and whether the question reached it.",
     ),
     ("3.2", ""): Meaning(
         "signed a run of a length that the job does not allow",
-        "The job says how many steps a run has, and how often its state is recorded. The signed "
+        "The job says how many steps a run has, and how often its state is signed. The signed "
         "numbers are others.",
         Kind.WHOLE,
     ),
@@ -96,7 +95,7 @@ MEANINGS: dict[tuple[str, str], Meaning] = {
     ),
     ("3.5", ""): Meaning(
         "signed a final model that is not the last one of its own run",
-        "The result that it signed and the last recorded state of its run are two different ones.",
+        "The result that it signed and the last signed state of its run are two different ones.",
         Kind.WHOLE,
     ),
     ("4.8", ""): Meaning(
@@ -129,10 +128,10 @@ MEANINGS: dict[tuple[str, str], Meaning] = {
     ),
     ("5.3", ""): Meaning(
         "cannot show how it came to the state that it signed",
-        "It signed one state of the model, and its own record of the step that makes that state "
-        "gives another one. So it has not trained its way to what it signed.",
+        "A state is all numbers of the model, and what the training remembers. The party signed "
+        "one as the end of this step. What it signed of the step itself does not support it.",
         Kind.STEP,
-        open_="What it did instead of the step: steps may have been skipped, made up or damaged.",
+        open_="How the signed state came about: a step may have been skipped, made up or damaged.",
     ),
     ("5.3", "1"): Meaning(
         "ran another program than the job's",
@@ -140,10 +139,10 @@ MEANINGS: dict[tuple[str, str], Meaning] = {
         "step, is another one.",
     ),
     ("5.4", ""): _answer("gave fingerprints that contradict each other", _PROOF),
-    ("5.5", ""): _answer("showed a record that is not the one it signed for", _PROOF),
+    ("5.5", ""): _answer("showed an operation that is not the one it signed for", _PROOF),
     ("5.5", "1"): Meaning(
         "ran another program than the job's",
-        "The job lists every operation of a step. The party's record has another operation, or "
+        "The job lists every operation of a step. What the party showed has another operation, or "
         "another setting of it, at this place.",
     ),
     ("5.6.1", ""): Meaning(
@@ -160,18 +159,19 @@ MEANINGS: dict[tuple[str, str], Meaning] = {
     ),
     ("5.6.2", "1"): Meaning(
         "ran another program than the job's",
-        "The job lists every operation of a step. At this place the signed records have another "
+        "The job lists every operation of a step. At this place the signed run has another "
         "operation.",
     ),
     ("5.6.3", ""): Meaning(
         "trained on other data than the job's",
-        "The job fixes every record of the data and their order. In this step the party used "
-        "another value than the one in the job's data.",
+        "The job fixes every record of the data and their order. What the party signed for "
+        "this step has another value than the one in the job's data.",
     ),
     ("5.6.4", ""): Meaning(
         "trained with another setting than the job's",
         "The job fixes the numbers that steer a step, such as the learning rate, and the source "
-        "of its random numbers. The party used another one.",
+        "of its random numbers. What the party signed for this step has another value for one of "
+        "these.",
     ),
     ("5.6.6", ""): _answer("gave a false proof of what went into a step", _PROOF),
     ("5.8", ""): Meaning(
@@ -225,7 +225,7 @@ MEANINGS: dict[tuple[str, str], Meaning] = {
     ),
     ("6.13", "1"): Meaning(
         "ran another program than the job's",
-        "The job lists every operation of a step. At this place the signed records have another "
+        "The job lists every operation of a step. At this place the signed run has another "
         "operation.",
     ),
     ("6.14", ""): _answer("gave a false proof about its log of roundings", _PROOF),

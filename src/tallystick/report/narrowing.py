@@ -34,8 +34,8 @@ def levels(facts: DisputeFacts) -> list[Level]:
         low, high = place.interval
         every = count(commitment.checkpoint_interval, "step")
         found.append(
-            Level(f"Steps {low:,} to {high - 1:,}" if high - low > 1 else "Between two records",
-                  f"{count(high - low, 'step')}, between two records (one every {every})")
+            Level(f"Steps {low:,} to {high - 1:,}" if high - low > 1 else f"Step {low:,}",
+                  f"{count(high - low, 'step')}, between two signed states (one every {every})")
         )  # fmt: skip
     if place.step is None:
         return found
@@ -103,14 +103,27 @@ def told(shown: list[Level]) -> str:
     return "; then ".join(f"{level.what} ({level.of})" for level in shown) + "."
 
 
+def _end(facts: DisputeFacts) -> str:
+    """Why the game went no further."""
+    verdict = facts.verdict
+    if verdict.forfeit:
+        return "It ended here because no answer came."
+    if verdict.undecided:
+        return "It ended here because neither value is shown wrong."
+    if verdict.terms:
+        return "It ended here because the rest is small enough to compute."
+    return "It ended here because the signed answers were enough: nothing had to be computed."
+
+
 def narrowing_section(facts: DisputeFacts) -> Safe | None:
     """The picture with its text; none where the game ended before a search."""
     shown = levels(facts)
     if len(shown) < 2:
         return None
     caption = (
-        "Each bar is a part of the one above. The game asks both parties for signed fingerprints, "
-        "keeps the part where these differ, and ends at something small enough to compute."
+        "Each bar is a part of the one above. The game is a list of questions that a referee asks "
+        "both parties. They answer with signed fingerprints, and the game goes on in the part "
+        f"where these differ. {_end(facts)} Steps, operations, inputs and places count from 0."
     )
     return section(
         "How the game narrowed it down",

@@ -83,7 +83,8 @@ def ruling_section(facts: DisputeFacts) -> Safe:
     """The convicted parties, the clauses with their text, and the values."""
     verdict = facts.verdict
     parts: list[object] = []
-    where = f"Decided in phase {verdict.phase}, {PHASES[verdict.phase]}"
+    ended = "Ended by silence" if verdict.forfeit else "Decided"
+    where = f"{ended} in phase {verdict.phase}, which is about {PHASES[verdict.phase]}"
     case = f"; case {verdict.case}: {CASES[verdict.case]}" if verdict.case in CASES else ""
     parts.append(paragraph(f"{where}{case}.", class_="soft"))
     for conviction in verdict.convicted:

@@ -67,16 +67,16 @@ def test_a_first_sentence_is_for_everyone(pair: tuple[str, str]) -> None:
 # bundle, part of the case's name, the first sentence
 ENDINGS = [
     ("attacks-exact", "backdoor-label-flip, party 0",
-     "Party A trained on other data than the job's, from step 0 on."),
+     "Party A trained on other data than the job's, in step 0."),
     ("attacks-exact", "wrong-learning-rate, party 1",
-     "Party B trained with another setting than the job's, from step 4 on."),
+     "Party B trained with another setting than the job's, in step 4."),
     ("attacks-exact", "lie-optimizer-state, party 0",
      "Party A signed a falsely computed number, in step 4."),
     ("attacks-exact", "lie-genesis, party 0", "Party A started from another model than the job's."),
     ("attacks-exact", "fewer-steps, party 0",
      "Party A stopped before the job's end, after step 3."),
     ("attacks-exact", "lie-node-count, party 0",
-     "Party A ran another program than the job's, from step 4 on."),
+     "Party A ran another program than the job's, in step 4."),
     ("attacks-exact", "padded-steps, party 0",
      "Party A cannot show how it came to the state that it signed, in step 4."),
     ("attacks-exact", "refuses, party 0",
@@ -90,7 +90,7 @@ ENDINGS = [
     ("clauses", "another state goes in, party 0",
      "Party A changed the model between two steps, in step 6."),
     ("clauses", "both have another structure",
-     "Party A and Party B both ran another program than the job's, from step 6 on; no run is "
+     "Party A and Party B both ran another program than the job's, in step 6; no run is "
      "accepted."),
     ("clauses", "agreement", "The parties agree: both have signed the same run."),
     ("logs", "bounded: an entry that says nothing, party 0",
@@ -143,7 +143,10 @@ def test_the_first_sentence_of_an_ending(
 def test_the_false_number_and_its_distance(tmp_path: Path) -> None:
     facts = facts_of("attacks-exact", "lie-optimizer-state, party 0", tmp_path)
     text = Page(dispute_page(facts)).text
-    said = "Party A stated 0.00044308347. Computed: 0.00022154173, so it is off by +0.000221542"
+    said = (
+        "Party A stated 0.00044308347. Computed by the judge: 0.00022154173, so it is off by "
+        "+0.000221542"
+    )
     assert said in text
     assert apart("1", "4") == "−3" and apart("True", "False") == ""
     assert apart("2.0 (0x40000000)", "2") == "0"

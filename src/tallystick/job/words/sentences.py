@@ -150,7 +150,9 @@ def _batches(words: JobInWords, program: ProgramWords, of: str) -> str:
         return f"{sentence}."
     size = program.epoch_records or data.records
     epochs = decimal(float(f"{program.reads / size:.4g}")) if size else "0"
-    sentence += f": {program.reads:,} records read, {epochs} epochs"
+    sentence += (
+        f": {program.reads:,} records read, {epochs} {'epoch' if epochs == '1' else 'epochs'}"
+    )
     if program.stream != program.name or program.stream_batch != program.batch_size:
         sentence += f", of the stream {program.stream} of batches of {program.stream_batch:,}"
     if program.first:
@@ -181,7 +183,7 @@ def _length(words: JobInWords) -> Iterator[tuple[str, str]]:
         sentence += f", in turns of {listed(turns)}"
     yield "steps", f"{sentence}."
     every = count(words.checkpoint_interval, "step")
-    yield "checkpoints", f"The state is committed every {every}, and at the end."
+    yield "checkpoints", f"The state is signed at the start, every {every}, and at the end."
     yield "stop", _stops(words)
     if words.continues is not None:
         yield "continues", f"It goes on from the run {words.continues.hex()}."
