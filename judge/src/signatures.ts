@@ -39,8 +39,7 @@ export class PublicKey {
   constructor(readonly raw: Uint8Array) {
     const point = pointOf(raw);
     if (point === undefined) throw refuse("a public key that COMMITMENTS 9.1.1 refuses");
-    // A key signs all messages of a party: tables of its multiples are worth their making.
-    this.#point = point.precompute(8);
+    this.#point = point;
   }
 
   /** The key id: the hexadecimal digest of the key (9.1). */

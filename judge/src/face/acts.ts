@@ -2,11 +2,11 @@
  * machine learning. */
 
 /**
- * What a conviction is about, which decides how a sentence names the place: the run went another way
- * from a step on (`course`); one number or record of a step (`step`); a signed answer of the game
- * (`answer`); where the run ended (`end`); the run as a whole (`whole`); no answer (`silence`).
+ * What a conviction is about, which decides how a sentence names the place: what the party signed
+ * for one step (`step`); a signed answer of the game (`answer`); where the run ended (`end`); the
+ * run as a whole (`whole`); no answer (`silence`).
  */
-export type Kind = "course" | "step" | "answer" | "end" | "whole" | "silence";
+export type Kind = "step" | "answer" | "end" | "whole" | "silence";
 
 export interface Act {
   /** Goes on from the party's name: "Alice trained on other data than the job's". */
@@ -29,9 +29,9 @@ const EXCUSE =
 const OTHER_LENGTH = "That run did not do the work that was ordered, or did more than was ordered.";
 
 const act = (kind: Kind, did: string, means: string): Act => ({ kind, did, means });
-const PROGRAM = act("course", "ran another program than the job's", ANOTHER_RECIPE);
+const PROGRAM = act("step", "ran another program than the job's", ANOTHER_RECIPE);
 const SUM = act("step", "signed a false sum", BUILT_ON);
-const UNKNOWN = act("course", "signed a false statement", TWO_TRUTHS);
+const UNKNOWN = act("step", "signed a false statement", TWO_TRUTHS);
 
 /** By clause; a case of PROTOCOL 1.6 behind a stroke where a clause has several meanings. */
 const ACTS: Readonly<Record<string, Act>> = {
@@ -84,7 +84,7 @@ const ACTS: Readonly<Record<string, Act>> = {
   "5.3": act("step", "cannot show how it came to the state that it signed", NO_WORK),
   "5.3/1": PROGRAM,
   "5.4": act("answer", "gave fingerprints that contradict each other", TWO_TRUTHS),
-  "5.5": act("answer", "showed a record that is not the one it signed for", TWO_TRUTHS),
+  "5.5": act("answer", "showed an operation that is not the one it signed for", TWO_TRUTHS),
   "5.5/1": PROGRAM,
   "5.6.1": act(
     "step",
@@ -95,13 +95,13 @@ const ACTS: Readonly<Record<string, Act>> = {
   "5.6.2": act("step", "replaced a result on its way to the next operation", BUILT_ON),
   "5.6.2/1": PROGRAM,
   "5.6.3": act(
-    "course",
+    "step",
     "trained on other data than the job's",
     "The model has learned from examples that are not those that were ordered, or in another " +
       "order. It is not the model that the job describes.",
   ),
   "5.6.4": act(
-    "course",
+    "step",
     "trained with another setting than the job's",
     "It used another setting or another random number than the job fixes. Its model is not the one " +
       "that was ordered.",

@@ -11,9 +11,8 @@ const steps = (count: number): string => `${whole(count)} ${count === 1 ? "step"
 export function since(kind: Kind, { step, interval }: Found): string {
   if (kind === "whole") return "";
   const [low, high] = (interval ?? []).map(whole);
-  if (kind === "step" && step !== null) return `, in step ${whole(step)}`;
-  if (kind === "step" || kind === "course") {
-    if (step !== null) return `, from step ${whole(step)} on`;
+  if (kind === "step") {
+    if (step !== null) return `, in step ${whole(step)}`;
     return low === undefined ? "" : `, after step ${low} and before step ${high} ended`;
   }
   if (kind === "end" && step !== null) return `, after step ${whole(step)}`;

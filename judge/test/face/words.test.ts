@@ -96,11 +96,11 @@ function changed(change: Partial<Found>): Words {
 }
 
 test.each([
-  ["5.6.3", "2c", { step: 1 }, "Party A trained on other data than the job's, from step 1 on"],
+  ["5.6.3", "2c", { step: 1 }, "Party A trained on other data than the job's, in step 1"],
   ["5.6.1", "2a", { step: 1234 }, "Party A changed the model between two steps, in step 1,234"],
   ["4.9", "0", { step: 7 }, "Party A stopped before the job's end, after step 7"],
   ["3.4", "0", { step: 7 }, "Party A started from another model than the job's"],
-  ["5.5", "1", { step: 2 }, "Party A ran another program than the job's, from step 2 on"],
+  ["5.5", "1", { step: 2 }, "Party A ran another program than the job's, in step 2"],
   [
     "2.8",
     "",
@@ -142,7 +142,7 @@ test("two convictions: one sentence of both, or one of each", () => {
   expect(both("5.6.3").headline).toContain("each of its own fault; no run is accepted");
   expect(both("5.6.3").story.slice(0, 3)).toEqual([
     "Party A signed a falsely computed number, in step 4.",
-    "Party B trained on other data than the job's, from step 4 on.",
+    "Party B trained on other data than the job's, in step 4.",
     "No run is accepted.",
   ]);
 });
