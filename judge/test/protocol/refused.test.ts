@@ -1,0 +1,55 @@
+/** Evidence that is refused by its frame, before a message is read (PROTOCOL 3.1, 8.3, 8.5). */
+import { expect, test } from "vitest";
+
+import { LIMITS } from "../../src/limits.ts";
+import { judge } from "../../src/protocol/judge.ts";
+import { sha256 } from "../../src/sha256.ts";
+import { Writer } from "../../src/writer.ts";
+import { Bundle } from "./bundles.ts";
+import { putTogether, takenApart } from "./written.ts";
+
+const bundle = new Bundle("clauses");
+const [one] = bundle.cases;
+if (one === undefined) throw new Error("a bundle without cases");
+const parts = takenApart(bundle.evidence(one));
+const terms = bundle.terms(one);
+const judged = (evidence: Uint8Array) => () => judge(evidence, terms, { referees: [] });
+
+test("a commitment of another job, in either seat", () => {
+  const strange = bundle.cases.find((other) => other.job !== one.job);
+  if (strange === undefined) throw new Error("one job only");
+  const [other] = takenApart(bundle.evidence(strange)).commitments;
+  const [a, b] = parts.commitments;
+  if (other === undefined || a === undefined || b === undefined) throw new Error("no commitment");
+  for (const commitments of [
+    [other, b],
+    [a, other],
+  ]) {
+    expect(judged(putTogether({ ...parts, commitments }))).toThrow("a run of another job");
+  }
+  expect(judged(putTogether({ ...parts, job: new Uint8Array(32) }))).toThrow(
+    "evidence of another job",
+  );
+});
+
+test("more bytes than evidence may have, or too few for a digest", () => {
+  const filled = new Uint8Array(LIMITS.evidenceBytes + 1);
+  const content = filled.subarray(0, -32);
+  filled.set(sha256(content), content.length);
+  expect(judged(filled)).toThrow("over its limit");
+  expect(judged(filled.subarray(1))).not.toThrow("over its limit");
+  expect(judged(new Uint8Array(31))).toThrow("bytes are missing");
+});
+
+test("an arity of none, of one, or of more than 256", () => {
+  for (const arity of [0, 1, 257]) {
+    expect(judged(putTogether({ ...parts, arity }))).toThrow("arity");
+  }
+});
+
+test("bytes behind the forfeits", () => {
+  const content = putTogether(parts).subarray(0, -32);
+  const longer = new Writer().raw(content).u8(0).bytes();
+  const evidence = new Writer().raw(longer).raw(sha256(longer)).bytes();
+  expect(judged(evidence)).toThrow("left over");
+});
