@@ -1,11 +1,10 @@
 /** Run commitments: what a party signs about its run (COMMITMENTS 9.5). */
 
 import { toHex } from "./bytes.ts";
-import { refuse } from "./errors.ts";
-import { readJson, writeJson, type Json } from "./json.ts";
+import { writeJson, type Json } from "./json.ts";
 import { LIMITS } from "./limits.ts";
-import { digestOf, exactly, integerOf, stringOf } from "./members.ts";
-import { PublicKey, readEnvelope, requireSigner } from "./signatures.ts";
+import { digestOf, integerOf } from "./members.ts";
+import { type PublicKey, signedMembers } from "./signatures.ts";
 
 export const RUN_COMMITMENT_TYPE = "application/vnd.tallystick.run-commitment.v1+json";
 const KIND = "tallystick/run-commitment/1";
@@ -37,19 +36,12 @@ export function commitmentPayload(commitment: RunCommitment): Uint8Array {
 /** The run commitment of an envelope that its signer has signed, once (9.4, 9.5). Whether its
  * numbers are a run's of the job is another question, whose answer convicts (PROTOCOL 3.2). */
 export function readRunCommitment(bytes: Uint8Array): RunCommitment {
-  const envelope = readEnvelope(bytes, LIMITS.commitmentBytes);
-  const members = exactly(readJson(envelope.payload, LIMITS.commitmentBytes), [
-    "kind",
-    "job_digest",
-    "run_root",
-    "final_step",
-    "final_state_root",
-    "checkpoints",
-    "signer",
-  ]);
-  if (stringOf(members("kind")) !== KIND) throw refuse("no run commitment");
-  const signer = new PublicKey(digestOf(members("signer")));
-  requireSigner(envelope, RUN_COMMITMENT_TYPE, signer);
+  const { members, signer } = signedMembers(
+    bytes,
+    LIMITS.commitmentBytes,
+    { type: RUN_COMMITMENT_TYPE, kind: KIND, by: "signer" },
+    ["job_digest", "run_root", "final_step", "final_state_root", "checkpoints", "signer"],
+  );
   return {
     jobDigest: digestOf(members("job_digest")),
     runRoot: digestOf(members("run_root")),

@@ -7,7 +7,7 @@ import { concatBytes, equalBytes, fromBase64, toBase64, toHex, toUtf8 } from "./
 import { refuse } from "./errors.ts";
 import { readJson, writeJson, type Json } from "./json.ts";
 import { LIMITS } from "./limits.ts";
-import { exactly, listOf, stringOf } from "./members.ts";
+import { digestOf, exactly, listOf, stringOf } from "./members.ts";
 import { sha256 } from "./sha256.ts";
 
 const { Point } = ed25519;
@@ -115,6 +115,28 @@ export function requireSigner(envelope: Envelope, type: string, key: PublicKey):
   if (one.keyId !== key.id || !key.verifies(one.signature, signed)) {
     throw refuse("an envelope whose signature does not verify");
   }
+}
+
+/** What a signed JSON object is: its payload type, its member `kind`, the member with its signer. */
+export interface SignedKind<Name extends string> {
+  readonly type: string;
+  readonly kind: string;
+  readonly by: Name;
+}
+
+/** The members of a JSON object that the key in one of them has signed, once (9.4, 9.5). */
+export function signedMembers<Name extends string>(
+  bytes: Uint8Array,
+  limit: number,
+  { type, kind, by }: SignedKind<Name>,
+  names: readonly Name[],
+): { readonly members: (name: Name) => Json; readonly signer: PublicKey } {
+  const envelope = readEnvelope(bytes, limit);
+  const members = exactly(readJson(envelope.payload, limit), ["kind", ...names]);
+  if (stringOf(members("kind")) !== kind) throw refuse(`no ${kind}`);
+  const signer = new PublicKey(digestOf(members(by)));
+  requireSigner(envelope, type, signer);
+  return { members, signer };
 }
 
 /** Whether a signature of 64 bytes is a key's over a payload of a type (9.2). */

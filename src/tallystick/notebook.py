@@ -7,6 +7,7 @@ and the table escapes the rest.
 from __future__ import annotations
 
 import html
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
 from tallystick.visible import visible
@@ -29,12 +30,12 @@ def value_text(value: object) -> str:
     return text if len(text) <= _MOST else text[:_MOST] + "…"
 
 
-class Tabled:
+class Tabled(ABC):
     """An object that says its `title` and its facts in a line, and in a notebook as a table."""
 
+    @abstractmethod
     def facts_for_people(self) -> tuple[str, Mapping[str, object]]:
         """The title, and the facts by their names."""
-        raise NotImplementedError
 
     def __repr__(self) -> str:
         title, facts = self.facts_for_people()

@@ -1,12 +1,10 @@
 /** One call of an operator: what a node of a program says of it, without a tensor's content. */
-import type { Bits, Dtype } from "../numbers/bits.ts";
+import type { Bits } from "../numbers/bits.ts";
+import type { TensorType } from "../tensors.ts";
 import type { Attributes } from "./attributes.ts";
 import type { Operator } from "./table.ts";
 
-export interface TensorType {
-  readonly dtype: Dtype;
-  readonly shape: readonly number[];
-}
+export type { TensorType };
 
 export interface Call {
   readonly operator: Operator;

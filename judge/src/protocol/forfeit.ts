@@ -1,10 +1,9 @@
 /** A referee's word about a silence (PROTOCOL 2.10). */
 import { equalBytes, fromHex } from "../bytes.ts";
 import { refuse } from "../errors.ts";
-import { readJson } from "../json.ts";
 import { LIMITS } from "../limits.ts";
-import { digestOf, exactly, integerOf, listOf, stringOf } from "../members.ts";
-import { PublicKey, readEnvelope, requireSigner } from "../signatures.ts";
+import { digestOf, integerOf, listOf, stringOf } from "../members.ts";
+import { type PublicKey, signedMembers } from "../signatures.ts";
 import type { Party } from "./queries.ts";
 
 export const FORFEIT_TYPE = "application/vnd.tallystick.forfeit.v1+json";
@@ -24,18 +23,12 @@ interface ForfeitedGame {
 
 /** The forfeit of an envelope that its referee has signed once; one of another game is refused. */
 export function readForfeit(bytes: Uint8Array, game: ForfeitedGame): Forfeit {
-  const envelope = readEnvelope(bytes, LIMITS.forfeitBytes);
-  const members = exactly(readJson(envelope.payload, LIMITS.forfeitBytes), [
-    "kind",
-    "job_digest",
-    "run_roots",
-    "party",
-    "query",
-    "referee",
-  ]);
-  if (stringOf(members("kind")) !== KIND) throw refuse("no forfeit");
-  const referee = new PublicKey(digestOf(members("referee")));
-  requireSigner(envelope, FORFEIT_TYPE, referee);
+  const { members, signer: referee } = signedMembers(
+    bytes,
+    LIMITS.forfeitBytes,
+    { type: FORFEIT_TYPE, kind: KIND, by: "referee" },
+    ["job_digest", "run_roots", "party", "query", "referee"],
+  );
   if (!equalBytes(digestOf(members("job_digest")), game.jobDigest)) {
     throw refuse("a forfeit of another job");
   }

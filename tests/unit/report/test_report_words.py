@@ -160,6 +160,14 @@ def test_a_verdict_on_a_terminal_has_the_same_words(
     assert f"in words    {headline(facts)}" in capsys.readouterr().out
 
 
+def test_two_states_of_one_party_are_named(tmp_path: Path) -> None:
+    """The page reads both fingerprints from the conviction's sentence: it must find them there."""
+    facts = facts_of("attacks", "ordered/1: unreproducible-root, party 0", tmp_path)
+    told = Page(dispute_page(facts)).text
+    assert re.search(r"Party A signed the state with the fingerprint [0-9a-f]{16}", told)
+    assert re.search(r"the operations of the step, and they end in [0-9a-f]{16}", told)
+
+
 def test_where_a_run_ends_is_said_with_its_reason(tmp_path: Path) -> None:
     text = Page(dispute_page(facts_of("attacks-exact", "fewer-steps, party 0", tmp_path))).text
     assert "ends after 4 steps and the run of Party B ends after 9 steps" in text
