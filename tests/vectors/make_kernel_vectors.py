@@ -14,6 +14,7 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).res
 
 import kernel_cases as basic  # noqa: E402
 import kernel_cases_answer as answer  # noqa: E402
+import kernel_cases_attention as attention  # noqa: E402
 import kernel_cases_image as image  # noqa: E402
 import kernel_cases_index as index  # noqa: E402
 import kernel_cases_nn as nn  # noqa: E402
@@ -41,6 +42,7 @@ GROUPS: dict[str, tuple[Callable[[], Iterable[basic.Call]], ...]] = {
     "whole-narrow": (index.narrow,),
     "fold": (index.fold,),
     "answer": (answer.noise, answer.occurrences),
+    "attention": (attention.attention,),
     "optimizer": (nn.optimizer, read.optimizer),
 }
 
