@@ -35,7 +35,7 @@ def test_a_million_draws_of_a_large_vocabulary() -> None:
 
 
 def test_the_statistic_sees_a_distribution_that_is_slightly_another_one() -> None:
-    case = Case("tilted", Settings(temperature=1.0), np.linspace(0, 1, 40, dtype=np.float32))
+    case = Case("tilted", Settings(temperature=1.0), np.linspace(0, 3, 40, dtype=np.float32))
     counts = counted([case], SEED, 0, 40_000)["tilted"]
     assert fit(counts, case.probabilities).p > 1e-4
     warmer = replace(case, settings=Settings(temperature=1.1))
