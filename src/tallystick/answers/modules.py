@@ -74,7 +74,7 @@ def empty_module(config: Mapping[str, Any]) -> Any:
 
     AttentionInterface.register(_NAME, _attend)
     with torch.device("meta"):
-        module = AutoModelForCausalLM.from_config(
+        module = AutoModelForCausalLM.from_config(  # type: ignore[no-untyped-call]
             read_config(config), attn_implementation=_NAME, dtype=torch.float32
         )
     return module.eval()
