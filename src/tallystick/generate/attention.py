@@ -90,9 +90,11 @@ class PagedAttention:
     """The kernels of one layer's three nodes, in one program.
 
     The first writes keys and keeps the queries. The second keeps the sinks. The third writes values
-    and computes. Their outputs beside the last one's are never written. `rows` are the rows of the
-    pass that is executed.
+    and computes. Their outputs beside the last one's are never written. `rows` are those of the
+    pass that is executed; the caller sets them.
     """
+
+    rows: Rows
 
     def __init__(
         self,
@@ -101,7 +103,6 @@ class PagedAttention:
         pages: LayerPages,
         kernels: Mapping[str, Kernel],
     ) -> None:
-        self.rows = Rows([])
         self._pages = pages
         self._run = [kernels[op].run for op in (SCORES, WEIGHTS, VALUES)]
         self._attrs = [program.nodes[i].attrs for i in (layer.scores, layer.weights, layer.values)]

@@ -61,7 +61,7 @@ class Engine:
         self._network = network
         context = ExecutionContext(threads, isa)
         self._forward = Forward(network, context, memory)
-        self._sampling = Sampling(network, context)
+        self._sampling = Sampling(network.contract, network.vocabulary, context)
         self._pages = Pages(self._forward.pages)
         self._scheduler = Scheduler(self._pages, rows, chunk)
         self._heard: deque[tuple[Listener, int, np.float32]] = deque()
