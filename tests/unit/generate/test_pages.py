@@ -11,7 +11,7 @@ from tallystick.answers.layout import Settings
 from tallystick.generate.pages import PLACES, Pages, page_key, pages_for
 from tallystick.generate.requests import Handle, Request
 from tallystick.generate.scheduler import Scheduler
-from tallystick.generate.sequences import Sequence, longest
+from tallystick.generate.sequences import GONE, Sequence, longest
 
 
 def handle(prompt: list[int], most: int) -> Handle:
@@ -83,7 +83,7 @@ class Machine:
         for sequence, count in work:
             for place in range(sequence.computed, sequence.computed + count):
                 page = sequence.table[place // PLACES]
-                assert page is not None
+                assert page != GONE
                 self.memory[page, place % PLACES] = sequence.text[place]
                 self.written += 1
                 self.check(sequence, place)
@@ -106,7 +106,7 @@ class Machine:
         low = max(0, place - self.window + 1) if self.window else 0
         for at in range(low, place + 1):
             page = sequence.table[at // PLACES]
-            assert page is not None
+            assert page != GONE
             assert self.memory[page, at % PLACES] == sequence.text[at]
 
 
@@ -179,6 +179,6 @@ def test_a_window_frees_pages_and_renumbers_none() -> None:
         (sequence,) = machine.scheduler.running
         most = max(most, machine.pages.held)
         assert len(sequence.table) == pages_for(sequence.computed)
-        passed = [page is None for page in sequence.table]
+        passed = [page == GONE for page in sequence.table]
         assert passed == sorted(passed, reverse=True)
     assert most == 3  # of 9 that the text has
