@@ -65,6 +65,8 @@ def program(bucket: Bucket, set_: str = "greedy", contract: str = ORDERED_1) -> 
     place = b.batch("place", i64(1, most))
     live = b.batch("live", i64(1, most))
     salt = b.batch("salt", i64(1, 4))
+    if set_ == "draw":
+        b.batch("temperature", f32(1, 1))
     told = b.one("aten.embedding", [embed, b.one("aten.view", [text], size=(length,))],
                  padding_idx=-1)  # fmt: skip
     values = b.one("aten.mm", [told, value])
@@ -107,8 +109,9 @@ def _drawn(b: Builder, logits: Value, set_: str, most: int) -> Value:
 
 def programs(contract: str = ORDERED_1) -> dict[ProgramName, Program]:
     return {
-        ProgramName(bucket.length, bucket.answer, "greedy"): program(bucket, "greedy", contract)
+        ProgramName(bucket.length, bucket.answer, set_): program(bucket, set_, contract)
         for bucket in BUCKETS
+        for set_ in ("greedy", "draw")
     }
 
 
