@@ -39,6 +39,25 @@ void normal(uint64_t seed, uint32_t step, uint32_t draw, double mean, double std
            static_cast<float>(mean), static_cast<float>(std));
 }
 
+// Row r is out[r·classes ..). Rows are cut into stretches, because there may be one row or many.
+void gumbel(uint64_t seed, uint32_t step, uint32_t draw, arrays::Index place, size_t classes,
+            Out out) {
+  constexpr size_t kStretch = 4096, kStretches = 4;
+  const size_t rows = place.size(), blocks = (classes + 3) / 4;
+  require(classes == 0 ? out.size() == 0 : out.size() / classes == rows && out.size() % classes == 0,
+          "the output is places by classes");
+  const size_t cuts = (classes + kStretch - 1) / kStretch;
+  const auto fn = TS_DISPATCH(random).gumbel;
+  const RandomKey key = {seed, draw, step};
+  unlocked_ranges(rows * cuts, kStretches, [&](size_t b, size_t e) {
+    for (size_t i = b; i < e; ++i) {
+      const size_t row = i / cuts, begin = i % cuts * kStretch;
+      const uint64_t block = static_cast<uint64_t>(place.data()[row]) * blocks + begin / 4;
+      fn(key, block, std::min(kStretch, classes - begin), out.data() + row * classes + begin);
+    }
+  });
+}
+
 // Words of elements [first, first + out.size()); first must be a multiple of 128.
 void philox_words(uint64_t seed, uint32_t step, uint32_t draw, uint64_t first, Words out) {
   require(first % kRandomAlign == 0, "first must be a multiple of 128");
@@ -62,6 +81,8 @@ void bind_random(nb::module_& m) {
          "Uniform floats (NUMERICS 8.6).");
   define(m, "normal", &normal, "seed"_a, "step"_a, "draw"_a, "mean"_a, "std"_a, as_is("out"),
          "Normal floats (NUMERICS 8.7).");
+  define(m, "gumbel", &gumbel, "seed"_a, "step"_a, "draw"_a, as_is("place"), "classes"_a,
+         as_is("out"), "Gumbel noise by place and class (NUMERICS 8.8).");
   define(m, "philox_words", &philox_words, "seed"_a, "step"_a, "draw"_a, "first"_a, as_is("out"),
          "The 32-bit words of elements first, first+1, ... (NUMERICS 8.1).");
   define(m, "philox_block", &philox_block, as_is("counter"), as_is("key"), as_is("out"),

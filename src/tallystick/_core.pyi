@@ -150,6 +150,9 @@ def uniform(seed: int, step: int, draw: int, low: float, high: float, out: Annot
 def normal(seed: int, step: int, draw: int, mean: float, std: float, out: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu')]) -> None:
     """Normal floats (NUMERICS 8.7)."""
 
+def gumbel(seed: int, step: int, draw: int, place: Annotated[NDArray[numpy.int64], dict(order='C', device='cpu', writable=False)], classes: int, out: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu')]) -> None:
+    """Gumbel noise by place and class (NUMERICS 8.8)."""
+
 def philox_words(seed: int, step: int, draw: int, first: int, out: Annotated[NDArray[numpy.uint32], dict(order='C', device='cpu')]) -> None:
     """The 32-bit words of elements first, first+1, ... (NUMERICS 8.1)."""
 

@@ -35,6 +35,10 @@ class UnsupportedOperatorError(UsageError):
     """A model uses an operator that no contract defines."""
 
 
+class RefusedModelError(UsageError):
+    """A model directory is of a kind that answers are not given with, by name (NUMERICS 18)."""
+
+
 class MovingStateError(UsageError):
     """Python keeps state that changes from call to call, and what the loss computes changes with
     it; or traces cannot tell whether it does. So no single program is all calls. Where it is known

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from reference.attention import ATTENTION
 from reference.dot import DOTS
 from reference.elementwise import ELEMENTWISE
 from reference.floats import canonical
@@ -37,8 +38,9 @@ def _finished(name: str, f: Callable[[dict[str, Any], list[Any]], Any]) -> Refer
     return run
 
 
+TABLES = (
+    DOTS, SUMS, SCATTER, MOVE, NN, IMAGE, LOSSES, RANDOM, ELEMENTWISE, OPTIM, ATTENTION,
+)  # fmt: skip
 REFERENCE: dict[str, Reference] = {
-    name: _finished(name, f)
-    for table in (DOTS, SUMS, SCATTER, MOVE, NN, IMAGE, LOSSES, RANDOM, ELEMENTWISE, OPTIM)
-    for name, f in table.items()
+    name: _finished(name, f) for table in TABLES for name, f in table.items()
 }

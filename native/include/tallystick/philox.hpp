@@ -57,6 +57,11 @@ TS_INLINE void u_interleave(uint32_t* p, u32v a, u32v b, u32v c, u32v d) {
 }
 // The top 24 bits of each word as a float, exactly.
 TS_INLINE f32v u_top24(u32v a) { return _mm512_cvtepi32_ps(_mm512_srli_epi32(a.v, 8)); }
+// The two halves of each word.
+TS_INLINE f32v u_top16(u32v a) { return _mm512_cvtepi32_ps(_mm512_srli_epi32(a.v, 16)); }
+TS_INLINE f32v u_low16(u32v a) {
+  return _mm512_cvtepi32_ps(_mm512_and_si512(a.v, _mm512_set1_epi32(0xffff)));
+}
 TS_INLINE f32m u_ge(u32v a, u32v b) { return {_mm512_cmpge_epu32_mask(a.v, b.v)}; }
 #elif defined(TS_ISA_AVX2)
 struct u32v { __m256i v; };
@@ -84,6 +89,10 @@ TS_INLINE void u_interleave(uint32_t* p, u32v a, u32v b, u32v c, u32v d) {
   }
 }
 TS_INLINE f32v u_top24(u32v a) { return _mm256_cvtepi32_ps(_mm256_srli_epi32(a.v, 8)); }
+TS_INLINE f32v u_top16(u32v a) { return _mm256_cvtepi32_ps(_mm256_srli_epi32(a.v, 16)); }
+TS_INLINE f32v u_low16(u32v a) {
+  return _mm256_cvtepi32_ps(_mm256_and_si256(a.v, _mm256_set1_epi32(0xffff)));
+}
 TS_INLINE f32m u_ge(u32v a, u32v b) {
   return {_mm256_castsi256_ps(_mm256_cmpeq_epi32(_mm256_max_epu32(a.v, b.v), a.v))};
 }
@@ -103,6 +112,8 @@ TS_INLINE void u_interleave(uint32_t* p, u32v a, u32v b, u32v c, u32v d) {
   vst4q_u32(p, r);
 }
 TS_INLINE f32v u_top24(u32v a) { return vcvtq_f32_u32(vshrq_n_u32(a.v, 8)); }
+TS_INLINE f32v u_top16(u32v a) { return vcvtq_f32_u32(vshrq_n_u32(a.v, 16)); }
+TS_INLINE f32v u_low16(u32v a) { return vcvtq_f32_u32(vandq_u32(a.v, vdupq_n_u32(0xffff))); }
 TS_INLINE f32m u_ge(u32v a, u32v b) { return {vcgeq_u32(a.v, b.v)}; }
 #else
 struct u32v { uint32_t v; };
@@ -118,6 +129,8 @@ TS_INLINE void u_interleave(uint32_t* p, u32v a, u32v b, u32v c, u32v d) {
   p[0] = a.v; p[1] = b.v; p[2] = c.v; p[3] = d.v;
 }
 TS_INLINE f32v u_top24(u32v a) { return static_cast<float>(a.v >> 8); }
+TS_INLINE f32v u_top16(u32v a) { return static_cast<float>(a.v >> 16); }
+TS_INLINE f32v u_low16(u32v a) { return static_cast<float>(a.v & 0xffff); }
 TS_INLINE f32m u_ge(u32v a, u32v b) { return a.v >= b.v; }
 #endif
 

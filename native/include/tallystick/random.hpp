@@ -19,4 +19,12 @@ TS_INLINE f32v normal_of(u32v first, u32v second, f32v mean, f32v std) {
   return v_fma(z, std, mean);
 }
 
+// 8.8. word + 1/2 is rounded once, from its two halves.
+TS_INLINE f32v gumbel_of(u32v word) {
+  const f32v low = v_add(u_low16(word), v_set1(0.5f));
+  const f32v rounded = v_fma(u_top16(word), v_set1(0x1p16f), low);
+  const f32v v = v_min(v_mul(rounded, v_set1(0x1p-32f)), v_set1(0x1.fffffep-1f));
+  return v_neg(cr_log(v_neg(cr_log1p(v_neg(v)))));
+}
+
 }  // namespace tallystick::TS_ISA

@@ -20,6 +20,8 @@ struct RandomTable {
   void (*dropout_mask)(RandomKey key, uint64_t threshold, size_t begin, size_t end, uint8_t* out);
   void (*uniform)(RandomKey key, float low, float high, size_t begin, size_t end, float* out);
   void (*normal)(RandomKey key, float mean, float std, size_t begin, size_t end, float* out);
+  // The first n elements of a row from `block` on, or of a part of it that begins with a block.
+  void (*gumbel)(RandomKey key, uint64_t block, size_t n, float* out);
   void (*words)(RandomKey key, size_t begin, size_t end, uint32_t* out);
   // The bare generator, for known-answer tests.
   void (*block)(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]);

@@ -7,6 +7,7 @@ float16 do so without rounding; other types are refused.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from tallystick.commit.tensor import Array
-from tallystick.disk.regular import present, read_file
+from tallystick.disk.regular import map_file, os_errors, present, read_file
 from tallystick.disk.tensorfile import TensorFile, open_tensors
 from tallystick.errors import CorruptFileError, StorageError, UsageError
 from tallystick.limits import LIMITS
@@ -40,21 +41,53 @@ class Checkpoint:
         """A tensor as float32, C-contiguous. Raises UsageError for other numbers, and the errors
         of `read_tensors`."""
         path, dtype, shape = self.tensors[name]
+        self._check_float(name)
+        with open_tensors(path, "checkpoint", strict=False, halves=True) as file:
+            if file.types.get(name) != (dtype, shape):
+                raise _changed(path)
+            return _float32(file.raw(name), dtype, shape)
+
+    def mapped(self) -> dict[str, Array]:
+        """Every tensor as float32, C-contiguous and writable. Those that are stored so are views of
+        private maps of their files: nothing of them is read before it is used, and a change stays
+        in memory. Raises as `read`."""
+        found: dict[str, Array] = {}
+        for path in dict.fromkeys(path for path, _, _ in self.tensors.values()):
+            with open_tensors(path, "checkpoint", strict=False, halves=True) as file:
+                with os_errors(path):
+                    memory = map_file(file.file, file.size, private=True)
+                for name, (dtype, shape) in file.types.items():
+                    if self.tensors.get(name) != (path, dtype, shape):
+                        raise _changed(path)
+                    self._check_float(name)
+                    if dtype == "f32":
+                        view = np.frombuffer(memory, "<f4", math.prod(shape), file.places[name])
+                        found[name] = np.require(view.reshape(shape), np.float32, ["A", "C", "W"])
+                    else:
+                        found[name] = _float32(file.raw(name), dtype, shape)
+        return found
+
+    def _check_float(self, name: str) -> None:
+        dtype = self.tensors[name][1]
         if dtype not in ("f32", "bf16", "f16"):
             raise UsageError(
                 f"{name} of the checkpoint {self.directory} is {dtype}.",
                 "Save its weights as float32, bfloat16 or float16.",
             )
-        with open_tensors(path, "checkpoint", strict=False, halves=True) as file:
-            if file.types.get(name) != (dtype, shape):
-                raise CorruptFileError(f"{path} was changed while it was read.", "Start again.")
-            raw = file.raw(name)
-        if dtype == "bf16":
-            wide = raw.view("<u2").astype(np.uint32) << np.uint32(16)
-            widened: Array = wide.view(np.float32).reshape(shape)
-            return widened
-        given: Array = raw.view("<f2" if dtype == "f16" else "<f4")
-        return np.ascontiguousarray(given.reshape(shape), dtype=np.float32)
+
+
+def _changed(path: Path) -> CorruptFileError:
+    return CorruptFileError(f"{path} was changed while it was read.", "Start again.")
+
+
+def _float32(raw: Array, dtype: str, shape: tuple[int, ...]) -> Array:
+    """The numbers in a tensor's bytes, exactly."""
+    if dtype == "bf16":
+        wide = raw.view("<u2").astype(np.uint32) << np.uint32(16)
+        widened: Array = wide.view(np.float32).reshape(shape)
+        return widened
+    given: Array = raw.view("<f2" if dtype == "f16" else "<f4")
+    return np.ascontiguousarray(given.reshape(shape), dtype=np.float32)
 
 
 def open_checkpoint(directory: Path) -> Checkpoint:

@@ -201,9 +201,10 @@ def read_file(path: Path, limit: int, what: str, inside: Path | None = None) -> 
     return data
 
 
-def map_file(file: BinaryIO, size: int) -> mmap.mmap:
-    """The first `size` bytes of a file of `open_file`, mapped read-only. Raises OSError."""
-    return mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ)
+def map_file(file: BinaryIO, size: int, private: bool = False) -> mmap.mmap:
+    """The first `size` bytes of a file of `open_file`, mapped read-only; a `private` map can be
+    written, which changes no file. Raises OSError."""
+    return mmap.mmap(file.fileno(), size, access=mmap.ACCESS_COPY if private else mmap.ACCESS_READ)
 
 
 class DirectoryEntry(NamedTuple):

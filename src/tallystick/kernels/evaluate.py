@@ -25,7 +25,7 @@ _Types = tuple[TensorType | None, ...]
 
 def _candidates(op: str, contract: Contract) -> list[OpSpec]:
     """The operator `op`, then its overloads. Raises UnsupportedOperatorError."""
-    ops = all_ops()
+    ops = {name: spec for name, spec in all_ops().items() if spec.is_under(contract.name)}
     found = [ops[op]] if op in ops else []
     found += [spec for name, spec in sorted(ops.items()) if name.startswith(op + ".")]
     if not found:

@@ -56,7 +56,8 @@ class OpSpec:
     `operands` are names in order; "w?" may be absent, and a last "x*" stands for any number.
     `rounded` is SUM or DIVIDED where the rounded contracts make its f32 elements of R(v*) (13.1).
     `is_exact` says that binary32 holds its result exactly, so that no stock kernel rounds it
-    (14.9). `uncaptured` says why no module's capture yields it. `forms` are the values of an
+    (14.9). `uncaptured` says why no module's capture yields it. `only_under` names the contracts
+    that define it; without a name all do. `forms` are the values of an
     operator whose output element needs one element of each operand; `terms` those of a term, where
     an operator is a sum. `parts` are the quantities of a composite's outputs, by the first
     operand's dtype; the attribute `masked_by`, if one is named, leaves some of them out.
@@ -72,6 +73,7 @@ class OpSpec:
     is_exact: bool = False
     is_random: bool = False
     uncaptured: str = ""
+    only_under: tuple[str, ...] = ()
     forms: tuple[Form, ...] = field(default=(), repr=False)
     terms: tuple[Form, ...] = field(default=(), repr=False)
     parts: Mapping[str, tuple[Part, ...]] = field(default_factory=dict, repr=False)
@@ -80,6 +82,11 @@ class OpSpec:
     def form(self, attrs: Attrs, dtypes: Sequence[str | None]) -> Form | None:
         """The form of a call with operands of `dtypes` (None: absent); None without one."""
         return form_of(self.forms, dtypes, attrs)
+
+    def is_under(self, contract: str) -> bool:
+        """True if the contract called so, or with this identifier, has the operator (18.1)."""
+        name = contract.partition(";")[0].partition("-draft")[0]
+        return not self.only_under or name in self.only_under
 
     @property
     def is_unlogged(self) -> bool:
@@ -124,12 +131,9 @@ operator: Attachments[OpSpec] = Attachments(
 
 
 def lookup(name: str, contract: str = "ordered/1") -> OpSpec:
-    """The operator called `name`; `contract` is for the message where there is none.
-
-    All contracts of this build have the same operators. Raises UnsupportedOperatorError.
-    """
+    """The operator called `name` of a contract. Raises UnsupportedOperatorError."""
     spec = operator.get(name)
-    if spec is None:
+    if spec is None or not spec.is_under(contract):
         raise UnsupportedOperatorError(
             f"Operator {name!r} is not defined by contract {contract}.",
             "See spec/NUMERICS.md for the operators there are.",

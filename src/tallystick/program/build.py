@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from tallystick.errors import UsageError
 from tallystick.numerics.contracts import ORDERED_1
@@ -96,6 +96,22 @@ class Builder:
         """`emit` for operators with exactly one output."""
         (value,) = self.emit(op, inputs, **attrs)
         return value
+
+    def copy(self, program: Program, inputs: Sequence[Value]) -> Callable[[Value], Value]:
+        """Append the nodes of `program` but COMMIT, over `inputs` in the places of its inputs; what
+        stands here for a value of it. Of a program with micro-batches the section ends here too."""
+        made: list[list[Value]] = []
+
+        def moved(value: Value) -> Value:
+            return inputs[value.out] if value.is_input else made[value.node][value.out]
+
+        for number, node in enumerate(program.nodes):
+            if node.op != COMMIT:
+                operands = [None if v is None else moved(v) for v in node.inputs]
+                made.append(self.emit(node.op, operands, **node.attrs))
+            if number + 1 == program.section:
+                self.end_section()
+        return moved
 
     def end_section(self) -> None:
         """The nodes so far are the section of a program with micro-batches, the next ones its tail

@@ -20,7 +20,7 @@ from tallystick.commit.timetable import Timetable
 from tallystick.errors import UsageError
 from tallystick.numerics.types import TensorType
 from tallystick.program.build import Builder
-from tallystick.program.ir import COMMIT, Program, Value
+from tallystick.program.ir import Program, Value
 
 LOSS, COUNTER, FLAG = TensorType("f32", ()), TensorType("i64", ()), TensorType("bool", ())
 
@@ -80,7 +80,6 @@ class _Written:
 
     def copy(self, program: Program) -> dict[str, Value]:
         """The nodes of `program` but COMMIT; its outputs."""
-        made: list[list[Value]] = []
         b = self.builder
         inputs: list[Value] = []
         for given in program.inputs:
@@ -92,21 +91,9 @@ class _Written:
                 inputs.append(b.scalar(given.name.partition(".")[2]))
             else:
                 inputs.append(b.rng())
-
-        def moved(value: Value | None) -> Value | None:
-            if value is None:
-                return None
-            return inputs[value.out] if value.is_input else made[value.node][value.out]
-
-        for number, node in enumerate(program.nodes):
-            if node.op != COMMIT:
-                made.append(b.emit(node.op, [moved(v) for v in node.inputs], **node.attrs))
-            if number + 1 == program.section:  # a text 2 (PROGRAM 6) stays one
-                b.end_section()
-        carried = ((name, moved(value)) for name, value in program.carried)
-        self.carried |= {name: value for name, value in carried if value is not None}
-        outputs = {name: moved(value) for name, value in program.outputs}
-        return {name: value for name, value in outputs.items() if value is not None}
+        moved = b.copy(program, inputs)
+        self.carried |= {name: moved(value) for name, value in program.carried}
+        return {name: moved(value) for name, value in program.outputs}
 
     def finish(self, outputs: Mapping[str, Value]) -> Program:
         """The program, with the commit node over the next state."""

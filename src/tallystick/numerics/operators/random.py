@@ -7,9 +7,11 @@ import math
 from tallystick.errors import UsageError
 from tallystick.numerics.operators.common import (
     FLOAT,
+    INT,
     INTS,
     Result,
     Types,
+    check_dtype,
     declares,
     integer,
     integers,
@@ -27,7 +29,18 @@ from tallystick.numerics.values.graph import (
     function,
     primitive,
 )
-from tallystick.numerics.values.positions import Part, as_float, element, in_reals, local, word
+from tallystick.numerics.values.positions import (
+    Part,
+    as_float,
+    element,
+    extent,
+    in_reals,
+    inside,
+    local,
+    read,
+    whole,
+    word,
+)
 from tallystick.numerics.values.primitives import INDEX
 
 _random = declares("random", is_random=True)
@@ -72,6 +85,19 @@ def _normal() -> Part:
     return local("out", fma(z, attribute("std", "f32"), attribute("mean", "f32")))
 
 
+def _gumbel() -> Part:
+    """The word's twofold and 1 is (word + 1/2)·2^33, rounded once. Below the clamp no value of the
+    logarithms is infinite."""
+    classes = extent("", 1)
+    row, column = element() // classes, element() % classes
+    place = inside(read("place", row, "i64"), whole(WORD), "place")
+    odd = _word(place * ((classes + 3) // 4) + column // 4, column % 4) * 2 + 1
+    rounded = primitive("min", as_float(odd) * 2.0**-33, 1.0 - 2.0**-24)
+    exact = as_float(primitive("min", odd, 2**33 - 2**9), "f64") * 2.0**-33
+    v = in_reals(rounded, exact)
+    return local("out", -function("log", -function("log1p", -v)))
+
+
 def _drawn(op: str, attrs: Attrs, inputs: Types, dtype: str) -> Result:
     (rng,) = operands(op, inputs, 1)
     if rng != TensorType("i64", (2,)):
@@ -95,3 +121,25 @@ def _dropout(op: str, attrs: Attrs, inputs: Types) -> Result:
 @_random("tallystick.normal", "8.7", ("rng",), {"i64": (_normal(),)}, _NORMAL)
 def _float(op: str, attrs: Attrs, inputs: Types) -> Result:
     return _drawn(op, attrs, inputs, "f32")
+
+
+_GUMBEL = {"classes": INT, "draw": AttrSpec("int", 0)}
+
+
+@_random(
+    "tallystick.gumbel",
+    "8.8",
+    ("rng", "place"),
+    {"i64": (_gumbel(),)},
+    _GUMBEL,
+    uncaptured="the program of an answer draws tokens by it (answers/sampler.py)",
+)
+def _noise(op: str, attrs: Attrs, inputs: Types) -> Result:
+    rng, place = operands(op, inputs, 2)
+    check_dtype(op, place, ("i64",))
+    if len(place.shape) != 1:
+        raise UsageError(f"{op}: takes the places i64[A], got {place}.")
+    classes = integer(attrs, "classes")
+    if not 0 <= classes < WORD:
+        raise UsageError(f"{op}: the number of classes must be in [0, 2^32), got {classes}.")
+    return _drawn(op, {**attrs, "shape": (*place.shape, classes)}, (rng,), "f32")

@@ -13,11 +13,14 @@ from tallystick.numerics.operators.common import (
     Result,
     Types,
     axis_of,
+    check_dtype,
+    check_shape,
     declares,
     flag,
     integer,
     integers,
     only,
+    operands,
 )
 from tallystick.numerics.registry import DIVIDED, SUM, AttrSpec
 from tallystick.numerics.types import Attrs, TensorType
@@ -34,12 +37,14 @@ from tallystick.numerics.values.graph import (
 from tallystick.numerics.values.positions import (
     Part,
     as_float,
+    as_index,
     chain,
     element,
     extent,
     extremum,
     inner,
     local,
+    numel,
     part,
     read,
     reduced,
@@ -182,6 +187,42 @@ def _rank(op: str, attrs: Attrs, inputs: Types) -> Result:
     t = only(op, inputs, NUMBERS)
     axis_of(op, integer(attrs, "dim"), len(t.shape))
     return (TensorType("i64", t.shape),)
+
+
+# --- occurrences (NUMERICS 3.10) -----------------------------------------------------------------
+def _occurring() -> Part:
+    """How many of the tokens in a row's stretch are the element's class."""
+    classes = extent("", 1)
+    row, own = _HERE // classes, _HERE % classes
+    first, last = read("first", row, "i64"), read("last", row, "i64")
+    token = read("tokens", term(), "i64")
+    after = primitive("ge", term(), as_index(first))
+    before = primitive("le", term(), as_index(last))
+    counts = primitive(
+        "and", primitive("and", after, before), primitive("eq", as_index(token), own)
+    )
+    return tree("count", numel("tokens"), convert(counts, "i64"), reads=(first, last, token))
+
+
+@_reduction(
+    "tallystick.occurrences",
+    "3.10",
+    ("tokens", "first", "last"),
+    {"i64": (_occurring(),)},
+    {"classes": INT},
+    uncaptured="the program of an answer counts tokens by it (answers/sampler.py)",
+)
+def _occurrences(op: str, attrs: Attrs, inputs: Types) -> Result:
+    tokens, first, last = operands(op, inputs, 3)
+    for t in (tokens, first, last):
+        check_dtype(op, t, ("i64",))
+    if len(tokens.shape) != 1 or len(first.shape) != 1:
+        raise UsageError(f"{op}: takes i64[L], i64[A] and i64[A], got {tokens} and {first}.")
+    check_shape(op, "the last places", last, first.shape)
+    classes = integer(attrs, "classes")
+    if classes < 0:
+        raise UsageError(f"{op}: the number of classes must not be negative, got {classes}.")
+    return (TensorType("i64", (*first.shape, classes)),)
 
 
 _X = read("x", reduced_place())

@@ -15,7 +15,7 @@ from torch import Tensor
 from tallystick.errors import UsageError
 
 
-def _no_eager(name: str) -> UsageError:
+def no_eager(name: str) -> UsageError:
     return UsageError(
         f"tallystick::{name} exists in captured programs, and in the thread of a block of "
         "reproducible().",
@@ -25,7 +25,7 @@ def _no_eager(name: str) -> UsageError:
 
 @torch.library.custom_op("tallystick::dropout_mask", mutates_args=())
 def dropout_mask(rng: Tensor, draw: int, p: float, shape: list[int]) -> Tensor:
-    raise _no_eager("dropout_mask")
+    raise no_eager("dropout_mask")
 
 
 @dropout_mask.register_fake
@@ -35,7 +35,7 @@ def _(rng: Tensor, draw: int, p: float, shape: list[int]) -> Tensor:
 
 @torch.library.custom_op("tallystick::uniform", mutates_args=())
 def uniform(rng: Tensor, draw: int, shape: list[int], low: float, high: float) -> Tensor:
-    raise _no_eager("uniform")
+    raise no_eager("uniform")
 
 
 @uniform.register_fake
@@ -45,7 +45,7 @@ def _(rng: Tensor, draw: int, shape: list[int], low: float, high: float) -> Tens
 
 @torch.library.custom_op("tallystick::normal", mutates_args=())
 def normal(rng: Tensor, draw: int, shape: list[int], mean: float, std: float) -> Tensor:
-    raise _no_eager("normal")
+    raise no_eager("normal")
 
 
 @normal.register_fake
@@ -56,7 +56,7 @@ def _(rng: Tensor, draw: int, shape: list[int], mean: float, std: float) -> Tens
 @torch.library.custom_op("tallystick::constant", mutates_args=())
 def constant(rng: Tensor, bits: list[int], shape: list[int], dtype: torch.dtype) -> Tensor:
     """`rng` only says where the result is; `bits` are the elements, f32 as 32-bit patterns."""
-    raise _no_eager("constant")
+    raise no_eager("constant")
 
 
 @constant.register_fake
@@ -67,7 +67,7 @@ def _(rng: Tensor, bits: list[int], shape: list[int], dtype: torch.dtype) -> Ten
 @torch.library.custom_op("tallystick::number", mutates_args=())
 def number(rng: Tensor, name: str) -> Tensor:
     """The number of the step `scalar.NAME`; `rng` only says where the result is."""
-    raise _no_eager("number")
+    raise no_eager("number")
 
 
 @number.register_fake
@@ -77,7 +77,7 @@ def _(rng: Tensor, name: str) -> Tensor:
 
 @torch.library.custom_op("tallystick::mask_scale", mutates_args=())
 def mask_scale(x: Tensor, mask: Tensor, scale: float) -> Tensor:
-    raise _no_eager("mask_scale")
+    raise no_eager("mask_scale")
 
 
 @mask_scale.register_fake
@@ -102,7 +102,7 @@ mask_scale.register_autograd(_mask_scale_backward, setup_context=_mask_scale_set
 def cross_entropy(
     x: Tensor, target: Tensor, ignore_index: int, reduction: str
 ) -> tuple[Tensor, Tensor, Tensor]:
-    raise _no_eager("cross_entropy")
+    raise no_eager("cross_entropy")
 
 
 @cross_entropy.register_fake
@@ -124,7 +124,7 @@ def cross_entropy_backward(
     ignore_index: int,
     reduction: str,
 ) -> Tensor:
-    raise _no_eager("cross_entropy_backward")
+    raise no_eager("cross_entropy_backward")
 
 
 @cross_entropy_backward.register_fake
@@ -161,7 +161,7 @@ cross_entropy.register_autograd(_cross_entropy_backward, setup_context=_cross_en
 @torch.library.custom_op("tallystick::update", mutates_args=())
 def update(parameters: list[Tensor], gradients: list[Tensor], number: int) -> list[Tensor]:
     """The parameters after update `number` of the step, by their gradients."""
-    raise _no_eager("update")
+    raise no_eager("update")
 
 
 @update.register_fake

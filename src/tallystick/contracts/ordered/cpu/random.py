@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
+
 from tallystick import _core
 from tallystick.contracts.ordered.cpu.table import kernel
 from tallystick.devices.arrays import Arrays, Outputs, as_bytes
@@ -41,3 +43,19 @@ def _numbers(op: str, function: Callable[..., None], first: str, second: str) ->
 
 _numbers("tallystick.uniform", _core.uniform, "low", "high")
 _numbers("tallystick.normal", _core.normal, "mean", "std")
+
+
+# --- Gumbel noise (NUMERICS 8.8) ------------------------------------------------------------------
+def check_places(op: str, place: np.ndarray) -> None:
+    """Raises RefusedOperandsError for a place outside of [0, 2^32)."""
+    outside = (place < 0) | (place >= WORD)
+    if outside.any():
+        raise RefusedOperandsError(op, f"place {place[outside][0]} is outside [0, 2^32).")
+
+
+@kernel("tallystick.gumbel", named=True)
+def _gumbel(op: str, attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
+    place, out = operand(inputs, 1), outputs[0]
+    key, draw = _key(op, inputs), integer(attrs, "draw")
+    check_places(op, place)
+    _core.gumbel(*key, draw, place, out.shape[1], out)

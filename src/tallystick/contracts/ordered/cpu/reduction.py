@@ -154,6 +154,17 @@ def _rank(op: str, attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
     out[...] = np.moveaxis(places, -1, axis)
 
 
+# --- occurrences (NUMERICS 3.10) -----------------------------------------------------------------
+@kernel("tallystick.occurrences", strided=True)
+def _occurrences(attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
+    tokens, first, last = (operand(inputs, i) for i in range(3))
+    classes = integer(attrs, "classes")
+    is_class = (tokens >= 0) & (tokens < classes)
+    for row, start, end in zip(outputs[0], first, last, strict=True):
+        here = slice(max(int(start), 0), max(int(end) + 1, 0))
+        row[...] = np.bincount(tokens[here][is_class[here]], minlength=classes)
+
+
 # --- the fold over micro-batches (NUMERICS 10.12) -------------------------------------------------
 # Elements that are added up at a time: the partial sums of all levels stay in cache.
 _STRETCH = 1 << 16

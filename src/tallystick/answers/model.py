@@ -1,0 +1,170 @@
+"""A model as answers are given with it: a transformers directory, read without running its code.
+
+Of the directory these files are read: config.json, generation_config.json, the tokenizer's files,
+and safetensors. Nothing is unpickled, and no code of the directory runs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tallystick.answers.families import family_of
+from tallystick.answers.programs import engine_program as engine_program
+from tallystick.answers.programs import forward_program as forward_program
+from tallystick.commit.tensor import Array
+from tallystick.disk.checkpoint import CONFIG, INDEX, WEIGHTS, Checkpoint, open_checkpoint
+from tallystick.disk.regular import present, read_file
+from tallystick.errors import CorruptFileError, RefusedModelError
+
+GENERATION = "generation_config.json"
+TEMPLATE = "chat_template.jinja"
+_TOKENIZER = "tokenizer_config.json"
+# What a tokenizer of transformers is made of, where a directory has it.
+TOKENIZER_FILES = (
+    "added_tokens.json", TEMPLATE, "merges.txt", "special_tokens_map.json", "tokenizer.json",
+    "tokenizer.model", _TOKENIZER, "vocab.json",
+)  # fmt: skip
+_TOKENIZER_BYTES = 64 << 20
+# Files of weights that are pickles.
+_PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
+
+
+@dataclass(frozen=True)
+class Model:
+    """An opened directory. Its programs and weights are read from it when they are asked for.
+
+    `vocabulary` counts the logits of a row, `longest` the places of a text. `stop` are the token
+    ids that end an answer. `files` has the tokenizer's files by name. `stored` says of each tensor
+    of the files as what it is stored (f32, bf16, f16): weights are widened to float32, exactly.
+    """
+
+    checkpoint: Checkpoint = field(repr=False)
+    family: str
+    vocabulary: int
+    longest: int
+    stop: tuple[int, ...]
+    files: Mapping[str, bytes] = field(repr=False)
+    chat_template: str | None = field(repr=False)
+    stored: Mapping[str, str] = field(repr=False)
+
+    @property
+    def directory(self) -> Path:
+        return self.checkpoint.directory
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """config.json as it stands there."""
+        return self.checkpoint.config
+
+
+def open_model(directory: Path | str) -> Model:
+    """The model in a transformers directory.
+
+    Raises RefusedModelError for one that answers are not given with, by name; UsageError,
+    StorageError and CorruptFileError where the directory or a file of it is none.
+    """
+    from tallystick.answers.modules import read_config
+
+    directory = Path(directory)
+    _refuse_others(directory)
+    checkpoint = open_checkpoint(directory)
+    family = family_of(checkpoint.config)
+    config = read_config(checkpoint.config)
+    files = {
+        name: read_file(directory / name, _TOKENIZER_BYTES, "tokenizer file")
+        for name in TOKENIZER_FILES
+        if present(directory / name)
+    }
+    return Model(
+        checkpoint,
+        family,
+        int(config.vocab_size),
+        int(config.max_position_embeddings),
+        _stop(directory, config.eos_token_id),
+        files,
+        _chat_template(files),
+        {name: dtype for name, (_, dtype, _) in checkpoint.tensors.items()},
+    )
+
+
+def _refuse_others(directory: Path) -> None:
+    if present(directory / "adapter_config.json"):
+        raise RefusedModelError(
+            f"{directory} is an adapter, not a model.",
+            "Merge it into its model (merge_and_unload), and save that with save_pretrained.",
+        )
+    weights = present(directory / WEIGHTS) or present(directory / INDEX)
+    pickled = next((name for name in _PICKLES if present(directory / name)), None)
+    if present(directory / CONFIG) and not weights and pickled:
+        raise RefusedModelError(
+            f"The weights of {directory} are a pickle ({pickled}), which is never read.",
+            "Save them with save_pretrained(..., safe_serialization=True).",
+        )
+
+
+def _table(data: bytes, name: str) -> dict[str, Any]:
+    try:
+        found = json.loads(data.decode("utf-8"))
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise CorruptFileError(f"{name} is no JSON table.", "Save the model again.")
+    return found
+
+
+def _stop(directory: Path, of_config: Any) -> tuple[int, ...]:
+    """The ids that end a text: those of generation_config.json, else the config's."""
+    given = of_config
+    if present(directory / GENERATION):
+        data = read_file(directory / GENERATION, _TOKENIZER_BYTES, "generation config")
+        given = _table(data, GENERATION).get("eos_token_id", given)
+    ids = [] if given is None else given if isinstance(given, list) else [given]
+    if any(type(i) is not int or i < 0 for i in ids):
+        raise CorruptFileError(
+            f"eos_token_id of {directory} is {str(ids)[:80]}.", "Give it token ids."
+        )
+    return tuple(sorted(set(ids)))
+
+
+def _chat_template(files: Mapping[str, bytes]) -> str | None:
+    """The template by which messages become a text, where the directory has one."""
+    try:
+        if TEMPLATE in files:
+            return files[TEMPLATE].decode("utf-8")
+    except UnicodeDecodeError:
+        raise CorruptFileError(f"{TEMPLATE} is not UTF-8.", "Save the tokenizer again.") from None
+    found = (
+        _table(files[_TOKENIZER], _TOKENIZER).get("chat_template") if _TOKENIZER in files else None
+    )
+    if isinstance(found, list):  # several, by name
+        named = [t for t in found if isinstance(t, dict) and t.get("name") == "default"]
+        found = named[0].get("template") if named else None
+    return found if isinstance(found, str) else None
+
+
+def weights(model: Model) -> dict[str, Array]:
+    """Every state slot of the model's programs: float32, C-contiguous.
+
+    Weights that are stored as float32 are private maps of the files: nothing of them is read before
+    it is used. Raises RefusedModelError where the files do not fit the config.
+    """
+    from tallystick.answers.modules import computed_buffers, empty_module
+    from tallystick.answers.weights import named
+
+    module = empty_module(model.config)
+    parameters = dict(module.named_parameters())
+    first = {id(tensor): name for name, tensor in parameters.items()}
+    tied = {
+        name: first[id(tensor)]
+        for name, tensor in module.state_dict(keep_vars=True).items()
+        if name not in parameters and id(tensor) in first
+    }
+    shapes = {name: tuple(tensor.shape) for name, tensor in parameters.items()}
+    found = named(model.checkpoint.mapped(), shapes, tied, module.base_model_prefix)
+    slots = {f"param.{name}": array for name, array in found.items()}
+    slots |= {f"buffer.{name}": array for name, array in computed_buffers(module).items()}
+    return dict(sorted(slots.items()))

@@ -1,0 +1,133 @@
+"""The transformers module of a model, without weights, and its attention as the three nodes.
+
+transformers lets one function stand for the attention of all its models. Ours writes no arithmetic:
+it names the keys that a query reads, and leaves the rest to NUMERICS 18.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from tallystick.answers.families import FAMILIES, family_of
+from tallystick.errors import RefusedModelError
+from tallystick.numerics.contracts import ORDERED_1
+from tallystick.program.capture import attention_ops
+from tallystick.program.capture.eager import reproducible
+
+_NAME = "tallystick"
+# What models hand on to attention beside what it reads: places, which rotary embeddings have taken
+# already, and what a call returns.
+_IDLE = frozenset({
+    "cache_position", "output_attentions", "output_hidden_states", "position_ids", "use_cache",
+})  # fmt: skip
+
+
+def _attend(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    sliding_window: int | None = None,
+    softcap: float | None = None,
+    s_aux: Tensor | None = None,
+    **others: Any,
+) -> tuple[Tensor, None]:
+    """Attention of query row i, which has place i of its sequence, as AttentionInterface calls it.
+
+    Raises RefusedModelError for what the nodes cannot say.
+    """
+    known = {name for name, given in others.items() if given is not None} - _IDLE
+    if attention_mask is not None or not getattr(module, "is_causal", True) or dropout or known:
+        named = min(known) if known else "a mask, dropout, or both directions"
+        raise RefusedModelError(
+            f"The attention of {type(module).__name__} takes {named}, which no answer has.",
+            f"Use a model of {', '.join(FAMILIES)}.",
+        )
+    scale = float(query.shape[-1] ** -0.5 if scaling is None else scaling)
+    cap, window = float(softcap or 0.0), sliding_window or 0
+    s = attention_ops.attention_scores(query, key, None, True, 0, scale, cap, window)
+    p = attention_ops.attention_weights(s, s_aux, True, 0, window)
+    return attention_ops.attention_values(p, value, True, 0, window).transpose(1, 2), None
+
+
+def read_config(config: Mapping[str, Any]) -> Any:
+    """transformers' config of a config.json, its defaults filled in. Raises RefusedModelError."""
+    from transformers import CONFIG_MAPPING
+
+    return CONFIG_MAPPING[family_of(config)].from_dict(dict(config))
+
+
+def empty_module(config: Mapping[str, Any]) -> Any:
+    """The module of a config.json on the meta device, in float32 and evaluation mode.
+
+    Raises RefusedModelError.
+    """
+    from transformers import AttentionInterface, AutoModelForCausalLM
+
+    AttentionInterface.register(_NAME, _attend)
+    with torch.device("meta"):
+        module = AutoModelForCausalLM.from_config(
+            read_config(config), attn_implementation=_NAME, dtype=torch.float32
+        )
+    return module.eval()
+
+
+def computed_buffers(module: Any) -> dict[str, np.ndarray]:
+    """The buffers of an empty module, which no file has: rotary frequencies and scales of
+    embeddings, by their names.
+
+    `ordered/1` computes them, since torch's powers differ from machine to machine. Raises
+    RefusedModelError for a buffer that transformers does not initialise so.
+    """
+    found: dict[str, np.ndarray] = {}
+    for path, child in module.named_modules():
+        empty = dict(child.named_buffers(recurse=False))
+        if not empty:
+            continue
+        for name, buffer in empty.items():
+            child._buffers[name] = torch.full(buffer.shape, float("nan"), dtype=buffer.dtype)
+        with reproducible(ORDERED_1):
+            module._init_weights(child)
+        for name, buffer in child.named_buffers(recurse=False):
+            full = f"{path}.{name}".lstrip(".")
+            if buffer.dtype != torch.float32 or bool(buffer.isnan().any()):
+                raise RefusedModelError(
+                    f"The buffer {full} is not computed from the config.", "Use another model."
+                )
+            found[full] = np.array(buffer.numpy(), np.float32)
+    return found
+
+
+def _hidden(module: Any, tokens: Tensor, places: Tensor) -> Tensor:
+    """[batch, length, width] of tokens [batch, length] at these places of their texts."""
+    called = module.base_model(input_ids=tokens, position_ids=places, use_cache=False)
+    found: Tensor = called.last_hidden_state
+    return found
+
+
+def _logits(module: Any, hidden: Tensor) -> Tensor:
+    """The logits [rows, V] of hidden states [rows, width], as the families' forward has them."""
+    logits: Tensor = module.lm_head(hidden)
+    cap = getattr(module.config, "final_logit_softcapping", None)
+    return logits if cap is None else torch.tanh(logits / cap) * cap
+
+
+def text_logits(module: Any, batch: Mapping[str, Tensor]) -> Tensor:
+    """The logits after the places `place` [rows] of `text` [length]."""
+    text = batch["text"]
+    places = torch.arange(text.shape[0], device=text.device)
+    hidden = _hidden(module, text[None], places[None])[0]
+    return _logits(module, hidden.index_select(0, batch["place"]))
+
+
+def token_logits(module: Any, batch: Mapping[str, Tensor]) -> Tensor:
+    """The logits after each `token` [rows, 1], which stands at `place` [rows, 1] of its text."""
+    return _logits(module, _hidden(module, batch["token"], batch["place"])[:, 0])

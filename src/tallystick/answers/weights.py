@@ -1,0 +1,83 @@
+"""The weights of a checkpoint under the names of a module's parameters."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+import numpy as np
+
+from tallystick.commit.tensor import Array
+from tallystick.errors import RefusedModelError
+
+# Buffers that older versions of transformers saved, and that the module computes.
+_COMPUTED = re.compile(r"(^|\.)(attn\.(masked_)?bias|rotary_emb\.inv_freq)$")
+# Mixtral's files have each expert's matrices; the module has those of all experts in one tensor.
+_EXPERT = re.compile(r"(.+)\.block_sparse_moe\.experts\.([0-9]+)\.(w[123])\.weight")
+
+
+def _experts_together(arrays: Mapping[str, Array]) -> dict[str, Array]:
+    """The tensors, the experts' as `experts.gate_up_proj` (w1 above w3) and `experts.down_proj`."""
+    found: dict[str, Array] = {}
+    blocks: dict[str, dict[tuple[int, str], Array]] = {}
+    for name, array in arrays.items():
+        expert = _EXPERT.fullmatch(name)
+        if expert is None:
+            found[name.replace(".block_sparse_moe.", ".mlp.")] = array
+        else:
+            place, number, matrix = expert.groups()
+            blocks.setdefault(place, {})[int(number), matrix] = array
+    for place, matrices in blocks.items():
+        count = len(matrices) // 3
+        if set(matrices) != {(i, w) for i in range(count) for w in ("w1", "w2", "w3")}:
+            raise RefusedModelError(
+                f"An expert of {place} lacks a matrix.", "Save the model's weights again."
+            )
+        pairs = [np.concatenate([matrices[i, "w1"], matrices[i, "w3"]]) for i in range(count)]
+        found[f"{place}.mlp.experts.gate_up_proj"] = np.stack(pairs)
+        found[f"{place}.mlp.experts.down_proj"] = np.stack(
+            [matrices[i, "w2"] for i in range(count)]
+        )
+    return found
+
+
+def named(
+    arrays: Mapping[str, Array],
+    shapes: Mapping[str, tuple[int, ...]],
+    tied: Mapping[str, str],
+    prefix: str,
+) -> dict[str, Array]:
+    """The array of each parameter in `shapes`, from the tensors of a checkpoint.
+
+    `tied` has further names with the parameter's own; their tensors must be equal. `prefix` is what
+    the names of a checkpoint without a head lack. Raises RefusedModelError for a tensor that is
+    missing, unknown, of another shape, or different under a tied name.
+    """
+    found: dict[str, Array] = {}
+    again: list[tuple[str, Array]] = []
+    for name, array in _experts_together(arrays).items():
+        full = next((n for n in (name, f"{prefix}.{name}") if n in shapes or n in tied), None)
+        if full in shapes:
+            found[full] = array
+        elif full is not None:
+            again.append((full, array))
+        elif not _COMPUTED.search(name):
+            raise RefusedModelError(
+                f"The checkpoint's tensor {name[:200]!r} is none of the model's.",
+                "Use a directory that save_pretrained wrote for this architecture.",
+            )
+    for name, array in again:
+        own = found.setdefault(tied[name], array)
+        if own is not array and not np.array_equal(own.view(np.uint32), array.view(np.uint32)):
+            raise RefusedModelError(
+                f"{name} and {tied[name]} differ, and the config ties them.",
+                'Set "tie_word_embeddings": false in config.json, or save the model again.',
+            )
+    for name, shape in shapes.items():
+        if name not in found or found[name].shape != shape:
+            has = f"has shape {list(found[name].shape)}" if name in found else "is missing"
+            raise RefusedModelError(
+                f"The checkpoint's {name} {has}; the config gives it {list(shape)}.",
+                "Use the weights that belong to this config.json.",
+            )
+    return {name: found[name] for name in sorted(shapes)}
