@@ -21,6 +21,7 @@
   X(reduce) \
   X(random) \
   X(nn) \
+  X(attention) \
   X(index) \
   X(image) \
   X(optim) \

@@ -189,6 +189,29 @@ def nll_loss(x: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', 
 def nll_loss_backward(grad: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], x: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], target: Annotated[NDArray[numpy.int64], dict(order='C', device='cpu', writable=False)], total_weight: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], ignore_index: int, reduction: int, out: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu')]) -> None:
     """NUMERICS 7.3."""
 
+def attention_scores(q: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None, None), order='C', device='cpu', writable=False)], k: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None, None), order='C', device='cpu', writable=False)], slopes: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, out: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None, None), order='C', device='cpu')], scale: float, softcap: float, causal: bool, first: int, window: int) -> None:
+    """
+    out[B,H,T,S] of q[B,H,T,D] and k[B,G,S,D], slopes[H] or None (NUMERICS 18.3).
+    """
+
+def attention_weights(s: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None, None), order='C', device='cpu', writable=False)], sinks: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, out: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None, None), order='C', device='cpu')], causal: bool, first: int, window: int) -> None:
+    """
+    out[B,H,T,S], which may be s, of s[B,H,T,S], sinks[H] or None (NUMERICS 18.4).
+    """
+
+def attention_values(p: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None, None), order='C', device='cpu', writable=False)], v: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None, None), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None, None), order='C', device='cpu')], causal: bool, first: int, window: int) -> None:
+    """out[B,H,T,E] of p[B,H,T,S] and v[B,G,S,E] (NUMERICS 18.5)."""
+
+def attention_pages(q: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None), order='C', device='cpu', writable=False)], pool: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], tables: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], starts: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], places: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], groups: int, out: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None), order='C', device='cpu')], scale: float, softcap: float, window: int, slopes: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, sinks: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None) -> None:
+    """
+    out[rows,H,E] of q[rows,H,D]: the three operators for one query a row, causal, first = its place, over pages. pool is f32[pages, G*16*(D+E)]: of a page the keys [G,D,16], then the values [G,16,E]. Key j of row r is number j % 16 of page tables[starts[r] + j // 16]. tables, starts[rows] and places[rows] are i64. Pages below the window are not looked at.
+    """
+
+def attention_append(k: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None), order='C', device='cpu', writable=False)], v: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None), order='C', device='cpu', writable=False)], pool: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')], tables: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], starts: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], places: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None:
+    """
+    Writes k[rows,G,D] and v[rows,G,E] as the keys and values number places[r] of the rows' pages (attention_pages).
+    """
+
 def embedding(weight: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], index: Annotated[NDArray[numpy.int64], dict(order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu')]) -> None:
     """Rows of an f32 weight by i64 indices (NUMERICS 9)."""
 

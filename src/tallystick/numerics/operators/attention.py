@@ -12,7 +12,6 @@ from tallystick.numerics.operators.common import (
     declares,
     flag,
     integer,
-    number,
     operands,
 )
 from tallystick.numerics.registry import AttrSpec
@@ -147,8 +146,6 @@ def _scores_type(op: str, attrs: Attrs, inputs: Types) -> Result:
     if q.shape[3] != k.shape[3]:
         raise UsageError(f"{op}: {q} and {k} have rows of different lengths.")
     _check_of_heads(op, "the slopes", inputs, 2, q.shape[1])
-    if number(attrs, "softcap") != number(attrs, "softcap"):
-        raise UsageError(f"{op}: softcap is not a number.")
     _check_places(op, attrs, q.shape[2], k.shape[2])
     return (TensorType("f32", (*q.shape[:3], k.shape[2])),)
 
