@@ -1,0 +1,128 @@
+"""One pass over the weights, for rows of many sequences at once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import cached_property, lru_cache
+
+import numpy as np
+
+from tallystick.devices.context import ExecutionContext
+from tallystick.devices.kernel import Run
+from tallystick.errors import UsageError
+from tallystick.generate.attention import LayerPages, PagedAttention, Rows, layer_shape, window_of
+from tallystick.generate.cut import LOGITS, Cut, attentions, cut
+from tallystick.generate.network import Network
+from tallystick.numerics.contracts import parse_contract
+from tallystick.numerics.registry import OpSpec
+from tallystick.program.executor import Executor
+from tallystick.program.ir import Node
+from tallystick.program.runner import StepInputs
+
+
+def rows_of_program(rows: int) -> int:
+    """The number of rows of the program that computes so many: a power of two."""
+    return 1 << max(0, rows - 1).bit_length()
+
+
+class Forward:
+    """Computes rows, with keys and values in as many pages as `memory` bytes have room for.
+
+    A program is made for a number of rows when it is first needed, its memory is planned once, and
+    all of them are bound to the same weights. Raises UsageError where there is no room for a page.
+    """
+
+    def __init__(self, network: Network, context: ExecutionContext, memory: int) -> None:
+        self._network, self._context = network, context
+        self._cut = lru_cache(maxsize=None)(self._made_cut)
+        self._head = lru_cache(maxsize=None)(self._made_head)
+        self._body = lru_cache(maxsize=None)(self._made_body)
+        first = self._cut(1)
+        self._state = dict(network.weights())
+        if first.fixed.outputs:
+            weights = {name: self._state[name] for name in first.fixed.state_types}
+            self._state |= Executor(first.fixed, context).execute(weights, StepInputs({})).outputs
+        shapes = [layer_shape(first.body, layer) for layer in attentions(first.body)]
+        each = sum(LayerPages.page_bytes(*shape) for shape in shapes)
+        self.pages = memory // each
+        if self.pages < 1:
+            raise UsageError(
+                f"{memory} bytes have no room for a page of keys and values, which has {each}.",
+                f"Give the engine more memory, at least {each} bytes.",
+            )
+        self._layers = [LayerPages(self.pages, *shape) for shape in shapes]
+        windows = [window_of(first.body, layer) for layer in attentions(first.body)]
+        # The most places that a row reads, 0 if it may read all.
+        self.window = max(windows) if all(windows) else 0
+
+    # -- programs ----------------------------------------------------------------------------------
+
+    def _made_cut(self, rows: int) -> Cut:
+        return cut(self._network.program(rows))
+
+    def _made_head(self, rows: int) -> Executor:
+        return Executor(self._cut(rows).head, self._context)
+
+    def _made_body(self, rows: int) -> tuple[Executor, list[PagedAttention]]:
+        program = self._cut(rows).body
+        kernels = self._context.device.kernels(parse_contract(program.contract))
+        layers = [
+            PagedAttention(program, layer, pages, kernels)
+            for layer, pages in zip(attentions(program), self._layers, strict=True)
+        ]
+        own = {index: run for layer in layers for index, run in layer.by_node.items()}
+
+        def hook(index: int, _node: Node, _spec: OpSpec) -> Run | None:
+            return own.get(index)
+
+        return Executor(program, self._context, hook), layers
+
+    # -- a pass ------------------------------------------------------------------------------------
+
+    def logits(
+        self, tokens: Sequence[int], places: Sequence[int], rows: Rows, wanted: Sequence[int]
+    ) -> np.ndarray:
+        """The logits of the rows `wanted`, f32[len(wanted), vocabulary], after the keys and values
+        of all rows have gone to their pages. Rows that fill up a program are thrown away."""
+        size = rows_of_program(rows.count)
+        executor, layers = self._body(size)
+        batch = {"token": np.zeros((size, 1), np.int64), "place": np.zeros((size, 1), np.int64)}
+        batch["token"][: rows.count, 0] = tokens
+        batch["place"][: rows.count, 0] = places
+        for layer in layers:
+            layer.rows = rows
+        body = executor.execute(self._state, StepInputs(_read(executor, batch))).outputs
+        if not wanted:
+            return np.empty((0, self._network.vocabulary), np.float32)
+        chosen = np.zeros(rows_of_program(len(wanted)), np.int64)
+        chosen[: len(wanted)] = wanted
+        head = self._head(len(chosen))
+        given = {name: array[chosen] for name, array in batch.items()}
+        for name, value in body.items():
+            if name in self._by_row:
+                value = value.reshape(size, -1)[chosen]
+            given[name] = value.reshape(head.program.batch_types[name].shape)
+        found = head.execute(self._state, StepInputs(_read(head, given))).outputs[LOGITS]
+        return found[: len(wanted)]
+
+    @cached_property
+    def _by_row(self) -> frozenset[str]:
+        """The values from the body to the head that have a part for each row, in the order of the
+        rows. Raises UsageError where the parts are not one after the other."""
+        found = set()
+        one, two = (self._cut(rows).body for rows in (1, 2))
+        for name, value in one.outputs:
+            shapes = one.type_of(value).shape, two.type_of(two.output_values[name]).shape
+            axis = next((i for i, (a, b) in enumerate(zip(*shapes, strict=True)) if a != b), None)
+            if axis is None:
+                continue
+            if math.prod(shapes[0][:axis]) != 1:
+                raise UsageError("The rows of this program's last layer do not lie apart.")
+            found.add(name)
+        return frozenset(found)
+
+
+def _read(executor: Executor, batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Those of `batch` that the executor's program reads."""
+    return {name: batch[name] for name in executor.program.batch_types}

@@ -1,0 +1,26 @@
+"""What the engine needs of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from tallystick.program.ir import Program
+
+
+class Network(Protocol):
+    """A model under a contract.
+
+    `program(rows)` has the batch inputs `token` and `place`, i64[rows, 1], the weights as state,
+    and one output: `logits`, f32[rows, vocabulary]. Its attention nodes have queries of the shape
+    [rows, heads, 1, elements]. Apart from these, no row's values depend on another row, and the
+    programs of two numbers of rows differ in that number alone. `length` is the most places of a
+    text.
+    """
+
+    vocabulary: int
+    length: int
+
+    def program(self, rows: int) -> Program: ...
+
+    def weights(self) -> Mapping[str, Any]: ...
