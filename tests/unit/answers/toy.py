@@ -1,7 +1,6 @@
 """A model of a few hundred weights by hand: what an answer's program is, without torch.
 
-Hidden state of place t: the token's embedding, plus what a causal sum of "values" over the places
-0 to t gives. So an answer depends on the whole text before it.
+One layer: a head of causal attention, and a gate. So an answer depends on the whole text before it.
 """
 
 from __future__ import annotations
@@ -12,9 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from tallystick.answers.job import LOGPROBS, SALT, TOKENS, AnswerJob
-from tallystick.answers.layout import Bucket, Settings
+from tallystick.answers.layout import Bucket, Settings, batch_types
 from tallystick.answers.receipt import LENGTH, Receipt, sign_receipt
 from tallystick.answers.request import Request
+from tallystick.answers.sampler import emit
 from tallystick.answers.spoken import Spoken
 from tallystick.answers.statement import ModelStatement, ProgramName, Weight
 from tallystick.commit.signing import PrivateKey
@@ -30,6 +30,14 @@ VOCABULARY, WIDTH = 16, 8
 BUCKETS = (Bucket(12, 4), Bucket(24, 8))
 SECRET, MOMENT, LATER = bytes(range(32)), 1_764_000_000_000, 1_764_600_000_000
 KEY = PrivateKey(bytes([7]) * 32)
+SHAPES = {
+    "param.down": (WIDTH, WIDTH),
+    "param.embed": (VOCABULARY, WIDTH),
+    "param.head": (WIDTH, VOCABULARY),
+    "param.key": (WIDTH, WIDTH),
+    "param.query": (WIDTH, WIDTH),
+    "param.value": (WIDTH, WIDTH),
+}
 
 
 def i64(*shape: int) -> TensorType:
@@ -42,76 +50,52 @@ def f32(*shape: int) -> TensorType:
 
 def weights(seed: int = 0) -> dict[str, Array]:
     rng = np.random.default_rng(seed)
-
-    def normal(*shape: int) -> Array:
-        return rng.standard_normal(shape).astype(np.float32)
-
     return {
-        "param.embed": normal(VOCABULARY, WIDTH),
-        "param.head": normal(WIDTH, VOCABULARY),
-        "param.value": normal(WIDTH, WIDTH),
+        name: rng.standard_normal(shape).astype(np.float32) for name, shape in SHAPES.items()
     }
 
 
 def program(bucket: Bucket, set_: str = "greedy", contract: str = ORDERED_1) -> Program:
     """The program of an answer (ANSWERS 2.5)."""
     b, length, most = Builder(contract), bucket.length, bucket.answer
-    embed = b.state("param.embed", f32(VOCABULARY, WIDTH))
-    head = b.state("param.head", f32(WIDTH, VOCABULARY))
-    value = b.state("param.value", f32(WIDTH, WIDTH))
+    held = {name: b.state(name, f32(*shape)) for name, shape in SHAPES.items()}
     for name, type_ in ((LOGPROBS, f32(most)), (SALT, i64(4)), (TOKENS, i64(most))):
         b.state(name, type_)
-    text = b.batch("text", i64(1, length))
-    place = b.batch("place", i64(1, most))
-    live = b.batch("live", i64(1, most))
-    salt = b.batch("salt", i64(1, 4))
-    if set_ == "draw":
-        b.batch("temperature", f32(1, 1))
-    told = b.one("aten.embedding", [embed, b.one("aten.view", [text], size=(length,))],
-                 padding_idx=-1)  # fmt: skip
-    values = b.one("aten.mm", [told, value])
-    mixed = b.one("aten.tanh", [b.one("aten.cumsum", [values], dim=0)])
-    hidden = b.one("aten.add.Tensor", [told, mixed], alpha=1.0)
-    rows = b.one("aten.view", [place], size=(most,))
-    logits = b.one("aten.mm", [b.one("aten.index_select", [hidden, rows], dim=0), head])
-    drawn = _drawn(b, logits, set_, most)
-    alive = b.one("aten.ne.Scalar", [b.one("aten.view", [live], size=(most,))], other=0.0)
-    logs = b.one("aten._log_softmax", [logits], dim=1)
-    column = b.one("aten.view", [drawn], size=(most, 1))
-    taken = b.one("aten.view", [b.one("aten.gather", [logs, column], dim=1)], size=(most,))
-    none = b.one("aten.full", [], size=(most,), value=0.0, dtype="f32")
-    nothing = b.one("aten.full", [], size=(most,), value=0.0, dtype="i64")
-    tokens = b.one("aten.where", [alive, drawn, nothing])
-    logprobs = b.one("aten.where", [alive, taken, none])
+    types = batch_types(bucket, set_, VOCABULARY)
+    given = {n: b.batch(n, TensorType(t.dtype, (1, *t.shape))) for n, t in types.items()}
+    fields = {n: b.one("aten.view", [given[n]], size=t.shape) for n, t in types.items()}
+    told = b.one("aten.embedding", [held["param.embed"], fields["text"]], padding_idx=-1)
+    mixed = b.one("aten.add.Tensor", [told, _attended(b, told, held, length)], alpha=1.0)
+    deep = b.one("aten.silu", [b.one("aten.mm", [mixed, held["param.down"]])])
+    hidden = b.one("aten.add.Tensor", [mixed, deep], alpha=1.0)
+    rows = b.one("aten.index_select", [hidden, fields["place"]], dim=0)
+    logits = b.one("aten.mm", [rows, held["param.head"]])
+    tokens, logprobs = emit(b, set_, logits, fields, VOCABULARY)
     zero = b.one("aten.full", [], size=(), value=0.0, dtype="f32")
     loss = b.one("aten.sub.Tensor", [zero, b.one("aten.sum", [logprobs])], alpha=1.0)
-    after = {
-        "param.embed": embed,
-        "param.head": head,
-        "param.value": value,
-        LOGPROBS: logprobs,
-        SALT: b.one("aten.view", [salt], size=(4,)),
-        TOKENS: tokens,
-    }
+    after = {**held, LOGPROBS: logprobs, SALT: fields["salt"], TOKENS: tokens}
     b.commit(after)
     return b.finish({**after, "loss": loss})
 
 
-def _drawn(b: Builder, logits: Value, set_: str, most: int) -> Value:
-    if set_ == "draw":
-        temperature = b.input("batch.temperature")
-        logits = b.one("aten.div.Tensor", [logits, temperature])
-        noise = b.one("tallystick.uniform", [b.rng()], draw=0, shape=(most, VOCABULARY),
-                      low=-3.0, high=3.0)  # fmt: skip
-        logits = b.one("aten.add.Tensor", [logits, noise], alpha=1.0)
-    return b.one("aten.argmax", [logits], dim=1, keepdim=False)
+def _attended(b: Builder, x: Value, held: Mapping[str, Value], length: int) -> Value:
+    """One head of causal attention over the whole text."""
+    q, k, v = (
+        b.one("aten.view", [b.one("aten.mm", [x, held[name]])], size=(1, 1, length, WIDTH))
+        for name in ("param.query", "param.key", "param.value")
+    )
+    seen = {"causal": True, "first": 0, "window": 0}
+    scores = b.one("tallystick.attention_scores", [q, k, None], scale=0.125, softcap=0.0, **seen)
+    p = b.one("tallystick.attention_weights", [scores, None], **seen)
+    values = b.one("tallystick.attention_values", [p, v], **seen)
+    return b.one("aten.view", [values], size=(length, WIDTH))
 
 
 def programs(contract: str = ORDERED_1) -> dict[ProgramName, Program]:
     return {
         ProgramName(bucket.length, bucket.answer, set_): program(bucket, set_, contract)
         for bucket in BUCKETS
-        for set_ in ("greedy", "draw")
+        for set_ in ("greedy", "draw", "full")
     }
 
 
