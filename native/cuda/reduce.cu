@@ -72,6 +72,23 @@ TS_KERNEL(reduce_variance, Variance, 256) {
   }
 }
 
+// tallystick.occurrences (3.10): a thread counts for one class of one row.
+struct Occurrences {
+  const int64_t *tokens, *first, *last;
+  int64_t* counts;
+  int64_t count, classes, length;
+};
+TS_KERNEL(reduce_occurrences, Occurrences, 256) {
+  for (int64_t i = first_item(); i < p.count; i += item_step()) {
+    const int64_t row = i / p.classes, own = i - row * p.classes;
+    const int64_t begin = ts_max<int64_t>(p.first[row], 0);
+    const int64_t last = ts_min<int64_t>(p.last[row], p.length - 1);
+    int64_t found = 0;
+    for (int64_t s = begin; s <= last; ++s) found += p.tokens[s] == own;
+    p.counts[i] = found;
+  }
+}
+
 // tallystick.clip_coef (11.6): 0-d tensors side by side, 256 at each launch.
 constexpr int kGathered = 256;
 struct Gather {

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from reference.exact import elementary
-from reference.floats import F32, bits32, fma, rn32
+from reference.floats import F32, bits32, fma, rn32, rn32_int
 
 Inputs = list[Any]
 Attrs = dict[str, Any]
@@ -75,7 +75,26 @@ def _normal(attrs: Attrs, inputs: Inputs) -> list[np.ndarray]:
     return [fma(z, rn32(attrs["std"]), rn32(attrs["mean"])).reshape(attrs["shape"])]
 
 
+def gumbel_of(word: int) -> np.ndarray:
+    """-log(-log1p(-v)) of one word (8.8)."""
+    half = rn32_int(2 * word + 1) * F32(0.5)  # RN32(word + 1/2): halving is exact
+    v = min(half * F32(2.0**-32), F32(1 - 2.0**-24))
+    return -elementary("log", -elementary("log1p", np.array(-v, F32)))
+
+
+def _gumbel(attrs: Attrs, inputs: Inputs) -> list[np.ndarray]:
+    rng, place = inputs
+    classes = attrs["classes"]
+    out = np.zeros((len(place), classes), F32)
+    for r, p in enumerate(place):
+        for c in range(classes):
+            block = _block(rng, attrs["draw"], int(p) * -(-classes // 4) + c // 4)
+            out[r, c] = gumbel_of(block[c % 4])
+    return [out]
+
+
 RANDOM = {
+    "tallystick.gumbel": _gumbel,
     "tallystick.dropout_mask": _dropout_mask,
     "tallystick.mask_scale": _mask_scale,
     "tallystick.uniform": _uniform,

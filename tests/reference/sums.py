@@ -170,7 +170,17 @@ def _rank(attrs: dict[str, Any], inputs: Inputs) -> list[np.ndarray]:
     return [np.moveaxis(places, -1, attrs["dim"]).reshape(x.shape)]
 
 
+def _occurrences(attrs: dict[str, Any], inputs: Inputs) -> list[np.ndarray]:
+    """How often each class stands in each stretch of the text (3.10)."""
+    tokens, first, last = inputs
+    counts = np.zeros((len(first), attrs["classes"]), np.int64)
+    for r, c in np.ndindex(*counts.shape):
+        counts[r, c] = sum(first[r] <= s <= last[r] and tokens[s] == c for s in range(len(tokens)))
+    return [counts]
+
+
 SUMS = {
+    "tallystick.occurrences": _occurrences,
     "tallystick.rank": _rank,
     "aten.sum": lambda a, x: _sum(a, x, False),
     "aten.sum.dim_IntList": lambda a, x: _sum(a, x, False),

@@ -211,7 +211,7 @@ def test_trees_are_those_of_the_rules(contract: str) -> None:
         assert notation(opening_rule(site)) == stated_tree(site), (site.op, site.out, site.attrs)
         used.add(row_of(site))
     # A row that no golden call meets would be held against nothing.
-    assert used == set(tree_rows())
+    assert used == {row for row in tree_rows() if all_ops()[row.op].is_under(CONTRACTS[contract])}
 
 
 def test_every_operator_and_output_has_a_row() -> None:

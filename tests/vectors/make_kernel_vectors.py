@@ -13,6 +13,7 @@ from pathlib import Path
 sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parent)]
 
 import kernel_cases as basic  # noqa: E402
+import kernel_cases_answer as answer  # noqa: E402
 import kernel_cases_attention as attention  # noqa: E402
 import kernel_cases_image as image  # noqa: E402
 import kernel_cases_index as index  # noqa: E402
@@ -40,6 +41,7 @@ GROUPS: dict[str, tuple[Callable[[], Iterable[basic.Call]], ...]] = {
     "whole-bits": (index.bits,),
     "whole-narrow": (index.narrow,),
     "fold": (index.fold,),
+    "answer": (answer.noise, answer.occurrences),
     "attention": (attention.attention,),
     "optimizer": (nn.optimizer, read.optimizer),
 }

@@ -101,10 +101,12 @@ def logged(x: Element, contract: str) -> Q | None:
         return logged_sum(x, contract)
     if not published(contract) or x.out[0] != "f32" or x.op in MOVES:
         return None
-    from reference.judge.trees_real import NAMES, random, single
+    from reference.judge.trees_real import NAMES, noise, random, single
 
     if x.op in NAMES:
         return single(x, contract)
     if x.op in ("tallystick.uniform", "tallystick.normal"):
         return random(x, contract)
+    if x.op == "tallystick.gumbel":
+        return noise(x, contract)
     return None

@@ -11,6 +11,7 @@ from reference.judge.either import by_count, sqrt
 from reference.judge.quantities import Element, Q, RefusedError, bcast
 from reference.judge.real import P, of
 from reference.ops import REFERENCE
+from reference.rand import MASK, gumbel_of, philox
 
 _DATA = "add sub mul div eq ne lt le gt ge".split()
 NAMES = [f"aten.{n}.{kind}" for n in _DATA for kind in ("Tensor", "Scalar")]
@@ -109,6 +110,30 @@ def random(x: Element) -> Q:
     return Q("local", x.out[0], "mask" if x.out[0] == "bool" else "out", f)
 
 
+def noise_word(x: Element, read: Any) -> Any:
+    """The word of an element of `tallystick.gumbel` (NUMERICS 8.8): the place is read and refused
+    first, then the key (7.10.2)."""
+    classes = x.out[1][1]
+    row, c = divmod(x.e, classes)
+    place = yield from read(1, [row])
+    if not 0 <= place[0] < 2**32:
+        raise RefusedError
+    rng = yield from read(0, [0, 1])
+    seed, step = int(rng[0]), int(rng[1])
+    if seed < 0 or not 0 <= step < 2**32:
+        raise RefusedError
+    block = int(place[0]) * -(-classes // 4) + c // 4
+    counter = (block & MASK, block >> 32, x.attrs["draw"], step)
+    return philox(counter, (seed & MASK, seed >> 32))[c % 4]
+
+
+def gumbel(x: Element) -> Q:
+    def f(read: Any) -> Any:
+        return gumbel_of((yield from noise_word(x, read)))[()]
+
+    return Q("local", "f32", "out", f)
+
+
 def done(value: Any) -> Any:
     """A formula that reads nothing."""
     return value
@@ -119,5 +144,6 @@ POINT: dict[str, Any] = dict.fromkeys(NAMES, pointwise)
 POINT["aten.mse_loss_backward"] = mse_backward
 POINT["tallystick.clip_coef"] = clip
 POINT["tallystick.fold"] = fold
+POINT["tallystick.gumbel"] = gumbel
 for _name in ("dropout_mask", "uniform", "normal"):
     POINT[f"tallystick.{_name}"] = random

@@ -14,6 +14,7 @@ from reference.judge.logs import Bounded
 from reference.judge.quantities import Element, Q, RefusedError, bcast
 from reference.judge.real import F64, P, function, of
 from reference.judge.trees_exact import bits_of
+from reference.judge.trees_point import noise_word
 from reference.rand import MASK, philox
 
 h = float.fromhex
@@ -192,6 +193,18 @@ def real_value(tree: Q, contract: str) -> Q:
     return Q("logged", "f32", "R(x)", reach, [q])
 
 
+def noise(x: Element, contract: str) -> Q:
+    """gumbel of 10.9."""
+
+    def f(read: Any) -> Any:
+        word = yield from noise_word(x, read)
+        v = P(min(2 * word + 1, 2**33 - 2**9) * 2.0**-33)
+        made = -function("log", -function("log1p", -v))
+        return made.x, made.e
+
+    return drawn(f, contract)
+
+
 def random(x: Element, contract: str) -> Q:
     """uniform and normal of 10.9; the words are those of OPENING 7.10."""
 
@@ -215,6 +228,12 @@ def random(x: Element, contract: str) -> Q:
         z = z * function("cos", u2 * h("0x1.921fb54442d18p+2"))
         made = z * r["std"] + r["mean"]
         return made.x, made.e
+
+    return drawn(f, contract)
+
+
+def drawn(f: Any, contract: str) -> Q:
+    """R(x) of the pair that `f` makes of a word."""
 
     def reach(_read: Any, agreed: Any) -> Any:
         return limits(agreed, contract), {}

@@ -110,6 +110,20 @@ def place(x: Element) -> Q:
     return Q("tree", "i64", "place", f, count=n)
 
 
+def occurrences(x: Element) -> Q:
+    """A count of the tokens of a stretch that are the element's class (7.4.4)."""
+    row, own = divmod(x.e, x.out[1][1])
+
+    def f(read: Any, numbers: range) -> Any:
+        first = (yield from read(1, [row]))[0]
+        last = (yield from read(2, [row]))[0]
+        tokens = yield from read(0, list(numbers))
+        pairs = zip(numbers, tokens, strict=True)
+        return [int(first <= i <= last and token == own) for i, token in pairs]
+
+    return Q("tree", "i64", "count", f, count=math.prod(x.shape(0)))
+
+
 REDUCE: dict[str, Any] = {
     "aten.sum": total,
     "aten.sum.dim_IntList": total,
@@ -124,4 +138,5 @@ REDUCE: dict[str, Any] = {
     "tallystick.sum_squares": lambda x: terms(x, "SUM(x*x)", lambda v: v * v),
     "aten.cumsum": cumsum,
     "tallystick.rank": place,
+    "tallystick.occurrences": occurrences,
 }

@@ -398,6 +398,28 @@ def losses(p: Place) -> Expected:
     return simple(env)
 
 
+def attention(p: Place) -> Expected:
+    """7.11."""
+    op, e = p.site.op.removeprefix("tallystick.attention_"), p.site.element
+    env: Env = {"e": e, **dict(zip("BHTN", p.site.outputs[0].shape, strict=True))}
+    env |= {"G": 1 if op == "weights" else p.shape(1)[1], "S": p.shape(0)[-1]}
+    if op == "scores":
+        env |= {"S": env["N"], "D": p.shape(0)[-1]}
+    env = defined("7.11.1", env)
+    place, window = p.attribute("first") + env["t"], p.attribute("window")
+    hi = min(place, env["S"] - 1) if p.attribute("causal") else env["S"] - 1
+    lo = max(0, place - window + 1) if window else 0
+    env |= {"lo": lo, "w": int(op == "weights" and p.site.has(1))}
+    if p.q.name == "dot" and op == "scores":
+        env["K"] = env["D"] if lo <= env["j"] <= hi else 0
+        return products(p, "7.11.2", env, lambda _: True)
+    if p.q.name == "dot":
+        return products(p, "7.11.3", {**env, "K": hi + 1}, lambda t: bool(t["k"] >= lo))
+    if p.q.name != "s":
+        return simple(env)
+    return simple(env, {"1": lambda i: i < env["w"], "0": lambda i: i - env["w"] >= lo})
+
+
 def norms(p: Place) -> Expected:
     if p.q.name.startswith("s["):
         return simple({"i": p.term})
@@ -420,6 +442,7 @@ FAMILIES: tuple[tuple[str, Callable[[Place], Expected]], ...] = (
     ("### 7.8 ", pool),
     ("### 7.9 ", losses),
     ("### 7.10 ", lambda p: simple({})),
+    ("### 7.11 ", attention),
 )
 
 

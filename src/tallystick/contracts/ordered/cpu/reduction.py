@@ -125,6 +125,7 @@ def _cumsum(op: str, attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
 
 # --- places in a row's order (NUMERICS 3.9) -------------------------------------------------------
 _INFINITY, _MAGNITUDE = np.int32(0x7F800000), np.int32(0x7FFFFFFF)
+_LOW_WORD = (1 << 32) - 1
 
 
 def _keys(x: np.ndarray) -> np.ndarray:
@@ -147,11 +148,24 @@ def _rank(op: str, attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
     keys = np.moveaxis(_keys(x), axis, -1)
     # The complement turns integers' order round and keeps ties, so a stable sort serves both ways.
     keys = np.ascontiguousarray(~keys if flag(attrs, "descending") else keys)
-    order = np.argsort(keys, axis=-1, kind="stable")
+    order = _stable_order(keys)
     places = np.empty(order.shape, np.int64)
     along = np.broadcast_to(np.arange(order.shape[-1]), order.shape)
     np.put_along_axis(places, order, along, -1)
     out[...] = np.moveaxis(places, -1, axis)
+
+
+def _stable_order(keys: np.ndarray) -> np.ndarray:
+    """The indices of a stable sort of each row."""
+    if keys.dtype != np.int32 or keys.shape[-1] > _LOW_WORD:
+        return np.argsort(keys, axis=-1, kind="stable")
+    # A key with its index below it is one number, and no two are equal: any sort of them is the
+    # stable one, and numpy's of numbers takes a tenth of the time of its stable argsort.
+    packed = keys.astype(np.int64) << 32
+    packed |= np.arange(keys.shape[-1])
+    packed.sort(axis=-1)
+    packed &= _LOW_WORD
+    return packed
 
 
 # --- occurrences (NUMERICS 3.10) -----------------------------------------------------------------

@@ -9,7 +9,7 @@ import numpy as np
 
 from tallystick.contracts.ordered.cuda.table import cuda_kernel
 from tallystick.devices.cuda.launch import f32, f64, launch_over, pointer, whole
-from tallystick.devices.cuda.operands import Outputs, Tensors
+from tallystick.devices.cuda.operands import Outputs, Tensors, check_indices
 from tallystick.devices.cuda.point import FOUR, aligned, constant_bits, point
 from tallystick.devices.cuda.tensor import DeviceTensor
 from tallystick.devices.kernel import operand
@@ -144,3 +144,18 @@ def _numbers(name: str, first: str, second: str) -> None:
 
 _numbers("tallystick.uniform", "low", "high")
 _numbers("tallystick.normal", "mean", "std")
+
+
+@cuda_kernel("tallystick.gumbel", named=True)
+def _gumbel(op: str, attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
+    key, place, out = operand(inputs, 0), operand(inputs, 1), outputs[0]
+    check_indices(op, place, WORD)
+    if not out.size:
+        return
+    rows, classes = out.shape
+    each = -(-classes // FOUR)
+    refusals = out.device.refusals
+    params = whole(rows * each, each, classes, aligned(out) and classes % FOUR == 0)
+    params += pointer(key, place, out) + whole(integer(attrs, "draw")) + refusals.slots(op, _WHY)
+    launch_over(out, "random_gumbel", rows * each, params)
+    refusals.after(op, _WHY)

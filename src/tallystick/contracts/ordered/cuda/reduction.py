@@ -1,5 +1,5 @@
 """Calls of native/cuda/reduce.cu, scan.cu and rank.cu: sums, means, extremes, argmax, variance,
-cumulative sums and places (NUMERICS 3.4 to 3.9), clip_coef (11.6); and the fold over micro-batches
+cumulative sums, places and occurrences (NUMERICS 3.4 to 3.10), clip_coef (11.6); and the fold over micro-batches
 (10.12), whose additions are calls of pointwise.cu."""
 
 from __future__ import annotations
@@ -175,6 +175,18 @@ def _rank(op: str, attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
         params += whole(lines, n, inner, width)
         launch_over(places, f"rank_merge_{entry}", x.size, params)
         source, target, width = target, source, 2 * width
+
+
+# --- occurrences (3.10) ---------------------------------------------------------------------------
+@cuda_kernel("tallystick.occurrences")
+def _occurrences(attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
+    tokens, first, last = (operand(inputs, i) for i in range(3))
+    counts = outputs[0]
+    if not counts.size:
+        return
+    params = pointer(tokens, first, last, counts)
+    params += whole(counts.size, integer(attrs, "classes"), tokens.size)
+    launch_over(counts, "reduce_occurrences", counts.size, params)
 
 
 # --- the fold over micro-batches (NUMERICS 10.12) -------------------------------------------------

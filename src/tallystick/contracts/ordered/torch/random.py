@@ -27,6 +27,12 @@ def check_key(op: str, key: Tensor) -> None:
         )
 
 
+def check_places(op: str, place: Tensor) -> None:
+    """Places that 8.8 has. Raises RefusedOperandsError; one flag is read."""
+    if bool(((place < 0) | (place >= WORD)).any()):
+        raise RefusedOperandsError(op, "a place is outside [0, 2^32).")
+
+
 def _product(x: Tensor, factor: int) -> tuple[Tensor, Tensor]:
     """The high and the low word of x·factor; i64 products wrap, which leaves both intact."""
     wide = x * factor

@@ -1,4 +1,4 @@
-"""Exact torch kernels of extremes, places, integer sums, max pooling, and the fold over
+"""Exact torch kernels of extremes, places, occurrences, integer sums, max pooling, and the fold over
 micro-batches (NUMERICS 3, 6.15, 10.12)."""
 
 from __future__ import annotations
@@ -75,6 +75,21 @@ def _rank(op: str, attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
     along = torch.arange(x.shape[axis], device=x.device)
     along = along.reshape(-1, *(1,) * (x.dim() - 1 - axis)).expand(x.shape)
     write(torch.empty_like(order).scatter_(axis, order, along), out)
+
+
+# --- occurrences (3.10) ---------------------------------------------------------------------------
+@exact("tallystick.occurrences")
+def _occurrences(attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
+    tokens, first, last = (operand(inputs, i) for i in range(3))
+    out, classes = outputs[0], integer(attrs, "classes")
+    if not out.numel():
+        return
+    place = torch.arange(tokens.shape[0], device=tokens.device)
+    inside = (place >= first.unsqueeze(1)) & (place <= last.unsqueeze(1))
+    is_class = (tokens >= 0) & (tokens < classes)
+    # Sums of integers are the same in every order.
+    token = torch.where(is_class, tokens, 0).expand(inside.shape)
+    write(torch.zeros_like(out).scatter_add_(1, token, (inside & is_class).long()), out)
 
 
 # --- max pooling (6.15) ---------------------------------------------------------------------------

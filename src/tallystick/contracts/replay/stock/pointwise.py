@@ -76,7 +76,7 @@ def _gelu_backward(_stock: Stock, attrs: Attrs, g: Tensor, x: Tensor) -> list[Te
     return [_ATEN.gelu_backward(g, x, approximate=attrs["approximate"])]
 
 
-# -- random values (8.6, 8.7): Philox's words are ours and exact -----------------------------------
+# -- random values (8.6 to 8.8): Philox's words are ours and exact -----------------------------------
 def _words(op: str, stock: Stock, attrs: Attrs, key: Tensor, count: int) -> Tensor:
     """The upper 24 bits of a draw's first words: numbers of the stock's dtype, on its device."""
     draw = cast(int, attrs["draw"])
@@ -113,3 +113,15 @@ def _normal(stock: Stock, attrs: Attrs, key: Tensor) -> list[Tensor]:
     u2 = _shaped(attrs, words[1 : 2 * n : 2]) * 2.0**-24
     z = torch.sqrt(-2 * torch.log(u1)) * torch.cos(u2 * (2 * math.pi))
     return [z * rounded_number(attrs, "std") + rounded_number(attrs, "mean")]
+
+
+@stock_form("tallystick.gumbel", named=True)
+def _gumbel(op: str, stock: Stock, attrs: Attrs, key: Tensor, place: Tensor) -> list[Tensor]:
+    philox.check_places(op, place)
+    philox.check_key(op, key)
+    classes = cast(int, attrs["classes"])
+    each = -(-classes // 4)
+    block = place.unsqueeze(1) * each + torch.arange(each, device=place.device)
+    words = philox.of_blocks(key, cast(int, attrs["draw"]), block.reshape(-1))
+    odd = (2 * words + 1).clamp(max=2**33 - 2**9).reshape(len(place), 4 * each)[:, :classes]
+    return [-torch.log(-torch.log1p(-(odd.to(stock.dtype) * 2.0**-33)))]
