@@ -1,162 +1,147 @@
 """Attention over pages: what stands in the place of an engine program's three attention nodes.
 
-A row of a pass is one place of one sequence. Its own key and value go to its page first. Then its
-query meets the keys of its sequence from place 0 on, at their own places (NUMERICS 18).
+A row of a pass is one place of one text. Its own key and value go to its text's page first. Then
+its query meets the keys of its text from place 0 on, at their own places (NUMERICS 18).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
+from tallystick import _core
 from tallystick.devices.arrays import Arrays, Outputs
-from tallystick.devices.kernel import Kernel, Run, operand, optional
+from tallystick.devices.kernel import Run, operand, optional
 from tallystick.errors import UsageError
-from tallystick.generate.cut import SCORES, VALUES, WEIGHTS, Attention
+from tallystick.generate.cut import Attention
 from tallystick.generate.pages import PLACES
+from tallystick.numerics.operators.common import flag, integer, number
 from tallystick.numerics.types import Attrs
 from tallystick.program.ir import Program
 
 
 @dataclass(frozen=True)
 class Stretch:
-    """`count` rows of a pass, one after the other: the places of one sequence from `first` on.
-    `table` has the page of each stretch of places up to the last of them; -1 where a window has
-    passed it."""
+    """`count` rows of a pass, one after the other: the places of one text from `first` on. `table`
+    has the page of each stretch of places up to the last of them; GONE where a window has passed
+    it."""
 
-    table: np.ndarray
+    table: Sequence[int]
     first: int
     count: int
 
 
 @dataclass
 class Rows:
-    """The rows of a pass, without those that fill it up."""
+    """The rows of a pass, without those that fill it up: their places, and where in `tables` the
+    table of each one's text begins."""
 
     stretches: Sequence[Stretch]
     count: int = field(init=False)
-    page: np.ndarray = field(init=False)  # where each row's key and value go
-    slot: np.ndarray = field(init=False)
+    tables: np.ndarray = field(init=False)
+    starts: np.ndarray = field(init=False)
+    places: np.ndarray = field(init=False)
 
     def __post_init__(self) -> None:
-        self.count = sum(s.count for s in self.stretches)
+        counts = [s.count for s in self.stretches]
+        lengths = [len(s.table) for s in self.stretches]
+        self.count = sum(counts)
+        self.tables = np.concatenate([np.asarray(s.table, np.int64) for s in self.stretches])
+        self.starts = np.repeat(np.cumsum([0, *lengths[:-1]]), counts)
         places = [np.arange(s.first, s.first + s.count) for s in self.stretches]
-        self.slot = np.concatenate(places) % PLACES
-        self.page = np.concatenate(
-            [s.table[p // PLACES] for s, p in zip(self.stretches, places, strict=True)]
-        )
+        self.places = np.concatenate(places)
 
 
-class LayerPages:
-    """The keys and values of one layer, in all pages: [page, head, place, element]."""
+@dataclass(frozen=True)
+class LayerShape:
+    """How many heads of keys a layer has, the elements of a key and of a value, and how many places
+    a row reads at most: 0 for all before it."""
 
-    def __init__(self, pages: int, heads: int, key: int, value: int) -> None:
-        # Zeros take no memory before they are written.
-        self.keys = np.zeros((pages, heads, PLACES, key), np.float32)
-        self.values = np.zeros((pages, heads, PLACES, value), np.float32)
+    groups: int
+    key: int
+    value: int
+    window: int
 
-    @staticmethod
-    def page_bytes(heads: int, key: int, value: int) -> int:
-        return 4 * heads * PLACES * (key + value)
+    @property
+    def page_floats(self) -> int:
+        return self.groups * PLACES * (self.key + self.value)
+
+    def pool(self, pages: int) -> np.ndarray:
+        """Memory for keys and values. Zeros take none before they are written."""
+        return np.zeros((pages, self.page_floats), np.float32)
 
 
-def layer_shape(program: Program, layer: Attention) -> tuple[int, int, int]:
-    """How many heads of keys a layer has, and the elements of a key and of a value."""
+def layer_shape(program: Program, layer: Attention) -> LayerShape:
+    """Raises UsageError where a row reads later places too."""
 
-    def shape(node: int) -> tuple[int, ...]:
-        value = program.nodes[node].inputs[1]
+    def shape(node: int, operand: int) -> tuple[int, ...]:
+        value = program.nodes[node].inputs[operand]
         assert value is not None
         return program.type_of(value).shape
 
-    (_, heads, _, key), (_, _, _, value) = shape(layer.scores), shape(layer.values)
-    return heads, key, value
-
-
-def window_of(program: Program, layer: Attention) -> int:
-    """The most places that a row reads, 0 if it may read all before it. Raises UsageError where a
-    row reads later ones too."""
     attrs = program.nodes[layer.scores].attrs
-    if not attrs.get("causal", True):
+    if not flag(attrs, "causal"):
         raise UsageError("Text is generated by models whose rows read no later place.")
-    window = attrs.get("window", 0)
-    assert isinstance(window, int)
-    return window
+    (_, groups, _, key), (_, _, _, value) = shape(layer.scores, 1), shape(layer.values, 1)
+    return LayerShape(groups, key, value, integer(attrs, "window"))
 
 
 class PagedAttention:
-    """The kernels of one layer's three nodes, in one program.
+    """The kernels of one layer's three nodes, in a program of so many rows.
 
-    The first writes keys and keeps the queries. The second keeps the sinks. The third writes values
-    and computes. Their outputs beside the last one's are never written. `rows` are the rows of the
-    pass that is executed.
+    The first keeps queries and keys, the second sinks. The third writes keys and values to their
+    pages, and computes. The outputs of the first two are never written. `rows` are those of the
+    pass that is executed; the caller sets them.
     """
 
-    def __init__(
-        self,
-        program: Program,
-        layer: Attention,
-        pages: LayerPages,
-        kernels: Mapping[str, Kernel],
-    ) -> None:
-        self.rows = Rows([])
-        self._pages = pages
-        self._run = [kernels[op].run for op in (SCORES, WEIGHTS, VALUES)]
-        self._attrs = [program.nodes[i].attrs for i in (layer.scores, layer.weights, layer.values)]
+    rows: Rows
+
+    def __init__(self, program: Program, layer: Attention, pool: np.ndarray) -> None:
+        self._pool = pool
+        self._shape = shape = layer_shape(program, layer)
+        attrs = program.nodes[layer.scores].attrs
+        self._scale, self._softcap = number(attrs, "scale"), number(attrs, "softcap")
         query = program.nodes[layer.scores].inputs[0]
         assert query is not None
-        rows, heads, _, elements = program.type_of(query).shape
-        self._queries = np.empty((rows, heads, elements), np.float32)
+        rows, heads, _, _ = program.type_of(query).shape
+        self._queries = np.empty((rows, heads, shape.key), np.float32)
+        self._keys = np.empty((rows, shape.groups, shape.key), np.float32)
         self._slopes: np.ndarray | None = None
         self._sinks: np.ndarray | None = None
         self.by_node: dict[int, Run] = {
-            layer.scores: self._scores,
-            layer.weights: self._weights,
-            layer.values: self._values,
+            layer.scores: self._keep,
+            layer.weights: self._keep_sinks,
+            layer.values: self._compute,
         }
 
-    def _scores(self, _attrs: Attrs, inputs: Arrays, _outputs: Outputs) -> None:
-        count = self.rows.count
-        self._queries[:count] = operand(inputs, 0)[:count, :, 0]
-        self._pages.keys[self.rows.page, :, self.rows.slot] = operand(inputs, 1)[:count, :, 0]
+    # Another value may take the memory of an operand before the third node runs.
+    def _keep(self, _attrs: Attrs, inputs: Arrays, _outputs: Outputs) -> None:
+        self._queries[...] = operand(inputs, 0)[:, :, 0]
+        self._keys[...] = operand(inputs, 1)[:, :, 0]
         slopes = optional(inputs, 2)
         self._slopes = None if slopes is None else slopes.copy()
 
-    def _weights(self, _attrs: Attrs, inputs: Arrays, _outputs: Outputs) -> None:
+    def _keep_sinks(self, _attrs: Attrs, inputs: Arrays, _outputs: Outputs) -> None:
         sinks = optional(inputs, 1)
         self._sinks = None if sinks is None else sinks.copy()
 
-    def _values(self, _attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
-        count, out = self.rows.count, outputs[0]
-        self._pages.values[self.rows.page, :, self.rows.slot] = operand(inputs, 1)[:count, :, 0]
-        at = 0
-        for stretch in self.rows.stretches:
-            end = at + stretch.count
-            self._attend(stretch, self._queries[at:end], out[at:end, :, 0])
-            at = end
-        out[count:] = 0
-
-    def _attend(self, stretch: Stretch, queries: np.ndarray, out: np.ndarray) -> None:
-        """One stretch, by the kernels of the three operators over keys and values side by side."""
-        places = stretch.first + stretch.count
-        q = np.ascontiguousarray(queries.transpose(1, 0, 2)[None])
-        k, v = (
-            np.ascontiguousarray(
-                all_[np.maximum(stretch.table, 0)]
-                .transpose(1, 0, 2, 3)
-                .reshape(1, all_.shape[1], -1, all_.shape[3])[:, :, :places]
-            )
-            for all_ in (self._pages.keys, self._pages.values)
+    def _compute(self, _attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
+        rows, n = self.rows, self.rows.count
+        where = rows.tables, rows.starts, rows.places
+        values, out = operand(inputs, 1)[:n, :, 0], outputs[0][:n, :, 0]
+        _core.attention_append(self._keys[:n], values, self._pool, *where)
+        _core.attention_pages(
+            self._queries[:n],
+            self._pool,
+            *where,
+            self._shape.groups,
+            out,
+            self._scale,
+            self._softcap,
+            self._shape.window,
+            self._slopes,
+            self._sinks,
         )
-        scores = np.empty((*q.shape[:3], places), np.float32)
-        weights, result = np.empty_like(scores), np.empty((*q.shape[:3], v.shape[3]), np.float32)
-        steps: list[tuple[list[Any], np.ndarray]] = [
-            ([q, k, self._slopes], scores),
-            ([scores, self._sinks], weights),
-            ([weights, v], result),
-        ]
-        for run, attrs, (inputs, made) in zip(self._run, self._attrs, steps, strict=True):
-            run({**attrs, "first": stretch.first}, inputs, [made])
-        out[...] = result[0].transpose(1, 0, 2)
+        outputs[0][n:] = 0

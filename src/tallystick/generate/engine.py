@@ -61,7 +61,7 @@ class Engine:
         self._network = network
         context = ExecutionContext(threads, isa)
         self._forward = Forward(network, context, memory)
-        self._sampling = Sampling(network, context)
+        self._sampling = Sampling(network.contract, network.vocabulary, context)
         self._pages = Pages(self._forward.pages)
         self._scheduler = Scheduler(self._pages, rows, chunk)
         self._heard: deque[tuple[Listener, int, np.float32]] = deque()
@@ -146,18 +146,15 @@ class Engine:
 
     def _pass(self, work: Sequence[tuple[Text, int]]) -> None:
         tokens: list[int] = []
-        places: list[int] = []
         stretches, wanted, drawing = [], [], []
         for text, count in work:
             first, end = text.computed, text.computed + count
             tokens += text.text[first:end]
-            places += range(first, end)
-            table = np.array([-1 if page is None else page for page in text.table], np.int64)
-            stretches.append(Stretch(table, first, count))
+            stretches.append(Stretch(text.table, first, count))
             if end == len(text.text):
                 wanted.append(len(tokens) - 1)
                 drawing.append(text)
-        logits = self._forward.logits(tokens, places, Rows(stretches), wanted)
+        logits = self._forward.logits(tokens, Rows(stretches), wanted)
         drawn = self._sampling.draw(drawing, logits)
         for text, count in work:
             self._scheduler.computed(text, count)

@@ -11,10 +11,9 @@ import numpy as np
 from tallystick.devices.context import ExecutionContext
 from tallystick.devices.kernel import Run
 from tallystick.errors import UsageError
-from tallystick.generate.attention import LayerPages, PagedAttention, Rows, layer_shape, window_of
+from tallystick.generate.attention import PagedAttention, Rows, layer_shape
 from tallystick.generate.cut import LOGITS, Cut, attentions, cut
 from tallystick.generate.network import Network
-from tallystick.numerics.contracts import parse_contract
 from tallystick.numerics.registry import OpSpec
 from tallystick.program.executor import Executor
 from tallystick.program.ir import Node
@@ -44,16 +43,16 @@ class Forward:
             weights = {name: self._state[name] for name in first.fixed.state_types}
             self._state |= Executor(first.fixed, context).execute(weights, StepInputs({})).outputs
         shapes = [layer_shape(first.body, layer) for layer in attentions(first.body)]
-        each = sum(LayerPages.page_bytes(*shape) for shape in shapes)
+        each = sum(4 * shape.page_floats for shape in shapes)
         self.pages = memory // each
         if self.pages < 1:
             raise UsageError(
                 f"{memory} bytes have no room for a page of keys and values, which has {each}.",
                 f"Give the engine more memory, at least {each} bytes.",
             )
-        self._layers = [LayerPages(self.pages, *shape) for shape in shapes]
-        windows = [window_of(first.body, layer) for layer in attentions(first.body)]
-        # The most places that a row reads, 0 if it may read all.
+        self._pools = [shape.pool(self.pages) for shape in shapes]
+        windows = [shape.window for shape in shapes]
+        # The most places that a row of any layer reads, 0 if it may read all.
         self.window = max(windows) if all(windows) else 0
 
     # -- programs ----------------------------------------------------------------------------------
@@ -66,10 +65,9 @@ class Forward:
 
     def _made_body(self, rows: int) -> tuple[Executor, list[PagedAttention]]:
         program = self._cut(rows).body
-        kernels = self._context.device.kernels(parse_contract(program.contract))
         layers = [
-            PagedAttention(program, layer, pages, kernels)
-            for layer, pages in zip(attentions(program), self._layers, strict=True)
+            PagedAttention(program, layer, pool)
+            for layer, pool in zip(attentions(program), self._pools, strict=True)
         ]
         own = {index: run for layer in layers for index, run in layer.by_node.items()}
 
@@ -81,7 +79,7 @@ class Forward:
     # -- a pass ------------------------------------------------------------------------------------
 
     def logits(
-        self, tokens: Sequence[int], places: Sequence[int], rows: Rows, wanted: Sequence[int]
+        self, tokens: Sequence[int], rows: Rows, wanted: Sequence[int]
     ) -> np.ndarray:
         """The logits of the rows `wanted`, f32[len(wanted), vocabulary], after the keys and values
         of all rows have gone to their pages. Rows that fill up a program are thrown away."""
@@ -89,7 +87,7 @@ class Forward:
         executor, layers = self._body(size)
         batch = {"token": np.zeros((size, 1), np.int64), "place": np.zeros((size, 1), np.int64)}
         batch["token"][: rows.count, 0] = tokens
-        batch["place"][: rows.count, 0] = places
+        batch["place"][: rows.count, 0] = rows.places
         for layer in layers:
             layer.rows = rows
         body = executor.execute(self._state, StepInputs(_read(executor, batch))).outputs

@@ -18,6 +18,7 @@ class Network(Protocol):
     text.
     """
 
+    contract: str
     vocabulary: int
     length: int
 

@@ -7,12 +7,14 @@ import numpy as np
 from tallystick.generate.pages import PLACES, Pages, page_key, pages_for
 from tallystick.generate.requests import Answer, Handle
 
+GONE = -1
+
 
 class Sequence:
     """A request that is computed: its prompt, and its answer so far.
 
     The keys and values of the first `computed` places are in pages. `table` has the page of each
-    stretch of `PLACES` places, at its place for ever: None stands for one that a window has passed.
+    stretch of `PLACES` places, at its place for ever: GONE stands for one that a window has passed.
     `waiting` pages are promised to it.
     """
 
@@ -21,7 +23,7 @@ class Sequence:
         self.text = list(handle.request.prompt)
         self.logprobs: list[np.float32] = []
         self.computed = 0
-        self.table: list[int | None] = []
+        self.table: list[int] = []
         self.waiting = 0
         self._pages = pages
         self._keys: list[bytes] = []
@@ -89,24 +91,20 @@ class Sequence:
         """`count` more places are computed: full pages get their keys."""
         first, self.computed = self.computed, self.computed + count
         for number in range(first // PLACES, self.computed // PLACES):
-            page = self.table[number]
-            assert page is not None
-            self._pages.name(page, self.key(number))
+            self._pages.name(self.table[number], self.key(number))
 
     def pass_by(self, window: int) -> None:
         """Release the pages that no later place reads through a window."""
         while (self._passed + 1) * PLACES <= self.computed + 1 - window:
-            page = self.table[self._passed]
-            assert page is not None
-            self._pages.release(page)
-            self.table[self._passed] = None
+            self._pages.release(self.table[self._passed])
+            self.table[self._passed] = GONE
             self._passed += 1
 
     def leave(self) -> None:
         """Release every page and promise. Later pages become idle first: of two idle pages of one
         text the later one is the less useful."""
         for page in reversed(self.table):
-            if page is not None:
+            if page != GONE:
                 self._pages.release(page)
         self._pages.renounce(self.waiting)
         self.table, self.waiting = [], 0

@@ -100,6 +100,9 @@ class _Written:
     def view(self, x: Value, *size: int) -> Value:
         return self.b.one("aten.view", [x], size=size)
 
+    def sum(self, a: Value, b: Value) -> Value:
+        return self.b.one("aten.add.Tensor", [a, b], alpha=1.0)
+
     def product(self, x: Value, name: str) -> Value:
         turned = self.b.one("aten.permute", [self.slot[name]], dims=(1, 0))
         return self.b.one("aten.mm", [x, turned])
@@ -107,9 +110,9 @@ class _Written:
     def norm(self, x: Value, name: str) -> Value:
         b = self.b
         mean = b.one("aten.mean.dim", [b.one("aten.mul.Tensor", [x, x])], dim=(1,), keepdim=True)
-        scale = b.one("aten.rsqrt", [b.one("aten.add.Scalar", [mean], other=EPS)])
+        scale = b.one("aten.rsqrt", [b.one("aten.add.Scalar", [mean], other=EPS, alpha=1.0)])
         # 1 + weight, as Gemma has it: a value that the weights alone decide.
-        weight = b.one("aten.add.Scalar", [self.slot[name]], other=1.0)
+        weight = b.one("aten.add.Scalar", [self.slot[name]], other=1.0, alpha=1.0)
         return b.one("aten.mul.Tensor", [b.one("aten.mul.Tensor", [x, scale]), weight])
 
     def heads(self, x: Value, heads: int, size: int) -> Value:
@@ -121,9 +124,8 @@ class _Written:
         low = b.one("aten.slice", [x], dim=3, start=0, end=half, step=1)
         high = b.one("aten.slice", [x], dim=3, start=half, end=2 * half, step=1)
         other = b.one("aten.cat", [b.one("aten.neg", [high]), low], dim=3)
-        return b.one(
-            "aten.add.Tensor",
-            [b.one("aten.mul.Tensor", [x, cos]), b.one("aten.mul.Tensor", [other, sin])],
+        return self.sum(
+            b.one("aten.mul.Tensor", [x, cos]), b.one("aten.mul.Tensor", [other, sin])
         )
 
     def angles(self, place: Value) -> tuple[Value, Value]:
@@ -164,15 +166,13 @@ class _Written:
     def logits(self, token: Value, place: Value) -> Value:
         b, net = self.b, self.net
         x = self.view(
-            b.one("aten.embedding", [self.slot["param.embed"], token]), self.rows, net.width
+            b.one("aten.embedding", [self.slot["param.embed"], token], padding_idx=-1), self.rows, net.width
         )
         turns = self.angles(place) if net.rotary else None
         for i in range(net.layers):
-            x = b.one(
-                "aten.add.Tensor", [x, self.attention(self.norm(x, f"param.{i}.norm1"), i, turns)]
-            )
+            x = self.sum(x, self.attention(self.norm(x, f"param.{i}.norm1"), i, turns))
             y = self.norm(x, f"param.{i}.norm2")
             gate = b.one("aten.silu", [self.product(y, f"param.{i}.gate")])
             inner = b.one("aten.mul.Tensor", [gate, self.product(y, f"param.{i}.up")])
-            x = b.one("aten.add.Tensor", [x, self.product(inner, f"param.{i}.down")])
+            x = self.sum(x, self.product(inner, f"param.{i}.down"))
         return self.product(self.norm(x, "param.norm"), "param.embed")
