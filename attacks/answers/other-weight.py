@@ -1,8 +1,8 @@
 """Another model: one weight is another number.
 
 Gain: a model with a backdoor, a cheaper one, one that was trained on, passed off as the one that
-was asked for. How: one number of a weight is changed while the answer is computed. Caught: its nodes
-make a state with those weights, and it has committed to one with the model's (clause 5.3).
+was asked for. How: one number of a weight is changed while the answer is computed. Caught: its
+nodes make a state with those weights, and it has committed to one with the model's (clause 5.3).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Every attack on an answer, both seats: convicted from its receipt, judged in Python and TypeScript.
+"""Every attack on an answer, both seats, convicted from its receipt and judged by three judges.
 
 The cheat answers a request token by token in its own way, and signs a receipt. A check by one
 prefill finds it; the game that begins with the receipt convicts it, and the honest party never
@@ -39,16 +39,18 @@ from tallystick.run.store.directory import RunStore
 
 # Attack: settings of the request, case, and the clauses that may convict.
 GREEDY: dict[str, float] = {}
-DRAWN = {"temperature": 1.5}
+DRAWN = {"temperature": 60.0}
 EXPECTED: dict[str, tuple[dict[str, float], str, set[str]]] = {
     "chosen-seed": (DRAWN, "2d", {"5.6.4"}),
     "early-stop": (GREEDY, "3", {"6.5"}),
     "false-logprob": (GREEDY, "3", {"6.5"}),
+    "forged-cache-entry": (GREEDY, "3", {"6.5"}),
     "other-prompt": (GREEDY, "2c", {"5.6.3"}),
     "other-sampler": (DRAWN, "2c", {"5.6.3"}),
     "other-weight": (GREEDY, "-", {"5.3"}),
     "quantised": (GREEDY, "-", {"5.3"}),
     "swapped-program": (GREEDY, "3", {"6.5"}),
+    "truncated-context": (GREEDY, "3", {"6.5"}),
 }
 # These lie about a text that the honest model could have said.
 AT_THE_END = ("early-stop", "false-logprob")

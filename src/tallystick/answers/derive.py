@@ -8,14 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from tallystick.answers.layout import Bucket
-from tallystick.answers.model import Model, answer_program, weights
-from tallystick.answers.statement import (
-    SETS,
-    ModelStatement,
-    ProgramName,
-    SpecialToken,
-    Weight,
-)
+from tallystick.answers.model import Model, weights
+from tallystick.answers.programs import answer_programs
+from tallystick.answers.statement import ModelStatement, ProgramName, SpecialToken, Weight
 from tallystick.answers.text import TOKENIZER
 from tallystick.commit.encoding import sha256
 from tallystick.commit.tensor import Array, header_of, tensor_digest
@@ -32,31 +27,29 @@ def derive(
     model: Model,
     buckets: Sequence[Bucket],
     contract: str,
-    sets: Sequence[str] = SETS,
     run: bytes | None = None,
     about: Mapping[str, str] | None = None,
-    each: Callable[[ProgramName], None] = lambda _: None,
+    each: Callable[[Bucket], None] = lambda _: None,
     held: Mapping[str, Array] | None = None,
 ) -> tuple[ModelStatement, dict[ProgramName, Program]]:
-    """The statement of a model, and the programs that it names; `each` is told before a program is
-    captured. `held` are the weights, where the caller has them.
+    """The statement of a model, and the programs that it names; `each` is told a bucket
+    before its programs are captured. `held` are the weights, where the caller has them.
 
-    Raises UsageError for buckets that the model has no room for, RefusedModelError, CannotCheckError
-    without torch or transformers.
+    Raises UsageError for buckets that the model has no room for, RefusedModelError.
     """
-    if not buckets or not sets:
-        raise UsageError("A model statement needs a bucket and a set.", "Name some.")
-    full, programs = resolve_contract(contract), {}
+    if not buckets:
+        raise UsageError("A model statement needs a bucket.", "Name one.")
+    full = resolve_contract(contract)
+    programs: dict[ProgramName, Program] = {}
     for bucket in sorted(buckets, key=lambda b: (b.length, b.answer)):
         if bucket.length > model.longest:
             raise UsageError(
                 f"The model has {model.longest} places, the bucket {bucket.length}.",
                 "Choose a smaller one.",
             )
-        for set_ in sets:
-            name = ProgramName(bucket.length, bucket.answer, set_)
-            each(name)
-            programs[name] = answer_program(model, bucket, set_, full)
+        each(bucket)
+        for set_, program in answer_programs(model, bucket, full).items():
+            programs[ProgramName(bucket.length, bucket.answer, set_)] = program
     slots = weights(model) if held is None else held
     return ModelStatement(
         contract=full,

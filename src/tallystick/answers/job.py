@@ -14,9 +14,13 @@ from pathlib import Path
 import numpy as np
 
 from tallystick.answers.layout import Bucket, Settings, choice_seed, record
+from tallystick.answers.programs import LOGPROBS as LOGPROBS
+from tallystick.answers.programs import SALT as SALT
+from tallystick.answers.programs import TOKENS as TOKENS
+from tallystick.answers.programs import answer_slots
 from tallystick.answers.request import Request
 from tallystick.answers.spoken import Spoken
-from tallystick.answers.statement import ANSWER_PREFIX, ModelStatement, ProgramName
+from tallystick.answers.statement import ModelStatement, ProgramName
 from tallystick.commit.checkpoint import run_root
 from tallystick.commit.data import DataSchema, Field, data_root
 from tallystick.commit.job import JobCommitment, scalars_digest
@@ -28,17 +32,15 @@ from tallystick.commit.state import (
     chain_digest,
     state_root,
 )
-from tallystick.commit.tensor import Array, dtype_name, header_of, tensor_digest
+from tallystick.commit.tensor import DTYPES, Array, header_of, tensor_digest
 from tallystick.errors import CorruptFileError, DigestMismatchError
 from tallystick.job.job import Job
-from tallystick.job.parts import Parts, ProgramPart, Records, STEP, TRAIN
+from tallystick.job.parts import STEP, TRAIN, Parts, ProgramPart, Records
 from tallystick.job.writing import fills_of, write_job
 from tallystick.kernels.evaluate import evaluate
 from tallystick.numerics.types import TensorType
 from tallystick.program.ir import Program
 from tallystick.program.text import parse_text, text_digest
-
-TOKENS, LOGPROBS, SALT = (ANSWER_PREFIX + name for name in ("tokens", "logprobs", "salt"))
 
 
 @dataclass(frozen=True)
@@ -129,12 +131,8 @@ class AnswerJob:
 
     def first_slots(self) -> dict[str, Array]:
         """The slots of the answer in state[0]: zeros (ANSWERS 2.5)."""
-        most = self.bucket.answer
-        return {
-            LOGPROBS: np.zeros(most, np.float32),
-            SALT: np.zeros(4, np.int64),
-            TOKENS: np.zeros(most, np.int64),
-        }
+        types = answer_slots(self.bucket).items()
+        return {name: np.zeros(type_.shape, DTYPES[type_.dtype]) for name, type_ in types}
 
     def claimed_slots(self) -> dict[str, Array]:
         """The slots of the answer in state[1], as the tokens and log-probabilities claim."""
@@ -164,12 +162,10 @@ class AnswerJob:
     def check_program(self, program: Program) -> None:
         """Raise CorruptFileError unless `program` is one of an answer of this model (ANSWERS 2.5):
         a hostile statement may name any text."""
-        own = {n: TensorType(dtype_name(a.dtype), a.shape) for n, a in self.first_slots().items()}
         weights = {
-            n: TensorType(w.header.dtype, w.header.shape)
-            for n, w in self.statement.weights.items()
+            n: TensorType(w.header.dtype, w.header.shape) for n, w in self.statement.weights.items()
         }
-        if program.state_types != {**weights, **own}:
+        if program.state_types != {**weights, **answer_slots(self.bucket)}:
             _no_answer("its slots are not those of the statement and of an answer")
         if changed := weights.keys() - program.passed_through:
             _no_answer(f"it changes the weight {min(changed)[:80]!r}")
@@ -179,9 +175,7 @@ class AnswerJob:
 
     def in_memory(self, program: Program) -> Job:
         """The job as an engine executes it, without a directory."""
-        job = Job(
-            Path(), self.commitment, {}, (self.schema,), {}, None, None, None, self._about()
-        )
+        job = Job(Path(), self.commitment, {}, (self.schema,), {}, None, None, None, self._about())
         # The cached properties: no file has them.
         job.__dict__["texts"] = (program,)
         job.__dict__["columns_of"] = (self.columns,)

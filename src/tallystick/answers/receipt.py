@@ -77,9 +77,7 @@ class Receipt:
     @property
     def run(self) -> RunCommitment:
         """The run commitment that follows from the receipt (ANSWERS 7.4)."""
-        return RunCommitment(
-            self.job, self.root, STEPS, self.state, CHECKPOINTS, self.signer
-        )
+        return RunCommitment(self.job, self.root, STEPS, self.state, CHECKPOINTS, self.signer)
 
     def payload(self, signature: bytes) -> bytes:
         """The signed bytes, with the signature of the run commitment in them."""
@@ -150,9 +148,7 @@ def read_receipt(data: bytes, trust: Sequence[PublicKey] | None = None) -> Signe
 
 def _parsed(payload: bytes) -> tuple[Receipt, bytes]:
     """The receipt in a payload, and its signature of the run commitment, not yet verified."""
-    top = Members(
-        parse_canonical_json(payload, "receipt", LIMITS.receipt_bytes), _malformed
-    )
+    top = Members(parse_canonical_json(payload, "receipt", LIMITS.receipt_bytes), _malformed)
     top.only(*_MEMBERS)
     if top.of("kind", str) != RECEIPT_KIND:
         _malformed(f"its kind is {top.value['kind']!r}")

@@ -7,7 +7,7 @@ may show some parts of a request, and the digest of the others tells nothing abo
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NoReturn
@@ -198,9 +198,7 @@ def _request(top: Members) -> Request:
     elif "text" in asked.value:
         kinds["text"] = asked.of("text", str)
     else:
-        kinds["messages"] = tuple(
-            Members(m, top.fail).value for m in asked.of("messages", list)
-        )
+        kinds["messages"] = tuple(Members(m, top.fail).value for m in asked.of("messages", list))
     if (by := seed.of("by", str)) not in (CLIENT, SERVER):
         _malformed("its seed is neither the client's nor the server's")
     nonce = None if seed.value["nonce"] is None else seed.hex("nonce", NONCE_BYTES)
@@ -222,7 +220,9 @@ def _request(top: Members) -> Request:
 
 def _settings(told: Members) -> Settings:
     told.only("bias", "max_tokens", "stop", "top_k", *_FLOATS)
-    floats = {name: parse_float_hex(told.value[name], f"setting {name}") for name in _FLOATS}
+    floats: dict[str, Any] = {
+        name: parse_float_hex(told.value[name], f"setting {name}") for name in _FLOATS
+    }
     bias = []
     for pair in told.of("bias", list):
         if not isinstance(pair, list) or len(pair) != 2 or type(pair[0]) is not int:
@@ -254,8 +254,3 @@ def _malformed(why: str) -> NoReturn:
     raise CorruptFileError(
         f"The request is malformed: {why}.", "Ask its sender for an intact copy."
     )
-
-
-def checked_tokens(tokens: Sequence[int], vocabulary: int) -> int | None:
-    """The place of the first token outside of the vocabulary; None where all are in it."""
-    return next((n for n, t in enumerate(tokens) if not 0 <= t < vocabulary), None)

@@ -60,6 +60,4 @@ class Spoken:
 
 
 def _malformed(why: str) -> NoReturn:
-    raise CorruptFileError(
-        f"The answer is malformed: {why}.", "Ask its sender for an intact copy."
-    )
+    raise CorruptFileError(f"The answer is malformed: {why}.", "Ask its sender for an intact copy.")

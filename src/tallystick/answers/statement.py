@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NoReturn
 
-from tallystick.answers.layout import Bucket
+from tallystick.answers.layout import SETS, Bucket
 from tallystick.commit.encoding import (
     JsonValue,
     Writer,
@@ -29,8 +29,6 @@ from tallystick.numerics.contracts import parse_contract
 
 KIND = "tallystick/model/1"
 MODEL_TAG = tag("model/1")
-# The sampler's sets (ANSWERS 3), in the order of their names.
-SETS = ("draw", "full", "greedy")
 # The slots of an answer begin so; no weight does.
 ANSWER_PREFIX = "buffer.answer."
 _MEMBERS = (
@@ -99,9 +97,10 @@ class ModelStatement:
         _require(0 < len(self.weights) <= LIMITS.slots, "it has no weights, or too many")
         for name, weight in self.weights.items():
             encode_name(name)
-            _require(not name.startswith(ANSWER_PREFIX), f"{name[:80]!r} is the name of an answer's")
+            _require(not name.startswith(ANSWER_PREFIX), f"{name[:80]!r} is a name of an answer's")
             check_hash(weight.digest, "digest of a slot")
-        _require(0 < len(self.programs) <= LIMITS.model_programs, "it has too many programs, or none")
+        count = len(self.programs)
+        _require(0 < count <= LIMITS.model_programs, "it has too many programs, or none")
         for key, digest in self.programs.items():
             _require(
                 1 <= key.answer < key.length <= LIMITS.text_places and key.set in SETS,
@@ -120,7 +119,8 @@ class ModelStatement:
             all(0 <= token < self.vocabulary for token in (*tokens, *self.stop)),
             "a token is outside of its vocabulary",
         )
-        for optional in (self.template, self.run, self.adapter and self.adapter.digest):
+        adapter = None if self.adapter is None else self.adapter.digest
+        for optional in (self.template, self.run, adapter):
             if optional is not None:
                 check_hash(optional, "digest")
 
@@ -135,23 +135,26 @@ class ModelStatement:
         return canonical_json(self._members())
 
     def _members(self) -> dict[str, JsonValue]:
-        adapter, slots = self.adapter, sorted(self.weights, key=encode_name)
+        slots = sorted(self.weights, key=encode_name)
+        adapter: JsonValue = None
+        if self.adapter is not None:
+            adapter = {"digest": self.adapter.digest.hex(), "merged": self.adapter.merged}
         return {
             "about": dict(self.about),
-            "adapter": adapter and {"digest": adapter.digest.hex(), "merged": adapter.merged},
+            "adapter": adapter,
             "contract": self.contract,
             "kind": KIND,
             "programs": [
                 {"answer": k.answer, "digest": v.hex(), "length": k.length, "set": k.set}
                 for k, v in sorted(self.programs.items())
             ],
-            "run": self.run and self.run.hex(),
+            "run": _hex(self.run),
             "slots": [_slot(name, self.weights[name]) for name in slots],
             "special_tokens": {
                 name: {"id": token.id, "text": token.text} for name, token in self.special.items()
             },
             "stop": list(self.stop),
-            "template": self.template and self.template.hex(),
+            "template": _hex(self.template),
             "tokenizer": {name: digest.hex() for name, digest in self.files.items()},
             "vocabulary": self.vocabulary,
         }
@@ -191,6 +194,10 @@ class ModelStatement:
         """The longest answer to a prompt of so many tokens for which there is a program."""
         fits = (min(k.answer, k.length - prompt) for k in self.programs if k.set == set_)
         return max(fits, default=0)
+
+
+def _hex(digest: bytes | None) -> str | None:
+    return None if digest is None else digest.hex()
 
 
 def _slot(name: str, weight: Weight) -> dict[str, JsonValue]:

@@ -32,9 +32,7 @@ class Words:
     special: Mapping[str, str]
 
     @staticmethod
-    def of(
-        statement: ModelStatement, files: Mapping[str, bytes], template: str | None
-    ) -> Words:
+    def of(statement: ModelStatement, files: Mapping[str, bytes], template: str | None) -> Words:
         """Raises DigestMismatchError for files that are not the statement's; CannotCheckError for a
         model without a tokenizer.json, or without a package that reads it."""
         digests = {name: sha256(data) for name, data in files.items()}

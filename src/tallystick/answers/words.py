@@ -38,52 +38,42 @@ def most_tokens(statement: ModelStatement, request: Request, prompt: int) -> int
 def contradictions(receipt: Receipt, answer: AnswerJob) -> tuple[Said, ...]:
     """Every way in which `receipt` contradicts the request and the tokens that it binds. The caller
     has compared model, request and job digests."""
-    return tuple(Said(clause, sentence) for clause, sentence in _found(receipt, answer))
+    return (*_of_request(receipt, answer), *_of_finish(receipt, answer))
 
 
-def _found(receipt: Receipt, answer: AnswerJob) -> Iterator[tuple[str, str]]:
+def _of_request(receipt: Receipt, answer: AnswerJob) -> Iterator[Said]:
     statement, request, spoken = answer.statement, answer.request, answer.spoken
     prompt, tokens = len(spoken.prompt), len(spoken.tokens)
     if request.model != receipt.model:
-        yield "6.2", "The request asks for another model than the receipt names."
+        yield Said("6.2", "The request asks for another model than the receipt names.")
     if receipt.choice >= request.choices:
-        yield "6.2", f"The receipt is of choice {receipt.choice}, of {request.choices} asked for."
+        choice = f"The receipt is of choice {receipt.choice}"
+        yield Said("6.2", f"{choice}, and the request asks for {request.choices}.")
     if request.tokens is not None and request.tokens != spoken.prompt:
-        yield "6.2", "The request has other prompt tokens than the job."
+        yield Said("6.2", "The request has other prompt tokens than the job.")
     if (receipt.prompt, receipt.answer) != (prompt, tokens):
-        yield "6.2", (
-            f"The receipt counts {receipt.prompt} + {receipt.answer} tokens, the job has "
-            f"{prompt} + {tokens}."
-        )
+        counts = f"The receipt counts {receipt.prompt} + {receipt.answer} tokens"
+        yield Said("6.2", f"{counts}, the job has {prompt} + {tokens}.")
     for place, token in enumerate((*spoken.prompt, *spoken.tokens)):
         if not 0 <= token < statement.vocabulary:
-            yield "6.3", f"Token {token} at place {place} is outside of the vocabulary."
+            yield Said("6.3", f"Token {token} at place {place} is outside of the vocabulary.")
             break
-    yield from _finish(receipt, answer)
 
 
-def _finish(receipt: Receipt, answer: AnswerJob) -> Iterator[tuple[str, str]]:
-    statement, request, spoken = answer.statement, answer.request, answer.spoken
-    stops, last = stop_set(statement, request), len(spoken.tokens) - 1
-    early = next((n for n, t in enumerate(spoken.tokens[:last]) if t in stops), None)
+def _of_finish(receipt: Receipt, answer: AnswerJob) -> Iterator[Said]:
+    request, tokens, finish = answer.request, answer.spoken.tokens, receipt.finish
+    stops = stop_set(answer.statement, request)
+    early = next((n for n, token in enumerate(tokens[:-1]) if token in stops), None)
     if early is not None:
-        yield "6.4", (
-            f"The answer goes on after token {spoken.tokens[early]} at its place {early}, which "
-            "ends it."
-        )
-    ended = spoken.tokens[last] in stops
-    if receipt.finish == STOP and not ended and not request.stop_strings:
-        yield "6.4", "The receipt says `stop`, and the last token is not in the stop set."
-    if receipt.finish != STOP and ended:
-        yield "6.4", f"The receipt says `{receipt.finish}`, and the last token is in the stop set."
-    most = most_tokens(statement, request, len(spoken.prompt))
-    if len(spoken.tokens) > request.settings.max_tokens:
-        yield "6.5", (
-            f"The answer has {len(spoken.tokens)} tokens; the request asks for at most "
-            f"{request.settings.max_tokens}."
-        )
-    if receipt.finish == LENGTH and len(spoken.tokens) < most:
-        yield "6.5", (
-            f"The receipt says `length` after {len(spoken.tokens)} tokens; there were {most} to "
-            "say."
-        )
+        yield Said("6.4", f"The answer goes on after its token {early}, which ends it.")
+    ended = tokens[-1] in stops
+    if finish == STOP and not ended and not request.stop_strings:
+        yield Said("6.4", "The receipt says `stop`, and the last token is not in the stop set.")
+    if finish != STOP and ended:
+        yield Said("6.4", f"The receipt says `{finish}`, and the last token is in the stop set.")
+    if len(tokens) > request.settings.max_tokens:
+        most = request.settings.max_tokens
+        yield Said("6.5", f"The answer has {len(tokens)} tokens, the request asks for {most}.")
+    most = most_tokens(answer.statement, request, len(answer.spoken.prompt))
+    if finish == LENGTH and len(tokens) < most:
+        yield Said("6.5", f"The receipt says `length` after {len(tokens)} of {most} tokens.")

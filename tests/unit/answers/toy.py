@@ -50,9 +50,7 @@ def f32(*shape: int) -> TensorType:
 
 def weights(seed: int = 0) -> dict[str, Array]:
     rng = np.random.default_rng(seed)
-    return {
-        name: rng.standard_normal(shape).astype(np.float32) for name, shape in SHAPES.items()
-    }
+    return {name: rng.standard_normal(shape).astype(np.float32) for name, shape in SHAPES.items()}
 
 
 def program(bucket: Bucket, set_: str = "greedy", contract: str = ORDERED_1) -> Program:

@@ -102,7 +102,8 @@ def _module(name: str) -> ModuleType:
     known, of_answers = attack_names(), answer_attack_names()
     if name not in (*known, *of_answers):
         raise UsageError(
-            f"There is no attack {name[:80]!r}.", f"Choose one of: {', '.join([*known, *of_answers]) or 'none'}."
+            f"There is no attack {name[:80]!r}.",
+            f"Choose one of: {', '.join([*known, *of_answers]) or 'none'}.",
         )
     # Attack files form a package, so that they can share code by relative imports.
     directory = str(attacks_directory())
