@@ -76,6 +76,12 @@ def open_model(directory: Path | str) -> Model:
     checkpoint = open_checkpoint(directory)
     family = family_of(checkpoint.config)
     config = read_config(checkpoint.config)
+    if config.num_hidden_layers > len(checkpoint.tensors):  # before a module is built of them
+        raise RefusedModelError(
+            f"The config has {config.num_hidden_layers} layers, the files only "
+            f"{len(checkpoint.tensors)} tensors.",
+            "Use the weights that belong to this config.json.",
+        )
     files = {
         name: read_file(directory / name, _TOKENIZER_BYTES, "tokenizer file")
         for name in TOKENIZER_FILES
