@@ -12,11 +12,12 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from tallystick.answers.layout import Settings
+from tallystick.answers.model import Model
 from tallystick.devices.context import ExecutionContext
 from tallystick.errors import UsageError
 from tallystick.generate.attention import Rows, Stretch
 from tallystick.generate.forward import Forward
-from tallystick.generate.network import Network
+from tallystick.generate.network import ModelNetwork, Network
 from tallystick.generate.pages import Pages
 from tallystick.generate.requests import (
     CANCELLED,
@@ -31,12 +32,13 @@ from tallystick.generate.sampling import Sampling
 from tallystick.generate.scheduler import Scheduler
 from tallystick.generate.sequences import Sequence as Text
 from tallystick.generate.sequences import longest
+from tallystick.numerics.contracts import find_contract
 
 MOST_ROWS = 64
 
 
-class Engine:
-    """Generates text with a model under a contract. Not thread-safe: one thread calls it.
+class NetworkEngine:
+    """Generates text with a network. Not thread-safe: one thread calls it.
 
     `threads` and `isa` are those of an ExecutionContext. `memory` is the most bytes for keys and
     values, `rows` the most places that one pass over the weights computes, `chunk` the most of one
@@ -174,3 +176,23 @@ class Engine:
             self._end(text, STOP)
         elif len(text.logprobs) == settings.max_tokens:
             self._end(text, LENGTH)
+
+
+class Engine(NetworkEngine):
+    """Generates text with a model under a contract, as NetworkEngine."""
+
+    def __init__(
+        self,
+        model: Model,
+        contract: str,
+        *,
+        threads: int | None = None,
+        isa: str | None = None,
+        memory: int = 1 << 30,
+        chunk: int = MOST_ROWS,
+        rows: int = MOST_ROWS,
+    ) -> None:
+        network = ModelNetwork(model, find_contract(contract).text)
+        super().__init__(
+            network, threads=threads, isa=isa, memory=memory, chunk=chunk, rows=rows
+        )

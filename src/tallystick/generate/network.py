@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+from tallystick.answers.model import Model, engine_program, weights
 from tallystick.program.ir import Program
 
 
@@ -25,3 +26,18 @@ class Network(Protocol):
     def program(self, rows: int) -> Program: ...
 
     def weights(self) -> Mapping[str, Any]: ...
+
+
+class ModelNetwork:
+    """An opened model under a contract."""
+
+    def __init__(self, model: Model, contract: str) -> None:
+        self.contract = contract
+        self.vocabulary, self.length = model.vocabulary, model.longest
+        self._model = model
+
+    def program(self, rows: int) -> Program:
+        return engine_program(self._model, rows, self.contract)
+
+    def weights(self) -> Mapping[str, Any]:
+        return weights(self._model)

@@ -79,14 +79,21 @@ class Tiny:
         builder = Builder(self.contract)
         token = builder.batch("token", TensorType("i64", (rows, 1)))
         place = builder.batch("place", TensorType("i64", (rows, 1)))
-        return builder.finish({"logits": _Written(self, builder, rows, 1).logits(token, place)})
+        written = _Written(self, builder, rows, 1)
+        return builder.finish({"logits": written.head(written.hidden(token, place))})
 
-    def whole(self, length: int) -> Program:
-        """All rows of one text of so many places."""
+    def forward(self, length: int, rows: int) -> Program:
+        """A whole text at once: the logits of some rows of it, as an answer's program has them."""
         builder = Builder(self.contract)
-        token = builder.batch("token", TensorType("i64", (1, length)))
-        place = builder.batch("place", TensorType("i64", (1, length)))
-        return builder.finish({"logits": _Written(self, builder, 1, length).logits(token, place)})
+        text = builder.batch("text", TensorType("i64", (length,)))
+        place = builder.batch("place", TensorType("i64", (rows,)))
+        written = _Written(self, builder, 1, length)
+        places = builder.one(
+            "aten.arange", [], start=0.0, end=float(length), step=1.0, dtype="i64"
+        )
+        hidden = written.hidden(written.view(text, 1, length), written.view(places, 1, length))
+        chosen = builder.one("aten.index_select", [hidden, place], dim=0)
+        return builder.finish({"logits": written.head(chosen)})
 
 
 class _Written:
@@ -163,7 +170,10 @@ class _Written:
         flat = self.view(together, self.rows, net.heads * net.value)
         return self.product(flat, f"param.{i}.o")
 
-    def logits(self, token: Value, place: Value) -> Value:
+    def head(self, x: Value) -> Value:
+        return self.product(self.norm(x, "param.norm"), "param.embed")
+
+    def hidden(self, token: Value, place: Value) -> Value:
         b, net = self.b, self.net
         x = self.view(
             b.one("aten.embedding", [self.slot["param.embed"], token], padding_idx=-1), self.rows, net.width
@@ -175,4 +185,4 @@ class _Written:
             gate = b.one("aten.silu", [self.product(y, f"param.{i}.gate")])
             inner = b.one("aten.mul.Tensor", [gate, self.product(y, f"param.{i}.up")])
             x = self.sum(x, self.product(inner, f"param.{i}.down"))
-        return self.product(self.norm(x, "param.norm"), "param.embed")
+        return x
