@@ -5,11 +5,11 @@ import { refuse } from "../src/errors.ts";
 import { CARRIED_ID, OPENING, readCarried } from "../src/face/carried.ts";
 import { judgeAll, type Result } from "../src/face/desk.ts";
 import { whatIs, type Given } from "../src/face/files.ts";
-import { sentenceOf } from "../src/face/refusals.ts";
-import { visible } from "../src/face/names.ts";
+import { KEY_DIGITS, NO_NAMES, visible, type Names } from "../src/face/names.ts";
+import { isUnbelieved, sentenceOf, unbelievedWords } from "../src/face/refusals.ts";
 import { court } from "../court.ts";
 import { bytesOf, dropped } from "./gather.ts";
-import { element, told } from "./view.ts";
+import { element, folded, told } from "./view.ts";
 
 const KINDS: Readonly<Record<Given["kind"], string>> = {
   evidence: "evidence of a dispute",
@@ -18,7 +18,7 @@ const KINDS: Readonly<Record<Given["kind"], string>> = {
   program: "the text of a program",
   page: "a page that carries evidence",
   entry: "an entry of a session's log",
-  key: "the public key of a referee whom you believe",
+  key: "the public key of a referee whom you trust",
 };
 
 /** So many files are named one by one. */
@@ -46,8 +46,17 @@ const again = element("button", { type: "button", hidden: "" }, "Start over");
 let own: Given[] = [];
 let taken: Taken[] = [];
 
-function say(sentence: string): void {
+/** What stands in the result too is for those who hear the page, and is not shown twice. */
+function say(sentence: string, isShown = true): void {
   status.textContent = sentence;
+  status.classList.toggle("is-heard", !isShown);
+}
+
+/** The first sentence of the report around this judge, where what is judged is that report's own
+ * evidence. */
+function claimed(): string | null {
+  const isOwn = taken.every(({ given }) => given?.kind !== "evidence" && given?.kind !== "page");
+  return own.length > 0 && isOwn ? (document.querySelector("main h1")?.textContent ?? null) : null;
 }
 
 /** Lets the browser draw before a long computation. */
@@ -66,44 +75,72 @@ function nameFields(judged: Result, changed: (names: Map<string, string>) => voi
       names.set(key, field.value);
       changed(names);
     });
-    const text = `Your name for ${label}, key id ${key.slice(0, 12)}…`;
+    const text = `Your name for ${label}, whose key id begins with ${key.slice(0, KEY_DIGITS)}`;
     return element("p", {}, element("label", { for: id }, text), field);
   });
-  const legend = element("legend", {}, "Do you know these keys? Name them, for this page only.");
+  const legend = element("legend", {}, "Do you know these keys? Name them, on this page only.");
   return [element("fieldset", { class: "names" }, legend, ...fields)];
 }
 
+/** Fills the article over a verdict. Where it is the one that the page around it claims, the page's
+ * own words need not be said twice. */
+function fill(judged: Result, names: Names, agrees: boolean, into: HTMLElement): string {
+  const words = judged.words(names);
+  const all = told(words, judged.basis.full);
+  if (agrees) {
+    into.replaceChildren(
+      element(
+        "p",
+        {},
+        `It judged the signed evidence again and found the same: ${words.headline}.`,
+      ),
+      element("p", { class: "basis" }, `${judged.basis.short} Nothing was sent.`),
+      folded("All that the judge in your browser says", ...all),
+    );
+    return "Your browser agrees with this page";
+  }
+  const basis = element("p", { class: "basis" }, `${judged.basis.short} Nothing was sent.`);
+  into.replaceChildren(basis, ...all);
+  return words.headline;
+}
+
 function show(judged: Result): void {
-  const title = element("h2", {});
-  const body = element("div", {});
+  const claim = judged.kind === "verdict" ? claimed() : null;
+  const agrees = claim === `${judged.words(NO_NAMES).headline}.`;
+  const [title, body] = [element("h2", {}), element("div", {})];
   const article = element("article", {}, title);
   if (judged.found !== null) article.dataset["found"] = JSON.stringify(judged.found);
   const draw = (byReader: ReadonlyMap<string, string>): void => {
-    const words = judged.words({ byReader, byMaker: judged.byMaker });
-    article.className = `is-${words.tone}`;
-    title.textContent = words.headline;
-    const open = body.querySelector("details")?.open ?? false;
-    body.replaceChildren(...told(words, judged.basis.full));
-    for (const one of body.querySelectorAll("details")) one.open = open;
-    say(`Result: ${words.headline}.`);
+    const names = { byReader, byMaker: judged.byMaker };
+    const words = judged.words(names);
+    article.className = agrees ? "is-agreed" : `is-${words.tone}`;
+    const open = [...body.querySelectorAll("details")].map((one) => one.open);
+    title.textContent = fill(judged, names, agrees, body);
+    for (const [i, one] of body.querySelectorAll("details").entries()) one.open = open[i] ?? false;
+    say(`Result: ${words.headline}.`, false);
   };
   draw(new Map());
-  article.append(element("p", { class: "basis" }, `${judged.basis.short} Nothing was sent.`), body);
-  article.append(...nameFields(judged, draw));
+  if (claim !== null && !agrees) article.append(element("p", { class: "apart" }, APART));
+  article.append(body, ...nameFields(judged, draw));
   result.replaceChildren(article);
 }
 
+const APART =
+  "The first sentence of this page does not say the same. Rely on the words of this box, from a copy " +
+  "of the judge that you got elsewhere, and not on the words around it.";
+
+/** Why nothing was judged. A silence on the word of a referee whom nobody here has named is no fault
+ * of the evidence. */
 function refused(error: unknown): void {
-  const sentence = sentenceOf(error);
-  const article = element(
-    "article",
-    { class: "is-refused" },
-    element("h2", {}, "Not judged"),
-    element("p", {}, `The reason: ${visible(sentence)}`),
-    element("p", {}, "Nobody is convicted by that."),
+  const keys = taken.filter(({ given }) => given?.kind === "key").length;
+  const [title, words] = isUnbelieved(error)
+    ? ["Your browser cannot confirm this", unbelievedWords(keys)]
+    : ["Not judged", [`The reason: ${visible(sentenceOf(error))}`, "That shows nobody wrong."]];
+  const paragraphs = words.map((sentence) => element("p", {}, sentence));
+  result.replaceChildren(
+    element("article", { class: "is-refused" }, element("h2", {}, title), ...paragraphs),
   );
-  result.replaceChildren(article);
-  say(`Not judged: ${visible(sentence)}`);
+  say(`${title}: ${visible(sentenceOf(error))}`, false);
 }
 
 function drawFiles(): void {
@@ -207,9 +244,11 @@ function listen(zone: HTMLElement): void {
 
 function zoneOf(carries: boolean): HTMLElement {
   const what = carries
-    ? "Drop your own copy of the job here (job.json and its program's text), and it is judged with that."
+    ? "Drop files of your own here, and it is judged again with them: the job (job.json and its " +
+      "program's text), or the public key of a referee whom you trust."
     : "Drop evidence here, and the job that it is about (job.json and its program's text). Or a page " +
-      "that carries evidence, run commitments, or a session's log.";
+      "that carries evidence, run commitments, or a session's log. If the evidence ends by a silence, " +
+      "also the public key of the referee, if you trust it.";
   return element(
     "div",
     { class: "zone" },

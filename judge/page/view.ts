@@ -34,7 +34,7 @@ function list(title: string, sentences: readonly string[]): HTMLElement[] {
 function figures(words: Words): HTMLElement[] {
   if (words.figures.length === 0) return [];
   const rows = words.figures.map(({ label, text, note }) => {
-    const kind = note.startsWith("false") ? "false" : note === "" ? "plain" : "right";
+    const kind = note.startsWith("false") ? "false" : "plain";
     return element(
       "tr",
       { class: `is-${kind}` },
@@ -62,9 +62,14 @@ function details(words: Words): HTMLElement {
   return element(
     "details",
     {},
-    element("summary", {}, "Details: clauses, places and hashes"),
+    element("summary", {}, "For experts: clauses, places and fingerprints"),
     element("dl", {}, ...rows),
   );
+}
+
+/** A part that is closed at first. */
+export function folded(title: string, ...content: readonly Node[]): HTMLElement {
+  return element("details", { class: "folded" }, element("summary", {}, title), ...content);
 }
 
 /** All that is said about something judged, but the headline. */
@@ -73,8 +78,8 @@ export function told(words: Words, basis: readonly string[]): HTMLElement[] {
     ...paragraphs("What happened", words.story),
     ...figures(words),
     ...paragraphs("What that means", words.meaning),
-    ...list("What this shows", words.proves),
-    ...list("What it does not show", words.provesNot),
+    ...list("What this proves", words.proves),
+    ...list("What it does not prove", words.provesNot),
     ...list("Who is who", words.parties),
     ...paragraphs("By which job", basis),
     details(words),

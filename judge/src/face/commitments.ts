@@ -69,8 +69,8 @@ export function commitmentWords(
     meaning: [meaning],
     proves: ["Each signature is genuine: whoever holds the key has signed this claim."],
     provesNot: [
-      "It does not show that any work was done, or that the result is right.",
-      "It does not show which person or company holds a key. That you must know from elsewhere.",
+      "That any work was done, or that the result is right.",
+      "Which person holds a key. A key signs; whose it is, you must know from elsewhere.",
     ],
     details: commitments.flatMap((one, i): [string, string][] => [
       [`Key id of signer ${i + 1}`, one.signer.id],

@@ -8,17 +8,20 @@ import { readSession } from "../session/log.ts";
 import { sha256 } from "../sha256.ts";
 import type { Court } from "./desk.ts";
 import { contractOf } from "./files.ts";
+import { disputedOf } from "./sources.ts";
 
 export function courtOf(table: OperatorTable): Court {
   return {
     judge(evidence, job, options) {
       const terms = readTerms(job, table);
+      const found = judge(evidence, terms, options);
       return {
-        found: judge(evidence, terms, options),
+        found,
         evidenceDigest: toHex(sha256(evidence)),
         jobDigest: toHex(terms.jobDigest),
         contract: contractOf(job.manifest),
         steps: terms.steps,
+        disputed: disputedOf(found, terms),
       };
     },
     readLog: (entries, job) => readSession(entries, readTerms(job, table)),

@@ -110,15 +110,16 @@ function basisOf(job: Job, digest: string): Basis {
   if (job.from === "reader") {
     return {
       short: "Judged in this browser, with your own copy of the job.",
-      full: [`You gave the job yourself. Its digest is ${digest}.`],
+      full: [`You gave the job yourself. Its fingerprint is ${digest}.`],
     };
   }
   return {
     short: "Judged in this browser, over the job that came with the page.",
     full: [
-      `The job came with the page. Its digest is ${digest}. Only you can say whether that is the job ` +
-        "that you mean. Drop your own copy of the job here, and it is judged with that.",
-      "If you distrust whoever sent you this page, drop its file into your own copy of the judge.",
+      `The job came with the page. Its fingerprint is ${digest}. Only you can say whether that is the ` +
+        "job that you mean. Drop your own copy of the job below, and it is judged with that.",
+      "If you distrust whoever sent you this page, drop its file into your own copy of the judge. The " +
+        "Python package tallystick writes one: tallystick judge-page -o judge.html.",
     ],
   };
 }
@@ -167,7 +168,7 @@ function claimsOf(table: Table, job: Job | null, court: Court): Result {
       full:
         digest === null
           ? ["Drop the job beside it, and it is compared with the job."]
-          : [`Compared with the job that you gave. Its digest is ${digest}.`],
+          : [`Compared with the job that you gave. Its fingerprint is ${digest}.`],
     },
   };
 }

@@ -2,6 +2,7 @@
  * read nothing else about it. */
 
 import type { Judgement, Name } from "../protocol/judge.ts";
+import type { Disputed } from "./sources.ts";
 
 /** What was found, in facts: the members of `tallystick judge --json` (docs/INTERFACE.md). */
 export type Found = Judgement;
@@ -15,4 +16,6 @@ export interface Judged {
   readonly jobDigest: string;
   readonly contract: string;
   readonly steps: number;
+  /** The job's own data or setting, where that was in dispute. */
+  readonly disputed: Disputed | null;
 }

@@ -39,6 +39,9 @@ export function nameOf(label: string, keyId: string, names: Names): string {
   return own === "" ? label : visible(own);
 }
 
+/** So many digits of a key id are shown where people compare them. */
+export const KEY_DIGITS = 16;
+
 /** A key's holder in full, once: whose name it is, and the key. */
 export function introduced(label: string, keyId: string, names: Names): string {
   const name = nameOf(label, keyId, names);
@@ -46,5 +49,5 @@ export function introduced(label: string, keyId: string, names: Names): string {
   const maker =
     given === undefined ? "" : ` The maker of this page calls it “${visible(given)}”, unchecked.`;
   const own = name === label ? "" : ` (${label}, by your name for it)`;
-  return `${name}${own}: the holder of the key whose id begins with ${keyId.slice(0, 12)}.${maker}`;
+  return `${name}${own}: the holder of the key whose id begins with ${keyId.slice(0, KEY_DIGITS)}.${maker}`;
 }

@@ -15,18 +15,18 @@ export function numberIn(text: string): number | undefined {
 
 const short = (value: number): string => String(Number(value.toPrecision(3)));
 
-/** How a factor is said: "about 2 times", or "0.23 % more". */
+/** How a factor is said: "about 2 times the right one", or "23 %". Of two negative numbers the one
+ * that is lower has the greater factor, so their factor is not said. */
 function relation(stated: number, right: number): string {
   const share = Math.abs(stated - right) / Math.abs(right);
-  if (stated === -right) return "the right size with the wrong sign";
-  if (stated * right < 0) return "of the wrong sign";
+  if (stated === -right) return " (the right size with the wrong sign)";
+  if (stated * right < 0) return " (of the wrong sign)";
   const factor = stated / right;
-  if (factor >= 1.5) return `about ${short(factor)} times the right one`;
-  if (factor <= 0.6) return `about ${short(factor)} of the right one`;
-  return `${short(100 * share)} % off`;
+  if (factor < 1.5 && factor > 0.6) return ` (${short(100 * share)} %)`;
+  return right < 0 ? "" : ` (about ${short(factor)} times the right one)`;
 }
 
-/** "too high by 0.5 (about 2 times the right one)"; undefined where no difference can be said. */
+/** "higher by 0.5 (about 2 times the right one)"; undefined where no difference can be said. */
 export function difference(stated: string, right: string): string | undefined {
   const [a, b] = [numberIn(stated), numberIn(right)];
   if (a === undefined || b === undefined) return undefined;
@@ -34,11 +34,10 @@ export function difference(stated: string, right: string): string | undefined {
   const off = a - b;
   if (!Number.isFinite(off)) return undefined;
   if (off === 0) return "off by less than these digits show";
-  const amount = `too ${off > 0 ? "high" : "low"} by ${short(Math.abs(off))}`;
+  const amount = `${off > 0 ? "higher" : "lower"} by ${short(Math.abs(off))}`;
   // Classes and places are whole numbers: a ratio of them says nothing.
-  return b === 0 || (WHOLE.test(stated) && WHOLE.test(right))
-    ? amount
-    : `${amount} (${relation(a, b)})`;
+  if (b === 0 || (WHOLE.test(stated) && WHOLE.test(right))) return amount;
+  return amount + relation(a, b);
 }
 
 /** A number without the bits behind it. */

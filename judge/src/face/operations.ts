@@ -16,7 +16,7 @@ const WORDS: readonly (readonly [RegExp, string])[] = [
   [/_backward|embedding_dense/, "the calculation of how each number should change"],
   [/\.(?:mm|bmm|addmm)$/, "a product of two tables of numbers"],
   [/convolution|max_pool/, "a filter that is moved over an image"],
-  [/batch_norm|layer_norm|var_mean/, "a step that brings numbers to a common scale"],
+  [/batch_norm|layer_norm|var_mean/, "a calculation that brings numbers to a common scale"],
   [/\.(?:sum|mean|cumsum)(?:\.|$)|\.fold$/, "a sum or an average"],
   [
     /\.(?:amax|amin|argmax|max|min|maximum|minimum)$|\.rank$/,

@@ -1,4 +1,4 @@
-/** Where a game came to, in words. Steps count from 0, as in the specification. */
+/** Where a dispute came to, in words. Steps count from 0, as in the specification. */
 
 import type { Kind } from "./acts.ts";
 import type { Found } from "./judged.ts";
@@ -7,17 +7,44 @@ import { inWords } from "./operations.ts";
 const whole = (value: number): string => value.toLocaleString("en");
 const steps = (count: number): string => `${whole(count)} ${count === 1 ? "step" : "steps"}`;
 
+const NTH = [
+  "first",
+  "second",
+  "third",
+  "fourth",
+  "fifth",
+  "sixth",
+  "seventh",
+  "eighth",
+  "ninth",
+  "tenth",
+];
+
+/** The ordinal of a place that counts from 0: of 4 "fifth". */
+export function nth(place: number): string {
+  const said = NTH[place];
+  if (said !== undefined) return said;
+  const n = place + 1;
+  const ends: Readonly<Record<number, string>> = { 1: "st", 2: "nd", 3: "rd" };
+  const teens = Math.floor(n / 10) % 10 === 1;
+  return `${whole(n)}${(teens ? undefined : ends[n % 10]) ?? "th"}`;
+}
+
+/** The steps between two signed states: "steps 4 to 5". */
+export function stepsWithin([low, high]: readonly [number, number]): string {
+  return high - low <= 1 ? `step ${whole(low)}` : `steps ${whole(low)} to ${whole(high - 1)}`;
+}
+
 /** Where a party left the job, or what it was asked about, as the end of a sentence. */
 export function since(kind: Kind, { step, interval }: Found): string {
   if (kind === "whole") return "";
-  const [low, high] = (interval ?? []).map(whole);
-  if (kind === "step") {
-    if (step !== null) return `, in step ${whole(step)}`;
-    return low === undefined ? "" : `, after step ${low} and before step ${high} ended`;
-  }
-  if (kind === "end" && step !== null) return `, after step ${whole(step)}`;
-  if (step !== null) return `, when asked about step ${whole(step)}`;
-  return low === undefined ? "" : `, when asked about steps ${low} to ${high}`;
+  let where = "";
+  if (step !== null) where = `step ${whole(step)}`;
+  else if (interval !== null && kind !== "end") where = stepsWithin(interval);
+  if (where === "") return "";
+  if (kind === "step") return `, in ${where}`;
+  if (kind === "end") return `, after ${where}`;
+  return `${kind === "silence" ? "" : ","} when asked about ${where}`;
 }
 
 /** What the disputed place is. */
@@ -35,23 +62,21 @@ export function until(found: Found, ofSteps: number): string {
   if (step === null) {
     if (interval === null) return "No single step of the training had to be looked at for this.";
     const [low, high] = interval.map(steps);
-    return `The runs are equal after ${low} and differ after ${high}.`;
+    return `The signed runs are equal after ${low}, and differ after ${high}.`;
   }
-  const at = whole(step);
+  const which = `${nth(step)} of ${steps(ofSteps)}, called step ${whole(step)}`;
   if (found.case === "0") {
     return (
-      `Both runs have step ${at} and are equal after it. One of them ends there, and the other one ` +
-      "goes on (steps count from 0)."
+      `Both signed runs are equal up to the ${which} (steps count from 0). One of them ends there, ` +
+      "and the other one goes on."
     );
   }
   if (step === 0) {
-    return (
-      `The runs part in the very first of ${steps(ofSteps)}, step 0 (steps count from 0).` +
-      about(found)
-    );
+    return `The signed runs differ from the ${which}, on (steps count from 0).${about(found)}`;
   }
+  // The work of the step may be equal, and its signed result alone another one (PROTOCOL 5.3).
+  const after = found.clause === "5.3" ? "" : " After it they differ.";
   return (
-    `Both runs are equal for the first ${steps(step)} of ${whole(ofSteps)}. In step ${at} they part ` +
-    `(steps count from 0).${about(found)}`
+    `Both signed runs are equal before the ${which} (steps count from 0).${after}` + about(found)
   );
 }

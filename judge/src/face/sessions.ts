@@ -31,7 +31,9 @@ function removal(party: string, reason: string): string {
   const game = /^game ([0-9]+): (\S+)$/.exec(reason);
   if (game !== null) {
     const [, number = "", clause = ""] = game;
-    return `${party} lost game ${number}: it ${actOf(clause, "").did} (${clause}).`;
+    const { did, kind } = actOf(clause, "");
+    const before = kind === "silence" ? "the referee says that " : "";
+    return `${party} lost game ${number}: ${before}it ${did} (${clause}).`;
   }
   return `${party} ${REASONS[reason] ?? "is out"}.`;
 }
@@ -70,7 +72,7 @@ const RESULTS: readonly Ending[] = [
   {
     tone: "undecided",
     headline: "The session ended without a result",
-    meaning: "A game ended without a verdict. Nobody is convicted by that.",
+    meaning: "A game ended without a verdict. That shows nobody wrong.",
   },
 ];
 
@@ -96,7 +98,7 @@ function endingOf(outcome: SessionOutcome): Ending {
     return {
       tone: "undecided",
       headline: "This log is none of a session about this job",
-      meaning: "Nobody is convicted by that. Look whether you gave the right job.",
+      meaning: "That shows nobody wrong. Look whether you gave the right job.",
     };
   }
   const ending = outcome.result === null ? undefined : RESULTS[outcome.result[0]];
@@ -147,9 +149,9 @@ export function sessionWords(outcome: SessionOutcome, entries: number, names: Na
         "judged from its own messages. Nothing was taken on the referee's word but times and silence.",
     ],
     provesNot: [
-      "A log cannot show that a party was ever asked, or that an answer that is not there never came.",
-      "It does not show that this is the referee's only log of the session.",
-      "An accepted result was not shown wrong against these opponents. That is no proof that it is right.",
+      "That a party was ever asked, or that an answer that is not there never came.",
+      "That this is the referee's only log of the session.",
+      "That an accepted result is right. It was not shown wrong against these parties, and no more.",
     ],
     details: [
       ["State", outcome.state],

@@ -3,9 +3,9 @@
 import { actOf } from "./acts.ts";
 import type { ConvictedParty } from "../protocol/judge.ts";
 import type { Found, Judged, Side } from "./judged.ts";
-import { introduced, nameOf, type Names } from "./names.ts";
+import { introduced, nameOf, visible, type Names } from "./names.ts";
 import { difference, numberIn, plain } from "./numbers.ts";
-import { since, until } from "./places.ts";
+import { since, stepsWithin, until } from "./places.ts";
 
 export interface Words {
   readonly tone: "convicted" | "same" | "undecided" | "claim";
@@ -28,6 +28,15 @@ export interface Words {
 }
 
 const SIDES: readonly Side[] = ["A", "B"];
+/** A silence is a referee's word: no signature of a party shows it (PROTOCOL 2.10). */
+const BY_WORD = "A referee says that ";
+/** Said where a sentence first speaks of one. */
+const FINGERPRINT =
+  "A fingerprint is a short code that changes if anything in what it stands for changes.";
+/** Settings that nearly every job has, for those who do not know their names. */
+const SETTINGS: Readonly<Record<string, string>> = {
+  lr: "the learning rate (lr): how far each step changes the model",
+};
 /** Clauses whose claims are the first digits of digests, and no numbers. */
 const DIGESTS = /^5\.(?:6\.[1245]|8)$/;
 
@@ -44,11 +53,11 @@ function verdict(found: Found, name: (side: Side) => string): string {
   const deeds = new Set(found.convicted.map((one) => deed(found, one)));
   const [first] = deeds;
   const [one, other] = found.convicted;
-  if (one === undefined || first === undefined) return "Nobody is convicted";
-  if (other === undefined) return `${name(one.party)} ${first}`;
-  if (deeds.size > 1)
-    return "Both parties are convicted, each of its own fault; no run is accepted";
-  return `${name("A")} and ${name("B")} both ${first}; no run is accepted`;
+  if (one === undefined || first === undefined) return "Nobody is shown wrong";
+  const before = found.forfeit ? BY_WORD : "";
+  if (other === undefined) return `${before}${name(one.party)} ${first}`;
+  if (deeds.size > 1) return "Each party signed something false; no run is accepted";
+  return `${before}${name("A")} and ${name("B")} both ${first}; no run is accepted`;
 }
 
 /** Who did what, where the sentence of the verdict does not say it of each. */
@@ -57,6 +66,10 @@ function accusations(found: Found, name: (side: Side) => string): string[] {
   return found.convicted.map((one) => `${name(one.party)} ${deed(found, one)}.`);
 }
 
+/** All that is known of a party whose opponent was shown wrong. */
+const notShownWrong = (party: string): string =>
+  `${party} was not shown wrong here; it may still be wrong elsewhere.`;
+
 /** What follows for the two runs. */
 function consequence(found: Found, name: (side: Side) => string): string[] {
   const kept = found.accepted_party;
@@ -64,40 +77,72 @@ function consequence(found: Found, name: (side: Side) => string): string[] {
   if (kept === null || lost === undefined) return ["No run is accepted."];
   const [loser, winner] = [name(lost.party), name(kept)];
   return found.forfeit
-    ? [`${loser} loses the game by that, and the run of ${winner} is accepted.`]
-    : [`The run of ${loser} is not accepted. The run of ${winner} is.`];
+    ? [`As you trust that referee, the run of ${winner} is the one that is left.`]
+    : [`The run of ${loser} is not accepted. ${notShownWrong(winner)}`];
 }
 
+/** Where the true value comes from, by the case of PROTOCOL 1.6: a row's label. */
+const TRUE_VALUES: Readonly<Record<string, string>> = {
+  "0": "The runs prove",
+  "2a": "The step before gave",
+  "2b": "The earlier operation gave",
+  "2c": "The job's data say",
+  "2d": "The job says",
+};
+const trueValue = (found: Found): string => TRUE_VALUES[found.case] ?? "The judge computed";
+const asTrueValue = (found: Found): string => `as t${trueValue(found).slice(1)}`;
+
 /** What one party's figure is worth. */
-function note(found: Found, stated: string, isConvicted: boolean): string {
-  if (stated === found.value) return "this is right";
-  if (found.value === "")
-    return isConvicted ? "false: it does not follow from its own numbers" : "";
-  if (!isConvicted) return "";
-  if (DIGESTS.test(found.clause ?? ""))
-    return "false: another fingerprint than that of the right data";
+function note({ found, disputed }: Judged, stated: string, isConvicted: boolean): string {
+  if (!isConvicted) return stated === found.value ? asTrueValue(found) : "not shown wrong";
+  if (found.value === "") return "false: it does not follow from its own numbers";
+  if (disputed?.what === "setting") return `false: not the fingerprint of ${disputed.value}`;
+  if (DIGESTS.test(found.clause ?? "")) return "false: another fingerprint";
   const off = difference(stated, found.value);
   return off === undefined ? "false" : `false: ${off}`;
 }
 
-function figures(found: Found, name: (side: Side) => string): Words["figures"] {
+function figures(judged: Judged, name: (side: Side) => string): Words["figures"] {
+  const { found, disputed } = judged;
   if (found.claimed.every((text) => text === "")) return [];
   const guilty = new Set(found.convicted.map(({ party }) => party));
   const stated = SIDES.map((side, i) => {
     const text = found.claimed[i] ?? "";
-    const said = note(found, text, guilty.has(side));
     return {
       label: `${name(side)} signed`,
       text: text === "" ? "nothing" : plain(text),
-      note: said,
+      note: note(judged, text, guilty.has(side)),
     };
   });
   if (found.value === "") return stated;
-  const right =
-    found.clause === "5.6.3"
-      ? { label: "The job's data have", note: "proved here" }
-      : { label: "By the job's rules it is", note: "computed here" };
-  return [...stated, { ...right, text: plain(found.value) }];
+  const value = plain(found.value);
+  const text = disputed?.what === "setting" ? `${disputed.value} (fingerprint ${value})` : value;
+  return [...stated, { label: trueValue(found), text, note: "" }];
+}
+
+/** What the dispute came down to, where it is the job's own data or setting, or a fingerprint. */
+function subject({ found, disputed }: Judged, name: (side: Side) => string): string[] {
+  const guilty = found.convicted.map(({ party }) => name(party)).join(" and ");
+  if (disputed?.what === "record") {
+    return [
+      `${guilty} signed a false value for the field “${visible(disputed.field)}” of record ` +
+        `${disputed.record.toLocaleString("en")} of the data (records count from 0).`,
+    ];
+  }
+  if (disputed?.what === "setting") {
+    const setting = SETTINGS[disputed.name] ?? `the setting “${visible(disputed.name)}”`;
+    return [
+      `It is about ${setting}. The job says ${disputed.value}. ${FINGERPRINT} ${guilty} signed the ` +
+        "fingerprint of another number, and no more than that, so the number cannot be shown.",
+    ];
+  }
+  if (found.clause === "5.3" && found.case === "") {
+    return [
+      `${FINGERPRINT} The result of a step is very many numbers, and only its fingerprint was ` +
+        "signed. So no single number can be shown.",
+    ];
+  }
+  return DIGESTS.test(found.clause ?? "") ? [FINGERPRINT] : [];
 }
 
 /** The false number in one sentence, for those who read no further. */
@@ -107,52 +152,58 @@ function falseNumber(found: Found, name: (side: Side) => string): string[] {
     const stated = found.claimed[party === "A" ? 0 : 1];
     if (numberIn(stated) === undefined || numberIn(found.value) === undefined) return [];
     const off = difference(stated, found.value);
-    const how = off === undefined ? "" : ` That is ${off}.`;
-    const rules = found.clause === "5.6.3" ? "the job's data have" : "the job's rules give";
-    return [`${name(party)} says ${plain(stated)} where ${rules} ${plain(found.value)}.${how}`];
+    const how = off === undefined ? "" : ` What ${name(party)} signed is ${off}.`;
+    const value = plain(found.value);
+    return [`${name(party)} signed ${plain(stated)}. ${trueValue(found)} ${value}.${how}`];
   });
 }
 
 const CANNOT_SHOW =
-  "It does not show why: a broken machine signs the same false number as a person who means to cheat.";
-const KEYS =
-  "It does not show which person or company holds a key. That you must know from elsewhere.";
+  "Why the signed statement is false: a broken machine signs the same as a cheat.";
+const KEYS = "Which person holds a key. A key signs; whose it is, you must know from elsewhere.";
 const NO_PLACE =
-  "It does not show where the training went wrong, if it did. The party was caught by a false answer " +
-  "before that was reached.";
-const QUALITY = "It says nothing about whether the model is good, or safe to use.";
+  "Where its run went wrong, if it did: a false answer ended the dispute before that was reached.";
+const QUALITY =
+  "That the job is a good one, or its model safe to use. This is about who followed the job.";
 
 function aboutConviction(
   found: Found,
   name: (side: Side) => string,
 ): Pick<Words, "proves" | "provesNot"> {
-  const accepted =
-    found.accepted_party === null
-      ? "No run is accepted: the model of neither party is shown to be right."
-      : `It does not show that ${name(found.accepted_party)}'s run is right everywhere. That run was ` +
-        "not shown wrong against this opponent, and no more.";
   if (found.rests_on === "referee") {
     return {
       proves: [
-        "It shows that a referee whom you believe has signed: this party let its time pass.",
-        "Without trust in that referee it shows nothing.",
+        "That a referee whom you trust has signed: this question was not answered. Without that " +
+          "trust it proves nothing.",
       ],
       provesNot: [
-        "It does not show a lie. A machine that fails, or a network that is down, is silent too.",
-        accepted,
+        "That anybody lied. A machine that fails, or a network that is down, is silent too.",
+        "That one run is false, or that the other one is true.",
         KEYS,
+        QUALITY,
       ],
     };
   }
-  const answers = found.convicted.some((one) => actOf(one.clause, one.case).kind === "answer");
-  const noPlace = answers ? [NO_PLACE] : [];
+  const kinds = new Set(found.convicted.map((one) => actOf(one.clause, one.case).kind));
+  const guilty = found.convicted.map(({ party }) => name(party)).join(" and ");
+  const noPlace = kinds.has("answer") ? [NO_PLACE] : [];
+  const what =
+    kinds.has("answer") && kinds.size === 1
+      ? "an answer that a party of a true run does not give"
+      : "something that cannot be true of a run of this job";
+  const kept = found.accepted_party === null ? null : name(found.accepted_party);
   return {
     proves: [
-      "It rests on statements that the convicted party has signed with its own private key, and on " +
-        "the job. It rests on nobody's word, ours included.",
-      "Anyone who has the evidence and the job can compute it again, and must come to the same result.",
+      `That ${guilty} signed ${what}. The proof is the signature itself: anyone can check it with ` +
+        "their own copy of the judge, and no witness has to be believed.",
     ],
-    provesNot: [CANNOT_SHOW, ...noPlace, accepted, KEYS, QUALITY],
+    provesNot: [
+      CANNOT_SHOW,
+      ...noPlace,
+      ...(kept === null ? [] : [`That the run of ${kept} is true. ${notShownWrong(kept)}`]),
+      KEYS,
+      QUALITY,
+    ],
   };
 }
 
@@ -169,9 +220,10 @@ function convictedWords(
       ...accusations(found, name),
       ...consequence(found, name),
       until(found, judged.steps),
+      ...subject(judged, name),
       ...falseNumber(found, name),
     ],
-    figures: figures(found, name),
+    figures: figures(judged, name),
     meaning: [...new Set(means)],
     ...aboutConviction(found, name),
   };
@@ -189,8 +241,8 @@ function sameWords(name: (side: Side) => string): Omit<Words, "parties" | "detai
     meaning: ["There is nothing to decide between them."],
     proves: ["Both parties stand by one and the same result of this job, each with its signature."],
     provesNot: [
-      "It does not show that the result is right: two parties can agree on a false one. An audit, " +
-        "which does the work again, shows that.",
+      "That the result is right: two parties can agree on a false one. An audit, which does the " +
+        "work again, shows that.",
       KEYS,
       QUALITY,
     ],
@@ -208,14 +260,14 @@ function undecidedWords(
       `${name("A")} and ${name("B")} differ, and both may have followed the job.`,
       until(judged.found, judged.steps),
     ],
-    figures: figures(judged.found, name),
+    figures: figures(judged, name),
     meaning: [
       "This job lets a trainer choose between neighbouring numbers in rare places, and asks for a " +
         "record of the choices. The two runs made different choices, so they cannot be compared " +
         "further.",
     ],
     proves: ["Up to this place neither party is shown to have signed anything false."],
-    provesNot: ["It does not show that either run is right.", KEYS, QUALITY],
+    provesNot: ["That either run is right.", KEYS, QUALITY],
   };
 }
 
@@ -238,25 +290,25 @@ function detailsOf(judged: Judged): [string, string][] {
     ...SIDES.flatMap((side, i): [string, string | null][] => [
       [`Run root of ${side}`, found.run_roots[i] ?? null],
       [`Key id of ${side}`, found.signers[i] ?? null],
-      [`${side} states`, found.claimed[i] ?? null],
+      [`${side} signed`, found.claimed[i] ?? null],
     ]),
-    ["By the contract", found.value],
+    [trueValue(found), found.value],
     ...found.convicted.map(({ party, clause }): [string, string] => [
-      `${party} is convicted by`,
+      `The clause against ${party}`,
       `PROTOCOL ${clause}`,
     ]),
     ["Case", found.case === "" ? null : `${found.case}: ${CASES[found.case] ?? ""}`],
     ["Phase", String(found.phase)],
-    ["Between the states after steps", found.interval?.join(" and ") ?? null],
+    ["Between two signed states", found.interval === null ? null : stepsWithin(found.interval)],
     ["Step, from 0", found.step === null ? null : String(found.step)],
-    ["Node", found.node === null ? null : `${found.node} (${found.operator ?? ""})`],
+    ["Operation", found.node === null ? null : `${found.node} (${found.operator ?? ""})`],
     ["Operand", found.side === null ? null : `${found.side} ${found.operand ?? ""}`],
-    ["Element", found.element === null ? null : String(found.element)],
+    ["Place", found.element === null ? null : String(found.element)],
     ["Quantity", found.quantity],
     ["Referee of the forfeit, key id", found.referee],
     ["Accepted run", found.accepted],
     [
-      "Game",
+      "Size of the dispute",
       `${found.rounds} rounds, ${found.received_bytes} bytes, ${found.terms} terms executed`,
     ],
   ];
@@ -289,5 +341,6 @@ export function wordsOf(judged: Judged, names: Names): Words {
 
 /** The sentence of a conviction in the object of `--json`. */
 export function convictionSentence(one: Pick<ConvictedParty, "party" | "clause" | "case">): string {
-  return `party ${one.party} ${actOf(one.clause, one.case).did}`;
+  const { did, kind } = actOf(one.clause, one.case);
+  return `${kind === "silence" ? "a referee says that " : ""}party ${one.party} ${did}`;
 }

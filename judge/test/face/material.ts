@@ -57,5 +57,6 @@ export function judgedOf(found: Found): Judged {
     jobDigest: "d".repeat(64),
     contract: "c/1",
     steps: 20,
+    disputed: null,
   };
 }

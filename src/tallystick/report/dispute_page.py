@@ -5,19 +5,19 @@ from __future__ import annotations
 import re
 
 from tallystick.devices.environment import exact_environment
+from tallystick.protocol.verdict import Conviction
+from tallystick.report.checking import checking_section
 from tallystick.report.curve import figure
 from tallystick.report.facts import Curve, DisputeFacts
-from tallystick.report.falsehood import number_section, the_number
+from tallystick.report.falsehood import has_digests, number_section, the_number
 from tallystick.report.first import consequence, first_sentence, meaning, until
 from tallystick.report.html import Safe, el, join
 from tallystick.report.job_words import job_section
-from tallystick.report.meanings import Kind
 from tallystick.report.narrowing import narrowing_section
 from tallystick.report.page import (
     Inside,
     badge,
     banner,
-    commands,
     fold,
     page,
     paragraph,
@@ -25,11 +25,21 @@ from tallystick.report.page import (
     trust_badge,
 )
 from tallystick.report.path import path_section
+from tallystick.report.proved import proved_section
 from tallystick.report.ruling import ruling_section
-from tallystick.report.words import PARTIES, code, count, digest, facts, items, size
+from tallystick.report.words import FINGERPRINT, PARTIES, code, count, digest, facts
 
-_AUDIT = "To know that, repeat its training: tallystick audit does so with the run and the data."
+# Above the first sentence: what all of it is about, and what the words mean.
+ABOUT = (
+    "Two parties each signed that they trained the same model by the same written order, called "
+    "the job. Their signed records of that training are called runs. This page shows whether and "
+    "where the two runs differ, and what is proved about it."
+)
 # What a verdict by PROTOCOL 5.3 says of the two states.
+_NO_NUMBER = (
+    "A state is very many numbers, and only its fingerprint was signed. So no single number can be "
+    "shown."
+)
 _TWO_STATES = re.compile(r"its nodes make state ([0-9a-f]{16}), it has committed to ([0-9a-f]{16})")
 
 
@@ -37,7 +47,8 @@ _TWO_STATES = re.compile(r"its nodes make state ([0-9a-f]{16}), it has committed
 def dispute_page(dispute: DisputeFacts, inside: Inside | None = None) -> str:
     """The page of a dispute: a whole HTML document, with the judge `inside` or without."""
     body = dispute_body(dispute, None if inside is None else inside.section)
-    return page(headline(dispute), body, same=dispute.verdict.agreement, inside=inside)
+    same = dispute.verdict.agreement
+    return page(headline(dispute), body, same=same, inside=inside, about=ABOUT)
 
 
 @exact_environment()
@@ -47,15 +58,20 @@ def dispute_body(dispute: DisputeFacts, again: Safe | None = None) -> Safe:
     verdict = dispute.verdict
     differ = not verdict.agreement
     return join(
-        banner(headline(dispute), *_lead(dispute), good=None if verdict.undecided else not differ),
-        again,
+        banner(
+            headline(dispute),
+            *_lead(dispute),
+            good=None if verdict.undecided else not differ,
+            doubtful=verdict.forfeit,
+        ),
         number_section(dispute) if differ else None,
-        _meaning(dispute),
-        narrowing_section(dispute) if differ else None,
+        again,
+        proved_section(dispute),
+        narrowing_section(dispute, _explains(dispute)) if differ else None,
         job_section(dispute.terms),
         _parties(dispute),
         _curves(dispute),
-        _again(dispute, again is not None),
+        checking_section(dispute, again is not None),
         fold(
             "For experts: every signed statement, the clauses and their text",
             path_section(dispute) if differ else None,
@@ -84,6 +100,7 @@ def _lead(dispute: DisputeFacts) -> list[Safe | None]:
     return [
         *told,
         paragraph(consequence(verdict), class_=None if told else "lead"),
+        paragraph(FINGERPRINT) if _explains(dispute) else None,
         the_number(dispute),
         *_two_states(dispute),
         paragraph(place) if place and not verdict.agreement else None,
@@ -91,49 +108,69 @@ def _lead(dispute: DisputeFacts) -> list[Safe | None]:
     ]
 
 
+def _explains(dispute: DisputeFacts) -> bool:
+    """Whether the first sentences show fingerprints, and so say what one is."""
+    states = any(_two_roots(c) for c in dispute.verdict.convicted)
+    return bool(dispute.verdict.convicted) and (has_digests(dispute) or states)
+
+
+def _two_roots(conviction: Conviction) -> re.Match[str] | None:
+    """The fingerprints in a conviction by PROTOCOL 5.3: of the work, and of the signed state."""
+    return _TWO_STATES.match(conviction.sentence) if conviction.clause == "5.3" else None
+
+
 def _two_states(dispute: DisputeFacts) -> list[Safe]:
     """The two states that one party signed as the end of one step (PROTOCOL 5.3)."""
     verdict, told = dispute.verdict, []
     for conviction in verdict.convicted:
-        found = _TWO_STATES.match(conviction.sentence)
-        if conviction.clause != "5.3" or not found:
+        found = _two_roots(conviction)
+        if not found:
             continue
         name, other = PARTIES[conviction.party], PARTIES[1 - conviction.party]
         lines = [
             el("strong", f"{name} signed"), " the state with the fingerprint ", code(found[2]),
-            ". It also signed the operations of the step, and they end in ", code(found[1]), ".",
+            " as the result of the step. It also signed the operations of the step, and their "
+            "result has the fingerprint ", code(found[1]), ".",
         ]  # fmt: skip
         trees = next((e for e in verdict.story if e.clause == "5.1" and all(e.stated)), None)
         if trees and len(set(trees.stated)) == 1 and len(verdict.convicted) == 1:
             lines.append(
-                f" {other} signed the same operations with the same results: only the state that "
-                f"{name} signed for the end of the step is another one."
+                f" Both parties signed the same operations, with the same results. {other}'s "
+                f"result of the step fits them; {name}'s does not."
             )
         told.append(paragraph(*lines))
+    if told:
+        told.append(paragraph(_NO_NUMBER))
     return told
 
 
 def _word_of_a_referee(dispute: DisputeFacts) -> Safe:
     return paragraph(
-        "This rests on the word of a referee, not on a signed message of a party. The referee has "
-        "the key ",
+        "All of this rests on the word of one referee, and not on anything that the silent party "
+        "signed. The referee's message states neither a date nor how long the referee waited, and "
+        "nobody else can check the silence. The maker of this page trusts that referee; you need "
+        "not. The referee's key is ",
         code(dispute.referee or "(none named)"),
-        ". Whoever made this page named it as a referee to believe (--trust-referee). Its message "
-        "states neither a date nor how long it waited. Nobody else can check the silence.",
+        ".",
     )
 
 
-def _parties(dispute: DisputeFacts) -> Safe:
+def _fate(dispute: DisputeFacts, party: int) -> Safe:
+    """A party's part in the verdict, in a few words. Good news is no part of it: that a party was
+    not shown wrong does not make its run right."""
     verdict = dispute.verdict
-    guilty = {c.party for c in verdict.convicted}
+    if verdict.agreement:
+        return badge("agrees", True)
+    if party not in {c.party for c in verdict.convicted}:
+        return badge("not shown wrong here", None)
+    if verdict.forfeit:
+        return badge("did not answer, says the referee", None)
+    return badge("✗ signed something false", False)
+
+
+def _parties(dispute: DisputeFacts) -> Safe:
     cards = []
     for party, run in enumerate(dispute.runs):
-        if party in guilty:
-            fate = badge("✗ silent" if verdict.forfeit else "✗ not accepted", False)
-        elif verdict.agreement:
-            fate = badge("✓ agrees", True)
-        else:
-            fate = badge("✓ accepted", True) if verdict.accepted == party else badge("—", None)
         rows: dict[str, object] = {
             "Its run ends after": count(run.final_step, "step"),
             "Signed states, with the start": count(run.checkpoints),
@@ -141,11 +178,13 @@ def _parties(dispute: DisputeFacts) -> Safe:
                                       trust_badge(dispute.trusted[party])),
         }  # fmt: skip
         card = "card party one" if party else "card party"
-        cards.append(el("div", el("h3", PARTIES[party], " ", fate), facts(rows), class_=card))
+        name = el("h3", PARTIES[party], " ", _fate(dispute, party))
+        cards.append(el("div", name, facts(rows), class_=card))
     words = (
         "Each key has signed a run of this job. A key is all that is known of a party. A and B say "
         "only in which order the runs were named, so on another page the same key may be the "
-        "other letter. An unknown signer is a key that the maker of this page did not name."
+        "other letter. “Owner not named” means that the maker of this page named no owner of the "
+        "key."
     )
     return section("The parties", paragraph(words, class_="soft small"),
                    el("div", *cards, class_="pair"))  # fmt: skip
@@ -171,13 +210,13 @@ def _cost(dispute: DisputeFacts) -> Safe:
         "rounds of questions": count(verdict.rounds),
         "bytes of answers": count(verdict.received),
         "bytes of evidence": count(dispute.size),
-        "terms computed by the referee": count(verdict.terms),
-        "operators in the disputed job": count(work),
+        "terms computed by the judge": count(verdict.terms),
+        "operations in the disputed job": count(work),
     }
     boxes = (el("div", el("b", value), " ", el("span", name)) for name, value in figures.items())
     words = (
-        "The referee holds no weights and no data, and needs neither torch nor a GPU: it computes "
-        "at most 256 terms of one operator."
+        "The judge holds no weights and no data, and needs neither torch nor a GPU: it computes at "
+        "most 256 terms of one operation."
     )
     return section("What it cost", el("div", *boxes, class_="figures"),
                    paragraph(words, class_="soft small"))  # fmt: skip
@@ -196,107 +235,3 @@ def _curves(dispute: DisputeFacts) -> Safe | None:
         "need not be: a verdict turns on single bits."
     )
     return section("Losses", figure(curves, event=dispute.verdict.place.step, caption=note))
-
-
-def _again(dispute: DisputeFacts, carried: bool) -> Safe:
-    name = dispute.name
-    referee = " --trust-referee REFEREE" if dispute.verdict.forfeit else ""
-    rows: dict[str, object] = {
-        "Job digest (the job's fingerprint)": digest(dispute.terms.digest),
-        "Evidence": join(code(name), ", ", size(dispute.size)),
-        "SHA-256 of the evidence (its fingerprint)": digest(dispute.digest),
-    }
-    return section(
-        "How to check it yourself",
-        paragraph(
-            "You need tallystick, the evidence and the job. ",
-            "This page carries the evidence: its size and its SHA-256 are below. "
-            if carried
-            else "The maker of this page had all three. Compare the size and the SHA-256 of your "
-            "evidence file with those below (sha256sum shows the second). ",
-            "Take the job from a person whom you trust to know it.",
-        ),
-        paragraph(
-            "The referee asked the questions. The judge is another program: it reads the signed "
-            "answers, plays the whole game again, and compares the job digest. It believes no "
-            "verdict, not even this page's. It needs seconds and no training.",
-        ),
-        commands(
-            f"tallystick judge {name} --job JOB{referee}",
-            f"tallystick judge {name} --job JOB{referee} --trust KEY",
-        ),
-        paragraph(
-            "JOB is the folder of the job. KEY is a file with the public key of a signer that you "
-            "know: with it, the judge says which run that signer has signed.",
-        ),
-        paragraph(
-            "REFEREE is the file with the public key of a referee that you believe. The silence is "
-            "the one thing for which the judge takes somebody's word.",
-        )
-        if referee
-        else None,
-        facts(rows),
-    )
-
-
-def _meaning(dispute: DisputeFacts) -> Safe:
-    verdict = dispute.verdict
-    if verdict.agreement:
-        proves = ["Both keys have signed the same run for this job."]
-        open_ = ["That the run is true: two liars may agree. " + _AUDIT]
-    elif verdict.undecided:
-        proves = [
-            "The runs differ, and neither is shown wrong: at the difference both values follow "
-            "from the job and the parties' own logs of roundings.",
-        ]
-        open_ = [
-            "Which of the runs is to be accepted. Some numbers lie so near the middle between two "
-            "others that the job lets the trainer choose. A second party that follows the "
-            "trainer's log makes the same choices, and then the runs can be compared.",
-            "Anything about later steps: behind the first difference nothing was compared.",
-        ]
-    elif verdict.forfeit:
-        proves = [
-            "That both signed their statements before the silence. Not that these are true, and "
-            "not the silence itself."
-        ]
-        open_ = [meaning(verdict, c).open_ for c in verdict.convicted[:1]]
-        open_.append(
-            "That one run is false, or the other one true. “Accepted” says only which run is left."
-        )
-    else:
-        proves, open_ = _proved(dispute)
-    open_ += [
-        "Which person holds a key. A key signs; whose it is, you must know from elsewhere.",
-        "That the job is a good one. This is about who followed it, and not about its worth.",
-    ]
-    return join(
-        section("What this proves", items(*proves)), section("What it does not", items(*open_))
-    )
-
-
-def _proved(dispute: DisputeFacts) -> tuple[list[str], list[str]]:
-    verdict = dispute.verdict
-    guilty = " and ".join(PARTIES[c.party] for c in verdict.convicted)
-    kinds = {meaning(verdict, c).kind for c in verdict.convicted}
-    what = (
-        "an answer that a party of a true run does not give"
-        if kinds == {Kind.ANSWER}
-        else "something that cannot be true of a run of this job"
-    )
-    proves = [
-        f"That {guilty} signed {what}. The proof is the signature itself: anyone can check it, and "
-        "no witness has to be believed.",
-    ]
-    open_ = ["Why it is false: a cheat and a broken memory chip look the same."]
-    open_ += sorted({m.open_ for c in verdict.convicted if (m := meaning(verdict, c)).open_})
-    step = verdict.place.step
-    if step is not None and kinds == {Kind.STEP}:
-        open_.append(f"What was done after step {step:,}, or elsewhere in it: the game ends at the "
-                     "first difference.")  # fmt: skip
-    if verdict.accepted is not None:
-        kept = PARTIES[verdict.accepted]
-        proves.append(f"At most {kept} can have followed the job and answered truly.")
-        open_.append(f"That the run of {kept} is true to its end: this opponent did not show it "
-                     "wrong, and no more. " + _AUDIT)  # fmt: skip
-    return proves, open_

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from tallystick.protocol.verdict import Conviction, Place, Verdict
 from tallystick.report.meanings import Kind, Meaning, meaning_of
-from tallystick.report.words import PARTIES, count
+from tallystick.report.words import PARTIES, count, nth
 
 AGREE = "The parties agree: both have signed the same run."
 UNDECIDED = "It could not be decided: the runs differ, and neither party is shown wrong."
+# What a silence begins with: it is that referee's word, and no signature of a party shows it.
+BY_WORD = "A referee says that "
 
 
 def meaning(verdict: Verdict, conviction: Conviction) -> Meaning:
@@ -15,27 +17,31 @@ def meaning(verdict: Verdict, conviction: Conviction) -> Meaning:
     return meaning_of(conviction.clause, verdict.case)
 
 
+def steps_within(interval: tuple[int, int]) -> str:
+    """The steps between two signed states, as people count them: "steps 4 to 5"."""
+    low, high = interval
+    return f"step {low:,}" if high - low <= 1 else f"steps {low:,} to {high - 1:,}"
+
+
 def since(kind: Kind, place: Place) -> str:
     """Where a party left the job, or what it was asked about, as the end of a sentence."""
     if kind is Kind.WHOLE:
         return ""
-    if kind is Kind.STEP:
-        if place.step is not None:
-            return f", in step {place.step:,}"
-        if place.interval is not None:
-            return f", after step {place.interval[0]:,} and before step {place.interval[1]:,} ended"
-        return ""
-    if kind is Kind.END and place.step is not None:
-        return f", after step {place.step:,}"
     if place.step is not None:
-        return f", when asked about step {place.step:,}"
-    if place.interval is not None:
-        low, high = place.interval
-        return f", when asked about steps {low:,} to {high:,}"
-    return ""
+        where = f"step {place.step:,}"
+    elif place.interval is not None and kind is not Kind.END:
+        where = steps_within(place.interval)
+    else:
+        return ""
+    if kind is Kind.STEP:
+        return f", in {where}"
+    if kind is Kind.END:
+        return f", after {where}"
+    return f"{'' if kind is Kind.SILENCE else ','} when asked about {where}"
 
 
-def _did(verdict: Verdict, conviction: Conviction) -> str:
+def deed(verdict: Verdict, conviction: Conviction) -> str:
+    """What a convicted party did, and where, as a sentence goes on after its name."""
     found = meaning(verdict, conviction)
     return f"{found.did}{since(found.kind, verdict.place)}"
 
@@ -46,13 +52,19 @@ def first_sentence(verdict: Verdict) -> str:
         return AGREE
     if verdict.undecided:
         return UNDECIDED
-    told = {_did(verdict, c) for c in verdict.convicted}
+    told = {deed(verdict, c) for c in verdict.convicted}
+    before = BY_WORD if verdict.forfeit else ""
     if len(verdict.convicted) > 1:
         if len(told) == 1:
-            return f"{PARTIES[0]} and {PARTIES[1]} both {told.pop()}; no run is accepted."
-        return "Both parties are convicted, each of its own fault; no run is accepted."
+            return f"{before}{PARTIES[0]} and {PARTIES[1]} both {told.pop()}; no run is accepted."
+        return "Each party signed something false; no run is accepted."
     party = PARTIES[verdict.convicted[0].party]
-    return f"{party} {told.pop()}."
+    return f"{before}{party} {told.pop()}."
+
+
+def not_shown_wrong(party: str) -> str:
+    """All that is known of a party whose opponent was shown wrong."""
+    return f"{party} was not shown wrong here; it may still be wrong elsewhere."
 
 
 def consequence(verdict: Verdict) -> str:
@@ -71,28 +83,32 @@ def consequence(verdict: Verdict) -> str:
         return "No run is accepted."
     lost, kept = PARTIES[verdict.convicted[0].party], PARTIES[verdict.accepted]
     if verdict.forfeit:
-        return f"{lost} loses the game by that, and the run of {kept} is accepted."
-    return f"The run of {lost} is not accepted; the run of {kept} is."
+        return (
+            f"If you trust that referee, the run of {kept} is the one that is left. If you do not, "
+            "nothing is decided for you."
+        )
+    return f"The run of {lost} is not accepted. {not_shown_wrong(kept)}"
 
 
 def until(verdict: Verdict) -> str:
     """How far the runs are equal; empty where the game did not come to it."""
     place = verdict.place
     if place.step is not None:
+        step = f"{nth(place.step)} step, called step {place.step:,}"
         if verdict.case == "0":
             return (
-                f"Both runs have step {place.step:,} and are equal after it; one of them ends "
-                "there, the other goes on (steps count from 0)."
+                f"Both signed runs are equal up to the {step} (steps count from 0). One of them "
+                "ends there, and the other one goes on."
             )
         if place.step == 0:
-            return "The runs part in their very first step, step 0 (steps count from 0)."
-        return (
-            f"As signed, both runs are equal before step {place.step:,}, and differ after it. The "
-            "first step is step 0."
-        )
+            return f"The signed runs differ from the {step}, on (steps count from 0)."
+        same_work = any(c.clause == "5.3" for c in verdict.convicted)
+        after = "" if same_work else " After it they differ."
+        return f"Both signed runs are equal before the {step} (steps count from 0).{after}"
     if place.interval is not None:
         low, high = place.interval
         return (
-            f"The runs are equal after {count(low, 'step')} and differ after {count(high, 'step')}."
+            f"The signed runs are equal after {count(low, 'step')}, and differ after "
+            f"{count(high, 'step')}."
         )
     return ""

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from tallystick.job.numbers import decimal, listed
 from tallystick.job.words import JobInWords, beside, job_in_words, rows
+from tallystick.job.words.parts import ProgramWords
+from tallystick.job.words.tables import table_words
 from tallystick.program.terms import Terms
 from tallystick.report.html import Safe, el
 from tallystick.report.page import fold, paragraph, section
-from tallystick.report.words import count, items
+from tallystick.report.words import FINGERPRINT, count, items
 
-# What a reader wants to know first; what only the field understands stands behind a fold.
-_FIRST = ("model", "batches", "steps", "checkpoints")
 _MOST = 10
+_MOST_NAMED = 6
 _MOST_BESIDE = 60
+_RATE = "lr"
 
 
 def job_section(terms: Terms) -> Safe:
@@ -20,22 +25,76 @@ def job_section(terms: Terms) -> Safe:
 
 
 def words_section(words: JobInWords) -> Safe:
-    """A job's words: the first ones, and the rest behind a fold. What no digest covers stands apart
-    from them."""
-    shown = rows(words)
-    first = [said for label, said in shown if label.partition(" ")[0] in _FIRST][:_MOST]
-    rest = [said for _, said in shown if said not in first]
+    """A job's words: what anyone wants to know first, and all of it behind a fold for those who
+    know the field's terms. What no digest covers stands apart from them."""
     note = (
-        "The job's fingerprint covers all of this: a job with another sentence has another one. A "
-        "parameter is a number that training changes, a tensor is a table of numbers, a record is "
-        "one example of the data, and an epoch is one pass over the data."
+        f"{FINGERPRINT} The job has one too: if any sentence of the job is changed, the job's "
+        "fingerprint changes."
+    )
+    terms = (
+        "A parameter is a number of the model, and frozen where training does not change it. A "
+        "tensor is a table of numbers, a record is one example of the data, and an epoch is one "
+        "pass over the data."
     )
     return section(
         "What the job trains",
-        items(*first),
+        items(*_told(words)),
         paragraph(note, class_="soft small"),
-        fold("The whole job in words", el("div", items(*rest))),
+        fold(
+            "For experts: the whole job in words",
+            paragraph(terms, class_="soft small"),
+            el("div", items(*(said for _, said in rows(words)))),
+        ),
         _beside(words),
+    )
+
+
+# -- for everyone ----------------------------------------------------------------------------------
+def _told(words: JobInWords) -> Iterator[str]:
+    yield _model(words)
+    training = [p for p in words.programs if not p.by_pass]
+    for program in training[:_MOST]:
+        yield _reads(words, program)
+    for table in words.tables:
+        if table.name == _RATE:
+            yield (
+                f"The learning rate ({_RATE}), which is how far each step changes the model, is "
+                f"{table_words(table)}."
+            )
+    every = count(words.checkpoint_interval, "step")
+    yield (
+        "A state is all numbers of the model, and what the training remembers. It is signed at the "
+        f"start, every {every}, and at the end."
+    )
+
+
+def _model(words: JobInWords) -> str:
+    trained = [layer.module for layer in words.layers if any(p.trained for p in layer.parameters)]
+    named = ""
+    if 1 < len(trained) <= _MOST_NAMED:
+        kind = "numbered" if all(name.isdecimal() for name in trained) else "called"
+        named = f", {kind} {listed(trained)}"
+    said = (
+        f"Training changes {count(words.trained, 'number')} of the model, in "
+        f"{count(len(trained), 'layer')}{named}."
+    )
+    if words.frozen:
+        said += f" {count(words.frozen, 'further number')} of the model stay as they are."
+    return said
+
+
+def _reads(words: JobInWords, program: ProgramWords) -> str:
+    of = "" if len(words.programs) == 1 else f" of the kind “{program.name}”"
+    steps = f"A whole run has {count(program.steps, 'step')}{of}"
+    data = next((d for d in words.data if d.name == program.data), None)
+    if data is None:
+        return f"{steps}, which read no data."
+    whole = program.epoch_records or data.records
+    times = decimal(float(f"{program.reads / whole:.4g}")) if whole else "0"
+    often = "once" if times == "1" else f"{times} times"
+    return (
+        f"{steps}. Each reads {count(program.batch_size, 'example')} (records) of the data "
+        f"“{data.name}”. In all steps together that is the whole data {often}."
     )
 
 

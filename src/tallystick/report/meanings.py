@@ -22,8 +22,9 @@ class Kind(Enum):
 
 @dataclass(frozen=True)
 class Meaning:
-    """`did` goes on after "Party B"; `means` is a whole sentence, and so is `open_`, which says
-    what a conviction by this clause leaves open."""
+    """`did` goes on after "Party B", and says what was signed: why, a signature does not show.
+    `means` is a whole sentence, and so is `open_`, which says what a conviction by this clause
+    leaves open. The box that a page's own judge fills in says `did` in the same words."""
 
     did: str
     means: str
@@ -32,12 +33,13 @@ class Meaning:
 
 
 _ANSWER_ONLY = (
-    "Where its training went wrong, if it did: it was caught by a false answer, before that was "
-    "reached."
+    "Where its run went wrong, if it did: a false answer ended the dispute before that was reached."
 )
+_ORDER = "The job lists every operation of a step, in order. "
 _PROOF = (
-    "Every run has one fingerprint that its owner signs. A proof ties a part of the run to that "
-    "fingerprint; this proof does not, so what it should support is not what was signed."
+    "Every run has one fingerprint, which its owner signs: a short code that changes if anything "
+    "in the run changes. A proof ties a part of the run to that fingerprint. This proof does not, "
+    "so what it should support is not what was signed."
 )
 _LOG_RULE = (
     "Some numbers lie so near the middle between two others that the job lets the trainer choose, "
@@ -57,24 +59,24 @@ def _answer(did: str, means: str) -> Meaning:
 MEANINGS: dict[tuple[str, str], Meaning] = {
     ("2.7", ""): _answer(
         "signed an answer that does not fit the question",
-        "The answer has other parts than the question asks for, so it supports nothing. A party "
-        "that follows the rules sends no such answer.",
+        "The answer has other parts than the question asks for, so it supports nothing. The rules "
+        "allow no such answer.",
     ),
     ("2.8", ""): _answer(
         "signed that it cannot answer a question about its own run",
-        "Who signs a run keeps what is needed to repeat it, and can answer every question about "
-        "it. A run that its own owner cannot show is not accepted.",
+        "Whoever has run the job can answer every question about that run. A run that its own "
+        "signer cannot show is not accepted.",
     ),
     ("2.9", ""): _answer(
         "signed two different answers to one question",
         "At most one of them can be true. Both carry its signature, so it contradicts itself.",
     ),
     ("2.10", ""): Meaning(
-        "did not answer in time, by a referee's word",
-        "This is silence, and not a lie: nothing that the party said is shown false. A referee "
-        "says that it waited and no answer came.",
+        "did not answer",
+        "This is silence, and not a lie: nothing that the party said is shown false. The referee "
+        "says that it waited, and that no answer came.",
         Kind.SILENCE,
-        "Why the silent party gave no answer, and whether the question reached it.",
+        "Why no answer came, and whether the question reached the party.",
     ),
     ("3.2", ""): Meaning(
         "signed a run of a length that the job does not allow",
@@ -83,13 +85,13 @@ MEANINGS: dict[tuple[str, str], Meaning] = {
         Kind.WHOLE,
     ),
     ("3.3", ""): Meaning(
-        "could not show the states that it signed for",
+        "gave a false proof of the states that it signed",
         _PROOF,
         Kind.WHOLE,
     ),
     ("3.4", ""): Meaning(
-        "started from another model than the job's",
-        "The job fixes every number of the model before the first step. The party's run begins "
+        "signed another starting model than the job's",
+        "The job fixes every number of the model before the first step. The signed run begins "
         "with other numbers.",
         Kind.WHOLE,
     ),
@@ -99,13 +101,13 @@ MEANINGS: dict[tuple[str, str], Meaning] = {
         Kind.WHOLE,
     ),
     ("4.8", ""): Meaning(
-        "trained on after the job's end",
+        "signed a run that goes on after the job's end",
         "The job ends a run as soon as its error measure (the loss) is no longer a finite number. "
-        "That had happened, and the party went on.",
+        "That had happened, and the signed run goes on.",
         Kind.END,
     ),
     ("4.9", ""): Meaning(
-        "stopped before the job's end",
+        "signed a run that stops before the job's end",
         "The job lets a run stop early only for a reason that it names. There was none, so steps "
         "that were ordered are missing.",
         Kind.END,
@@ -117,76 +119,74 @@ MEANINGS: dict[tuple[str, str], Meaning] = {
         _ANSWER_ONLY,
     ),
     ("4.11", ""): Meaning(
-        "ended its run at another step than the job's own stopping rule does",
-        "The job computes in each step whether to stop. The party stopped although that said no, "
-        "or did not stop although it said yes, or gave a false proof of what it said.",
+        "signed a run that ends at another step than the job's own stopping rule says",
+        "The job computes in each step whether to stop. The signed run stops although that said "
+        "no, or goes on although it said yes, or its proof of what it said is false.",
         Kind.END,
     ),
     ("5.2", ""): Meaning(
-        "ran another program than the job's",
-        "The job lists every operation of a step. The party's step has another number of them.",
+        "signed other operations than the job's",
+        _ORDER + "The signed step has another number of them.",
     ),
     ("5.3", ""): Meaning(
-        "cannot show how it came to the state that it signed",
-        "A state is all numbers of the model, and what the training remembers. The party signed "
-        "one as the end of this step. What it signed of the step itself does not support it.",
+        "signed statements that contradict each other",
+        "The result of a step is a state: all numbers of the model, and what the training "
+        "remembers. The result that the party signed is not the result of the work that it signed.",
         Kind.STEP,
         open_="How the signed state came about: a step may have been skipped, made up or damaged.",
     ),
     ("5.3", "1"): Meaning(
-        "ran another program than the job's",
-        "The job lists every operation of a step. The party's last operation, which closes the "
-        "step, is another one.",
+        "signed other operations than the job's",
+        _ORDER + "The last one, which closes the step, is another one in the signed step.",
     ),
     ("5.4", ""): _answer("gave fingerprints that contradict each other", _PROOF),
     ("5.5", ""): _answer("showed an operation that is not the one it signed for", _PROOF),
     ("5.5", "1"): Meaning(
-        "ran another program than the job's",
-        "The job lists every operation of a step. What the party showed has another operation, or "
-        "another setting of it, at this place.",
+        "signed other operations than the job's",
+        _ORDER + "The signed step has another one at this place, or another setting of it.",
     ),
     ("5.6.1", ""): Meaning(
-        "changed the model between two steps",
+        "signed a step that does not start where the one before ended",
         "Each step must go on with the numbers that the step before has left: the model's weights "
-        "and what the training remembers. The party went on with other ones.",
+        "and what the training remembers. The signed step goes on with other ones.",
         Kind.STEP,
     ),
     ("5.6.2", ""): Meaning(
-        "replaced a result on its way to the next operation",
-        "An operation must take what the operation before has computed. The party's operation "
-        "took something else.",
+        "signed two versions of one result",
+        "An operation must take what an earlier operation has computed. In the signed step it "
+        "takes something else.",
         Kind.STEP,
     ),
     ("5.6.2", "1"): Meaning(
-        "ran another program than the job's",
-        "The job lists every operation of a step. At this place the signed run has another "
-        "operation.",
+        "signed other operations than the job's",
+        _ORDER + "The signed step has another one at this place.",
     ),
     ("5.6.3", ""): Meaning(
-        "trained on other data than the job's",
-        "The job fixes every record of the data and their order. What the party signed for "
-        "this step has another value than the one in the job's data.",
+        "signed other data than the job's",
+        "The job fixes every record of the data, and their order. The party signed a value for "
+        "this step that is not the one in the job's data. A run on other data is not the run that "
+        "the job describes.",
     ),
     ("5.6.4", ""): Meaning(
-        "trained with another setting than the job's",
+        "signed another setting than the job's",
         "The job fixes the numbers that steer a step, such as the learning rate, and the source "
-        "of its random numbers. What the party signed for this step has another value for one of "
-        "these.",
+        "of its random numbers. The party signed another value for one of these. A run with "
+        "another setting is not the run that the job describes.",
     ),
     ("5.6.6", ""): _answer("gave a false proof of what went into a step", _PROOF),
     ("5.8", ""): Meaning(
-        "recorded another end of a step than its own numbers give",
+        "signed another end of a step than its own numbers give",
         "At its end a step records the loss and the new state of the model. What the party "
-        "recorded is not what its own numbers of that step give.",
+        "signed there is not what its own numbers of that step give.",
         Kind.STEP,
     ),
     ("6.1", ""): _answer("showed numbers that are not the ones it signed for", _PROOF),
     ("6.1", "3"): Meaning(
-        "signed a number that no honest run has",
-        "The number is written in a form that the job's arithmetic never gives.",
+        "signed a number in a form that the job's arithmetic never gives",
+        "The job's arithmetic gives each number one form. This one has another.",
         Kind.STEP,
     ),
-    ("6.5", ""): Meaning("signed a falsely computed number", _ARITHMETIC, Kind.STEP),
+    ("6.5", ""): Meaning("signed a false result of a calculation", _ARITHMETIC, Kind.STEP),
     ("6.6", ""): Meaning(
         "signed a false sum",
         "The parts of a sum, as the party itself states them, do not add up to the sum that it "
@@ -218,15 +218,14 @@ MEANINGS: dict[tuple[str, str], Meaning] = {
         Kind.STEP,
     ),
     ("6.13", ""): Meaning(
-        "wrote a false entry into its log of roundings",
+        "signed a false entry in its log of roundings",
         _LOG_RULE + "The entry in question stands for no allowed choice, or is missing where one "
         "was made.",
         Kind.STEP,
     ),
     ("6.13", "1"): Meaning(
-        "ran another program than the job's",
-        "The job lists every operation of a step. At this place the signed run has another "
-        "operation.",
+        "signed other operations than the job's",
+        _ORDER + "The signed step has another one at this place.",
     ),
     ("6.14", ""): _answer("gave a false proof about its log of roundings", _PROOF),
 }  # fmt: skip

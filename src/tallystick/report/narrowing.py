@@ -1,14 +1,16 @@
-"""A picture of the game: from a whole run to one number, each bar a part of the one above it."""
+"""A picture of the dispute: from a whole run to one number, each bar a part of the one above it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from tallystick.report.facts import DisputeFacts
+from tallystick.report.first import steps_within
 from tallystick.report.html import Safe, el
+from tallystick.report.operations import in_words
 from tallystick.report.page import section
 from tallystick.report.path import operand_type
-from tallystick.report.words import count
+from tallystick.report.words import FINGERPRINT, count
 
 _WIDTH, _ROW, _BAR, _LEFT, _MOST = 360, 58, 22, 118, 104
 _LEAST = 12
@@ -23,7 +25,7 @@ class Level:
 
 
 def levels(facts: DisputeFacts) -> list[Level]:
-    """What the game narrowed to, from the run on, as far as it came."""
+    """What the dispute narrowed to, from the run on, as far as it came."""
     place, commitment = facts.verdict.place, facts.terms.commitment
     ends = [run.final_step for run in facts.runs]
     whole = f"{min(ends):,} and {max(ends):,} steps" if ends[0] != ends[1] else count(
@@ -34,7 +36,7 @@ def levels(facts: DisputeFacts) -> list[Level]:
         low, high = place.interval
         every = count(commitment.checkpoint_interval, "step")
         found.append(
-            Level(f"Steps {low:,} to {high - 1:,}" if high - low > 1 else f"Step {low:,}",
+            Level(steps_within(place.interval).capitalize(),
                   f"{count(high - low, 'step')}, between two signed states (one every {every})")
         )  # fmt: skip
     if place.step is None:
@@ -42,9 +44,14 @@ def levels(facts: DisputeFacts) -> list[Level]:
     program = facts.program
     nodes = len(program.nodes)
     found.append(Level(f"Step {place.step:,}", f"one step, of {count(nodes, 'operation')}"))
+    if not facts.verdict.case and any(c.clause == "5.3" for c in facts.verdict.convicted):
+        found.append(
+            Level(f"The signed result of step {place.step:,}", "the fingerprint of its state")
+        )
     if place.node is None:
         return found
-    found.append(Level(f"Operation {place.node:,}", f"one of {nodes:,}: {place.operator}"))
+    known = in_words(place.operator or "")
+    found.append(Level(f"Operation {place.node:,}", f"one of {nodes:,}: {known}"))
     type_ = operand_type(program, place)
     elements = None if type_ is None else type_.numel
     if place.element is not None and elements is not None:
@@ -61,7 +68,9 @@ def levels(facts: DisputeFacts) -> list[Level]:
     return found
 
 
-def _picture(shown: list[Level]) -> Safe:
+def _picture(shown: list[Level], end: str) -> Safe:
+    """`end` is the kind of the last bar: what is false in red, what was not answered in another
+    colour."""
     height = _ROW * len(shown) - (_ROW - _BAR) + 18
     middle, marks = 4 + _MOST / 2, []
     step = (_MOST - _LEAST) / max(1, len(shown) - 1)
@@ -76,14 +85,14 @@ def _picture(shown: list[Level]) -> Safe:
             )  # fmt: skip
         marks.append(
             el("rect", x=f"{middle - width / 2:.1f}", y=y, width=f"{width:.1f}", height=_BAR, rx=3,
-               class_="part" if last else "whole")
+               class_=end if last else "whole")
         )  # fmt: skip
         marks.append(el("text", level.what, x=_LEFT, y=y + 11, class_="what"))
         for n, line in enumerate(_lines(level.of)):
             marks.append(el("text", line, x=_LEFT, y=y + 26 + 14 * n))
     return el(
         "svg", *marks, viewBox=f"0 0 {_WIDTH} {height + 12}", role="img",
-        aria_label=f"How the game narrowed: {told(shown)}", class_="narrowing",
+        aria_label=f"How the dispute was narrowed down: {told(shown)}", class_="narrowing",
     )  # fmt: skip
 
 
@@ -104,28 +113,35 @@ def told(shown: list[Level]) -> str:
 
 
 def _end(facts: DisputeFacts) -> str:
-    """Why the game went no further."""
+    """Why the dispute went no further."""
     verdict = facts.verdict
     if verdict.forfeit:
-        return "It ended here because no answer came."
+        return "It ended here because a question was not answered."
     if verdict.undecided:
         return "It ended here because neither value is shown wrong."
     if verdict.terms:
-        return "It ended here because the rest is small enough to compute."
-    return "It ended here because the signed answers were enough: nothing had to be computed."
+        return "It ended here because the rest is small enough for the judge to compute."
+    return "It ended here because comparing the signed answers was enough."
 
 
-def narrowing_section(facts: DisputeFacts) -> Safe | None:
-    """The picture with its text; none where the game ended before a search."""
+def narrowing_section(facts: DisputeFacts, explained: bool = False) -> Safe | None:
+    """The picture with its text; none where the dispute ended before a search. `explained` says
+    that the page has said what a fingerprint is."""
     shown = levels(facts)
     if len(shown) < 2:
         return None
+    verdict = facts.verdict
+    if verdict.forfeit:
+        last = shown[-1]
+        shown[-1] = Level(f"{last.what}: not answered", last.of)
     caption = (
-        "Each bar is a part of the one above. The game is a list of questions that a referee asks "
-        "both parties. They answer with signed fingerprints, and the game goes on in the part "
-        f"where these differ. {_end(facts)} Steps, operations, inputs and places count from 0."
+        "Each bar is a part of the one above. A referee asks both parties the same questions. They "
+        "answer with signed fingerprints, and the next question is about the part where these "
+        f"differ. {'' if explained else f'{FINGERPRINT} '}{_end(facts)} Steps, operations, inputs "
+        "and places count from 0."
     )
+    end = "unanswered" if verdict.forfeit else "open" if verdict.undecided else "part"
     return section(
-        "How the game narrowed it down",
-        el("figure", _picture(shown), el("figcaption", caption)),
+        "How the dispute was narrowed down",
+        el("figure", _picture(shown, end), el("figcaption", caption), class_="narrowed"),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -13,6 +14,7 @@ from tallystick.run.store.version import tallystick_version
 
 # The page loads no other file, even if a text from outside managed to become markup.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+_OPTION = re.compile(r"(?<= )(-{1,2}[a-z][a-z-]*(?: [^-\s]\S*)?)")
 
 
 @cache
@@ -55,8 +57,11 @@ class Inside:
     end: Safe
 
 
-def page(title: str, body: Safe, same: bool = True, inside: Inside | None = None) -> str:
-    """A whole document. `body` is the content of its main part."""
+def page(
+    title: str, body: Safe, same: bool = True, inside: Inside | None = None, about: str = ""
+) -> str:
+    """A whole document. `body` is the content of its main part, `about` says what pages of its kind
+    are about."""
     policy = text(POLICY) if inside is None else inside.policy
     head = el(
         "head",
@@ -68,9 +73,11 @@ def page(title: str, body: Safe, same: bool = True, inside: Inside | None = None
         el("style", page_style()),
         inside and inside.styles,
     )
-    top = el("header", el("div", _stick(same), "Tallystick", class_="brand"), class_="top")
+    brand = el("div", _stick(same), "Tallystick", class_="brand")
+    top = el("header", brand, el("p", about) if about else None, class_="top")
     made = f"Written by tallystick {tallystick_version()}. This page is for reading; "
-    footer = el("footer", made, "its statements rest on the files that it names.")
+    rest = "the files that it names" if inside is None else "the evidence and the job inside of it"
+    footer = el("footer", made, f"its statements rest on {rest}.")
     content = el("body", top, el("main", body), footer, inside and inside.end)
     html = el("html", head, content, lang="en")
     return f"<!DOCTYPE html>\n{html}\n"
@@ -95,12 +102,13 @@ def trust_badge(trusted: bool | None) -> Safe:
     """A badge that says whether the reader named the signer."""
     if trusted:
         return badge("✓ trusted signer", True)
-    return badge("unknown signer", None if trusted is None else False)
+    return badge("owner not named", None if trusted is None else False)
 
 
-def banner(sentence: str, *more: object, good: bool | None) -> Safe:
-    """The page's statement in one sentence, and the words below it."""
-    tone = {True: " good", False: " bad", None: ""}[good]
+def banner(sentence: str, *more: object, good: bool | None, doubtful: bool = False) -> Safe:
+    """The page's statement in one sentence, and the words below it. It is `doubtful` where it rests
+    on somebody's word."""
+    tone = " doubtful" if doubtful else {True: " good", False: " bad", None: ""}[good]
     return el("div", el("h1", sentence), *more, class_=f"card verdict{tone}")
 
 
@@ -134,8 +142,14 @@ def fold(title: str, *content: object) -> Safe:
 
 
 def commands(*lines: str) -> Safe:
-    """Command lines to type."""
-    return el("pre", el("code", Safe("\n".join(text(line) for line in lines))))
+    """Command lines to type. An option is not torn from its value where a line is too long."""
+    return el("pre", el("code", Safe("\n".join(map(_command, lines)))))
+
+
+def _command(line: str) -> Safe:
+    parts = _OPTION.split(line)
+    options = (el("span", part, class_="option") for part in parts[1::2])
+    return join(parts[0], *(x for pair in zip(options, parts[2::2], strict=True) for x in pair))
 
 
 def refusal_page(name: str, what: str, error: TallystickError) -> str:

@@ -14,6 +14,7 @@ from tallystick.program.expand import micro_batch_of
 from tallystick.program.ir import COMMIT, Program, Value
 from tallystick.protocol.verdict import Event, Place
 from tallystick.report.facts import DisputeFacts
+from tallystick.report.first import steps_within
 from tallystick.report.html import Safe, el, join
 from tallystick.report.layers import layer_of
 from tallystick.report.page import section
@@ -58,7 +59,9 @@ def _origin(program: Program, value: Value | None) -> str:
         return "absent"
     if value.is_input:
         return f"{program.inputs[value.out].name}, {shape_of(program.type_of(value))}"
-    made = f"output {value.out} of node {value.node}" if value.out else f"node {value.node}"
+    made = f"operation {value.node}"
+    if value.out:
+        made = f"output {value.out} of {made}"
     return f"{made} ({program.nodes[value.node].op}), {shape_of(program.type_of(value))}"
 
 
@@ -90,7 +93,7 @@ def stages(facts: DisputeFacts) -> list[Stage]:
     found = [
         Stage(
             "The runs",
-            f"{count(last, 'step')}, state hashed every {count(job.checkpoint_interval, 'step')}",
+            f"{count(last, 'step')}, state signed every {count(job.checkpoint_interval, 'step')}",
             ("3.", "4.1", "4.2", "4.3", "4.7"),
             last,
             low,
@@ -98,12 +101,12 @@ def stages(facts: DisputeFacts) -> list[Stage]:
         )
     ]
     if place.interval is not None:
-        inside = f"between the checkpoints of steps {low:,} and {high:,}"
+        inside = f"{steps_within(place.interval)}, between two signed states"
         first = None if place.step is None or low is None else place.step - low
         found.append(Stage("The interval", inside, ("4.4", "4.5"), span, first))
     if place.step is not None:
         nodes = len(program.nodes)
-        total = count(nodes, "operator")
+        total = count(nodes, "operation")
         found.append(
             Stage(f"Step {place.step:,}", total, ("5.1", "5.2", "5.3", "5.4"), nodes, place.node)
         )
@@ -111,10 +114,10 @@ def stages(facts: DisputeFacts) -> list[Stage]:
         found.append(_node_stage(program, place))
     type_ = operand_type(program, place)
     if place.element is not None and type_ is not None:
-        name = f"{(place.side or 'operand').capitalize()} {place.operand} of that operator"
+        name = f"{(place.side or 'operand').capitalize()} {place.operand} of that operation"
         index = _index(place.element, type_)
-        words = el("p", "Element ", code(index)) if index else None
-        scale = f"{shape_of(type_)}: {count(type_.numel, 'element')}"
+        words = el("p", "Place ", code(index)) if index else None
+        scale = f"{shape_of(type_)}: {count(type_.numel, 'place')}"
         found.append(
             Stage(name, scale, ("6.1", "6.10", "6.12"), type_.numel, place.element, words=words)
         )
@@ -131,10 +134,10 @@ def _node_stage(program: Program, place: Place) -> Stage:
     if place.operand is not None:
         first = place.operand + (inputs if place.side == "output" else 0)
     found = micro_batch_of(program, place.node)
-    of = "" if found is None else f", node {found[1]:,} of micro-batch {found[0]:,}"
+    of = "" if found is None else f", operation {found[1]:,} of micro-batch {found[0]:,}"
     layer = layer_of(program, place.node)
     return Stage(
-        f"Operator {place.node:,}: {node.op}{of}{f' of layer {layer}' if layer else ''}",
+        f"Operation {place.node:,}: {node.op}{of}{f' of layer {layer}' if layer else ''}",
         f"{count(inputs, 'input')}, {count(outputs, 'output')}",
         ("5.5", "5.6", "5.7", "5.8", "6.13"),
         inputs + outputs,
@@ -218,6 +221,9 @@ def _belongs(clause: str, stage: Sequence[str]) -> bool:
     return any(clause == c or clause.startswith(c if c.endswith(".") else f"{c}.") for c in stage)
 
 
+_SILENT = el("p", "The question here was not answered.", class_="small")
+
+
 def path_section(facts: DisputeFacts) -> Safe:
     """All stages with their claims."""
     verdict = facts.verdict
@@ -233,18 +239,20 @@ def path_section(facts: DisputeFacts) -> Safe:
             el("span", stage.scale, class_="soft"),
             class_="stage",
         )
-        entries.append(el("li", head, stage.words, *map(_told, mine), drawing))
+        silent = verdict.forfeit and k + 1 == len(shown)
+        told_of = [*map(_told, mine), _SILENT if silent else None]
+        entries.append(el("li", head, stage.words, *told_of, drawing))
     if verdict.place.quantity is not None:
         quantity = verdict.place.quantity
         title = f"{len(shown) + 1}. The value it was decided on: {quantity}"
-        scale = f"{count(verdict.terms, 'term')} computed by the referee"
+        scale = f"{count(verdict.terms, 'term')} computed by the judge"
         head = el("div", el("h3", title), el("span", scale, class_="soft"), class_="stage")
         a, b = verdict.claimed
         last = claims("the disputed value", (a, b), a == b) if a or b else None
         entries.append(el("li", head, last))
     words = (
-        "Each bar is the whole remaining range. The parties differ in its marked part, and that "
-        "part is the next bar. Digests are shortened to their first 16 digits."
+        "Each bar is the whole remaining range. Where a part of it is marked, the parties differ "
+        "in that part, and it is the next bar. Fingerprints are cut to their first 16 digits."
     )
     return section("Where they part", el("p", words, class_="soft small"),
                    el("ol", *entries, class_="path"))  # fmt: skip

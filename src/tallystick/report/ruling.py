@@ -9,6 +9,7 @@ from tallystick.program.ir import op_spec
 from tallystick.protocol.verdict import CASES
 from tallystick.report.clauses import clause_quote
 from tallystick.report.facts import DisputeFacts
+from tallystick.report.falsehood import true_name
 from tallystick.report.html import Safe, el, join
 from tallystick.report.page import paragraph, section
 from tallystick.report.words import PARTIES, binary, bits_of, code, count
@@ -45,7 +46,7 @@ def _row(name: str, shown: str, true: str, wrong: bool | None, undecided: bool =
         cells.append(binary(bits, true_bits))
     told: object = ""
     if wrong is not None and not undecided:
-        told = el("span", "✗ false" if wrong else "✓ stands", class_="bad" if wrong else "good")
+        told = el("span", "✗ false", class_="bad") if wrong else "not shown wrong"
         distance = apart(bits, true_bits) if compared else None
         if wrong and distance is not None and 0 < distance <= _NEAR:
             told = join(told, el("div", f"{count(distance)} binary32 numbers away",
@@ -60,15 +61,21 @@ def _values(facts: DisputeFacts) -> Safe | None:
     guilty = {c.party for c in verdict.convicted}
     true = verdict.value
     rows = [
-        _row(f"{PARTIES[p]} stated", verdict.claimed[p], true, p in guilty, verdict.undecided)
+        _row(f"{PARTIES[p]} signed", verdict.claimed[p], true, p in guilty, verdict.undecided)
         for p in (0, 1)
     ]
     if true:
-        rows.append(_row("The referee found", true, true, None))
+        rows.append(_row(true_name(facts), true, true, None))
     has_bits = any(bits_of(shown)[1] for shown in verdict.claimed)
-    note = "Marked: the bits that differ from the referee's." if has_bits and true else None
-    head = el("tr", *(el("th", h, scope="col") for h in ("whose", "value and bits", "ruling")))
-    caption = el("caption", "The values to the bit")
+    note = "Marked: the bits that differ from the true value's." if has_bits and true else None
+    head = el(
+        "tr",
+        *(
+            el("th", h, scope="col")
+            for h in ("who", "value and bits" if has_bits else "value", "finding")
+        ),
+    )
+    caption = el("caption", "The values to the bit" if has_bits else "The values")
     table = el("table", caption, el("thead", head), el("tbody", *rows), class_="values")
     return join(table, None if note is None else paragraph(note, class_="soft small"))
 

@@ -15,13 +15,13 @@ from tallystick.job.carried import CLOSING, OPENING, CarriedEvidence
 from tallystick.program.terms import Terms
 from tallystick.protocol.judge import Judgement
 from tallystick.report.built_judge import BuiltJudge
-from tallystick.report.dispute_page import dispute_page, headline
+from tallystick.report.dispute_page import dispute_page
 from tallystick.report.facts import DisputeFacts, judged_dispute
 from tallystick.report.html import Safe, el, join
 from tallystick.report.page import Inside, page_style, paragraph, section
 from tallystick.report.words import code, digest, items
 
-# What the page calls itself: a reader may give the file another name.
+# What the facts call the evidence: a reader may give the file any name.
 NAME = "page.html"
 SCRIPT_TAG = b'<script id="tallystick-judge-script">'
 STYLE_TAG = b'<style id="tallystick-judge-style">'
@@ -35,7 +35,7 @@ def write_page(carried: CarriedEvidence, dispute: DisputeFacts, judge: BuiltJudg
 
     Raises UsageError as `carried.text`.
     """
-    return dispute_page(dispute, _inside(carried, dispute, judge))
+    return dispute_page(dispute, _inside(carried, judge))
 
 
 def facts_for(data: bytes, terms: Terms, found: Judgement) -> DisputeFacts:
@@ -57,11 +57,11 @@ def _source(content: bytes) -> str:
     return f"'sha256-{base64.b64encode(sha256(content)).decode('ascii')}'"
 
 
-def _inside(carried: CarriedEvidence, dispute: DisputeFacts, judge: BuiltJudge) -> Inside:
+def _inside(carried: CarriedEvidence, judge: BuiltJudge) -> Inside:
     return Inside(
         policy_of(judge.script, page_style().encode("utf-8"), judge.style),
         _element(STYLE_TAG, judge.style, b"</style>"),
-        _section(carried, dispute),
+        _section(carried),
         join(
             _element(OPENING, carried.text(), CLOSING),
             _element(SCRIPT_TAG, judge.script, CLOSING),
@@ -73,10 +73,9 @@ def _element(opening: bytes, content: bytes, closing: bytes) -> Safe:
     return Safe((opening + content + closing).decode("utf-8"))
 
 
-def _section(carried: CarriedEvidence, dispute: DisputeFacts) -> Safe:
+def _section(carried: CarriedEvidence) -> Safe:
     return section(
-        "Judge it again",
-        paragraph(el("strong", "This file claims: "), headline(dispute)),
+        "Judged again, in your browser",
         el(
             "div",
             paragraph(
@@ -85,18 +84,13 @@ def _section(carried: CarriedEvidence, dispute: DisputeFacts) -> Safe:
                 " takes this file too.",
             ),
             id=MOUNT,
-            class_="card",
         ),
         paragraph(
-            "This page carries the signed evidence, the job and a judge, and your browser plays "
-            "the whole game again from them. That needs no network, and sends nothing. "
-            "The job came with the page: only you can say whether it is the one that you mean.",
-        ),
-        paragraph(
-            "Whoever sent you this page could have changed its words or its judge. If you distrust "
-            "the sender, drop the file into your own copy of the judge, or run ",
-            code(f"tallystick judge {NAME}"),
-            ". Those take nothing from it but the evidence and the job.",
+            "This page carries the signed evidence, the job, and a judge that runs in your "
+            "browser. It needs no network, and sends nothing. The job came with the page: only you "
+            "can say whether it is the one that you mean. If you distrust the sender of this page, "
+            "take your own copy of the judge: see “How to check it yourself” below.",
+            class_="soft small",
         ),
         _names(carried),
     )

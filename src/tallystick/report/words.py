@@ -15,6 +15,10 @@ from tallystick.run.show.estimate import human_bytes
 
 _BITS = re.compile(r"(?P<number>.+) \(0x(?P<bits>[0-9a-f]{2,16})\)", re.DOTALL)
 PARTIES = ("Party A", "Party B")  # parties 0 and 1 of the protocol; A and B on the command line
+# Said before a page first speaks of one.
+FINGERPRINT = (
+    "A fingerprint is a short code that changes if anything in what it stands for changes."
+)
 
 
 def size(n: int) -> str:
@@ -82,3 +86,26 @@ def facts(rows: Mapping[str, object]) -> Safe:
 def items(*entries: object) -> Safe:
     """A bulleted list."""
     return el("ul", *(el("li", entry) for entry in entries))
+
+
+_NTH = (
+    "first",
+    "second",
+    "third",
+    "fourth",
+    "fifth",
+    "sixth",
+    "seventh",
+    "eighth",
+    "ninth",
+    "tenth",
+)
+
+
+def nth(place: int) -> str:
+    """The ordinal of a place that counts from 0: of 4 "fifth"."""
+    if place < len(_NTH):
+        return _NTH[place]
+    n = place + 1
+    ending = "th" if n // 10 % 10 == 1 else {1: "st", 2: "nd", 3: "rd"}.get(n % 10, "th")
+    return f"{n:,}{ending}"

@@ -1,0 +1,85 @@
+"""What a verdict proves, and what it leaves open."""
+
+from __future__ import annotations
+
+from tallystick.protocol.verdict import Verdict
+from tallystick.report.facts import DisputeFacts
+from tallystick.report.first import meaning, not_shown_wrong
+from tallystick.report.html import Safe, join
+from tallystick.report.meanings import Kind
+from tallystick.report.page import section
+from tallystick.report.words import PARTIES, items
+
+PROVES, LEAVES_OPEN = "What this proves", "What it does not prove"
+_AUDIT = "To know more, repeat its training: tallystick audit does so with the run and the data."
+
+
+def proved_section(dispute: DisputeFacts) -> Safe:
+    """Both lists."""
+    verdict = dispute.verdict
+    if verdict.agreement:
+        proves, open_ = _agreement()
+    elif verdict.undecided:
+        proves, open_ = _undecided()
+    elif verdict.forfeit:
+        proves, open_ = _silence(verdict)
+    else:
+        proves, open_ = _falsehood(verdict)
+    open_ += [
+        "Which person holds a key. A key signs; whose it is, you must know from elsewhere.",
+        "That the job is a good one, or its model safe to use. This is about who followed the job.",
+    ]
+    return join(section(PROVES, items(*proves)), section(LEAVES_OPEN, items(*open_)))
+
+
+def _agreement() -> tuple[list[str], list[str]]:
+    proves = ["Both keys have signed the same run for this job."]
+    return proves, ["That the run is true: two liars may agree. " + _AUDIT]
+
+
+def _undecided() -> tuple[list[str], list[str]]:
+    proves = [
+        "The runs differ, and neither is shown wrong: at the difference both values follow from "
+        "the job and the parties' own logs of roundings.",
+    ]
+    return proves, [
+        "Which of the runs is to be accepted. Some numbers lie so near the middle between two "
+        "others that the job lets the trainer choose. A second party that follows the trainer's "
+        "log makes the same choices, and then the runs can be compared.",
+        "Anything about later steps: behind the first difference nothing was compared.",
+    ]
+
+
+def _silence(verdict: Verdict) -> tuple[list[str], list[str]]:
+    proves = [
+        "That both signed their statements before the silence. Not that these are true, and not "
+        "the silence itself."
+    ]
+    open_ = [meaning(verdict, c).open_ for c in verdict.convicted[:1]]
+    return proves, [*open_, "That one run is false, or that the other one is true."]
+
+
+def _falsehood(verdict: Verdict) -> tuple[list[str], list[str]]:
+    guilty = " and ".join(PARTIES[c.party] for c in verdict.convicted)
+    kinds = {meaning(verdict, c).kind for c in verdict.convicted}
+    what = (
+        "an answer that a party of a true run does not give"
+        if kinds == {Kind.ANSWER}
+        else "something that cannot be true of a run of this job"
+    )
+    proves = [
+        f"That {guilty} signed {what}. The proof is the signature itself: anyone can check it with "
+        "their own copy of the judge, and no witness has to be believed.",
+    ]
+    open_ = ["Why the signed statement is false: a broken machine signs the same as a cheat."]
+    open_ += sorted({m.open_ for c in verdict.convicted if (m := meaning(verdict, c)).open_})
+    step = verdict.place.step
+    if step is not None and kinds == {Kind.STEP}:
+        open_.append(
+            f"What was done after step {step:,}, or elsewhere in it: the dispute ends at the first "
+            "difference."
+        )
+    if verdict.accepted is not None:
+        kept = PARTIES[verdict.accepted]
+        open_.append(f"That the run of {kept} is true. {not_shown_wrong(kept)} {_AUDIT}")
+    return proves, open_
