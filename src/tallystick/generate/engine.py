@@ -86,13 +86,21 @@ class NetworkEngine:
         request, network = handle.request, self._network
         length = len(request.prompt) + request.settings.max_tokens
         if not request.prompt:
-            raise UsageError("A prompt has at least one token.", "Give the token that begins texts.")
-        for token in request.prompt:
-            if not 0 <= token < network.vocabulary:
-                raise UsageError(
-                    f"The prompt has a token {token}, and the model {network.vocabulary} of them.",
-                    "Use the tokenizer of this model.",
-                )
+            raise UsageError(
+                "A prompt has at least one token.", "Give the token that begins texts."
+            )
+        settings = request.settings
+        biased = [token for token, _ in settings.bias]
+        for where, tokens in (
+            ("prompt", request.prompt), ("bias", biased), ("stop set", settings.stop)
+        ):  # fmt: skip
+            for token in tokens:
+                if not 0 <= token < network.vocabulary:
+                    raise UsageError(
+                        f"The {where} has a token {token}, and the model {network.vocabulary} of "
+                        "them.",
+                        "Use the tokenizer of this model.",
+                    )
         if length > network.length:
             raise UsageError(
                 f"Prompt and answer have up to {length} places, and the model {network.length}.",
@@ -193,6 +201,4 @@ class Engine(NetworkEngine):
         rows: int = MOST_ROWS,
     ) -> None:
         network = ModelNetwork(model, find_contract(contract).text)
-        super().__init__(
-            network, threads=threads, isa=isa, memory=memory, chunk=chunk, rows=rows
-        )
+        super().__init__(network, threads=threads, isa=isa, memory=memory, chunk=chunk, rows=rows)

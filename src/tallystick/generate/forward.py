@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from functools import cached_property, lru_cache
+from functools import cache, cached_property
+from typing import Any
 
 import numpy as np
 
@@ -34,14 +35,12 @@ class Forward:
 
     def __init__(self, network: Network, context: ExecutionContext, memory: int) -> None:
         self._network, self._context = network, context
-        self._cut = lru_cache(maxsize=None)(self._made_cut)
-        self._head = lru_cache(maxsize=None)(self._made_head)
-        self._body = lru_cache(maxsize=None)(self._made_body)
+        self._cut = cache(self._made_cut)
+        self._head = cache(self._made_head)
+        self._body = cache(self._made_body)
+        self._state = cache(self._made_state)
+        self._weights = network.weights()
         first = self._cut(1)
-        self._state = dict(network.weights())
-        if first.fixed.outputs:
-            weights = {name: self._state[name] for name in first.fixed.state_types}
-            self._state |= Executor(first.fixed, context).execute(weights, StepInputs({})).outputs
         shapes = [layer_shape(first.body, layer) for layer in attentions(first.body)]
         each = sum(4 * shape.page_floats for shape in shapes)
         self.pages = memory // each
@@ -59,6 +58,15 @@ class Forward:
 
     def _made_cut(self, rows: int) -> Cut:
         return cut(self._network.program(rows))
+
+    def _made_state(self, rows: int) -> dict[str, Any]:
+        """The weights, and what they alone decide."""
+        fixed = self._cut(rows).fixed
+        if not fixed.outputs:
+            return dict(self._weights)
+        read = {name: self._weights[name] for name in fixed.state_types}
+        found = Executor(fixed, self._context).execute(read, StepInputs({})).outputs
+        return {**self._weights, **found}
 
     def _made_head(self, rows: int) -> Executor:
         return Executor(self._cut(rows).head, self._context)
@@ -78,9 +86,7 @@ class Forward:
 
     # -- a pass ------------------------------------------------------------------------------------
 
-    def logits(
-        self, tokens: Sequence[int], rows: Rows, wanted: Sequence[int]
-    ) -> np.ndarray:
+    def logits(self, tokens: Sequence[int], rows: Rows, wanted: Sequence[int]) -> np.ndarray:
         """The logits of the rows `wanted`, f32[len(wanted), vocabulary], after the keys and values
         of all rows have gone to their pages. Rows that fill up a program are thrown away."""
         size = rows_of_program(rows.count)
@@ -90,7 +96,7 @@ class Forward:
         batch["place"][: rows.count, 0] = rows.places
         for layer in layers:
             layer.rows = rows
-        body = executor.execute(self._state, StepInputs(_read(executor, batch))).outputs
+        body = executor.execute(self._state(size), StepInputs(_read(executor, batch))).outputs
         if not wanted:
             return np.empty((0, self._network.vocabulary), np.float32)
         chosen = np.zeros(rows_of_program(len(wanted)), np.int64)
@@ -101,7 +107,9 @@ class Forward:
             if name in self._by_row:
                 value = value.reshape(size, -1)[chosen]
             given[name] = value.reshape(head.program.batch_types[name].shape)
-        found = head.execute(self._state, StepInputs(_read(head, given))).outputs[LOGITS]
+        found = head.execute(self._state(len(chosen)), StepInputs(_read(head, given))).outputs[
+            LOGITS
+        ]
         return found[: len(wanted)]
 
     @cached_property

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from tallystick.answers.model import Model, engine_program, weights
+from tallystick.generate.sizes import Sizes
 from tallystick.program.ir import Program
 
 
@@ -35,9 +36,10 @@ class ModelNetwork:
         self.contract = contract
         self.vocabulary, self.length = model.vocabulary, model.longest
         self._model = model
+        self._sizes = Sizes(lambda rows: engine_program(model, rows, contract))
 
     def program(self, rows: int) -> Program:
-        return engine_program(self._model, rows, self.contract)
+        return self._sizes.program(rows)
 
     def weights(self) -> Mapping[str, Any]:
         return weights(self._model)

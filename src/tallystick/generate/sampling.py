@@ -7,7 +7,7 @@ and one random key.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache
 
 import numpy as np
 
@@ -37,7 +37,7 @@ class Sampling:
 
     def __init__(self, contract: str, vocabulary: int, context: ExecutionContext) -> None:
         self._contract, self._vocabulary, self._context = contract, vocabulary, context
-        self._executor = lru_cache(maxsize=None)(self._made)
+        self._executor = cache(self._made)
 
     def _made(self, sampler: str, length: int, rows: int) -> Executor:
         builder = Builder(self._contract)
@@ -88,7 +88,9 @@ class Sampling:
     ) -> list[Drawn]:
         inputs = StepInputs({**self._idle(executor), **batch}, rng=rng)
         made = executor.execute({}, inputs).outputs
-        return [(int(t), np.float32(p)) for t, p in zip(made["drawn"], made["logprobs"], strict=True)]
+        return [
+            (int(t), np.float32(p)) for t, p in zip(made["drawn"], made["logprobs"], strict=True)
+        ]
 
     @staticmethod
     def _idle(executor: Executor) -> dict[str, np.ndarray]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache
 from itertools import combinations
 from typing import Any
 
 import numpy as np
 import pytest
+from answer_truth import Truth
 from tiny_network import Tiny
-from truth import Truth
 
 from tallystick import _core
 from tallystick.answers.layout import Settings
@@ -43,16 +43,18 @@ SETTINGS = [
     Settings(max_tokens=9, stop=tuple(range(0, 61, 5))),
     Settings(max_tokens=12, temperature=0.9, seed=5),
     Settings(max_tokens=12, temperature=1.3, top_k=9, top_p=0.8, min_p=0.05, seed=7),
-    Settings(max_tokens=20, repetition=1.4, presence=0.5, frequency=0.3, bias=((3, 2.5), (9, -4.0))),
+    Settings(
+        max_tokens=20, repetition=1.4, presence=0.5, frequency=0.3, bias=((3, 2.5), (9, -4.0))
+    ),
 ]
 
 
-@lru_cache(maxsize=None)
+@cache
 def truth_of(name: str) -> Truth:
     return Truth(NETWORKS[name])
 
 
-@lru_cache(maxsize=None)
+@cache
 def texts(seed: int = 3) -> tuple[tuple[int, ...], ...]:
     """Prompts of all lengths around a page, some with a common beginning of two pages."""
     random = np.random.default_rng(seed)
@@ -66,7 +68,7 @@ def texts(seed: int = 3) -> tuple[tuple[int, ...], ...]:
     return tuple(found)
 
 
-@lru_cache(maxsize=None)
+@cache
 def requests(count: int) -> tuple[Request, ...]:
     return tuple(
         Request(text, SETTINGS[i % len(SETTINGS)], choice=i % 3)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -35,8 +35,8 @@ class Truth:
     def __init__(self, network: WholeNetwork) -> None:
         self._network = network
         self._weights: Mapping[str, Any] = network.weights()
-        self._forward = lru_cache(maxsize=None)(self._made_forward)
-        self._sampler = lru_cache(maxsize=None)(self._made_sampler)
+        self._forward = cache(self._made_forward)
+        self._sampler = cache(self._made_sampler)
         self._known: dict[tuple[Request, tuple[int, ...]], bytes] = {}
         self.checked = 0
 
@@ -72,13 +72,15 @@ class Truth:
 
     def _drawn(self, request: Request, tokens: tuple[int, ...]) -> tuple[tuple[int, ...], bytes]:
         length, rows = len(request.prompt) + len(tokens), len(tokens)
-        bucket = Bucket(-(-length // 32) * 32, -(-rows // 16) * 16)
+        bucket = Bucket(-(-length // 64) * 64, -(-rows // 16) * 16)
         sampler, vocabulary = request.settings.set, self._network.vocabulary
         salt = np.zeros(4, np.int64)
         fields = record(bucket, request.settings, request.prompt, tokens, salt, vocabulary)
         batch = {"text": fields["text"], "place": fields["place"]}
         logits = self._forward(bucket).execute(self._weights, StepInputs(batch)).outputs["logits"]
-        rng = None if sampler == "greedy" else (choice_seed(request.settings.seed, request.choice), 0)
+        rng = (
+            None if sampler == "greedy" else (choice_seed(request.settings.seed, request.choice), 0)
+        )
         inputs = StepInputs({**fields, "logits": logits}, rng=rng)
         made = self._sampler(bucket, sampler).execute({}, inputs).outputs
         return tuple(map(int, made["drawn"][:rows])), made["logprobs"][:rows].tobytes()

@@ -40,7 +40,10 @@ class Tiny:
 
     def types(self) -> dict[str, TensorType]:
         c, h = self.width, self.hidden
-        found: dict[str, tuple[int, ...]] = {"param.embed": (self.vocabulary, c), "param.norm": (c,)}
+        found: dict[str, tuple[int, ...]] = {
+            "param.embed": (self.vocabulary, c),
+            "param.norm": (c,),
+        }
         for i in range(self.layers):
             found |= {
                 f"param.{i}.norm1": (c,),
@@ -88,9 +91,7 @@ class Tiny:
         text = builder.batch("text", TensorType("i64", (length,)))
         place = builder.batch("place", TensorType("i64", (rows,)))
         written = _Written(self, builder, 1, length)
-        places = builder.one(
-            "aten.arange", [], start=0.0, end=float(length), step=1.0, dtype="i64"
-        )
+        places = builder.one("aten.arange", [], start=0.0, end=float(length), step=1.0, dtype="i64")
         hidden = written.hidden(written.view(text, 1, length), written.view(places, 1, length))
         chosen = builder.one("aten.index_select", [hidden, place], dim=0)
         return builder.finish({"logits": written.head(chosen)})
@@ -131,16 +132,12 @@ class _Written:
         low = b.one("aten.slice", [x], dim=3, start=0, end=half, step=1)
         high = b.one("aten.slice", [x], dim=3, start=half, end=2 * half, step=1)
         other = b.one("aten.cat", [b.one("aten.neg", [high]), low], dim=3)
-        return self.sum(
-            b.one("aten.mul.Tensor", [x, cos]), b.one("aten.mul.Tensor", [other, sin])
-        )
+        return self.sum(b.one("aten.mul.Tensor", [x, cos]), b.one("aten.mul.Tensor", [other, sin]))
 
     def angles(self, place: Value) -> tuple[Value, Value]:
         b, half = self.b, self.net.size // 2
         at = self.view(b.one("aten._to_copy", [place], dtype="f32"), self.rows, 1)
-        angle = b.one(
-            "aten.mul.Tensor", [at, self.view(self.slot["buffer.frequency"], 1, half)]
-        )
+        angle = b.one("aten.mul.Tensor", [at, self.view(self.slot["buffer.frequency"], 1, half)])
         both = b.one("aten.cat", [angle, angle], dim=1)
         shape = self.batch, 1, self.length, 2 * half
         cos = self.view(b.one("aten.cos", [both]), *shape)
@@ -176,7 +173,9 @@ class _Written:
     def hidden(self, token: Value, place: Value) -> Value:
         b, net = self.b, self.net
         x = self.view(
-            b.one("aten.embedding", [self.slot["param.embed"], token], padding_idx=-1), self.rows, net.width
+            b.one("aten.embedding", [self.slot["param.embed"], token], padding_idx=-1),
+            self.rows,
+            net.width,
         )
         turns = self.angles(place) if net.rotary else None
         for i in range(net.layers):

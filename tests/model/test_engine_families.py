@@ -1,0 +1,110 @@
+"""The engine over the families of models: the bits of the whole text, whatever else it computes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from answer_models import CONFIGS, LONGEST, VOCABULARY, save_model
+from answer_truth import Truth
+
+from tallystick.answers.layout import Settings
+from tallystick.answers.model import Model, engine_program, forward_program, open_model
+from tallystick.generate.engine import NetworkEngine
+from tallystick.generate.network import ModelNetwork
+from tallystick.generate.requests import Request
+from tallystick.numerics.contracts import find_contract
+from tallystick.program.ir import Program
+
+_SETTINGS = [
+    Settings(max_tokens=14),
+    Settings(max_tokens=10, temperature=0.8, seed=3),
+    Settings(max_tokens=12, temperature=1.2, top_k=12, top_p=0.9, min_p=0.02, repetition=1.3,
+             presence=0.2, frequency=0.4, bias=((4, 1.5),), stop=(1, 2, 3), seed=9),
+]  # fmt: skip
+
+
+class Family(ModelNetwork):
+    """A small model under a contract, which changes what a program means and not its nodes."""
+
+    def __init__(self, model: Model, contract: str, known: Family | None = None) -> None:
+        if known is None:
+            super().__init__(model, find_contract(contract).text)
+        else:
+            self.__dict__ |= known.__dict__
+            self.contract = find_contract(contract).text
+        self.model = model
+
+    def program(self, rows: int) -> Program:
+        return replace(super().program(rows), contract=self.contract)
+
+    def forward(self, length: int, rows: int) -> Program:
+        return replace(_forward(self.model, length, rows), contract=self.contract)
+
+
+@cache
+def _forward_of(directory: Path, length: int, rows: int) -> Program:
+    return forward_program(open_model(directory), length, rows, "ordered/1")
+
+
+def _forward(model: Model, length: int, rows: int) -> Program:
+    return _forward_of(model.directory, length, rows)
+
+
+def requests() -> list[Request]:
+    random = np.random.default_rng(5)
+    shared = random.integers(0, VOCABULARY, 40)
+    found = []
+    for i, length in enumerate((1, 16, 33, 48, 7, 40, 17, 35)):
+        own = random.integers(0, VOCABULARY, length)
+        if i % 2:
+            own[:40] = shared[:length]
+        prompt = tuple(int(t) for t in own)
+        found.append(Request(prompt, _SETTINGS[i % len(_SETTINGS)], choice=i % 2))
+    return found
+
+
+@pytest.mark.parametrize("name", sorted(CONFIGS))
+def test_answers_are_those_of_the_whole_text(name: str, tmp_path: Path) -> None:
+    save_model(name, tmp_path)
+    model = open_model(tmp_path)
+    ordered = Family(model, "ordered/1")
+    assert ordered.length == LONGEST
+    for family in (ordered, Family(model, "rounded/1", ordered)):
+        truth = Truth(family)
+        engine = NetworkEngine(family, threads=2, chunk=7, memory=1 << 20)
+        wanted = requests()
+        handles = []
+        for request in wanted:
+            handles.append(engine.submit(request.prompt, request.settings, request.choice))
+            engine.step()
+        engine.run()
+        wide = NetworkEngine(family, threads=1, chunk=64, memory=1 << 20)
+        again = wide.generate(wanted)
+        for request, handle, other in zip(wanted, handles, again, strict=True):
+            assert handle.answer is not None
+            truth.check(request, handle.answer)
+            truth.check(request, other)
+        assert truth.checked > 100
+
+
+@pytest.mark.parametrize("name", ["smollm", "gemma2", "mixtral", "gpt2", "phi"])
+@pytest.mark.parametrize("rows", [1, 5])
+def test_sizes_are_those_of_a_capture(name: str, rows: int, tmp_path: Path) -> None:
+    save_model(name, tmp_path)
+    model = open_model(tmp_path)
+    contract = find_contract("ordered/1").text
+    made = ModelNetwork(model, contract).program(rows)
+    captured = engine_program(model, rows, contract)
+    assert [n.op for n in made.nodes] == [n.op for n in captured.nodes] or rows == 1
+    assert made.outputs[0][0] == "logits"
+    assert made.type_of(made.outputs[0][1]) == captured.type_of(captured.outputs[0][1])
+    if rows != 1:
+        assert made.text() == captured.text()
