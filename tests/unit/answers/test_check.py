@@ -121,9 +121,10 @@ def test_an_answer_of_another_request_under_this_ones_name(toy: Toy, said: Answe
     other = toy.answered(toy.request((3, 1, 5)))
     final, root = other.roots()
     data = receipt_of(said, job=other.digest, root=root, state=final)
-    for spoken in (said.spoken, other.spoken):
-        with pytest.raises(DigestMismatchError, match="nobody has signed this answer"):
-            bound(data, said.statement, said.request, spoken)
+    with pytest.raises(DigestMismatchError, match="nobody has signed this answer"):
+        bound(data, said.statement, said.request, said.spoken)
+    report = check_words(*bound(data, said.statement, said.request, other.spoken))
+    assert clauses(report) == ["6.2"]
 
 
 # -- words that contradict themselves (6) ----------------------------------------------------------
