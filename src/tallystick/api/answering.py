@@ -23,7 +23,7 @@ from tallystick.commit.tensor import Array
 from tallystick.disk.regular import is_directory
 from tallystick.errors import UsageError
 from tallystick.generate.engine import Engine
-from tallystick.generate.of_model import ModelNetwork
+from tallystick.generate.network import ModelNetwork
 from tallystick.generate.requests import Handle
 from tallystick.program.ir import Program
 
@@ -72,10 +72,9 @@ class Answering:
                 f"Make one: `tallystick model statement {directory} -o {self.place}`.",
             )
         self.statement: ModelStatement = read_statement(self.place)
-        held = weights(self.model)
-        check_weights(self.statement, held)
+        check_weights(self.statement, weights(self.model))
         self.words = Words.of(self.statement, self.model.files, self.model.chat_template)
-        network = ModelNetwork(self.model, self.statement.contract, held)
+        network = ModelNetwork(self.model, self.statement.contract)
         self._engine = Engine(network, threads=threads)
 
     def answer(

@@ -127,6 +127,10 @@ class Toy:
         name = ProgramName(job.bucket.length, job.bucket.answer, job.settings.set)
         return self.texts[name]
 
+    def texts_of(self, set_: str) -> Program:
+        """The program of a set in the smallest bucket."""
+        return self.texts[ProgramName(BUCKETS[0].length, BUCKETS[0].answer, set_)]
+
     def executed(self, job: AnswerJob, held: Mapping[str, Array] | None = None) -> State:
         """state[1] of the answer's run."""
         text = self.text_of(job)
@@ -146,22 +150,24 @@ class Toy:
                 break
         return Spoken(prompt, tuple(tokens), logs[: len(tokens)].copy())
 
-    def answered(self, request: Request, finish: str = LENGTH, key: PrivateKey = KEY) -> AnswerJob:
+    def answered(self, request: Request) -> AnswerJob:
         return AnswerJob(self.statement, request, self.said(request))
 
 
-def receipt_of(job: AnswerJob, finish: str = LENGTH, key: PrivateKey = KEY, **odd: object) -> bytes:
-    """The signed receipt of what `job` claims; `odd` are members in the place of the true ones."""
-    final, root = job.roots()
+def receipt_of(
+    said: AnswerJob, finish: str = LENGTH, key: PrivateKey = KEY, **odd: object
+) -> bytes:
+    """The signed receipt of what `said` claims; `odd` are members in the place of the true ones."""
+    final, root = said.roots()
     told: dict[str, object] = {
-        "model": job.statement.digest,
-        "request": job.request.digest,
-        "choice": job.choice,
-        "job": job.digest,
+        "model": said.statement.digest,
+        "request": said.request.digest,
+        "choice": said.choice,
+        "job": said.digest,
         "root": root,
         "state": final,
-        "prompt": len(job.spoken.prompt),
-        "answer": len(job.spoken.tokens),
+        "prompt": len(said.spoken.prompt),
+        "answer": len(said.spoken.tokens),
         "finish": finish,
         "time": MOMENT,
         "until": LATER,
