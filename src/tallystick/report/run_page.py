@@ -12,6 +12,7 @@ from tallystick.report.facts import Curve, RunFacts
 from tallystick.report.html import Safe, join
 from tallystick.report.job_words import words_section
 from tallystick.report.page import banner, commands, fold, page, paragraph, section, trust_badge
+from tallystick.report.proved import LEAVES_OPEN, PROVES
 from tallystick.report.words import code, count, digest, facts, items, number, size
 from tallystick.run.show.estimate import human_seconds
 from tallystick.run.show.inspect import parameter_count
@@ -230,7 +231,7 @@ def _checking(run: RunFacts) -> Safe:
         paragraph(
             "If another run of the same job has another run root, ",
             code("tallystick dispute"),
-            " finds the operator at which they part, and the wrong one of the two.",
+            " finds the operation at which they part, and the wrong one of the two.",
         ),
     )
 
@@ -265,6 +266,6 @@ def _meaning(run: RunFacts) -> Safe:
         "Who the signer is. A key signs; whose it is, you must know from elsewhere.",
     ]
     return join(
-        section("What this proves", items(*(p for p in proves if p is not None))),
-        section("What it does not", items(*open_)),
+        section(PROVES, items(*(p for p in proves if p is not None))),
+        section(LEAVES_OPEN, items(*open_)),
     )
