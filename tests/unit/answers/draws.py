@@ -1,6 +1,6 @@
 """Draws of tokens, counted and compared with the distribution that they are drawn from.
 
-    python tests/unit/answers/draws.py [DRAWS] [--first PLACE] [--counts FILE]
+    python tests/unit/answers/draws.py [DRAWS] [--first PLACE] [--counts FILE] [--choice K]
 
 One draw is the token of ANSWERS 3.5 at one place: argmax of y + noise over the whole vocabulary.
 The noise falls as its word rises (tests/unit/numerics/test_noise.py). So of most classes the word
@@ -208,8 +208,9 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--compared", type=int, default=20)
     parser.add_argument("--counts", type=Path)
+    parser.add_argument("--choice", type=int, default=0)
     asked = parser.parse_args()
-    every, seed, begun = cases(), choice_seed(36, 0), time.monotonic()
+    every, seed, begun = cases(), choice_seed(36, asked.choice), time.monotonic()
     counts = counted(every, seed, asked.first, asked.draws, asked.compared)
     if asked.counts is not None:
         if asked.counts.exists():
