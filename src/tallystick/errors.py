@@ -36,7 +36,7 @@ class UnsupportedOperatorError(UsageError):
 
 
 class RefusedModelError(UsageError):
-    """A model directory is of a kind that answers are not given with, by name (NUMERICS 18)."""
+    """A model directory is of a kind that answers are not given with (answers/families.py)."""
 
 
 class MovingStateError(UsageError):

@@ -12,10 +12,22 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from answer_models import CONFIGS, PlainEngine, save_model, text_of
+from answer_models import CONFIGS, VOCABULARY, PlainEngine, save_model, text_of
 
-from tallystick.answers.model import Model, engine_program, forward_program, open_model, weights
+from tallystick import evaluate
+from tallystick.answers.layout import Bucket, Settings, choice_seed, record
+from tallystick.answers.model import (
+    Model,
+    answer_program,
+    answer_programs,
+    engine_program,
+    forward_program,
+    open_model,
+    weights,
+)
+from tallystick.answers.programs import LOGPROBS, SALT, TOKENS, answer_slots
 from tallystick.numerics.contracts import find_contract
+from tallystick.numerics.types import DTYPES
 from tallystick.program.executor import Executor
 from tallystick.program.ir import Program
 
@@ -102,3 +114,53 @@ def test_token_by_token_has_the_same_bits(opened: Opened, contract: str) -> None
         rows = [("other", other[place]), ("text", text[place]), ("late", text[place // 2])]
         found = engine.logits(rows)
         assert np.array_equal(bits(found[1]), bits(whole[place])), place
+
+
+@families
+def test_padding_decides_nothing(opened: Opened) -> None:
+    """A text in a larger bucket, and whatever stands behind it, has the same bits."""
+    text = text_of(LENGTH)
+    short = opened.logits(opened.forward, text, PLACES)
+    program = forward_program(opened.model, LENGTH + 9, ROWS, "ordered/1")
+    for padding in (np.zeros(9, np.int64), text_of(9, 5)):
+        long = opened.logits(program, np.concatenate([text, padding]), PLACES)
+        assert np.array_equal(bits(short), bits(long))
+
+
+@pytest.mark.parametrize("opened", ["qwen2"], indirect=True)
+@pytest.mark.parametrize("sampler", ["greedy", "draw", "full"])
+def test_an_answers_step_draws_its_tokens(opened: Opened, sampler: str) -> None:
+    """Each row draws the token after the text before it, by the sampler over the engine's logits;
+    the weights pass through."""
+    bucket = Bucket(16, 5)
+    settings = {
+        "greedy": Settings(),
+        "draw": Settings(temperature=0.8),
+        "full": Settings(temperature=0.9, top_k=20, top_p=0.9, repetition=1.3, presence=0.2),
+    }[sampler]
+    program = answer_program(opened.model, bucket, sampler, "ordered/1")
+    empty = {k: np.zeros(t.shape, DTYPES[t.dtype]) for k, t in answer_slots(bucket).items()}
+    prompt, salt, seed = [3, 1, 4, 1, 5], np.arange(4), choice_seed(11, 0)
+
+    def step(drawn: list[int]) -> dict[str, np.ndarray]:
+        state = {name: x.copy() for name, x in {**opened.weights, **empty}.items()}
+        batch = record(bucket, settings, prompt, drawn, salt, VOCABULARY)
+        found = Executor(program).run_step(
+            state, batch, rng=(seed, 0) if program.uses_rng else None
+        )
+        for name, x in opened.weights.items():
+            assert np.array_equal(bits(state[name]), bits(x))
+        total = evaluate("aten.sum", state[LOGPROBS])
+        assert found.loss is not None and bits(found.loss) == bits(np.float32(0) - total)
+        return state
+
+    known: list[int] = []
+    for _ in range(bucket.answer):  # what a row draws depends on the tokens before it
+        known.append(int(step([*known, 0])[TOKENS][len(known)]))
+    state = step(known)
+    assert state[TOKENS].tolist() == known and len(set(known)) > 1
+    assert (state[LOGPROBS] < 0).all() and state[SALT].tolist() == [0, 1, 2, 3]
+    short = step(known[:2])
+    assert short[TOKENS].tolist() == [*known[:2], 0, 0, 0]
+    assert not bits(short[LOGPROBS])[2:].any()
+    assert set(answer_programs(opened.model, bucket, "ordered/1")) == {"greedy", "draw", "full"}

@@ -13,6 +13,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import attention_texts as attention
 import micro_texts as micro
 import program_texts as texts
 from job_2_texts import job_2_cases
@@ -74,6 +75,10 @@ def program_cases() -> list[Case]:
     for changes, right in ((micro.GOOD, True), (micro.MALFORMED, False)):
         for name, clause, old, new in changes:
             cases.append(case(name, clause, changed(micro.MICRO, old, new).encode(), right))
+    cases.append(case("attention", "NUMERICS 18", attention.GOOD.encode(), True))
+    for changes, right in ((attention.ALSO, True), (attention.MALFORMED, False)):
+        for name, clause, old, new in changes:
+            cases.append(case(name, clause, changed(attention.GOOD, old, new).encode(), right))
     return cases
 
 

@@ -166,6 +166,8 @@ def operator_entry(spec: OpSpec) -> dict[str, Any]:
         entry["masked_by"] = spec.masked_by
     if spec.rounded:
         entry["rounded"] = spec.rounded
+    if spec.only_under:
+        entry["contracts"] = list(spec.only_under)
     if spec.name in REAL_CLAUSES:
         entry["real_clause"] = REAL_CLAUSES[spec.name]
     return entry

@@ -304,16 +304,19 @@ export class Evaluation {
     throw new Error("an element of no operand");
   }
 
-  /** A Philox word: the seed and the step are one read (OPENING 7.10.1), refused by NUMERICS 8.3. */
+  /**
+   * A Philox word: the seed and the step are one read (OPENING 7.10.1), refused by NUMERICS 8.3.
+   * What the block follows from is read, and refused, before them (7.10.2).
+   */
   *#word(node: Node): Reading<Column> {
+    const of: Column[] = [];
+    for (const number of node.of) of.push(yield* this.value(number));
     const operand = this.scene.operands.number(named(node));
     const bits = yield { operand, positions: [0n, 1n] };
     const [seed = 0n, step = 0n] = bits.map((one) => BigInt.asIntN(64, one));
     if (seed < 0n || step < 0n || step >= 1n << 32n) {
       throw new RefusedByClause("the seed or the step is out of range");
     }
-    const of: Column[] = [];
-    for (const number of node.of) of.push(yield* this.value(number));
     return mapped(of, (draw = 0, block = 0, number = 0) =>
       randomWord(seed, step, whole(draw), whole(block), whole(number)),
     );

@@ -12,6 +12,7 @@ const FORMAT = "tallystick-operators/1-draft";
 const OPERATOR = /^(aten|tallystick)\.[A-Za-z0-9_]+(\.[A-Za-z_]+)?$/;
 const OPERAND = /^[a-z][a-z0-9_]*[?*]?$/;
 const CLAUSE = /^[0-9]+(\.[0-9]+)?(, [0-9]+(\.[0-9]+)?)*$/;
+const CONTRACT = /^[a-z]+\/[0-9]+$/;
 const CLASSES = [
   "composite", "dot", "elementwise", "fold", "move", "optimizer", "random", "reduction", "scatter",
 ] as const; // prettier-ignore
@@ -33,7 +34,7 @@ function readOperator(value: unknown, where: string): Operator {
     value,
     where,
     ["name", "clause", "class", "operands", "attributes"],
-    ["forms", "terms", "parts", "masked_by", "rounded", "real_clause"],
+    ["forms", "terms", "parts", "masked_by", "rounded", "real_clause", "contracts"],
   );
   const name = text(held["name"], `${where}.name`, OPERATOR);
   const operands = list(held["operands"], name, (one, at) => text(one, at, OPERAND));
@@ -58,10 +59,18 @@ function readOperator(value: unknown, where: string): Operator {
     ...("rounded" in held && {
       rounded: word(held["rounded"], `${name}.rounded`, ["sum", "divided"]),
     }),
+    ...("contracts" in held && { contracts: readContracts(held["contracts"], name) }),
     ...("real_clause" in held && {
       realClause: text(held["real_clause"], `${name}.real_clause`, /^10\.9\.[0-9]$/),
     }),
   };
+}
+
+function readContracts(value: unknown, where: string): Set<string> {
+  const names = list(value, `${where}.contracts`, (one, at) => text(one, at, CONTRACT), 1);
+  const found = new Set(names);
+  if (found.size !== names.length) throw refuse(`${where} has a contract twice`);
+  return found;
 }
 
 /** An operand's name without the mark that says how many of it there are. */

@@ -120,6 +120,8 @@ export interface Operator {
   readonly maskedBy?: string;
   /** NUMERICS 13.1: its f32 elements are R of an exact sum. */
   readonly rounded?: "sum" | "divided";
+  /** The contracts that define it, where not all do (NUMERICS 18.1): `ordered/1`. */
+  readonly contracts?: ReadonlySet<string>;
   /** The clause of OPENING that writes the real numbers of a form down. */
   readonly realClause?: string;
 }

@@ -10,6 +10,7 @@ import type { Attributes } from "./attributes.ts";
 import type { TensorType } from "./call.ts";
 import { partsOf } from "./element.ts";
 import { formOf } from "./forms.ts";
+import { ATTENTION } from "./rules/attention.ts";
 import { checkAttributes } from "./rules/attributes.ts";
 import { DOT } from "./rules/dot.ts";
 import { LAYERS } from "./rules/layers.ts";
@@ -25,7 +26,7 @@ type Operands = readonly (TensorType | null)[];
 export const COMMIT = "tallystick.commit";
 
 const RULES = new Map<string, Rule>(
-  [DOT, REDUCTIONS, LAYERS, MOVES, OTHERS].flatMap((rules) => Object.entries(rules)),
+  [DOT, REDUCTIONS, LAYERS, MOVES, ATTENTION, OTHERS].flatMap((rules) => Object.entries(rules)),
 );
 
 /**

@@ -108,6 +108,9 @@ export function contractOf(identifier: string, table: OperatorTable): Contract {
   }
 }
 
+/** A contract's name without its draft and settings: `ordered/1`. */
+export const nameOf = (identifier: string): string => identifier.replace(/(-.*|;.*)$/, "");
+
 /** The form of rounding logs that a contract has, if any (NUMERICS 14.2, 14.9). */
 export function logFormOf({ family }: Contract): LogForm | null {
   return family === "bounded" || family === "published" ? family : null;

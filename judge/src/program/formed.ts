@@ -1,6 +1,7 @@
 /** Whether a program is well formed: PROGRAM 1.2, 3.2, 3.4, 6.2 to 6.6. */
 import { refuse } from "../errors.ts";
 import { COMMIT, inferTypes, type OperatorTable } from "../operators/index.ts";
+import { nameOf } from "./contract.ts";
 import { sameType, type TensorType } from "../tensors.ts";
 import type { Input, Source } from "./program.ts";
 import { typeOf, type ProgramText, type Section, type TextNode } from "./text.ts";
@@ -10,7 +11,7 @@ export const FOLD = "tallystick.fold";
 const SCALAR: TensorType = { dtype: "f64", shape: [] };
 const RNG: TensorType = { dtype: "i64", shape: [2] };
 
-/** Refuses a text that is no program. Its contract is looked at elsewhere (`contract.ts`). */
+/** Refuses a text that is no program. Its contract's settings are looked at elsewhere. */
 export function checkFormed(text: ProgramText, table: OperatorTable): void {
   for (const [name, input] of text.inputs) checkInput(name, input);
   for (const node of text.nodes) checkNode(text, node, table);
@@ -35,6 +36,10 @@ function checkInput(name: string, { kind, type }: Input): void {
 /** 3.2. */
 function checkNode(text: ProgramText, node: TextNode, table: OperatorTable): void {
   const operands = node.operands.map((source) => source && typeOf(text, source));
+  const contracts = table.get(node.operator)?.contracts;
+  if (contracts !== undefined && !contracts.has(nameOf(text.contract))) {
+    throw refuse(`${nameOf(text.contract)} does not have ${node.operator}`);
+  }
   const types = inferTypes(table, node.operator, node.attributes, operands);
   const isSame =
     types.length === node.outputs.length &&

@@ -261,6 +261,19 @@ describe("refusals (OPENING 5.6)", () => {
     expect(outcome(one, [...operands])).toBe(due);
   });
 
+  test("the noise's place is read and refused before the key (7.10.2)", () => {
+    const attributes = { classes: 3n, draw: 0n };
+    const operands = [indices(-1, 0), indices(2, 2 ** 32)];
+    const noise = quantity("tallystick.gumbel", attributes, operands, [2, 3], 4);
+    const reading = noise.kind === "local" ? noise.value([]) : fail(noise.kind);
+    expect(reading.next().value).toEqual({ operand: 1, positions: [1n] });
+    expect(isRefusal(reading.next([2n ** 32n]).value)).toBe(true);
+    const again = noise.kind === "local" ? noise.value([]) : fail(noise.kind);
+    again.next();
+    expect(again.next([5n]).value).toEqual({ operand: 0, positions: [0n, 1n] });
+    expect(isRefusal(again.next([2n ** 64n - 1n, 0n]).value)).toBe(true);
+  });
+
   test("a refusal is an outcome, and no reading follows it", () => {
     const operands = [zeros("f32", 3), indices(3)];
     const one = quantity("aten.index_select", { dim: 0n }, operands, [1], 0);

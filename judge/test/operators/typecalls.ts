@@ -36,7 +36,7 @@ export function types(name: string, operands: string, given: Given): string {
 }
 
 /** What a call differs by from the good one: operands, or attributes, and what is said of it. */
-type Change = [operands: string | null, attributes: Given, sentence: RegExp];
+export type Change = [operands: string | null, attributes: Given, sentence: RegExp];
 
 /** A good call with its outputs, others that are good too, and calls that are refused. */
 interface Group {

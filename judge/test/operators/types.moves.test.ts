@@ -31,6 +31,25 @@ describe("random numbers (16.5)", () => {
       ],
     },
     {
+      ...{ name: "tallystick.gumbel", operands: "i64[2] i64[3]", outputs: "[3,5]" },
+      attributes: { classes: 5n, draw: 0n },
+      also: [
+        ["i64[2] i64[0]", {}, "[0,5]"],
+        [null, { classes: 0n }, "[3,0]"],
+      ],
+      refused: [
+        [null, { draw: 2n ** 32n }, /draw outside/],
+        [null, { classes: -1n }, /classes outside/],
+        [null, { classes: 2n ** 32n }, /classes outside/],
+        ["i64[2] i64[300]", { classes: 2n ** 32n - 1n }, /too large/],
+        ["i64[1] i64[3]", {}, /rng of shape/],
+        ["i64[2] i64[]", {}, /place of 0 axes/],
+        ["i64[2] i64[1,3]", {}, /place of 2 axes/],
+        ["i64[2] [3]", {}, /place of dtype f32/],
+        ["i64[2]", {}, /place/],
+      ],
+    },
+    {
       ...{ name: "tallystick.mask_scale", operands: "[2] bool[2]", outputs: "[2]" },
       attributes: { scale: 2 },
       refused: [

@@ -162,6 +162,24 @@ describe("reductions (16.3)", () => {
       ],
     },
     {
+      ...{ name: "tallystick.occurrences", operands: "i64[7] i64[3] i64[3]", outputs: "i64[3,5]" },
+      attributes: { classes: 5n },
+      also: [
+        ["i64[0] i64[0] i64[0]", {}, "i64[0,5]"],
+        [null, { classes: 0n }, "i64[3,0]"],
+      ],
+      refused: [
+        [null, { classes: -1n }, /classes outside/],
+        [null, { classes: 2n ** 62n }, /size that is none/],
+        ["i64[7] i64[3] i64[2]", {}, /last of shape/],
+        ["i64[7] i64[3,1] i64[3,1]", {}, /first of 2 axes/],
+        ["i64[1,7] i64[3] i64[3]", {}, /tokens of 2 axes/],
+        ["i64[7] i32[3] i64[3]", {}, /first of dtype i32/],
+        ["[7] i64[3] i64[3]", {}, /not defined/],
+        ["i64[7] i64[3]", {}, /last/],
+      ],
+    },
+    {
       ...{ name: "aten._softmax_backward_data", operands: "[2,3] [2,3]", outputs: "[2,3]" },
       attributes: { dim: 1n },
       refused: [

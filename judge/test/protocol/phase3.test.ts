@@ -155,6 +155,7 @@ const BUNDLES = [
   "operators-whole-bits",
   "operators-whole-narrow",
   "operators-fold",
+  "operators-attention",
   "parts-exact",
   "parts-published",
   "sums",

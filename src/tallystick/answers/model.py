@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from tallystick.answers.families import family_of
+from tallystick.answers.programs import answer_program as answer_program
+from tallystick.answers.programs import answer_programs as answer_programs
 from tallystick.answers.programs import engine_program as engine_program
 from tallystick.answers.programs import forward_program as forward_program
 from tallystick.commit.tensor import Array
@@ -74,6 +76,12 @@ def open_model(directory: Path | str) -> Model:
     checkpoint = open_checkpoint(directory)
     family = family_of(checkpoint.config)
     config = read_config(checkpoint.config)
+    if config.num_hidden_layers > len(checkpoint.tensors):  # before a module is built of them
+        raise RefusedModelError(
+            f"The config has {config.num_hidden_layers} layers, the files only "
+            f"{len(checkpoint.tensors)} tensors.",
+            "Use the weights that belong to this config.json.",
+        )
     files = {
         name: read_file(directory / name, _TOKENIZER_BYTES, "tokenizer file")
         for name in TOKENIZER_FILES

@@ -6,7 +6,8 @@ it names the keys that a query reads, and leaves the rest to NUMERICS 18.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from tallystick.answers.families import FAMILIES, family_of
-from tallystick.errors import RefusedModelError
+from tallystick.errors import RefusedModelError, TallystickError
 from tallystick.numerics.contracts import ORDERED_1
 from tallystick.program.capture import attention_ops
 from tallystick.program.capture.eager import reproducible
@@ -62,7 +63,24 @@ def read_config(config: Mapping[str, Any]) -> Any:
     """transformers' config of a config.json, its defaults filled in. Raises RefusedModelError."""
     from transformers import CONFIG_MAPPING
 
-    return CONFIG_MAPPING[family_of(config)].from_dict(dict(config))
+    family = family_of(config)
+    with _errors_of_transformers():
+        return CONFIG_MAPPING[family].from_dict(dict(config))
+
+
+@contextlib.contextmanager
+def _errors_of_transformers() -> Iterator[None]:
+    """A config that transformers cannot read or build raises errors of many classes there."""
+    try:
+        yield
+    except TallystickError:
+        raise
+    except Exception as error:
+        said = " ".join(str(error).split())[:300]
+        raise RefusedModelError(
+            f"transformers builds no model of this config.json: {type(error).__name__}: {said}",
+            "Use the directory as save_pretrained wrote it.",
+        ) from error
 
 
 def empty_module(config: Mapping[str, Any]) -> Any:
@@ -73,8 +91,8 @@ def empty_module(config: Mapping[str, Any]) -> Any:
     from transformers import AttentionInterface, AutoModelForCausalLM
 
     AttentionInterface.register(_NAME, _attend)
-    with torch.device("meta"):
-        module = AutoModelForCausalLM.from_config(
+    with torch.device("meta"), _errors_of_transformers():
+        module = AutoModelForCausalLM.from_config(  # type: ignore[no-untyped-call]
             read_config(config), attn_implementation=_NAME, dtype=torch.float32
         )
     return module.eval()

@@ -11,15 +11,32 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from tallystick.answers.layout import SALT_WORDS, SETS, Bucket, batch_types
+from tallystick.answers.sampler import emit
 from tallystick.errors import UsageError
 from tallystick.numerics.contracts import find_contract
+from tallystick.numerics.types import TensorType
+from tallystick.program.build import Builder
 from tallystick.program.canonical import canonicalize
 from tallystick.program.check import check_program
-from tallystick.program.ir import Program
+from tallystick.program.ir import Program, split_batch
 from tallystick.program.order import in_order_of_need
 
 if TYPE_CHECKING:
     from tallystick.answers.model import Model
+
+# The slots that an answer's step fills.
+TOKENS, LOGPROBS, SALT = "buffer.answer.tokens", "buffer.answer.logprobs", "buffer.answer.salt"
+
+
+def answer_slots(bucket: Bucket) -> dict[str, TensorType]:
+    """The types of these slots; before the step they are zeros."""
+    rows = (bucket.answer,)
+    return {
+        TOKENS: TensorType("i64", rows),
+        LOGPROBS: TensorType("f32", rows),
+        SALT: TensorType("i64", (SALT_WORDS,)),
+    }
 
 
 def _captured(
@@ -67,3 +84,45 @@ def forward_program(model: Model, length: int, rows: int, contract: str) -> Prog
         )
     batch = {"text": ((length,), "i64"), "place": ((rows,), "i64")}
     return _captured(model, batch, text_logits, contract)
+
+
+def answer_program(model: Model, bucket: Bucket, sampler: str, contract: str) -> Program:
+    """The program whose one step is an answer in `bucket`, drawn by the set `sampler`.
+
+    Raises RefusedModelError, UsageError.
+    """
+    forward = forward_program(model, bucket.length, bucket.answer, contract)
+    return _answering(forward, bucket, sampler)
+
+
+def answer_programs(model: Model, bucket: Bucket, contract: str) -> dict[str, Program]:
+    """The answer program of every sampler set, by set: the model is captured once. Raises as
+    `answer_program`."""
+    forward = forward_program(model, bucket.length, bucket.answer, contract)
+    return {sampler: _answering(forward, bucket, sampler) for sampler in SETS}
+
+
+def _answering(forward: Program, bucket: Bucket, sampler: str) -> Program:
+    """`forward` with the sampler after it: every weight passes through, and the answer's slots take
+    what is drawn."""
+    vocabulary = forward.type_of(forward.output_values["logits"]).shape[1]
+    b = Builder(forward.contract)
+    state = {name: b.state(name, type_) for name, type_ in forward.state_types.items()}
+    for name, type_ in answer_slots(bucket).items():
+        b.state(name, type_)
+    fields = {
+        name: b.batch(name, type_)
+        for name, type_ in batch_types(bucket, sampler, vocabulary).items()
+    }
+    inputs = [
+        state[given.name] if given.kind == "state" else fields[split_batch(given.name)[0]]
+        for given in forward.inputs
+    ]
+    logits = b.copy(forward, inputs)(forward.output_values["logits"])
+    drawn, logprobs = emit(b, sampler, logits, fields, vocabulary)
+    zero = b.one("aten.full", [], size=(), value=0.0, dtype="f32")
+    total = b.one("aten.sum", [logprobs])
+    loss = b.one("aten.sub.Tensor", [zero, total], alpha=1.0)
+    following = {**state, TOKENS: drawn, LOGPROBS: logprobs, SALT: fields["salt"]}
+    b.commit(following)
+    return _checked(b.finish({"loss": loss, **following}))

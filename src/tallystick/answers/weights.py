@@ -56,10 +56,10 @@ def named(
     found: dict[str, Array] = {}
     again: list[tuple[str, Array]] = []
     for name, array in _experts_together(arrays).items():
-        full = next((n for n in (name, f"{prefix}.{name}") if n in shapes or n in tied), None)
+        full = name if name in shapes or name in tied else f"{prefix}.{name}"
         if full in shapes:
             found[full] = array
-        elif full is not None:
+        elif full in tied:
             again.append((full, array))
         elif not _COMPUTED.search(name):
             raise RefusedModelError(

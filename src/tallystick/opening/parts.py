@@ -367,8 +367,9 @@ class _Opened:
     def _dtype(self, name: str) -> str:
         return self.site.outputs[self.site.out].dtype if name == MOVED else name
 
-    def _word(self, source: Source, operand: int, draw: int, block: int, number: int) -> int:
-        """NUMERICS 8.1."""
+    def _word(self, source: Source, operand: int, draw: int, block: Any, number: int) -> int:
+        """NUMERICS 8.1. What a block follows from is read first, and may be an element."""
+        block = np.asarray(block).item()
         seed, step = (int(v) for v in source.read(operand, np.array([0, 1], np.int64)))
         if seed < 0 or not 0 <= step < 1 << 32:
             raise RefusedOperandsError(self.site.op, f"the key ({seed}, {step}) is out of range.")

@@ -6,6 +6,7 @@ from typing import Any
 
 from reference.judge.logs import MOVES, published
 from reference.judge.quantities import Element, Q
+from reference.judge.trees_attention import ATTENTION
 from reference.judge.trees_blocks import exact_blocks, has_blocks
 from reference.judge.trees_dot import DOT
 from reference.judge.trees_exact import exact, rounds
@@ -15,7 +16,7 @@ from reference.judge.trees_norm import NORM
 from reference.judge.trees_point import POINT
 from reference.judge.trees_reduce import REDUCE
 
-TREES: dict[str, Any] = POINT | MOVE | DOT | REDUCE | NORM | LOSS
+TREES: dict[str, Any] = POINT | MOVE | DOT | REDUCE | NORM | LOSS | ATTENTION
 
 
 def quantity(x: Element, contract: str) -> Q:

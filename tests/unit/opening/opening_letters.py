@@ -336,6 +336,12 @@ def cumulative(p: Place) -> Expected:
     return simple(defined("7.4.2", env, only=("j", "base")))
 
 
+def by_class(p: Place) -> Expected:
+    """7.4.4 and 7.10: of operators that have an element for each row and class."""
+    shape = p.site.outputs[0].shape or (1,)
+    return simple({"e": p.site.element, "V": shape[-1], "r": p.site.element // shape[-1]})
+
+
 def layer_norm(p: Place) -> Expected:
     """7.6.2."""
     n, e = math.prod(p.attribute("normalized_shape")), p.site.element
@@ -430,6 +436,7 @@ def norms(p: Place) -> Expected:
 ROWS: dict[str, Callable[[Place], Expected]] = {
     "aten.cumsum": cumulative,
     "tallystick.rank": softmax,
+    "tallystick.occurrences": by_class,
 }
 FAMILIES: tuple[tuple[str, Callable[[Place], Expected]], ...] = (
     ("### 7.1 ", norms),
@@ -441,7 +448,7 @@ FAMILIES: tuple[tuple[str, Callable[[Place], Expected]], ...] = (
     ("### 7.7 ", batch_norm),
     ("### 7.8 ", pool),
     ("### 7.9 ", losses),
-    ("### 7.10 ", lambda p: simple({})),
+    ("### 7.10 ", by_class),
     ("### 7.11 ", attention),
 )
 

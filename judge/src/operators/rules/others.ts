@@ -7,6 +7,14 @@ function random(node: Node): readonly Shape[] {
   return [node.sizes("shape")];
 }
 
+/** NUMERICS 8.8, 16.5. */
+function noise(node: Node): readonly Shape[] {
+  const [rows = 0n] = node.axes("place", 1);
+  node.match("rng", [2n]);
+  node.within("draw", 0n, 2n ** 32n - 1n);
+  return [[rows, node.within("classes", 0n, 2n ** 32n - 1n)]];
+}
+
 /** The shape of p, which these operands have; the others have no axes. */
 function parameter(node: Node, names: readonly string[]): Shape {
   const p = node.shape("p");
@@ -61,6 +69,7 @@ export const OTHERS: Readonly<Record<string, Rule>> = {
   },
   "tallystick.uniform": random,
   "tallystick.normal": random,
+  "tallystick.gumbel": noise,
   "aten.gelu": gelu,
   "aten.gelu_backward": gelu,
   "aten.clamp": (node) => {

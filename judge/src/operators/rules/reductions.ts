@@ -43,6 +43,12 @@ export const REDUCTIONS: Readonly<Record<string, Rule>> = {
   "aten.argmax": (node) => [reduced(node, node.shape("x"), [node.int("dim")], true)],
   "aten.cumsum": along("x"),
   "tallystick.rank": along("x"),
+  "tallystick.occurrences": (node) => {
+    node.axes("tokens", 1);
+    const rows = node.axes("first", 1);
+    node.match("last", rows);
+    return [[...rows, node.within("classes", 0n, 2n ** 63n - 1n)]];
+  },
   "aten.var_mean.correction": (node) => [...list(node), ...list(node)],
   "tallystick.sum_squares": all,
   "aten._softmax": along("x"),

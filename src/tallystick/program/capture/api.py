@@ -35,7 +35,7 @@ from tallystick.program.capture.micro import (
     mean_of_sums,
     micro_batches_of,
 )
-from tallystick.program.capture.model import Model, declare, loss_and_metrics, lower
+from tallystick.program.capture.model import TorchModel, declare, loss_and_metrics, lower
 from tallystick.program.capture.plain import original, uncompiled
 from tallystick.program.capture.settled import settled_trace
 from tallystick.program.capture.step import BuiltStep, emit_probes, emit_step
@@ -180,7 +180,7 @@ def capture(
 class Preparation:
     """A step that is to be captured: once, or for several training steps (PROGRAM 5.21)."""
 
-    model: Model
+    model: TorchModel
     loss: BatchLoss | StepFunction
     batch: dict[str, Tensor]
     trainable: tuple[str, ...]
@@ -258,7 +258,7 @@ def prepare(
     module = original(module)
     check_loss(loss)
     with uncompiled(module):
-        model = Model.of(module)
+        model = TorchModel.of(module)
         check_mode(module, mode)
         trainable = tuple(
             k
@@ -296,7 +296,7 @@ def prepare(
 
 def _captured(
     b: Builder,
-    model: Model,
+    model: TorchModel,
     request: TraceRequest,
     step: BuiltStep,
     outputs_grads: bool,
@@ -333,7 +333,7 @@ def _captured(
 
 
 def _probes(
-    model: Model,
+    model: TorchModel,
     request: TraceRequest,
     rules: Mapping[str, SlotRule],
     contract: str,
@@ -354,7 +354,7 @@ def _probes(
 class _Evaluated:
     """A loss, or a forward pass, in evaluation mode."""
 
-    model: Model
+    model: TorchModel
     loss: Callable[..., Any]
     batch: dict[str, Tensor]
     collect: Callable[[Any], dict[str, Tensor]]
@@ -385,7 +385,7 @@ def _capture_without_step(
     module = original(module)
     with uncompiled(module):
         known = None if step is None else step.outside
-        evaluated = _Evaluated(Model.of(module), run, meta_batch(batch), collect, known)
+        evaluated = _Evaluated(TorchModel.of(module), run, meta_batch(batch), collect, known)
     at, ways = (None, ()) if passes is None else at_every_pass(evaluated, passes)
     request, traced = evaluated.traced(evaluated.request(at))
     if traced.changed and not may_change:

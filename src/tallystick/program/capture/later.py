@@ -22,7 +22,7 @@ from tallystick.program.capture.batch import meta_batch
 from tallystick.program.capture.by_step import StepPrograms
 from tallystick.program.capture.first_calls import refuse_other_calls
 from tallystick.program.capture.known import KnownSteps
-from tallystick.program.capture.model import Model
+from tallystick.program.capture.model import TorchModel
 from tallystick.program.capture.walked import walked_by_step
 from tallystick.program.ema import EMA
 from tallystick.program.update import Clip
@@ -127,7 +127,7 @@ class Later:
         return found
 
 
-def _look(model: Model) -> Any:
+def _look(model: TorchModel) -> Any:
     """What a capture takes of the module: its tensors and their values, and its modes."""
     module = model.module
     own = dict(module.named_parameters()) | dict(module.named_buffers())

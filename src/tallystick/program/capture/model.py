@@ -26,7 +26,7 @@ from tallystick.program.update import SlotRule
 
 
 @dataclass(frozen=True)
-class Model:
+class TorchModel:
     """The module's parameters and buffers under their first names; tied ones appear once."""
 
     module: nn.Module
@@ -36,7 +36,7 @@ class Model:
     outside: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, module: nn.Module) -> Model:
+    def of(cls, module: nn.Module) -> TorchModel:
         if not isinstance(module, nn.Module):
             raise UsageError(
                 f"capture needs a torch.nn.Module, got {type(module).__name__}.",
@@ -54,7 +54,7 @@ class Model:
                 type_of_tensor(tensor, f"{kind} {name}")
         return cls(module, dict(sorted(parameters.items())), dict(sorted(buffers.items())))
 
-    def carrying(self, carried: Carried) -> Model:
+    def carrying(self, carried: Carried) -> TorchModel:
         """The model with the slots of `carried` among its buffers."""
         tensors = carried.tensors()
         for name in tensors:
@@ -112,7 +112,7 @@ class Model:
 
 
 def declare(
-    b: Builder, model: Model, extra: Mapping[str, SlotRule], batch: Mapping[str, Tensor]
+    b: Builder, model: TorchModel, extra: Mapping[str, SlotRule], batch: Mapping[str, Tensor]
 ) -> dict[str, Value]:
     """Every state slot and batch tensor as a program input; the state slots' values."""
     state = {name: b.state(name, type_) for name, type_ in model.slot_types().items()}

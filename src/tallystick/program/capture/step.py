@@ -16,7 +16,7 @@ from tallystick.program.capture.micro import (
     carried_buffers,
     carried_nodes,
 )
-from tallystick.program.capture.model import Model, declare, lower
+from tallystick.program.capture.model import TorchModel, declare, lower
 from tallystick.program.capture.trace import Trace, TraceRequest
 from tallystick.program.capture.updates import EmittedUpdates, Groups, update_slots
 from tallystick.program.ema import EMA, WEIGHT, emit_average
@@ -66,7 +66,7 @@ class BuiltStep:
 
 def emit_step(
     b: Builder,
-    model: Model,
+    model: TorchModel,
     request: TraceRequest,
     traced: Trace,
     optimizer: Optimizers | Mapping[str, Optimizers],
@@ -132,7 +132,7 @@ def _folded(
 
 def _several_updates(
     b: Builder,
-    model: Model,
+    model: TorchModel,
     request: TraceRequest,
     groups: Groups,
     traced: Trace,
@@ -175,7 +175,11 @@ def _with_metrics(outputs: Mapping[str, Value], own: Mapping[str, Value]) -> dic
 
 
 def emit_probes(
-    b: Builder, model: Model, request: TraceRequest, traced: Trace, rules: Mapping[str, SlotRule]
+    b: Builder,
+    model: TorchModel,
+    request: TraceRequest,
+    traced: Trace,
+    rules: Mapping[str, SlotRule],
 ) -> dict[str, Value]:
     """Write a trace of the modules' outputs into `b`, with the updates before them."""
     state = declare(b, model, rules, request.batch)
