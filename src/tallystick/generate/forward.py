@@ -15,9 +15,11 @@ from tallystick.errors import UsageError
 from tallystick.generate.attention import PagedAttention, Rows, layer_shape
 from tallystick.generate.cut import LOGITS, Cut, attentions, cut
 from tallystick.generate.network import Network
+from tallystick.generate.prepared import prepared
+from tallystick.numerics.contracts import parse_contract
 from tallystick.numerics.registry import OpSpec
 from tallystick.program.executor import Executor
-from tallystick.program.ir import Node
+from tallystick.program.ir import Node, Program
 from tallystick.program.runner import StepInputs
 
 
@@ -69,7 +71,7 @@ class Forward:
         return {**self._weights, **found}
 
     def _made_head(self, rows: int) -> Executor:
-        return Executor(self._cut(rows).head, self._context)
+        return self._executor(self._cut(rows).head, {})
 
     def _made_body(self, rows: int) -> tuple[Executor, list[PagedAttention]]:
         program = self._cut(rows).body
@@ -79,10 +81,15 @@ class Forward:
         ]
         own = {index: run for layer in layers for index, run in layer.by_node.items()}
 
-        def hook(index: int, _node: Node, _spec: OpSpec) -> Run | None:
-            return own.get(index)
+        return self._executor(program, own), layers
 
-        return Executor(program, self._context, hook), layers
+    def _executor(self, program: Program, own: Mapping[int, Run]) -> Executor:
+        contract = parse_contract(program.contract)
+
+        def hook(index: int, _node: Node, _spec: OpSpec) -> Run | None:
+            return own.get(index) or prepared(program, index, contract)
+
+        return Executor(program, self._context, hook)
 
     # -- a pass ------------------------------------------------------------------------------------
 
