@@ -11,8 +11,8 @@ import numpy as np
 from tallystick.answers.layout import Bucket, batch_types, choice_seed, record
 from tallystick.answers.sampler import emit
 from tallystick.devices.context import ExecutionContext
-from tallystick.generate.network import Network
-from tallystick.generate.requests import Answer, Request
+from tallystick.generation.network import Network
+from tallystick.generation.requests import Answer, Request
 from tallystick.numerics.types import TensorType
 from tallystick.program.build import Builder
 from tallystick.program.executor import Executor

@@ -1,4 +1,4 @@
-"""A tokenizer and a chat template for small models: words of one letter, and byte pieces of none."""
+"""A tokenizer and a chat template for small models: each letter is a token."""
 
 from __future__ import annotations
 
@@ -21,10 +21,14 @@ def tokenizer(begin: bool = True) -> bytes:
          "rstrip": False, "normalized": False, "special": True}
         for text in (BEGIN, END, USER, MODEL)
     ]  # fmt: skip
+
+    def sequence(name: str) -> dict[str, object]:
+        return {"Sequence": {"id": name, "type_id": 0}}
+
     around = {
         "type": "TemplateProcessing",
-        "single": [{"SpecialToken": {"id": BEGIN, "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
-        "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 0}}],
+        "single": [{"SpecialToken": {"id": BEGIN, "type_id": 0}}, sequence("A")],
+        "pair": [sequence("A"), sequence("B")],
         "special_tokens": {BEGIN: {"id": BEGIN, "ids": [0], "tokens": [BEGIN]}},
     }  # fmt: skip
     split = {"type": "Split", "pattern": {"Regex": "."}, "behavior": "Isolated", "invert": False}

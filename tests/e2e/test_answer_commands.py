@@ -83,8 +83,8 @@ def test_a_statement_is_derived_again(model: Path, tmp_path: Path, ts: Run) -> N
     save_model("smollm", other, initializer_range=0.03)
     (other / "chat_template.jinja").write_text("{{ messages }}")
     found = as_json(ts("model", "verify", place, "--model", other, "--json"), 1)
-    assert found["differing"][0] == "template" and found["differing"][1].startswith("weights: ")
-    assert not any(each.startswith("programs") for each in found["differing"])
+    *files, held = found["differing"]
+    assert {"files", "template"} <= set(files) and held.startswith("weights: ")
 
 
 @pytest.mark.parametrize("bucket", ["12", "12:12", "0:1", "a:b", "100:4"])
@@ -163,9 +163,7 @@ def test_another_text_is_a_finding(model: Path, answered: Path, tmp_path: Path, 
     assert [one["clause"] for one in said["findings"]] == ["8.6"] and not said["contradictions"]
 
 
-def test_another_template_or_tokenizer(
-    model: Path, key: Path, tmp_path: Path, ts: Run
-) -> None:
+def test_another_template_or_tokenizer(model: Path, key: Path, tmp_path: Path, ts: Run) -> None:
     """The server's own words before the client's: found by the files that the statement names."""
     from answer_words import tokenizer
 
@@ -178,7 +176,7 @@ def test_another_template_or_tokenizer(
     shutil.copytree(model, other)
     (other / "chat_template.jinja").write_text("<user>z" + TEMPLATE)
     code, _, errors = ts("check", tmp_path / "a", "--model", other, "--text")
-    assert code == 1 and "chat template here is not" in errors
+    assert code == 1 and "'chat_template.jinja'" in errors
     (other / "chat_template.jinja").write_text(TEMPLATE)
     (other / "tokenizer.json").write_bytes(tokenizer(begin=False))
     code, _, errors = ts("check", tmp_path / "a", "--model", other, "--text")
@@ -196,7 +194,9 @@ def _files(model: Path) -> dict[str, bytes]:
     return dict(open_model(model).files)
 
 
-def test_prompt_tokens_that_the_template_does_not_give(model: Path, key: Path, tmp_path: Path) -> None:
+def test_prompt_tokens_that_the_template_does_not_give(
+    model: Path, key: Path, tmp_path: Path
+) -> None:
     """A receipt for other prompt tokens than the messages give: a finding, and no conviction."""
     from dataclasses import replace
 
@@ -276,8 +276,9 @@ def test_a_convicted_swap(model: Path, key: Path, answered: Path, tmp_path: Path
         assert ts("attack", name, job, "--out", cheat, "--quiet")[0] == 0
         play = ("dispute", tmp_path / "mine", cheat, "--job", job, "--as-attack", "B")
         found = as_json(ts(*play, "--out", evidence, "--json"), 1)
-        assert [one["party"] for one in found["convicted"]] == ["B"]
-        assert as_json(ts("judge", evidence, "--job", job, "--json"), 1)["accepted"] == "A"
+        judged = as_json(ts("judge", evidence, "--job", job, "--json"), 1)
+        for said in (found, judged):
+            assert [one["party"] for one in said["convicted"]] == ["B"]
 
 
 def test_a_false_receipt_cannot_be_defended(
