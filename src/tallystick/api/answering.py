@@ -22,9 +22,8 @@ from tallystick.commit.signing import PrivateKey
 from tallystick.commit.tensor import Array
 from tallystick.disk.regular import is_directory
 from tallystick.errors import UsageError
-from tallystick.generate.engine import Engine
-from tallystick.generate.network import ModelNetwork
-from tallystick.generate.requests import Handle
+from tallystick.generation.engine import Engine
+from tallystick.generation.requests import Handle
 from tallystick.program.ir import Program
 
 # Gets the number of the answer and its text so far, whenever there is more of it.
@@ -74,8 +73,7 @@ class Answering:
         self.statement: ModelStatement = read_statement(self.place)
         check_weights(self.statement, weights(self.model))
         self.words = Words.of(self.statement, self.model.files, self.model.chat_template)
-        network = ModelNetwork(self.model, self.statement.contract)
-        self._engine = Engine(network, threads=threads)
+        self._engine = Engine(self.model, self.statement.contract, threads=threads)
 
     def answer(
         self, request: Request, key: PrivateKey, days: int = DAYS, heard: Heard | None = None
@@ -155,6 +153,6 @@ class _Listener:
         if self._heard is not None:
             self._heard(self.number, text)
         assert self.handle is not None
-        if any(stop in text for stop in self.request.stop_strings) and not self.handle.answer:
+        if any(stop in text for stop in self.request.stop_strings):
             self.stopped = True
-            self.handle.cancel()
+            self.handle.cancel()  # an answer that has ended by itself stays
