@@ -6,11 +6,11 @@ import math
 
 from tallystick.commit.stream import SEQUENTIAL
 from tallystick.devices.environment import exact_environment
-from tallystick.job.words import JobInWords, sentences, words_of
+from tallystick.job.words import JobInWords, words_of
 from tallystick.report.curve import CheckpointMarks, figure
 from tallystick.report.facts import Curve, RunFacts
 from tallystick.report.html import Safe, join
-from tallystick.report.job_words import words_section
+from tallystick.report.job_words import model_words, words_section
 from tallystick.report.page import banner, commands, fold, page, paragraph, section, trust_badge
 from tallystick.report.proved import LEAVES_OPEN, PROVES
 from tallystick.report.words import code, count, digest, facts, items, number, size
@@ -73,7 +73,7 @@ def _means(run: RunFacts) -> str:
 def _banner(run: RunFacts, job: JobInWords) -> Safe:
     found = run.found
     signed = found["signer"] is not None
-    words = sentences(job)[:1]  # that of the model
+    words = [model_words(job)]
     if found["loss"]:
         several = len(found["loss_of"]) > 1
         for name, losses in found["loss_of"].items():

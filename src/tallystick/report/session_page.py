@@ -253,12 +253,12 @@ def _again(session: Session, source: str) -> Safe:
 
 def _meaning(outcome: int | None) -> Safe:
     proves = [
-        "Each party that a game convicted has signed a false statement, or was silent by the "
-        "referee's word; its evidence says which.",
+        "Each party that lost a game has signed a false statement, or was silent by the referee's "
+        "word; its evidence says which.",
         "Each party had sealed its claim before the log held any other one's.",
     ]
     open_ = [
-        "A silence is the referee's word. It shows no lie.",
+        "That a silent party has lied. Its silence is the referee's word.",
         "That the job is a good one. The session says which parties followed it.",
     ]
     if outcome in (CONTESTED, UNCONTESTED):
