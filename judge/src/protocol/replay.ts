@@ -11,7 +11,7 @@ import { Convicted, type Answer, type Asked, type Conviction, type Play } from "
 import type { Party } from "./queries.ts";
 import { convict, convictionOf, PARTIES } from "./rounds.ts";
 import { Said } from "./said.ts";
-import { Room } from "./sizes.ts";
+import { Room } from "./room.ts";
 
 /** What a party owes in a round, and has given. */
 interface Owed {
@@ -36,7 +36,7 @@ export class Replay {
     readonly referees: readonly PublicKey[],
   ) {
     const [a, b] = evidence.commitments;
-    this.#room = new Room(terms, [a.checkpoints, b.checkpoints]);
+    this.#room = new Room(terms, evidence.bounds, [a.checkpoints, b.checkpoints]);
   }
 
   /** Plays a game to its end. Claims of an earlier round are not those of a conviction. */

@@ -70,6 +70,7 @@ const SECTIONS: readonly LogSection[] = [
 const program: StepProgram = {
   digest: new Uint8Array(32),
   nodeCount: 3,
+  lastMicroBatch: 0,
   node: () => NODE,
   input: () => fail("no input"),
   batchInput: () => fail("no input"),
@@ -90,6 +91,8 @@ const terms: Terms = {
   checkpointInterval: 8,
   stopsOnNonFinite: false,
   stopsOnSlot: false,
+  programs: [program],
+  data: [],
   slots: new Map(NAMES.map((name) => [name, CHAIN_TYPE])),
   step: () => fail("no step"),
 };
