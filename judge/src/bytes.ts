@@ -51,8 +51,8 @@ export function compareBytes(a: Uint8Array, b: Uint8Array): number {
   return a.length - b.length;
 }
 
-/** One byte string after the other. */
-export function concatBytes(...parts: readonly Uint8Array[]): Uint8Array {
+/** One byte string after the other; a list of any length, which arguments have not. */
+export function joinBytes(parts: readonly Uint8Array[]): Uint8Array {
   const out = new Uint8Array(parts.reduce((sum, part) => sum + part.length, 0));
   let at = 0;
   for (const part of parts) {
@@ -61,6 +61,9 @@ export function concatBytes(...parts: readonly Uint8Array[]): Uint8Array {
   }
   return out;
 }
+
+/** A few byte strings, one after the other. */
+export const concatBytes = (...parts: readonly Uint8Array[]): Uint8Array => joinBytes(parts);
 
 /** UTF-8 of a string; a lone surrogate has none and is refused (COMMITMENTS 1.2). */
 export function toUtf8(text: string): Uint8Array {

@@ -87,7 +87,7 @@ describe("6.1", () => {
 describe("6.13: party 0 opens an element", () => {
   const open = (element: number) => openedElement(AT, digests[0], tensors[0], element);
 
-  test.each([0, FIRST, MANY - 1])("element %i", (element) => {
+  test.each([0, 511, 512, FIRST, 32 * 512, MANY - 1])("element %i", (element) => {
     const { result, rounds } = played(open(element), answer);
     expect([...(result ?? [])]).toEqual([element & 255, element >> 8, 0, 0]);
     expect(rounds.at(-1)).toBe("0 leaf");
@@ -97,6 +97,14 @@ describe("6.13: party 0 opens an element", () => {
     const lie = (kind: Query["kind"]): string =>
       inShort(played(open(FIRST), lying(answer, 0, kind, turned(-1))));
     expect([lie("tensor hashes"), lie("leaf")]).toEqual(["0 6.13 -", "0 6.13 -"]);
+  });
+
+  test("a value that is not canonical convicts both", () => {
+    const strange = tensor(10, { 4: 0xffc00000n });
+    const game = played(openedElement(AT, digestOf(strange), strange, 5), (_, query) =>
+      tensorAnswer(bytesOf(strange), query),
+    );
+    expect(inShort(game)).toBe("0 6.13 3; 1 6.13 3");
   });
 });
 
@@ -117,6 +125,8 @@ describe("6.5: openings", () => {
     expect(played(openElements(same, 1, [511n, 5n]), opened).rounds.length).toBe(0);
     expect(played(openElements(same, 1, [512n]), opened).rounds.length).toBe(1);
     expect(played(openElements(same, 1, []), opened).rounds.length).toBe(0);
+    // No element of an operand that is absent is none.
+    expect(played(openElements(same, 0, []), opened).result).toEqual([]);
   });
 
   test("a position outside convicts both", () => {
