@@ -3,14 +3,24 @@ import { describe, expect, test } from "vitest";
 import type { Terms } from "../../src/job/terms.ts";
 import { Found } from "../../src/protocol/found.ts";
 import { playGame } from "../../src/protocol/game.ts";
+import type { Party, Query } from "../../src/protocol/queries.ts";
+import { Writer } from "../../src/writer.ts";
 import { Signer } from "../session/golden.ts";
 import { inShort, played } from "./game.ts";
 import { HONEST, MadeUpParty, STEPS, type MadeUp } from "./madeup.ts";
 
 const SIGNERS = [new Signer(new Uint8Array(32).fill(1)), new Signer(new Uint8Array(32).fill(2))];
 
+/** What a party makes of its true answers. */
+type Lie = (party: Party, query: Query, body: Uint8Array) => Uint8Array;
+
 /** Plays a game between two runs of a job. */
-function game(a: Partial<MadeUp>, b: Partial<MadeUp>, changes: Partial<Terms> = {}) {
+function game(
+  a: Partial<MadeUp>,
+  b: Partial<MadeUp>,
+  changes: Partial<Terms> = {},
+  lie: Lie = (_, __, body) => body,
+) {
   const parties = [a, b].map((run) => new MadeUpParty({ ...HONEST, ...run }, changes));
   const [first, second] = parties;
   const [one, two] = SIGNERS;
@@ -18,9 +28,72 @@ function game(a: Partial<MadeUp>, b: Partial<MadeUp>, changes: Partial<Terms> = 
   const found = new Found();
   const commitments = [first.commitment(one), second.commitment(two)] as const;
   const play = playGame({ terms: first.terms, arity: 2, commitments, found });
-  const result = played(play, (party, query) => (party === 0 ? first : second).answer(query));
+  const result = played(play, (party, query) =>
+    lie(party, query, (party === 0 ? first : second).answer(query)),
+  );
   return { ...result, found, ended: result.result ?? inShort(result) };
 }
+
+/** An entry that says nothing: the logs differ, and no party is wrong (6.13). */
+const ENTRY = [{ position: 4, direction: 0 }];
+const loggedAt = (...steps: number[]): Partial<MadeUp> => ({
+  log: (step) => (steps.includes(step) ? ENTRY : []),
+});
+const LOGGED = loggedAt(3);
+const OTHER = new Uint8Array(32).fill(7);
+/** A loss chain that is another one from the state after this step on. */
+const lossChainAfter = (of: number): Partial<MadeUp> => ({
+  lossChain: (step, due) => (step === of ? OTHER : due),
+});
+/** A log chain that is another one as an operand of COMMIT of this step. */
+const logOperandAt = (of: number): Partial<MadeUp> => ({
+  logOperand: (step, due) => (step === of ? OTHER : due),
+});
+
+/** A body whose last field is a proof, with one hash more, or one fewer if it has any. */
+function otherProof(body: Uint8Array, isLonger: boolean): Uint8Array {
+  const places = Array.from({ length: 64 }, (_, count) => [count, body.length - 32 * count - 8]);
+  const view = new DataView(body.buffer, body.byteOffset, body.byteLength);
+  const [count = 0, at = 0] =
+    places.find(([count = 0, at = 0]) => view.getBigUint64(at, true) === BigInt(count)) ?? [];
+  const hashes = body.subarray(at + 8);
+  const more = isLonger || count === 0;
+  const out = new Writer().raw(body.subarray(0, at)).u64(more ? count + 1 : count - 1);
+  return (more ? out.raw(hashes).raw(new Uint8Array(32)) : out.raw(hashes.subarray(32))).bytes();
+}
+
+describe("2.7: a proof of another length gives no root", () => {
+  const ON_LOSS = { stopsOnNonFinite: true };
+  const cases: readonly (readonly [
+    Query["kind"],
+    string,
+    Partial<MadeUp>,
+    Partial<MadeUp>,
+    Partial<Terms>,
+  ])[] = [
+    ["checkpoints", "3.3 0", {}, LOGGED, {}],
+    ["loss", "4.10 0", {}, { final: 15 }, ON_LOSS],
+    ["slot", "4.11 0", {}, { final: 15 }, { stopsOnSlot: true }],
+    ["node", "5.3 -", {}, LOGGED, {}],
+    ["slot", "6.14 -", {}, LOGGED, {}],
+    ["log", "6.10 -", {}, LOGGED, {}],
+    ["log block", "6.10 -", {}, LOGGED, {}],
+  ];
+  test.each(cases)("kind %s: clause %s", (kind, clause, a, b, changes) => {
+    for (const liar of [0, 1] as const) {
+      for (const isLonger of [true, false]) {
+        const isAsked = { value: false };
+        const { ended } = game(a, b, changes, (party, query, body) => {
+          if (party !== liar || query.kind !== kind) return body;
+          isAsked.value = true;
+          return otherProof(body, isLonger);
+        });
+        if (isAsked.value) expect(ended).toBe(`${liar} ${clause}`);
+        else expect(liar).toBe(1);
+      }
+    }
+  });
+});
 
 describe("3.2: numbers of a commitment", () => {
   const MAY_STOP = { stopsOnNonFinite: true };
@@ -49,22 +122,6 @@ describe("3.2: numbers of a commitment", () => {
     expect(game({ count: 4 }, {}, interval).ended).toBe("0 3.2 0");
     expect(game({}, { count: 6 }, interval).ended).toBe("1 3.2 0");
   });
-});
-
-/** An entry that says nothing: the logs differ, and no party is wrong (6.13). */
-const ENTRY = [{ position: 4, direction: 0 }];
-const loggedAt = (...steps: number[]): Partial<MadeUp> => ({
-  log: (step) => (steps.includes(step) ? ENTRY : []),
-});
-const LOGGED = loggedAt(3);
-const OTHER = new Uint8Array(32).fill(7);
-/** A loss chain that is another one from the state after this step on. */
-const lossChainAfter = (of: number): Partial<MadeUp> => ({
-  lossChain: (step, due) => (step === of ? OTHER : due),
-});
-/** A log chain that is another one as an operand of COMMIT of this step. */
-const logOperandAt = (of: number): Partial<MadeUp> => ({
-  logOperand: (step, due) => (step === of ? OTHER : due),
 });
 
 test("equal runs agree", () => {
