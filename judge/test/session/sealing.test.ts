@@ -2,8 +2,9 @@
 
 import { describe, expect, test } from "vitest";
 
-import { toHex } from "../../src/bytes.ts";
+import { concatBytes, toHex } from "../../src/bytes.ts";
 import type { Terms } from "../../src/job/terms.ts";
+import { writeEntry } from "../../src/session/entries.ts";
 import { equivocates, readSession } from "../../src/session/log.ts";
 import type { Rules } from "../../src/session/rules.ts";
 import { sha256 } from "../../src/sha256.ts";
@@ -171,6 +172,11 @@ describe("what is no entry (PROTOCOL 12.3.1, 12.5.3)", () => {
   test("signed bytes of no layout convict; what is not linked or not signed does not", () => {
     expectConvicted(new Log().sign(hash(1)));
     expectConvicted(new Log().sign(new Uint8Array()));
+    const { last } = new Log();
+    const said = { kind: "resumed" } as const;
+    const entry = writeEntry({ index: 1, previous: last, time: 1n, said });
+    expectGood(new Log().sign(entry));
+    expectConvicted(new Log().sign(concatBytes(entry, Uint8Array.of(0))));
     const [, linked = hash(0)] = new Log().seal(ANN, 1).entries;
     const log = new Log({ ...RULES, nonce: hash(2) });
     expect(readSession([...log.entries, linked], TERMS)).toMatchObject({
