@@ -1,7 +1,8 @@
 /** The disputed element of a tensor, and openings of operands (PROTOCOL 6.1, 6.5, OPENING 5). */
 import { describe, expect, test } from "vitest";
+import type { Outcome, Reading } from "../../src/operators/index.ts";
 import { disputedElement, openedElement } from "../../src/protocol/leaf.ts";
-import { openElements, Openings } from "../../src/protocol/opening.ts";
+import { execute, openElements, Openings } from "../../src/protocol/opening.ts";
 import type { Party, Query } from "../../src/protocol/queries.ts";
 import { tensorDigest, type TensorType } from "../../src/tensors.ts";
 import { Writer } from "../../src/writer.ts";
@@ -109,6 +110,14 @@ describe("6.13: party 0 opens an element", () => {
 });
 
 describe("6.5: openings", () => {
+  test("operands that the operator refuses convict both", () => {
+    // eslint-disable-next-line require-yield -- what it reads, it has read
+    const refused = function* (): Reading<Outcome<bigint>> {
+      return { refused: "an index outside of the axis" };
+    };
+    expect(inShort(played(execute(openings(), refused()), opened))).toBe("0 6.5 3; 1 6.5 3");
+  });
+
   const [own] = tensors;
   const openings = (): Openings => new Openings(3, 2, [null, { type: own, digest: digests[0] }]);
   const opened = (_: Party, query: Query): Uint8Array =>
