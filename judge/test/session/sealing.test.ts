@@ -182,8 +182,8 @@ describe("what is no entry (PROTOCOL 12.3.1, 12.5.3)", () => {
     expectConvicted(new Log().sign(hash(1)));
     expectConvicted(new Log().sign(new Uint8Array()));
     const { last } = new Log();
-    const said = { kind: "resumed" } as const;
-    const entry = writeEntry({ index: 1, previous: last, time: 1n, said });
+    const second: Entry = { index: 1, previous: last, time: 1n, said: { kind: "resumed" } };
+    const entry = writeEntry(second);
     expectGood(new Log().sign(entry));
     expectConvicted(new Log().sign(concatBytes(entry, Uint8Array.of(0))));
     const [, linked = hash(0)] = new Log().seal(ANN, 1).entries;
@@ -196,9 +196,7 @@ describe("what is no entry (PROTOCOL 12.3.1, 12.5.3)", () => {
     });
     const [first = hash(0)] = new Log().entries;
     expect(readSession([first, first], TERMS)).toMatchObject({ wrong: "damaged", index: 1 });
-    const { last } = new Log();
-    const entry = { previous: last, time: 1n, said: { kind: "resumed" } } as const;
-    const later = REFEREE.signed(ENTRY_TYPE, writeEntry({ ...entry, index: 2 }));
+    const later = REFEREE.signed(ENTRY_TYPE, writeEntry({ ...second, index: 2 }));
     expect(readSession([first, later], TERMS)).toMatchObject({ wrong: "damaged", index: 1 });
     // Only the last entry can be one that is not written yet.
     const cut = linked.subarray(0, -1);
