@@ -12,8 +12,8 @@ import {
 import { readNode, type ProvedNode } from "./bodies.ts";
 import { judgeEntries, type NodeOpener } from "./entries.ts";
 import { openLogs, type StepLog } from "./logs.ts";
-import type { StepContext } from "./node.ts";
-import { openElements, Openings, type AgreedOperand } from "./opening.ts";
+import { agreedOperands, type StepContext } from "./node.ts";
+import { openElements, Openings } from "./opening.ts";
 import type { DisputedStep } from "./phase2.ts";
 import type { Play } from "./play.ts";
 import { commitIndex, formOf, isInTree, isOfForm, type NodeForm } from "./records.ts";
@@ -27,17 +27,14 @@ export interface CommitOutcome {
 
 const CHAIN_BYTES = 32;
 
-/** The operands of COMMIT, on which the records agree but for 6.14's log chain. */
-function operandsOf(form: NodeForm, { inputs }: ProvedNode): (AgreedOperand | null)[] {
-  return form.operandTypes.map(
-    (type, k) => type && { type, digest: inputs[k] ?? new Uint8Array() },
-  );
-}
-
-/** The loss chain after the step, by the loss and the chain that party 0 opens. */
+/**
+ * The loss chain after the step, by the loss and the chain that party 0 opens. The records agree on
+ * these operands.
+ */
 function* lossChainAfter(at: StepContext, form: NodeForm, record: ProvedNode): Play<Uint8Array> {
   const { program, step } = at;
-  const openings = new Openings(step, commitIndex(program), operandsOf(form, record));
+  const operands = agreedOperands(form, record.inputs);
+  const openings = new Openings(step, commitIndex(program), operands);
   const lossOperand = program.nextStates.length;
   const [bits = 0n] = yield* openElements(openings, lossOperand, [0n]);
   const positions = Array.from({ length: CHAIN_BYTES }, (_, k) => BigInt(k));

@@ -48,7 +48,7 @@ export class Replay {
       try {
         step = game.next(this.#round(step.value));
       } catch (error) {
-        if (error instanceof Convicted && found.claimed === before) found.withoutClaims();
+        if (found.claimed === before) found.withoutClaims();
         throw error;
       }
     }

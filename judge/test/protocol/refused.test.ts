@@ -1,8 +1,11 @@
 /** Evidence that is refused by its frame, before a message is read (PROTOCOL 3.1, 8.3, 8.5). */
 import { expect, test } from "vitest";
 
+import { RefusedError } from "../../src/errors.ts";
+import type { Step } from "../../src/job/terms.ts";
 import { LIMITS } from "../../src/limits.ts";
 import { judge } from "../../src/protocol/judge.ts";
+import type { Party } from "../../src/protocol/queries.ts";
 import { sha256 } from "../../src/sha256.ts";
 import { Writer } from "../../src/writer.ts";
 import { Bundle } from "./bundles.ts";
@@ -52,4 +55,44 @@ test("bytes behind the forfeits", () => {
   const longer = new Writer().raw(content).u8(0).bytes();
   const evidence = new Writer().raw(longer).raw(sha256(longer)).bytes();
   expect(judged(evidence)).toThrow("left over");
+});
+
+/** The first game of the bundle that comes to phase 3. */
+const reached = bundle.cases.find(({ found }) => "phase" in found && found.phase === 3);
+if (reached === undefined) throw new Error("no game that comes to phase 3");
+const played = takenApart(bundle.evidence(reached));
+const [message, ...others] = played.messages;
+if (message === undefined) throw new Error("no messages");
+
+test("messages behind the end of the game, whether it convicts or not", () => {
+  for (const agreement of [true, false]) {
+    const ended = bundle.cases.find(
+      ({ found }) => "agreement" in found && found.agreement === agreement,
+    );
+    if (ended === undefined) throw new Error("no such game");
+    const own = takenApart(bundle.evidence(ended));
+    const longer = putTogether({ ...own, messages: [...own.messages, message] });
+    const judgedAgain = () => judge(longer, bundle.terms(ended), { referees: [] });
+    expect(judgedAgain).toThrow("messages are left over");
+  }
+});
+
+test("a message of a party that there is not", () => {
+  const strange = { ...message, party: 2 as Party };
+  const evidence = putTogether({ ...played, messages: [strange, ...others] });
+  expect(() => judge(evidence, bundle.terms(reached), { referees: [] })).toThrow("no party 2");
+});
+
+test("a game in which a true answer would be over its limit, by states without number", () => {
+  const own = bundle.terms(reached);
+  const step = (t: number): Step => {
+    const { program, ...more } = own.step(t);
+    const [state] = program.nextStates;
+    if (state === undefined) throw new Error("no states");
+    const nextStates = Array<typeof state>(LIMITS.answerBytes / 32).fill(state);
+    return { ...more, program: { ...program, nextStates } };
+  };
+  const judgedSo = () => judge(bundle.evidence(reached), { ...own, step }, { referees: [] });
+  expect(judgedSo).toThrow(RefusedError);
+  expect(judgedSo).toThrow("no verdict");
 });

@@ -203,6 +203,7 @@ describe("clocks (PROTOCOL 11.3 to 11.5.2)", () => {
   test("a forfeit after the deadline, and not at it", () => {
     expectDeviation(asked().forfeit(0, 1620), twoRounds());
     expectDeviation(asked().forfeit(1, 1621), twoRounds());
+    expectDeviation(asked().forfeit(1, 1621, 0, Uint8Array.of(0)), twoRounds());
     expectDeviation(asked().forfeit(0, 1621, 0, Uint8Array.of(9)), twoRounds());
     expectDeviation(asked().forfeit(0, 1621).end(0, 1, 1621), twoRounds());
     const log = asked().forfeit(0, 1621).forfeit(1, 1621).end(0, 3, 1621);
@@ -220,6 +221,12 @@ describe("clocks (PROTOCOL 11.3 to 11.5.2)", () => {
     expectDeviation(silent().answer(1, 1, 2111), twoRounds());
     const both = sessionOf(silent().forfeit(1, 2111).end(0, 3, 2111), twoRounds());
     expect(both.removed.size).toBe(2);
+  });
+
+  test("the deadline that passes first is due, whichever party's it is", () => {
+    const second = (): Played => asked().answer(0, 0, 1110).answer(1, 0, 1600).askBoth(1, 1600);
+    expect(sessionOf(second().forfeit(1, 1651), twoRounds()).state).toBe("playing");
+    expectDeviation(second().forfeit(0, 1651), twoRounds());
   });
 
   test("after a forfeit an answer ends the game unjudged, and nothing else has an effect", () => {
@@ -257,6 +264,12 @@ describe("clocks (PROTOCOL 11.3 to 11.5.2)", () => {
     while (log.entries.length < 895) log.say({ kind: "resumed" }, log.entries.length);
     expect(sessionOf(log).state).toBe("sealing");
     expectDeviation(log.say({ kind: "resumed" }, 2000));
+  });
+
+  test("and after the sealing whenever it comes", () => {
+    const log = new Log().seal(ANN, 1).say({ kind: "sealed" }, 1001);
+    while (log.entries.length < 897) log.say({ kind: "resumed" }, 1001);
+    expect(sessionOf(log).state).toBe("opening");
   });
 });
 
