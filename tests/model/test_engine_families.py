@@ -15,8 +15,9 @@ pytest.importorskip("transformers")
 from answer_models import CONFIGS, LONGEST, VOCABULARY, save_model
 from answer_truth import Truth
 
-from tallystick.answers.layout import Settings
-from tallystick.answers.model import Model, engine_program, forward_program, open_model
+from tallystick.answers.layout import Bucket, Settings
+from tallystick.answers.model import Model, engine_program, open_model
+from tallystick.answers.programs import answer_programs
 from tallystick.generation.engine import NetworkEngine
 from tallystick.generation.network import ModelNetwork
 from tallystick.generation.requests import Request
@@ -45,17 +46,14 @@ class Family(ModelNetwork):
     def program(self, rows: int) -> Program:
         return replace(super().program(rows), contract=self.contract)
 
-    def forward(self, length: int, rows: int) -> Program:
-        return replace(_forward(self.model, length, rows), contract=self.contract)
+    def answer(self, bucket: Bucket, sampler: str) -> Program:
+        found = _programs(self.model.directory, bucket)[sampler]
+        return replace(found, contract=self.contract)
 
 
 @cache
-def _forward_of(directory: Path, length: int, rows: int) -> Program:
-    return forward_program(open_model(directory), length, rows, "ordered/1")
-
-
-def _forward(model: Model, length: int, rows: int) -> Program:
-    return _forward_of(model.directory, length, rows)
+def _programs(directory: Path, bucket: Bucket) -> dict[str, Program]:
+    return answer_programs(open_model(directory), bucket, "ordered/1")
 
 
 def requests() -> list[Request]:
