@@ -23,7 +23,7 @@ import numpy as np
 
 from tallystick.answers.layout import Settings
 from tallystick.answers.model import Model, open_model
-from tallystick.generate.engine import Engine
+from tallystick.generation.engine import Engine
 from tallystick_bench.machine import machine
 from tallystick_bench.step_time import load
 

@@ -11,8 +11,8 @@ import numpy as np
 from tallystick.answers.layout import GREEDY, Bucket, choice_seed, record
 from tallystick.answers.programs import LOGPROBS, TOKENS, answer_slots
 from tallystick.devices.context import ExecutionContext
-from tallystick.generate.network import Network
-from tallystick.generate.requests import Answer, Request
+from tallystick.generation.network import Network
+from tallystick.generation.requests import Answer, Request
 from tallystick.numerics.types import DTYPES
 from tallystick.program.executor import Executor
 from tallystick.program.ir import Program

@@ -80,7 +80,7 @@ class Tiny:
         return found
 
     def program(self, rows: int) -> Program:
-        """The engine program (generate/network.py)."""
+        """The engine program (generation/network.py)."""
         builder = Builder(self.contract)
         token = builder.batch("token", TensorType("i64", (rows, 1)))
         place = builder.batch("place", TensorType("i64", (rows, 1)))

@@ -254,5 +254,12 @@ inline void run_normal(Case& c) {
   TS_DISPATCH(random).normal(key_of(c), static_cast<float>(c.f("mean")),
                              static_cast<float>(c.f("std")), 0, c.got[0].numel(), c.got[0].f32());
 }
+inline void run_gumbel(Case& c) {
+  const size_t rows = c.in.at(1).numel(), classes = static_cast<size_t>(c.i("classes"));
+  const uint64_t each = (classes + 3) / 4;
+  for (size_t r = 0; r < rows; ++r)
+    TS_DISPATCH(random).gumbel(key_of(c), static_cast<uint64_t>(c.in[1].as<int64_t>()[r]) * each, classes,
+                               c.got[0].f32() + r * classes);
+}
 
 }  // namespace vectors

@@ -11,6 +11,7 @@
 #include "context.hpp"
 #include "environment.hpp"
 
+#include "adapters_attention.hpp"
 #include "adapters_dot.hpp"
 #include "adapters_elementwise.hpp"
 #include "adapters_exact.hpp"
@@ -73,7 +74,7 @@ const std::map<std::string, Run>& adapters() {
       {"aten.argmax", run_argmax}, {"aten.var_mean.correction", run_var_mean},
       {"tallystick.sum_squares", run_sum_squares},
       {"tallystick.dropout_mask", run_dropout}, {"tallystick.uniform", run_uniform},
-      {"tallystick.normal", run_normal},
+      {"tallystick.normal", run_normal}, {"tallystick.gumbel", run_gumbel},
       {"aten._softmax", [](Case& c) { return run_softmax(c, &N::softmax); }},
       {"aten._log_softmax", [](Case& c) { return run_softmax(c, &N::log_softmax); }},
       {"aten._softmax_backward_data",
@@ -93,6 +94,8 @@ const std::map<std::string, Run>& adapters() {
       {"tallystick.cross_entropy", run_cross_entropy},
       {"tallystick.cross_entropy_backward", run_cross_entropy_backward},
       {"aten.nll_loss_forward", run_nll}, {"aten.nll_loss_backward", run_nll_backward},
+      {"tallystick.attention_scores", run_scores}, {"tallystick.attention_weights", run_weights},
+      {"tallystick.attention_values", run_values},
       {"aten.embedding", run_embedding}, {"aten.embedding_dense_backward", run_embedding_backward},
       {"aten.index_add", run_index_add},
       {"tallystick.adamw_step", [](Case& c) { return run_adam(c, true); }},
@@ -119,7 +122,7 @@ const std::set<std::string> kAbove = {
     "aten.gather", "aten.index_select", "aten.full", "aten.arange", "aten.tril", "aten.triu",
     "aten.logical_and", "aten.logical_or", "aten.logical_not", "aten.bitwise_and.Tensor",
     "aten.bitwise_or.Tensor", "aten.bitwise_not", "aten._to_copy", "tallystick.beta_power",
-    "aten.cumsum", "aten.scatter.src", "tallystick.rank",
+    "aten.cumsum", "aten.scatter.src", "tallystick.rank", "tallystick.occurrences",
     "aten.floor_divide", "aten.bitwise_xor.Tensor", "aten.bitwise_left_shift.Tensor",
     "aten.bitwise_right_shift.Tensor", "tallystick.fold"};
 
@@ -129,7 +132,7 @@ bool above(const Case& c) {
   const size_t data = c.op == "aten.where" ? 1 : 0;
   const std::string& dtype = c.in.at(data).dtype;
   return dtype != "f32" && c.op != "tallystick.dropout_mask" && c.op != "tallystick.uniform" &&
-         c.op != "tallystick.normal";
+         c.op != "tallystick.normal" && c.op != "tallystick.gumbel";
 }
 
 struct Tally {

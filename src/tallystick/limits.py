@@ -67,6 +67,18 @@ class Limits:
     duration_ms: int = 1 << 40
     onnx_file_bytes: int = 2 << 30
     onnx_folded_bytes: int = 256 << 20
+    model_statement_bytes: int = 16 << 20
+    model_programs: int = 256
+    model_files: int = 64
+    model_file_bytes: int = 64 << 20
+    vocabulary: int = 1 << 24
+    text_places: int = 1 << 20
+    stop_tokens: int = 4096
+    request_bytes: int = 4 << 20
+    choices: int = 1 << 10
+    spoken_bytes: int = 16 << 20
+    receipt_bytes: int = 1 << 10
+    rendered_bytes: int = 16 << 20
 
     @property
     def evidence_frame(self) -> int:
@@ -96,5 +108,22 @@ LOCAL = frozenset(
         "onnx_file_bytes",
         "onnx_folded_bytes",
         "strays_named",
+    }
+)
+# Bounds of answers (ANSWERS 10.1): no message of a game has these parts.
+OF_ANSWERS = frozenset(
+    {
+        "model_statement_bytes",
+        "model_programs",
+        "model_files",
+        "model_file_bytes",
+        "vocabulary",
+        "text_places",
+        "stop_tokens",
+        "request_bytes",
+        "choices",
+        "spoken_bytes",
+        "receipt_bytes",
+        "rendered_bytes",
     }
 )

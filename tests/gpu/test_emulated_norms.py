@@ -36,7 +36,7 @@ OPERATORS = {
     *SOFTMAX,
     *(LAYER, LAYER_BACKWARD, BATCH, BATCH_BACKWARD, BATCH_RUNNING),
     *(CE, CE_BACKWARD, NLL, NLL_BACKWARD, "aten.mse_loss"),
-    *("aten.cumsum", "tallystick.rank", POOL, POOL_BACKWARD),
+    *("aten.cumsum", "tallystick.rank", "tallystick.occurrences", POOL, POOL_BACKWARD),
 }
 
 
@@ -203,6 +203,18 @@ def test_max_pool(gpu: Cuda, attrs: dict[str, Any]) -> None:
     with pytest.raises(RefusedOperandsError):
         call(gpu, POOL_BACKWARD, attrs, [y, x, index])
     gpu.driver.check()  # type: ignore[attr-defined]
+
+
+# --- occurrences (3.10) ---------------------------------------------------------------------------
+@pytest.mark.parametrize("length", [0, 1, 300])
+@pytest.mark.parametrize("classes", [0, 1, 7, 300])
+@pytest.mark.parametrize("rows", [0, 5])
+def test_occurrences(gpu: Cuda, length: int, classes: int, rows: int) -> None:
+    rng = np.random.default_rng(length + classes)
+    first, last = rng.integers(-9, 310, rows), rng.integers(-9, 320, rows)
+    first[1:3], last[2:4] = -(2**63), 2**63 - 1
+    tokens = rng.integers(-2, 8, length)
+    agree(gpu, "tallystick.occurrences", [tokens, first, last], classes=classes)
 
 
 # --- cumulative sums and places (3.8, 3.9) --------------------------------------------------------

@@ -10,6 +10,7 @@ from check.fingerprint import function_digest
 from device_calls import OPS, there
 from emulated_gpu import emulated_gpu
 from reference.data import SPECIAL, Gen
+from vectors.kernel_cases_answer import WORDS_AT
 
 import tallystick
 from tallystick.devices.cuda.device import Cuda
@@ -326,6 +327,32 @@ def test_random_tensors(gpu: Cuda, shape: tuple[int, ...]) -> None:
             check(gpu, "tallystick.dropout_mask", key, shape=shape, draw=draw, p=p)
         check(gpu, "tallystick.uniform", key, shape=shape, draw=draw, low=-2.0, high=0.3)
         check(gpu, "tallystick.normal", key, shape=shape, draw=draw, mean=0.5, std=3.0)
+
+
+@pytest.mark.parametrize("classes", [0, 1, 3, 4, 5, 8, 130, 1031])
+@pytest.mark.parametrize("rows", [0, 1, 5])
+def test_noise(gpu: Cuda, classes: int, rows: int) -> None:
+    """NUMERICS 8.8."""
+    place = np.array([0, 2**32 - 1, 7, 2**31, 1])[:rows]
+    for seed, step, draw in ((0, 0, 0), (2**63 - 1, 2**32 - 1, 2**32 - 1), (12345678901, 77, 5)):
+        key = np.array([seed, step], np.int64)
+        check(gpu, "tallystick.gumbel", key, place, classes=classes, draw=draw)
+
+
+def test_the_noise_of_the_words_at_the_ends(gpu: Cuda) -> None:
+    place = np.array(sorted(WORDS_AT.values()))
+    check(gpu, "tallystick.gumbel", np.zeros(2, np.int64), place, classes=4)
+
+
+@pytest.mark.parametrize(
+    ("key", "place", "match"),
+    [((-1, 0), 0, "seed"), ((0, 2**32), 0, "seed"), ((0, 0), -1, "index"), ((0, 0), 2**32, "index")],
+)
+def test_noise_of_a_bad_key_or_place_is_refused(
+    gpu: Cuda, key: tuple[int, int], place: int, match: str
+) -> None:
+    with pytest.raises(RefusedOperandsError, match=match):
+        run(gpu, "tallystick.gumbel", np.array(key), np.array([1, place]), classes=5)
 
 
 @pytest.mark.parametrize("key", [(-1, 0), (0, -1), (0, 2**32)])

@@ -144,7 +144,8 @@ def test_an_answers_step_draws_its_tokens(opened: Opened, sampler: str) -> None:
 
     def step(drawn: list[int]) -> dict[str, np.ndarray]:
         state = {name: x.copy() for name, x in {**opened.weights, **empty}.items()}
-        batch = record(bucket, settings, prompt, drawn, salt, VOCABULARY)
+        made = record(bucket, settings, prompt, drawn, salt, VOCABULARY)
+        batch = {name: array[np.newaxis] for name, array in made.items()}
         found = Executor(program).run_step(
             state, batch, rng=(seed, 0) if program.uses_rng else None
         )

@@ -18,9 +18,9 @@ from answer_truth import Truth
 from tallystick.answers.layout import Bucket, Settings
 from tallystick.answers.model import Model, engine_program, open_model
 from tallystick.answers.programs import answer_programs
-from tallystick.generate.engine import NetworkEngine
-from tallystick.generate.network import ModelNetwork
-from tallystick.generate.requests import Request
+from tallystick.generation.engine import NetworkEngine
+from tallystick.generation.network import ModelNetwork
+from tallystick.generation.requests import Request
 from tallystick.numerics.contracts import find_contract
 from tallystick.program.ir import Program
 

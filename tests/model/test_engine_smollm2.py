@@ -19,9 +19,9 @@ from tallystick.answers.layout import Bucket, Settings
 from tallystick.answers.model import open_model
 from tallystick.answers.programs import answer_programs
 from tallystick.devices.context import DEFAULT
-from tallystick.generate.engine import NetworkEngine
-from tallystick.generate.network import ModelNetwork
-from tallystick.generate.requests import Request
+from tallystick.generation.engine import NetworkEngine
+from tallystick.generation.network import ModelNetwork
+from tallystick.generation.requests import Request
 from tallystick.numerics.contracts import find_contract
 from tallystick.program.ir import Program
 

@@ -38,6 +38,8 @@ LEVELS = {
     "job": 11,
     "run": 12,
     "prover": 13,
+    "answers": 13,  # what an answer of a model means: its job, its receipt, and a check
+    "generation": 14,  # the engine that gives answers
     "terminal": 14,  # how progress is drawn, for whoever hands it to a verb (docs/adr/0036)
     "api": 15,  # the verbs: each is put together here, once
     "service": 16,  # the faces, which call the verbs
@@ -51,6 +53,7 @@ LEVELS = {
 SANS_IO = ("protocol", "delegation", "contracts")
 # Modules whose task is torch: capture of a module, eager mode, recipes' modules, stock kernels.
 TORCH_ALLOWED = (
+    "answers/modules.py",
     "augment.py",
     "program/capture/",
     "job/recipes/",

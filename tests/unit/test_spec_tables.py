@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tallystick.errors import UsageError
-from tallystick.limits import LIMITS, LOCAL
+from tallystick.limits import LIMITS, LOCAL, OF_ANSWERS
 from tallystick.numerics.arguments import complete_attrs
 from tallystick.numerics.registry import OpSpec, all_ops
 from tallystick.numerics.types import AttrValue, TensorType
@@ -138,6 +138,12 @@ def test_the_limits_are_the_protocols() -> None:
     assert stated == {
         field.name: getattr(LIMITS, field.name)
         for field in fields(LIMITS)
-        if field.name not in LOCAL
+        if field.name not in LOCAL | OF_ANSWERS
     }
     assert set(LOCAL) <= {field.name for field in fields(LIMITS)}
+
+
+def test_the_limits_of_answers_are_the_specifications() -> None:
+    """ANSWERS 10.1: those of the files of an answer."""
+    stated = {name: int(value) for name, value, _ in rows(section("ANSWERS", "10.1"))}
+    assert stated == {name: getattr(LIMITS, name) for name in OF_ANSWERS}

@@ -110,10 +110,10 @@ def _answering(forward: Program, bucket: Bucket, sampler: str) -> Program:
     state = {name: b.state(name, type_) for name, type_ in forward.state_types.items()}
     for name, type_ in answer_slots(bucket).items():
         b.state(name, type_)
-    fields = {
-        name: b.batch(name, type_)
-        for name, type_ in batch_types(bucket, sampler, vocabulary).items()
-    }
+    types = batch_types(bucket, sampler, vocabulary)
+    # A batch of one record (COMMITMENTS 7.4).
+    given = {n: b.batch(n, TensorType(t.dtype, (1, *t.shape))) for n, t in types.items()}
+    fields = {n: b.one("aten.view", [given[n]], size=t.shape) for n, t in types.items()}
     inputs = [
         state[given.name] if given.kind == "state" else fields[split_batch(given.name)[0]]
         for given in forward.inputs

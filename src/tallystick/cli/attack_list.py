@@ -10,7 +10,14 @@ from tallystick.disk.regular import is_directory
 from tallystick.errors import UsageError
 from tallystick.job.job import Job
 from tallystick.job.job_file import load_job
-from tallystick.run.cheats.attacks import KINDS, Attack, attack_names, attack_text, load_attack
+from tallystick.run.cheats.attacks import (
+    KINDS,
+    Attack,
+    answer_attack_names,
+    attack_names,
+    attack_text,
+    load_attack,
+)
 
 _OWN_CHOICE = {"step": "the middle", "checkpoint": "the middle"}
 
@@ -18,10 +25,10 @@ _OWN_CHOICE = {"step": "the middle", "checkpoint": "the middle"}
 def list_attacks(wanted: str | None, as_json: bool) -> None:
     """Print all attacks, or with the name of one its description, or with a job's directory those
     that have something to do there. Raises UsageError for another `wanted`."""
-    names = attack_names()
+    names = [*attack_names(), *answer_attack_names()]
     if wanted in names:
         names = [wanted]
-    job = None if wanted is None or wanted in attack_names() else _job(wanted)
+    job = None if wanted is None or wanted in names else _job(wanted)
     found = [_facts(load_attack(name), job) for name in names]
     if as_json:
         print_json({"attacks": found})

@@ -67,6 +67,26 @@ _COMMANDS: dict[str, tuple[str, str, str]] = {
         "evaluate",
         "The validation loss of a stored state of RUN.",
     ),
+    "model": (
+        "tallystick.cli.answers",
+        "model",
+        "Name a model: its weights, programs and tokenizer by digests.",
+    ),
+    "generate": (
+        "tallystick.cli.answers",
+        "generate",
+        "Answer a prompt with MODEL, and sign a receipt.",
+    ),
+    "check": (
+        "tallystick.cli.answers",
+        "check",
+        "Check an answer by its receipt, to the last bit.",
+    ),
+    "answer-run": (
+        "tallystick.cli.answers",
+        "answer_run",
+        "Make a run of an answer, for a dispute about it.",
+    ),
     "offer": ("tallystick.cli.offer", "offer", "Offers to providers, and their documents."),
     "settle": ("tallystick.cli.settle", "settle", "The settlement of an offer, signed or checked."),
     "inspect": (

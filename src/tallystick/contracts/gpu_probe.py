@@ -81,6 +81,9 @@ def _cases() -> Iterator[Case]:
     key = np.array([7, 3], np.int64)
     yield "tallystick.dropout_mask", {"draw": 2, "p": 0.3, "shape": (33, 7)}, [key]
     yield "tallystick.normal", {"draw": 1, "mean": 0.5, "std": 2.0, "shape": (301,)}, [key]
+    yield "tallystick.gumbel", {"classes": 77, "draw": 1}, [key, rng.integers(0, 1 << 32, 4)]
+    tokens, first = rng.integers(0, 9, 70), np.array([0, 3, 66])
+    yield "tallystick.occurrences", {"classes": 9}, [tokens, first, first + 40]
     yield "aten.index_select", {"dim": 0}, [floats(13, 6), rng.integers(0, 13, 29)]
     yield "aten.index_add", {"dim": 0}, [floats(7, 6), rng.integers(0, 7, 50), floats(50, 6)]
     yield "aten.cumsum", {"dim": -1}, [floats(3, 700)]

@@ -136,7 +136,9 @@ def lookup(name: str, contract: str = "ordered/1") -> OpSpec:
     if spec is None or not spec.is_under(contract):
         raise UnsupportedOperatorError(
             f"Operator {name!r} is not defined by contract {contract}.",
-            "See spec/NUMERICS.md for the operators there are.",
+            f"Use {' or '.join(spec.only_under)}."
+            if spec
+            else "See spec/NUMERICS.md for the operators there are.",
         )
     return spec
 

@@ -145,7 +145,9 @@ class Executor(Runner):
         problem = self._device.problem(tensor, type_.dtype, type_.shape)
         if problem:
             raise UsageError(f"State slot {name} is not on {self._device.name}: {problem}.")
-        if self.program.next_state and not self._device.writable(tensor):
+        program = self.program
+        changes = name in program.next_state and name not in program.passed_through
+        if changes and not self._device.writable(tensor):
             raise UsageError(f"State slot {name} is read-only.", "Pass a writable copy.")
 
     def check_state(self, state: Mapping[str, Tensor]) -> None:

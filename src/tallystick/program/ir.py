@@ -124,6 +124,12 @@ class Program:
         """Value of every next-state slot by slot name; empty for a program without a step."""
         return {name: value for name, value in self.outputs if name in self.state_types}
 
+    @cached_property
+    def passed_through(self) -> frozenset[str]:
+        """The state slots whose next state is the slot itself."""
+        index = self.input_index
+        return frozenset(n for n, v in self.next_state.items() if v == input_value(index[n]))
+
     def type_of(self, value: Value) -> TensorType:
         """The type of `value`; IndexError if there is no such value."""
         if value.is_input:

@@ -209,15 +209,10 @@ class _Planner:
                 if place is not None:
                     storage = self.storages[place.storage]
                     storage.last = max(storage.last, position)
-        passed = self._passed_through()
+        passed = self.program.passed_through
         for name, value in self.program.outputs:
             if name not in passed:
                 self.storages[self.places[value].storage].last = self.end
-
-    def _passed_through(self) -> set[str]:
-        index = self.program.input_index
-        state = self.program.next_state
-        return {name for name, v in state.items() if v == Value(-1, index[name])}
 
     # -- sharing -----------------------------------------------------------------------------
 
@@ -229,7 +224,7 @@ class _Planner:
 
     def donate(self, steps: list[PlanStep]) -> list[tuple[str, TensorPlace]]:
         """Place next-state values in their state arrays; return those that must be copied."""
-        passed = self._passed_through()
+        passed = self.program.passed_through
         position_of = {
             step.index: position for position, step in enumerate(steps) if not step.parts
         }

@@ -8,9 +8,9 @@ from tiny_network import Tiny
 
 from tallystick.answers.layout import Settings
 from tallystick.errors import UsageError
-from tallystick.generate.cut import attentions, cut
-from tallystick.generate.engine import NetworkEngine
-from tallystick.generate.requests import Request
+from tallystick.generation.cut import attentions, cut
+from tallystick.generation.engine import NetworkEngine
+from tallystick.generation.requests import Request
 from tallystick.numerics.types import TensorType
 from tallystick.program.build import Builder
 from tallystick.program.executor import Executor

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from tallystick.answers.layout import Settings
-from tallystick.generate.pages import PLACES, Pages, page_key, pages_for
-from tallystick.generate.requests import Handle, Request
-from tallystick.generate.scheduler import Scheduler
-from tallystick.generate.sequences import GONE, Sequence, longest
+from tallystick.generation.pages import PLACES, Pages, page_key, pages_for
+from tallystick.generation.requests import Handle, Request
+from tallystick.generation.scheduler import Scheduler
+from tallystick.generation.sequences import GONE, Sequence, longest
 
 
 def handle(prompt: list[int], most: int) -> Handle:

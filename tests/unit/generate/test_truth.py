@@ -14,8 +14,8 @@ from tiny_network import Tiny
 
 from tallystick import _core
 from tallystick.answers.layout import Settings
-from tallystick.generate.engine import NetworkEngine
-from tallystick.generate.requests import Handle, Request
+from tallystick.generation.engine import NetworkEngine
+from tallystick.generation.requests import Handle, Request
 
 # Each option of a family's attention alone, and each two together.
 OPTIONS: dict[str, dict[str, Any]] = {

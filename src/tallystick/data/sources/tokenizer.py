@@ -22,7 +22,8 @@ from tallystick.data.sources.tokenizer_process import (
     DECODE,
     ENCODE,
     TOKEN,
-    TokenizerProcess,
+    WHOLE,
+    RulesProcess,
 )
 from tallystick.disk.regular import os_errors, read_file
 from tallystick.errors import UsageError
@@ -36,7 +37,7 @@ _TOKENIZER_LIMIT = 256 << 20
 class TokenizerFile:
     """A tokenizer, its file's name and SHA-256 in hexadecimal, and the version of the package."""
 
-    process: TokenizerProcess
+    process: RulesProcess
     name: str
     digest: str
     version: str
@@ -51,14 +52,15 @@ class TokenizerFile:
         found: int | None = json.loads(self.process.ask(TOKEN, text.encode("utf-8")))
         return found
 
-    def encode(self, piece: bytes, name: str) -> Array:
-        """The tokens of a text, i64[n], without special ones. Raises UsageError."""
+    def encode(self, piece: bytes, name: str, whole: bool = False) -> Array:
+        """The tokens of a text, i64[n], without special ones. Of a `whole` text with those that the
+        file puts around it. Raises UsageError."""
         try:
             piece.decode("utf-8")
         except UnicodeDecodeError:
             raise UsageError(f"{name} is not UTF-8.", "Convert it first.") from None
         try:
-            found = self.process.ask(ENCODE, piece)
+            found = self.process.ask(WHOLE if whole else ENCODE, piece)
         except UsageError as error:
             raise UsageError(
                 f"{self.name} has no tokens for {name}: {error.message}.", error.next_action
@@ -85,13 +87,17 @@ class TokenizerFile:
 def load_tokenizer(path: Path) -> TokenizerFile:
     """The tokenizer in the file. Raises CannotCheckError without the package, UsageError for a file
     of another kind, StorageError."""
+    return tokenizer_of(read_file(path, _TOKENIZER_LIMIT, "tokenizer file"), path)
+
+
+def tokenizer_of(data: bytes, path: Path) -> TokenizerFile:
+    """The tokenizer in the bytes of the file `path`. Raises as `load_tokenizer`."""
     try:
         import tokenizers
     except ImportError:
         raise missing("tokenizers", "A tokenizer file") from None
-    data = read_file(path, _TOKENIZER_LIMIT, "tokenizer file")
     try:
-        process = TokenizerProcess(data)
+        process = RulesProcess(data)
     except UsageError as error:
         raise UsageError(
             f"{path} is no tokenizers file: {error.message}.", error.next_action

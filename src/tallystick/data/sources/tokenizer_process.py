@@ -16,13 +16,14 @@ import struct
 import sys
 import threading
 import weakref
+from collections.abc import Callable
 from typing import IO, Any
 
 from tallystick.disk.memory import own_addresses
 from tallystick.errors import UsageError
 from tallystick.started import Child
 
-ENCODE, DECODE, TOKEN, COUNT = range(4)
+ENCODE, DECODE, TOKEN, COUNT, WHOLE = range(5)
 _DONE, _REFUSED = range(2)
 _HEAD = struct.Struct("<BQ")
 # Of the other process, and more for each byte of a request: an honest tokenizer needs a part of it.
@@ -31,22 +32,23 @@ SECONDS, SECONDS_EACH = 120.0, 1e-3
 _MODULE = "tallystick.data.sources.tokenizer_process"
 
 
-class TokenizerProcess:
-    """The tokenizer of a file of these bytes, in a process that ends with this object.
+class RulesProcess:
+    """The rules in a file of these bytes, executed by `module` in a process that ends with this
+    object: those of a tokenizer, or other ones.
 
     Safe for threads. Every method raises UsageError, whose message begins with what was wrong: the
     caller names the file."""
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes, module: str = _MODULE) -> None:
         self._lock = threading.Lock()
-        self._child = Child(_MODULE, answering=True)
+        self._child = Child(module, answering=True)
         weakref.finalize(self, _end, self._child)
         self._asked(0, data)
 
     def ask(self, kind: int, data: bytes = b"") -> bytes:
-        """The answer to a request: tokens as i64 for ENCODE, which has a text, and a text for
-        DECODE, which has tokens; a JSON number or null for TOKEN, which has a token's text, and
-        for COUNT."""
+        """The answer to a request. Of a tokenizer: tokens as i64 for ENCODE, which has a text, and
+        for WHOLE with the special tokens around it; a text for DECODE, which has tokens; a JSON
+        number or null for TOKEN, which has a token's text, and for COUNT."""
         with self._lock:
             return self._asked(kind, data)
 
@@ -98,8 +100,8 @@ def _read(file: IO[bytes]) -> tuple[int, bytes]:
 
 
 def _answer(tokenizer: Any, kind: int, data: bytes) -> bytes:
-    if kind == ENCODE:
-        found = tokenizer.encode(data.decode("utf-8"), add_special_tokens=False)
+    if kind in (ENCODE, WHOLE):
+        found = tokenizer.encode(data.decode("utf-8"), add_special_tokens=kind == WHOLE)
         return struct.pack(f"<{len(found.ids)}q", *found.ids)
     if kind == DECODE:
         tokens = list(struct.unpack(f"<{len(data) // 8}q", data))
@@ -117,11 +119,19 @@ def _limit_memory(most: int) -> None:
     )
 
 
-def main() -> None:
-    """Answer requests until the standard input ends."""
+def _opened(data: bytes) -> Any:
     import tokenizers
 
-    tokenizer: Any = None
+    tokenizer = tokenizers.Tokenizer.from_str(data.decode("utf-8"))
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
+
+
+def serve(opened: Callable[[bytes], Any], answered: Callable[[Any, int, bytes], bytes]) -> None:
+    """Answer requests until the standard input ends: `opened` makes of the file what `answered`
+    gets with each request after it."""
+    rules: Any = None
     own = own_addresses()
     while True:
         try:
@@ -130,19 +140,22 @@ def main() -> None:
             return
         try:
             _limit_memory(own + _memory(len(data)))
-            if tokenizer is None:
-                tokenizer = tokenizers.Tokenizer.from_str(data.decode("utf-8"))
-                tokenizer.no_truncation()
-                tokenizer.no_padding()
-                answer = b""
+            if rules is None:
+                rules, answer = opened(data), b""
             else:
-                answer = _answer(tokenizer, kind, data)
+                answer = answered(rules, kind, data)
             status = _DONE
         # The package raises plain Exception, and where it panics a BaseException of its own.
         except BaseException as error:
             status, answer = _REFUSED, str(error)[:120].rstrip(".").encode("utf-8", "replace")
         sys.stdout.buffer.write(_HEAD.pack(status, len(answer)) + answer)
         sys.stdout.buffer.flush()
+
+
+def main() -> None:
+    import tokenizers  # noqa: F401 (its memory is our own, and none of the file's)
+
+    serve(_opened, _answer)
 
 
 if __name__ == "__main__":

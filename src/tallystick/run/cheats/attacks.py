@@ -21,6 +21,7 @@ from tallystick.run.store.declaration import Declaration, Params, is_attack_name
 from tallystick.run.store.directory import RunStore
 
 _PACKAGE = "tallystick_attacks"
+_OF_ANSWERS = "answers"  # the folder of the cheats of a model's answers
 # What a cheat is about, in the order in which people are shown them.
 KINDS = {
     "training": "trains on other data, weights or settings than the job says",
@@ -30,6 +31,7 @@ KINDS = {
     "records": "lies in what it commits to",
     "log": "lies in the rounding log (contract replay/1)",
     "answers": "gives no answer in the dispute",
+    "model": "answers a request otherwise than the model does",
 }
 _TALLYSTICK = Path(__file__).resolve().parents[2]
 
@@ -78,6 +80,12 @@ def attack_names() -> list[str]:
     return sorted(name for name in names if is_attack_name(name))
 
 
+def answer_attack_names() -> list[str]:
+    """The names of the attacks that are about a model's answer, sorted (attacks/answers)."""
+    names = (path.stem for path in (attacks_directory() / _OF_ANSWERS).glob("*.py"))
+    return sorted(name for name in names if is_attack_name(name))
+
+
 def load_attack(name: str) -> Attack:
     """The attack `name`. Raises UsageError where there is none."""
     attack: Attack = _module(name).ATTACK
@@ -91,10 +99,11 @@ def attack_text(name: str) -> str:
 
 
 def _module(name: str) -> ModuleType:
-    known = attack_names()
-    if name not in known:
+    known, of_answers = attack_names(), answer_attack_names()
+    if name not in (*known, *of_answers):
         raise UsageError(
-            f"There is no attack {name[:80]!r}.", f"Choose one of: {', '.join(known) or 'none'}."
+            f"There is no attack {name[:80]!r}.",
+            f"Choose one of: {', '.join([*known, *of_answers]) or 'none'}.",
         )
     # Attack files form a package, so that they can share code by relative imports.
     directory = str(attacks_directory())
@@ -105,4 +114,5 @@ def _module(name: str) -> ModuleType:
         package = ModuleType(_PACKAGE)
         package.__path__ = [directory]
         sys.modules[_PACKAGE] = package
-    return importlib.import_module(f"{_PACKAGE}.{name}")
+    room = _PACKAGE if name in known else f"{_PACKAGE}.{_OF_ANSWERS}"
+    return importlib.import_module(f"{room}.{name}")

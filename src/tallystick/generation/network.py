@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from tallystick.answers.model import Model, engine_program, weights
-from tallystick.generate.sizes import Sizes
+from tallystick.generation.sizes import Sizes
 from tallystick.program.ir import Program
 
 

@@ -15,11 +15,11 @@ from tallystick.answers.layout import Settings
 from tallystick.answers.model import Model
 from tallystick.devices.context import ExecutionContext
 from tallystick.errors import UsageError
-from tallystick.generate.attention import Rows, Stretch
-from tallystick.generate.forward import Forward
-from tallystick.generate.network import ModelNetwork, Network
-from tallystick.generate.pages import Pages
-from tallystick.generate.requests import (
+from tallystick.generation.attention import Rows, Stretch
+from tallystick.generation.forward import Forward
+from tallystick.generation.network import ModelNetwork, Network
+from tallystick.generation.pages import Pages
+from tallystick.generation.requests import (
     CANCELLED,
     LENGTH,
     STOP,
@@ -28,10 +28,10 @@ from tallystick.generate.requests import (
     Listener,
     Request,
 )
-from tallystick.generate.sampling import Sampling
-from tallystick.generate.scheduler import Scheduler
-from tallystick.generate.sequences import Sequence as Text
-from tallystick.generate.sequences import longest
+from tallystick.generation.sampling import Sampling
+from tallystick.generation.scheduler import Scheduler
+from tallystick.generation.sequences import Sequence as Text
+from tallystick.generation.sequences import longest
 from tallystick.numerics.contracts import find_contract
 
 MOST_ROWS = 64

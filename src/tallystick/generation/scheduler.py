@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections import deque
 
-from tallystick.generate.pages import PLACES, Pages
-from tallystick.generate.requests import Handle
-from tallystick.generate.sequences import Sequence
+from tallystick.generation.pages import PLACES, Pages
+from tallystick.generation.requests import Handle
+from tallystick.generation.sequences import Sequence
 
 
 class Scheduler:

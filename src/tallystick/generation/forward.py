@@ -12,10 +12,10 @@ import numpy as np
 from tallystick.devices.context import ExecutionContext
 from tallystick.devices.kernel import Run
 from tallystick.errors import UsageError
-from tallystick.generate.attention import PagedAttention, Rows, layer_shape
-from tallystick.generate.cut import LOGITS, Cut, attentions, cut
-from tallystick.generate.network import Network
-from tallystick.generate.prepared import prepared
+from tallystick.generation.attention import PagedAttention, Rows, layer_shape
+from tallystick.generation.cut import LOGITS, Cut, attentions, cut
+from tallystick.generation.network import Network
+from tallystick.generation.prepared import prepared
 from tallystick.numerics.contracts import parse_contract
 from tallystick.numerics.registry import OpSpec
 from tallystick.program.executor import Executor

@@ -20,8 +20,8 @@ from tallystick.answers.layout import (
 )
 from tallystick.answers.sampler import emit
 from tallystick.devices.context import ExecutionContext
-from tallystick.generate.forward import rows_of_program
-from tallystick.generate.sequences import Sequence as Text
+from tallystick.generation.forward import rows_of_program
+from tallystick.generation.sequences import Sequence as Text
 from tallystick.numerics.types import TensorType
 from tallystick.program.build import Builder
 from tallystick.program.executor import Executor

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tallystick.generate.pages import PLACES, Pages, page_key, pages_for
-from tallystick.generate.requests import Answer, Handle
+from tallystick.generation.pages import PLACES, Pages, page_key, pages_for
+from tallystick.generation.requests import Answer, Handle
 
 GONE = -1
 

@@ -1,0 +1,191 @@
+"""Checking an answer by one prefill (ANSWERS 8).
+
+First everything that needs no weight: signatures, digests, the receipt's own words. Then the
+answer's job is executed once, over the whole text, and its state is compared with the signed one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tallystick.answers.job import LOGPROBS, TOKENS, AnswerJob, check_weights
+from tallystick.answers.receipt import CANCELLED, Receipt, SignedReceipt, read_receipt
+from tallystick.answers.request import Request
+from tallystick.answers.spoken import Spoken
+from tallystick.answers.statement import ModelStatement
+from tallystick.answers.words import Said, contradictions
+from tallystick.commit.signing import PublicKey
+from tallystick.commit.tensor import Array
+from tallystick.devices.context import DEFAULT, ExecutionContext
+from tallystick.errors import DigestMismatchError
+from tallystick.program.ir import Program
+from tallystick.program.state import State
+from tallystick.run.execute.engine import Engine
+
+
+@dataclass(frozen=True)
+class TokenDifference:
+    """The first place of an answer where the model says something else (ANSWERS 8.5).
+
+    `place` counts from the first token of the answer. Where the tokens are equal, the
+    log-probabilities differ."""
+
+    place: int
+    claimed: int
+    drawn: int
+    claimed_logprob: float
+    computed_logprob: float
+
+    @property
+    def sentence(self) -> str:
+        if self.claimed != self.drawn:
+            return (
+                f"At place {self.place} of the answer the receipt has token {self.claimed}; the "
+                f"model draws {self.drawn} there."
+            )
+        return (
+            f"At place {self.place} of the answer the receipt has the log-probability "
+            f"{self.claimed_logprob!r}; the model gives {self.computed_logprob!r}."
+        )
+
+
+@dataclass(frozen=True)
+class AnswerReport:
+    """What a check has found. `accepted` is true if nothing contradicts the receipt.
+
+    `contradictions` convict the signer by its own words. `difference` is the first place that the
+    model does not repeat, `state_differs` whether the signed state is another one: a dispute
+    convicts then. `findings` are what no game decides. `notes` say what is not proved.
+    """
+
+    receipt: Receipt
+    trusted: bool | None
+    contradictions: tuple[Said, ...] = ()
+    state_differs: bool = False
+    difference: TokenDifference | None = None
+    findings: tuple[Said, ...] = ()
+    notes: tuple[Said, ...] = ()
+    executed: bool = False
+    seconds: float = field(default=0.0, compare=False)
+
+    @property
+    def accepted(self) -> bool:
+        return not (self.contradictions or self.state_differs or self.findings)
+
+
+def bound(
+    data: bytes,
+    statement: ModelStatement,
+    request: Request,
+    spoken: Spoken,
+    trust: Sequence[PublicKey] | None = None,
+) -> tuple[SignedReceipt, AnswerJob]:
+    """The signed receipt in `data`, and the job of the answer, which is the one that it names.
+
+    Raises the errors of `read_receipt`; DigestMismatchError where statement, request or tokens are
+    not those of the receipt (ANSWERS 8.3); UsageError for an answer that fits no bucket.
+    """
+    signed = read_receipt(data, trust)
+    receipt = signed.receipt
+    for name, found in (("model", statement.digest), ("request", request.digest)):
+        if getattr(receipt, name) != found:
+            raise DigestMismatchError(
+                f"The receipt is of another {name} than the one here.",
+                f"Ask its sender for the {name} that it names, or refuse the answer.",
+            )
+    answer = AnswerJob(statement, request, spoken, receipt.choice)
+    if answer.digest != receipt.job:
+        raise DigestMismatchError(
+            "The receipt's job is not that of this request and these tokens: nobody has signed "
+            "this answer.",
+            "Refuse the answer.",
+        )
+    return signed, answer
+
+
+def check_words(signed: SignedReceipt, answer: AnswerJob) -> AnswerReport:
+    """What there is to find without weights."""
+    notes: list[Said] = []
+    if signed.receipt.finish == CANCELLED:
+        notes.append(Said("6.6", "Nothing here shows that the client cancelled the answer."))
+    if answer.request.server_seed:
+        notes.append(
+            Said("5.5", "The server chose the seed: it may have picked among several answers.")
+        )
+    found = contradictions(signed.receipt, answer)
+    return AnswerReport(signed.receipt, signed.trusted, found, notes=tuple(notes))
+
+
+def check_answer(
+    signed: SignedReceipt,
+    answer: AnswerJob,
+    program: Program,
+    weights: Mapping[str, Array],
+    context: ExecutionContext = DEFAULT,
+    weights_checked: bool = False,
+) -> AnswerReport:
+    """Check an answer whole: its words, then one execution of its job.
+
+    `program` is the one that the statement names, `weights` are by slot; `weights_checked` says
+    that the caller has compared them already. Raises DigestMismatchError for other weights than
+    the statement's, CorruptFileError for a program that is none of an answer.
+    """
+    began = time.monotonic()
+    report = check_words(signed, answer)
+    if report.contradictions:
+        return report
+    if not weights_checked:
+        check_weights(answer.statement, weights)
+    answer.check_program(program)
+    with context.entered():
+        engine = Engine(
+            answer.in_memory(program), State(answer.state(program, weights)), context=context
+        )
+        engine.run()
+        root, host = engine.state.root(), engine.context.device.host
+        drawn, logs = (np.asarray(host(engine.state.slots[n])) for n in (TOKENS, LOGPROBS))
+    return _compared(report, answer, root, drawn, logs, time.monotonic() - began)
+
+
+def _compared(
+    report: AnswerReport, answer: AnswerJob, root: bytes, drawn: Array, logs: Array, seconds: float
+) -> AnswerReport:
+    """The report with what the execution shows (ANSWERS 8.5)."""
+    receipt, difference = report.receipt, _first_difference(answer.spoken, drawn, logs)
+    words, findings = report.contradictions, report.findings
+    if root == receipt.state and difference is not None:
+        if difference.claimed != difference.drawn:
+            # The signed run is the true one of this job, and says other tokens than its text.
+            words = (*words, Said("6.7", difference.sentence))
+        else:
+            sentence = "The log-probabilities here are not those that the receipt commits to."
+            findings = (*findings, Said("8.4", sentence))
+    return AnswerReport(
+        receipt,
+        report.trusted,
+        words,
+        root != receipt.state,
+        difference,
+        findings,
+        report.notes,
+        True,
+        seconds,
+    )
+
+
+def _first_difference(spoken: Spoken, drawn: Array, logs: Array) -> TokenDifference | None:
+    """The first place where tokens or the bits of log-probabilities differ."""
+    count = len(spoken.tokens)
+    said = np.asarray(spoken.tokens, np.int64) != drawn[:count]
+    bits = spoken.logprobs.view("<u4") != np.ascontiguousarray(logs[:count]).view("<u4")
+    places = np.flatnonzero(said | bits)
+    if not places.size:
+        return None
+    at = int(places[0])
+    return TokenDifference(
+        at, spoken.tokens[at], int(drawn[at]), float(spoken.logprobs[at]), float(logs[at])
+    )

@@ -1,0 +1,87 @@
+"""From a model directory to its statement: weights hashed, programs captured (ANSWERS 4)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tallystick.answers.layout import Bucket
+from tallystick.answers.model import Model, weights
+from tallystick.answers.programs import answer_programs
+from tallystick.answers.statement import ModelStatement, ProgramName, SpecialToken, Weight
+from tallystick.answers.text import TOKENIZER
+from tallystick.commit.encoding import sha256
+from tallystick.commit.tensor import Array, header_of, tensor_digest
+from tallystick.data.sources.tokenizer import tokenizer_of
+from tallystick.errors import UsageError
+from tallystick.numerics.contracts import resolve_contract
+from tallystick.program.ir import Program
+
+_CONFIG, _ADDED = "tokenizer_config.json", "special_tokens_map.json"
+_SPECIAL = "_token"  # the names of special tokens end so: bos_token, eos_token, …
+
+
+def derive(
+    model: Model,
+    buckets: Sequence[Bucket],
+    contract: str,
+    run: bytes | None = None,
+    about: Mapping[str, str] | None = None,
+    each: Callable[[Bucket], None] = lambda _: None,
+    held: Mapping[str, Array] | None = None,
+) -> tuple[ModelStatement, dict[ProgramName, Program]]:
+    """The statement of a model, and the programs that it names; `each` is told a bucket
+    before its programs are captured. `held` are the weights, where the caller has them.
+
+    Raises UsageError for buckets that the model has no room for, RefusedModelError.
+    """
+    if not buckets:
+        raise UsageError("A model statement needs a bucket.", "Name one.")
+    full = resolve_contract(contract)
+    programs: dict[ProgramName, Program] = {}
+    for bucket in sorted(buckets, key=lambda b: (b.length, b.answer)):
+        if bucket.length > model.longest:
+            raise UsageError(
+                f"The model has {model.longest} places, the bucket {bucket.length}.",
+                "Choose a smaller one.",
+            )
+        each(bucket)
+        for set_, program in answer_programs(model, bucket, full).items():
+            programs[ProgramName(bucket.length, bucket.answer, set_)] = program
+    slots = weights(model) if held is None else held
+    return ModelStatement(
+        contract=full,
+        vocabulary=model.vocabulary,
+        weights={n: Weight(header_of(a), tensor_digest(a)) for n, a in slots.items()},
+        programs={name: program.digest() for name, program in programs.items()},
+        files={name: sha256(data) for name, data in model.files.items()},
+        template=None if model.chat_template is None else sha256(model.chat_template.encode()),
+        special=special_tokens(model.files),
+        stop=model.stop,
+        run=run,
+        about=dict(about or {}),
+    ), programs
+
+
+def special_tokens(files: Mapping[str, bytes]) -> dict[str, SpecialToken]:
+    """The special tokens by name, as the tokenizer's own files have them (ANSWERS 4.3)."""
+    named: dict[str, str] = {}
+    for file in (_CONFIG, _ADDED):
+        for name, value in _object(files.get(file)).items():
+            text = value.get("content") if isinstance(value, dict) else value
+            if name.endswith(_SPECIAL) and isinstance(text, str):
+                named[name] = text
+    if TOKENIZER not in files:
+        return {name: SpecialToken(text, None) for name, text in named.items()}
+    tokenizer = tokenizer_of(files[TOKENIZER], Path(TOKENIZER))
+    return {name: SpecialToken(text, tokenizer.token(text)) for name, text in named.items()}
+
+
+def _object(data: bytes | None) -> dict[str, Any]:
+    try:
+        found = json.loads(data) if data else {}
+    except (ValueError, RecursionError):
+        found = {}
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,133 @@
+"""The files of an answer and of a model statement, in directories (ANSWERS 7.5, 4.6).
+
+    receipt.json     the signed receipt
+    request.json     the request, with its secret
+    answer.json      the tokens, log-probabilities and text
+    statement.json   the model statement
+    program.txt      the program of the answer's bucket
+
+A statement's directory has `statement.json`, and a text `programs/L-A-SET.txt` for each program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tallystick.answers.check import bound
+from tallystick.answers.job import AnswerJob, checked_program
+from tallystick.answers.receipt import SignedReceipt
+from tallystick.answers.request import Request
+from tallystick.answers.spoken import Spoken
+from tallystick.answers.statement import ModelStatement, ProgramName
+from tallystick.commit.signing import PublicKey
+from tallystick.disk.anew import DirectoryKind, written_anew
+from tallystick.disk.files import TEMPORARY_SUFFIX, make_directory, write_file
+from tallystick.disk.regular import is_directory, read_file
+from tallystick.limits import LIMITS
+from tallystick.program.ir import Program
+
+RECEIPT, REQUEST, SPOKEN = "receipt.json", "request.json", "answer.json"
+STATEMENT, PROGRAM, PROGRAMS = "statement.json", "program.txt", "programs"
+_OF_ANSWER = (RECEIPT, REQUEST, SPOKEN, STATEMENT, PROGRAM)
+
+ANSWER_DIRECTORY = DirectoryKind(
+    "answer", RECEIPT, lambda name: name.removesuffix(TEMPORARY_SUFFIX) in _OF_ANSWER
+)
+STATEMENT_DIRECTORY = DirectoryKind(
+    "model statement",
+    STATEMENT,
+    lambda name: (
+        name.removesuffix(TEMPORARY_SUFFIX) in (STATEMENT, PROGRAMS)
+        or name.startswith(f"{PROGRAMS}/")
+    ),
+)
+
+
+def program_file(name: ProgramName) -> str:
+    """The file of a program's text in a statement's directory."""
+    return f"{PROGRAMS}/{name.length}-{name.answer}-{name.set}.txt"
+
+
+def write_statement(
+    directory: Path,
+    statement: ModelStatement,
+    programs: Mapping[ProgramName, Program],
+    overwrite: bool = False,
+) -> None:
+    """Write a statement and the texts of its programs, the statement last. Raises UsageError where
+    there is one, StorageError."""
+    with written_anew(directory, STATEMENT_DIRECTORY, overwrite) as place:
+        make_directory(place / PROGRAMS)
+        for name, program in programs.items():
+            write_file(place / program_file(name), [program.text().encode("ascii")])
+        write_file(place / STATEMENT, [statement.to_bytes()])
+
+
+def read_statement(directory: Path) -> ModelStatement:
+    """The statement in a directory, or in a file. Raises StorageError, CorruptFileError."""
+    path = directory / STATEMENT if is_directory(directory) else directory
+    return ModelStatement.from_bytes(
+        read_file(path, LIMITS.model_statement_bytes, "model statement")
+    )
+
+
+def read_program(directory: Path, statement: ModelStatement, name: ProgramName) -> Program:
+    """A program in a statement's directory. Raises StorageError, DigestMismatchError."""
+    path = directory / program_file(name)
+    data = read_file(path, LIMITS.program_bytes, "program", directory)
+    return checked_program(data, statement.programs[name])
+
+
+@dataclass(frozen=True)
+class AnswerFiles:
+    """An answer's directory as it was read: nothing in it is compared yet."""
+
+    receipt: bytes
+    statement: ModelStatement
+    request: Request
+    spoken: Spoken
+    program: bytes
+
+    @staticmethod
+    def read(place: Path) -> AnswerFiles:
+        """The files at `place`, an answer's directory or the receipt in one. Raises StorageError,
+        CorruptFileError."""
+        inside = place if is_directory(place) else place.parent
+        receipt = place / RECEIPT if is_directory(place) else place
+
+        def file(name: str, limit: int, what: str) -> bytes:
+            return read_file(inside / name, limit, what, inside)
+
+        return AnswerFiles(
+            read_file(receipt, LIMITS.receipt_bytes, "receipt"),
+            ModelStatement.from_bytes(
+                file(STATEMENT, LIMITS.model_statement_bytes, "model statement")
+            ),
+            Request.from_bytes(file(REQUEST, LIMITS.request_bytes, "request")),
+            Spoken.from_bytes(file(SPOKEN, LIMITS.spoken_bytes, "answer")),
+            file(PROGRAM, LIMITS.program_bytes, "program"),
+        )
+
+    def bound(
+        self, trust: list[PublicKey] | None = None
+    ) -> tuple[SignedReceipt, AnswerJob, Program]:
+        """The receipt, the job that it names, and its program. Raises as `check.bound`, and
+        DigestMismatchError for another program."""
+        signed, answer = bound(self.receipt, self.statement, self.request, self.spoken, trust)
+        return signed, answer, checked_program(self.program, answer.program_digest)
+
+
+def write_answer(
+    directory: Path, receipt: bytes, answer: AnswerJob, program: Program, overwrite: bool = False
+) -> None:
+    """Write an answer's directory, the receipt last. Raises UsageError where there is one,
+    StorageError."""
+    with written_anew(directory, ANSWER_DIRECTORY, overwrite) as place:
+        make_directory(place)
+        write_file(place / REQUEST, [answer.request.to_bytes()], mode=0o600)
+        write_file(place / SPOKEN, [answer.spoken.to_bytes()])
+        write_file(place / STATEMENT, [answer.statement.to_bytes()])
+        write_file(place / PROGRAM, [program.text().encode("ascii")])
+        write_file(place / RECEIPT, [receipt])

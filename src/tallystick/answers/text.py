@@ -1,0 +1,136 @@
+"""Messages, tokens and text of an answer, without weights (ANSWERS 5.6, 8.6).
+
+A game begins at tokens. What becomes tokens before it, and text after it, is checked here by the
+files that the model statement names. A difference is a finding: no game decides it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tallystick.answers.receipt import STOP, Receipt
+from tallystick.answers.request import Request
+from tallystick.answers.spoken import Spoken
+from tallystick.answers.statement import ModelStatement
+from tallystick.answers.template import Template
+from tallystick.answers.words import Said, stop_set
+from tallystick.commit.encoding import sha256
+from tallystick.data.sources.tokenizer import TokenizerFile, tokenizer_of
+from tallystick.errors import CannotCheckError, DigestMismatchError, UsageError
+
+TOKENIZER = "tokenizer.json"
+
+
+@dataclass(frozen=True)
+class Words:
+    """The tokenizer and the chat template of a model, whose files are those of its statement."""
+
+    tokenizer: TokenizerFile
+    template: Template | None
+    special: Mapping[str, str]
+
+    @staticmethod
+    def of(statement: ModelStatement, files: Mapping[str, bytes], template: str | None) -> Words:
+        """Raises DigestMismatchError for files that are not the statement's; CannotCheckError for a
+        model without a tokenizer.json, or without a package that reads it."""
+        digests = {name: sha256(data) for name, data in files.items()}
+        if digests != dict(statement.files):
+            odd = min(n for n in {*digests, *statement.files} if _differs(n, digests, statement))
+            raise DigestMismatchError(
+                f"The tokenizer's files here are not those of the model statement: {odd[:80]!r}.",
+                "Name the directory of the model that the statement is of.",
+            )
+        if (None if template is None else sha256(template.encode("utf-8"))) != statement.template:
+            raise DigestMismatchError(
+                "The chat template here is not that of the model statement.",
+                "Name the directory of the model that the statement is of.",
+            )
+        if TOKENIZER not in files:
+            raise CannotCheckError(
+                f"The model has no {TOKENIZER}.", "Give and check its answers by tokens."
+            )
+        special = {name: token.text for name, token in statement.special.items()}
+        made = None if template is None else Template(template)
+        return Words(tokenizer_of(files[TOKENIZER], Path(TOKENIZER)), made, special)
+
+    def prompt(self, request: Request) -> tuple[int, ...]:
+        """The prompt tokens of a request (ANSWERS 5.6). Raises UsageError for messages without a
+        template, or that it refuses, and for a text without tokens."""
+        if request.tokens is not None:
+            return request.tokens
+        whole, text = request.text is not None, request.text
+        if text is None:
+            if self.template is None:
+                raise UsageError("The model has no chat template.", "Send a prompt, or tokens.")
+            messages = [dict(message) for message in request.messages or ()]
+            text = self.template.render([*messages], self.special, request.date)
+        found = self.tokenizer.encode(text.encode("utf-8"), "the prompt", whole)
+        if not found.size:
+            raise UsageError("The prompt has no tokens.", "Send a longer one.")
+        return tuple(found.tolist())
+
+    def text(self, statement: ModelStatement, request: Request, spoken: Spoken) -> str:
+        """The text of an answer: of all its tokens, but for a last one that ends it (5.7)."""
+        tokens = spoken.tokens
+        if tokens[-1] in stop_set(statement, request):
+            tokens = tokens[:-1]
+        return self.tokenizer.decode(tokens)
+
+
+def findings(
+    words: Words, statement: ModelStatement, request: Request, spoken: Spoken, receipt: Receipt
+) -> tuple[Said, ...]:
+    """Where messages, prompt tokens, answer tokens, text and stop strings do not fit together."""
+    return tuple(
+        Said("8.6", sentence) for sentence in _found(words, statement, request, spoken, receipt)
+    )
+
+
+def _found(
+    words: Words, statement: ModelStatement, request: Request, spoken: Spoken, receipt: Receipt
+) -> Iterator[str]:
+    try:
+        prompt = words.prompt(request)
+    except UsageError as error:
+        yield error.message
+    else:
+        if prompt != spoken.prompt:
+            pairs = zip(prompt, spoken.prompt, strict=False)
+            same = next((n for n, (a, b) in enumerate(pairs) if a != b), None)
+            place = min(len(prompt), len(spoken.prompt)) if same is None else same
+            yield (
+                "Template and tokenizer give other prompt tokens than the answer was computed "
+                f"from, first at place {place}."
+            )
+    text = words.text(statement, request, spoken)
+    if text != spoken.text:
+        yield "The text is not that of the answer's tokens."
+    if request.stop_strings:
+        yield from _stop_strings(words, statement, request, spoken, receipt, text)
+
+
+def _stop_strings(
+    words: Words,
+    statement: ModelStatement,
+    request: Request,
+    spoken: Spoken,
+    receipt: Receipt,
+    text: str,
+) -> Iterator[str]:
+    """The answer ends with the first token by which its text has a stop string (ANSWERS 6.4)."""
+    ends = spoken.tokens[-1] in stop_set(statement, request)
+    has = any(stop in text for stop in request.stop_strings)
+    if receipt.finish == STOP and not (ends or has):
+        yield "The receipt says `stop`, and neither a token nor a stop string ends the answer."
+    if receipt.finish != STOP and has:
+        yield f"The receipt says `{receipt.finish}`, and a stop string ends the answer."
+    # A stop string that is in the text of the first n tokens is in that of more of them.
+    before = words.tokenizer.decode(spoken.tokens[:-1]) if len(spoken.tokens) > 1 else ""
+    if any(stop in before for stop in request.stop_strings):
+        yield "The answer goes on after a stop string."
+
+
+def _differs(name: str, digests: Mapping[str, bytes], statement: ModelStatement) -> bool:
+    return digests.get(name) != statement.files.get(name)

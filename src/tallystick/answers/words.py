@@ -1,0 +1,79 @@
+"""What a receipt says by itself, and where that contradicts itself (ANSWERS 6).
+
+No weight and no program is needed: a receipt, the request and the tokens that it binds are enough.
+So such a receipt convicts its signer without a game.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tallystick.answers.job import AnswerJob
+from tallystick.answers.receipt import LENGTH, STOP, Receipt
+from tallystick.answers.request import Request
+from tallystick.answers.statement import ModelStatement
+
+
+@dataclass(frozen=True)
+class Said:
+    """A sentence about an answer, and the clause of ANSWERS that it rests on."""
+
+    clause: str
+    sentence: str
+
+
+def stop_set(statement: ModelStatement, request: Request) -> frozenset[int]:
+    """The tokens that end an answer: the model's and the request's (ANSWERS 6.1)."""
+    return frozenset((*statement.stop, *request.settings.stop))
+
+
+def most_tokens(statement: ModelStatement, request: Request, prompt: int) -> int:
+    """The most tokens of an answer to a prompt of so many: what the request asks for, as far as the
+    model has a bucket (ANSWERS 6.5)."""
+    settings = request.settings
+    return min(settings.max_tokens, statement.most(prompt, settings.set))
+
+
+def contradictions(receipt: Receipt, answer: AnswerJob) -> tuple[Said, ...]:
+    """Every way in which `receipt` contradicts the request and the tokens that it binds. The caller
+    has compared model, request and job digests."""
+    return (*_of_request(receipt, answer), *_of_finish(receipt, answer))
+
+
+def _of_request(receipt: Receipt, answer: AnswerJob) -> Iterator[Said]:
+    statement, request, spoken = answer.statement, answer.request, answer.spoken
+    prompt, tokens = len(spoken.prompt), len(spoken.tokens)
+    if request.model != receipt.model:
+        yield Said("6.2", "The request asks for another model than the receipt names.")
+    if receipt.choice >= request.choices:
+        choice = f"The receipt is of choice {receipt.choice}"
+        yield Said("6.2", f"{choice}, and the request asks for {request.choices}.")
+    if request.tokens is not None and request.tokens != spoken.prompt:
+        yield Said("6.2", "The request has other prompt tokens than the job.")
+    if (receipt.prompt, receipt.answer) != (prompt, tokens):
+        counts = f"The receipt counts {receipt.prompt} + {receipt.answer} tokens"
+        yield Said("6.2", f"{counts}, the job has {prompt} + {tokens}.")
+    for place, token in enumerate((*spoken.prompt, *spoken.tokens)):
+        if not 0 <= token < statement.vocabulary:
+            yield Said("6.3", f"Token {token} at place {place} is outside of the vocabulary.")
+            break
+
+
+def _of_finish(receipt: Receipt, answer: AnswerJob) -> Iterator[Said]:
+    request, tokens, finish = answer.request, answer.spoken.tokens, receipt.finish
+    stops = stop_set(answer.statement, request)
+    early = next((n for n, token in enumerate(tokens[:-1]) if token in stops), None)
+    if early is not None:
+        yield Said("6.4", f"The answer goes on after its token {early}, which ends it.")
+    ended = tokens[-1] in stops
+    if finish == STOP and not ended and not request.stop_strings:
+        yield Said("6.4", "The receipt says `stop`, and the last token is not in the stop set.")
+    if finish != STOP and ended:
+        yield Said("6.4", f"The receipt says `{finish}`, and the last token is in the stop set.")
+    if len(tokens) > request.settings.max_tokens:
+        most = request.settings.max_tokens
+        yield Said("6.5", f"The answer has {len(tokens)} tokens, the request asks for {most}.")
+    most = most_tokens(answer.statement, request, len(answer.spoken.prompt))
+    if finish == LENGTH and len(tokens) < most:
+        yield Said("6.5", f"The receipt says `length` after {len(tokens)} of {most} tokens.")

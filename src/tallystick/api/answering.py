@@ -1,0 +1,158 @@
+"""`generate`, put together once for every face: a model that gives answers with receipts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from tallystick.answers.files import read_program, read_statement, write_answer
+from tallystick.answers.job import AnswerJob, check_weights
+from tallystick.answers.model import Model, open_model, weights
+from tallystick.answers.receipt import STOP, Receipt, sign_receipt
+from tallystick.answers.request import Request
+from tallystick.answers.spoken import Spoken
+from tallystick.answers.statement import ModelStatement, ProgramName
+from tallystick.answers.text import Words
+from tallystick.answers.words import most_tokens, stop_set
+from tallystick.commit.signing import PrivateKey
+from tallystick.commit.tensor import Array
+from tallystick.disk.regular import is_directory
+from tallystick.errors import UsageError
+from tallystick.generation.engine import Engine
+from tallystick.generation.requests import Handle
+from tallystick.program.ir import Program
+
+# Gets the number of the answer and its text so far, whenever there is more of it.
+Heard = Callable[[int, str], None]
+_DAY_MS = 24 * 60 * 60 * 1000
+DAYS = 30
+
+
+@dataclass(frozen=True, eq=False)
+class Answered:
+    """An answer: its text, tokens (N), log-probabilities (f32[N]) and finish, and the signed
+    receipt of it. `job` is what the receipt is about."""
+
+    text: str
+    tokens: tuple[int, ...]
+    logprobs: Array
+    finish: str
+    receipt: bytes
+    job: AnswerJob
+    program: Program
+
+    def save(self, directory: Path, overwrite: bool = False) -> None:
+        """Write the answer's directory. Raises UsageError where there is one, StorageError."""
+        write_answer(directory, self.receipt, self.job, self.program, overwrite)
+
+
+def statement_place(model: Path) -> Path:
+    """Where a model's statement lies unless another place is named: beside its directory."""
+    return model.with_name(model.name + ".statement")
+
+
+class Answering:
+    """A model directory with its statement, ready to answer. The weights are compared with the
+    statement once. Raises as `open_model`, and DigestMismatchError for another model's statement.
+    """
+
+    def __init__(
+        self, directory: Path, statement: Path | None = None, threads: int | None = None
+    ) -> None:
+        self.model: Model = open_model(directory)
+        self.place = statement_place(directory) if statement is None else statement
+        if not is_directory(self.place):
+            raise UsageError(
+                f"{directory} has no model statement at {self.place}.",
+                f"Make one: `tallystick model statement {directory} -o {self.place}`.",
+            )
+        self.statement: ModelStatement = read_statement(self.place)
+        check_weights(self.statement, weights(self.model))
+        self.words = Words.of(self.statement, self.model.files, self.model.chat_template)
+        self._engine = Engine(self.model, self.statement.contract, threads=threads)
+
+    def answer(
+        self, request: Request, key: PrivateKey, days: int = DAYS, heard: Heard | None = None
+    ) -> list[Answered]:
+        """The answers to a request, one for each choice. Raises UsageError for one that can never
+        be answered."""
+        prompt = self.words.prompt(request)
+        settings = request.settings
+        most = most_tokens(self.statement, request, len(prompt))
+        if most < 1:
+            raise UsageError(
+                f"The model statement has no bucket for a prompt of {len(prompt)} tokens.",
+                "Shorten it, or make a statement with a larger one (--bucket).",
+            )
+        stop = tuple(sorted(stop_set(self.statement, request)))
+        asked = replace(settings, seed=request.seed, stop=stop, max_tokens=most)
+        listeners = [_Listener(self, request, n, heard) for n in range(request.choices)]
+        for number, listener in enumerate(listeners):
+            listener.handle = self._engine.submit(prompt, asked, number, listener)
+        self._engine.run()
+        return [self._signed(listener, prompt, key, days) for listener in listeners]
+
+    def _signed(
+        self, listener: _Listener, prompt: tuple[int, ...], key: PrivateKey, days: int
+    ) -> Answered:
+        assert listener.handle is not None and listener.handle.answer is not None
+        said, request = listener.handle.answer, listener.request
+        finish = STOP if listener.stopped else said.finish
+        spoken = Spoken(prompt, said.tokens, np.asarray(said.logprobs, np.float32))
+        text = self.words.text(self.statement, request, spoken)
+        job = AnswerJob(self.statement, request, replace(spoken, text=text), listener.number)
+        final, root = job.roots()
+        now = int(time.time() * 1000)
+        receipt = Receipt(
+            model=self.statement.digest,
+            request=request.digest,
+            choice=listener.number,
+            job=job.digest,
+            root=root,
+            state=final,
+            prompt=len(prompt),
+            answer=len(said.tokens),
+            finish=finish,
+            time=now,
+            until=now + days * _DAY_MS,
+            signer=key.public,
+        )
+        name = ProgramName(job.bucket.length, job.bucket.answer, request.settings.set)
+        return Answered(
+            text,
+            said.tokens,
+            spoken.logprobs,
+            finish,
+            sign_receipt(key, receipt),
+            job,
+            read_program(self.place, self.statement, name),
+        )
+
+
+class _Listener:
+    """Hears the tokens of one answer, and ends it with a stop string (ANSWERS 6.4)."""
+
+    def __init__(
+        self, answering: Answering, request: Request, number: int, heard: Heard | None
+    ) -> None:
+        self.request, self.number = request, number
+        self.handle: Handle | None = None
+        self.stopped = False
+        self._heard, self._tokens = heard, list[int]()
+        self._tokenizer = answering.words.tokenizer
+
+    def token(self, token: int, logprob: np.float32) -> None:
+        self._tokens.append(token)
+        if self._heard is None and not self.request.stop_strings:
+            return
+        text = self._tokenizer.decode(self._tokens)
+        if self._heard is not None:
+            self._heard(self.number, text)
+        assert self.handle is not None
+        if any(stop in text for stop in self.request.stop_strings):
+            self.stopped = True
+            self.handle.cancel()  # an answer that has ended by itself stays

@@ -1,0 +1,156 @@
+"""Answers of a model that anyone can check: `generate`, `check` (ANSWERS)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from tallystick.answers.check import AnswerReport, check_answer, check_words
+from tallystick.answers.files import AnswerFiles, read_statement
+from tallystick.answers.layout import Settings
+from tallystick.answers.model import open_model, weights
+from tallystick.answers.request import Message, Request, new_nonce, new_secret
+from tallystick.answers.text import Words, findings
+from tallystick.api import given
+from tallystick.api.answering import DAYS, Answered, Answering, Heard
+from tallystick.api.given import PathLike
+from tallystick.commit.signing import PrivateKey, PublicKey
+from tallystick.devices.find import context_on
+from tallystick.errors import DigestMismatchError
+
+
+def generate(
+    model: PathLike | Answering,
+    *,
+    prompt: str | None = None,
+    messages: Sequence[Message] | None = None,
+    tokens: Sequence[int] | None = None,
+    key: PrivateKey | PathLike | None = None,
+    out: PathLike | None = None,
+    statement: PathLike | None = None,
+    max_tokens: int = 128,
+    temperature: float = 0.0,
+    top_k: int = 0,
+    top_p: float = 1.0,
+    min_p: float = 0.0,
+    repetition: float = 1.0,
+    presence: float = 0.0,
+    frequency: float = 0.0,
+    bias: Mapping[int, float] | None = None,
+    stop: Sequence[int] = (),
+    stop_strings: Sequence[str] = (),
+    seed: int | None = None,
+    choices: int = 1,
+    date: str | None = None,
+    days: int = DAYS,
+    threads: int | None = None,
+    heard: Heard | None = None,
+) -> list[Answered]:
+    """Answer a request with the model in a directory, each answer with a signed receipt.
+
+    `model` is a transformers directory, or an `Answering` that has been opened. Exactly one of
+    `prompt` (a text), `messages` (each with `role` and `content`, for the model's chat template)
+    and `tokens` (token ids) is given. `statement` is the directory of `tallystick model statement`;
+    by default MODEL.statement beside the model. `key` signs; without one, a key that is made for
+    this call and thrown away, which answers no dispute later.
+
+    The defaults are greedy decoding. `bias` has numbers to add to logits, by token. An answer ends
+    with a token of the model's stop set or of `stop`, or when its text has one of `stop_strings`.
+    Without a `seed` the client's nonce gives one (ANSWERS 5.5). `choices` answers are drawn, each
+    with a seed of its own. `date` is what the chat template reads as today (YYYY-MM-DD). Disputes
+    are answered for `days`. `heard` gets the number of an answer and its text so far.
+
+    The answers are written to `out`, or to `out`/0, `out`/1, … where there are several. Raises
+    UsageError for a request that can never be answered and where `out` is taken, RefusedModelError,
+    DigestMismatchError where the statement is another model's, StorageError.
+    """
+    opened = model if isinstance(model, Answering) else _opened(model, statement, threads)
+    settings = Settings(
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        min_p=min_p,
+        repetition=repetition,
+        presence=presence,
+        frequency=frequency,
+        bias=tuple(sorted((bias or {}).items())),
+        seed=seed or 0,
+        max_tokens=max_tokens,
+        stop=tuple(sorted(set(stop))),
+    )
+    request = Request(
+        opened.statement.digest,
+        settings,
+        tokens=None if tokens is None else tuple(tokens),
+        text=prompt,
+        messages=None if messages is None else tuple(messages),
+        nonce=new_nonce() if seed is None else None,
+        date=date,
+        stop_strings=tuple(stop_strings),
+        choices=choices,
+        secret=new_secret(),
+    )
+    signing = given.private(key) or PrivateKey.generate()
+    answers = opened.answer(request, signing, days, heard)
+    if out is not None:
+        place = given.path(out)
+        for number, answer in enumerate(answers):
+            answer.save(place if choices == 1 else place / str(number))
+    return answers
+
+
+def _opened(model: PathLike, statement: PathLike | None, threads: int | None) -> Answering:
+    place = None if statement is None else given.path(statement)
+    return Answering(given.path(model), place, threads)
+
+
+def check(
+    receipt: PathLike | Answered,
+    model: PathLike,
+    *,
+    statement: PathLike | None = None,
+    text: bool = False,
+    trust: Sequence[PublicKey | PathLike] | None = None,
+    threads: int | None = None,
+    device: str = "cpu",
+) -> AnswerReport:
+    """Check an answer by one prefill: everything that its receipt states, to the last bit.
+
+    `receipt` is an answer's directory, the receipt in one, or an `Answered`. `model` is your own
+    copy of the model's directory. With `statement`, your own statement of it, an answer of any
+    other model is refused. With `text` no weight is read: signatures, digests, finish, chat
+    template, tokens and text are checked. `trust` are the signers that you know.
+
+    The report's `accepted` is true if nothing contradicts the receipt; its `contradictions`,
+    `difference` and `findings` say what does. A dispute over a difference begins with
+    `tallystick answer-run`.
+
+    Raises DigestMismatchError where the files are not those that the receipt names or the weights
+    not those of the statement, SignatureInvalidError, CorruptFileError for malformed files,
+    StorageError, CannotCheckError.
+    """
+    if isinstance(receipt, Answered):
+        job = receipt.job
+        files = AnswerFiles(
+            receipt.receipt,
+            job.statement,
+            job.request,
+            job.spoken,
+            receipt.program.text().encode("ascii"),
+        )
+    else:
+        files = AnswerFiles.read(given.path(receipt))
+    own = None if statement is None else read_statement(given.path(statement))
+    if own is not None and own.digest != files.statement.digest:
+        raise DigestMismatchError(
+            "The answer is of another model than your statement.", "Refuse it."
+        )
+    signed, answer, program = files.bound(given.publics(trust))
+    opened = open_model(given.path(model))
+    if not text:
+        context = context_on(device, lambda: answer.statement.contract, threads)
+        return check_answer(signed, answer, program, weights(opened), context)
+    report = check_words(signed, answer)
+    words = Words.of(answer.statement, opened.files, opened.chat_template)
+    found = findings(words, answer.statement, answer.request, answer.spoken, signed.receipt)
+    return replace(report, findings=(*report.findings, *found))
