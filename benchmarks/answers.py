@@ -92,8 +92,8 @@ class Theirs:
 
         torch.set_num_threads(threads)
         self._torch = torch
-        self._module: Any = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32)
-        self._module.eval()
+        opened: Any = AutoModelForCausalLM.from_pretrained
+        self._module = opened(directory, dtype=torch.float32).eval()
 
     def __call__(self, prompts: Prompts, answer: int) -> Times:
         ids = self._torch.tensor(prompts)
