@@ -13,6 +13,7 @@ from typing import Any
 import kernel_format as fmt
 import numpy as np
 import pytest
+from misread_attention import ATTENTION
 from reference import image, optim
 from reference.dot import product
 from reference.exact import elementary
@@ -336,6 +337,7 @@ CASES: dict[str, tuple[str, Reading]] = {
     "11.4 1 - dampening in binary32": (SGD, sgd_undamped),
     **{f"10.1 {op}: whole numbers are rounded": (op, integers_rounded(op)) for op in PAIR},
     "10.4 clamp: whole numbers are rounded": ("aten.clamp", integers_rounded("aten.clamp")),
+    **ATTENTION,
 }
 
 
