@@ -21,7 +21,7 @@ from unit.answers.toy import KEY, Toy, receipt_of
 from tallystick.answers.check import AnswerReport, bound, check_answer
 from tallystick.answers.job import LOGPROBS, TOKENS, AnswerJob
 from tallystick.answers.receipt import read_receipt
-from tallystick.answers.request import Request
+from tallystick.answers.request import ModelRequest
 from tallystick.answers.spoken import Spoken
 from tallystick.commit.signing import PrivateKey
 from tallystick.errors import UsageError
@@ -70,7 +70,7 @@ class World:
     toy: Toy
     other: OtherJudge | None
 
-    def request(self, name: str) -> Request:
+    def request(self, name: str) -> ModelRequest:
         return self.toy.request(**EXPECTED[name][0])
 
     def said(self, name: str) -> AnswerJob:
@@ -85,7 +85,7 @@ class World:
         _, logs = self.run(name, honest)
         return replace(honest, spoken=replace(honest.spoken, logprobs=logs))
 
-    def _by_token(self, name: str, request: Request) -> AnswerJob:
+    def _by_token(self, name: str, request: ModelRequest) -> AnswerJob:
         prompt, tokens, logs = request.tokens or (), [], np.zeros(0, np.float32)
         for _ in range(request.settings.max_tokens):
             spoken = Spoken(prompt, (*tokens, 0), np.zeros(len(tokens) + 1, np.float32))
