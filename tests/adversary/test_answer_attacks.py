@@ -7,6 +7,7 @@ prefill finds it; the game that begins with the receipt convicts it, and the hon
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -59,8 +60,17 @@ PARAMS = {"early-stop": {"token": FALSE_TOKEN}}
 HONEST = PrivateKey(bytes([9]) * 32)
 
 
+ROW = re.compile(r"^\| \[([a-z-]+)\]\(answers/\S* \|[^|]*\| (\S[^|]*?) \| (\S[^|]*?) \|", re.M)
+
+
 def test_every_attack_has_an_expected_outcome() -> None:
     assert set(EXPECTED) == set(answer_attack_names())
+
+
+def test_the_readme_says_what_happens() -> None:
+    text = (attacks_directory() / "README.md").read_text()
+    rows = {name: (case, {clause}) for name, case, clause in ROW.findall(text)}
+    assert rows == {name: (case, clauses) for name, (_, case, clauses) in EXPECTED.items()}
 
 
 @dataclass
