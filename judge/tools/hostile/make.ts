@@ -66,7 +66,7 @@ function all(): Hostile[] {
     wideJob("true"),
     wideJob("longest"),
     ...kinds.map((kind) => longest(kind, logs)),
-    ...(["tensor hashes", "leaf", "values"] as const).map((kind) => longest(kind, sums)),
+    ...(["leaf", "values"] as const).map((kind) => longest(kind, sums)),
     equivocation(sums),
     manyMessages(logs, 3),
     manyMessages(logs, 600),
