@@ -57,9 +57,9 @@ class Played {
     }
   }
 
-  /** A party's signed answer to its open query. */
-  signed(party: Party, status = 0, by: Signer = SIGNERS[party]): Uint8Array {
-    const query = this.#asked.find((one) => one.party === party)?.query;
+  /** A party's signed answer to its open query, or to that of the other one. */
+  signed(party: Party, status = 0, by: Signer = SIGNERS[party], of = party): Uint8Array {
+    const query = this.#asked.find((one) => one.party === of)?.query;
     if (query === undefined) throw new Error("a party that is not asked");
     const own = this.parties[party];
     const { jobDigest, runRoot } = own.commitment(SIGNERS[party]);
@@ -144,6 +144,15 @@ describe("what a game takes", () => {
     expect(() => own.game.receive(0, own.signed(0))).toThrow("there twice");
     expect(own.game.receive(0, own.signed(0, UNABLE)).isSecond).toBe(true);
     expect([game.ending, played.parties.length]).toEqual([null, 2]);
+  });
+
+  test("no answer of a party that is not asked", () => {
+    const played = new Played({ final: 15 }, {}, () => ({ stopsOnNonFinite: true }));
+    while (played.game.open.length > 1) played.round();
+    expect(played.game.open.map(({ party }) => party)).toEqual([0]);
+    const other = played.signed(1, 0, BEN, 0);
+    expect(() => played.game.receive(1, other)).toThrow("owes no answer");
+    expect(played.game.receive(0, played.signed(0)).isSecond).toBe(false);
   });
 
   test("a forfeit of its referee, for the party and the query", () => {
