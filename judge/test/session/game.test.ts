@@ -140,6 +140,9 @@ describe("what a game takes", () => {
     const own = new Played({}, liar);
     expect(() => own.game.receive(0, own.signed(0, 0, BEN))).toThrow("does not verify");
     expect(() => own.game.receive(1, own.signed(0))).toThrow();
+    const later = new Played({}, liar);
+    later.round();
+    expect(() => own.game.receive(0, later.signed(0))).toThrow("not open");
     expect(own.game.receive(0, own.signed(0)).isSecond).toBe(false);
     expect(() => own.game.receive(0, own.signed(0))).toThrow("there twice");
     expect(own.game.receive(0, own.signed(0, UNABLE)).isSecond).toBe(true);
