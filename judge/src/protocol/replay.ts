@@ -77,7 +77,7 @@ export class Replay {
     const message = this.evidence.messages[this.#at];
     if (message === undefined) return false;
     const { bytes, party } = message;
-    const owed = round.find((one) => one.party === party && !one.answer);
+    const owed = round.find((one) => one.party === party);
     const answer = this.#said.take(party, bytes, this.#answerer(party), owed?.query);
     this.#at++;
     this.receivedBytes += bytes.length;

@@ -6,6 +6,7 @@ import type { Step } from "../../src/job/terms.ts";
 import { LIMITS } from "../../src/limits.ts";
 import { judge } from "../../src/protocol/judge.ts";
 import type { Party } from "../../src/protocol/queries.ts";
+import { convictionOf } from "../../src/protocol/rounds.ts";
 import { sha256 } from "../../src/sha256.ts";
 import { Writer } from "../../src/writer.ts";
 import { Bundle } from "./bundles.ts";
@@ -75,6 +76,19 @@ test("messages behind the end of the game, whether it convicts or not", () => {
     const judgedAgain = () => judge(longer, bundle.terms(ended), { referees: [] });
     expect(judgedAgain).toThrow("messages are left over");
   }
+});
+
+test("an answer unable with a body, or of another status, does not follow its layout (2.3)", () => {
+  const of = (status: number, ...body: number[]): string | undefined =>
+    convictionOf(1, { status, body: Uint8Array.from(body) })?.clause;
+  expect([of(0), of(0, 1), of(1), of(1, 0), of(2), of(255, 1)]).toEqual([
+    undefined,
+    undefined,
+    "2.8",
+    "2.7",
+    "2.7",
+    "2.7",
+  ]);
 });
 
 test("a message of a party that there is not", () => {

@@ -57,9 +57,9 @@ class Played {
     }
   }
 
-  /** A party's signed answer to its open query. */
-  signed(party: Party, status = 0, by: Signer = SIGNERS[party]): Uint8Array {
-    const query = this.#asked.find((one) => one.party === party)?.query;
+  /** A party's signed answer to its open query, or to that of the other one. */
+  signed(party: Party, status = 0, by: Signer = SIGNERS[party], of = party): Uint8Array {
+    const query = this.#asked.find((one) => one.party === of)?.query;
     if (query === undefined) throw new Error("a party that is not asked");
     const own = this.parties[party];
     const { jobDigest, runRoot } = own.commitment(SIGNERS[party]);
@@ -140,10 +140,23 @@ describe("what a game takes", () => {
     const own = new Played({}, liar);
     expect(() => own.game.receive(0, own.signed(0, 0, BEN))).toThrow("does not verify");
     expect(() => own.game.receive(1, own.signed(0))).toThrow();
+    const later = new Played({}, liar);
+    later.round();
+    expect(() => own.game.receive(0, later.signed(0))).toThrow("not open");
     expect(own.game.receive(0, own.signed(0)).isSecond).toBe(false);
     expect(() => own.game.receive(0, own.signed(0))).toThrow("there twice");
     expect(own.game.receive(0, own.signed(0, UNABLE)).isSecond).toBe(true);
     expect([game.ending, played.parties.length]).toEqual([null, 2]);
+  });
+
+  test("no answer of a party that is not asked", () => {
+    const played = new Played({ final: 15 }, {}, () => ({ stopsOnNonFinite: true }));
+    while (played.game.open.length > 1) played.round();
+    // Only the longer run has not stated the state at the other one's end.
+    expect(played.game.open.map(({ party }) => party)).toEqual([1]);
+    const other = played.signed(0, 0, ANN, 1);
+    expect(() => played.game.receive(0, other)).toThrow("owes no answer");
+    expect(played.game.receive(1, played.signed(1)).isSecond).toBe(false);
   });
 
   test("a forfeit of its referee, for the party and the query", () => {

@@ -72,6 +72,7 @@ describe("openings (PROTOCOL 10.3, 10.3.1)", () => {
     expectConvicted(sealed().open(ANN, 1002, 8).open(ANN, 1003));
     expectConvicted(sealed().open(ANN, 1002).say({ kind: "opened" }, 1003));
     expectConvicted(sealed().open(ANN, 2002));
+    expectConvicted(sealed().open(ANN, 1002, 7, envelopeOf(ANN, 7), hash(9)));
   });
 
   test.each([
@@ -85,6 +86,17 @@ describe("openings (PROTOCOL 10.3, 10.3.1)", () => {
     const outcome = expectGood(log);
     expect(outcome.removed).toEqual({ [hex(ANN)]: "false opening" });
     expect(outcome.members).toEqual([hex(BEN)]);
+  });
+
+  test.each([
+    ["another key's commitment", envelopeOf(BEN, 7)],
+    ["another job's commitment", envelopeOf(ANN, 7, hash(4))],
+    ["no commitment", hash(7)],
+  ])("%s excludes the key that has sealed it", (_, commitment) => {
+    const log = new Log();
+    log.seal(ANN, 1, 7, hash(5), log.session, commitment).say({ kind: "sealed" }, 1001);
+    log.open(ANN, 1002, 7, commitment).say({ kind: "opened" }, 1002);
+    expect(expectGood(log).removed).toEqual({ [hex(ANN)]: "false opening" });
   });
 
   test("the result follows, and nothing else does", () => {
@@ -145,7 +157,7 @@ describe("entry 0 (PROTOCOL 10.1, 10.1.1, 10.1.2, 11.2)", () => {
     for (const rules of [
       { arity: 256, mostParties: 64, sealing: 2n ** 53n - 1n, keys: [ANN.key, BEN.key] },
       { opening: MOST, extension: MOST, budget: 0n, step: 2n ** 20n, steps: 2n ** 20n },
-      { budget: MOST, step: 0n, steps: MOST },
+      { budget: MOST, step: 0n, steps: MOST, arity: 2 },
     ]) {
       expectGood(new Log({ ...RULES, ...rules }));
     }
