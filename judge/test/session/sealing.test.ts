@@ -242,6 +242,9 @@ describe("two entries in one place (PROTOCOL 12.5.1)", () => {
     expect(equivocates(zero, one, REFEREE.key)).toBe(false);
     expect(equivocates(second(1), second(2).subarray(0, -1), REFEREE.key)).toBe(false);
     expect(equivocates(hash(1), second(2), REFEREE.key)).toBe(false);
+    const entry = { previous: new Log().last, time: 1n, said: { kind: "resumed" } } as const;
+    const elsewhere = REFEREE.signed(ENTRY_TYPE, writeEntry({ ...entry, index: 2 }));
+    expect(equivocates(second(2), elsewhere, REFEREE.key)).toBe(false);
     const headless = REFEREE.signed(ENTRY_TYPE, hash(1));
     expect(equivocates(headless, second(2), REFEREE.key)).toBe(false);
     expect(equivocates(second(2), headless, REFEREE.key)).toBe(false);
