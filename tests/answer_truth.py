@@ -28,9 +28,10 @@ class WholeNetwork(Network, Protocol):
 
 
 class Truth:
-    """Checks answers of one network."""
+    """Checks answers of one network; `context` computes the truth."""
 
-    def __init__(self, network: WholeNetwork) -> None:
+    def __init__(self, network: WholeNetwork, context: ExecutionContext = SCALAR) -> None:
+        self._context = context
         self._network = network
         self._weights: Mapping[str, Any] = network.weights()
         self._executor = cache(self._made)
@@ -40,7 +41,7 @@ class Truth:
     def _made(self, bucket: Bucket, sampler: str) -> tuple[Executor, dict[str, Any]]:
         types = answer_slots(bucket)
         slots = {name: np.zeros(t.shape, DTYPES[t.dtype]) for name, t in types.items()}
-        executor = Executor(self._network.answer(bucket, sampler), SCALAR)
+        executor = Executor(self._network.answer(bucket, sampler), self._context)
         return executor, {**self._weights, **slots}
 
     def check(self, request: Request, answer: Answer) -> None:
@@ -70,5 +71,6 @@ class Truth:
         seed = choice_seed(request.settings.seed, request.choice)
         rng = None if sampler == GREEDY else (seed, 0)
         executor, state = self._executor(bucket, sampler)
-        executor.execute(state, StepInputs(fields, rng=rng))
+        batch = {name: array[None] for name, array in fields.items()}  # of one record
+        executor.execute(state, StepInputs(batch, rng=rng))
         return tuple(map(int, state[TOKENS][:rows])), state[LOGPROBS][:rows].tobytes()

@@ -24,7 +24,11 @@ from tallystick.program.ir import Node, Program
 
 _POINTWISE = frozenset(spec.name for spec in pointwise_operators())
 _MEANS = frozenset({"aten.mean", "aten.mean.dim"})
-_LOOPS = {1: _core.ew1, 2: _core.ew2, 3: _core.ew3}
+# A node's operands are there, and of the types that its declaration gives: said here once.
+_LOOPS: dict[int, Any] = {1: _core.ew1, 2: _core.ew2, 3: _core.ew3}
+_ELEMENTARY: Any = _core.elementary
+_REDUCE_SUM: Any = _core.reduce_sum
+_CONCATENATE: Any = np.concatenate
 
 
 def prepared(program: Program, index: int, contract: Contract) -> Run | None:
@@ -39,7 +43,7 @@ def prepared(program: Program, index: int, contract: Contract) -> Run | None:
         return _pointwise(node, types)
     if node.op == "aten.cat":
         axis = axis_of(node.op, integer(node.attrs, "dim"), len(types[0].shape))
-        return lambda _, inputs, outputs: np.concatenate(inputs, axis, outputs[0])  # type: ignore[return-value, call-overload]
+        return lambda _, inputs, outputs: _CONCATENATE(inputs, axis, outputs[0])
     return _mean(node, types[0]) if node.op in _MEANS else None
 
 
@@ -49,7 +53,9 @@ def _pointwise(node: Node, types: Sequence[TensorType]) -> Run | None:
         return None
     name = call.name
     if call.family == FUNCTION:
-        return lambda _, inputs, outputs: _core.elementary(name, inputs[0], outputs[0])
+        return lambda _, inputs, outputs: _ELEMENTARY(
+            name, np.ascontiguousarray(inputs[0]), outputs[0]
+        )
     if call.family not in (POINTWISE, POWER):
         return None
     shown = [np.broadcast_to(np.float32(0), t.shape) for t in types]
@@ -83,6 +89,6 @@ def _mean(node: Node, type_: TensorType) -> Run | None:
     if found is None:
         return None
     outer, n, inner = found
-    return lambda _, inputs, outputs: _core.reduce_sum(
+    return lambda _, inputs, outputs: _REDUCE_SUM(
         inputs[0], outer, n, inner, outputs[0], False, True
     )
