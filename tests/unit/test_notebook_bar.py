@@ -11,7 +11,7 @@ import pytest
 
 from tallystick import api
 from tallystick.run.show.summary import RunSummary
-from tallystick.terminal.notebook_bar import Drawn, NotebookBar, notebook_display
+from tallystick.terminal.notebook_bar import DrawnBar, NotebookBar, notebook_display
 
 
 class ZMQInteractiveShell:
@@ -34,7 +34,7 @@ class Cell:
         self.texts: list[str] = []
         self.draws = 0
 
-    def display(self, obj: Drawn, *, display_id: bool) -> Output:
+    def display(self, obj: DrawnBar, *, display_id: bool) -> Output:
         assert display_id
         self.outputs.append("")
         self.texts.append("")
@@ -47,7 +47,7 @@ class Output:
     def __init__(self, cell: Cell, number: int) -> None:
         self._cell, self._number = cell, number
 
-    def update(self, obj: Drawn) -> None:
+    def update(self, obj: DrawnBar) -> None:
         self._cell.draws += 1
         self._cell.outputs[self._number] = obj._repr_html_()
         self._cell.texts[self._number] = repr(obj)

@@ -20,7 +20,7 @@ _INTERVAL_S = 0.25
 _MOST_NOTICES = 20
 
 
-class Handle(Protocol):
+class Display(Protocol):
     """An output of a cell that can be drawn anew (IPython's DisplayHandle)."""
 
     def update(self, obj: object) -> Any:
@@ -44,7 +44,7 @@ def notebook_display() -> Display | None:
     return display
 
 
-class Drawn:
+class DrawnBar:
     """A state of the bar, as HTML and as the line that a reader without HTML sees."""
 
     def __init__(
@@ -69,7 +69,7 @@ class NotebookBar(Reporter):
     def __init__(self, verb: str, display: Display) -> None:
         super().__init__(verb)
         self._display = display
-        self._handle: Handle | None = None
+        self._handle: Display | None = None
         self._at = 0
         self._of = 1
         self._told = ""
@@ -127,7 +127,7 @@ class NotebookBar(Reporter):
 
     def _show(self) -> None:
         self._drawn = time.monotonic()
-        now = Drawn(self._verb, self._at, self._of, self._told, self._notices)
+        now = DrawnBar(self._verb, self._at, self._of, self._told, self._notices)
         if self._handle is None:
             self._handle = self._display(now, display_id=True)
         else:
