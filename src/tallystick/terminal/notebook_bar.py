@@ -20,7 +20,7 @@ _INTERVAL_S = 0.25
 _MOST_NOTICES = 20
 
 
-class Display(Protocol):
+class CellOutput(Protocol):
     """An output of a cell that can be drawn anew (IPython's DisplayHandle)."""
 
     def update(self, obj: object) -> Any:
@@ -69,7 +69,7 @@ class NotebookBar(Reporter):
     def __init__(self, verb: str, display: Display) -> None:
         super().__init__(verb)
         self._display = display
-        self._handle: Display | None = None
+        self._handle: CellOutput | None = None
         self._at = 0
         self._of = 1
         self._told = ""
