@@ -34,10 +34,17 @@ def ran(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 
 
 def test_every_block_runs(ran: Ran) -> None:
-    page, _, printed = ran
+    page, names, printed = ran
     assert "audit: match\n" in "".join(printed)
     if page == "own-model.md":
         assert any("refused: " in text and "aten.i0" in text for text in printed)
+    if page == "answers.md":
+        honest, lie = tallystick.check("answer", "model"), tallystick.check("lie", "model")
+        assert honest.accepted and not lie.accepted and lie.difference is not None
+        judged = tallystick.judge("evidence", "mine/job")
+        assert [one.party for one in judged.verdict.convicted] == [1]
+        assert lie.receipt.signer == names["key"].public
+        assert judged.signers[1] == names["key"].public.key_id
 
 
 def test_the_page_shows_what_is_printed(ran: Ran) -> None:
@@ -58,19 +65,6 @@ def test_the_digest_is_the_same_every_time(
     again, _ = execute(until_named(page), page)
     assert again[named].digest == names[named].digest
     assert f"{shown}{names[named].digest.hex()}" in "".join(printed)
-
-
-def test_the_page_of_answers_convicts_the_swap_alone(ran: Ran) -> None:
-    page, names, printed = ran
-    if page != "answers.md":
-        pytest.skip("a page without answers")
-    honest, lie = tallystick.check("answer", "model"), tallystick.check("lie", "model")
-    assert honest.accepted and not lie.accepted and lie.difference is not None
-    judged = tallystick.judge("evidence", "mine/job")
-    assert [one.party for one in judged.verdict.convicted] == [1]
-    assert lie.receipt.signer == names["key"].public
-    assert judged.signers[1] == names["key"].public.key_id
-    assert printed[-1].endswith("exit code 1\n") and "CONVICTED   B" in printed[-1]
 
 
 def test_the_pages_are_those_that_the_readme_names() -> None:
