@@ -68,8 +68,13 @@ def test_a_cheating_run_says_so(
     assert about["declared_override"] == "lie-output"
     assert about["run_root"] == made["run_root"]
     assert about["signature"] == "valid"
-    assert run(["attack", "refuses", str(job), "--out", str(tmp_path / "b"), "--quiet"]) == 0
+    key = tmp_path / "key.pem"
+    assert run(["keys", "new", str(key)]) == 0
+    mine = _json(capsys, 0, "keys", "show", f"{key}.pub", "--json")["key_id"]
+    signed = ["--out", str(tmp_path / "b"), "--quiet", "--key", str(key)]
+    assert run(["attack", "refuses", str(job), *signed]) == 0
     assert "is not an honest run: it was made by the attack refuses" in capsys.readouterr().out
+    assert _json(capsys, 0, "inspect", tmp_path / "b", "--json")["signer"] == mine
 
 
 @pytest.mark.parametrize(
