@@ -82,7 +82,7 @@ class Forward:
         def hook(index: int, _node: Node, _spec: OpSpec) -> Run | None:
             return own.get(index)
 
-        return Executor(program, self._context, hook), layers
+        return Executor(program, self._context, hook, narrow=True), layers
 
     # -- a pass ------------------------------------------------------------------------------------
 
