@@ -17,7 +17,7 @@ export interface TensorType {
 /** The bytes of a leaf (3.4). */
 export const LEAF_BYTES = 2048;
 
-const CODES: readonly Dtype[] = ["f32", "f64", "i64", "i32", "u8", "bool"];
+const CODES: readonly Dtype[] = ["f32", "f64", "i64", "i32", "u8", "bool", "bf16", "f16"];
 
 /** The dtype of a name of 3.1. */
 export function dtypeOf(name: string): Dtype {
@@ -111,6 +111,13 @@ export function tensorDigest(type: TensorType, bytes: Uint8Array): Uint8Array {
 export function canonicalValues(dtype: Dtype, bytes: Uint8Array): boolean {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   if (dtype === "bool") return bytes.every((byte) => byte < 2);
+  if (dtype === "bf16" || dtype === "f16") {
+    const [infinity, nan] = dtype === "bf16" ? [0x7f80, 0x7fc0] : [0x7c00, 0x7e00];
+    for (let at = 0; at < bytes.length; at += 2) {
+      const bits = view.getUint16(at, true);
+      if ((bits & 0x7fff) > infinity && bits !== nan) return false;
+    }
+  }
   if (dtype === "f32") {
     for (let at = 0; at < bytes.length; at += 4) {
       const bits = view.getUint32(at, true);

@@ -28,7 +28,9 @@ std::pair<uintptr_t, uintptr_t> extent(const A& a) {
     (span < 0 ? low : high) += span;
   }
   const intptr_t base = reinterpret_cast<intptr_t>(a.data());
-  return {static_cast<uintptr_t>(base + low * 4), static_cast<uintptr_t>(base + (high + 1) * 4)};
+  const intptr_t size = static_cast<intptr_t>(a.itemsize());
+  return {static_cast<uintptr_t>(base + low * size),
+          static_cast<uintptr_t>(base + (high + 1) * size)};
 }
 
 template <class A, class B>
@@ -76,9 +78,37 @@ void mm(In<2> a, In<2> b, Out<2> out) {
   done(TS_DISPATCH(gemm).gemm(p, 1, 0, 0));
 }
 
-void addmm(InAny c, In<2> a, In<2> b, Out<2> out, double beta, double alpha) {
-  GemmProblem p = product(a, b, out, "addmm: shapes of a, b and out do not fit");
-  require_apart(out, c);
+// The weights of a product as they are stored: their bits.
+using Bits2 = nb::ndarray<const uint16_t, nb::ndim<2>, nb::device::cpu>;
+
+StoredOperand stored(const Bits2& b, bool is_f16) {
+  return {b.data(), static_cast<ptrdiff_t>(b.stride(1)), static_cast<ptrdiff_t>(b.stride(0)),
+          is_f16 ? Stored::f16 : Stored::bf16};
+}
+
+GemmProblem product_stored(const In<2>& a, const Bits2& b, const Out<2>& out, const char* misfit) {
+  require(a.shape(1) == b.shape(0) && out.shape(0) == a.shape(0) && out.shape(1) == b.shape(1),
+          misfit);
+  require_apart(out, a);
+  require_apart(out, b);
+  GemmProblem p = {};
+  p.m = a.shape(0);
+  p.n = b.shape(1);
+  p.k = a.shape(1);
+  p.a = strided(a, 0, 1);
+  p.out = out.data();
+  p.ldc = static_cast<ptrdiff_t>(p.n);
+  return p;
+}
+
+void mm_stored(In<2> a, Bits2 b, Out<2> out, bool is_f16) {
+  const GemmProblem p = product_stored(a, b, out, "mm: shapes of a, b and out do not fit");
+  nb::gil_scoped_release unlocked;
+  done(TS_DISPATCH(gemm).gemm_stored(p, stored(b, is_f16)));
+}
+
+// p = beta·c + alpha·(a b), c broadcast to [M,N] (NUMERICS 2.5).
+void set_epilogue(GemmProblem& p, const InAny& c, double beta, double alpha) {
   require(c.ndim() <= 2, "addmm: c has more than two axes");
   ptrdiff_t step[2] = {0, 0};
   const size_t shape[2] = {p.m, p.n};
@@ -98,8 +128,22 @@ void addmm(InAny c, In<2> a, In<2> b, Out<2> out, double beta, double alpha) {
     p.ep.beta = static_cast<float>(beta);
   }
   p.ep.active = p.ep.scale_d || p.ep.c != nullptr;
+}
+
+void addmm(InAny c, In<2> a, In<2> b, Out<2> out, double beta, double alpha) {
+  GemmProblem p = product(a, b, out, "addmm: shapes of a, b and out do not fit");
+  require_apart(out, c);
+  set_epilogue(p, c, beta, alpha);
   nb::gil_scoped_release unlocked;
   done(TS_DISPATCH(gemm).gemm(p, 1, 0, 0));
+}
+
+void addmm_stored(InAny c, In<2> a, Bits2 b, Out<2> out, double beta, double alpha, bool is_f16) {
+  GemmProblem p = product_stored(a, b, out, "addmm: shapes of a, b and out do not fit");
+  require_apart(out, c);
+  set_epilogue(p, c, beta, alpha);
+  nb::gil_scoped_release unlocked;
+  done(TS_DISPATCH(gemm).gemm_stored(p, stored(b, is_f16)));
 }
 
 void bmm(In<3> a, In<3> b, Out<3> out) {
@@ -194,6 +238,11 @@ void bind_gemm(nb::module_& m) {
          "out[M,N] = a[M,K] b[K,N], f32, any strides of a and b (NUMERICS 2.4).");
   define(m, "addmm", &addmm, as_is("c"), as_is("a"), as_is("b"), as_is("out"), "beta"_a, "alpha"_a,
          "out = beta·c + alpha·(a b), c broadcast to [M,N] (NUMERICS 2.5).");
+  define(m, "mm_stored", &mm_stored, as_is("a"), as_is("b"), as_is("out"), "is_f16"_a,
+         "out = a b, b the bits of bf16 or f16 (NUMERICS 2.4, 10.7).");
+  define(m, "addmm_stored", &addmm_stored, as_is("c"), as_is("a"), as_is("b"), as_is("out"),
+         "beta"_a, "alpha"_a, "is_f16"_a,
+         "out = beta·c + alpha·(a b), b the bits of bf16 or f16 (NUMERICS 2.5, 10.7).");
   define(m, "bmm", &bmm, as_is("a"), as_is("b"), as_is("out"),
          "out[i] = a[i] b[i] for each i (NUMERICS 2.4).");
   define(m, "convolution", &convolution, as_is("input"), as_is("weight"), as_is("bias").none(),

@@ -112,6 +112,7 @@ class Parser {
 };
 
 inline size_t width_of(const std::string& dtype) {
+  if (dtype == "bf16" || dtype == "f16") return 2;
   return dtype == "f64" || dtype == "i64" ? 8 : dtype == "u8" || dtype == "bool" ? 1 : 4;
 }
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from reference.exact import ELEMENTARY, elementary, power
 from reference.floats import F32, fma, maximum, minimum, rn32, rn32_int
+from reference.language import converted
 from reference.move import DTYPES, constant
 
 Inputs = list[Any]
@@ -126,6 +127,11 @@ def _pow(attrs: Attrs, inputs: Inputs) -> list[np.ndarray]:
 
 def _to_copy(attrs: Attrs, inputs: Inputs) -> list[np.ndarray]:
     (x,), wanted = inputs, attrs["dtype"]
+    if x.dtype in (DTYPES["bf16"], DTYPES["f16"]):
+        stored = "bf16" if x.dtype == DTYPES["bf16"] else "f16"
+        bits = np.frombuffer(np.ascontiguousarray(x).tobytes(), "<u2")
+        wide = np.array([converted(int(b), stored, wanted) for b in bits], np.uint32)
+        return [wide.view(F32).reshape(x.shape)]
     if wanted == "bool":
         return [np.asarray(x != 0, bool)]
     if wanted == "f32" and x.dtype == np.int64:

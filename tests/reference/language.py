@@ -13,9 +13,10 @@ from fractions import Fraction
 
 from reference.exact import ELEMENTARY, elementary_pattern, pow_pattern
 
-WIDTH = {"f32": 32, "f64": 64, "i64": 64, "i32": 32, "u8": 8, "bool": 8}
+WIDTH = {"f32": 32, "f64": 64, "i64": 64, "i32": 32, "u8": 8, "bool": 8, "bf16": 16, "f16": 16}
 # Bits of a significand, and the exponent of the smallest subnormal number (IEEE-754).
-_DIGITS, _LEAST = {"f32": 24, "f64": 53}, {"f32": -149, "f64": -1074}
+_DIGITS = {"f32": 24, "f64": 53, "bf16": 8, "f16": 11}
+_LEAST = {"f32": -149, "f64": -1074, "bf16": -133, "f16": -24}
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,8 @@ DTYPES = {
     "i32": np.int32,
     "u8": np.uint8,
     "bool": np.bool_,
+    "bf16": np.dtype([("bf16", "<u2")]),  # its bits: 1.14
+    "f16": np.float16,
 }
 
 

@@ -40,7 +40,7 @@ SINCE = {"operators-scatter": ("aten.scatter.src",), "operators-rank": ("tallyst
 _MORE = {"tallystick.attention_scores": 13}
 # Groups of golden calls that came after those bundles, for operators that were there.
 SINCE_GROUPS = {"operators-whole-narrow": "whole-narrow"}
-_LATER_GROUPS = {"whole-bits", *SINCE_GROUPS.values()}
+_LATER_GROUPS = {"whole-bits", "stored", *SINCE_GROUPS.values()}
 # exact/1 came after them too, with two bundles of its own.
 EXACT = {f"b-{b}": f"exact/1;b={b}" for b in BLOCK_LENGTHS}
 NODES = 6  # of a job: COMMIT's record, which lists every slot, is in each evidence

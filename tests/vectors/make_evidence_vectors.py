@@ -35,6 +35,7 @@ from evidence_operators import (
     since,
     since_group,
 )
+from evidence_stored import stored
 from judged import judged
 from operator_job import golden, operator_job
 from unit.protocol import log_scenarios, scenarios
@@ -351,6 +352,7 @@ MAKERS: dict[str, Callable[[Maker], None]] = {
     "operators-later": later,
     **{k: lambda m, names=names: since(m, names) for k, names in SINCE.items()},  # type: ignore[misc]
     **{k: lambda m, g=g: since_group(m, g) for k, g in SINCE_GROUPS.items()},  # type: ignore[misc]
+    "operators-stored": stored,
     "operators-exact": exact,
     "parts-exact": exact_parts,
     "attacks-exact": lambda m: attacks(m, ("exact/1;b=15",)),

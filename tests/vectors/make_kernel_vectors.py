@@ -19,6 +19,7 @@ import kernel_cases_image as image  # noqa: E402
 import kernel_cases_index as index  # noqa: E402
 import kernel_cases_nn as nn  # noqa: E402
 import kernel_cases_read as read  # noqa: E402
+import kernel_cases_stored as stored  # noqa: E402
 from kernel_format import ROOT, Case, encode  # noqa: E402
 from reference.ops import REFERENCE  # noqa: E402
 
@@ -43,6 +44,7 @@ GROUPS: dict[str, tuple[Callable[[], Iterable[basic.Call]], ...]] = {
     "fold": (index.fold,),
     "answer": (answer.noise, answer.occurrences),
     "attention": (attention.attention,),
+    "stored": (stored.stored,),
     "optimizer": (nn.optimizer, read.optimizer),
 }
 

@@ -16,6 +16,7 @@ from typing import Any
 import attention_texts as attention
 import micro_texts as micro
 import program_texts as texts
+import stored_texts as stored_types
 from job_2_texts import job_2_cases
 from job_3_texts import job_3_cases
 from job_texts import job_cases
@@ -79,6 +80,10 @@ def program_cases() -> list[Case]:
     for changes, right in ((attention.ALSO, True), (attention.MALFORMED, False)):
         for name, clause, old, new in changes:
             cases.append(case(name, clause, changed(attention.GOOD, old, new).encode(), right))
+    cases.append(case("weights of bf16 and f16", "3.6", stored_types.GOOD.encode(), True))
+    for changes, right in ((stored_types.ALSO, True), (stored_types.MALFORMED, False)):
+        for name, clause, old, new in changes:
+            cases.append(case(name, clause, changed(stored_types.GOOD, old, new).encode(), right))
     return cases
 
 

@@ -181,7 +181,7 @@ MALFORMED: list[Change] = [
     ("name in quotes", "2.3", "output loss", 'output "loss"'),
     ("empty name", "2.3", "output loss", "output "),
     # types
-    ("unknown dtype", "2.1", "buffer.kept f32[2]", "buffer.kept f16[2]"),
+    ("unknown dtype", "2.1", "buffer.kept f32[2]", "buffer.kept f8[2]"),
     ("dtype in upper case", "2.1", "buffer.kept f32[2]", "buffer.kept F32[2]"),
     ("no brackets", "2.1", "scalar.lr f64[]", "scalar.lr f64"),
     ("space in a shape", "2.1", "param.w f32[3,2]", "param.w f32[3, 2]"),

@@ -71,8 +71,8 @@ def by_torch(group: dict[str, Any], columns: list[Array]) -> Array:
 
 
 def torch_takes(group: dict[str, Any]) -> bool:
-    """True for what forms have that round nothing, which are on binary32 and integers."""
-    if "f64" in (*group["of"], group["dtype"]) or rounds(value_of(group)):
+    """True for what forms have that round nothing, on binary32 and integers."""
+    if {"f64", "bf16", "f16"} & {*group["of"], group["dtype"]} or rounds(value_of(group)):
         return False
     return group["kind"] in (*pointwise._PRIMITIVES, "convert")
 

@@ -99,7 +99,7 @@ DAMAGES: dict[str, tuple[str, Damage]] = {
     ),
     "a form without outputs": entry_of("aten.neg", lambda e: e["forms"][0].pop("outputs")),
     "a form of an unknown dtype": entry_of(
-        "aten.neg", lambda e: e["forms"][0].update(dtypes=["f16"])
+        "aten.neg", lambda e: e["forms"][0].update(dtypes=["f8"])
     ),
     "a refusal without words": entry_of(
         "aten.floor_divide", lambda e: e["forms"][0].pop("why")

@@ -7,6 +7,7 @@ import { LIMITS } from "../limits.ts";
 import { digestOf, exactly, integerOf, listOf, objectOf, stringOf } from "../members.ts";
 import { checkType } from "../operators/index.ts";
 import { Schema, type Field } from "../records.ts";
+import { isStored } from "../numbers/bits.ts";
 import { dtypeOf } from "../tensors.ts";
 import { Writer } from "../writer.ts";
 import { jobOf } from "./commitment.ts";
@@ -85,6 +86,7 @@ function schemaOf(value: Json, limit: number): Schema {
     const sizes = listOf(field("shape"), 0, LIMITS.tensorRank);
     const shape = sizes.map((size) => BigInt(integerOf(size, 0, LIMITS.tensorBytes)));
     const type = checkType(dtypeOf(stringOf(field("dtype"))), shape);
+    if (isStored(type.dtype)) throw refuse("a field of a stored type");
     return { name: stringOf(field("name")), type };
   });
   const schema = new Schema(fields, limit);

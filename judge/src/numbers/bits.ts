@@ -4,9 +4,14 @@
  * A value has two forms. As *bits* it is an unsigned whole number, its little-endian bytes read as
  * one: two values are equal if their bits are (OPENING 1.5), and a NaN keeps its payload. As a
  * *number* it is what arithmetic works on: f32 and f64 a number, i64 a bigint, i32, u8 and bool a
- * number.
+ * number. Of bf16 and f16 nothing is made, so that a number never becomes their bits (1.14).
  */
-export type Dtype = "f32" | "f64" | "i64" | "i32" | "u8" | "bool";
+export type Dtype = "f32" | "f64" | "i64" | "i32" | "u8" | "bool" | Stored;
+
+/** What weights may be stored as (NUMERICS 1.14). */
+export type Stored = "bf16" | "f16";
+
+export const isStored = (dtype: string): dtype is Stored => dtype === "bf16" || dtype === "f16";
 
 /** Bits of a value: an unsigned whole number of as many bits as its dtype has. */
 export type Bits = bigint;
@@ -22,6 +27,8 @@ export const WIDTH: Readonly<Record<Dtype, number>> = {
   i32: 4,
   u8: 1,
   bool: 1,
+  bf16: 2,
+  f16: 2,
 };
 
 /** The one NaN of each width (NUMERICS 1.5). */
@@ -56,6 +63,20 @@ export function f64OfBits(bits: bigint): number {
   return view.getFloat64(0);
 }
 
+/** The number of IEEE-754 binary16 of these bits. */
+function f16OfBits(bits: number): number {
+  const [exponent, fraction] = [(bits >> 10) & 31, bits & 1023];
+  const size =
+    exponent === 31
+      ? fraction === 0
+        ? Infinity
+        : NaN
+      : exponent === 0
+        ? fraction * 2 ** -24
+        : (1024 + fraction) * 2 ** (exponent - 25);
+  return bits >> 15 === 0 ? size : -size;
+}
+
 /** The number that these bits are. A bool is 1 if any bit is set. */
 export function numberOf(dtype: Dtype, bits: Bits): Scalar {
   switch (dtype) {
@@ -71,6 +92,10 @@ export function numberOf(dtype: Dtype, bits: Bits): Scalar {
       return Number(bits);
     case "bool":
       return bits === 0n ? 0 : 1;
+    case "bf16":
+      return f32OfBits(Number(bits << 16n));
+    case "f16":
+      return f16OfBits(Number(bits));
   }
 }
 
@@ -89,5 +114,8 @@ export function bitsOf(dtype: Dtype, value: Scalar): Bits {
       return BigInt.asUintN(8, BigInt(value));
     case "bool":
       return BigInt(value) === 0n ? 0n : 1n;
+    case "bf16":
+    case "f16":
+      throw new Error(`no number becomes ${dtype}`);
   }
 }

@@ -7,6 +7,8 @@ import type { Node, NodeDtype } from "./table.ts";
 export const NAME = /^[a-z][a-z0-9_]*$/;
 export const FLOAT = /^(-?0x[01]\.[0-9a-f]+p[+-][0-9]+|-?inf|nan)$/;
 export const PLAIN = ["f32", "f64", "i64", "i32", "u8", "bool"] as const;
+/** The dtypes of a form's operands: a stored one is converted (NUMERICS 1.14). */
+export const OPERANDS = [...PLAIN, "bf16", "f16"] as const;
 const LEAST = -(1n << 63n);
 const MOST = (1n << 63n) - 1n;
 
@@ -55,7 +57,7 @@ const ANYWHERE = [...PRIMITIVES, ...rules("attribute", ALL, 0, "yes")];
 /** Nodes of a form, whose dtypes are those of elements alone. */
 const OF_FORMS: ReadonlyMap<string, Rule> = new Map([
   ...ANYWHERE,
-  ...rules("operand", PLAIN, 0, "yes"),
+  ...rules("operand", OPERANDS, 0, "yes"),
   ...rules("size", ["f32"], 0, "yes"),
 ]);
 
@@ -145,7 +147,8 @@ export function readNode(value: unknown, where: string, earlier: number, parts?:
   if (rule.named === "yes") needed.push("name");
   const held = fields(value, where, needed, rule.named === "may be" ? ["name"] : []);
   const dtype = word(held["dtype"], `${where}.dtype`, rule.dtypes);
-  if (!dtypes.includes(dtype)) throw refuse(`${where} has the dtype ${dtype}`);
+  if (kind !== "operand" && !dtypes.includes(dtype))
+    throw refuse(`${where} has the dtype ${dtype}`);
   const of = most > 0 ? list(held["of"], `${where}.of`, numberBelow(earlier), least, most) : [];
   const name = "name" in held ? { name: text(held["name"], `${where}.name`, NAME) } : {};
   return { kind, dtype, of, ...name };

@@ -4,7 +4,16 @@
  */
 import { refuse } from "../errors.ts";
 import type { Dtype } from "../numbers/bits.ts";
-import { conditionOf, FLOAT, i64, NAME, PLAIN, readCondition, readNode } from "./nodes.ts";
+import {
+  conditionOf,
+  FLOAT,
+  i64,
+  NAME,
+  OPERANDS,
+  PLAIN,
+  readCondition,
+  readNode,
+} from "./nodes.ts";
 import { fields, list, numberBelow, text, truth, word, type Fields } from "./shape.ts";
 import type { AttributeRule, Factor, Form, Operator, OperatorTable, Part, Parts } from "./table.ts";
 
@@ -114,7 +123,7 @@ function readForm(value: unknown, where: string): Form {
   );
   const node = numberBelow(nodes.length);
   return {
-    dtypes: list(held["dtypes"], `${where}.dtypes`, (one, at) => word(one, at, PLAIN), 1),
+    dtypes: list(held["dtypes"], `${where}.dtypes`, (one, at) => word(one, at, OPERANDS), 1),
     nodes,
     outputs: list(held["outputs"], `${where}.outputs`, node, 1),
     ...("when" in held && { when: readCondition(held["when"], `${where}.when`) }),

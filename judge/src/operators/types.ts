@@ -5,7 +5,7 @@
  */
 import { refuse } from "../errors.ts";
 import { LIMITS } from "../limits.ts";
-import { WIDTH, type Dtype } from "../numbers/bits.ts";
+import { isStored, WIDTH, type Dtype } from "../numbers/bits.ts";
 import type { Attributes } from "./attributes.ts";
 import type { TensorType } from "./call.ts";
 import { partsOf } from "./element.ts";
@@ -97,6 +97,15 @@ const OWN = new Map<string, Dtype>([
   ["condition", "bool"],
 ]);
 
+/** What takes bf16 and f16 (NUMERICS 1.14), beside the commit node. */
+const TAKES_STORED: ReadonlySet<string> = new Set([
+  "aten.view",
+  "aten.permute",
+  "aten.slice",
+  "aten.index_select",
+  "aten._to_copy",
+]);
+
 /** The dtypes of all outputs, from the table; operands and floats of other dtypes are refused. */
 function dtypesOf(operator: Operator, attributes: Attributes, operands: Operands): Dtype[] {
   const { name } = operator;
@@ -117,6 +126,9 @@ function dtypesOf(operator: Operator, attributes: Attributes, operands: Operands
       throw refuse(`${name} has ${operand} of dtype ${type.dtype}, not ${due ?? "none"}`);
     }
   });
+  if (!TAKES_STORED.has(name) && operands.some((type) => type !== null && isStored(type.dtype))) {
+    throw refuse(`${name} is not defined for ${dtypes}`);
+  }
   // The one operator of data movement that is on f32 alone (16.6).
   if (name === "aten.embedding" && lead !== "f32")
     throw refuse(`${name} is not defined on ${held}`);

@@ -1,5 +1,6 @@
 /** Whether a program is well formed: PROGRAM 1.2, 3.2, 3.4, 6.2 to 6.6. */
 import { refuse } from "../errors.ts";
+import { isStored } from "../numbers/bits.ts";
 import { COMMIT, inferTypes, type OperatorTable } from "../operators/index.ts";
 import { nameOf } from "./contract.ts";
 import { sameType, type TensorType } from "../tensors.ts";
@@ -16,6 +17,7 @@ export function checkFormed(text: ProgramText, table: OperatorTable): void {
   for (const [name, input] of text.inputs) checkInput(name, input);
   for (const node of text.nodes) checkNode(text, node, table);
   checkCommit(text);
+  checkStored(text);
   if (text.section !== null) new SectionCheck(text, text.section).check();
 }
 
@@ -70,6 +72,23 @@ function checkCommit(text: ProgramText): void {
     last.operands.length === next.length &&
     next.every(({ value }, k) => value === last.operands[k]);
   if (!isSame) throw refuse("a commit node of other values than the next states");
+}
+
+/** The contracts that have bf16 and f16 (NUMERICS 1.14). */
+const WITH_STORED: ReadonlySet<string> = new Set(["ordered/1", "rounded/1"]);
+
+/** 3.6. */
+function checkStored({ inputs, outputs, contract }: ProgramText): void {
+  for (const [name, { kind, type }] of inputs) {
+    if (!isStored(type.dtype)) continue;
+    if (kind !== "state") throw refuse(`the input ${name} is ${type.dtype}, and no slot`);
+    const whose = nameOf(contract);
+    if (!WITH_STORED.has(whose)) throw refuse(`${whose} does not have ${type.dtype}`);
+    const next = outputs.find((output) => output.name === name)?.value;
+    if (next !== undefined && !(next.from === "input" && next.name === name)) {
+      throw refuse(`the next state of ${name} is not the slot itself`);
+    }
+  }
 }
 
 /** The rules of a text 2. */

@@ -18,7 +18,7 @@ const NAME = /[A-Za-z0-9_.:/-]{1,1025}/y;
 const OPERATOR = /[A-Za-z0-9_.]{1,1025}/y;
 const ATTRIBUTE = /[A-Za-z0-9_]{1,1025}/y;
 const CONTRACT = /[A-Za-z0-9_./;=-]{1,1025}/y;
-const DTYPE = /f32|f64|i64|i32|u8|bool/y;
+const DTYPE = /f32|f64|i64|i32|u8|bool|bf16|f16/y;
 const FLOAT = /-?inf|nan|-?0x[01]\.[0-9a-f]{1,13}p[+-][0-9]{1,4}/y;
 const STRING = /"[A-Za-z0-9_.:/-]{0,1024}"/y;
 const KINDS = ["batch", "scalar", "rng", "state"] as const;

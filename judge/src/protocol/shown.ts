@@ -1,6 +1,6 @@
 /** Values as a verdict shows them to a person (docs/INTERFACE.md); no decision rests on the text. */
 import { toHex } from "../bytes.ts";
-import { f32OfBits, f64OfBits, numberOf, type Bits } from "../numbers/bits.ts";
+import { bitsOfF32, f32OfBits, f64OfBits, numberOf, type Bits } from "../numbers/bits.ts";
 import type { QuantityDtype } from "../operators/index.ts";
 import { flagsOf, sumOfRecord } from "../operators/rounded.ts";
 
@@ -92,6 +92,9 @@ export function shown(dtype: QuantityDtype, bits: Bits): string {
       return shownBlock(bits);
     case "bool":
       return bits === 0n ? "False" : "True";
+    case "bf16":
+    case "f16":
+      return `${shownF32(BigInt(bitsOfF32(Number(numberOf(dtype, bits)))))} (${hex(bits, 4)})`;
     default:
       return numberOf(dtype, bits).toString();
   }

@@ -14,6 +14,7 @@
 #include "tallystick/gemm_pack.hpp"
 #include "tallystick/gemm_scratch.hpp"
 #include "tallystick/gemm_thin.hpp"
+#include "tallystick/gemm_widen.hpp"
 #include "tallystick/parts.hpp"
 #include "tallystick/ts_base.hpp"
 #include "thread_pool.hpp"
@@ -37,7 +38,11 @@ constexpr double kSerialWork = 200e3;
 
 static_assert(kChunk == kChunkTerms, "one chunk for products and convolutions");
 
-static thread_local Scratch shared_scratch, strip_scratch;
+// Floats of a strip of a stored B, and the factor for products of many rows, which pack their A
+// again for each strip.
+constexpr size_t kWideFloats = size_t(64) << 10, kWideMore = 4;
+
+static thread_local Scratch shared_scratch, strip_scratch, wide_scratch;
 
 // Rows in panels of nearly equal height: one short panel would waste its kernel's latency.
 struct RowPanels : Parts {
@@ -420,6 +425,52 @@ static bool gemm(const GemmProblem& p, size_t count, ptrdiff_t b_step, ptrdiff_t
   return run_products(p, count, b_step, out_step, static_cast<size_t>(thread_count()));
 }
 
+// --- B stored in 16 bits ----------------------------------------------------------------------
+struct StoredRun {
+  const GemmProblem* p;
+  const StoredOperand* b;
+  size_t width;
+  int failed;
+};
+
+// Task: some columns of the output, by a product of their own.
+static void stored_task(void* ctx, size_t t) {
+  StoredRun& r = *static_cast<StoredRun*>(ctx);
+  const StoredOperand& b = *r.b;
+  GemmProblem p = *r.p;
+  const size_t j0 = t * r.width;
+  p.n = ts_min(r.width, p.n - j0);
+  float* wide = wide_scratch.get(p.n * p.k);
+  if (wide == nullptr) {
+    __atomic_store_n(&r.failed, 1, __ATOMIC_RELAXED);
+    return;
+  }
+  const uint16_t* src = b.data + static_cast<ptrdiff_t>(j0) * b.s_x;
+  p.b = {};
+  p.b.data = wide;
+  if (b.s_x == 1) {  // rows of B are adjacent, and stay so
+    widen(b, src, p.k, b.s_k, p.n, b.s_x, wide);
+    p.b.s_x = 1;
+    p.b.s_k = static_cast<ptrdiff_t>(p.n);
+  } else {
+    widen(b, src, p.n, b.s_x, p.k, b.s_k, wide);
+    p.b.s_x = static_cast<ptrdiff_t>(p.k);
+    p.b.s_k = 1;
+  }
+  p.out += j0;
+  if (p.ep.c != nullptr) p.ep.c += static_cast<ptrdiff_t>(j0) * p.ep.c_cols;
+  if (!run_products(p, 1, 0, 0, 1)) __atomic_store_n(&r.failed, 1, __ATOMIC_RELAXED);
+}
+
+static bool gemm_stored(const GemmProblem& p, const StoredOperand& b) {
+  if (p.m == 0 || p.n == 0 || p.k == 0) return run_products(p, 1, 0, 0, 1);
+  const size_t floats = p.m > kDirectRows ? kWideMore * kWideFloats : kWideFloats;
+  StoredRun r = {&p, &b, ts_max(floats / p.k / kCols, size_t(1)) * kCols, 0};
+  const double work = double(p.m) * double(p.n) * double(p.k);
+  for_tasks(ceil_div(p.n, r.width), stored_task, &r, work < kSerialWork);
+  return r.failed == 0;
+}
+
 struct BatchRun {
   const GemmProblem* p;
   ptrdiff_t a_step, b_step, out_step;
@@ -459,6 +510,7 @@ static bool bmm(const GemmProblem& p, size_t count, ptrdiff_t a_step, ptrdiff_t 
 
 }  // namespace TS_ISA
 
-TS_DEFINE_TABLE(GemmTable, gemm) = {&TS_ISA::gemm, &TS_ISA::bmm};
+TS_DEFINE_TABLE(GemmTable, gemm) = {&TS_ISA::gemm, &TS_ISA::bmm,
+                                        &TS_ISA::gemm_stored};
 
 }  // namespace tallystick

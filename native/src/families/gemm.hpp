@@ -2,6 +2,7 @@
 // Plain structs only: this header is shared by translation units of different instruction sets.
 #pragma once
 #include <cstddef>
+#include <cstdint>
 
 #include "../dispatch.hpp"
 
@@ -52,6 +53,17 @@ struct GemmOperand {
   const ConvTaps* taps;     // of conv_taps
 };
 
+// What weights may be stored in (NUMERICS 1.14).
+enum class Stored : int { bf16 = 0, f16 = 1 };
+
+// B as it is stored, in 16 bits an element: element (x, k) as of a strided GemmOperand.
+struct StoredOperand {
+  const uint16_t* data;
+  ptrdiff_t s_x;
+  ptrdiff_t s_k;
+  Stored type;
+};
+
 // out = alpha·d + beta·c with the roundings of NUMERICS 2.5. Factors that are exactly 1 multiply
 // nothing; c == nullptr adds nothing.
 struct GemmEpilogue {
@@ -80,6 +92,8 @@ struct GemmTable {
   // `count` independent products.
   bool (*bmm)(const GemmProblem& p, size_t count, ptrdiff_t a_step, ptrdiff_t b_step,
               ptrdiff_t out_step);
+  // One product whose B is `b`; p.b is not read. B is widened in strips that stay in a cache.
+  bool (*gemm_stored)(const GemmProblem& p, const StoredOperand& b);
 };
 
 TS_DECLARE_TABLES(GemmTable, gemm)

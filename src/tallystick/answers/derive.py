@@ -13,9 +13,9 @@ from tallystick.answers.programs import answer_programs
 from tallystick.answers.statement import ModelStatement, ProgramName, SpecialToken, Weight
 from tallystick.answers.text import TOKENIZER
 from tallystick.commit.encoding import sha256
-from tallystick.commit.tensor import Array, header_of, tensor_digest
+from tallystick.commit.tensor import Array, first_non_canonical, header_of, tensor_digest
 from tallystick.data.sources.tokenizer import tokenizer_of
-from tallystick.errors import UsageError
+from tallystick.errors import RefusedModelError, UsageError
 from tallystick.numerics.contracts import resolve_contract
 from tallystick.program.ir import Program
 
@@ -51,6 +51,12 @@ def derive(
         for set_, program in answer_programs(model, bucket, full).items():
             programs[ProgramName(bucket.length, bucket.answer, set_)] = program
     slots = weights(model) if held is None else held
+    for name, array in slots.items():
+        if first_non_canonical(array) is not None:
+            raise RefusedModelError(
+                f"The weight {name} holds a NaN of another pattern than the canonical one.",
+                "Repair the model's weights.",
+            )
     return ModelStatement(
         contract=full,
         vocabulary=model.vocabulary,

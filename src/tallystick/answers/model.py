@@ -41,7 +41,7 @@ class Model:
 
     `vocabulary` counts the logits of a row, `longest` the places of a text. `stop` are the token
     ids that end an answer. `files` has the tokenizer's files by name. `stored` says of each tensor
-    of the files as what it is stored (f32, bf16, f16): weights are widened to float32, exactly.
+    of the files as what it is stored (f32, bf16, f16); so are the programs' slots (NUMERICS 1.14).
     """
 
     checkpoint: Checkpoint = field(repr=False)
@@ -155,24 +155,16 @@ def _chat_template(files: Mapping[str, bytes]) -> str | None:
 
 
 def weights(model: Model) -> dict[str, Array]:
-    """Every state slot of the model's programs: float32, C-contiguous.
+    """Every state slot of the model's programs, in its stored type, C-contiguous.
 
-    Weights that are stored as float32 are private maps of the files: nothing of them is read before
-    it is used. Raises RefusedModelError where the files do not fit the config.
+    Weights are private maps of the files: nothing of them is read before it is used. Raises
+    RefusedModelError where the files do not fit the config.
     """
-    from tallystick.answers.modules import computed_buffers, empty_module
+    from tallystick.answers.modules import computed_buffers, empty_module, parameter_names
     from tallystick.answers.weights import named
 
     module = empty_module(model.config)
-    parameters = dict(module.named_parameters())
-    first = {id(tensor): name for name, tensor in parameters.items()}
-    tied = {
-        name: first[id(tensor)]
-        for name, tensor in module.state_dict(keep_vars=True).items()
-        if name not in parameters and id(tensor) in first
-    }
-    shapes = {name: tuple(tensor.shape) for name, tensor in parameters.items()}
-    found = named(model.checkpoint.mapped(), shapes, tied, module.base_model_prefix)
+    found = named(model.checkpoint.mapped(), *parameter_names(module))
     slots = {f"param.{name}": array for name, array in found.items()}
     slots |= {f"buffer.{name}": array for name, array in computed_buffers(module).items()}
     return dict(sorted(slots.items()))

@@ -98,6 +98,20 @@ def empty_module(config: Mapping[str, Any]) -> Any:
     return module.eval()
 
 
+def parameter_names(module: Any) -> tuple[dict[str, tuple[int, ...]], dict[str, str], str]:
+    """The parameters' shapes by name; the further names of those that are tied, with their own
+    names; and the prefix that a checkpoint without a head lacks."""
+    parameters = dict(module.named_parameters())
+    first = {id(tensor): name for name, tensor in parameters.items()}
+    tied = {
+        name: first[id(tensor)]
+        for name, tensor in module.state_dict(keep_vars=True).items()
+        if name not in parameters and id(tensor) in first
+    }
+    shapes = {name: tuple(tensor.shape) for name, tensor in parameters.items()}
+    return shapes, tied, module.base_model_prefix
+
+
 def computed_buffers(module: Any) -> dict[str, np.ndarray]:
     """The buffers of an empty module, which no file has: rotary frequencies and scales of
     embeddings, by their names.

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from tallystick.answers.layout import SALT_WORDS, SETS, Bucket, batch_types
 from tallystick.answers.sampler import emit
+from tallystick.answers.stored import over_stored
+from tallystick.answers.weights import stored_types
 from tallystick.errors import UsageError
 from tallystick.numerics.contracts import find_contract
-from tallystick.numerics.types import TensorType
+from tallystick.numerics.types import STORED, TensorType
 from tallystick.program.build import Builder
 from tallystick.program.canonical import canonicalize
 from tallystick.program.check import check_program
@@ -42,10 +44,15 @@ def answer_slots(bucket: Bucket) -> dict[str, TensorType]:
 def _captured(
     model: Model, batch: Mapping[str, Any], forward: Callable[..., Any], contract: str
 ) -> Program:
-    from tallystick.answers.modules import empty_module
+    from tallystick.answers.modules import empty_module, parameter_names
     from tallystick.program.capture.api import capture_forward
 
-    program = capture_forward(empty_module(model.config), batch, forward, contract)
+    module = empty_module(model.config)
+    program = capture_forward(module, batch, forward, contract)
+    types = stored_types(model.stored, *parameter_names(module))
+    stored = {f"param.{name}": dtype for name, dtype in types.items() if dtype in STORED}
+    if stored:
+        program = canonicalize(over_stored(program, stored))
     return _checked(in_order_of_need(program))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
 import numpy as np
 
@@ -16,6 +16,17 @@ _COMPUTED = re.compile(r"(^|\.)(attn\.(masked_)?bias|rotary_emb\.inv_freq)$")
 _EXPERT = re.compile(r"(.+)\.block_sparse_moe\.experts\.([0-9]+)\.(w[123])\.weight")
 
 
+_STACKED = {"w1": "gate_up_proj", "w3": "gate_up_proj", "w2": "down_proj"}
+
+
+def _parameter(name: str) -> str:
+    """The parameter that a tensor of a checkpoint is, or is a part of."""
+    expert = _EXPERT.fullmatch(name)
+    if expert is None:
+        return name.replace(".block_sparse_moe.", ".mlp.")
+    return f"{expert[1]}.mlp.experts.{_STACKED[expert[3]]}"
+
+
 def _experts_together(arrays: Mapping[str, Array]) -> dict[str, Array]:
     """The tensors, the experts' as `experts.gate_up_proj` (w1 above w3) and `experts.down_proj`."""
     found: dict[str, Array] = {}
@@ -23,7 +34,7 @@ def _experts_together(arrays: Mapping[str, Array]) -> dict[str, Array]:
     for name, array in arrays.items():
         expert = _EXPERT.fullmatch(name)
         if expert is None:
-            found[name.replace(".block_sparse_moe.", ".mlp.")] = array
+            found[_parameter(name)] = array
         else:
             place, number, matrix = expert.groups()
             blocks.setdefault(place, {})[int(number), matrix] = array
@@ -33,12 +44,39 @@ def _experts_together(arrays: Mapping[str, Array]) -> dict[str, Array]:
             raise RefusedModelError(
                 f"An expert of {place} lacks a matrix.", "Save the model's weights again."
             )
+        if len({matrix.dtype for matrix in matrices.values()}) != 1:
+            raise RefusedModelError(
+                f"The experts of {place} are stored in several types.", "Save the model again."
+            )
         pairs = [np.concatenate([matrices[i, "w1"], matrices[i, "w3"]]) for i in range(count)]
         found[f"{place}.mlp.experts.gate_up_proj"] = np.stack(pairs)
         found[f"{place}.mlp.experts.down_proj"] = np.stack(
             [matrices[i, "w2"] for i in range(count)]
         )
     return found
+
+
+def _full(name: str, known: Container[str], prefix: str) -> str:
+    return name if name in known else f"{prefix}.{name}"
+
+
+def stored_types(
+    dtypes: Mapping[str, str],
+    shapes: Mapping[str, tuple[int, ...]],
+    tied: Mapping[str, str],
+    prefix: str,
+) -> dict[str, str]:
+    """The type that each parameter is stored in, by the types of a checkpoint's tensors; the others
+    are as in `named`. A name that is no parameter's is left out."""
+    known = {*shapes, *tied}
+    full = {_full(_parameter(name), known, prefix): dtype for name, dtype in dtypes.items()}
+    found = {tied[name]: dtype for name, dtype in full.items() if name in tied}
+    return found | {name: dtype for name, dtype in full.items() if name in shapes}
+
+
+def _same_bits(a: Array, b: Array) -> bool:
+    same = a.dtype == b.dtype and a.shape == b.shape
+    return same and np.array_equal(a.view(np.uint8), b.view(np.uint8))
 
 
 def named(
@@ -55,8 +93,9 @@ def named(
     """
     found: dict[str, Array] = {}
     again: list[tuple[str, Array]] = []
+    known = {*shapes, *tied}
     for name, array in _experts_together(arrays).items():
-        full = name if name in shapes or name in tied else f"{prefix}.{name}"
+        full = _full(name, known, prefix)
         if full in shapes:
             found[full] = array
         elif full in tied:
@@ -68,7 +107,7 @@ def named(
             )
     for name, array in again:
         own = found.setdefault(tied[name], array)
-        if own is not array and not np.array_equal(own.view(np.uint32), array.view(np.uint32)):
+        if own is not array and not _same_bits(own, array):
             raise RefusedModelError(
                 f"{name} and {tied[name]} differ, and the config ties them.",
                 'Set "tie_word_embeddings": false in config.json, or save the model again.',

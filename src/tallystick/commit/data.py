@@ -13,6 +13,7 @@ from tallystick.commit.encoding import Writer, encode_name, tag
 from tallystick.commit.order import batch_indices as batch_indices
 from tallystick.commit.tensor import (
     DTYPES,
+    STORED,
     Array,
     TensorHeader,
     canonical_array,
@@ -45,7 +46,8 @@ class Field:
 class DataSchema:
     """The fields of a record, kept in the order of their names' UTF-8 bytes (COMMITMENTS 8.1).
 
-    Raises UsageError for a repeated name, an empty record, or a record over the limit.
+    Raises UsageError for a repeated name, a dtype that records lack (8.1), an empty record, or a
+    record over the limit.
     """
 
     fields: tuple[Field, ...]
@@ -57,6 +59,8 @@ class DataSchema:
         names = [f.name for f in ordered]
         if len(names) > LIMITS.record_fields or len(set(names)) != len(names):
             raise UsageError("Record fields repeat a name or are too many.", "Rename or merge.")
+        if any(f.dtype in STORED for f in ordered):
+            raise UsageError("A record has no field of bf16 or f16.", "Convert it to f32.")
         if not 1 <= self.record_size <= self.most_bytes:
             raise UsageError(
                 f"A record of {self.record_size} bytes is not allowed.",

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tallystick.commit.data import DataSchema, Field
 from tallystick.commit.encoding import JsonValue
 from tallystick.commit.members import Members
-from tallystick.commit.tensor import DTYPES
+from tallystick.commit.tensor import COMPUTED
 
 
 def schema_members(schema: DataSchema) -> list[JsonValue]:
@@ -24,7 +24,7 @@ def read_schema(top: Members, items: Sequence[JsonValue], most: int) -> DataSche
         entry.only("dtype", "name", "shape")
         shape, dtype = entry.of("shape", list), entry.of("dtype", str)
         sides = tuple(d for d in shape if type(d) is int)
-        if len(sides) != len(shape) or dtype not in DTYPES:
+        if len(sides) != len(shape) or dtype not in COMPUTED:
             entry.fail("a field of the schema is malformed")
         fields.append(Field(entry.of("name", str), dtype, sides))
     return DataSchema(tuple(fields), most)

@@ -31,8 +31,18 @@ DTYPES: dict[str, np.dtype[np.generic]] = {
     "i32": np.dtype("<i4"),
     "u8": np.dtype("u1"),
     "bool": np.dtype("?"),
+    # numpy has no bfloat16. A field of bits keeps its elements from being taken for integers.
+    "bf16": np.dtype([("bf16", "<u2")]),
+    "f16": np.dtype("<f2"),
 }
-DTYPE_CODES = {"f32": 1, "f64": 2, "i64": 3, "i32": 4, "u8": 5, "bool": 6}  # COMMITMENTS 3.1
+# COMMITMENTS 3.1
+DTYPE_CODES = {
+    "f32": 1, "f64": 2, "i64": 3, "i32": 4, "u8": 5, "bool": 6, "bf16": 7, "f16": 8,
+}  # fmt: skip
+# What weights may be stored as: nothing is computed in these (NUMERICS 1.14).
+STORED = ("bf16", "f16")
+# What records may have, and operators compute.
+COMPUTED = tuple(name for name in DTYPES if name not in STORED)
 _NAME_OF_CODE = {code: name for name, code in DTYPE_CODES.items()}
 _NAME_OF_KIND = {(d.kind, d.itemsize): name for name, d in DTYPES.items()}
 
@@ -40,12 +50,24 @@ _NAME_OF_KIND = {(d.kind, d.itemsize): name for name, d in DTYPES.items()}
 def dtype_name(dtype: np.dtype[np.generic]) -> str:
     """The committed name of a numpy dtype of any byte order. Raises UsageError for others."""
     name = _NAME_OF_KIND.get((dtype.kind, dtype.itemsize))
-    if name is None:
+    if name is None or (name == "bf16" and dtype.newbyteorder("<") != DTYPES["bf16"]):
         raise UsageError(
             f"A tensor of dtype {dtype} cannot be committed to.",
             f"Convert it to one of {', '.join(DTYPES)}.",
         )
     return name
+
+
+def widened(array: Array) -> Array:
+    """The numbers of a bf16 or f16 array as float32, exactly; a NaN is the canonical one
+    (NUMERICS 10.7)."""
+    if dtype_name(array.dtype) == "bf16":
+        bits = np.ascontiguousarray(array).view("<u2").astype(np.uint32)
+        wide = (bits << np.uint32(16)).view(np.float32)
+    else:
+        wide = np.array(array, np.float32, order="C")
+    wide[np.isnan(wide)] = np.float32(np.nan)
+    return wide.reshape(array.shape)
 
 
 def canonical_array(array: Array) -> Array:
@@ -160,14 +182,17 @@ def leaf_hashes(array: Array) -> bytes:
 
 # ---- canonical values (COMMITMENTS 3.3) ---------------------------------------------------------
 
-CANONICAL_NAN = {"f32": 0x7FC00000, "f64": 0x7FF8000000000000}
+CANONICAL_NAN = {
+    "f32": 0x7FC00000, "f64": 0x7FF8000000000000, "bf16": 0x7FC0, "f16": 0x7E00,
+}  # fmt: skip
+_BITS = {2: np.uint16, 4: np.uint32, 8: np.uint64}
 _CHECK_BLOCK = 1 << 20
 
 
 def first_non_canonical(array: Array) -> int | None:
     """Flat index of the first element with bits that no honest party produces, or None.
 
-    Such bits are a NaN other than the canonical one (f32, f64) and a bool byte other than 0 or 1.
+    Such bits are a NaN other than the canonical one, and a bool byte other than 0 or 1.
     """
     array = canonical_array(array)
     name = dtype_name(array.dtype)
@@ -177,8 +202,9 @@ def first_non_canonical(array: Array) -> int | None:
         if name == "bool":
             bad = block.view(np.uint8) > 1
         elif name in CANONICAL_NAN:
-            bits = block.view(np.uint32 if name == "f32" else np.uint64)
-            bad = np.isnan(block) & (bits != CANONICAL_NAN[name])
+            bits = block.view(_BITS[block.itemsize])
+            nan = bits & 0x7FFF > 0x7F80 if name == "bf16" else np.isnan(block)
+            bad = nan & (bits != CANONICAL_NAN[name])
         else:
             return None
         if bad.any():

@@ -11,7 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from tallystick.commit.tensor import DTYPES, Array, check_canonical, dtype_name
+from tallystick.commit.tensor import (
+    COMPUTED,
+    DTYPES,
+    Array,
+    check_canonical,
+    dtype_name,
+)
 from tallystick.errors import CounterpartyError, UsageError
 
 # Every value of the left dtype is one of the right.
@@ -82,9 +88,9 @@ def _image(image: Any, name: str) -> Array:
 
 def check_asked(name: str, asked: str) -> None:
     """Raise UsageError unless records can have the dtype `asked`."""
-    if asked not in DTYPES:
+    if asked not in COMPUTED:
         raise UsageError(
-            f"dtype {asked!r} for field {name!r} is unknown.", f"Use one of {', '.join(DTYPES)}."
+            f"dtype {asked!r} for field {name!r} is unknown.", f"Use one of {', '.join(COMPUTED)}."
         )
 
 
@@ -100,12 +106,15 @@ def committed_dtype(dtype: np.dtype[Any], name: str, asked: str | None) -> str:
             f'Pass dtype={{"{name}": "f32"}} to round to float32, or "f64" to keep the values.',
         )
     try:
-        return dtype_name(dtype)
+        found = dtype_name(dtype)
     except UsageError:
+        found = ""
+    if found not in COMPUTED:
         raise UsageError(
             f"Field {name!r} is {dtype}, which no record has.",
-            f'Pass dtype={{"{name}": "i64"}}, or another of {", ".join(DTYPES)}.',
-        ) from None
+            f'Pass dtype={{"{name}": "i64"}}, or another of {", ".join(COMPUTED)}.',
+        )
+    return found
 
 
 def convert(array: Array, name: str, to: str) -> Array:

@@ -22,19 +22,24 @@ class Kernel:
 
     `run` fills the outputs. A `strided` kernel takes operands of any strides. For any other kernel
     the caller makes the operands C-contiguous. `inplace` lists (input, output) pairs that may share
-    storage.
+    storage. `widens` are the operands that may be bf16 or f16 in the place of their float32 values.
     """
 
     run: Run
     strided: bool = False
     inplace: tuple[tuple[int, int], ...] = ()
+    widens: tuple[int, ...] = ()
 
 
 def entry(
-    _name: str, run: Any, strided: bool = False, inplace: tuple[tuple[int, int], ...] = ()
+    _name: str,
+    run: Any,
+    strided: bool = False,
+    inplace: tuple[tuple[int, int], ...] = (),
+    widens: tuple[int, ...] = (),
 ) -> Kernel:
     """A table's entry, of a decorated function and its marks (numerics/attachments.py)."""
-    return Kernel(run, strided, inplace)
+    return Kernel(run, strided, inplace, widens)
 
 
 def replaced(
@@ -42,9 +47,10 @@ def replaced(
 ) -> Mapping[str, Kernel]:
     """`ordinary` kernels, with other functions for the operators `own` among them: `run_of` gives
     each one, of its name and the ordinary function. It raises where there is none, so that a
-    contract's operator never keeps the ordinary kernel silently."""
+    contract's operator never keeps the ordinary kernel silently. They take float32 alone."""
     made = {op: run_of(op, ordinary[op].run) for op in own & ordinary.keys()}
-    return {**ordinary, **{op: replace(ordinary[op], run=run) for op, run in made.items()}}
+    changed = {op: replace(ordinary[op], run=run, widens=()) for op, run in made.items()}
+    return {**ordinary, **changed}
 
 
 def operand(inputs: Sequence[T | None], position: int) -> T:

@@ -1,7 +1,7 @@
 """A directory of weights as Hugging Face's libraries write it: config.json and safetensors files.
 
-Only safetensors are read: nothing is unpickled. The weights become float32. Those of bfloat16 and
-float16 do so without rounding; other types are refused.
+Only safetensors are read: nothing is unpickled. Weights are float32, bfloat16 or float16; other
+types are refused. `read` widens them to float32, without rounding.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from tallystick.commit.tensor import Array
+from tallystick.commit.tensor import DTYPES, STORED, Array, widened
 from tallystick.disk.regular import map_file, os_errors, present, read_file
 from tallystick.disk.tensorfile import TensorFile, open_tensors
 from tallystick.errors import CorruptFileError, StorageError, UsageError
@@ -42,34 +42,33 @@ class Checkpoint:
         of `read_tensors`."""
         path, dtype, shape = self.tensors[name]
         self._check_float(name)
-        with open_tensors(path, "checkpoint", strict=False, halves=True) as file:
+        with open_tensors(path, "checkpoint", strict=False) as file:
             if file.types.get(name) != (dtype, shape):
                 raise _changed(path)
-            return _float32(file.raw(name), dtype, shape)
+            array: Array = file.raw(name).view(DTYPES[dtype]).reshape(shape)
+            return widened(array) if dtype in STORED else array
 
     def mapped(self) -> dict[str, Array]:
-        """Every tensor as float32, C-contiguous and writable. Those that are stored so are views of
-        private maps of their files: nothing of them is read before it is used, and a change stays
-        in memory. Raises as `read`."""
+        """Every tensor in its stored type, C-contiguous and writable: views of private maps of the
+        files, so that nothing is read before it is used, and a change stays in memory. Raises as
+        `read`."""
         found: dict[str, Array] = {}
         for path in dict.fromkeys(path for path, _, _ in self.tensors.values()):
-            with open_tensors(path, "checkpoint", strict=False, halves=True) as file:
+            with open_tensors(path, "checkpoint", strict=False) as file:
                 with os_errors(path):
                     memory = map_file(file.file, file.size, private=True)
                 for name, (dtype, shape) in file.types.items():
                     if self.tensors.get(name) != (path, dtype, shape):
                         raise _changed(path)
                     self._check_float(name)
-                    if dtype == "f32":
-                        view = np.frombuffer(memory, "<f4", math.prod(shape), file.places[name])
-                        found[name] = np.require(view.reshape(shape), np.float32, ["A", "C", "W"])
-                    else:
-                        found[name] = _float32(file.raw(name), dtype, shape)
+                    own = DTYPES[dtype]
+                    view = np.frombuffer(memory, own, math.prod(shape), file.places[name])
+                    found[name] = np.require(view.reshape(shape), own, ["A", "C", "W"])
         return found
 
     def _check_float(self, name: str) -> None:
         dtype = self.tensors[name][1]
-        if dtype not in ("f32", "bf16", "f16"):
+        if dtype not in ("f32", *STORED):
             raise UsageError(
                 f"{name} of the checkpoint {self.directory} is {dtype}.",
                 "Save its weights as float32, bfloat16 or float16.",
@@ -78,16 +77,6 @@ class Checkpoint:
 
 def _changed(path: Path) -> CorruptFileError:
     return CorruptFileError(f"{path} was changed while it was read.", "Start again.")
-
-
-def _float32(raw: Array, dtype: str, shape: tuple[int, ...]) -> Array:
-    """The numbers in a tensor's bytes, exactly."""
-    if dtype == "bf16":
-        wide = raw.view("<u2").astype(np.uint32) << np.uint32(16)
-        widened: Array = wide.view(np.float32).reshape(shape)
-        return widened
-    given: Array = raw.view("<f2" if dtype == "f16" else "<f4")
-    return np.ascontiguousarray(given.reshape(shape), dtype=np.float32)
 
 
 def open_checkpoint(directory: Path) -> Checkpoint:
@@ -101,7 +90,7 @@ def open_checkpoint(directory: Path) -> Checkpoint:
     config = _read_json(directory / CONFIG)
     tensors: dict[str, tuple[Path, str, tuple[int, ...]]] = {}
     for path in _files(directory):
-        with open_tensors(path, "checkpoint", strict=False, halves=True) as file:
+        with open_tensors(path, "checkpoint", strict=False) as file:
             _take(tensors, file)
     return Checkpoint(directory, config, tensors)
 

@@ -26,11 +26,11 @@ from tallystick.disk.snapshot import Snapshot
 from tallystick.errors import CorruptFileError, UsageError, storage_error
 from tallystick.limits import LIMITS
 
-_NAMES = {"f32": "F32", "f64": "F64", "i64": "I64", "i32": "I32", "u8": "U8", "bool": "BOOL"}
+_NAMES = {
+    "f32": "F32", "f64": "F64", "i64": "I64", "i32": "I32", "u8": "U8", "bool": "BOOL",
+    "bf16": "BF16", "f16": "F16",
+}  # fmt: skip
 _DTYPES = {file_name: name for name, file_name in _NAMES.items()}
-# Files of others may have these; a job's and a run's have not.
-_HALVES = {"BF16": "bf16", "F16": "f16"}
-_SIZES = {**{name: dtype.itemsize for name, dtype in DTYPES.items()}, "bf16": 2, "f16": 2}
 _FIRST = 64 << 10  # of a file that lies elsewhere: mostly the whole header
 _ALIGN = 64  # data begin: a mapped tensor is aligned for every dtype and vector width
 METADATA = "__metadata__"
@@ -47,7 +47,7 @@ def _order(item: tuple[str, tuple[str, tuple[int, ...]]]) -> tuple[int, bytes]:
 
 
 def _nbytes(dtype: str, shape: tuple[int, ...]) -> int:
-    size = _SIZES[dtype]
+    size = DTYPES[dtype].itemsize
     for d in shape:
         size *= d
     return size
@@ -211,11 +211,8 @@ def open_tensors(
     strict: bool = True,
     check: Check | None = None,
     inside: Path | None = None,
-    halves: bool = False,
 ) -> Iterator[TensorFile]:
-    """The file at `path`, open, its header checked as `read_tensors` does. Raises its errors.
-
-    With `halves` it may have tensors of bf16 and f16, which only `read_bytes` reads."""
+    """The file at `path`, open, its header checked as `read_tensors` does. Raises its errors."""
 
     def fail(why: str) -> NoReturn:
         raise CorruptFileError(
@@ -230,9 +227,7 @@ def open_tensors(
             prefix, length = _header_length(path, file, size, fail)
         with os_errors(path):
             header = file.read(length)
-        types, ranges, metadata = _parse_header(
-            header, fail, _DTYPES | _HALVES if halves else _DTYPES
-        )
+        types, ranges, metadata = _parse_header(header, fail)
         if strict:
             try:
                 again, ranges = header_bytes(types, metadata)
@@ -303,7 +298,7 @@ def _read_each(
 
 
 def _parse_header(
-    header: bytes, fail: Callable[[str], NoReturn], dtypes: Mapping[str, str]
+    header: bytes, fail: Callable[[str], NoReturn]
 ) -> tuple[dict[str, _Type], dict[str, tuple[int, int]], dict[str, str]]:
     def members(pairs: list[tuple[str, object]]) -> dict[str, object]:
         found = dict(pairs)
@@ -325,7 +320,7 @@ def _parse_header(
     for name, entry in table.items():
         if not isinstance(entry, dict) or set(entry) != {"data_offsets", "dtype", "shape"}:
             fail(f"the entry of tensor {name[:80]!r} is malformed")
-        dtype, shape = dtypes.get(str(entry["dtype"])), entry["shape"]
+        dtype, shape = _DTYPES.get(str(entry["dtype"])), entry["shape"]
         if dtype is None or not isinstance(shape, list) or len(shape) > LIMITS.tensor_rank:
             fail(f"the entry of tensor {name[:80]!r} is malformed")
         if any(type(d) is not int or not 0 <= d <= LIMITS.tensor_bytes for d in shape):

@@ -13,9 +13,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from tallystick.devices.cpu import CPU
 from tallystick.errors import UsageError
 from tallystick.kernels.views import view
+from tallystick.numerics.contracts import parse_contract
 from tallystick.program.ir import Input, Program, Value, op_spec
+from tallystick.program.narrow import narrow
 from tallystick.program.pieces import given, piece, value_name
 from tallystick.program.plan import CONSTANT_BYTES
 
@@ -93,7 +96,9 @@ def _needed(program: Program, ends: set[int], within: set[int]) -> set[int]:
 
 def _settled(program: Program) -> tuple[set[int], set[int]]:
     """The nodes whose values the weights alone decide, and that are small enough for slots of their
-    own; and those that are views of weights, which cost nothing."""
+    own; and those that are views of weights, or conversions that products make while they read,
+    which cost nothing."""
+    spared = narrow(program, CPU.kernels(parse_contract(program.contract)))
     weights = {i for i, spec in enumerate(program.inputs) if spec.kind == "state"}
     fixed: set[int] = set()
     views: set[int] = set()
@@ -101,7 +106,8 @@ def _settled(program: Program) -> tuple[set[int], set[int]]:
         read = [v for v in node.inputs if v is not None]
         if any(v.out not in weights if v.is_input else v.node not in fixed | views for v in read):
             continue
-        if node.op in view and all(v.is_input or v.node in views for v in read):
+        is_view = node.op in view or index in spared
+        if is_view and all(v.is_input or v.node in views for v in read):
             views.add(index)
         elif sum(t.nbytes for t in node.out_types) <= CONSTANT_BYTES and (
             not op_spec(node.op, program.contract).is_random

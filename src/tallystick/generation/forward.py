@@ -89,7 +89,7 @@ class Forward:
         def hook(index: int, _node: Node, _spec: OpSpec) -> Run | None:
             return own.get(index) or prepared(program, index, contract)
 
-        return Executor(program, self._context, hook)
+        return Executor(program, self._context, hook, narrow=True)
 
     # -- a pass ------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tallystick.commit.data import DataSchema, Field
-from tallystick.commit.tensor import DTYPES, Array, check_canonical, dtype_name
+from tallystick.commit.tensor import COMPUTED, STORED, Array, check_canonical, dtype_name
 from tallystick.data.frozen import Frozen, load_frozen
 from tallystick.errors import CounterpartyError, UsageError
 from tallystick.limits import LIMITS
@@ -40,12 +40,14 @@ def as_columns(data: Mapping[str, Any], what: str) -> dict[str, Array]:
     for name, column in data.items():
         array = np.asarray(column.detach().cpu().numpy() if hasattr(column, "detach") else column)
         try:
-            dtype_name(array.dtype)
+            is_record = dtype_name(array.dtype) not in STORED
         except UsageError:
+            is_record = False
+        if not is_record:
             raise UsageError(
                 f"Column {name!r} of the {what} is {array.dtype}.",
-                f"Convert it to one of {', '.join(DTYPES)}.",
-            ) from None
+                f"Convert it to one of {', '.join(COMPUTED)}.",
+            )
         if array.ndim == 0:
             raise UsageError(f"Column {name!r} of the {what} is a single value.", "Give records.")
         try:

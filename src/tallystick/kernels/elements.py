@@ -16,7 +16,7 @@ from tallystick import _core
 from tallystick.errors import RefusedOperandsError
 from tallystick.numerics.operators.common import constant, number
 from tallystick.numerics.registry import OpSpec
-from tallystick.numerics.types import DTYPE_NAMES, DTYPES, Attrs
+from tallystick.numerics.types import DTYPE_NAMES, DTYPES, STORED, Attrs, widened
 from tallystick.numerics.values.graph import Expr, interpreted
 from tallystick.numerics.values.primitives import FUNCTIONS
 
@@ -137,6 +137,8 @@ def numpy_primitive(value: Expr, parts: tuple[Any, ...]) -> Array:
 
 
 def _converted(x: Any, dtype: Any) -> Array:
+    if DTYPE_NAMES[np.asarray(x).dtype] in STORED:
+        return widened(np.asarray(x))
     return np.not_equal(x, 0) if dtype == np.bool_ else np.asarray(x).astype(dtype)
 
 

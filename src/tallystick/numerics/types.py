@@ -7,7 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tallystick.commit.tensor import COMPUTED as COMPUTED
 from tallystick.commit.tensor import DTYPES as DTYPES  # only dtypes that can be committed to
+from tallystick.commit.tensor import STORED as STORED
+from tallystick.commit.tensor import widened as widened
 
 DTYPE_NAMES: dict[np.dtype, str] = {dtype: name for name, dtype in DTYPES.items()}
 

@@ -6,10 +6,10 @@ import re
 
 from tallystick.errors import UsageError
 from tallystick.limits import LIMITS
-from tallystick.numerics.contracts import is_contract
+from tallystick.numerics.contracts import is_contract, parse_contract
 from tallystick.numerics.operators.fold import FOLD
 from tallystick.numerics.registry import check_attrs
-from tallystick.numerics.types import DTYPES, AttrValue, TensorType
+from tallystick.numerics.types import DTYPES, STORED, AttrValue, TensorType
 from tallystick.program.ir import (
     BATCH_PREFIX,
     COMMIT,
@@ -27,6 +27,8 @@ from tallystick.program.ir import (
 _NAME = re.compile(r"[A-Za-z0-9_.:/\-]+", re.ASCII)
 _STRING = re.compile(r"[A-Za-z0-9_.:/\-]*", re.ASCII)
 _INT64 = 1 << 63
+# The contracts whose programs may have slots of bf16 and f16 (NUMERICS 1.14).
+_WITH_STORED = ("ordered/1", "rounded/1")
 _INFER_FAILURES = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 
@@ -104,6 +106,8 @@ def _check_input(spec: Input) -> None:
     )
     if not expected:
         raise UsageError(f"Input {spec.name} is not named as kind {spec.kind} is (PROGRAM 1.2).")
+    if spec.type.dtype in STORED and spec.kind != "state":
+        raise UsageError(f"Input {spec.name} is {spec.type}, which a weight alone may be (1.14).")
     if spec.kind == "scalar" and spec.type != TensorType("f64", ()):
         raise UsageError(f"Scalar input {spec.name} must be f64[].")
     if spec.kind == "rng" and spec.type != RNG_TYPE:
@@ -164,7 +168,22 @@ def check_program(program: Program) -> None:
             raise type(error)(f"Node {index}: {error.message}", error.next_action) from error
     _check_outputs(program)
     _check_commit(program)
+    _check_stored(program)
     check_section(program)
+
+
+def _check_stored(program: Program) -> None:
+    """PROGRAM 3.6: which contracts have slots of bf16 and f16, and that they stay what they are."""
+    slots = [name for name, type_ in program.state_types.items() if type_.dtype in STORED]
+    contract = parse_contract(program.contract).name
+    if slots and contract not in _WITH_STORED:
+        raise UsageError(
+            f"Slot {slots[0]} is {program.state_types[slots[0]]}, which {contract} does not have.",
+            f"Use {' or '.join(_WITH_STORED)}.",
+        )
+    for name in slots:
+        if name in program.next_state and name not in program.passed_through:
+            raise UsageError(f"The next state of {name} is not the slot itself (PROGRAM 3.6).")
 
 
 # -- what a text 2 has beyond a text 1 (PROGRAM 6) -------------------------------------------------

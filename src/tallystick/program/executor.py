@@ -82,7 +82,8 @@ class Executor(Runner):
     and binding, in no order. Where it returns None, or there is no hook, the contract's own kernel
     runs. With a hook, every node that is no view runs in every step, at its place in the plan's
     order, not the program's. `numbers` are the nodes' numbers for hooks, taps and errors, where the
-    program is a piece of another program (pieces.py).
+    program is a piece of another program (pieces.py). With `narrow`, products read stored weights
+    in their place as they do without a hook (narrow.py): the hook has no kernel for these.
 
     Raises UnsupportedOperatorError where the device has no kernel for an operator, UsageError for a
     program with micro-batches (sectioned.py executes those).
@@ -94,6 +95,7 @@ class Executor(Runner):
         context: ExecutionContext = DEFAULT,
         kernels: KernelHook | None = None,
         numbers: Sequence[int] | None = None,
+        narrow: bool = False,
     ) -> None:
         if program.section:
             raise UsageError(
@@ -108,7 +110,8 @@ class Executor(Runner):
         self._kernels = kernels
         self._numbers = range(len(program.nodes)) if numbers is None else numbers
         blocks = kernels is None and device.takes_blocks
-        options = PlanOptions(fold_constants=kernels is None, blocks=blocks)
+        plain = kernels is None
+        options = PlanOptions(fold_constants=plain, blocks=blocks, narrow=plain or narrow)
         self.plan = make_plan(program, options, device)
         self._state_intact = True
         with context.entered():
@@ -330,7 +333,9 @@ class Executor(Runner):
 
     def _shown_plan(self) -> Plan:
         """A plan that overwrites nothing before a tap has seen it."""
-        options = PlanOptions(reuse=False, hoist=False, fold_constants=False, blocks=False)
+        options = PlanOptions(
+            reuse=False, hoist=False, fold_constants=False, blocks=False, narrow=False
+        )
         return make_plan(self.program, options, self._device)
 
     def _result(self, bound: _Bound, state: Mapping[str, Tensor], advance: bool) -> StepResult:

@@ -22,6 +22,7 @@ from tallystick.program.blocks import BlockGroup, BlockPart, Whole, lay_out
 from tallystick.program.grouping import Grouping, Item
 from tallystick.program.ir import COMMIT, Node, Program, Value, op_spec
 from tallystick.program.layout import TensorPlace, viewed, whole
+from tallystick.program.narrow import narrow
 from tallystick.program.schedule import execution_order
 
 # The commit node computes nothing: the values that it names exist already (NUMERICS 12.1).
@@ -79,12 +80,14 @@ class Plan:
 @dataclass(frozen=True)
 class PlanOptions:
     """Without `reuse` every operand stays intact until its node has ended (for taps). Without
-    `blocks` every node is executed by itself, on whole tensors."""
+    `blocks` every node is executed by itself, on whole tensors. Without `narrow` every conversion
+    of a stored weight has memory of its own (narrow.py)."""
 
     reuse: bool = True
     hoist: bool = True
     fold_constants: bool = True
     blocks: bool = True
+    narrow: bool = True
 
 
 class _Planner:
@@ -98,10 +101,11 @@ class _Planner:
         self.storages: list[Storage] = []
         self.places: dict[Value, TensorPlace] = {}
         self.constant = self._constant_nodes() if options.fold_constants else set()
+        self.narrow = narrow(program, kernels) if options.narrow else set()
         self.schedule: list[Item] = [*order]
         self.kept: set[Value] = set()
         if options.blocks:
-            grouping = Grouping(program, order, kernels, self.constant)
+            grouping = Grouping(program, order, kernels, self.constant | self.narrow)
             self.schedule, self.kept = grouping.schedule(), grouping.kept()
         self.end = len(self.schedule)
         self.into: list[int] = []
@@ -156,6 +160,10 @@ class _Planner:
                 result = viewed(node.op, node.attrs, copy)
                 assert result is not None, "every view of contiguous memory is a view"
             step.inputs, step.outputs = [source], [result]
+        elif index in self.narrow:  # what reads it reads the stored weight
+            assert places[0] is not None
+            step.runs = False
+            step.inputs, step.outputs = [places[0]], [places[0]]
         else:
             strided = self.kernel(node.op).strided
             for place in places:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 import numpy as np
 
 from tallystick.commit.signing import RunCommitment
+from tallystick.commit.tensor import DTYPES, widened
 from tallystick.contracts.exact.opening import shown as shown_blocks
 from tallystick.contracts.rounded.accumulators import shown
 from tallystick.opening.quantity import ACCUMULATOR, BLOCKS, REAL
@@ -140,6 +141,8 @@ def show(value: np.generic) -> str:
         return shown_blocks(value)
     if array.dtype == REAL:
         return f"{float(array['x'])!r} within {float(array['e']):.3g}"
+    if array.dtype in (DTYPES["bf16"], DTYPES["f16"]):
+        return f"{widened(array)[()]!s} (0x{int.from_bytes(array.tobytes(), 'little'):04x})"
     if array.dtype.kind != "f":
         return str(array.item())
     bits = array.astype(array.dtype.newbyteorder(">")).tobytes().hex()

@@ -10,8 +10,10 @@ import numpy as np
 from reference.judge.encoding import MalformedError, Reader, sha, tag, u8, u32, u64
 
 LEAF = 2048
-CODES = {"f32": 1, "f64": 2, "i64": 3, "i32": 4, "u8": 5, "bool": 6}
-NUMPY = {"f32": "<f4", "f64": "<f8", "i64": "<i8", "i32": "<i4", "u8": "u1", "bool": "u1"}
+CODES = {"f32": 1, "f64": 2, "i64": 3, "i32": 4, "u8": 5, "bool": 6, "bf16": 7, "f16": 8}
+# Of bf16 and f16 the bits.
+NUMPY = {"f32": "<f4", "f64": "<f8", "i64": "<i8", "i32": "<i4", "u8": "u1", "bool": "u1",
+         "bf16": "<u2", "f16": "<u2"}  # fmt: skip
 Type = tuple[str, tuple[int, ...]]
 Range = tuple[int, int]
 
@@ -149,6 +151,9 @@ def canonical(dtype: str, data: bytes) -> bool:
     values = np.frombuffer(data, NUMPY[dtype])
     if dtype == "bool":
         return bool((values <= 1).all())
+    if dtype in ("bf16", "f16"):
+        infinity, nan = (0x7F80, 0x7FC0) if dtype == "bf16" else (0x7C00, 0x7E00)
+        return bool((values[values & 0x7FFF > infinity] == nan).all())
     if dtype not in ("f32", "f64"):
         return True
     bits, nan = ("<u4", 0x7FC00000) if dtype == "f32" else ("<u8", 0x7FF8000000000000)

@@ -16,8 +16,8 @@ from reference.sums import sum_columns
 
 F32, F64 = np.float32, np.float64
 ZERO = F32(0)
-WIDTHS = {"f32": 4, "f64": 8, "i64": 8, "i32": 4, "u8": 1, "bool": 1, "acc": 80, "real": 16,
-          "blk": 24}  # fmt: skip
+WIDTHS = {"f32": 4, "f64": 8, "i64": 8, "i32": 4, "u8": 1, "bool": 1, "bf16": 2, "f16": 2,
+          "acc": 80, "real": 16, "blk": 24}  # fmt: skip
 Formula = Callable[..., Generator[Any, Any, Any]]
 Shape = tuple[int, ...]
 

@@ -10,6 +10,7 @@ from reference.floats import F32, F64, minimum, rn32
 from reference.judge.either import by_count, sqrt
 from reference.judge.quantities import Element, Q, RefusedError, bcast
 from reference.judge.real import P, of
+from reference.language import converted
 from reference.ops import REFERENCE
 from reference.rand import MASK, gumbel_of, philox
 
@@ -34,6 +35,10 @@ def pointwise(x: Element) -> Q:
 
     def f(read: Any) -> Any:
         inputs: list[Any] = []
+        stored = x.op == "aten._to_copy" and x.operands[0] and x.operands[0][0]
+        if stored in ("bf16", "f16"):
+            (bits,) = yield from read(0, [bcast(x.e, x.out[1], x.shape(0))])
+            return np.uint32(converted(int(bits), stored, "f32")).view(F32)
         for k, kind in enumerate(x.operands):
             if kind is None:
                 inputs.append(None)

@@ -59,7 +59,7 @@ REPLACEMENTS = {
     "unknown operator": ("aten.sum(", "aten.some("),
     "wrong type": ("aten.sum(%2) : f32[]", "aten.sum(%2) : f32[1]"),
     "wrong dtype": ("aten.sum(%2) : f32[]", "aten.sum(%2) : f64[]"),
-    "unknown dtype": ("input state param.w f32", "input state param.w f16"),
+    "unknown dtype": ("input state param.w f32", "input state param.w f8"),
     "operand of the wrong shape": ("aten.mm(%1, @param.w)", "aten.mm(@param.w, %1)"),
     "forward reference": ("aten.mm(%1, @param.w)", "aten.mm(%6, @param.w)"),
     "self reference": ("aten.mm(%1, @param.w)", "aten.mm(%2, @param.w)"),

@@ -1,6 +1,6 @@
 /** Attributes of a node against the operator's (NUMERICS 15.1, 15.2, PROGRAM 2.5). */
 import { refuse } from "../../errors.ts";
-import { WIDTH } from "../../numbers/bits.ts";
+import { isStored, WIDTH } from "../../numbers/bits.ts";
 import type { Attribute, Attributes } from "../attributes.ts";
 import type { AttributeRule, Operator } from "../table.ts";
 
@@ -16,7 +16,8 @@ const KINDS: Readonly<Record<AttributeRule["kind"], (value: Attribute) => boolea
   str: (value) => typeof value === "string",
   ints: (value) => Array.isArray(value) && value.every(isInt),
   bools: (value) => Array.isArray(value) && value.every(isBool),
-  dtype: (value) => typeof value === "string" && Object.hasOwn(WIDTH, value),
+  // No operator makes a stored type (NUMERICS 1.14).
+  dtype: (value) => typeof value === "string" && Object.hasOwn(WIDTH, value) && !isStored(value),
 };
 
 /** Refuses attributes that are not the operator's, all of them, in the bytewise order of names. */

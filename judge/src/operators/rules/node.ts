@@ -1,6 +1,6 @@
 /** A node whose types are to be inferred: what the rules of NUMERICS 16 ask of it. */
 import { refuse, type RefusedError } from "../../errors.ts";
-import type { Dtype } from "../../numbers/bits.ts";
+import { isStored, type Dtype } from "../../numbers/bits.ts";
 import type { Attributes } from "../attributes.ts";
 import type { TensorType } from "../call.ts";
 import type { Operator } from "../table.ts";
@@ -158,6 +158,7 @@ export function broadcast(node: Node, ...shapes: readonly Shape[]): Shape {
 /** Whether a dtype can hold a float attribute (NUMERICS 9.2, 10.1): floats hold every one. */
 export function fits(dtype: Dtype, value: number): boolean {
   if (dtype === "f32" || dtype === "f64") return true;
+  if (isStored(dtype)) return false;
   const [least, beyond] = RANGES[dtype];
   return Number.isInteger(value) && value >= least && value < beyond;
 }

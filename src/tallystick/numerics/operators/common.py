@@ -9,7 +9,7 @@ import numpy as np
 
 from tallystick.errors import UsageError
 from tallystick.numerics.registry import AttrSpec, TypeRule, operator
-from tallystick.numerics.types import DTYPES, Attrs, TensorType
+from tallystick.numerics.types import COMPUTED, DTYPES, STORED, Attrs, TensorType
 from tallystick.numerics.values.positions import Part
 
 Types = tuple[TensorType | None, ...]
@@ -18,7 +18,7 @@ Declares = Callable[[TypeRule], TypeRule]
 
 FLOATS = ("f32",)
 NUMBERS = ("f32", "i64")
-ANY = tuple(DTYPES)
+ANY = COMPUTED
 _INT64 = 1 << 63
 
 
@@ -83,11 +83,17 @@ def masked(op: str, attrs: Attrs, *types: TensorType) -> Result:
     return tuple(t for t, on in zip(types, output_mask(op, attrs), strict=True) if on)
 
 
-def operands(op: str, inputs: Types, count: int) -> list[TensorType]:
-    """Exactly `count` present operands. Raises UsageError."""
+def operands(op: str, inputs: Types, count: int, *, stored: bool = False) -> list[TensorType]:
+    """Exactly `count` present operands; of bf16 and f16 only with `stored` (NUMERICS 1.14). Raises
+    UsageError."""
     if len(inputs) != count or any(t is None for t in inputs):
         raise UsageError(f"{op}: takes {count} operands, got {describe(inputs)}.")
-    return [t for t in inputs if t is not None]
+    found = [t for t in inputs if t is not None]
+    if not stored and any(t.dtype in STORED for t in found):
+        raise UsageError(
+            f"{op}: is not defined on {describe(inputs)}.", "Convert it with aten._to_copy first."
+        )
+    return found
 
 
 def only(op: str, inputs: Types, allowed: Sequence[str]) -> TensorType:

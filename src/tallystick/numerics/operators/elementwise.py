@@ -192,6 +192,8 @@ _CONVERSIONS = (
     ("u8", "i64"),
     ("i64", "i32"),
     ("i64", "u8"),
+    ("bf16", "f32"),
+    ("f16", "f32"),
 )
 _LIMIT = 2.0**63  # exact in binary32; every value below it in magnitude fits
 

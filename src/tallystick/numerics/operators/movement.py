@@ -85,7 +85,7 @@ def _move(name: str, names: tuple[str, ...], out: Expr, **attrs: AttrSpec) -> De
 # --- views ----------------------------------------------------------------------------------------
 @_move("aten.view", ("x",), _moved("x"), size=INTS)
 def _view(op: str, attrs: Attrs, inputs: Types) -> Result:
-    (t,) = operands(op, inputs, 1)
+    (t,) = operands(op, inputs, 1, stored=True)
     size = integers(attrs, "size")
     if any(n < 0 for n in size) or math.prod(size) != t.numel:
         raise UsageError(f"{op}: {t} cannot be seen as {list(size)}.")
@@ -94,7 +94,7 @@ def _view(op: str, attrs: Attrs, inputs: Types) -> Result:
 
 @_move("aten.permute", ("x",), _moved("x", permuted("x", "dims")), dims=INTS)
 def _permute(op: str, attrs: Attrs, inputs: Types) -> Result:
-    (t,) = operands(op, inputs, 1)
+    (t,) = operands(op, inputs, 1, stored=True)
     dims = integers(attrs, "dims")
     if sorted(dims) != list(range(len(t.shape))):
         raise UsageError(f"{op}: {list(dims)} does not order the axes of {t}.")
@@ -127,7 +127,7 @@ def _with(shape: tuple[int, ...], axis: int, size: int) -> tuple[int, ...]:
 
 @_move("aten.slice", ("x",), _moved("x", placed("x", "dim", _START + at() * _STEP)), **_RANGE)
 def _slice(op: str, attrs: Attrs, inputs: Types) -> Result:
-    (t,) = operands(op, inputs, 1)
+    (t,) = operands(op, inputs, 1, stored=True)
     axis, _, count = slice_of(op, attrs, t)
     return (TensorType(t.dtype, _with(t.shape, axis, count)),)
 
@@ -192,7 +192,7 @@ def _gather(op: str, attrs: Attrs, inputs: Types) -> Result:
 
 @_move("aten.index_select", ("x", "index"), _indexed(at()), dim=INT)
 def _index_select(op: str, attrs: Attrs, inputs: Types) -> Result:
-    x, index = operands(op, inputs, 2)
+    x, index = operands(op, inputs, 2, stored=True)
     check_dtype(op, index, ("i64",))
     axis = axis_of(op, integer(attrs, "dim"), len(x.shape))
     if len(index.shape) != 1 or not x.shape:

@@ -64,7 +64,7 @@ def _rule(forms: Sequence[Form], one_shape: bool, check: Check | None) -> TypeRu
     allowed = [tuple(dict.fromkeys(form.dtypes[k] for form in forms)) for k in range(count)]
 
     def rule(op: str, attrs: Attrs, inputs: Types) -> Result:
-        types = operands(op, inputs, count)
+        types = operands(op, inputs, count, stored=True)  # its forms say which
         if check is not None:
             check(op, attrs)
         if is_one_dtype:

@@ -14,9 +14,13 @@ from tallystick.products.operators import CONVOLUTION_OPERATORS, Convolution, co
 
 
 # A small model's step makes hundreds of these calls, so each goes straight to the core.
-@kernel("aten.mm", strided=True)
+@kernel("aten.mm", strided=True, widens=(1,))
 def _mm(_attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
-    _core.mm(operand(inputs, 0), operand(inputs, 1), outputs[0])
+    a, b = operand(inputs, 0), operand(inputs, 1)
+    if b.dtype == np.float32:
+        _core.mm(a, b, outputs[0])
+    else:  # a weight as it is stored
+        _core.mm_stored(a, b.view(np.uint16), outputs[0], b.dtype == np.float16)
 
 
 @kernel("aten.bmm", strided=True)
@@ -24,10 +28,15 @@ def _bmm(_attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
     _core.bmm(operand(inputs, 0), operand(inputs, 1), outputs[0])
 
 
-@kernel("aten.addmm", strided=True)
+@kernel("aten.addmm", strided=True, widens=(2,))
 def _addmm(attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
     c, a, b = operand(inputs, 0), operand(inputs, 1), operand(inputs, 2)
-    _core.addmm(c, a, b, outputs[0], number(attrs, "beta"), number(attrs, "alpha"))
+    beta, alpha = number(attrs, "beta"), number(attrs, "alpha")
+    if b.dtype == np.float32:
+        _core.addmm(c, a, b, outputs[0], beta, alpha)
+    else:
+        is_f16 = b.dtype == np.float16
+        _core.addmm_stored(c, a, b.view(np.uint16), outputs[0], beta, alpha, is_f16)
 
 
 @kernel(*CONVOLUTION_OPERATORS, named=True)
