@@ -12,7 +12,7 @@ from tallystick.answers.layout import GREEDY, Bucket, choice_seed, record
 from tallystick.answers.programs import LOGPROBS, TOKENS, answer_slots
 from tallystick.devices.context import ExecutionContext
 from tallystick.generation.network import Network
-from tallystick.generation.requests import Answer, Request
+from tallystick.generation.requests import GeneratedAnswer, GenerationRequest
 from tallystick.numerics.types import DTYPES
 from tallystick.program.executor import Executor
 from tallystick.program.ir import Program
@@ -35,7 +35,7 @@ class Truth:
         self._network = network
         self._weights: Mapping[str, Any] = network.weights()
         self._executor = cache(self._made)
-        self._known: dict[tuple[Request, tuple[int, ...]], bytes] = {}
+        self._known: dict[tuple[GenerationRequest, tuple[int, ...]], bytes] = {}
         self.checked = 0
 
     def _made(self, bucket: Bucket, sampler: str) -> tuple[Executor, dict[str, Any]]:
@@ -44,7 +44,7 @@ class Truth:
         executor = Executor(self._network.answer(bucket, sampler), self._context)
         return executor, {**self._weights, **slots}
 
-    def check(self, request: Request, answer: Answer) -> None:
+    def check(self, request: GenerationRequest, answer: GeneratedAnswer) -> None:
         """Every token is the one that its text draws, and every log-probability has its bits."""
         tokens = answer.tokens
         key = request, tokens
@@ -62,7 +62,9 @@ class Truth:
         elif answer.finish == "length":
             assert not ended and len(tokens) == settings.max_tokens
 
-    def _drawn(self, request: Request, tokens: tuple[int, ...]) -> tuple[tuple[int, ...], bytes]:
+    def _drawn(
+        self, request: GenerationRequest, tokens: tuple[int, ...]
+    ) -> tuple[tuple[int, ...], bytes]:
         length, rows = len(request.prompt) + len(tokens), len(tokens)
         bucket = Bucket(-(-length // 64) * 64, -(-rows // 16) * 16)
         sampler, vocabulary = request.settings.set, self._network.vocabulary

@@ -20,7 +20,7 @@ from tallystick.answers.model import Model, engine_program, open_model
 from tallystick.answers.programs import answer_programs
 from tallystick.generation.engine import NetworkEngine
 from tallystick.generation.network import ModelNetwork
-from tallystick.generation.requests import Request
+from tallystick.generation.requests import GenerationRequest
 from tallystick.numerics.contracts import find_contract
 from tallystick.program.ir import Program
 
@@ -56,7 +56,7 @@ def _programs(directory: Path, bucket: Bucket) -> dict[str, Program]:
     return answer_programs(open_model(directory), bucket, "ordered/1")
 
 
-def requests() -> list[Request]:
+def requests() -> list[GenerationRequest]:
     random = np.random.default_rng(5)
     shared = random.integers(0, VOCABULARY, 40)
     found = []
@@ -65,7 +65,7 @@ def requests() -> list[Request]:
         if i % 2:
             own[:40] = shared[:length]
         prompt = tuple(int(t) for t in own)
-        found.append(Request(prompt, _SETTINGS[i % len(_SETTINGS)], choice=i % 2))
+        found.append(GenerationRequest(prompt, _SETTINGS[i % len(_SETTINGS)], choice=i % 2))
     return found
 
 

@@ -21,7 +21,7 @@ from tallystick.answers.programs import answer_programs
 from tallystick.devices.context import DEFAULT
 from tallystick.generation.engine import NetworkEngine
 from tallystick.generation.network import ModelNetwork
-from tallystick.generation.requests import Request
+from tallystick.generation.requests import GenerationRequest
 from tallystick.numerics.contracts import find_contract
 from tallystick.program.ir import Program
 
@@ -77,7 +77,7 @@ def settings(tokens: int) -> list[Settings]:
             for i, given in enumerate(made)]  # fmt: skip
 
 
-def hold(network: SmolLM2, truth: Truth, wanted: list[Request], way: str) -> None:
+def hold(network: SmolLM2, truth: Truth, wanted: list[GenerationRequest], way: str) -> None:
     """`alone` is token by token; `prefill` is the whole text but its last token as a prompt."""
     engine = NetworkEngine(network, memory=MEMORY, chunk=16 if way == "prefix" else 64)
     if way in ("alone", "prefix"):
@@ -91,7 +91,7 @@ def hold(network: SmolLM2, truth: Truth, wanted: list[Request], way: str) -> Non
         return
     for request, answer in zip(wanted, answers, strict=True):
         before = (*request.prompt, *answer.tokens[:-1])
-        (last,) = engine.generate([Request(before, Settings(max_tokens=1))])
+        (last,) = engine.generate([GenerationRequest(before, Settings(max_tokens=1))])
         assert last.tokens == answer.tokens[-1:]
         assert last.logprobs.tobytes() == answer.logprobs[-1:].tobytes()
 
@@ -99,10 +99,20 @@ def hold(network: SmolLM2, truth: Truth, wanted: list[Request], way: str) -> Non
 @needs_smollm2
 def test_a_sample(network: SmolLM2) -> None:
     truth = Truth(network, DEFAULT)
-    wanted = [Request(p, s) for p, s in zip(prompts(6), settings(6)[::4], strict=True)]
+    wanted = [GenerationRequest(p, s) for p, s in zip(prompts(6), settings(6)[::4], strict=True)]
     hold(network, truth, wanted, "batch")
-    hold(network, truth, [Request(p, Settings(max_tokens=5)) for p in prompts(2, 40)], "prefix")
-    hold(network, Truth(network, SCALAR), [Request(prompts(1)[0], Settings(max_tokens=3))], "batch")
+    hold(
+        network,
+        truth,
+        [GenerationRequest(p, Settings(max_tokens=5)) for p in prompts(2, 40)],
+        "prefix",
+    )
+    hold(
+        network,
+        Truth(network, SCALAR),
+        [GenerationRequest(prompts(1)[0], Settings(max_tokens=3))],
+        "batch",
+    )
 
 
 @needs_smollm2
@@ -112,7 +122,7 @@ def test_every_setting(network: SmolLM2) -> None:
     assert len(made) == 24
     truth = Truth(network, DEFAULT)
     for prompt in prompts(20):
-        hold(network, truth, [Request(prompt, s, choice=1) for s in made], "batch")
+        hold(network, truth, [GenerationRequest(prompt, s, choice=1) for s in made], "batch")
 
 
 @needs_smollm2
@@ -121,5 +131,5 @@ def test_every_setting(network: SmolLM2) -> None:
 def test_every_way(network: SmolLM2, way: str) -> None:
     truth = Truth(network, DEFAULT)
     shared = 33 if way == "prefix" else 0
-    wanted = [Request(p, Settings(max_tokens=32)) for p in prompts(200, shared)]
+    wanted = [GenerationRequest(p, Settings(max_tokens=32)) for p in prompts(200, shared)]
     hold(network, truth, wanted, way)

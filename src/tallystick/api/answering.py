@@ -22,8 +22,8 @@ from tallystick.commit.signing import PrivateKey
 from tallystick.commit.tensor import Array
 from tallystick.disk.regular import is_directory
 from tallystick.errors import UsageError
-from tallystick.generation.engine import Engine
-from tallystick.generation.requests import Handle
+from tallystick.generation.engine import AnswerEngine
+from tallystick.generation.requests import SubmittedRequest
 from tallystick.program.ir import Program
 
 # Gets the number of the answer and its text so far, whenever there is more of it.
@@ -73,7 +73,7 @@ class Answering:
         self.statement: ModelStatement = read_statement(self.place)
         check_weights(self.statement, weights(self.model))
         self.words = ModelWords.of(self.statement, self.model.files, self.model.chat_template)
-        self._engine = Engine(self.model, self.statement.contract, threads=threads)
+        self._engine = AnswerEngine(self.model, self.statement.contract, threads=threads)
 
     def answer(
         self, request: ModelRequest, key: PrivateKey, days: int = DAYS, heard: Heard | None = None
@@ -140,7 +140,7 @@ class _Listener:
         self, answering: Answering, request: ModelRequest, number: int, heard: Heard | None
     ) -> None:
         self.request, self.number = request, number
-        self.handle: Handle | None = None
+        self.handle: SubmittedRequest | None = None
         self.stopped = False
         self._heard, self._tokens = heard, list[int]()
         self._tokenizer = answering.words.tokenizer

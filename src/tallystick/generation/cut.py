@@ -29,7 +29,7 @@ LOGITS = "logits"
 
 
 @dataclass(frozen=True)
-class Cut:
+class ProgramParts:
     """The parts. `fixed` has as outputs, by name, the state slots that `body` and `head` have
     beside the weights. `crossing` are the names of the values that go from the body to the head.
     """
@@ -116,7 +116,7 @@ def _settled(program: Program) -> tuple[set[int], set[int]]:
     return fixed, views
 
 
-def cut(program: Program) -> Cut:
+def cut(program: Program) -> ProgramParts:
     """The parts of an engine program, whose one output is `logits`. Raises UsageError, as
     `attentions`."""
     layers = attentions(program)
@@ -155,7 +155,7 @@ def cut(program: Program) -> Cut:
     def named(values: Iterable[Value]) -> list[tuple[str, Value]]:
         return [(value_name(value), value) for value in values]
 
-    return Cut(
+    return ProgramParts(
         part(needed, named(from_fixed)),
         part(body, named(from_body)),
         part(head, [(LOGITS, program.output_values[LOGITS])]),

@@ -23,10 +23,10 @@ from tallystick.generation.requests import (
     CANCELLED,
     LENGTH,
     STOP,
-    Answer,
-    Handle,
-    Listener,
-    Request,
+    GeneratedAnswer,
+    GenerationRequest,
+    SubmittedRequest,
+    TokenListener,
 )
 from tallystick.generation.sampling import Sampling
 from tallystick.generation.scheduler import Scheduler
@@ -66,23 +66,23 @@ class NetworkEngine:
         self._sampling = Sampling(network.contract, network.vocabulary, context)
         self._pages = Pages(self._forward.pages)
         self._scheduler = Scheduler(self._pages, rows, chunk)
-        self._heard: deque[tuple[Listener, int, np.float32]] = deque()
+        self._heard: deque[tuple[TokenListener, int, np.float32]] = deque()
 
     def submit(
         self,
         prompt: Iterable[int],
         settings: Settings,
         choice: int = 0,
-        listener: Listener | None = None,
-    ) -> Handle:
+        listener: TokenListener | None = None,
+    ) -> SubmittedRequest:
         """Put a request into the queue. Raises UsageError for one that can never be answered."""
-        request = Request(tuple(prompt), settings, choice)
-        handle = Handle(request, listener)
+        request = GenerationRequest(tuple(prompt), settings, choice)
+        handle = SubmittedRequest(request, listener)
         self._check(handle)
         self._scheduler.queue.append(handle)
         return handle
 
-    def _check(self, handle: Handle) -> None:
+    def _check(self, handle: SubmittedRequest) -> None:
         request, network = handle.request, self._network
         length = len(request.prompt) + request.settings.max_tokens
         if not request.prompt:
@@ -136,7 +136,7 @@ class NetworkEngine:
         while self.step():
             pass
 
-    def generate(self, requests: Iterable[Request]) -> list[Answer]:
+    def generate(self, requests: Iterable[GenerationRequest]) -> list[GeneratedAnswer]:
         """The answers to these requests, in their order, together with those submitted before."""
         handles = [self.submit(r.prompt, r.settings, r.choice) for r in requests]
         self.run()
@@ -146,7 +146,7 @@ class NetworkEngine:
         scheduler = self._scheduler
         for handle in [h for h in scheduler.queue if h.cancelled]:
             scheduler.queue.remove(handle)
-            handle.answer = Answer((), np.empty(0, np.float32), CANCELLED)
+            handle.answer = GeneratedAnswer((), np.empty(0, np.float32), CANCELLED)
         for text in [t for t in scheduler.running if t.handle.cancelled]:
             self._end(text, CANCELLED)
 
@@ -186,7 +186,7 @@ class NetworkEngine:
             self._end(text, LENGTH)
 
 
-class Engine(NetworkEngine):
+class AnswerEngine(NetworkEngine):
     """Generates text with a model under a contract, as NetworkEngine."""
 
     def __init__(

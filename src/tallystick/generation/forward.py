@@ -13,7 +13,7 @@ from tallystick.devices.context import ExecutionContext
 from tallystick.devices.kernel import Run
 from tallystick.errors import UsageError
 from tallystick.generation.attention import PagedAttention, Rows, layer_shape
-from tallystick.generation.cut import LOGITS, Cut, attentions, cut
+from tallystick.generation.cut import LOGITS, ProgramParts, attentions, cut
 from tallystick.generation.network import Network
 from tallystick.generation.prepared import prepared
 from tallystick.numerics.contracts import parse_contract
@@ -58,7 +58,7 @@ class Forward:
 
     # -- programs ----------------------------------------------------------------------------------
 
-    def _made_cut(self, rows: int) -> Cut:
+    def _made_cut(self, rows: int) -> ProgramParts:
         return cut(self._network.program(rows))
 
     def _made_state(self, rows: int) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from tallystick.answers.model import Model, engine_program, weights
-from tallystick.generation.sizes import Sizes
+from tallystick.generation.sizes import RowPrograms
 from tallystick.program.ir import Program
 
 
@@ -36,7 +36,7 @@ class ModelNetwork:
         self.contract = contract
         self.vocabulary, self.length = model.vocabulary, model.longest
         self._model = model
-        self._sizes = Sizes(lambda rows: engine_program(model, rows, contract))
+        self._sizes = RowPrograms(lambda rows: engine_program(model, rows, contract))
 
     def program(self, rows: int) -> Program:
         return self._sizes.program(rows)

@@ -13,7 +13,7 @@ STOP, LENGTH, CANCELLED = "stop", "length", "cancelled"
 
 
 @dataclass(frozen=True)
-class Request:
+class GenerationRequest:
     """The tokens of a prompt, how tokens are drawn after it, and which of several answers to the
     same request this is."""
 
@@ -23,7 +23,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Answer:
+class GeneratedAnswer:
     """The tokens of an answer, and the log-probability of each under the model's own logits (f32).
 
     `finish` is `stop` (the last token is one of the stop set), `length` or `cancelled`.
@@ -34,19 +34,19 @@ class Answer:
     finish: str
 
 
-class Listener(Protocol):
+class TokenListener(Protocol):
     """Who wants every token of an answer at once."""
 
     def token(self, token: int, logprob: np.float32) -> None: ...
 
 
-class Handle:
+class SubmittedRequest:
     """A submitted request. `answer` is there once it has ended."""
 
-    def __init__(self, request: Request, listener: Listener | None) -> None:
+    def __init__(self, request: GenerationRequest, listener: TokenListener | None) -> None:
         self.request = request
         self.listener = listener
-        self.answer: Answer | None = None
+        self.answer: GeneratedAnswer | None = None
         self.cancelled = False
 
     def cancel(self) -> None:

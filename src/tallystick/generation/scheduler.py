@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 
 from tallystick.generation.pages import PLACES, Pages
-from tallystick.generation.requests import Handle
+from tallystick.generation.requests import SubmittedRequest
 from tallystick.generation.sequences import Sequence
 
 
@@ -21,7 +21,7 @@ class Scheduler:
     """
 
     def __init__(self, pages: Pages, rows: int, chunk: int) -> None:
-        self.queue: deque[Handle] = deque()
+        self.queue: deque[SubmittedRequest] = deque()
         self.running: list[Sequence] = []
         self._pages, self._rows, self._chunk = pages, rows, chunk
         # Who computes the page with this key: others with the same prefix wait for it.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tallystick.generation.pages import PLACES, Pages, page_key, pages_for
-from tallystick.generation.requests import Answer, Handle
+from tallystick.generation.requests import GeneratedAnswer, SubmittedRequest
 
 GONE = -1
 
@@ -18,7 +18,7 @@ class Sequence:
     `waiting` pages are promised to it.
     """
 
-    def __init__(self, handle: Handle, pages: Pages) -> None:
+    def __init__(self, handle: SubmittedRequest, pages: Pages) -> None:
         self.handle = handle
         self.text = list(handle.request.prompt)
         self.logprobs: list[np.float32] = []
@@ -114,10 +114,10 @@ class Sequence:
     def end(self, finish: str) -> None:
         """The answer is what there is."""
         tokens = tuple(self.text[self.prompt :])
-        self.handle.answer = Answer(tokens, np.array(self.logprobs, np.float32), finish)
+        self.handle.answer = GeneratedAnswer(tokens, np.array(self.logprobs, np.float32), finish)
 
 
-def longest(handle: Handle) -> int:
+def longest(handle: SubmittedRequest) -> int:
     """How many pages a request takes at most. Its last token is drawn, and never computed."""
     request = handle.request
     return pages_for(len(request.prompt) + request.settings.max_tokens - 1)

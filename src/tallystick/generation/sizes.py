@@ -19,7 +19,7 @@ from tallystick.program.ir import Input, Node, Program
 _PAIRS = ((89, 97), (101, 103), (1019, 1021))
 
 
-class Sizes:
+class RowPrograms:
     """`capture(rows)` makes the program for a number of rows. Raises UsageError where two of them
     differ in more than sizes that are linear in the rows."""
 

@@ -10,7 +10,7 @@ from tallystick.answers.layout import Settings
 from tallystick.errors import UsageError
 from tallystick.generation.cut import attentions, cut
 from tallystick.generation.engine import NetworkEngine
-from tallystick.generation.requests import Request
+from tallystick.generation.requests import GenerationRequest
 from tallystick.numerics.types import TensorType
 from tallystick.program.build import Builder
 from tallystick.program.executor import Executor
@@ -40,14 +40,16 @@ class Heard:
 
 
 def test_a_token_of_the_stop_set_ends_an_answer_and_belongs_to_it() -> None:
-    (free,) = engine().generate([Request((5, 6, 7), Settings(max_tokens=12))])
+    (free,) = engine().generate([GenerationRequest((5, 6, 7), Settings(max_tokens=12))])
     assert free.finish == "length" and len(free.tokens) == 12
     stop = free.tokens[4]
     first = free.tokens.index(stop)
-    (ended,) = engine().generate([Request((5, 6, 7), Settings(max_tokens=12, stop=(stop,)))])
+    (ended,) = engine().generate(
+        [GenerationRequest((5, 6, 7), Settings(max_tokens=12, stop=(stop,)))]
+    )
     assert ended.finish == "stop" and ended.tokens == free.tokens[: first + 1]
     last = Settings(max_tokens=first + 1, stop=(stop,))
-    assert engine().generate([Request((5, 6, 7), last)])[0].finish == "stop"
+    assert engine().generate([GenerationRequest((5, 6, 7), last)])[0].finish == "stop"
 
 
 def test_a_listener_hears_each_token_when_it_is_drawn() -> None:
@@ -69,7 +71,7 @@ def test_a_listener_that_fails_disturbs_no_answer() -> None:
         one.step()
     first.cancel()
     one.run()
-    wanted = engine().generate([Request((4, 1, 5), Settings(max_tokens=4))])[0]
+    wanted = engine().generate([GenerationRequest((4, 1, 5), Settings(max_tokens=4))])[0]
     assert second.answer is not None and second.answer.tokens == wanted.tokens
     assert tuple(good.tokens) == wanted.tokens
     assert first.answer is not None and first.answer.finish == "cancelled"
@@ -97,9 +99,13 @@ def test_cancelled_requests_keep_what_they_have() -> None:
 
 def test_choices_of_one_request_differ() -> None:
     settings = Settings(max_tokens=20, temperature=1.5, seed=4)
-    found = engine().generate([Request((1, 2, 3), settings, choice) for choice in range(4)])
+    found = engine().generate(
+        [GenerationRequest((1, 2, 3), settings, choice) for choice in range(4)]
+    )
     assert len({answer.tokens for answer in found}) == 4
-    assert engine().generate([Request((1, 2, 3), settings, 2)])[0].tokens == found[2].tokens
+    assert (
+        engine().generate([GenerationRequest((1, 2, 3), settings, 2)])[0].tokens == found[2].tokens
+    )
 
 
 @pytest.mark.parametrize(
@@ -124,7 +130,7 @@ def test_what_can_never_be_answered_is_refused(
 
 def test_the_last_page_is_used() -> None:
     one = engine(memory=4 * PAGE)
-    (answer,) = one.generate([Request((1,) * 40, Settings(max_tokens=25))])
+    (answer,) = one.generate([GenerationRequest((1,) * 40, Settings(max_tokens=25))])
     assert len(answer.tokens) == 25
 
 

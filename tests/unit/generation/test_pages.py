@@ -9,13 +9,13 @@ import pytest
 
 from tallystick.answers.layout import Settings
 from tallystick.generation.pages import PLACES, Pages, page_key, pages_for
-from tallystick.generation.requests import Handle, Request
+from tallystick.generation.requests import GenerationRequest, SubmittedRequest
 from tallystick.generation.scheduler import Scheduler
 from tallystick.generation.sequences import GONE, Sequence, longest
 
 
-def handle(prompt: list[int], most: int) -> Handle:
-    return Handle(Request(tuple(prompt), Settings(max_tokens=most)), None)
+def handle(prompt: list[int], most: int) -> SubmittedRequest:
+    return SubmittedRequest(GenerationRequest(tuple(prompt), Settings(max_tokens=most)), None)
 
 
 def test_an_idle_page_is_found_until_its_memory_is_needed() -> None:
@@ -70,7 +70,7 @@ class Machine:
         self.rows, self.window = rows, window
         self.memory = np.full((pages, PLACES), -1)
         self.written = 0
-        self.done: list[Handle] = []
+        self.done: list[SubmittedRequest] = []
 
     def step(self) -> bool:
         scheduler = self.scheduler

@@ -15,7 +15,7 @@ from tiny_network import Tiny
 from tallystick import _core
 from tallystick.answers.layout import Settings
 from tallystick.generation.engine import NetworkEngine
-from tallystick.generation.requests import Handle, Request
+from tallystick.generation.requests import GenerationRequest, SubmittedRequest
 
 # Each option of a family's attention alone, and each two together.
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -69,20 +69,22 @@ def texts(seed: int = 3) -> tuple[tuple[int, ...], ...]:
 
 
 @cache
-def requests(count: int) -> tuple[Request, ...]:
+def requests(count: int) -> tuple[GenerationRequest, ...]:
     return tuple(
-        Request(text, SETTINGS[i % len(SETTINGS)], choice=i % 3)
+        GenerationRequest(text, SETTINGS[i % len(SETTINGS)], choice=i % 3)
         for i, text in enumerate(texts()[:count])
     )
 
 
-def together(engine: NetworkEngine, wanted: Sequence[Request]) -> list[Handle]:
+def together(engine: NetworkEngine, wanted: Sequence[GenerationRequest]) -> list[SubmittedRequest]:
     handles = [engine.submit(r.prompt, r.settings, r.choice) for r in wanted]
     engine.run()
     return handles
 
 
-def one_by_one(engine: NetworkEngine, wanted: Sequence[Request]) -> list[Handle]:
+def one_by_one(
+    engine: NetworkEngine, wanted: Sequence[GenerationRequest]
+) -> list[SubmittedRequest]:
     """Each joins while those before it are computed."""
     handles = []
     for request in wanted:
@@ -92,7 +94,9 @@ def one_by_one(engine: NetworkEngine, wanted: Sequence[Request]) -> list[Handle]
     return handles
 
 
-def with_cancelled(engine: NetworkEngine, wanted: Sequence[Request]) -> list[Handle]:
+def with_cancelled(
+    engine: NetworkEngine, wanted: Sequence[GenerationRequest]
+) -> list[SubmittedRequest]:
     """Between them are others, which are cancelled in the queue, in their prompts and later."""
     handles, others = [], []
     for i, request in enumerate(wanted):
@@ -110,7 +114,7 @@ def with_cancelled(engine: NetworkEngine, wanted: Sequence[Request]) -> list[Han
 WAYS = {f.__name__: f for f in (together, one_by_one, with_cancelled)}
 
 
-def hold(name: str, engine: NetworkEngine, way: str, wanted: Sequence[Request]) -> None:
+def hold(name: str, engine: NetworkEngine, way: str, wanted: Sequence[GenerationRequest]) -> None:
     truth = truth_of(name)
     handles = WAYS[way](engine, wanted)
     for request, handle in zip(wanted, handles, strict=True):
