@@ -11,7 +11,7 @@ import pytest
 from tallystick.cli.main import run
 from tallystick.job.job import Job
 from tallystick.job.recipes import new_job
-from tallystick.run.cheats.attacks import KINDS, attack_names
+from tallystick.run.cheats.attacks import KINDS, answer_attack_names, attack_names
 
 
 def _json(capsys: pytest.CaptureFixture[str], code: int, *arguments: object) -> Any:
@@ -22,7 +22,7 @@ def _json(capsys: pytest.CaptureFixture[str], code: int, *arguments: object) -> 
 
 def test_the_list_has_every_attack(capsys: pytest.CaptureFixture[str]) -> None:
     found = _json(capsys, 0, "attack", "--list", "--json")["attacks"]
-    assert [one["name"] for one in found] == attack_names()
+    assert [one["name"] for one in found] == [*attack_names(), *answer_attack_names()]
     assert all(one["summary"] for one in found)
     lie = next(one for one in found if one["name"] == "lie-output")
     assert lie["parameters"] == {"step": -1, "node": -1, "output": 0, "element": -1, "bit": -1}

@@ -94,14 +94,14 @@ def _receipt(path: Path) -> FileSaid | None:
 
 def _request(path: Path) -> FileSaid:
     request = Request.from_bytes(read_file(path, LIMITS.request_bytes, "request"))
-    (kind,) = request.parts["input"]  # type: ignore[misc]
+    given = {"tokens": request.tokens, "text": request.text, "messages": request.messages}
     return FileSaid(
         "request",
         "a request to a model, with the secret that opens it",
         {
             "request_digest": request.digest.hex(),
             "model_digest": request.model.hex(),
-            "input": str(kind),
+            "input": next(name for name, value in given.items() if value is not None),
             "sampler": request.settings.set,
             "max_tokens": request.settings.max_tokens,
             "choices": request.choices,
