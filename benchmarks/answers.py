@@ -4,7 +4,8 @@
 
 The sides take their turns one after the other, and medians are compared. Each turn has prompts of
 its own, so no page is shared. Seconds are those of the wall; `cpu` are the processor's, which other
-work on the machine disturbs less. A decoding turn is a whole answer less its first token.
+work on the machine disturbs less. One pass of decoding is an answer without its first token, by its
+passes; several requests together are measured from their prompts to the last token.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import os
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +29,8 @@ from tallystick_bench.machine import machine
 from tallystick_bench.step_time import load
 
 Prompts = list[list[int]]
-# Seconds of the wall and of the processor, when the first tokens are there and at the end.
-Times = tuple[tuple[float, float], tuple[float, float]]
+Clock = tuple[float, float]  # seconds of the wall, and of the processor
+Times = tuple[Clock, Clock]  # when the first tokens are there, and at the end
 
 
 @dataclass(frozen=True)
@@ -46,12 +47,12 @@ CASES = (
     Case("prefill of 64", 1, 64, 1),
     Case("prefill of 512", 1, 512, 1),
     Case("decoding", 1, 50, 24),
-    Case("decoding of 4", 4, 50, 16),
-    Case("decoding of 16", 16, 50, 12),
+    Case("4 together", 4, 50, 16),
+    Case("16 together", 16, 50, 16),
 )
 
 
-def clock() -> tuple[float, float]:
+def clock() -> Clock:
     return time.perf_counter(), time.process_time()
 
 
@@ -62,24 +63,20 @@ class Ours:
         self._engine = Engine(model, contract, threads=threads, memory=1 << 30)
 
     def __call__(self, prompts: Prompts, answer: int) -> Times:
-        handles = [self._engine.submit(p, Settings(max_tokens=answer)) for p in prompts]
-        heard = _First(len(prompts))
-        for handle in handles:
-            handle.listener = heard
+        heard = [_First() for _ in prompts]
+        for prompt, listener in zip(prompts, heard, strict=True):
+            self._engine.submit(prompt, Settings(max_tokens=answer), listener=listener)
         self._engine.run()
-        return heard.at, clock()
+        return max(listener.at for listener in heard), clock()
 
 
-@dataclass
 class _First:
-    """A listener that notes when the first token of every answer is there."""
+    """A listener that notes when its answer's first token is there."""
 
-    waiting: int
-    at: tuple[float, float] = field(default=(0.0, 0.0))
+    at = (0.0, 0.0)
 
     def token(self, token: int, logprob: np.float32) -> None:
-        self.waiting -= 1
-        if self.waiting == 0:
+        if self.at == (0.0, 0.0):
             self.at = clock()
 
 
@@ -97,7 +94,7 @@ class Theirs:
 
     def __call__(self, prompts: Prompts, answer: int) -> Times:
         ids = self._torch.tensor(prompts)
-        marks: list[tuple[float, float]] = []
+        marks: list[Clock] = []
 
         def mark(_ids: Any, _scores: Any, **_: Any) -> Any:
             marks.append(clock())
@@ -121,14 +118,12 @@ def prompts_of(random: np.random.Generator, case: Case, vocabulary: int) -> Prom
     return [[int(t) for t in row] for row in found]
 
 
-def spans(case: Case, began: tuple[float, float], times: Times) -> tuple[float, float]:
-    """Seconds, of the wall and the processor, of what the case is about: a prompt's token, or a
-    pass."""
+def spans(case: Case, began: Clock, times: Times) -> Clock:
+    """What a case is about: a prompt, one pass of decoding, or several answers from prompt to
+    end."""
     first, end = times
-    if case.answer == 1:
-        return tuple((b - a) for a, b in zip(began, end, strict=True))  # type: ignore[return-value]
-    passes = case.answer - 1
-    return tuple((b - a) / passes for a, b in zip(first, end, strict=True))  # type: ignore[return-value]
+    since, parts = (first, case.answer - 1) if case.name == "decoding" else (began, 1)
+    return (end[0] - since[0]) / parts, (end[1] - since[1]) / parts
 
 
 def measure(
@@ -162,7 +157,7 @@ def _rows(
     turns: int,
 ) -> Iterator[dict[str, Any]]:
     for case in cases:
-        seen: dict[str, list[tuple[float, float]]] = {side: [] for side in sides}
+        seen: dict[str, list[Clock]] = {side: [] for side in sides}
         for turn in range(turns + 1):  # the first one warms up
             for side, call in sides.items():
                 prompts = prompts_of(random, case, vocabulary)

@@ -71,5 +71,6 @@ class Truth:
         seed = choice_seed(request.settings.seed, request.choice)
         rng = None if sampler == GREEDY else (seed, 0)
         executor, state = self._executor(bucket, sampler)
-        executor.execute(state, StepInputs(fields, rng=rng))
+        batch = {name: array[None] for name, array in fields.items()}  # of one record
+        executor.execute(state, StepInputs(batch, rng=rng))
         return tuple(map(int, state[TOKENS][:rows])), state[LOGPROBS][:rows].tobytes()

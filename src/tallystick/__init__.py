@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from tallystick.api import Adagrad as Adagrad
     from tallystick.api import Adam as Adam
     from tallystick.api import AdamW as AdamW
-    from tallystick.api import Answered as Answered
     from tallystick.api import AnswerReport as AnswerReport
     from tallystick.api import AuditReport as AuditReport
     from tallystick.api import Capture as Capture
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from tallystick.api import Dispute as Dispute
     from tallystick.api import Event as Event
     from tallystick.api import Frozen as Frozen
+    from tallystick.api import GivenAnswer as GivenAnswer
     from tallystick.api import Job as Job
     from tallystick.api import Judgement as Judgement
     from tallystick.api import Lion as Lion
@@ -82,7 +82,6 @@ __all__ = [
     "Adam",
     "AdamW",
     "AnswerReport",
-    "Answered",
     "AuditReport",
     "Capture",
     "Conviction",
@@ -90,6 +89,7 @@ __all__ = [
     "Dispute",
     "Event",
     "Frozen",
+    "GivenAnswer",
     "Job",
     "Judgement",
     "Lion",

@@ -168,7 +168,7 @@ def test_another_template_or_tokenizer(model: Path, key: Path, tmp_path: Path, t
     from answer_words import tokenizer
 
     from tallystick.answers.files import AnswerFiles
-    from tallystick.answers.text import Words
+    from tallystick.answers.text import ModelWords
 
     talk = [{"role": "user", "content": "abc"}]
     honest = tallystick.generate(model, messages=talk, max_tokens=2, out=tmp_path / "a", key=key)
@@ -184,7 +184,7 @@ def test_another_template_or_tokenizer(model: Path, key: Path, tmp_path: Path, t
     # The server renders otherwise than the statement's template, and answers that honestly.
     swapped = tallystick.generate(model, tokens=(2, 7, *honest[0].job.spoken.prompt), max_tokens=2)
     files = AnswerFiles.read(tmp_path / "a")
-    words = Words.of(files.statement, _files(model), TEMPLATE)
+    words = ModelWords.of(files.statement, _files(model), TEMPLATE)
     assert words.prompt(files.request) == files.spoken.prompt != swapped[0].job.spoken.prompt
 
 

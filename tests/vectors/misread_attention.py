@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from reference import attention
 from reference.dot import dot
-from reference.floats import F32, fma, rn32
+from reference.exact import elementary
+from reference.floats import F32, fma, maximum, rn32
 from reference.ops import REFERENCE
 from reference.sums import total
 
@@ -77,7 +78,7 @@ def capped(attrs: Attrs, s: Any) -> Any:
     if attrs["softcap"] == 0:
         return s
     cap = rn32(attrs["softcap"])
-    return attention.elementary("tanh", s / cap) * cap
+    return elementary("tanh", s / cap) * cap
 
 
 def slope_first(attrs: Attrs, product: Any, slope: Any, key: Any) -> Any:
@@ -95,7 +96,7 @@ def scaled_twice(attrs: Attrs, product: Any, slope: Any, key: Any) -> Any:
     factor = rn32(attrs["scale"])
     if attrs["softcap"] != 0:
         cap = rn32(attrs["softcap"])
-        s = attention.elementary("tanh", product * (factor / cap)) * cap
+        s = elementary("tanh", product * (factor / cap)) * cap
     else:
         s = product * factor
     return s if slope is None else s + slope * key
@@ -116,13 +117,13 @@ def sunk(before: bool, position: bool) -> tuple[str, Reading]:
         with np.errstate(all="ignore"):
             for b, h, i in np.ndindex(*s.shape[:3]):
                 there = _SEEN(attrs, i, s.shape[3])
-                row, m = s[b, h, i, there], attention.maximum(s[b, h, i, there[0]], F32(-np.inf))
+                row, m = s[b, h, i, there], maximum(s[b, h, i, there[0]], F32(-np.inf))
                 for x in row if sinks is None else [*row, sinks[h]]:
-                    m = attention.maximum(m, x)
-                e = attention.elementary("exp", row - m)
+                    m = maximum(m, x)
+                e = elementary("exp", row - m)
                 terms = [*(np.zeros(there[0], F32) if position else ()), *e]
                 if sinks is not None:
-                    own = attention.elementary("exp", np.asarray(sinks[h] - m))
+                    own = elementary("exp", np.asarray(sinks[h] - m))
                     terms = [own, *terms] if before else [*terms, own]
                 out[b, h, i, there] = e / total(np.array(terms, F32))
         return [out]

@@ -5,7 +5,7 @@ loads it, and only when it is called. So a judge never loads PyTorch.
 """
 
 from tallystick.answers.check import AnswerReport as AnswerReport
-from tallystick.api.answering import Answered as Answered
+from tallystick.api.answering import GivenAnswer as GivenAnswer
 from tallystick.api.answers import check as check
 from tallystick.api.answers import generate as generate
 from tallystick.api.capturing import Capture as Capture

@@ -11,7 +11,7 @@ from tallystick.answers.check import AnswerReport, check_words
 from tallystick.answers.files import AnswerFiles
 from tallystick.answers.job import AnswerJob
 from tallystick.answers.receipt import CANCELLED, LENGTH, STOP
-from tallystick.answers.request import Request
+from tallystick.answers.request import ModelRequest
 from tallystick.api.answers import check
 from tallystick.commit.signing import PublicKey
 from tallystick.job.numbers import moment
@@ -135,7 +135,7 @@ def _said(found: AnswerFacts) -> Safe:
     )
 
 
-def _asked(request: Request) -> list[Safe]:
+def _asked(request: ModelRequest) -> list[Safe]:
     if request.text is not None:
         return [el("h3", "The prompt"), el("pre", request.text)]
     if request.messages is None:

@@ -17,11 +17,11 @@ pytest.importorskip("jinja2")
 from tallystick.answers.job import AnswerJob
 from tallystick.answers.layout import Settings
 from tallystick.answers.receipt import LENGTH, STOP, read_receipt
-from tallystick.answers.request import Request
+from tallystick.answers.request import ModelRequest
 from tallystick.answers.spoken import Spoken
 from tallystick.answers.statement import ModelStatement, SpecialToken
 from tallystick.answers.template import Template
-from tallystick.answers.text import Words, findings
+from tallystick.answers.text import ModelWords, findings
 from tallystick.commit.encoding import sha256
 from tallystick.data.sources import tokenizer_process
 from tallystick.errors import CannotCheckError, CorruptFileError, DigestMismatchError, UsageError
@@ -44,17 +44,17 @@ def statement() -> ModelStatement:
 
 
 @pytest.fixture(scope="module")
-def words(statement: ModelStatement) -> Words:
-    return Words.of(statement, FILES, TEMPLATE)
+def words(statement: ModelStatement) -> ModelWords:
+    return ModelWords.of(statement, FILES, TEMPLATE)
 
 
-def request_of(statement: ModelStatement, **given: object) -> Request:
+def request_of(statement: ModelStatement, **given: object) -> ModelRequest:
     asked = {"max_tokens": 3} if "text" not in given and "messages" not in given else {}
     settings = Settings(**{"max_tokens": 3, **asked})
-    return Request(statement.digest, settings, secret=SECRET, **given)  # type: ignore[arg-type]
+    return ModelRequest(statement.digest, settings, secret=SECRET, **given)  # type: ignore[arg-type]
 
 
-def test_what_becomes_tokens(statement: ModelStatement, words: Words) -> None:
+def test_what_becomes_tokens(statement: ModelStatement, words: ModelWords) -> None:
     assert words.prompt(request_of(statement, tokens=(7, 8))) == (7, 8)
     # Of a text with the tokenizer's own first token; of messages what the template says.
     assert words.prompt(request_of(statement, text="abc")) == (0, 4, 5, 6)
@@ -62,7 +62,7 @@ def test_what_becomes_tokens(statement: ModelStatement, words: Words) -> None:
 
 
 def test_the_text_has_all_but_a_last_token_that_ends_it(
-    statement: ModelStatement, words: Words
+    statement: ModelStatement, words: ModelWords
 ) -> None:
     def text(*tokens: int) -> str:
         spoken = Spoken((0,), tokens, np.zeros(len(tokens), np.float32))
@@ -85,7 +85,7 @@ def test_the_text_has_all_but_a_last_token_that_ends_it(
 )
 def test_texts_and_stop_strings(
     statement: ModelStatement,
-    words: Words,
+    words: ModelWords,
     tokens: tuple[int, ...],
     text: str,
     finish: str,
@@ -99,7 +99,7 @@ def test_texts_and_stop_strings(
 
 
 def test_other_prompt_tokens_than_the_template_gives(
-    statement: ModelStatement, words: Words
+    statement: ModelStatement, words: ModelWords
 ) -> None:
     request = request_of(statement, messages=TALK)
     for prompt, place in (((0, 2, 4, 5, 7, 3), 4), ((0, 2, 4), 3), ((2, 0, 2, 4, 5, 6, 3), 0)):
@@ -119,13 +119,13 @@ def test_files_are_those_of_the_statement(statement: ModelStatement) -> None:
         (FILES, None, "chat template"),
     ):
         with pytest.raises(DigestMismatchError, match=why):
-            Words.of(statement, files, template)
+            ModelWords.of(statement, files, template)
     with pytest.raises(CannotCheckError, match="no tokenizer"):
-        Words.of(replace(statement, files={}), {}, TEMPLATE)
+        ModelWords.of(replace(statement, files={}), {}, TEMPLATE)
 
 
 def test_a_model_without_a_template_takes_no_messages(statement: ModelStatement) -> None:
-    plain = Words.of(replace(statement, template=None), FILES, None)
+    plain = ModelWords.of(replace(statement, template=None), FILES, None)
     with pytest.raises(UsageError, match="no chat template"):
         plain.prompt(request_of(statement, messages=TALK))
 

@@ -11,7 +11,7 @@ from unit.answers.toy import KEY, Toy, receipt_of
 from tallystick.answers.check import AnswerReport, bound, check_answer, check_words
 from tallystick.answers.job import LOGPROBS, SALT, TOKENS, AnswerJob, check_weights, checked_program
 from tallystick.answers.receipt import CANCELLED, LENGTH, STOP, read_receipt
-from tallystick.answers.request import Request
+from tallystick.answers.request import ModelRequest
 from tallystick.answers.spoken import Spoken
 from tallystick.commit.checkpoint import run_root
 from tallystick.devices.context import ExecutionContext
@@ -290,6 +290,6 @@ def test_threads_and_read_only_weights(toy: Toy, said: AnswerJob, threads: int) 
 
 def test_a_receipt_is_read_before_anything_else(said: AnswerJob) -> None:
     assert read_receipt(receipt_of(said)).receipt.signer == KEY.public
-    request: Request = said.request
+    request: ModelRequest = said.request
     with pytest.raises(CorruptFileError):
         bound(b"{}", said.statement, request, said.spoken)

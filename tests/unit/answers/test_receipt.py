@@ -13,7 +13,7 @@ from unit.answers.toy import KEY, Toy, receipt_of
 from tallystick.answers.receipt import (
     CANCELLED,
     RECEIPT_TYPE,
-    Receipt,
+    AnswerReceipt,
     _parsed,
     read_receipt,
     sign_receipt,
@@ -24,7 +24,7 @@ from tallystick.errors import CorruptFileError, SignatureInvalidError, Tallystic
 from tallystick.limits import LIMITS
 
 FULL = b"\xff" * 32
-LONGEST = Receipt(
+LONGEST = AnswerReceipt(
     FULL, FULL, LIMITS.choices - 1, FULL, FULL, FULL, LIMITS.text_places, LIMITS.text_places,
     CANCELLED, 1 << 52, 1 << 52, KEY.public,
 )  # fmt: skip

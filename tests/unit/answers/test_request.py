@@ -11,7 +11,7 @@ import pytest
 from unit.answers.toy import SECRET
 
 from tallystick.answers.layout import Settings
-from tallystick.answers.request import Request, part_digest, request_digest
+from tallystick.answers.request import ModelRequest, part_digest, request_digest
 from tallystick.commit.encoding import canonical_json, sha256
 from tallystick.errors import CorruptFileError, TallystickError, UsageError
 
@@ -20,12 +20,12 @@ SETTINGS = Settings(
     temperature=0.7, top_k=5, top_p=0.9, repetition=1.1, bias=((3, -1.5),), seed=2**64 - 1,
     max_tokens=9, stop=(1, 4),
 )  # fmt: skip
-BY_TOKENS = Request(MODEL, SETTINGS, tokens=(3, 1, 4), secret=SECRET)
-BY_TEXT = Request(
+BY_TOKENS = ModelRequest(MODEL, SETTINGS, tokens=(3, 1, 4), secret=SECRET)
+BY_TEXT = ModelRequest(
     MODEL, Settings(), text="Say häh", nonce=bytes(16), stop_strings=("\n\n",), choices=3,
     secret=SECRET,
 )  # fmt: skip
-BY_MESSAGES = Request(
+BY_MESSAGES = ModelRequest(
     MODEL, Settings(), messages=({"role": "user", "content": "Hi", "more": [1, None]},),
     date="2026-11-28", server_seed=True, secret=SECRET,
 )  # fmt: skip
@@ -33,8 +33,8 @@ ALL = (BY_TOKENS, BY_TEXT, BY_MESSAGES)
 
 
 @pytest.mark.parametrize("request_", ALL)
-def test_it_reads_what_it_writes(request_: Request) -> None:
-    again = Request.from_bytes(request_.to_bytes())
+def test_it_reads_what_it_writes(request_: ModelRequest) -> None:
+    again = ModelRequest.from_bytes(request_.to_bytes())
     assert again == request_ and again.digest == request_.digest and again.seed == request_.seed
 
 
@@ -124,7 +124,7 @@ def test_malformed_parts(part: str, value: object, why: str) -> None:
     body = json.loads(BY_TOKENS.to_bytes())
     body["parts"][part] = value
     with pytest.raises(CorruptFileError, match=why):
-        Request.from_bytes(canonical_json(body))
+        ModelRequest.from_bytes(canonical_json(body))
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_malformed_settings(setting: str, value: object) -> None:
     body = json.loads(BY_TOKENS.to_bytes())
     body["parts"]["settings"][setting] = value
     with pytest.raises(CorruptFileError):
-        Request.from_bytes(canonical_json(body))
+        ModelRequest.from_bytes(canonical_json(body))
 
 
 def test_any_bytes_are_a_request_or_a_typed_error() -> None:
@@ -149,6 +149,6 @@ def test_any_bytes_are_a_request_or_a_typed_error() -> None:
         for _ in range(rng.randint(1, 3)):
             data[rng.randrange(len(data))] = rng.choice(b'0a"{}[],:\x00\xff')
         try:
-            Request.from_bytes(bytes(data))
+            ModelRequest.from_bytes(bytes(data))
         except TallystickError as error:
             assert error.exit_code == 2 and error.next_action
