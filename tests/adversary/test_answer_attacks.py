@@ -53,7 +53,6 @@ EXPECTED: dict[str, tuple[dict[str, float], str, set[str]]] = {
     "swapped-program": (GREEDY, "3", {"6.5"}),
     "truncated-context": (GREEDY, "3", {"6.5"}),
 }
-ROW = re.compile(r"^\| \[[a-z-]+\]\(answers/([a-z-]+)\.py\) \|[^|]*\| ([^|]+) \| ([^|]+) \|", re.M)
 # These lie about a text that the honest model could have said.
 AT_THE_END = ("early-stop", "false-logprob")
 FALSE_TOKEN = 5
@@ -66,9 +65,6 @@ ROW = re.compile(r"^\| \[([a-z-]+)\]\(answers/\S* \|[^|]*\| (\S[^|]*?) \| (\S[^|
 
 def test_every_attack_has_an_expected_outcome() -> None:
     assert set(EXPECTED) == set(answer_attack_names())
-    text = (attacks_directory() / "README.md").read_text("utf-8")
-    rows = {name: (case, clause) for name, case, clause in ROW.findall(text)}
-    assert rows == {name: (case, *clauses) for name, (_, case, clauses) in EXPECTED.items()}
 
 
 def test_the_readme_says_what_happens() -> None:

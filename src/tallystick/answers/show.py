@@ -9,9 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tallystick.answers.files import RECEIPT, STATEMENT, AnswerFiles
-from tallystick.answers.receipt import RECEIPT_TYPE, Receipt, read_receipt
+from tallystick.answers.receipt import RECEIPT_TYPE, AnswerReceipt, read_receipt
 from tallystick.answers.request import KIND as REQUEST_KIND
-from tallystick.answers.request import Request
+from tallystick.answers.request import ModelRequest
 from tallystick.answers.spoken import KIND as SPOKEN_KIND
 from tallystick.answers.spoken import Spoken
 from tallystick.answers.statement import KIND as STATEMENT_KIND
@@ -40,7 +40,7 @@ def say_of_answer(path: Path) -> FileSaid | None:
     return None if reader is None else reader(path)
 
 
-def _of_receipt(receipt: Receipt) -> Claims:
+def _of_receipt(receipt: AnswerReceipt) -> Claims:
     return {
         "model_digest": receipt.model.hex(),
         "request_digest": receipt.request.hex(),
@@ -93,15 +93,15 @@ def _receipt(path: Path) -> FileSaid | None:
 
 
 def _request(path: Path) -> FileSaid:
-    request = Request.from_bytes(read_file(path, LIMITS.request_bytes, "request"))
-    (kind,) = request.parts["input"]  # type: ignore[misc]
+    request = ModelRequest.from_bytes(read_file(path, LIMITS.request_bytes, "request"))
+    given = {"tokens": request.tokens, "text": request.text, "messages": request.messages}
     return FileSaid(
         "request",
         "a request to a model, with the secret that opens it",
         {
             "request_digest": request.digest.hex(),
             "model_digest": request.model.hex(),
-            "input": str(kind),
+            "input": next(name for name, value in given.items() if value is not None),
             "sampler": request.settings.set,
             "max_tokens": request.settings.max_tokens,
             "choices": request.choices,

@@ -83,10 +83,10 @@ def attack(
         raise UsageError("Name an attack, a job and --out RUN.", "See `tallystick attack --list`.")
     params = {}
     for pair in pairs:
-        key, equals, value = pair.partition("=")
+        parameter, equals, value = pair.partition("=")
         if not equals:
             raise UsageError(f"{pair!r} is not KEY=VALUE.", "Write --set step=30.")
-        params[key] = value
+        params[parameter] = value
     declared = Declaration(name, params)
     loaded = load_job(Path(job))
     with Reporter("train", quiet or as_json) as reporter:

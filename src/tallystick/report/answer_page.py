@@ -11,7 +11,7 @@ from tallystick.answers.check import AnswerReport, check_words
 from tallystick.answers.files import AnswerFiles
 from tallystick.answers.job import AnswerJob
 from tallystick.answers.receipt import CANCELLED, LENGTH, STOP
-from tallystick.answers.request import Request
+from tallystick.answers.request import ModelRequest
 from tallystick.api.answers import check
 from tallystick.commit.signing import PublicKey
 from tallystick.job.numbers import moment
@@ -118,8 +118,8 @@ def _means(found: AnswerFacts) -> str:
             "the last bit of every number."
         )
     return (
-        "The holder of a key stands by every word of it, and cannot take it back. That is a claim: "
-        "this page has not asked the model again, and anyone who has the model can."
+        "The holder of a key stands by every token of it, and cannot take it back. That is a "
+        "claim: this page has not asked the model again, and anyone who has the model can."
     )
 
 
@@ -130,20 +130,20 @@ def _said(found: AnswerFacts) -> Safe:
         "What was asked, and what was answered",
         *_asked(request),
         el("h3", "The answer"),
-        el("blockquote", spoken.text) if spoken.text else paragraph("It has no text."),
+        el("pre", spoken.text) if spoken.text else paragraph("It has no text."),
         paragraph(how, class_="soft small"),
     )
 
 
-def _asked(request: Request) -> list[Safe]:
+def _asked(request: ModelRequest) -> list[Safe]:
     if request.text is not None:
-        return [el("h3", "The prompt"), el("blockquote", request.text)]
+        return [el("h3", "The prompt"), el("pre", request.text)]
     if request.messages is None:
         told = f"It was asked by {count(len(request.tokens or ()), 'token')}, not by words."
         return [paragraph(told)]
     shown = []
     for message in request.messages:
-        shown += [el("h3", message.get("role", "")), el("blockquote", message.get("content", ""))]
+        shown += [el("h3", message.get("role", "")), el("pre", message.get("content", ""))]
     return shown
 
 

@@ -14,6 +14,7 @@ from tallystick.answers.check import bound, check_answer
 from tallystick.answers.files import write_answer, write_statement
 from tallystick.answers.job import AnswerJob
 from tallystick.answers.receipt import STOP
+from tallystick.answers.request import Message
 from tallystick.answers.show import say_of_answer
 from tallystick.cli.main import run
 from tallystick.commit.encoding import canonical_json
@@ -95,7 +96,11 @@ def test_a_contradiction_needs_no_model(toy: Toy, said: AnswerJob, tmp_path: Pat
 
 
 def test_texts_from_outside_stay_texts(toy: Toy, said: AnswerJob) -> None:
-    talk = ({"role": EVIL, "content": EVIL}, {"role": "user"}, {"role": "user", "content": [EVIL]})
+    talk: tuple[Message, ...] = (
+        {"role": EVIL, "content": EVIL},
+        {"role": "user"},
+        {"role": "user", "content": [EVIL]},
+    )
     request = replace(said.request, tokens=None, messages=talk, date=EVIL)
     spoken = replace(said.spoken, text=EVIL)
     report = checked(toy, said, receipt_of(said)).report
