@@ -22,6 +22,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
 from accuracy_cases import Case, basic_cases, excluded
+from accuracy_cases_attention import attention_cases
 from accuracy_cases_image import image_cases
 from accuracy_cases_nn import composite_cases
 from tallystick import _core
@@ -106,7 +107,7 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--only", default="", help="operators whose name contains this")
     args = parser.parse_args()
-    known = [*basic_cases(), *composite_cases(), *image_cases()]
+    known = [*basic_cases(), *composite_cases(), *attention_cases(), *image_cases()]
     cases = [c for c in known if args.only in c.row_name("")]
     missing = set(all_ops()) - {c.op for c in known} - excluded()
     if missing:

@@ -8,13 +8,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tallystick.answers.layout import Bucket, batch_types, choice_seed, record
-from tallystick.answers.sampler import emit
+from tallystick.answers.layout import GREEDY, Bucket, choice_seed, record
+from tallystick.answers.programs import LOGPROBS, TOKENS, answer_slots
 from tallystick.devices.context import ExecutionContext
-from tallystick.generate.network import Network
-from tallystick.generate.requests import Answer, Request
-from tallystick.numerics.types import TensorType
-from tallystick.program.build import Builder
+from tallystick.generation.network import Network
+from tallystick.generation.requests import GeneratedAnswer, GenerationRequest
+from tallystick.numerics.types import DTYPES
 from tallystick.program.executor import Executor
 from tallystick.program.ir import Program
 from tallystick.program.runner import StepInputs
@@ -23,36 +22,29 @@ SCALAR = ExecutionContext(1, "scalar")
 
 
 class WholeNetwork(Network, Protocol):
-    """A network whose forward pass over a whole text is there too: inputs `text` i64[length] and
-    `place` i64[rows], output `logits`."""
+    """A network whose answer programs are there too (answers/programs.py)."""
 
-    def forward(self, length: int, rows: int) -> Program: ...
+    def answer(self, bucket: Bucket, sampler: str) -> Program: ...
 
 
 class Truth:
-    """Checks answers of one network."""
+    """Checks answers of one network; `context` computes the truth."""
 
-    def __init__(self, network: WholeNetwork) -> None:
+    def __init__(self, network: WholeNetwork, context: ExecutionContext = SCALAR) -> None:
+        self._context = context
         self._network = network
         self._weights: Mapping[str, Any] = network.weights()
-        self._forward = cache(self._made_forward)
-        self._sampler = cache(self._made_sampler)
-        self._known: dict[tuple[Request, tuple[int, ...]], bytes] = {}
+        self._executor = cache(self._made)
+        self._known: dict[tuple[GenerationRequest, tuple[int, ...]], bytes] = {}
         self.checked = 0
 
-    def _made_forward(self, bucket: Bucket) -> Executor:
-        return Executor(self._network.forward(bucket.length, bucket.answer), SCALAR)
+    def _made(self, bucket: Bucket, sampler: str) -> tuple[Executor, dict[str, Any]]:
+        types = answer_slots(bucket)
+        slots = {name: np.zeros(t.shape, DTYPES[t.dtype]) for name, t in types.items()}
+        executor = Executor(self._network.answer(bucket, sampler), self._context)
+        return executor, {**self._weights, **slots}
 
-    def _made_sampler(self, bucket: Bucket, sampler: str) -> Executor:
-        vocabulary = self._network.vocabulary
-        builder = Builder(self._network.contract)
-        logits = builder.batch("logits", TensorType("f32", (bucket.answer, vocabulary)))
-        types = batch_types(bucket, sampler, vocabulary)
-        fields = {name: builder.batch(name, type_) for name, type_ in types.items()}
-        drawn, logprobs = emit(builder, sampler, logits, fields, vocabulary)
-        return Executor(builder.finish({"drawn": drawn, "logprobs": logprobs}), SCALAR)
-
-    def check(self, request: Request, answer: Answer) -> None:
+    def check(self, request: GenerationRequest, answer: GeneratedAnswer) -> None:
         """Every token is the one that its text draws, and every log-probability has its bits."""
         tokens = answer.tokens
         key = request, tokens
@@ -70,17 +62,17 @@ class Truth:
         elif answer.finish == "length":
             assert not ended and len(tokens) == settings.max_tokens
 
-    def _drawn(self, request: Request, tokens: tuple[int, ...]) -> tuple[tuple[int, ...], bytes]:
+    def _drawn(
+        self, request: GenerationRequest, tokens: tuple[int, ...]
+    ) -> tuple[tuple[int, ...], bytes]:
         length, rows = len(request.prompt) + len(tokens), len(tokens)
         bucket = Bucket(-(-length // 64) * 64, -(-rows // 16) * 16)
         sampler, vocabulary = request.settings.set, self._network.vocabulary
         salt = np.zeros(4, np.int64)
         fields = record(bucket, request.settings, request.prompt, tokens, salt, vocabulary)
-        batch = {"text": fields["text"], "place": fields["place"]}
-        logits = self._forward(bucket).execute(self._weights, StepInputs(batch)).outputs["logits"]
-        rng = (
-            None if sampler == "greedy" else (choice_seed(request.settings.seed, request.choice), 0)
-        )
-        inputs = StepInputs({**fields, "logits": logits}, rng=rng)
-        made = self._sampler(bucket, sampler).execute({}, inputs).outputs
-        return tuple(map(int, made["drawn"][:rows])), made["logprobs"][:rows].tobytes()
+        seed = choice_seed(request.settings.seed, request.choice)
+        rng = None if sampler == GREEDY else (seed, 0)
+        executor, state = self._executor(bucket, sampler)
+        batch = {name: array[None] for name, array in fields.items()}  # of one record
+        executor.execute(state, StepInputs(batch, rng=rng))
+        return tuple(map(int, state[TOKENS][:rows])), state[LOGPROBS][:rows].tobytes()

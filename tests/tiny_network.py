@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tallystick.answers import programs
+from tallystick.answers.layout import Bucket
 from tallystick.numerics.contracts import ORDERED_1
 from tallystick.numerics.types import TensorType
 from tallystick.program.build import Builder
@@ -78,7 +80,7 @@ class Tiny:
         return found
 
     def program(self, rows: int) -> Program:
-        """The engine program (generate/network.py)."""
+        """The engine program (generation/network.py)."""
         builder = Builder(self.contract)
         token = builder.batch("token", TensorType("i64", (rows, 1)))
         place = builder.batch("place", TensorType("i64", (rows, 1)))
@@ -95,6 +97,10 @@ class Tiny:
         hidden = written.hidden(written.view(text, 1, length), written.view(places, 1, length))
         chosen = builder.one("aten.index_select", [hidden, place], dim=0)
         return builder.finish({"logits": written.head(chosen)})
+
+    def answer(self, bucket: Bucket, sampler: str) -> Program:
+        """The program whose one step is an answer, with the nodes that a model's has."""
+        return programs._answering(self.forward(bucket.length, bucket.answer), bucket, sampler)
 
 
 class _Written:

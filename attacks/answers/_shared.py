@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tallystick.answers.job import LOGPROBS, TOKENS
+from tallystick.answers.job import TOKENS
 from tallystick.commit.tensor import Array
 from tallystick.job.job import Job
 from tallystick.program.ir import Node
@@ -33,9 +33,13 @@ def slot_node(job: Job, slot: str) -> int:
 
 
 def floats(job: Job) -> list[str]:
-    """The slots of the weights that have numbers to change, the largest first."""
+    """The parameters that have numbers to change, the largest first."""
     require_answer(job)
-    types = {n: t for n, t in job.program.state_types.items() if t.dtype == "f32" and n != LOGPROBS}
+    types = {
+        name: type_
+        for name, type_ in job.program.state_types.items()
+        if name.startswith("param.") and type_.dtype == "f32"
+    }
     return sorted(types, key=lambda name: (-types[name].numel, name))
 
 

@@ -1,8 +1,9 @@
 """Another model: one weight is another number.
 
 Gain: a model with a backdoor, a cheaper one, one that was trained on, passed off as the one that
-was asked for. How: one number of a weight is changed while the answer is computed. Caught: its
-nodes make a state with those weights, and it has committed to one with the model's (clause 5.3).
+was asked for. How: one number of the smallest weight is changed while the answer is computed.
+Caught: its nodes make a state with that weight, and it has committed to one with the model's
+(clause 5.3).
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def changed(array: Array) -> Array:
 
 
 def build(job: Job, params: dict[str, Any]) -> Override:
-    return OtherWeights(floats(job)[:1], changed)
+    return OtherWeights(floats(job)[-1:], changed)
 
 
 ATTACK = Attack("other-weight", KIND, "one weight of the model is another number", build)

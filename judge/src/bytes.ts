@@ -52,7 +52,10 @@ export function compareBytes(a: Uint8Array, b: Uint8Array): number {
 }
 
 /** One byte string after the other. */
-export function concatBytes(...parts: readonly Uint8Array[]): Uint8Array {
+export const concatBytes = (...parts: readonly Uint8Array[]): Uint8Array => concatAll(parts);
+
+/** The same of a list, which may have more items than a call takes arguments. */
+export function concatAll(parts: readonly Uint8Array[]): Uint8Array {
   const out = new Uint8Array(parts.reduce((sum, part) => sum + part.length, 0));
   let at = 0;
   for (const part of parts) {

@@ -24,19 +24,22 @@ const SHORT = new Map([
 // eslint-disable-next-line no-control-regex
 const ESCAPED = /["\\\u0000-\u001f]/g;
 const INTEGER = /(?:0|-?[1-9][0-9]*)/y;
-const ESCAPES = /\\(?:["\\bfnrt]|u00[01][0-9a-f])|\\/g;
+// eslint-disable-next-line no-control-regex
+const PLAIN = /[^"\\\u0000-\u001f]*/y;
+/** Characters of a string that are put together at once: strings of single ones would take memory. */
+const CHUNK = 4096;
 
-function written(text: string): string {
-  const escape = (c: string): string =>
-    SHORT.get(c) ?? `\\u${c.charCodeAt(0).toString(16).padStart(4, "0")}`;
-  return `"${text.replace(ESCAPED, escape)}"`;
-}
+/** The code units of short escapes, by the letter's, and of the digits of the others. */
+const BY_LETTER = new Map(
+  [...SHORT].map(([character, form]) => [form.charCodeAt(1), character.charCodeAt(0)]),
+);
+const HAS_SHORT = new Set(BY_LETTER.values());
+const DIGITS = new Map(Array.from("0123456789abcdef", (digit, k) => [digit.charCodeAt(0), k]));
 
-function unescaped(escape: string): string {
-  for (const [character, form] of SHORT) if (form === escape) return character;
-  if (escape.length !== 6) throw refuse("a JSON string with another escape");
-  return String.fromCharCode(parseInt(escape.slice(2), 16));
-}
+const escaped = (c: string): string =>
+  SHORT.get(c) ?? `\\u${c.charCodeAt(0).toString(16).padStart(4, "0")}`;
+
+const written = (text: string): string => `"${text.replace(ESCAPED, escaped)}"`;
 
 /** Bytes `,`, `[` and `{`, those in strings too: what 11.1 counts as json_values. */
 function countValues(bytes: Uint8Array): number {
@@ -44,6 +47,10 @@ function countValues(bytes: Uint8Array): number {
   for (const byte of bytes) if (byte === 0x2c || byte === 0x5b || byte === 0x7b) found++;
   return found;
 }
+
+const BACKSLASH = 0x5c;
+/** Those before it are always escaped. */
+const FIRST_PLAIN = 0x20;
 
 class JsonReader {
   readonly #text: string;
@@ -94,15 +101,42 @@ class JsonReader {
 
   #string(): string {
     this.#expect('"');
-    const start = this.#at;
-    while (!this.#skip('"')) {
-      if (this.#at >= this.#text.length) throw refuse("a JSON string without an end");
-      this.#at += this.#text.charAt(this.#at) === "\\" ? 2 : 1;
-    }
-    const inner = this.#text.slice(start, this.#at - 1);
-    const text = inner.replace(ESCAPES, unescaped);
-    if (written(text).length !== inner.length + 2) throw refuse("a JSON string written otherwise");
+    const plain = this.#match(PLAIN)?.[0] ?? "";
+    if (this.#skip('"')) return plain;
+    let text = plain;
+    while (!this.#skip('"')) text += this.#characters();
     return text;
+  }
+
+  /** Some of a string's characters, at least one. */
+  #characters(): string {
+    const codes: number[] = [];
+    while (codes.length < CHUNK && !this.#text.startsWith('"', this.#at)) {
+      codes.push(this.#character());
+    }
+    return String.fromCharCode(...codes);
+  }
+
+  /** A UTF-16 code unit of a string: as it is, or as its escape. */
+  #character(): number {
+    const code = this.#text.charCodeAt(this.#at);
+    if (code !== BACKSLASH) {
+      if (!(code >= FIRST_PLAIN)) throw refuse(`a JSON string that is broken at ${this.#at}`);
+      this.#at++;
+      return code;
+    }
+    const short = BY_LETTER.get(this.#text.charCodeAt(this.#at + 1));
+    if (short !== undefined) {
+      this.#at += 2;
+      return short;
+    }
+    const high = DIGITS.get(this.#text.charCodeAt(this.#at + 4)) ?? FIRST_PLAIN;
+    const low = DIGITS.get(this.#text.charCodeAt(this.#at + 5)) ?? FIRST_PLAIN;
+    const control = 16 * high + low;
+    const isControl = this.#text.startsWith("u00", this.#at + 1) && control < FIRST_PLAIN;
+    if (!isControl || HAS_SHORT.has(control)) throw refuse("a JSON string with another escape");
+    this.#at += 6;
+    return control;
   }
 
   #array(depth: number): Json[] {

@@ -201,6 +201,20 @@ export function multiProofLength(leaves: readonly number[], size: number): numbe
   });
 }
 
+/**
+ * The most hashes that the multi-proof of so many leaves, at least one, can have. The nodes over the
+ * leaves are at most min(2^level, count) of a level. Each one has two below it, of which those over
+ * no leaf are hashes.
+ */
+export function multiProofMost(count: number, size: number): number {
+  let hashes = 0;
+  for (let [level, depth] = [0, inclusionLength(0, size)]; level < depth; level++) {
+    const [above, below] = [Math.min(2 ** level, count), Math.min(2 ** (level + 1), count)];
+    hashes += 2 * above - below;
+  }
+  return hashes;
+}
+
 /** The multi-proof of ascending leaves, left to right (COMMITMENTS 2.7). */
 export function multiProof(hashes: readonly Uint8Array[], leaves: readonly number[]): Uint8Array[] {
   const proof: Uint8Array[] = [];

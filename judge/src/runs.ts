@@ -30,7 +30,7 @@ export function checkpointStep(index: number, last: number, interval: number): n
 }
 
 /** The run root over a run tree of so many checkpoints (6.4). */
-function runRootByTree(job: Uint8Array, count: number, tree: Uint8Array): Uint8Array {
+export function runRootByTree(job: Uint8Array, count: number, tree: Uint8Array): Uint8Array {
   return Writer.tagged("run/1").hash(job).u64(count).hash(tree).digest();
 }
 

@@ -1,7 +1,7 @@
 /** States, the chains of losses and of logs, and the COMMIT node (COMMITMENTS 5). */
 
-import { compareNames, equalBytes } from "./bytes.ts";
-import { leafHash, rootByInclusion, rootOf } from "./merkle.ts";
+import { compareBytes, equalBytes, toUtf8 } from "./bytes.ts";
+import { inclusionProof, leafHash, rootByInclusion, rootOf } from "./merkle.ts";
 import { nodeDigest } from "./nodes.ts";
 import { sha256 } from "./sha256.ts";
 import { tensorDigest, type TensorType } from "./tensors.ts";
@@ -19,7 +19,8 @@ export const COMMIT = "tallystick.commit";
 
 /** Names of slots in the order of 1.4. */
 export function slotOrder(names: Iterable<string>): string[] {
-  return [...names].sort(compareNames);
+  const encoded = [...names].map((name) => ({ name, bytes: toUtf8(name) }));
+  return encoded.sort((a, b) => compareBytes(a.bytes, b.bytes)).map(({ name }) => name);
 }
 
 /** The leaf's hash of a slot (5.2). */
@@ -38,6 +39,22 @@ export function stateRoot(slots: ReadonlyMap<string, Uint8Array>): Uint8Array {
     slotLeaf(name, slots.get(name) ?? new Uint8Array()),
   );
   return stateRootByTree(leaves.length, rootOf(leaves));
+}
+
+/** The state roots of slots that are equal but for one, of each of its digests (5.3). */
+export function stateRootsBy(
+  name: string,
+  digests: readonly Uint8Array[],
+  others: ReadonlyMap<string, Uint8Array>,
+): Uint8Array[] {
+  const names = slotOrder([...others.keys(), name]);
+  const index = names.indexOf(name);
+  const leaves = names.map((each) => slotLeaf(each, others.get(each) ?? new Uint8Array(32)));
+  const proof = inclusionProof(leaves, index);
+  return digests.map((digest) => {
+    const tree = rootByInclusion(slotLeaf(name, digest), index, leaves.length, proof);
+    return stateRootByTree(leaves.length, tree ?? new Uint8Array());
+  });
 }
 
 /** Whether a slot's proof gives the state root. Name, index and number of slots are the verifier's

@@ -1,9 +1,9 @@
 /** Writes the fields of a layout in order (COMMITMENTS 1.2), or hashes them. */
 
-import { concatBytes, toUtf8 } from "./bytes.ts";
+import { concatAll, toUtf8 } from "./bytes.ts";
 import { refuse } from "./errors.ts";
 import { LIMITS } from "./limits.ts";
-import { sha256, tag } from "./sha256.ts";
+import { sha256All, tag } from "./sha256.ts";
 
 const U64 = 1n << 64n;
 
@@ -83,11 +83,11 @@ export class Writer {
   }
 
   bytes(): Uint8Array {
-    return concatBytes(...this.#parts);
+    return concatAll(this.#parts);
   }
 
   /** H of the layout (1.1). */
   digest(): Uint8Array {
-    return sha256(...this.#parts);
+    return sha256All(this.#parts);
   }
 }

@@ -62,6 +62,7 @@ describe("canonical JSON (COMMITMENTS 1.8 to 1.11)", () => {
       '{"":1,"a":[],"b":{}}',
       String.raw`"\"\\\b\t\n\f\r\u0000\u001f/é😀` + '\u007f"',
       '{"__proto__":1,"😀":2,"\uffff":3}',
+      `"a${String.raw`\u0000é\n`.repeat(5000)}"`,
     ]) {
       expect(fromUtf8(writeJson(read(text)))).toBe(text);
     }

@@ -103,11 +103,13 @@ const checked = [...cases(sample)].map((one) => {
   return { ...one, due: given(one.run), seen: state.seen };
 });
 for (const number of switches) {
-  parentPort?.postMessage({ begun: number });
   state.thrown = number;
   state.isFresh = reading.has(number);
   const past = checked.filter(({ seen }) => seen.has(number));
-  const noticed = past.find(({ run, due }) => !isDeepStrictEqual(given(run), due));
+  const noticed = past.find(({ run, due }) => {
+    parentPort?.postMessage({ begun: number });
+    return !isDeepStrictEqual(given(run), due);
+  });
   state.thrown = -1;
   parentPort?.postMessage({ number, by: noticed?.name ?? null, cases: past.length });
 }

@@ -16,8 +16,8 @@ import { build } from "esbuild";
 import { changed } from "./changes.js";
 
 const HERE = join(dirname(fileURLToPath(import.meta.url)), "..");
-/** Seconds that a switch may take; a loop without a switch inside would not end. */
-const SECONDS = 300;
+/** Seconds that one case may take; a loop without a switch inside would not end. */
+const SECONDS = 120;
 /** Cases of a large bundle. */
 const SAMPLE = 40;
 
@@ -81,21 +81,22 @@ const reading = new Set(changes.flatMap((one, number) => (ofReading(one) ? [numb
 function run(switches) {
   return new Promise((done, fail) => {
     const worker = new Worker(script, { workerData: { switches, reading, sample: SAMPLE } });
-    let [begun, timer] = [undefined, undefined];
+    let [begun, timer, stopped] = [undefined, undefined, undefined];
     worker.on("message", (message) => {
       clearTimeout(timer);
       if (message.begun === undefined) say(message.number, message.by, message.cases);
       else {
         begun = message.begun;
         timer = setTimeout(() => {
-          void worker.terminate().then(() => done(begun));
+          stopped = begun;
+          void worker.terminate();
         }, SECONDS * 1000);
       }
     });
     worker.on("error", fail);
     worker.on("exit", () => {
       clearTimeout(timer);
-      done(undefined);
+      done(stopped);
     });
   });
 }

@@ -11,6 +11,7 @@
 #include "context.hpp"
 #include "environment.hpp"
 
+#include "adapters_attention.hpp"
 #include "adapters_dot.hpp"
 #include "adapters_elementwise.hpp"
 #include "adapters_exact.hpp"
@@ -93,6 +94,8 @@ const std::map<std::string, Run>& adapters() {
       {"tallystick.cross_entropy", run_cross_entropy},
       {"tallystick.cross_entropy_backward", run_cross_entropy_backward},
       {"aten.nll_loss_forward", run_nll}, {"aten.nll_loss_backward", run_nll_backward},
+      {"tallystick.attention_scores", run_scores}, {"tallystick.attention_weights", run_weights},
+      {"tallystick.attention_values", run_values},
       {"aten.embedding", run_embedding}, {"aten.embedding_dense_backward", run_embedding_backward},
       {"aten.index_add", run_index_add},
       {"tallystick.adamw_step", [](Case& c) { return run_adam(c, true); }},

@@ -1,6 +1,6 @@
 // Every instruction set of this build against the scalar path: elementwise, reductions, random, the
 // rounding of `rounded/1`, the published log of `replay/1`, grouped convolutions, the integers and
-// blocks of `exact/1`. Prints one digest of the scalar results and exits 1 where a path differs from scalar, or scalar from the digest
+// blocks of `exact/1`, attention over pages. Prints one digest of the scalar results and exits 1 where a path differs from scalar, or scalar from the digest
 // known, which is the same on every architecture. Built for aarch64 too and run under qemu (make
 // test-aarch64). A new kernel changes the digest: check it, then change it here.
 //
@@ -18,6 +18,7 @@
 #include "context.hpp"
 #include "convolution.hpp"
 #include "dispatch.hpp"
+#include "families/attention.hpp"
 #include "families/elementwise.hpp"
 #include "families/exact.hpp"
 #include "families/published.hpp"
@@ -29,7 +30,7 @@ using namespace tallystick;
 
 namespace {
 
-constexpr uint64_t kKnown = 0x974c6e4313871900u;
+constexpr uint64_t kKnown = 0x78f8c23bacee8a66u;
 
 uint64_t state = 1;
 uint32_t next() {
@@ -355,10 +356,34 @@ Results blocks() {
           {"exact totals", totals.hash}};
 }
 
+// Texts of several lengths in pages of one pool, with a window or without (NUMERICS 18).
+Results paged() {
+  Digest digest;
+  state = 14;
+  const auto& table = TS_DISPATCH(attention);
+  constexpr size_t heads = 9, groups = 3, depth = 66, width = 35, pages = 48;
+  const size_t floats = groups * kPageKeys * (depth + width);
+  const std::vector<float> pool = values(pages * floats), slopes = values(heads);
+  std::vector<int64_t> tables(pages);
+  for (size_t i = 0; i < pages; ++i) tables[i] = static_cast<int64_t>(i * 7 % pages);
+  const std::vector<int64_t> places = {0, 15, 16, 127, 128, 300, 767}, starts(places.size());
+  const std::vector<float> q = values(places.size() * heads * depth);
+  for (const int64_t window : {0, 1, 140}) {
+    std::vector<float> y(places.size() * heads * width), room(table.pages_scratch(768));
+    const AttentionPages p = {places.size(), heads, groups, depth, width, q.data(), pool.data(),
+                              floats, tables.data(), starts.data(), places.data(), window,
+                              {0.125f, window == 1, 30.0f, slopes.data()}, slopes.data(), y.data()};
+    table.pages(p, 0, places.size() * groups, room.data());
+    digest.add(y.data(), 4 * y.size());
+  }
+  return {{"attention pages", digest.hash}};
+}
+
 Results everything() {
   Results all = elementwise();
   for (const Results& part :
-       {reductions(), randoms(), copies(), roundings(), published(), convolutions(), blocks()})
+       {reductions(), randoms(), copies(), roundings(), published(), convolutions(), blocks(),
+        paged()})
     all.insert(all.end(), part.begin(), part.end());
   return all;
 }
@@ -367,7 +392,7 @@ Results everything() {
 bool shows_fault(const std::string& name) {
   for (const char* one : {"grid", "doubt", "exact", "published log", "published follow",
                           "grouped forward", "grouped input gradient", "grouped weight gradient",
-                          "exact products", "exact totals"})
+                          "exact products", "exact totals", "attention pages"})
     if (name == one) return true;
   return false;
 }

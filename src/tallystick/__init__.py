@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tallystick.api import Adagrad as Adagrad
     from tallystick.api import Adam as Adam
     from tallystick.api import AdamW as AdamW
+    from tallystick.api import AnswerReport as AnswerReport
     from tallystick.api import AuditReport as AuditReport
     from tallystick.api import Capture as Capture
     from tallystick.api import Conviction as Conviction
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from tallystick.api import Dispute as Dispute
     from tallystick.api import Event as Event
     from tallystick.api import Frozen as Frozen
+    from tallystick.api import GivenAnswer as GivenAnswer
     from tallystick.api import Job as Job
     from tallystick.api import Judgement as Judgement
     from tallystick.api import Lion as Lion
@@ -51,11 +53,13 @@ if TYPE_CHECKING:
     from tallystick.api import Verdict as Verdict
     from tallystick.api import audit as audit
     from tallystick.api import capture as capture
+    from tallystick.api import check as check
     from tallystick.api import continue_run as continue_run
     from tallystick.api import dispute as dispute
     from tallystick.api import evaluate as evaluate
     from tallystick.api import freeze as freeze
     from tallystick.api import from_onnx as from_onnx
+    from tallystick.api import generate as generate
     from tallystick.api import judge as judge
     from tallystick.api import judge_page as judge_page
     from tallystick.api import load_frozen as load_frozen
@@ -77,6 +81,7 @@ __all__ = [
     "Adagrad",
     "Adam",
     "AdamW",
+    "AnswerReport",
     "AuditReport",
     "Capture",
     "Conviction",
@@ -84,6 +89,7 @@ __all__ = [
     "Dispute",
     "Event",
     "Frozen",
+    "GivenAnswer",
     "Job",
     "Judgement",
     "Lion",
@@ -108,6 +114,7 @@ __all__ = [
     "Verdict",
     "audit",
     "capture",
+    "check",
     "continue_run",
     "dispute",
     "evaluate",
@@ -115,6 +122,7 @@ __all__ = [
     "fit_lightning",
     "freeze",
     "from_onnx",
+    "generate",
     "judge",
     "judge_page",
     "load_frozen",

@@ -7,6 +7,7 @@ prefill finds it; the game that begins with the receipt convicts it, and the hon
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -21,7 +22,7 @@ from unit.answers.toy import KEY, Toy, receipt_of
 from tallystick.answers.check import AnswerReport, bound, check_answer
 from tallystick.answers.job import LOGPROBS, TOKENS, AnswerJob
 from tallystick.answers.receipt import read_receipt
-from tallystick.answers.request import Request
+from tallystick.answers.request import ModelRequest
 from tallystick.answers.spoken import Spoken
 from tallystick.commit.signing import PrivateKey
 from tallystick.errors import UsageError
@@ -52,6 +53,7 @@ EXPECTED: dict[str, tuple[dict[str, float], str, set[str]]] = {
     "swapped-program": (GREEDY, "3", {"6.5"}),
     "truncated-context": (GREEDY, "3", {"6.5"}),
 }
+ROW = re.compile(r"^\| \[[a-z-]+\]\(answers/([a-z-]+)\.py\) \|[^|]*\| ([^|]+) \| ([^|]+) \|", re.M)
 # These lie about a text that the honest model could have said.
 AT_THE_END = ("early-stop", "false-logprob")
 FALSE_TOKEN = 5
@@ -59,8 +61,20 @@ PARAMS = {"early-stop": {"token": FALSE_TOKEN}}
 HONEST = PrivateKey(bytes([9]) * 32)
 
 
+ROW = re.compile(r"^\| \[([a-z-]+)\]\(answers/\S* \|[^|]*\| (\S[^|]*?) \| (\S[^|]*?) \|", re.M)
+
+
 def test_every_attack_has_an_expected_outcome() -> None:
     assert set(EXPECTED) == set(answer_attack_names())
+    text = (attacks_directory() / "README.md").read_text("utf-8")
+    rows = {name: (case, clause) for name, case, clause in ROW.findall(text)}
+    assert rows == {name: (case, *clauses) for name, (_, case, clauses) in EXPECTED.items()}
+
+
+def test_the_readme_says_what_happens() -> None:
+    text = (attacks_directory() / "README.md").read_text()
+    rows = {name: (case, {clause}) for name, case, clause in ROW.findall(text)}
+    assert rows == {name: (case, clauses) for name, (_, case, clauses) in EXPECTED.items()}
 
 
 @dataclass
@@ -70,7 +84,7 @@ class World:
     toy: Toy
     other: OtherJudge | None
 
-    def request(self, name: str) -> Request:
+    def request(self, name: str) -> ModelRequest:
         return self.toy.request(**EXPECTED[name][0])
 
     def said(self, name: str) -> AnswerJob:
@@ -85,7 +99,7 @@ class World:
         _, logs = self.run(name, honest)
         return replace(honest, spoken=replace(honest.spoken, logprobs=logs))
 
-    def _by_token(self, name: str, request: Request) -> AnswerJob:
+    def _by_token(self, name: str, request: ModelRequest) -> AnswerJob:
         prompt, tokens, logs = request.tokens or (), [], np.zeros(0, np.float32)
         for _ in range(request.settings.max_tokens):
             spoken = Spoken(prompt, (*tokens, 0), np.zeros(len(tokens) + 1, np.float32))

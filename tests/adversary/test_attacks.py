@@ -336,7 +336,7 @@ ROW = re.compile(r"^\| \[([a-z-]+)\]\S* \|[^|]*\| (\S[^|]*?) \| (\S[^|]*?) \|", 
 
 
 def test_the_readme_says_what_happens() -> None:
-    text = (attacks_directory() / "README.md").read_text().split("## Attacks around the game")[0]
+    text = (attacks_directory() / "README.md").read_text().split("## Attacks on answers")[0]
     rows = {name: (case, clause) for name, case, clause in ROW.findall(text)}
     assert set(rows) == set(EXPECTED)
     for name, (case, clauses) in EXPECTED.items():

@@ -11,7 +11,7 @@ import pytest
 from tallystick.cli.main import run
 from tallystick.job.job import Job
 from tallystick.job.recipes import new_job
-from tallystick.run.cheats.attacks import KINDS, attack_names
+from tallystick.run.cheats.attacks import KINDS, answer_attack_names, attack_names
 
 
 def _json(capsys: pytest.CaptureFixture[str], code: int, *arguments: object) -> Any:
@@ -22,7 +22,7 @@ def _json(capsys: pytest.CaptureFixture[str], code: int, *arguments: object) -> 
 
 def test_the_list_has_every_attack(capsys: pytest.CaptureFixture[str]) -> None:
     found = _json(capsys, 0, "attack", "--list", "--json")["attacks"]
-    assert [one["name"] for one in found] == attack_names()
+    assert [one["name"] for one in found] == [*attack_names(), *answer_attack_names()]
     assert all(one["summary"] for one in found)
     lie = next(one for one in found if one["name"] == "lie-output")
     assert lie["parameters"] == {"step": -1, "node": -1, "output": 0, "element": -1, "bit": -1}
@@ -68,8 +68,13 @@ def test_a_cheating_run_says_so(
     assert about["declared_override"] == "lie-output"
     assert about["run_root"] == made["run_root"]
     assert about["signature"] == "valid"
-    assert run(["attack", "refuses", str(job), "--out", str(tmp_path / "b"), "--quiet"]) == 0
+    key = tmp_path / "key.pem"
+    assert run(["keys", "new", str(key)]) == 0
+    mine = _json(capsys, 0, "keys", "show", f"{key}.pub", "--json")["key_id"]
+    signed = ["--out", str(tmp_path / "b"), "--quiet", "--key", str(key)]
+    assert run(["attack", "refuses", str(job), *signed]) == 0
     assert "is not an honest run: it was made by the attack refuses" in capsys.readouterr().out
+    assert _json(capsys, 0, "inspect", tmp_path / "b", "--json")["signer"] == mine
 
 
 @pytest.mark.parametrize(

@@ -117,7 +117,7 @@ def test_the_page_runs_one_script_and_loads_nothing(
     ]
     assert f'<script id="tallystick-judge-script">{SCRIPT.decode()}</script>' in text
     assert text.count('id="tallystick-judge"') == 1 and " style=" not in text
-    for words in ("This file claims:", "your own copy of the judge", "came with the page"):
+    for words in ("your own copy of the judge", "came with the page", "tallystick judge FILE"):
         assert words in text
 
 

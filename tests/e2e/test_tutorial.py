@@ -11,7 +11,9 @@ import pytest
 
 pytest.importorskip("torch", reason="torch is not installed")
 
-from tutorials import PAGES, blocks, execute, form, packages, until_saved
+from tutorials import PAGES, blocks, execute, form, packages, until_named
+
+import tallystick
 
 EVERY = sorted(p.name for p in PAGES.glob("*.md"))
 Ran = tuple[str, dict[str, Any], list[str]]
@@ -32,10 +34,17 @@ def ran(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 
 
 def test_every_block_runs(ran: Ran) -> None:
-    page, _, printed = ran
+    page, names, printed = ran
     assert "audit: match\n" in "".join(printed)
     if page == "own-model.md":
         assert any("refused: " in text and "aten.i0" in text for text in printed)
+    if page == "answers.md":
+        honest, lie = tallystick.check("answer", "model"), tallystick.check("lie", "model")
+        assert honest.accepted and not lie.accepted and lie.difference is not None
+        judged = tallystick.judge("evidence", "mine/job")
+        assert [one.party for one in judged.verdict.convicted] == [1]
+        assert lie.receipt.signer == names["key"].public
+        assert judged.signers[1] == names["key"].public.key_id
 
 
 def test_the_page_shows_what_is_printed(ran: Ran) -> None:
@@ -45,15 +54,17 @@ def test_the_page_shows_what_is_printed(ran: Ran) -> None:
         assert form(block.shown or "") == form(output)
 
 
-def test_the_job_has_the_same_digest_every_time(
+def test_the_digest_is_the_same_every_time(
     ran: Ran, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The weights are seeded too, not the data alone. Whoever follows the page gets one job."""
-    page, names, _ = ran
+    """The weights are seeded too, not the data alone. Whoever follows the page gets one job, or
+    one model: the job of an answer has the client's secret in it."""
+    page, names, printed = ran
+    named, shown = ("statement", "model digest  ") if page == "answers.md" else ("job", "job ")
     monkeypatch.chdir(tmp_path)
-    again, _ = execute(until_saved(page), page)
-    assert again["job"].digest == names["job"].digest
-    assert f"job {names['job'].digest.hex()}" in "".join(ran[2])
+    again, _ = execute(until_named(page), page)
+    assert again[named].digest == names[named].digest
+    assert f"{shown}{names[named].digest.hex()}" in "".join(printed)
 
 
 def test_the_pages_are_those_that_the_readme_names() -> None:

@@ -48,10 +48,10 @@ def packages(page: str) -> list[str]:
     return [name for name in dict.fromkeys(n.split(".")[0] for n in imported) if name not in known]
 
 
-def until_saved(page: str) -> list[str]:
-    """The page's code up to its `save_job`."""
+def until_named(page: str) -> list[str]:
+    """The page's code up to its `save_job`, or up to the statement of its model."""
     code = [block.code for block in blocks(page)]
-    saves = next(i for i, text in enumerate(code) if "save_job" in text)
+    saves = next(i for i, text in enumerate(code) if "save_job" in text or "statement = " in text)
     return [*code[:saves], code[saves].split("run = ")[0]]
 
 

@@ -346,7 +346,12 @@ def test_the_noise_of_the_words_at_the_ends(gpu: Cuda) -> None:
 
 @pytest.mark.parametrize(
     ("key", "place", "match"),
-    [((-1, 0), 0, "seed"), ((0, 2**32), 0, "seed"), ((0, 0), -1, "index"), ((0, 0), 2**32, "index")],
+    [
+        ((-1, 0), 0, "seed"),
+        ((0, 2**32), 0, "seed"),
+        ((0, 0), -1, "index"),
+        ((0, 0), 2**32, "index"),
+    ],
 )
 def test_noise_of_a_bad_key_or_place_is_refused(
     gpu: Cuda, key: tuple[int, int], place: int, match: str

@@ -102,7 +102,8 @@ def contract_operators() -> str:
     lines = [
         "## 1. Operators of the contracts",
         "",
-        f"{len(kinds)} operators. All contracts have all of them. Under `rounded/1` and `replay/1`",
+        f"{len(kinds)} operators. All contracts have all of them, but those of which the last",
+        "column says who has them. Under `rounded/1` and `replay/1`",
         "the f32 elements of those marked *rounded* are the true value, rounded once or by a log",
         "(NUMERICS 13.1, 14); the others are computed as under `ordered/1`. A `?` after an",
         "operand says that it may be absent, a `*` that any number may follow.",
@@ -112,6 +113,8 @@ def contract_operators() -> str:
     ]
     for name, spec in sorted(all_ops().items()):
         mark = "rounded" if spec.rounded else ""
+        if spec.only_under:
+            mark = f"{code(spec.only_under)} alone"
         dtypes = operand_dtypes(spec, calls[name])
         lines.append(f"| `{name}` | {spec.clause} | {dtypes} | {mark} |")
     return "\n".join(lines)

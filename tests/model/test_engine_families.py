@@ -15,11 +15,12 @@ pytest.importorskip("transformers")
 from answer_models import CONFIGS, LONGEST, VOCABULARY, save_model
 from answer_truth import Truth
 
-from tallystick.answers.layout import Settings
-from tallystick.answers.model import Model, engine_program, forward_program, open_model
-from tallystick.generate.engine import NetworkEngine
-from tallystick.generate.network import ModelNetwork
-from tallystick.generate.requests import Request
+from tallystick.answers.layout import Bucket, Settings
+from tallystick.answers.model import Model, engine_program, open_model
+from tallystick.answers.programs import answer_programs
+from tallystick.generation.engine import NetworkEngine
+from tallystick.generation.network import ModelNetwork
+from tallystick.generation.requests import GenerationRequest
 from tallystick.numerics.contracts import find_contract
 from tallystick.program.ir import Program
 
@@ -45,20 +46,17 @@ class Family(ModelNetwork):
     def program(self, rows: int) -> Program:
         return replace(super().program(rows), contract=self.contract)
 
-    def forward(self, length: int, rows: int) -> Program:
-        return replace(_forward(self.model, length, rows), contract=self.contract)
+    def answer(self, bucket: Bucket, sampler: str) -> Program:
+        found = _programs(self.model.directory, bucket)[sampler]
+        return replace(found, contract=self.contract)
 
 
 @cache
-def _forward_of(directory: Path, length: int, rows: int) -> Program:
-    return forward_program(open_model(directory), length, rows, "ordered/1")
+def _programs(directory: Path, bucket: Bucket) -> dict[str, Program]:
+    return answer_programs(open_model(directory), bucket, "ordered/1")
 
 
-def _forward(model: Model, length: int, rows: int) -> Program:
-    return _forward_of(model.directory, length, rows)
-
-
-def requests() -> list[Request]:
+def requests() -> list[GenerationRequest]:
     random = np.random.default_rng(5)
     shared = random.integers(0, VOCABULARY, 40)
     found = []
@@ -67,7 +65,7 @@ def requests() -> list[Request]:
         if i % 2:
             own[:40] = shared[:length]
         prompt = tuple(int(t) for t in own)
-        found.append(Request(prompt, _SETTINGS[i % len(_SETTINGS)], choice=i % 2))
+        found.append(GenerationRequest(prompt, _SETTINGS[i % len(_SETTINGS)], choice=i % 2))
     return found
 
 

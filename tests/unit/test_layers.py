@@ -39,7 +39,7 @@ LEVELS = {
     "run": 12,
     "prover": 13,
     "answers": 13,  # what an answer of a model means: its job, its receipt, and a check
-    "generate": 14,  # the engine that gives answers
+    "generation": 14,  # the engine that gives answers
     "terminal": 14,  # how progress is drawn, for whoever hands it to a verb (docs/adr/0036)
     "api": 15,  # the verbs: each is put together here, once
     "service": 16,  # the faces, which call the verbs

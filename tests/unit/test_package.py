@@ -83,7 +83,7 @@ def test_the_base_install_is_what_is_imported() -> None:
                 imported.add((node.module or "").partition(".")[0])
     extras = {"torch", "safetensors", "zstandard", "transformers", "peft", "tallystick_bench"}
     extras |= {"starlette", "uvicorn", "h11", "httpx2", "cuda", "pyarrow", "PIL", "tokenizers"}
-    extras |= {"obstore", "ray", "xxhash"}
+    extras |= {"obstore", "ray", "xxhash", "jinja2"}
     assert imported - set(sys.stdlib_module_names) - extras - {"tallystick"} == declared
 
 

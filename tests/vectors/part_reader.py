@@ -198,7 +198,7 @@ class Opened:
             x, end = (value(part) for part in node["of"])
             if np.any((x < 0) | (x >= end)):
                 raise RefusedError(f"{name} is outside")
-            return x
+            return x if np.ndim(x) else int(x)
         if kind == "product":
             return math.prod(self.attrs[name])
         if kind == "numel":

@@ -13,11 +13,13 @@ from typing import Any
 import kernel_format as fmt
 import numpy as np
 import pytest
+from misread_attention import ATTENTION
 from reference import image, optim
 from reference.dot import product
-from reference.floats import F32, F64, canonical, fma, rn32
+from reference.exact import elementary
+from reference.floats import F32, F64, canonical, fma, rn32, rn32_int
 from reference.ops import REFERENCE
-from reference.rand import words
+from reference.rand import gumbel_of, philox, words
 
 from tallystick.numerics.registry import all_ops
 
@@ -215,6 +217,70 @@ def without_count(attrs: Attrs, inputs: Inputs) -> list[Any]:
     return REFERENCE["tallystick.fold"]({"mean": attrs["mean"]}, inputs)
 
 
+def noisy(value: Callable[[int], Any], ceiling: bool = True) -> Reading:
+    """8.8 with another value of a word, or rows whose blocks are not rounded up."""
+
+    def read(attrs: Attrs, inputs: Inputs) -> list[Any]:
+        (seed, step), place = (int(x) for x in inputs[0]), inputs[1]
+        classes = attrs["classes"]
+        each = -(-classes // 4) if ceiling else classes // 4
+        out = np.zeros((len(place), classes), F32)
+        for r, c in np.ndindex(*out.shape):
+            block = int(place[r]) * each + c // 4
+            counter = (block % 2**32, block >> 32, attrs["draw"], step)
+            out[r, c] = value(philox(counter, (seed % 2**32, seed >> 32))[c % 4])
+        return [out]
+
+    return read
+
+
+def logarithms(v: Any) -> Any:
+    """−log(−log1p(−v))."""
+    return -elementary("log", -elementary("log1p", np.asarray(-v, F32)))
+
+
+def rounded_twice(word: int) -> Any:
+    """8.8 with RN32(word), and then the half."""
+    v = (rn32_int(word) + F32(0.5)) * F32(2.0**-32)
+    return logarithms(min(v, F32(1 - 2.0**-24)))
+
+
+def unbounded(word: int) -> Any:
+    """8.8 without the least of the two."""
+    return logarithms(rn32_int(2 * word + 1) * F32(2.0**-33))
+
+
+def other_tail(word: int) -> Any:
+    """8.8 with −log(−log(v)), which has another resolution where it is large."""
+    v = min(rn32_int(2 * word + 1) * F32(2.0**-33), F32(1 - 2.0**-24))
+    return -elementary("log", -elementary("log", np.asarray(v, F32)))
+
+
+def stretches(change: Callable[[Any, Any, int], tuple[Any, Any]]) -> Reading:
+    """3.10 with other ends."""
+
+    def read(attrs: Attrs, inputs: Inputs) -> list[Any]:
+        tokens, first, last = inputs
+        return REFERENCE[COUNT](attrs, [tokens, *change(first, last, len(tokens))])
+
+    return read
+
+
+def from_the_end(first: Any, last: Any, length: int) -> tuple[Any, Any]:
+    """Negative ends count from the end, as Python's do."""
+    low = np.maximum(first, -length)
+    return np.where(low < 0, low + length, first), last
+
+
+def strangers_at_the_end(attrs: Attrs, inputs: Inputs) -> list[Any]:
+    """3.10 with a token that is no class counted as the nearest one."""
+    if not attrs["classes"]:
+        return REFERENCE[COUNT](attrs, inputs)
+    clipped = np.clip(inputs[0], 0, attrs["classes"] - 1)
+    return REFERENCE[COUNT](attrs, [clipped, *inputs[1:]])
+
+
+NOISE, COUNT = "tallystick.gumbel", "tallystick.occurrences"
 POOL, DROP = "aten.max_pool2d_with_indices", "tallystick.dropout_mask"
 POW, ADDMM = "aten.pow.Tensor_Scalar", "aten.addmm"
 ADAM, ADAMW = "tallystick.adam_step", "tallystick.adamw_step"
@@ -236,6 +302,16 @@ CASES: dict[str, tuple[str, Reading]] = {
     "3.9 ties turn round": ("tallystick.rank", turned_round),
     "3.9 two zeros": ("tallystick.rank", two_zeros),
     "3.9 NaN is the least": ("tallystick.rank", least_nan),
+    "8.8 rows share a block": (NOISE, noisy(gumbel_of, ceiling=False)),
+    "8.8 the word is rounded before the half": (NOISE, noisy(rounded_twice)),
+    "8.8 v may be 1": (NOISE, noisy(unbounded)),
+    "8.8 the other tail": (NOISE, noisy(other_tail)),
+    "3.10 the last place is left out": (
+        COUNT,
+        stretches(lambda a, b, n: (a, np.maximum(b, 0) - 1)),
+    ),
+    "3.10 a negative place is one from the end": (COUNT, stretches(from_the_end)),
+    "3.10 strangers are counted": (COUNT, strangers_at_the_end),
     "9.3 the first source stays": ("aten.scatter.src", reversed_sources),
     "9.3 x is not kept": ("aten.scatter.src", without_reach),
     "10.6 the exponent is rounded first": (POW, with_attrs(POW, exponent=rounded_first)),
@@ -261,6 +337,7 @@ CASES: dict[str, tuple[str, Reading]] = {
     "11.4 1 - dampening in binary32": (SGD, sgd_undamped),
     **{f"10.1 {op}: whole numbers are rounded": (op, integers_rounded(op)) for op in PAIR},
     "10.4 clamp: whole numbers are rounded": ("aten.clamp", integers_rounded("aten.clamp")),
+    **ATTENTION,
 }
 
 

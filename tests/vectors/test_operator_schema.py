@@ -71,6 +71,12 @@ DAMAGES: dict[str, tuple[str, Damage]] = {
     "no operators": ("aten.neg", lambda t: t.pop("operators")),
     "a member of its own": ("aten.neg", lambda t: t.update(note="")),
     "an operator without a clause": entry_of("aten.neg", lambda e: e.pop("clause")),
+    "an operator of no contract": entry_of("aten.neg", lambda e: e.update(contracts=[])),
+    "a contract twice": entry_of("aten.neg", lambda e: e.update(contracts=["ordered/1"] * 2)),
+    "a contract with its draft": entry_of(
+        "aten.neg", lambda e: e.update(contracts=["ordered/1-draft.1"])
+    ),
+    "a contract that stands alone": entry_of("aten.neg", lambda e: e.update(contracts="ordered/1")),
     "an operator with a member of its own": entry_of("aten.neg", lambda e: e.update(note="")),
     "an unknown class": entry_of("aten.neg", lambda e: e.update({"class": "other"})),
     "an operator without values": entry_of("aten.neg", lambda e: e.pop("forms")),

@@ -110,11 +110,19 @@ export function writeCarried(carried: Carried): string {
   return fromUtf8(bytes);
 }
 
-/** Where a byte string begins in another one, from a place on; -1 where it does not. */
+/**
+ * Where a byte string begins in another one, from a place on; -1 where it does not. By the last byte
+ * it goes on to the next place where that one might fit (Horspool). Both tags end with the only `>`
+ * in them, so no page makes it compare a byte more than twice.
+ */
 function find(page: Uint8Array, wanted: Uint8Array, from: number): number {
-  const first = wanted[0] ?? 0;
-  for (let at = page.indexOf(first, from); at >= 0; at = page.indexOf(first, at + 1)) {
-    if (wanted.every((byte, i) => page[at + i] === byte)) return at;
+  const last = wanted.length - 1;
+  const steps = new Uint8Array(256).fill(wanted.length);
+  for (let i = 0; i < last; i++) steps[wanted[i] ?? 0] = last - i;
+  for (let at = from + last; at < page.length; at += steps[page[at] ?? 0] ?? 1) {
+    let i = 0;
+    while (i <= last && page[at - i] === wanted[last - i]) i++;
+    if (i > last) return at - last;
   }
   return -1;
 }

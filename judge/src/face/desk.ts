@@ -117,7 +117,7 @@ function basisOf(job: Job, digest: string): Basis {
     short: "Judged in this browser, over the job that came with the page.",
     full: [
       `The job came with the page. Its fingerprint is ${digest}. Only you can say whether that is the ` +
-        "job that you mean. Drop your own copy of the job below, and it is judged with that.",
+        "job that you mean. Drop your own copy of the job here, and it is judged with that.",
       "If you distrust whoever sent you this page, drop its file into your own copy of the judge. The " +
         "Python package tallystick writes one: tallystick judge-page -o judge.html.",
     ],

@@ -26,8 +26,17 @@ function relation(stated: number, right: number): string {
   return right < 0 ? "" : ` (about ${short(factor)} times the right one)`;
 }
 
+/** Of classes and places, of which a ratio says nothing. They may have more digits than a number of
+ * this language holds. */
+function wholeDifference(stated: string, right: string): string | undefined {
+  const off = BigInt(stated) - BigInt(right);
+  if (off === 0n) return undefined;
+  return off > 0n ? `higher by ${off}` : `lower by ${-off}`;
+}
+
 /** "higher by 0.5 (about 2 times the right one)"; undefined where no difference can be said. */
 export function difference(stated: string, right: string): string | undefined {
+  if (WHOLE.test(stated) && WHOLE.test(right)) return wholeDifference(stated, right);
   const [a, b] = [numberIn(stated), numberIn(right)];
   if (a === undefined || b === undefined) return undefined;
   if (!Number.isFinite(a) && Number.isFinite(b)) return "not an ordinary number at all";
@@ -35,8 +44,7 @@ export function difference(stated: string, right: string): string | undefined {
   if (!Number.isFinite(off)) return undefined;
   if (off === 0) return "off by less than these digits show";
   const amount = `${off > 0 ? "higher" : "lower"} by ${short(Math.abs(off))}`;
-  // Classes and places are whole numbers: a ratio of them says nothing.
-  if (b === 0 || (WHOLE.test(stated) && WHOLE.test(right))) return amount;
+  if (b === 0) return amount;
   return amount + relation(a, b);
 }
 

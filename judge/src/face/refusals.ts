@@ -35,7 +35,7 @@ export function unbelievedWords(keys: number): string[] {
       "stopped where the silence begins: a silence has no signature that could be checked.",
     "So nothing is decided for you, unless you trust that referee. Nobody is shown wrong.",
     ...given,
-    "If you trust that referee, drop the file with its public key below. Get it from the referee, " +
-      "and not from the sender of this evidence.",
+    "If you trust that referee, drop the file with its public key on this page. Get it from the " +
+      "referee, and not from the sender of this evidence.",
   ];
 }

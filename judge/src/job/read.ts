@@ -12,6 +12,7 @@ import { at, type Job } from "./job.ts";
 import { readManifest, type Manifest } from "./manifest.ts";
 import { batchesOf, checkPlan } from "./plan.ts";
 import { seedOf } from "./seeds.ts";
+import type { StepProgram } from "../program/program.ts";
 import type { DataSet, Step, Terms } from "./terms.ts";
 import { Timetable } from "./timetable.ts";
 
@@ -36,6 +37,15 @@ export function readTerms(files: JobFiles, table: OperatorTable): Terms {
   const programs = textsOf(job, files.programs).map((text) => readProgram(text, table));
   checkFit(manifest, programs, timetable);
   const { contract } = at(programs, 0);
+  const stepPrograms = programs.map((program, k) =>
+    stepProgramOf(program, at(job.programs, k).microBatches, table),
+  );
+  const data = job.data.map(({ root, records }, number): DataSet => ({
+    number,
+    root,
+    records,
+    schema: at(manifest.schemas, number),
+  }));
   return {
     format: job.format,
     jobDigest,
@@ -47,7 +57,9 @@ export function readTerms(files: JobFiles, table: OperatorTable): Terms {
     stopsOnNonFinite: job.stopsOnNonFinite,
     stopsOnSlot: job.stopsOnSlot,
     slots: slotsOf(at(programs, 0)),
-    step: stepsOf(manifest, programs, timetable, table),
+    programs: stepPrograms,
+    data,
+    step: stepsOf(manifest, timetable, stepPrograms, data),
   };
 }
 
@@ -78,28 +90,19 @@ function slotsOf({ text }: Program): Map<string, TensorType> {
 
 /** What step t executes; steps of one program share it. */
 function stepsOf(
-  { job, scalars, schemas }: Manifest,
-  programs: readonly Program[],
+  { job, scalars }: Manifest,
   timetable: Timetable,
-  table: OperatorTable,
+  programs: readonly StepProgram[],
+  sets: readonly DataSet[],
 ): (t: number) => Step {
-  const stepPrograms = programs.map((program, k) =>
-    stepProgramOf(program, at(job.programs, k).microBatches, table),
-  );
   const batches = batchesOf(job);
   const seeds = job.streams.map((_, stream) => seedOf(job, stream));
-  const sets = job.data.map(({ root, records }, number): DataSet => ({
-    number,
-    root,
-    records,
-    schema: at(schemas, number),
-  }));
   return (t) => {
     if (!Number.isSafeInteger(t) || t < 0 || t >= job.steps) throw refuse(`there is no step ${t}`);
     const { program, stream, batchNumber } = timetable.at(t);
     const { data, first } = at(job.streams, stream);
     return {
-      program: at(stepPrograms, program),
+      program: at(programs, program),
       batchNumber,
       data: data === null ? null : at(sets, data),
       record: (place) => at(batches, stream).record(batchNumber, place),

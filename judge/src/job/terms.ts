@@ -44,5 +44,8 @@ export interface Terms {
   readonly stopsOnSlot: boolean;
   /** Every slot of a state, both chains included, in slot order (COMMITMENTS 1.4, 5.1). */
   readonly slots: ReadonlyMap<string, TensorType>;
+  /** What the steps execute and read, in the job's order (7.6.1). */
+  readonly programs: readonly StepProgram[];
+  readonly data: readonly DataSet[];
   step(t: number): Step;
 }

@@ -25,6 +25,8 @@ export interface BatchInput {
 export interface Expansion {
   /** COMMIT included. */
   readonly nodeCount: number;
+  /** The first node of the last micro-batch; all nodes are one micro-batch where there are none. */
+  readonly lastMicroBatch: number;
   node(index: number): ExpandedNode;
   /** The node of the text with the operator, the operands' types and the outputs of a node. */
   origin(index: number): TextNode;
@@ -44,6 +46,7 @@ function known<T>(found: T | undefined, what: string): T {
 /** The expansion of a text 1, which is the text. */
 class PlainExpansion implements Expansion {
   readonly nodeCount: number;
+  readonly lastMicroBatch = 0;
 
   constructor(readonly text: ProgramText) {
     this.nodeCount = text.nodes.length;
@@ -86,6 +89,7 @@ const MICRO_NAME = /^(.*)#(0|[1-9][0-9]{0,4})$/;
 /** The expansion of a text 2 for V micro-batches. */
 class MicroExpansion implements Expansion {
   readonly nodeCount: number;
+  readonly lastMicroBatch: number;
   /** N of 6.7, and V·N, from where on the tail's nodes stand. */
   readonly #size: number;
   readonly #tail: number;
@@ -106,6 +110,7 @@ class MicroExpansion implements Expansion {
     if (V < 1 || V > MICRO_BATCHES) throw refuse(`${V} micro-batches`);
     this.#size = section.nodes;
     this.#tail = V * this.#size;
+    this.lastMicroBatch = this.#tail - this.#size;
     this.#carries = new Map(section.carries.map(({ name, value }) => [name, value]));
     this.#blocks = V > FOLD_VALUES ? Math.ceil(V / FOLD_VALUES) : 0;
     this.#draws = this.#countDraws();

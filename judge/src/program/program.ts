@@ -29,6 +29,11 @@ export interface StepProgram {
   readonly digest: Uint8Array;
   /** COMMIT, the last one, included. */
   readonly nodeCount: number;
+  /**
+   * The first node of the last micro-batch, or 0. Those before are like its nodes, but for the
+   * values that they read and their draws, which are smaller (PROGRAM 6.7).
+   */
+  readonly lastMicroBatch: number;
   /** Node `index` of the expansion, below nodeCount − 1. */
   node(index: number): ProgramNode;
   /** An input of the expansion: `batch.FIELD#v` where the text has micro-batches (6.7 b). */

@@ -60,6 +60,7 @@ export function stepProgramOf(program: Program, V: number, table: OperatorTable)
   return {
     digest,
     nodeCount: expansion.nodeCount,
+    lastMicroBatch: expansion.lastMicroBatch,
     node: (index) => nodeOf(text, expansion, index, table),
     input: (name) => expansion.input(name),
     batchInput: (name) => expansion.batchInput(name),

@@ -41,9 +41,9 @@ function* provedChains(at: Beyond, step: number): Play<Both<SlotProof>> {
   return proved;
 }
 
-/** The hashes of a proof are what all other slots make: whether they are the same. */
-const isSamePath = ([a, b]: Both<SlotProof>): boolean =>
-  a.proof.length === b.proof.length && firstDiffering(a.proof, b.proof) < 0;
+/** The hashes of a proof, as many as the slot has, are what all other slots make: whether they are
+ * the same. */
+const isSamePath = ([a, b]: Both<SlotProof>): boolean => firstDiffering(a.proof, b.proof) < 0;
 
 /** Compares and halves. A conviction on the way ends the game. */
 export function* goBeyond(at: Beyond): Play<BeyondOutcome> {

@@ -34,8 +34,7 @@ export function* settleChain(
     const last = first < 0 ? positions.length - 1 : first - 1;
     if (last >= 0) [low, state] = [positions[last] ?? low, states[0][last] ?? state];
   }
-  const value =
-    low < high ? yield* execute(below.openings, quantity.links(low, high, state, agreed)) : state;
+  const value = yield* execute(below.openings, quantity.links(low, high, state, agreed));
   executed(below, { quantity, path, claims }, (high - low) * quantity.weight, value);
   return undefined;
 }

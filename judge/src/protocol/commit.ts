@@ -7,13 +7,13 @@ import {
   extendLossChain,
   LOG_CHAIN,
   LOSS_CHAIN,
-  stateRoot,
+  stateRootsBy,
 } from "../state.ts";
 import { readNode, type ProvedNode } from "./bodies.ts";
 import { judgeEntries, type NodeOpener } from "./entries.ts";
 import { openLogs, type StepLog } from "./logs.ts";
-import type { StepContext } from "./node.ts";
-import { openElements, Openings, type AgreedOperand } from "./opening.ts";
+import { agreedOperands, type StepContext } from "./node.ts";
+import { openElements, Openings } from "./opening.ts";
 import type { DisputedStep } from "./phase2.ts";
 import type { Play } from "./play.ts";
 import { commitIndex, formOf, isInTree, isOfForm, type NodeForm } from "./records.ts";
@@ -27,17 +27,14 @@ export interface CommitOutcome {
 
 const CHAIN_BYTES = 32;
 
-/** The operands of COMMIT, on which the records agree but for 6.14's log chain. */
-function operandsOf(form: NodeForm, { inputs }: ProvedNode): (AgreedOperand | null)[] {
-  return form.operandTypes.map(
-    (type, k) => type && { type, digest: inputs[k] ?? new Uint8Array() },
-  );
-}
-
-/** The loss chain after the step, by the loss and the chain that party 0 opens. */
+/**
+ * The loss chain after the step, by the loss and the chain that party 0 opens. The records agree on
+ * these operands.
+ */
 function* lossChainAfter(at: StepContext, form: NodeForm, record: ProvedNode): Play<Uint8Array> {
   const { program, step } = at;
-  const openings = new Openings(step, commitIndex(program), operandsOf(form, record));
+  const operands = agreedOperands(form, record.inputs);
+  const openings = new Openings(step, commitIndex(program), operands);
   const lossOperand = program.nextStates.length;
   const [bits = 0n] = yield* openElements(openings, lossOperand, [0n]);
   const positions = Array.from({ length: CHAIN_BYTES }, (_, k) => BigInt(k));
@@ -47,21 +44,18 @@ function* lossChainAfter(at: StepContext, form: NodeForm, record: ProvedNode): P
 
 const bytesOf = (values: readonly Bits[]): Uint8Array => Uint8Array.from(values, Number);
 
-/** The outputs that a record must have, by its inputs and the chains after the step. */
+/** The outputs that records must have, by the slots that both agree on and the chains after the step. */
 function outputsOf(
   { program }: StepContext,
   { inputs }: ProvedNode,
   loss: Uint8Array,
-  log: Uint8Array,
-): Uint8Array[] {
-  const slots = program.nextStates.map(
-    ({ slot }, k) => [slot, inputs[k] ?? new Uint8Array()] as const,
+  logs: Both<Uint8Array>,
+): Both<readonly Uint8Array[]> {
+  const slots = new Map(
+    program.nextStates.map(({ slot }, k) => [slot, inputs[k] ?? new Uint8Array()]),
   );
-  const chains = [
-    [LOSS_CHAIN, loss],
-    [LOG_CHAIN, log],
-  ] as const;
-  return [loss, log, stateRoot(new Map([...slots, ...chains]))];
+  const roots = stateRootsBy(LOG_CHAIN, logs, slots.set(LOSS_CHAIN, loss));
+  return forBoth((party) => [loss, logs[party], roots[party] ?? new Uint8Array()]);
 }
 
 /** Asks party 0 for a node of the step (6.13). */
@@ -97,7 +91,7 @@ export function* judgeCommit(
     // Without logs the chain stays what it is (COMMITMENTS 5.6).
     return records[party].inputs.at(-1) ?? new Uint8Array();
   });
-  const due = forBoth((party) => outputsOf(at, records[party], loss, logChains[party]));
+  const due = outputsOf(at, a, loss, logChains);
   const isOther = forBoth((party) =>
     due[party].some((digest, k) => !equalBytes(digest, records[party].outputs[k] ?? digest)),
   );

@@ -75,6 +75,4 @@ export const firstDifference = (tree: StatedTree): Play<Descended> =>
 
 /** The way of one party down to a leaf of the tree. */
 export const descendTo = (tree: StatedTree, leaf: number, party: Party): Play<Descended> =>
-  descend(tree, [party], (parts) =>
-    parts.findIndex(({ first, count }) => first <= leaf && leaf < first + count),
-  );
+  descend(tree, [party], (parts) => parts.findIndex(({ first, count }) => leaf < first + count));

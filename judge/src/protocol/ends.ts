@@ -6,7 +6,7 @@ import { tensorDigest } from "../tensors.ts";
 import { readLoss, readSlot } from "./bodies.ts";
 import type { Play } from "./play.ts";
 import type { Party } from "./queries.ts";
-import { askOne, convict } from "./rounds.ts";
+import { askOne, convict, type Both } from "./rounds.ts";
 import type { Game } from "./run.ts";
 import { shownLoss } from "./shown.ts";
 import { provesSlotOf } from "./slots.ts";
@@ -17,11 +17,11 @@ const TRUE = (): Uint8Array => tensorDigest({ dtype: "bool", shape: [] }, Uint8A
 /** Convicts a party by the last loss of the shorter run, or by its slot. */
 export function* judgeEnds(game: Game, root: Uint8Array): Play<never> {
   const { terms, commitments, found } = game;
-  const [a, b] = commitments.map(({ finalStep }) => finalStep);
-  const [ends, longer]: [number, Party] = (a ?? 0) > (b ?? 0) ? [b ?? 0, 0] : [a ?? 0, 1];
-  const shorter: Party = longer === 0 ? 1 : 0;
+  const [{ finalStep: a }, { finalStep: b }] = commitments;
+  const ends = Math.min(a, b);
+  const [shorter, longer]: Both<Party> = a === ends ? [0, 1] : [1, 0];
   found.step = ends - 1;
-  const claimed = [`ends after ${a ?? 0} steps`, `ends after ${b ?? 0} steps`] as const;
+  const claimed = [`ends after ${a} steps`, `ends after ${b} steps`] as const;
   if (terms.stopsOnNonFinite) {
     const bits = yield* lastLoss(game, ends - 1, root);
     const isFinite = Number.isFinite(f32OfBits(bits));

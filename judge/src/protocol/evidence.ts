@@ -21,8 +21,15 @@ export interface Message {
   readonly bytes: Uint8Array;
 }
 
+/** The most messages, and bytes of the whole evidence, that a job allows (8.5). */
+export interface Bounds {
+  readonly messages: number;
+  readonly bytes: number;
+}
+
 export interface Evidence {
   readonly arity: number;
+  readonly bounds: Bounds;
   readonly commitments: Both<RunCommitment>;
   readonly messages: readonly Message[];
   readonly forfeits: readonly Uint8Array[];
@@ -39,34 +46,36 @@ function commitmentOf(reader: Reader, { jobDigest }: Terms): RunCommitment {
   return commitment;
 }
 
-/** Reads evidence of at most so many messages (8.5); everything else is refused (8.3). */
+/** Reads evidence within the bounds of its job (8.5); everything else is refused (8.3). */
 export function readEvidence(
   bytes: Uint8Array,
   terms: Terms,
-  mostMessages: (terms: Terms, arity: number) => number,
+  boundsOf: (terms: Terms, arity: number) => Bounds,
 ): Evidence {
   if (bytes.length > LIMITS.evidenceBytes) throw refuse("evidence over its limit");
   if (bytes.length < DIGEST_BYTES) throw refuse("bytes are missing");
   const digestAt = bytes.length - DIGEST_BYTES;
   const content = bytes.subarray(0, digestAt);
-  if (!equalBytes(sha256(content), bytes.subarray(digestAt))) {
-    throw refuse("evidence whose digest is not that of its bytes");
-  }
   const reader = new Reader(content);
   reader.tag("evidence/1");
   if (!equalBytes(reader.hash(), terms.jobDigest)) throw refuse("evidence of another job");
   const arity = reader.count(MAX_ARITY, "the arity");
   if (arity < MIN_ARITY) throw refuse("an arity below 2");
+  const bounds = boundsOf(terms, arity);
+  if (bytes.length > bounds.bytes) throw refuse("more evidence than the job allows");
+  if (!equalBytes(sha256(content), bytes.subarray(digestAt))) {
+    throw refuse("evidence whose digest is not that of its bytes");
+  }
   const commitments: Both<RunCommitment> = [
     commitmentOf(reader, terms),
     commitmentOf(reader, terms),
   ];
-  const messages = reader.list(mostMessages(terms, arity), MESSAGE_HEAD_BYTES, "messages", () =>
+  const messages = reader.list(bounds.messages, MESSAGE_HEAD_BYTES, "messages", () =>
     readMessage(reader),
   );
   const forfeits = reader.list(2, 8, "forfeits", () =>
     reader.blob(LIMITS.forfeitBytes, "a forfeit"),
   );
   reader.end();
-  return { arity, commitments, messages, forfeits };
+  return { arity, bounds, commitments, messages, forfeits };
 }

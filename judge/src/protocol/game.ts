@@ -29,22 +29,18 @@ function stepAt(
   };
 }
 
-/** Whether a state is a common checkpoint, and its index (4.1). */
-function commonIndex({ terms, commitments: [a, b] }: Game, step: number): number | undefined {
-  const { checkpointInterval } = terms;
-  const end = Math.min(a.finalStep, b.finalStep);
-  if (step <= end && step % checkpointInterval === 0) return step / checkpointInterval;
-  return step === end && a.finalStep === b.finalStep ? a.checkpoints - 1 : undefined;
-}
-
-/** Parties state their roots of a state as far as they have not yet (6.14). */
-function* rootsOf(game: Game, runs: Runs, step: number): Play<Both<Uint8Array>> {
-  const index = commonIndex(game, step);
+/**
+ * Parties state their roots of a state up to the smaller final step, as far as they have not yet
+ * (6.14). A common checkpoint has its index times the interval as its step, or is the last one of
+ * both, whose roots are known (4.1, 3.3).
+ */
+function* rootsOf({ terms }: Game, runs: Runs, step: number): Play<Both<Uint8Array>> {
+  const index = step / terms.checkpointInterval;
   const isKnown = forBoth((party) => runs.of[party].rootOf(step) !== undefined);
   const wanted = (place: number): Both<readonly number[]> =>
     forBoth((party) => (isKnown[party] ? [] : [place]));
-  if (index === undefined) yield* runs.state(wanted(step));
-  else yield* runs.prove(wanted(index));
+  if (Number.isInteger(index)) yield* runs.prove(wanted(index));
+  else yield* runs.state(wanted(step));
   return runs.rootsOf(step);
 }
 

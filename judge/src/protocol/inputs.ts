@@ -43,11 +43,11 @@ export function* judgeInput(
   at: DisputedStep,
   disagreement: Disagreement,
   tree: Uint8Array,
-  isCommit: boolean,
 ): Play<void> {
   const { found, provedChains } = at;
   const { operand, source, digests } = disagreement;
-  const isLogChain = isCommit && source.from === "input" && source.name === LOG_CHAIN;
+  // Only COMMIT has the chains as operands: no program has slots of their names.
+  const isLogChain = source.from === "input" && source.name === LOG_CHAIN;
   if (isLogChain && provedChains !== null) {
     // 6.14: each party's own chain, which it has proved under its own root.
     const isOther = forBoth((party) => !equalBytes(digests[party], provedChains[party]));
@@ -58,22 +58,14 @@ export function* judgeInput(
   if (equalBytes(...digests)) return;
   [found.side, found.operand] = [0, operand];
   if (source.from === "node") return yield* judgeProducer(at, source, digests, tree);
-  const kind = isCommit && at.terms.slots.has(source.name) ? "state" : inputKind(at, source.name);
-  switch (kind) {
-    case "state":
-      return yield* judgeSlot(at, source.name, digests);
-    case "batch":
-      return yield* judgeBatch(at, disagreement, source.name);
-    case "scalar":
-    case "rng":
-      convictOthers(at, digests, sameOfBoth(derived(at, source.name)), "5.6.4", "2d");
-  }
+  // The name of an input says what it is (PROGRAM 1.2), and the chains are slots too.
+  const { name } = source;
+  if (at.terms.slots.has(name)) return yield* judgeSlot(at, name, digests);
+  if (at.program.input(name).kind === "batch") return yield* judgeBatch(at, disagreement, name);
+  convictOthers(at, digests, sameOfBoth(derived(at, name)), "5.6.4", "2d");
 }
 
 const sameOfBoth = <T>(value: T): Both<T> => [value, value];
-
-const inputKind = ({ program }: DisputedStep, name: string): "batch" | "scalar" | "rng" | "state" =>
-  program.input(name).kind;
 
 /** 5.6.1. */
 function* judgeSlot(at: DisputedStep, name: string, digests: Both<Uint8Array>): Play<void> {
@@ -92,10 +84,8 @@ function* judgeProducer(
   const { program, step, terms } = at;
   const record = yield* askOne(0, { kind: "node", step, node }, readNode);
   if (!isInTree(program, step, node, record, tree)) throw convict(0, "5.6.6", null);
-  const digest = record.outputs[output];
-  if (!isOfForm(formOf(program, terms.slots, node), record) || digest === undefined) {
-    throw convictBoth("5.6.2", "1");
-  }
+  if (!isOfForm(formOf(program, terms.slots, node), record)) throw convictBoth("5.6.2", "1");
+  const digest = record.outputs[output] ?? new Uint8Array();
   convictOthers(at, digests, sameOfBoth(digest), "5.6.2", "2b");
 }
 

@@ -3,13 +3,13 @@ import { toHex } from "../bytes.ts";
 import { refuse } from "../errors.ts";
 import type { Terms } from "../job/terms.ts";
 import { sameKey, type PublicKey } from "../signatures.ts";
+import { boundsOf } from "./bounds.ts";
 import { readEvidence, type Evidence } from "./evidence.ts";
 import { Found } from "./found.ts";
 import { playGame, type GameEnd } from "./game.ts";
 import { Convicted, WithoutVerdict, type Case, type Conviction } from "./play.ts";
 import { Replay } from "./replay.ts";
 import { forBoth, PARTIES, type Both } from "./rounds.ts";
-import { mostMessages } from "./sizes.ts";
 
 export type Name = "A" | "B";
 
@@ -85,7 +85,7 @@ function played(evidence: Evidence, replay: Replay, terms: Terms, found: Found):
 
 /** Judges evidence; what is refused throws a RefusedError, and convicts no party (8.3). */
 export function judge(bytes: Uint8Array, terms: Terms, options: JudgeOptions): Judgement {
-  const evidence = readEvidence(bytes, terms, mostMessages);
+  const evidence = readEvidence(bytes, terms, boundsOf);
   const found = new Found();
   const replay = new Replay(evidence, terms, options.referees);
   const { end, convictions } = played(evidence, replay, terms, found);

@@ -4,6 +4,7 @@ import { callOf, type Call } from "../operators/index.ts";
 import type { ProgramNode, StepProgram } from "../program/program.ts";
 import type { Found } from "./found.ts";
 import { Openings, type AgreedOperand } from "./opening.ts";
+import type { NodeForm } from "./records.ts";
 import type { Both } from "./rounds.ts";
 
 /** A step of the run that is disputed. */
@@ -30,11 +31,11 @@ export const callOfNode = (node: ProgramNode): Call =>
 
 /** The operands of a node by the digests of its record, which skips absent ones (PROTOCOL 2.2). */
 export function agreedOperands(
-  node: ProgramNode,
+  { operandTypes }: Pick<NodeForm, "operandTypes">,
   digests: readonly Uint8Array[],
 ): (AgreedOperand | null)[] {
   const given = digests.values();
-  return node.operandTypes.map(
+  return operandTypes.map(
     (type) => type && { type, digest: given.next().value ?? new Uint8Array() },
   );
 }

@@ -9,8 +9,8 @@ import type { Game, ProvedCheckpoints, Runs } from "./run.ts";
 
 /** Whether a run of the job can have these numbers (3.2). */
 function isRunOf(terms: Terms, { finalStep, checkpoints }: RunCommitment): boolean {
-  const mayStop = terms.stopsOnNonFinite || terms.stopsOnSlot;
-  const isEnd = finalStep === terms.steps || (mayStop && finalStep >= 1 && finalStep < terms.steps);
+  const least = terms.stopsOnNonFinite || terms.stopsOnSlot ? 1 : terms.steps;
+  const isEnd = finalStep >= least && finalStep <= terms.steps;
   return isEnd && checkpoints === checkpointCount(finalStep, terms.checkpointInterval);
 }
 

@@ -107,8 +107,8 @@ function* stepBetween(game: Game, runs: Runs, between: Stretch): Play<number> {
 /** 4.7: where the shorter run ends. */
 function* afterCommon(game: Game, runs: Runs): Play<number> {
   const [a, b] = game.commitments;
-  const longer = a.finalStep > b.finalStep ? 0 : 1;
   const end = Math.min(a.finalStep, b.finalStep);
+  const longer = a.finalStep === end ? 1 : 0;
   const from = lastCommon(game) * game.terms.checkpointInterval;
   if (end > from) {
     yield* runs.state(forBoth((party) => (party === longer ? [end] : [])));

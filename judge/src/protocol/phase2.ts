@@ -97,7 +97,7 @@ export function* playStep(at: DisputedStep): Play<StepOutcome> {
   for (const [k, { operand, source }] of presentOperands(form).entries()) {
     const digests = forBoth((party) => records[party].inputs[k] ?? new Uint8Array());
     const disagreement: Disagreement = { node, operand, source, digests };
-    yield* judgeInput(at, disagreement, trees[0], isCommit);
+    yield* judgeInput(at, disagreement, trees[0]);
   }
   const [a, b] = records;
   if (isCommit) return yield* judgeCommit(at, form, records, trees[0]);

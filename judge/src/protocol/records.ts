@@ -50,10 +50,14 @@ const formOfNode = (node: ProgramNode): NodeForm => ({
   outputs: node.outputs.length,
 });
 
+/** COMMIT's forms: of a job of many slots one is dear, and every query asks for it. */
+const COMMITS = new WeakMap<StepProgram, NodeForm>();
+
 export function formOf(program: StepProgram, slots: Terms["slots"], index: number): NodeForm {
-  return index === commitIndex(program)
-    ? commitForm(program, slots)
-    : formOfNode(program.node(index));
+  if (index !== commitIndex(program)) return formOfNode(program.node(index));
+  const known = COMMITS.get(program) ?? commitForm(program, slots);
+  COMMITS.set(program, known);
+  return known;
 }
 
 /** Whether operator, attributes and numbers of digests are the program's; absent operands do not

@@ -11,7 +11,7 @@ import { Convicted, type Answer, type Asked, type Conviction, type Play } from "
 import type { Party } from "./queries.ts";
 import { convict, convictionOf, PARTIES } from "./rounds.ts";
 import { Said } from "./said.ts";
-import { Room } from "./sizes.ts";
+import { Room } from "./room.ts";
 
 /** What a party owes in a round, and has given. */
 interface Owed {
@@ -36,7 +36,7 @@ export class Replay {
     readonly referees: readonly PublicKey[],
   ) {
     const [a, b] = evidence.commitments;
-    this.#room = new Room(terms, [a.checkpoints, b.checkpoints]);
+    this.#room = new Room(terms, evidence.bounds, [a.checkpoints, b.checkpoints]);
   }
 
   /** Plays a game to its end. Claims of an earlier round are not those of a conviction. */
@@ -48,7 +48,7 @@ export class Replay {
       try {
         step = game.next(this.#round(step.value));
       } catch (error) {
-        if (error instanceof Convicted && found.claimed === before) found.withoutClaims();
+        if (found.claimed === before) found.withoutClaims();
         throw error;
       }
     }
@@ -77,7 +77,7 @@ export class Replay {
     const message = this.evidence.messages[this.#at];
     if (message === undefined) return false;
     const { bytes, party } = message;
-    const owed = round.find((one) => one.party === party && !one.answer);
+    const owed = round.find((one) => one.party === party);
     const answer = this.#said.take(party, bytes, this.#answerer(party), owed?.query);
     this.#at++;
     this.receivedBytes += bytes.length;

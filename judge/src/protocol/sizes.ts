@@ -1,31 +1,32 @@
-/** The length of a true answer, by its query (PROTOCOL 2.6.1), and the bounds of evidence (8.5). */
+/** The length of a true answer, by its query (PROTOCOL 2.6.1). */
 import type { Terms } from "../job/terms.ts";
 import { LIMITS } from "../limits.ts";
 import { blockCount } from "../logs.ts";
 import { inclusionLength, multiProofLength } from "../merkle.ts";
 import { toUtf8 } from "../bytes.ts";
-import { checkpointCount } from "../runs.ts";
 import { tag } from "../sha256.ts";
 import { LOG_CHAIN, LOSS_CHAIN } from "../state.ts";
-import { headerOf, LEAF_BYTES, leafCount, leafLength, type TensorType } from "../tensors.ts";
-import { MESSAGE_HEAD_BYTES } from "./evidence.ts";
+import { leafCount, leafLength, type TensorType } from "../tensors.ts";
 import { writeQuery } from "./messages.ts";
 import { partsOf } from "./parts.ts";
-import { WithoutVerdict, type Asked } from "./play.ts";
 import type { Query, Side } from "./queries.ts";
-import { formOf } from "./records.ts";
+import { formOf, type NodeForm } from "./records.ts";
 import { SIGNATURE_BYTES } from "./signed.ts";
 
-const HASH = 32;
+export const HASH = 32;
 /** A u64: also the length of a blob and of a list. */
-const WORD = 8;
-/** Values of one answer of kind 10, and bytes of the longest (PROTOCOL 6.4, OPENING 1.3). */
-const VALUES_BYTES = 256 * 80;
-/** The last messages, of any length (8.5). */
-const FREE_BYTES = 2 * LIMITS.commitmentBytes + 2 * LIMITS.answerBytes + LIMITS.forfeitBytes + 256;
+export const WORD = 8;
+/** Values of one answer of kind 10 (PROTOCOL 6.4). */
+const VALUES = 256;
+/** Bytes of a value: an exact sum's record, which no quantity of `ordered/1` has (OPENING 1.3, 8). */
+const SUM_BYTES = 80;
 
-const hashes = (count: number): number => HASH * count;
-const list = (count: number): number => WORD + hashes(count);
+/** The most bytes of an answer of kind 10. */
+export const valuesLength = ({ contract }: Terms): number =>
+  VALUES * (contract.family === "ordered" ? WORD : SUM_BYTES);
+
+export const hashesLength = (count: number): number => HASH * count;
+export const hashListLength = (count: number): number => WORD + hashesLength(count);
 
 function tensorOf(
   terms: Terms,
@@ -44,22 +45,33 @@ function tensorOf(
 
 /** An inclusion proof of a slot. */
 function slotProof({ slots }: Terms, name: string): number {
-  return list(inclusionLength([...slots.keys()].indexOf(name), slots.size));
+  return hashListLength(inclusionLength([...slots.keys()].indexOf(name), slots.size));
+}
+
+/** A record of a node, without the proof (kind 6). */
+export function recordLength({ operator, attributes, operands, outputs }: NodeForm): number {
+  const inputs = operands.filter((operand) => operand !== null).length;
+  const head = 4 + toUtf8(operator).length + WORD + attributes.length;
+  return head + hashListLength(inputs) + hashListLength(outputs);
 }
 
 function nodeBody(terms: Terms, step: number, node: number): number {
   const { program } = terms.step(step);
-  const { operator, attributes, operands, outputs } = formOf(program, terms.slots, node);
-  const inputs = operands.filter((operand) => operand !== null).length;
-  const head = 4 + toUtf8(operator).length + WORD + attributes.length;
-  const proof = list(inclusionLength(node, program.nodeCount));
-  return head + list(inputs) + list(outputs) + proof;
+  const proof = hashListLength(inclusionLength(node, program.nodeCount));
+  return recordLength(formOf(program, terms.slots, node)) + proof;
 }
+
+/** An opening of a tensor of so many axes, before its leaves (COMMITMENTS 3.6). */
+export const openingHeadLength = (rank: number): number =>
+  WORD + tag("tensor-opening/1").length + 2 + WORD * rank + WORD;
 
 function openingBody(type: TensorType, leaves: readonly number[]): number {
   const bytes = leaves.reduce((sum, leaf) => sum + WORD + leafLength(type, leaf), 0);
-  const head = tag("tensor-opening/1").length + headerOf(type).length + WORD;
-  return WORD + head + bytes + list(multiProofLength(leaves, leafCount(type)));
+  return (
+    openingHeadLength(type.shape.length) +
+    bytes +
+    hashListLength(multiProofLength(leaves, leafCount(type)))
+  );
 }
 
 function blocksOf(terms: Terms, step: number, section: number): number {
@@ -68,13 +80,17 @@ function blocksOf(terms: Terms, step: number, section: number): number {
   return blockCount(own);
 }
 
-/** A part of a record, its bytes and both proofs. */
+/** A part of a record, or the record of format 1: its bytes, and how long its proofs are. */
+export function provedPart({ format }: Terms, bytes: number, inner: number, path: number): number {
+  return WORD + bytes + (format === 1 ? 0 : hashListLength(inner)) + hashListLength(path);
+}
+
 function partBody(terms: Terms, step: number, record: number, part: number): number {
   const { data } = terms.step(step);
   if (data === null) throw new Error("a record of no data");
   const parts = data.schema.parts();
-  const inner = terms.format === 1 ? 0 : list(inclusionLength(part, parts.length));
-  return WORD + (parts[part]?.length ?? 0) + inner + list(inclusionLength(record, data.records));
+  const inner = inclusionLength(part, parts.length);
+  return provedPart(terms, parts[part]?.length ?? 0, inner, inclusionLength(record, data.records));
 }
 
 /**
@@ -84,16 +100,19 @@ function partBody(terms: Terms, step: number, record: number, part: number): num
 function bodyLength(terms: Terms, query: Query, checkpoints: number, step: number): number {
   switch (query.kind) {
     case "checkpoints":
-      return hashes(query.indices.length) + list(multiProofLength(query.indices, checkpoints));
+      return (
+        hashesLength(query.indices.length) +
+        hashListLength(multiProofLength(query.indices, checkpoints))
+      );
     case "states":
-      return hashes(query.steps.length);
+      return hashesLength(query.steps.length);
     case "loss":
       return HASH + 4 + slotProof(terms, LOSS_CHAIN);
     case "nodes":
       return WORD + HASH;
     case "node hashes":
     case "tensor hashes":
-      return hashes(partsOf(query.range).length);
+      return hashesLength(partsOf(query.range).length);
     case "node":
       return nodeBody(terms, query.step, query.node);
     case "slot":
@@ -103,7 +122,7 @@ function bodyLength(terms: Terms, query: Query, checkpoints: number, step: numbe
       return WORD + leafLength(tensorOf(terms, query.step, query.node, side, operand), leaf);
     }
     case "values":
-      return VALUES_BYTES;
+      return valuesLength(terms);
     case "opening": {
       const type = tensorOf(terms, query.step, query.node, 0, query.operand);
       return openingBody(type, query.leaves);
@@ -114,70 +133,29 @@ function bodyLength(terms: Terms, query: Query, checkpoints: number, step: numbe
       return partBody(terms, step, query.record, query.part);
     case "log": {
       const { sections } = terms.step(query.step).program;
-      return HASH + 2 * slotProof(terms, LOG_CHAIN) + list(sections.length);
+      return HASH + 2 * slotProof(terms, LOG_CHAIN) + hashListLength(sections.length);
     }
     case "log hashes":
-      return WORD + hashes(partsOf(query.range).length);
+      return WORD + hashesLength(partsOf(query.range).length);
     case "log block": {
       const blocks = blocksOf(terms, query.step, query.section);
-      return WORD + LIMITS.logBlockBytes + list(inclusionLength(query.block, blocks));
+      return WORD + LIMITS.logBlockBytes + hashListLength(inclusionLength(query.block, blocks));
     }
   }
 }
 
-/** The bytes of a true signed answer (2.3, 2.5). */
-function answerLength(terms: Terms, query: Query, checkpoints: number, step: number): number {
-  const head = tag("answer/1").length + 2 * HASH + WORD + writeQuery(query).length + 1;
-  return WORD + head + bodyLength(terms, query, checkpoints, step) + SIGNATURE_BYTES;
+/** The bytes of a signed answer with a query and a body of such lengths (2.3, 2.5). */
+export function signedLength(query: number, body: number): number {
+  const head = tag("answer/1").length + 2 * HASH + WORD + query + 1;
+  return WORD + head + body + SIGNATURE_BYTES;
 }
 
-/** Rounds of values and openings, with the limits of 8.5 for 4·d and o of 7.2. */
-const ELEMENT_ROUNDS = 64 + 16;
-/** Rounds of 7.2 that depend on nothing, without logs and with them. */
-const FIXED_ROUNDS = 10;
-const LOG_ROUNDS = 6;
-const PARTS = 32;
-
-/** ⌈log_base count⌉. */
-function levels(count: number, base: number): number {
-  let found = 0;
-  for (let reach = 1; reach < count; reach *= base) found++;
-  return found;
-}
-
-/**
- * The messages of a game of the job at most: two of each round of 7.2, and one that equivocates.
- * The sizes of nodes, leaves and blocks are the limits of COMMITMENTS 11.1, which no program passes.
- */
-export function mostMessages(terms: Terms, arity: number): number {
-  const { steps, checkpointInterval, logs } = terms;
-  const checkpoints = checkpointCount(steps, checkpointInterval);
-  const search = 2 * levels(checkpoints, arity) + levels(checkpointInterval, arity);
-  const leaves = levels(LIMITS.tensorBytes / LEAF_BYTES, PARTS);
-  const ofStep = FIXED_ROUNDS + levels(LIMITS.nodes, PARTS) + leaves + ELEMENT_ROUNDS;
-  const beyond = 2 * (levels(checkpoints, 2) + levels(checkpointInterval, 2) + 2);
-  const ofLogs = logs === null ? 0 : ofStep + 2 * (LOG_ROUNDS + 2 * leaves) + beyond;
-  return 2 * (search + ofStep + ofLogs) + 1;
-}
-
-/** The room that a game's true answers have in the evidence (2.6.1, 8.5). */
-export class Room {
-  #left: number = LIMITS.evidenceBytes - FREE_BYTES;
-
-  constructor(
-    readonly terms: Terms,
-    readonly checkpoints: readonly [number, number],
-  ) {}
-
-  /** Ends the game without a verdict where a true answer is too long, or there is no room left. */
-  ask(asked: readonly Asked[], step: number): void {
-    for (const { party, query } of asked) {
-      const length = answerLength(this.terms, query, this.checkpoints[party], step);
-      if (length > LIMITS.answerBytes || writeQuery(query).length > LIMITS.queryBytes) {
-        throw new WithoutVerdict("a true answer would be over its limit");
-      }
-      this.#left -= MESSAGE_HEAD_BYTES + length;
-    }
-    if (this.#left < 0) throw new WithoutVerdict("the answers would have no room in the evidence");
-  }
+/** The bytes of a true signed answer. */
+export function answerLength(
+  terms: Terms,
+  query: Query,
+  checkpoints: number,
+  step: number,
+): number {
+  return signedLength(writeQuery(query).length, bodyLength(terms, query, checkpoints, step));
 }

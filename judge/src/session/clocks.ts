@@ -25,7 +25,7 @@ export class Clock {
 
   /** The party has answered, or its time is over. */
   stop(time: bigint): void {
-    if (this.#deadline === null) return;
+    if (this.#deadline === null) throw new Error("a clock that does not run");
     this.#left = this.#deadline > time ? this.#deadline - time : 0n;
     this.#deadline = null;
   }

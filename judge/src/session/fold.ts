@@ -234,7 +234,7 @@ export class Session {
     match.followed(said, time);
     if (said.kind === "game") this.#matches.push(match);
     const { verdict } = match;
-    if (said.kind !== "verdict" || verdict === null) return;
+    if (verdict === null) return;
     for (const { party, clause } of verdict.convictions) {
       const key = toHex(match.members[party].commitment.signer.raw);
       this.#removed.set(key, `game ${match.number}: ${clause}`);

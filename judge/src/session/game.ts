@@ -11,7 +11,8 @@ import { type Answer, type Asked, Convicted, type Play, WithoutVerdict } from ".
 import type { Party } from "../protocol/queries.ts";
 import { convictionOf } from "../protocol/rounds.ts";
 import { Said } from "../protocol/said.ts";
-import { Room } from "../protocol/sizes.ts";
+import { boundsOf } from "../protocol/bounds.ts";
+import { Room } from "../protocol/room.ts";
 import { sameKey } from "../signatures.ts";
 import type { Begin } from "./fold.ts";
 import type { Ending, Game } from "./match.ts";
@@ -37,7 +38,8 @@ class PlayedGame implements Game {
     this.#rules = rules;
     this.#members = members;
     const [a, b] = members;
-    this.#room = new Room(terms, [a.commitment.checkpoints, b.commitment.checkpoints]);
+    const checkpoints = [a.commitment.checkpoints, b.commitment.checkpoints] as const;
+    this.#room = new Room(terms, boundsOf(terms, rules.arity), checkpoints);
     this.#play = playGame({
       terms,
       arity: rules.arity,

@@ -14,6 +14,7 @@ import {
   slotLeaf,
   slotOrder,
   stateRoot,
+  stateRootsBy,
 } from "../../src/state.ts";
 import { unhex, vectors } from "./golden.ts";
 
@@ -92,6 +93,21 @@ describe("vectors/commit/state.json (COMMITMENTS 5)", () => {
       expect(provesSlot(`${name}x`, digestOf(name), i, slots.size, proof, root)).toBe(false);
       expect(provesSlot(name, digestOf(name), i, slots.size + 1, proof, root)).toBe(false);
     }
+  });
+
+  test("roots of slots that are equal but for one", () => {
+    const others = new Map(slots);
+    const [name = ""] = others.keys();
+    others.delete(name);
+    const digests = [digestOf(name), sha256()];
+    const roots = digests.map((digest) => stateRoot(new Map([...others, [name, digest]])));
+    expect(stateRootsBy(name, digests, others)).toEqual(roots);
+  });
+
+  test("a record of more digests than a call takes arguments", () => {
+    const many = Array.from({ length: 200_000 }, () => CHAIN_START);
+    const node = { operator: "aten.mm", attributes: sha256(), inputs: many, outputs: [] };
+    expect(nodeDigest(CHAIN_START, 0, 0, node)).toHaveLength(32);
   });
 
   test("the chains", () => {

@@ -34,6 +34,13 @@ test("bytes that are no UTF-8 around the element do not matter", () => {
   expect(carriedOf(bytes).evidence).toEqual(evidence);
 });
 
+test("the element is found behind what is nearly its tag", () => {
+  const nearly = ["<", OPENING.slice(0, -1), OPENING.slice(1), `<<${OPENING.slice(1, -2)}`];
+  const near = page(TEXT, nearly.join("").replace(OPENING, ""), "</scrip</scrip");
+  expect(carriedOf(near).evidence).toEqual(evidence);
+  expect(carries(toUtf8(OPENING.slice(0, -1).repeat(3)))).toBe(false);
+});
+
 const ONE = {
   evidence: "AA==",
   format: "tallystick-carried/1",

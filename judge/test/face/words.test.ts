@@ -1,9 +1,11 @@
 import { expect, test } from "vitest";
 
+import { actOf } from "../../src/face/acts.ts";
 import type { Found } from "../../src/face/judged.ts";
 import { NO_NAMES, visible } from "../../src/face/names.ts";
 import { difference, numberIn } from "../../src/face/numbers.ts";
 import { inWords } from "../../src/face/operations.ts";
+import { nth } from "../../src/face/places.ts";
 import { convictionSentence, wordsOf, type Words } from "../../src/face/words.ts";
 import { caseOf, casesOf, judgedOf } from "./material.ts";
 
@@ -39,7 +41,9 @@ test.each(BUNDLES)("every verdict of %s is said in whole sentences", (bundle) =>
     if (found === undefined) continue;
     const words = wordsOf(judgedOf(found), NO_NAMES);
     expect(words.tone === "convicted", name).toBe(found.convicted.length > 0);
-    expect(said(words), name).not.toMatch(/undefined|null|NaN|\bPROTOCOL\b|[0-9a-f]{16}\b.*signed/);
+    expect(said(words), name).not.toMatch(
+      /undefined|null|NaN|\bPROTOCOL\b|(?<![.\d])\b(?=\d*[a-f])[0-9a-f]{16}\b.*signed/,
+    );
     for (const sentence of [
       ...words.story,
       ...words.meaning,
@@ -68,23 +72,22 @@ test("every clause that convicts in the vectors has a sentence of its own", () =
 
 test("a false number: who, where, and by how much", () => {
   const words = wordsAbout("attacks", "ordered/1: lie-output, party 0");
-  expect(words.headline).toBe("Party A signed a falsely computed number, in step 4");
-  expect(words.story[0]).toBe("The run of Party A is not accepted. The run of Party B is.");
-  expect(words.story[1]).toContain(
-    "Both runs are equal for the first 4 steps of 20. In step 4 they part (steps count from 0).",
-  );
+  expect(words.headline).toBe(`Party A ${actOf("6.5", "3").did}, in step 4`);
+  expect(words.story[0]).toContain("The run of Party A is not accepted.");
+  expect(words.story[0]).toContain("Party B was not shown wrong here");
+  expect(words.story[1]).toContain("before the fifth of 20 steps, called step 4");
   expect(new Map(words.details).get("Step, from 0")).toBe("4");
-  expect(words.story.join(" ")).toContain("too low by 0.146 (about 2 times the right one)");
+  expect(words.story.join(" ")).toContain("lower by 0.146");
   expect(words.figures.map(({ text }) => text)).toEqual([
     "-0.29162434",
     "-0.14581217",
     "-0.14581217",
   ]);
-  expect(words.figures.map(({ note }) => note.split(":")[0])).toEqual([
-    "false",
-    "this is right",
-    "computed here",
-  ]);
+  const [a, b, judge] = words.figures;
+  expect(a?.note).toMatch(/^false: lower by/);
+  // What was not shown wrong is not said to be right.
+  expect(b?.note).toBe("as the judge computed");
+  expect(judge).toMatchObject({ label: "The judge computed", note: "" });
 });
 
 const FOUND = caseOf("attacks", "ordered/1: lie-output, party 0").found;
@@ -96,39 +99,52 @@ function changed(change: Partial<Found>): Words {
 }
 
 test.each([
-  ["5.6.3", "2c", { step: 1 }, "Party A trained on other data than the job's, in step 1"],
-  ["5.6.1", "2a", { step: 1234 }, "Party A changed the model between two steps, in step 1,234"],
-  ["4.9", "0", { step: 7 }, "Party A stopped before the job's end, after step 7"],
-  ["3.4", "0", { step: 7 }, "Party A started from another model than the job's"],
-  ["5.5", "1", { step: 2 }, "Party A ran another program than the job's, in step 2"],
-  [
-    "2.8",
-    "",
-    { step: null, interval: [4, 8] },
-    "Party A signed that it cannot answer a question about its own run, when asked about steps 4 to 8",
-  ],
-  [
-    "6.1",
-    "",
-    { step: 3 },
-    "Party A showed numbers that are not the ones it signed for, when asked about step 3",
-  ],
-] as const)("the heading of clause %s, case %s", (clause, of, place, heading) => {
+  ["5.6.3", "2c", { step: 1 }, ", in step 1"],
+  ["5.6.1", "2a", { step: 1234 }, ", in step 1,234"],
+  ["4.9", "0", { step: 7 }, ", after step 7"],
+  ["3.4", "0", { step: 7 }, ""],
+  ["5.5", "1", { step: 2 }, ", in step 2"],
+  ["2.8", "", { step: null, interval: [4, 8] }, ", when asked about steps 4 to 7"],
+  ["2.8", "", { step: null, interval: [4, 5] }, ", when asked about step 4"],
+  ["6.1", "", { step: 3 }, ", when asked about step 3"],
+] as const)("the heading of clause %s, case %s", (clause, of, place, where) => {
   const [one] = FOUND?.convicted ?? [];
   if (one === undefined) throw new Error("nobody is convicted");
   const words = changed({ ...place, convicted: [{ ...one, clause, case: of }] });
-  expect(words.headline).toBe(heading);
+  expect(words.headline).toBe(`Party A ${actOf(clause, of).did}${where}`);
+});
+
+test("what a party did is what it signed, and no more: a signature does not show why", () => {
+  for (const bundle of BUNDLES) {
+    for (const { found } of casesOf(bundle)) {
+      for (const { clause, case: of } of found?.convicted ?? []) {
+        const { did, kind } = actOf(clause, of);
+        if (kind === "silence") continue;
+        expect(did).toMatch(/^(?:signed|gave|showed) /);
+      }
+    }
+  }
 });
 
 test("how far the runs are equal, with steps that count from 0", () => {
   const story = (change: Partial<Found>): string => changed(change).story.join(" ");
-  expect(story({ step: 1 })).toContain("equal for the first 1 step of 20. In step 1 they part");
-  expect(story({ step: 0 })).toContain("in the very first of 20 steps, step 0");
-  expect(story({ step: 3, case: "0" })).toContain("Both runs have step 3 and are equal after it.");
+  expect(story({ step: 1 })).toContain("before the second of 20 steps, called step 1");
+  expect(story({ step: 0 })).toContain("from the first of 20 steps, called step 0, on");
+  expect(story({ step: 3, case: "0" })).toContain("up to the fourth of 20 steps, called step 3");
   expect(story({ step: null, interval: [1, 5] })).toContain(
-    "The runs are equal after 1 step and differ after 5 steps.",
+    "equal after 1 step, and differ after 5 steps.",
   );
   expect(story({ step: null, interval: null })).toContain("No single step");
+  expect([4, 9, 10, 11, 20, 21, 110, 1111].map(nth)).toEqual([
+    "fifth",
+    "tenth",
+    "11th",
+    "12th",
+    "21st",
+    "22nd",
+    "111th",
+    "1,112th",
+  ]);
 });
 
 test("two convictions: one sentence of both, or one of each", () => {
@@ -136,13 +152,14 @@ test("two convictions: one sentence of both, or one of each", () => {
   if (one === undefined) throw new Error("nobody is convicted");
   const both = (clause: string): Words =>
     changed({ accepted_party: null, convicted: [one, { ...one, party: "B", clause }] });
+  const did = (clause: string): string => actOf(clause, one.case).did;
   expect(both(one.clause).headline).toBe(
-    "Party A and Party B both signed a falsely computed number, in step 4; no run is accepted",
+    `Party A and Party B both ${did(one.clause)}, in step 4; no run is accepted`,
   );
-  expect(both("5.6.3").headline).toContain("each of its own fault; no run is accepted");
+  expect(both("5.6.3").headline).toContain("no run is accepted");
   expect(both("5.6.3").story.slice(0, 3)).toEqual([
-    "Party A signed a falsely computed number, in step 4.",
-    "Party B trained on other data than the job's, in step 4.",
+    `Party A ${did(one.clause)}, in step 4.`,
+    `Party B ${did("5.6.3")}, in step 4.`,
     "No run is accepted.",
   ]);
 });
@@ -160,10 +177,8 @@ test("a false answer does not show where the training went wrong", () => {
 
 test("false data are the job's data, and no calculation", () => {
   const words = wordsAbout("attacks", "ordered/1: backdoor-label-flip, party 0");
-  expect(words.story.join(" ")).toContain(
-    "Party A says 1 where the job's data have 4. That is too low by 3.",
-  );
-  expect(words.figures[2]?.label).toBe("The job's data have");
+  expect(words.story.join(" ")).toMatch(/signed 1\. The job's data say 4\. .* lower by 3\./);
+  expect(words.figures[2]).toMatchObject({ label: "The job's data say", text: "4" });
 });
 
 test("fingerprints are never said as numbers", () => {
@@ -174,13 +189,9 @@ test("fingerprints are never said as numbers", () => {
 
 test("silence is no lie, and rests on a referee", () => {
   const words = wordsAbout("attacks", "ordered/1: silent, party 1");
-  expect(words.headline).toMatch(
-    /^Party B did not answer in time, by a referee's word, when asked about /,
-  );
-  expect(words.story[0]).toBe(
-    "Party B loses the game by that, and the run of Party A is accepted.",
-  );
-  expect(said(words)).toContain("It does not show a lie.");
+  expect(words.headline).toMatch(/^A referee says that Party B did not answer when asked about /);
+  expect(words.story[0]).toContain("you trust that referee");
+  expect(words.provesNot.join(" ")).toContain("That anybody lied.");
   expect(said(words)).not.toMatch(/false number|signed a fals/);
 });
 
@@ -205,7 +216,7 @@ test("the reader's names are used; a page's names are its maker's", () => {
     [found.signers[1], "B\u202eod"],
   ]);
   const words = wordsOf(judgedOf(found), { byReader, byMaker });
-  expect(words.headline).toBe("Alice signed a falsely computed number, in step 4");
+  expect(words.headline).toMatch(/^Alice signed .*, in step 4$/);
   expect(words.parties[0]).toContain("Alice (Party A, by your name for it)");
   expect(words.parties[0]).toContain("The maker of this page calls it “Honest Ltd”, unchecked.");
   expect(words.parties[1]).toContain("B\\u202eod");
@@ -222,13 +233,15 @@ test("differences", () => {
   expect(numberIn("3bd0914e40948fc1")).toBeUndefined();
   expect(numberIn("0707070707070707")).toBeUndefined();
   expect(numberIn("")).toBeUndefined();
-  expect(difference("4", "1")).toBe("too high by 3");
-  expect(difference("4.0 (0x1)", "1.0 (0x2)")).toBe("too high by 3 (about 4 times the right one)");
-  expect(difference("-1.1328125 (0x1)", "-1.1302235 (0x2)")).toBe(
-    "too low by 0.00259 (0.229 % off)",
-  );
-  expect(difference("2.5", "0.0")).toBe("too high by 2.5");
-  expect(difference("-2.0", "2.0")).toBe("too low by 4 (the right size with the wrong sign)");
+  expect(difference("4", "1")).toBe("higher by 3");
+  expect(difference("4.0 (0x1)", "1.0 (0x2)")).toBe("higher by 3 (about 4 times the right one)");
+  expect(difference("-1.1328125 (0x1)", "-1.1302235 (0x2)")).toBe("lower by 0.00259 (0.229 %)");
+  expect(difference("-14011598714224989", "-14011598714224990")).toBe("higher by 1");
+  expect(difference("7", "7")).toBeUndefined();
+  // Of two negative numbers the lower one has the greater factor.
+  expect(difference("-4.0", "-1.0")).toBe("lower by 3");
+  expect(difference("2.5", "0.0")).toBe("higher by 2.5");
+  expect(difference("-2.0", "2.0")).toBe("lower by 4 (the right size with the wrong sign)");
   expect(difference("nan (0x7fc00000)", "1.0 (0x3f800000)")).toBe("not an ordinary number at all");
   expect(difference("True", "False")).toBeUndefined();
 });

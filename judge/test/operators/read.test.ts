@@ -58,6 +58,10 @@ const form =
 /** What tests/vectors/test_operator_schema.py damages, and what a schema cannot say. */
 const DAMAGES: Damage[] = [
   ["an operator without a clause", "aten.neg", drop("clause")],
+  ["an operator of no contract", "aten.neg", set({ contracts: [] })],
+  ["a contract twice", "aten.neg", set({ contracts: ["ordered/1", "ordered/1"] })],
+  ["a contract with its draft", "aten.neg", set({ contracts: ["ordered/1-draft.1"] })],
+  ["a contract that stands alone", "aten.neg", set({ contracts: "ordered/1" })],
   ["an operator with a member of its own", "aten.neg", set({ note: "" })],
   ["an unknown class", "aten.neg", set({ class: "other" })],
   ["an operator without values", "aten.neg", drop("forms")],

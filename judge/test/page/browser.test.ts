@@ -1,3 +1,4 @@
+import { Buffer } from "node:buffer";
 import { spawnSync } from "node:child_process";
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -5,6 +6,7 @@ import { join } from "node:path";
 
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
+import { actOf } from "../../src/face/acts.ts";
 import { OPENING, writeCarried } from "../../src/face/carried.ts";
 import { caseOf } from "../face/material.ts";
 import { bytesOfVectors, jsonOfVectors } from "../vectors.ts";
@@ -15,6 +17,11 @@ const FOLDER = mkdtempSync(join(tmpdir(), "judge-browser-"));
 const PAGE = join(FOLDER, "judge.html");
 const CASE = caseOf("attacks", "ordered/1: lie-output, party 0");
 const SILENT = caseOf("attacks", "ordered/1: silent, party 0");
+/** The generator of Ed25519's group as a public key (RFC 8032, 5.1), which is no referee's. */
+const OTHER_KEY = `-----BEGIN PUBLIC KEY-----
+${Buffer.from(`302a300506032b657003210058${"66".repeat(31)}`, "hex").toString("base64")}
+-----END PUBLIC KEY-----
+`;
 const file = (name: string, bytes: Uint8Array | string): string => {
   const path = join(FOLDER, name);
   writeFileSync(path, bytes);
@@ -23,14 +30,20 @@ const file = (name: string, bytes: Uint8Array | string): string => {
 const jobFiles = (): string[] => [...CASE.job].map(([name, bytes]) => file(name, bytes));
 
 /** The page with evidence inside, as a report carries it. */
-function carrying(names: ReadonlyMap<string, string>): string {
-  const text = writeCarried({ evidence: CASE.evidence, job: CASE.job, names });
+function carrying(names: ReadonlyMap<string, string>, one = CASE): string {
+  const text = writeCarried({ evidence: one.evidence, job: one.job, names });
   const page = readFileSync(PAGE, "utf8");
   return page.replace('<main id="', () => `${OPENING}${text}</script><main id="`);
 }
 
+/** Such a page with a first sentence of its own, as a report has one. */
+function claiming(sentence: string, one = CASE): string {
+  const page = carrying(new Map(), one).replace(/<header>.*?<\/header>/s, "");
+  return page.replace('<main id="', () => `<main><h1>${sentence}</h1></main><main id="`);
+}
+
 const TEXT = "document.getElementById('tallystick-judge').innerText";
-const LIE = "signed a falsely computed number, in step 4";
+const LIE = `${actOf("6.5", "3").did}, in step 4`;
 const HEADLINE = "(document.querySelector('article h2')?.textContent ?? '')";
 const FACTS = "document.querySelector('article').dataset.found";
 
@@ -75,15 +88,43 @@ describe.skipIf(CHROMIUM === undefined)("in a browser", () => {
     const altered = CASE.evidence.map((byte, i) => (i === 3000 ? byte ^ 1 : byte));
     await tab.choose("tallystick-files", [file("altered", altered)]);
     await tab.until(`${HEADLINE} === 'Not judged'`);
-    expect(await tab.evaluate(TEXT)).toContain("Nobody is convicted by that.");
+    expect(await tab.evaluate(TEXT)).toContain("That shows nobody wrong.");
   });
 
   test("silence needs the referee's key", async () => {
     await tab.evaluate("document.querySelector('#tallystick-judge > button').click()");
     await tab.choose("tallystick-files", [file("silent", SILENT.evidence), ...jobFiles()]);
-    await tab.until(`${HEADLINE} === 'Not judged'`);
+    await tab.until(`${HEADLINE} === 'Your browser cannot confirm this'`);
+    expect(await tab.evaluate(FACTS)).toBe(undefined);
+    await tab.choose("tallystick-files", [file("other key", OTHER_KEY)]);
+    await tab.until(`${TEXT}.includes('not that of the referee')`);
+    expect(await tab.evaluate(FACTS)).toBe(undefined);
     await tab.choose("tallystick-files", [file("key", SILENT.referees[0] ?? "")]);
-    await tab.until(`${HEADLINE}.startsWith('Party A did not answer in time')`);
+    await tab.until(`${HEADLINE}.startsWith('A referee says that Party A did not answer')`);
+  });
+
+  test("a report of a silence takes the referee's key, and then agrees", async () => {
+    const claim = "A referee says that Party A did not answer when asked about step 4.";
+    await tab.open(file("silence.html", claiming(claim, SILENT)));
+    await tab.until(`${HEADLINE} === 'Your browser cannot confirm this'`);
+    expect(await tab.evaluate(TEXT)).toContain("nothing is decided for you");
+    await tab.choose("tallystick-files", [file("key", SILENT.referees[0] ?? "")]);
+    await tab.until(`${HEADLINE} === 'Your browser agrees with this page'`);
+  });
+
+  test("it says whether it agrees with the first sentence of the report around it", async () => {
+    await tab.open(file("agrees.html", claiming(`Party A ${LIE}.`)));
+    await tab.until(`${HEADLINE} === 'Your browser agrees with this page'`);
+    expect(await tab.evaluate(TEXT)).toContain(`Party A ${LIE}.`);
+    const facts: unknown = JSON.parse(String(await tab.evaluate(FACTS)));
+    expect(facts).toMatchObject({ ...CASE.found, convicted: [{ party: "A", clause: "6.5" }] });
+    // Other evidence than the report's is compared with no sentence of it.
+    await tab.choose("tallystick-files", [file("page.html", carrying(new Map()))]);
+    await tab.until(`${HEADLINE} === 'Party A ${LIE}'`);
+    expect(await tab.evaluate(TEXT)).not.toContain("does not say the same");
+    await tab.open(file("differs.html", claiming(`Party B ${LIE}.`)));
+    await tab.until(`${HEADLINE} === 'Party A ${LIE}'`);
+    expect(await tab.evaluate(TEXT)).toContain("does not say the same");
   });
 
   test("a page that carries evidence judges it on opening, and then with the reader's job", async () => {

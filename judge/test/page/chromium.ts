@@ -25,6 +25,8 @@ type Send = (method: string, params?: object) => Promise<Readonly<Record<string,
 export interface Tab {
   /** The value of an expression in the page. */
   evaluate(expression: string): Promise<unknown>;
+  /** Milliseconds of a processor that the page's process has worked. */
+  worked(): Promise<number>;
   /** Waits until an expression is true. */
   until(expression: string): Promise<void>;
   /** Hands files to the file input with this id. */
@@ -73,7 +75,8 @@ export async function openTab(program: string): Promise<Tab> {
   const { targetId } = await call("Target.createTarget", { url: "about:blank" });
   const { sessionId } = await call("Target.attachToTarget", { targetId, flatten: true });
   const send: Send = (method, params = {}) => call(method, params, String(sessionId));
-  for (const domain of ["Page", "Network", "Log", "Runtime", "DOM"]) await send(`${domain}.enable`);
+  for (const domain of ["Page", "Network", "Log", "Runtime", "DOM", "Performance"])
+    await send(`${domain}.enable`);
   const evaluate = async (expression: string): Promise<unknown> => {
     const { result } = await send("Runtime.evaluate", { expression, returnByValue: true });
     return (result as { value?: unknown }).value;
@@ -87,6 +90,11 @@ export async function openTab(program: string): Promise<Tab> {
   };
   return {
     evaluate,
+    async worked() {
+      const { metrics } = await send("Performance.getMetrics");
+      const all = metrics as readonly { readonly name: string; readonly value: number }[];
+      return 1000 * (all.find(({ name }) => name === "ProcessTime")?.value ?? NaN);
+    },
     until,
     requests,
     complaints,

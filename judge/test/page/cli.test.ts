@@ -7,6 +7,7 @@ import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 
 import { readRunCommitment } from "../../src/commitment.ts";
+import { actOf } from "../../src/face/acts.ts";
 import { OPENING, writeCarried } from "../../src/face/carried.ts";
 import { keyId } from "../../src/face/names.ts";
 import { LIMITS } from "../../src/limits.ts";
@@ -93,10 +94,8 @@ test("an undecided game is code 2, with the verdict", () => {
 test("text for people has the sentences first", () => {
   const ran = run(...laidOut(caseOf("attacks", "ordered/1: lie-output, party 0"), "text"));
   expect(ran.code).toBe(1);
-  expect(ran.out).toMatch(
-    /^Party A signed a falsely computed number, in step 4\.\n\nWhat happened\n/,
-  );
-  expect(ran.out).toContain("too low by 0.146");
+  expect(ran.out).toMatch(/^Party A signed .*, in step 4\.\n\nWhat happened\n/);
+  expect(ran.out).toContain("lower by 0.146");
   expect(ran.out).toContain("Judged with your own copy of the job.");
   expect(ran.err).toBe("");
 });
@@ -198,7 +197,7 @@ test("a session in words and as facts, from the referee's directory or its entri
   const ran = run(directory, ...job);
   expect(ran.code).toBe(1);
   expect(ran.out).toMatch(/^One result is accepted, after a dispute\.\n/);
-  expect(ran.out).toContain("lost game 0: it trained with another setting than the job's (5.6.4)");
+  expect(ran.out).toContain(`lost game 0: it ${actOf("5.6.4", "").did} (5.6.4)`);
   const facts = object(run(join(directory, "log"), ...job, "--json"));
   const liar = keyId("5fccc0049983d8a901e26c12a6feb43b7676516def3aa27ecd69f7efdb53286d");
   expect(facts).toMatchObject({

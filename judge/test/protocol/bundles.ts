@@ -72,14 +72,18 @@ export class Bundle {
     return this.#data.subarray(offset, offset + length);
   }
 
+  /** The files of a case's job, by their names. */
+  files({ job }: Pick<BundleCase, "job">): Map<string, Uint8Array> {
+    const places = Object.entries(this.#file.jobs[job] ?? {});
+    return new Map(places.map(([name, place]) => [name, this.#bytes(place)]));
+  }
+
   #termsOf(job: number): Terms {
     const known = this.#terms.get(job);
     if (known !== undefined) return known;
-    const files = Object.entries(this.#file.jobs[job] ?? {}).map(
-      ([name, place]) => [name, this.#bytes(place)] as const,
-    );
-    const programs = new Map(files.filter(([name]) => name !== MANIFEST));
-    const manifest = new Map(files).get(MANIFEST) ?? new Uint8Array();
+    const programs = this.files({ job });
+    const manifest = programs.get(MANIFEST) ?? new Uint8Array();
+    programs.delete(MANIFEST);
     const terms = readTerms({ manifest, programs }, TABLE);
     this.#terms.set(job, terms);
     return terms;

@@ -5,9 +5,9 @@ import type { Json } from "../../src/json.ts";
 import { openSignedAnswer } from "../../src/protocol/messages.ts";
 import { readForfeit } from "../../src/protocol/forfeit.ts";
 import { judge, type Judgement } from "../../src/protocol/judge.ts";
-import { readRunCommitment } from "../../src/commitment.ts";
+import { commitmentPayload, readRunCommitment, RUN_COMMITMENT_TYPE } from "../../src/commitment.ts";
 import { RefusedError } from "../../src/errors.ts";
-import type { PublicKey } from "../../src/signatures.ts";
+import { writeEnvelope, type PublicKey } from "../../src/signatures.ts";
 import { Signer } from "../session/golden.ts";
 import { Bundle } from "./bundles.ts";
 import { forfeitMembers, putTogether, signedForfeit, takenApart } from "./written.ts";
@@ -102,6 +102,26 @@ describe("a game that a silence ends", () => {
     const answerer = first?.party ?? 0;
     expect(() => judged(answered, [word(answerer)])).toThrow(RefusedError);
     expect(() => judged(answered, [word(0), word(1)])).toThrow(RefusedError);
+  });
+
+  test("no party forfeits another one's answer, whichever referees are believed (2.10.1)", () => {
+    for (const party of [0, 1] as const) {
+      const [run, own] = [runs[party], parts.commitments[1 - party]];
+      if (run === undefined || own === undefined) throw new Error("no commitment");
+      const payload = commitmentPayload({ ...run, signer: REFEREE.key });
+      const signature = REFEREE.signature(RUN_COMMITMENT_TYPE, payload);
+      const signatures = [{ keyId: REFEREE.key.id, signature }];
+      const signed = writeEnvelope({ payloadType: RUN_COMMITMENT_TYPE, payload, signatures });
+      const commitments = party === 0 ? [signed, own] : [own, signed];
+      const evidence = putTogether({
+        ...parts,
+        commitments,
+        messages: [],
+        forfeits: [word(0), word(1)],
+      });
+      const referees = [REFEREE.key];
+      expect(() => judge(evidence, terms, { referees })).toThrow("a party has signed");
+    }
   });
 
   test("what is no word about this silence is refused", () => {

@@ -1,7 +1,8 @@
 /** The disputed element of a tensor, and openings of operands (PROTOCOL 6.1, 6.5, OPENING 5). */
 import { describe, expect, test } from "vitest";
+import type { Outcome, Reading } from "../../src/operators/index.ts";
 import { disputedElement, openedElement } from "../../src/protocol/leaf.ts";
-import { openElements, Openings } from "../../src/protocol/opening.ts";
+import { execute, openElements, Openings } from "../../src/protocol/opening.ts";
 import type { Party, Query } from "../../src/protocol/queries.ts";
 import { tensorDigest, type TensorType } from "../../src/tensors.ts";
 import { Writer } from "../../src/writer.ts";
@@ -87,7 +88,7 @@ describe("6.1", () => {
 describe("6.13: party 0 opens an element", () => {
   const open = (element: number) => openedElement(AT, digests[0], tensors[0], element);
 
-  test.each([0, FIRST, MANY - 1])("element %i", (element) => {
+  test.each([0, 511, 512, FIRST, 32 * 512, MANY - 1])("element %i", (element) => {
     const { result, rounds } = played(open(element), answer);
     expect([...(result ?? [])]).toEqual([element & 255, element >> 8, 0, 0]);
     expect(rounds.at(-1)).toBe("0 leaf");
@@ -98,9 +99,25 @@ describe("6.13: party 0 opens an element", () => {
       inShort(played(open(FIRST), lying(answer, 0, kind, turned(-1))));
     expect([lie("tensor hashes"), lie("leaf")]).toEqual(["0 6.13 -", "0 6.13 -"]);
   });
+
+  test("a value that is not canonical convicts both", () => {
+    const strange = tensor(10, { 4: 0xffc00000n });
+    const game = played(openedElement(AT, digestOf(strange), strange, 5), (_, query) =>
+      tensorAnswer(bytesOf(strange), query),
+    );
+    expect(inShort(game)).toBe("0 6.13 3; 1 6.13 3");
+  });
 });
 
 describe("6.5: openings", () => {
+  test("operands that the operator refuses convict both", () => {
+    // eslint-disable-next-line require-yield -- what it reads, it has read
+    const refused = function* (): Reading<Outcome<bigint>> {
+      return { refused: "an index outside of the axis" };
+    };
+    expect(inShort(played(execute(openings(), refused()), opened))).toBe("0 6.5 3; 1 6.5 3");
+  });
+
   const [own] = tensors;
   const openings = (): Openings => new Openings(3, 2, [null, { type: own, digest: digests[0] }]);
   const opened = (_: Party, query: Query): Uint8Array =>
@@ -117,6 +134,8 @@ describe("6.5: openings", () => {
     expect(played(openElements(same, 1, [511n, 5n]), opened).rounds.length).toBe(0);
     expect(played(openElements(same, 1, [512n]), opened).rounds.length).toBe(1);
     expect(played(openElements(same, 1, []), opened).rounds.length).toBe(0);
+    // No element of an operand that is absent is none.
+    expect(played(openElements(same, 0, []), opened).result).toEqual([]);
   });
 
   test("a position outside convicts both", () => {

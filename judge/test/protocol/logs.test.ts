@@ -2,24 +2,19 @@
 import { describe, expect, test } from "vitest";
 import { concatBytes } from "../../src/bytes.ts";
 import type { Terms } from "../../src/job/terms.ts";
-import {
-  blockCount,
-  logDigest,
-  sectionDigest,
-  writeBoundedBlock,
-  type LogEntry,
-  type LogSection,
-} from "../../src/logs.ts";
-import { inclusionProof, leafHash, rootOf } from "../../src/merkle.ts";
-import { callOf, quantityOf, readTable } from "../../src/operators/index.ts";
-import type { ProgramNode, StepProgram } from "../../src/program/program.ts";
+import { logDigest, sectionDigest, type LogEntry, type LogSection } from "../../src/logs.ts";
+import { inclusionProof } from "../../src/merkle.ts";
+import { callOf, quantityOf, type Logged } from "../../src/operators/index.ts";
+import type { StepProgram } from "../../src/program/program.ts";
+import type { Below } from "../../src/protocol/below.ts";
 import { goBeyond } from "../../src/protocol/beyond.ts";
 import { judgeEntries, type OpenedNode } from "../../src/protocol/entries.ts";
 import { Found } from "../../src/protocol/found.ts";
+import { judgeEntry } from "../../src/protocol/logged.ts";
 import { openLogs } from "../../src/protocol/logs.ts";
 import type { StepContext } from "../../src/protocol/node.ts";
+import { Openings } from "../../src/protocol/opening.ts";
 import { judgeOutput } from "../../src/protocol/output.ts";
-import { partsOf } from "../../src/protocol/parts.ts";
 import type { Play } from "../../src/protocol/play.ts";
 import type { Party, Query } from "../../src/protocol/queries.ts";
 import {
@@ -33,43 +28,37 @@ import {
   stateRoot,
 } from "../../src/state.ts";
 import { Writer } from "../../src/writer.ts";
-import { jsonOfVectors } from "../vectors.ts";
 import { fail, valueOf, type Tensor } from "../operators/calls.ts";
 import { inShort, lying, played, turned, type Played } from "./game.ts";
+import {
+  CONTRACT,
+  filled,
+  loggedSection,
+  MM,
+  operandsOf,
+  productOf,
+  termsOf,
+  THREE,
+} from "./madeup.ts";
 import { answered, bytesOf, digestOf, tensorAnswer } from "./prover.ts";
 
 const STEP = 4;
-const CONTRACT = { family: "bounded", B: 20 } as const;
-const MM = readTable(jsonOfVectors("operators.json")).get("aten.mm") ?? fail("no aten.mm");
 
-/** A product of 1 × 2 and 2 × 5000, whose elements are all a little above 3. */
+/** A product whose elements are all a little above 3. */
 const WIDE = 5000;
-const filled = (bits: bigint, ...shape: number[]): Tensor => ({
-  dtype: "f32",
-  shape,
-  elements: Array.from({ length: shape.reduce((a, b) => a * b, 1) }, () => bits),
-});
-const ONE = 0x3f800000n;
-const ABOVE_THREE_HALVES = 0x3fc00001n;
-const OPERANDS = [filled(ONE, 1, 2), filled(ABOVE_THREE_HALVES, 2, WIDE)];
-const THREE = 0x40400000n;
+const OPERANDS = operandsOf(WIDE);
+const NODE = productOf(WIDE);
 const OUTPUT = filled(THREE, 1, WIDE);
-const NODE: ProgramNode = {
-  operator: MM,
-  attributes: new Map(),
-  attributeBytes: new Uint8Array(),
-  operands: [null, null],
-  operandTypes: OPERANDS,
-  outputs: [OUTPUT],
-};
 const SECTIONS: readonly LogSection[] = [
   { node: 0, output: 0, elements: WIDE, form: "bounded" },
   { node: 1, output: 0, elements: WIDE, form: "bounded" },
+  { node: 2, output: 0, elements: 0, form: "bounded" },
 ];
 
 const program: StepProgram = {
   digest: new Uint8Array(32),
-  nodeCount: 3,
+  nodeCount: 4,
+  lastMicroBatch: 0,
   node: () => NODE,
   input: () => fail("no input"),
   batchInput: () => fail("no input"),
@@ -81,15 +70,8 @@ const program: StepProgram = {
 const NAMES = slotOrder([LOSS_CHAIN, LOG_CHAIN, "param.a", "param.b"]);
 
 const terms: Terms = {
-  format: 1,
-  jobDigest: new Uint8Array(32),
-  contract: CONTRACT,
-  logs: "bounded",
-  genesisRoot: new Uint8Array(32),
+  ...termsOf(new Uint8Array(32)),
   steps: 50,
-  checkpointInterval: 8,
-  stopsOnNonFinite: false,
-  stopsOnSlot: false,
   slots: new Map(NAMES.map((name) => [name, CHAIN_TYPE])),
   step: () => fail("no step"),
 };
@@ -107,15 +89,10 @@ function state(chain: Uint8Array, content = 0) {
   };
 }
 
-/** A party's log of the step: entries of its second section; the first one has none. */
-function log(entries: readonly LogEntry[]) {
-  const blocks = SECTIONS.map((section, k) =>
-    Array.from({ length: blockCount(section) }, (_, block) =>
-      writeBoundedBlock(block, k === 1 ? entries : []),
-    ),
-  );
-  const hashes = blocks.map((own) => own.map((bytes) => leafHash(bytes)));
-  const sections = SECTIONS.map((section, k) => sectionDigest(section, rootOf(hashes[k] ?? [])));
+/** A party's log of the step: entries of its second section; of the others only a digest may lie. */
+function log(entries: readonly LogEntry[], lies: Readonly<Record<number, Uint8Array>> = {}) {
+  const logged = SECTIONS.map((section, k) => loggedSection(section, k === 1 ? entries : []));
+  const sections = logged.map(({ digest }, k) => lies[k] ?? digest);
   const before = new Uint8Array(32).fill(9);
   const after = extendLogChain(before, STEP, logDigest(STEP, sections));
   const states = [state(before), state(after)] as const;
@@ -124,18 +101,8 @@ function log(entries: readonly LogEntry[]) {
       const out = new Writer().hash(before).hashes(states[0].proof);
       return out.hashes(sections).hashes(states[1].proof).bytes();
     }
-    if (query.kind === "log block") {
-      const own = hashes[query.section] ?? [];
-      const out = new Writer().blob(blocks[query.section]?.[query.block] ?? new Uint8Array());
-      return out.hashes(inclusionProof(own, query.block)).bytes();
-    }
-    if (query.kind !== "log hashes") return fail(query.kind);
-    const own = hashes[query.section] ?? [];
-    const parts = partsOf(query.range).map(({ first, count }) => rootOf(own, first, first + count));
-    return new Writer()
-      .u64(own.length)
-      .raw(concatBytes(...parts))
-      .bytes();
+    if (query.kind !== "log block" && query.kind !== "log hashes") return fail(query.kind);
+    return (logged[query.section] ?? fail("no section")).answer(query);
   };
   return { root: states[1].root, before: states[0].root, answer };
 }
@@ -253,8 +220,9 @@ describe("6.13", () => {
     own: Log,
     opened = record,
     lie?: (answer: ReturnType<typeof answers>) => ReturnType<typeof answers>,
+    changes: Partial<StepContext> = {},
   ) => {
-    const at = contextOf(NONE, own);
+    const at = { ...contextOf(NONE, own), ...changes };
     const honest = answers([NONE, own], [OUTPUT, OUTPUT]);
     return { game: played(judged(at, opened), lie?.(honest) ?? honest), found: at.found };
   };
@@ -271,10 +239,50 @@ describe("6.13", () => {
     expect(judge(log([{ position: 4500, direction: 0 }])).game).toMatchObject({ convictions: [] });
   });
 
-  test("an entry of an element that does not exist", () => {
-    const { game, found } = judge(log([{ position: WIDE + 3, direction: 0 }]));
+  test.each([WIDE, WIDE + 3])("an entry of element %i, which does not exist", (position) => {
+    const { game, found } = judge(log([{ position, direction: 0 }]));
     expect(inShort(game)).toBe("1 6.13 3");
-    expect([found.element, found.quantity]).toEqual([WIDE + 3, null]);
+    expect([found.element, found.quantity]).toEqual([position, null]);
+  });
+
+  test("an element without the quantities of 6.11 convicts no party", () => {
+    const ordered: Partial<StepContext> = { terms: { ...terms, contract: { family: "ordered" } } };
+    const { game } = judge(forged, record, undefined, ordered);
+    expect(game).toMatchObject({ convictions: [] });
+    expect(game.rounds.at(-1)).toBe("0 leaf");
+  });
+
+  test("an element without a reach convicts no party", () => {
+    const quantity: Logged = {
+      kind: "logged",
+      dtype: "f32",
+      name: "R(x)",
+      needs: [],
+      // eslint-disable-next-line require-yield -- nothing is read
+      *reach() {
+        return { form: "none", value: undefined };
+      },
+    };
+    const found = new Found();
+    const openings = new Openings(STEP, 0, []);
+    const below: Below = { output: 0, element: 0, openings, entries: [0, 2], found };
+    expect(
+      played(judgeEntry(below, quantity, THREE, []), () => fail("a query")).convictions,
+    ).toEqual([]);
+    expect(found).toMatchObject({
+      quantity: "R(x)",
+      claimed: ["entry 0", "entry 2"],
+      choices: { left: 0, taken: 0 },
+      terms: 1,
+    });
+  });
+
+  test("a section without blocks has the digest that the program gives", () => {
+    const [, , section] = SECTIONS;
+    const digest = sectionDigest(section ?? fail("no section"), new Uint8Array(32));
+    const { game } = judge(log([], { 2: digest }));
+    expect(inShort(game)).toBe("1 6.13 -");
+    expect(game.rounds).toEqual(["0 log, 1 log"]);
   });
 
   test("the record of the node", () => {

@@ -156,6 +156,7 @@ const BUNDLES = [
   "operators-whole-narrow",
   "operators-fold",
   "operators-attention",
+  "operators-answer",
   "operators-stored",
   "parts-exact",
   "parts-published",

@@ -3,53 +3,18 @@ import { readdirSync } from "node:fs";
 import { describe, expect, test } from "vitest";
 import { WIDTH, type Bits, type Dtype } from "../../src/numbers/bits.ts";
 import { quantityOf, readTable, type Contract, type Quantity } from "../../src/operators/index.ts";
-import type { Below } from "../../src/protocol/below.ts";
-import { Found } from "../../src/protocol/found.ts";
-import { Openings } from "../../src/protocol/opening.ts";
-import type { Conviction } from "../../src/protocol/play.ts";
 import type { Party, Query } from "../../src/protocol/queries.ts";
-import { settle } from "../../src/protocol/settle.ts";
 import { canonicalValues } from "../../src/tensors.ts";
 import { jsonOfVectors } from "../vectors.ts";
-import { fail, valueOf, type Tensor } from "../operators/calls.ts";
+import { fail, valueOf } from "../operators/calls.ts";
 import { goldenCalls } from "../operators/golden.ts";
-import { played } from "./game.ts";
-import { answered, bytesOf, digestOf } from "./prover.ts";
+import { play, type Operands, type Prover } from "./element.ts";
+import { answered, bytesOf } from "./prover.ts";
 
 const TABLE = readTable(jsonOfVectors("operators.json"));
 const KERNELS = readdirSync(new URL("../../../vectors/kernels/", import.meta.url))
   .filter((name) => name.endsWith(".json"))
   .map((name) => `kernels/${name.replace(".json", "")}`);
-
-type Operands = readonly (Tensor | null)[];
-
-interface Prover {
-  readonly claim: Bits;
-  answer(query: Query): Uint8Array;
-}
-
-/** Plays an element; what the game convicts of, and what it found. */
-function play(
-  quantity: Quantity,
-  operands: Operands,
-  position: number,
-  output: number,
-  provers: readonly [Prover, Prover],
-): { convictions: readonly Conviction[]; found: Found } {
-  const found = new Found();
-  const agreed = operands.map((tensor) => tensor && { type: tensor, digest: digestOf(tensor) });
-  const below: Below = {
-    output,
-    element: position,
-    openings: new Openings(0, 0, agreed),
-    entries: [undefined, undefined],
-    found,
-  };
-  const claims = [provers[0].claim, provers[1].claim] as const;
-  const game = settle(below, { quantity, path: [], claims });
-  const { convictions } = played(game, (party, query) => provers[party].answer(query));
-  return { convictions, found };
-}
 
 /** Operands of which some floats are others. */
 function altered(operands: Operands): Operands {

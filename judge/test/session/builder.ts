@@ -90,17 +90,30 @@ export class Log {
     return this.#previous;
   }
 
-  seal(signer: Signer, time: number, claim = 7, nonce = hash(5), session = this.session): this {
+  seal(
+    signer: Signer,
+    time: number,
+    claim = 7,
+    nonce = hash(5),
+    session = this.session,
+    commitment = envelopeOf(signer, claim),
+  ): this {
     const key = signer.key.raw;
-    const opening = { session, key, nonce, commitment: envelopeOf(signer, claim) };
+    const opening = { session, key, nonce, commitment };
     const sealed = sealedBy(opening, this.rules.jobDigest);
     const data = writeSeal({ session, key, sealed });
     return this.say({ kind: "seal", message: signer.signed(SEAL_TYPE, data) }, time);
   }
 
-  open(signer: Signer, time: number, claim = 7, commitment = envelopeOf(signer, claim)): this {
+  open(
+    signer: Signer,
+    time: number,
+    claim = 7,
+    commitment = envelopeOf(signer, claim),
+    session = this.session,
+  ): this {
     const data = writeOpening({
-      session: this.session,
+      session,
       key: signer.key.raw,
       nonce: hash(5),
       commitment,

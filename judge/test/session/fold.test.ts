@@ -203,6 +203,7 @@ describe("clocks (PROTOCOL 11.3 to 11.5.2)", () => {
   test("a forfeit after the deadline, and not at it", () => {
     expectDeviation(asked().forfeit(0, 1620), twoRounds());
     expectDeviation(asked().forfeit(1, 1621), twoRounds());
+    expectDeviation(asked().forfeit(1, 1621, 0, Uint8Array.of(0)), twoRounds());
     expectDeviation(asked().forfeit(0, 1621, 0, Uint8Array.of(9)), twoRounds());
     expectDeviation(asked().forfeit(0, 1621).end(0, 1, 1621), twoRounds());
     const log = asked().forfeit(0, 1621).forfeit(1, 1621).end(0, 3, 1621);
@@ -222,12 +223,19 @@ describe("clocks (PROTOCOL 11.3 to 11.5.2)", () => {
     expect(both.removed.size).toBe(2);
   });
 
+  test("the deadline that passes first is due, whichever party's it is", () => {
+    const second = (): Played => asked().answer(0, 0, 1110).answer(1, 0, 1600).askBoth(1, 1600);
+    expect(sessionOf(second().forfeit(1, 1651), twoRounds()).state).toBe("playing");
+    expectDeviation(second().forfeit(0, 1651), twoRounds());
+  });
+
   test("after a forfeit an answer ends the game unjudged, and nothing else has an effect", () => {
     const second = (): Played =>
       asked().answer(1, 0, 1110).answer(0, 0, 1600).askBoth(1, 1600).forfeit(0, 1651);
     const log = second().answer(1, 1, 1700).end(0, 1, 1700).result(1, digestOf(BEN, 8), 1700);
     expect([...sessionOf(log, twoRounds()).removed]).toEqual([[keyOf(ANN), "game 0: 2.10"]]);
     expectDeviation(second().answer(0, 1, 1700), twoRounds());
+    expectDeviation(second().answer(1, 0, 1700, 0, 1), twoRounds());
     expectDeviation(second().answer(1, 1, 1700).answer(1, 1, 1701, 0, 1), twoRounds());
     const waited = asked().answer(1, 0, 1110).forfeit(0, 1621).answer(1, 0, 1621, 0, 1);
     expectDeviation(waited, twoRounds());
@@ -258,6 +266,12 @@ describe("clocks (PROTOCOL 11.3 to 11.5.2)", () => {
     expect(sessionOf(log).state).toBe("sealing");
     expectDeviation(log.say({ kind: "resumed" }, 2000));
   });
+
+  test("and after the sealing whenever it comes", () => {
+    const log = new Log().seal(ANN, 1).say({ kind: "sealed" }, 1001);
+    while (log.entries.length < 897) log.say({ kind: "resumed" }, 1001);
+    expect(sessionOf(log).state).toBe("opening");
+  });
 });
 
 describe("rounds (PROTOCOL 10.4, 10.5, 10.5.1)", () => {
@@ -277,6 +291,28 @@ describe("rounds (PROTOCOL 10.4, 10.5, 10.5.1)", () => {
     log.end(0, 1, 1100).begin(1, BEN, CAT, 1100).end(0, 2, 1100, 1);
     log.result(1, digestOf(BEN, 7), 1100);
     expect(sessionOf(log, instant(0), instant(1)).removed.size).toBe(2);
+  });
+
+  test("in a game that is over no clock runs, and no answer has an effect", () => {
+    const four = { ...RULES, mostParties: 4 };
+    const dan = new Signer(hash(24));
+    const [a, b, c, d] = [ANN, BEN, CAT, dan];
+    const games = (): Scripted[] => [twoRounds(), twoRounds()];
+    const over = (): Played =>
+      opened(four, [a, 4], [b, 5], [c, 6], [d, 7])
+        .begin(0, a, b, 1100)
+        .askBoth(0, 1100, 0)
+        .begin(1, c, d, 1100)
+        .askBoth(0, 1100, 1)
+        .answer(0, 0, 1101, 0)
+        .answer(0, 0, 1101, 0, 1)
+        .end(0, 1, 1101, 0)
+        .answer(0, 0, 1102, 1)
+        .answer(1, 0, 1102, 1)
+        .askBoth(1, 1300, 1);
+    // The second party of the first game was asked until 1620.
+    expect(sessionOf(over().answer(0, 1, 1700, 1), ...games()).state).toBe("playing");
+    expectDeviation(over().answer(1, 0, 1400, 0), ...games());
   });
 
   test("games of a round run at the same time, and the lower one's entries follow first", () => {

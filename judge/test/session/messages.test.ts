@@ -21,6 +21,7 @@ import {
   TURN_TYPE,
 } from "../../src/session/signed.ts";
 import { readTurn, writeTurn } from "../../src/session/turns.ts";
+import { Writer } from "../../src/writer.ts";
 import { replaced } from "../commit/golden.ts";
 import { bytesAt, FILE, Signer } from "./golden.ts";
 
@@ -93,6 +94,15 @@ describe("vectors/protocol/sessions.json: messages (PROTOCOL 10.2, 10.3, 12.1, 1
       }
     }
   });
+});
+
+test("a length alone is cut off, if it is none over the limit (PROTOCOL 12.3.1)", () => {
+  const length = (bytes: bigint): Uint8Array => new Writer().u64(bytes).bytes();
+  expect(isCutOff(length(0n), 1000)).toBe(true);
+  expect(isCutOff(length(928n), 1000)).toBe(true);
+  expect(isCutOff(length(929n), 1000)).toBe(false);
+  expect(isCutOff(length((1n << 64n) - 1n), 1000)).toBe(false);
+  expect(isCutOff(new Uint8Array(7).fill(255), 1000)).toBe(true);
 });
 
 test("a seal and an opening are signed by the key that they name (PROTOCOL 10.2, 10.3)", () => {

@@ -2,10 +2,12 @@
 
 import { describe, expect, test } from "vitest";
 
-import { toHex } from "../../src/bytes.ts";
+import { concatBytes, toHex } from "../../src/bytes.ts";
 import type { Terms } from "../../src/job/terms.ts";
+import { writeEntry, type Entry } from "../../src/session/entries.ts";
 import { equivocates, readSession } from "../../src/session/log.ts";
 import type { Rules } from "../../src/session/rules.ts";
+import { ENTRY_TYPE } from "../../src/session/signed.ts";
 import { sha256 } from "../../src/sha256.ts";
 import { ANN, BEN, CAT, envelopeOf, hash, Log, REFEREE, RULES } from "./builder.ts";
 import { type Signer, TERMS } from "./golden.ts";
@@ -70,6 +72,7 @@ describe("openings (PROTOCOL 10.3, 10.3.1)", () => {
     expectConvicted(sealed().open(ANN, 1002, 8).open(ANN, 1003));
     expectConvicted(sealed().open(ANN, 1002).say({ kind: "opened" }, 1003));
     expectConvicted(sealed().open(ANN, 2002));
+    expectConvicted(sealed().open(ANN, 1002, 7, envelopeOf(ANN, 7), hash(9)));
   });
 
   test.each([
@@ -83,6 +86,17 @@ describe("openings (PROTOCOL 10.3, 10.3.1)", () => {
     const outcome = expectGood(log);
     expect(outcome.removed).toEqual({ [hex(ANN)]: "false opening" });
     expect(outcome.members).toEqual([hex(BEN)]);
+  });
+
+  test.each([
+    ["another key's commitment", envelopeOf(BEN, 7)],
+    ["another job's commitment", envelopeOf(ANN, 7, hash(4))],
+    ["no commitment", hash(7)],
+  ])("%s excludes the key that has sealed it", (_, commitment) => {
+    const log = new Log();
+    log.seal(ANN, 1, 7, hash(5), log.session, commitment).say({ kind: "sealed" }, 1001);
+    log.open(ANN, 1002, 7, commitment).say({ kind: "opened" }, 1002);
+    expect(expectGood(log).removed).toEqual({ [hex(ANN)]: "false opening" });
   });
 
   test("the result follows, and nothing else does", () => {
@@ -143,7 +157,7 @@ describe("entry 0 (PROTOCOL 10.1, 10.1.1, 10.1.2, 11.2)", () => {
     for (const rules of [
       { arity: 256, mostParties: 64, sealing: 2n ** 53n - 1n, keys: [ANN.key, BEN.key] },
       { opening: MOST, extension: MOST, budget: 0n, step: 2n ** 20n, steps: 2n ** 20n },
-      { budget: MOST, step: 0n, steps: MOST },
+      { budget: MOST, step: 0n, steps: MOST, arity: 2 },
     ]) {
       expectGood(new Log({ ...RULES, ...rules }));
     }
@@ -156,6 +170,14 @@ describe("entry 0 (PROTOCOL 10.1, 10.1.1, 10.1.2, 11.2)", () => {
     const [, second] = new Log().seal(ANN, 1).entries;
     expect(readSession(second ? [second] : [], TERMS).wrong).toBe("refused");
     expectConvicted(new Log().say({ kind: "session", rules: RULES }, 1));
+    const begins = { index: 0, previous: hash(0), time: 0n } as const;
+    const session = { kind: "session", rules: RULES } as const;
+    const wrong = (entry: Entry): string =>
+      readSession([REFEREE.signed(ENTRY_TYPE, writeEntry(entry))], TERMS).wrong;
+    expect(wrong({ ...begins, said: session })).toBe("");
+    expect(wrong({ ...begins, index: 1, said: session })).toBe("refused");
+    expect(wrong({ ...begins, previous: hash(1), said: session })).toBe("refused");
+    expect(wrong({ ...begins, said: { kind: "resumed" } })).toBe("refused");
   });
 });
 
@@ -171,6 +193,11 @@ describe("what is no entry (PROTOCOL 12.3.1, 12.5.3)", () => {
   test("signed bytes of no layout convict; what is not linked or not signed does not", () => {
     expectConvicted(new Log().sign(hash(1)));
     expectConvicted(new Log().sign(new Uint8Array()));
+    const { last } = new Log();
+    const second: Entry = { index: 1, previous: last, time: 1n, said: { kind: "resumed" } };
+    const entry = writeEntry(second);
+    expectGood(new Log().sign(entry));
+    expectConvicted(new Log().sign(concatBytes(entry, Uint8Array.of(0))));
     const [, linked = hash(0)] = new Log().seal(ANN, 1).entries;
     const log = new Log({ ...RULES, nonce: hash(2) });
     expect(readSession([...log.entries, linked], TERMS)).toMatchObject({
@@ -181,6 +208,11 @@ describe("what is no entry (PROTOCOL 12.3.1, 12.5.3)", () => {
     });
     const [first = hash(0)] = new Log().entries;
     expect(readSession([first, first], TERMS)).toMatchObject({ wrong: "damaged", index: 1 });
+    const later = REFEREE.signed(ENTRY_TYPE, writeEntry({ ...second, index: 2 }));
+    expect(readSession([first, later], TERMS)).toMatchObject({ wrong: "damaged", index: 1 });
+    // Only the last entry can be one that is not written yet.
+    const cut = linked.subarray(0, -1);
+    expect(readSession([first, cut, linked], TERMS)).toMatchObject({ wrong: "damaged", index: 1 });
     const unsigned = Uint8Array.from(linked);
     unsigned[unsigned.length - 1] = (unsigned.at(-1) ?? 0) ^ 1;
     expect(readSession([first, unsigned], TERMS)).toMatchObject({ wrong: "damaged", index: 1 });
@@ -210,5 +242,11 @@ describe("two entries in one place (PROTOCOL 12.5.1)", () => {
     expect(equivocates(zero, one, REFEREE.key)).toBe(false);
     expect(equivocates(second(1), second(2).subarray(0, -1), REFEREE.key)).toBe(false);
     expect(equivocates(hash(1), second(2), REFEREE.key)).toBe(false);
+    const entry = { previous: new Log().last, time: 1n, said: { kind: "resumed" } } as const;
+    const elsewhere = REFEREE.signed(ENTRY_TYPE, writeEntry({ ...entry, index: 2 }));
+    expect(equivocates(second(2), elsewhere, REFEREE.key)).toBe(false);
+    const headless = REFEREE.signed(ENTRY_TYPE, hash(1));
+    expect(equivocates(headless, second(2), REFEREE.key)).toBe(false);
+    expect(equivocates(second(2), headless, REFEREE.key)).toBe(false);
   });
 });

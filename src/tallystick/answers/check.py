@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tallystick.answers.job import LOGPROBS, TOKENS, AnswerJob, check_weights
-from tallystick.answers.receipt import CANCELLED, Receipt, SignedReceipt, read_receipt
-from tallystick.answers.request import Request
+from tallystick.answers.receipt import CANCELLED, AnswerReceipt, SignedReceipt, read_receipt
+from tallystick.answers.request import ModelRequest
 from tallystick.answers.spoken import Spoken
 from tallystick.answers.statement import ModelStatement
 from tallystick.answers.words import Said, contradictions
@@ -62,7 +62,7 @@ class AnswerReport:
     convicts then. `findings` are what no game decides. `notes` say what is not proved.
     """
 
-    receipt: Receipt
+    receipt: AnswerReceipt
     trusted: bool | None
     contradictions: tuple[Said, ...] = ()
     state_differs: bool = False
@@ -80,7 +80,7 @@ class AnswerReport:
 def bound(
     data: bytes,
     statement: ModelStatement,
-    request: Request,
+    request: ModelRequest,
     spoken: Spoken,
     trust: Sequence[PublicKey] | None = None,
 ) -> tuple[SignedReceipt, AnswerJob]:

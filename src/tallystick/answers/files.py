@@ -18,7 +18,7 @@ from pathlib import Path
 from tallystick.answers.check import bound
 from tallystick.answers.job import AnswerJob, checked_program
 from tallystick.answers.receipt import SignedReceipt
-from tallystick.answers.request import Request
+from tallystick.answers.request import ModelRequest
 from tallystick.answers.spoken import Spoken
 from tallystick.answers.statement import ModelStatement, ProgramName
 from tallystick.commit.signing import PublicKey
@@ -86,7 +86,7 @@ class AnswerFiles:
 
     receipt: bytes
     statement: ModelStatement
-    request: Request
+    request: ModelRequest
     spoken: Spoken
     program: bytes
 
@@ -105,7 +105,7 @@ class AnswerFiles:
             ModelStatement.from_bytes(
                 file(STATEMENT, LIMITS.model_statement_bytes, "model statement")
             ),
-            Request.from_bytes(file(REQUEST, LIMITS.request_bytes, "request")),
+            ModelRequest.from_bytes(file(REQUEST, LIMITS.request_bytes, "request")),
             Spoken.from_bytes(file(SPOKEN, LIMITS.spoken_bytes, "answer")),
             file(PROGRAM, LIMITS.program_bytes, "program"),
         )

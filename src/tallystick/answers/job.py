@@ -18,7 +18,7 @@ from tallystick.answers.programs import LOGPROBS as LOGPROBS
 from tallystick.answers.programs import SALT as SALT
 from tallystick.answers.programs import TOKENS as TOKENS
 from tallystick.answers.programs import answer_slots
-from tallystick.answers.request import Request
+from tallystick.answers.request import ModelRequest
 from tallystick.answers.spoken import Spoken
 from tallystick.answers.statement import ModelStatement, ProgramName
 from tallystick.commit.checkpoint import run_root
@@ -52,7 +52,7 @@ class AnswerJob:
     """
 
     statement: ModelStatement
-    request: Request
+    request: ModelRequest
     spoken: Spoken
     choice: int = 0
 

@@ -44,7 +44,7 @@ _MOST_TIME = 1 << 52
 
 
 @dataclass(frozen=True)
-class Receipt:
+class AnswerReceipt:
     """What the signer of an answer states (ANSWERS 7.2). Raises UsageError for parts out of range.
 
     `model`, `request` and `job` are digests. `root` is the run root and `state` the final state
@@ -101,7 +101,7 @@ class Receipt:
 class SignedReceipt:
     """A receipt whose two signatures have been verified; `trusted` is as in `Verified`."""
 
-    receipt: Receipt
+    receipt: AnswerReceipt
     signature: bytes
     trusted: bool | None
 
@@ -112,7 +112,7 @@ class SignedReceipt:
         return Envelope(RUN_COMMITMENT_TYPE, run.payload(), (signature,)).to_bytes()
 
 
-def sign_receipt(key: PrivateKey, receipt: Receipt) -> bytes:
+def sign_receipt(key: PrivateKey, receipt: AnswerReceipt) -> bytes:
     """The file: an envelope with one signature. Raises UsageError for another signer's key."""
     (own,) = sign_run(key, receipt.run).signatures
     data = sign_envelope(key, RECEIPT_TYPE, receipt.payload(own.signature)).to_bytes()
@@ -146,14 +146,14 @@ def read_receipt(data: bytes, trust: Sequence[PublicKey] | None = None) -> Signe
     return SignedReceipt(receipt, signature, verified.trusted)
 
 
-def _parsed(payload: bytes) -> tuple[Receipt, bytes]:
+def _parsed(payload: bytes) -> tuple[AnswerReceipt, bytes]:
     """The receipt in a payload, and its signature of the run commitment, not yet verified."""
     top = Members(parse_canonical_json(payload, "receipt", LIMITS.receipt_bytes), _malformed)
     top.only(*_MEMBERS)
     if top.of("kind", str) != RECEIPT_KIND:
         _malformed(f"its kind is {top.value['kind']!r}")
     try:
-        receipt = Receipt(
+        receipt = AnswerReceipt(
             **{name: _bytes(top, name, 32) for name in _DIGESTS},
             choice=top.of("choice", int),
             prompt=top.of("prompt", int),

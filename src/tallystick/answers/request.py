@@ -49,7 +49,7 @@ Message = Mapping[str, JsonValue]
 
 
 @dataclass(frozen=True)
-class Request:
+class ModelRequest:
     """What a client asks (ANSWERS 5.1). Raises UsageError for parts that are out of range.
 
     `model` is the model digest. Exactly one of `tokens`, `text` and `messages` is given. The seed
@@ -139,7 +139,7 @@ class Request:
         return canonical_json({"kind": KIND, "parts": self.parts, "secret": self.secret.hex()})
 
     @staticmethod
-    def from_bytes(data: bytes) -> Request:
+    def from_bytes(data: bytes) -> ModelRequest:
         """Inverse of `to_bytes` for untrusted bytes. Raises CorruptFileError."""
         top = Members(parse_canonical_json(data, "request", LIMITS.request_bytes), _malformed)
         top.only("kind", "parts", "secret")
@@ -185,7 +185,7 @@ def seed_of_nonce(nonce: bytes, digest: bytes) -> int:
     return int.from_bytes(made[:8], "big") & ((1 << 63) - 1)
 
 
-def _request(top: Members) -> Request:
+def _request(top: Members) -> ModelRequest:
     parts = top.child("parts")
     parts.only(*_PARTS)
     asked, seed = parts.child("input"), parts.child("seed")
@@ -205,7 +205,7 @@ def _request(top: Members) -> Request:
     settings = _settings(parts.child("settings"))
     if nonce is None:
         settings = replace(settings, seed=seed.decimal("seed", _U64))
-    return Request(
+    return ModelRequest(
         model=parts.hex("model"),
         settings=settings,
         nonce=nonce,

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tallystick.answers.receipt import STOP, Receipt
-from tallystick.answers.request import Request
+from tallystick.answers.receipt import STOP, AnswerReceipt
+from tallystick.answers.request import ModelRequest
 from tallystick.answers.spoken import Spoken
 from tallystick.answers.statement import ModelStatement
 from tallystick.answers.template import Template
@@ -24,7 +24,7 @@ TOKENIZER = "tokenizer.json"
 
 
 @dataclass(frozen=True)
-class Words:
+class ModelWords:
     """The tokenizer and the chat template of a model, whose files are those of its statement."""
 
     tokenizer: TokenizerFile
@@ -32,7 +32,9 @@ class Words:
     special: Mapping[str, str]
 
     @staticmethod
-    def of(statement: ModelStatement, files: Mapping[str, bytes], template: str | None) -> Words:
+    def of(
+        statement: ModelStatement, files: Mapping[str, bytes], template: str | None
+    ) -> ModelWords:
         """Raises DigestMismatchError for files that are not the statement's; CannotCheckError for a
         model without a tokenizer.json, or without a package that reads it."""
         digests = {name: sha256(data) for name, data in files.items()}
@@ -53,9 +55,9 @@ class Words:
             )
         special = {name: token.text for name, token in statement.special.items()}
         made = None if template is None else Template(template)
-        return Words(tokenizer_of(files[TOKENIZER], Path(TOKENIZER)), made, special)
+        return ModelWords(tokenizer_of(files[TOKENIZER], Path(TOKENIZER)), made, special)
 
-    def prompt(self, request: Request) -> tuple[int, ...]:
+    def prompt(self, request: ModelRequest) -> tuple[int, ...]:
         """The prompt tokens of a request (ANSWERS 5.6). Raises UsageError for messages without a
         template, or that it refuses, and for a text without tokens."""
         if request.tokens is not None:
@@ -71,7 +73,7 @@ class Words:
             raise UsageError("The prompt has no tokens.", "Send a longer one.")
         return tuple(found.tolist())
 
-    def text(self, statement: ModelStatement, request: Request, spoken: Spoken) -> str:
+    def text(self, statement: ModelStatement, request: ModelRequest, spoken: Spoken) -> str:
         """The text of an answer: of all its tokens, but for a last one that ends it (5.7)."""
         tokens = spoken.tokens
         if tokens[-1] in stop_set(statement, request):
@@ -80,7 +82,11 @@ class Words:
 
 
 def findings(
-    words: Words, statement: ModelStatement, request: Request, spoken: Spoken, receipt: Receipt
+    words: ModelWords,
+    statement: ModelStatement,
+    request: ModelRequest,
+    spoken: Spoken,
+    receipt: AnswerReceipt,
 ) -> tuple[Said, ...]:
     """Where messages, prompt tokens, answer tokens, text and stop strings do not fit together."""
     return tuple(
@@ -89,7 +95,11 @@ def findings(
 
 
 def _found(
-    words: Words, statement: ModelStatement, request: Request, spoken: Spoken, receipt: Receipt
+    words: ModelWords,
+    statement: ModelStatement,
+    request: ModelRequest,
+    spoken: Spoken,
+    receipt: AnswerReceipt,
 ) -> Iterator[str]:
     try:
         prompt = words.prompt(request)
@@ -112,11 +122,11 @@ def _found(
 
 
 def _stop_strings(
-    words: Words,
+    words: ModelWords,
     statement: ModelStatement,
-    request: Request,
+    request: ModelRequest,
     spoken: Spoken,
-    receipt: Receipt,
+    receipt: AnswerReceipt,
     text: str,
 ) -> Iterator[str]:
     """The answer ends with the first token by which its text has a stop string (ANSWERS 6.4)."""

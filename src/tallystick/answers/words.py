@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tallystick.answers.job import AnswerJob
-from tallystick.answers.receipt import LENGTH, STOP, Receipt
-from tallystick.answers.request import Request
+from tallystick.answers.receipt import LENGTH, STOP, AnswerReceipt
+from tallystick.answers.request import ModelRequest
 from tallystick.answers.statement import ModelStatement
 
 
@@ -23,25 +23,25 @@ class Said:
     sentence: str
 
 
-def stop_set(statement: ModelStatement, request: Request) -> frozenset[int]:
+def stop_set(statement: ModelStatement, request: ModelRequest) -> frozenset[int]:
     """The tokens that end an answer: the model's and the request's (ANSWERS 6.1)."""
     return frozenset((*statement.stop, *request.settings.stop))
 
 
-def most_tokens(statement: ModelStatement, request: Request, prompt: int) -> int:
+def most_tokens(statement: ModelStatement, request: ModelRequest, prompt: int) -> int:
     """The most tokens of an answer to a prompt of so many: what the request asks for, as far as the
     model has a bucket (ANSWERS 6.5)."""
     settings = request.settings
     return min(settings.max_tokens, statement.most(prompt, settings.set))
 
 
-def contradictions(receipt: Receipt, answer: AnswerJob) -> tuple[Said, ...]:
+def contradictions(receipt: AnswerReceipt, answer: AnswerJob) -> tuple[Said, ...]:
     """Every way in which `receipt` contradicts the request and the tokens that it binds. The caller
     has compared model, request and job digests."""
     return (*_of_request(receipt, answer), *_of_finish(receipt, answer))
 
 
-def _of_request(receipt: Receipt, answer: AnswerJob) -> Iterator[Said]:
+def _of_request(receipt: AnswerReceipt, answer: AnswerJob) -> Iterator[Said]:
     statement, request, spoken = answer.statement, answer.request, answer.spoken
     prompt, tokens = len(spoken.prompt), len(spoken.tokens)
     if request.model != receipt.model:
@@ -60,7 +60,7 @@ def _of_request(receipt: Receipt, answer: AnswerJob) -> Iterator[Said]:
             break
 
 
-def _of_finish(receipt: Receipt, answer: AnswerJob) -> Iterator[Said]:
+def _of_finish(receipt: AnswerReceipt, answer: AnswerJob) -> Iterator[Said]:
     request, tokens, finish = answer.request, answer.spoken.tokens, receipt.finish
     stops = stop_set(answer.statement, request)
     early = next((n for n, token in enumerate(tokens[:-1]) if token in stops), None)

@@ -4,6 +4,10 @@ The functions take jobs, runs and keys as objects or as paths. Only a function t
 loads it, and only when it is called. So a judge never loads PyTorch.
 """
 
+from tallystick.answers.check import AnswerReport as AnswerReport
+from tallystick.api.answering import GivenAnswer as GivenAnswer
+from tallystick.api.answers import check as check
+from tallystick.api.answers import generate as generate
 from tallystick.api.capturing import Capture as Capture
 from tallystick.api.capturing import capture as capture
 from tallystick.api.capturing import freeze as freeze

@@ -12,19 +12,18 @@ import numpy as np
 from tallystick.answers.files import read_program, read_statement, write_answer
 from tallystick.answers.job import AnswerJob, check_weights
 from tallystick.answers.model import Model, open_model, weights
-from tallystick.answers.receipt import STOP, Receipt, sign_receipt
-from tallystick.answers.request import Request
+from tallystick.answers.receipt import STOP, AnswerReceipt, sign_receipt
+from tallystick.answers.request import ModelRequest
 from tallystick.answers.spoken import Spoken
 from tallystick.answers.statement import ModelStatement, ProgramName
-from tallystick.answers.text import Words
+from tallystick.answers.text import ModelWords
 from tallystick.answers.words import most_tokens, stop_set
 from tallystick.commit.signing import PrivateKey
 from tallystick.commit.tensor import Array
 from tallystick.disk.regular import is_directory
 from tallystick.errors import UsageError
-from tallystick.generate.engine import Engine
-from tallystick.generate.of_model import ModelNetwork
-from tallystick.generate.requests import Handle
+from tallystick.generation.engine import AnswerEngine
+from tallystick.generation.requests import SubmittedRequest
 from tallystick.program.ir import Program
 
 # Gets the number of the answer and its text so far, whenever there is more of it.
@@ -34,7 +33,7 @@ DAYS = 30
 
 
 @dataclass(frozen=True, eq=False)
-class Answered:
+class GivenAnswer:
     """An answer: its text, tokens (N), log-probabilities (f32[N]) and finish, and the signed
     receipt of it. `job` is what the receipt is about."""
 
@@ -72,15 +71,13 @@ class Answering:
                 f"Make one: `tallystick model statement {directory} -o {self.place}`.",
             )
         self.statement: ModelStatement = read_statement(self.place)
-        held = weights(self.model)
-        check_weights(self.statement, held)
-        self.words = Words.of(self.statement, self.model.files, self.model.chat_template)
-        network = ModelNetwork(self.model, self.statement.contract, held)
-        self._engine = Engine(network, threads=threads)
+        check_weights(self.statement, weights(self.model))
+        self.words = ModelWords.of(self.statement, self.model.files, self.model.chat_template)
+        self._engine = AnswerEngine(self.model, self.statement.contract, threads=threads)
 
     def answer(
-        self, request: Request, key: PrivateKey, days: int = DAYS, heard: Heard | None = None
-    ) -> list[Answered]:
+        self, request: ModelRequest, key: PrivateKey, days: int = DAYS, heard: Heard | None = None
+    ) -> list[GivenAnswer]:
         """The answers to a request, one for each choice. Raises UsageError for one that can never
         be answered."""
         prompt = self.words.prompt(request)
@@ -101,7 +98,7 @@ class Answering:
 
     def _signed(
         self, listener: _Listener, prompt: tuple[int, ...], key: PrivateKey, days: int
-    ) -> Answered:
+    ) -> GivenAnswer:
         assert listener.handle is not None and listener.handle.answer is not None
         said, request = listener.handle.answer, listener.request
         finish = STOP if listener.stopped else said.finish
@@ -110,7 +107,7 @@ class Answering:
         job = AnswerJob(self.statement, request, replace(spoken, text=text), listener.number)
         final, root = job.roots()
         now = int(time.time() * 1000)
-        receipt = Receipt(
+        receipt = AnswerReceipt(
             model=self.statement.digest,
             request=request.digest,
             choice=listener.number,
@@ -125,7 +122,7 @@ class Answering:
             signer=key.public,
         )
         name = ProgramName(job.bucket.length, job.bucket.answer, request.settings.set)
-        return Answered(
+        return GivenAnswer(
             text,
             said.tokens,
             spoken.logprobs,
@@ -140,10 +137,10 @@ class _Listener:
     """Hears the tokens of one answer, and ends it with a stop string (ANSWERS 6.4)."""
 
     def __init__(
-        self, answering: Answering, request: Request, number: int, heard: Heard | None
+        self, answering: Answering, request: ModelRequest, number: int, heard: Heard | None
     ) -> None:
         self.request, self.number = request, number
-        self.handle: Handle | None = None
+        self.handle: SubmittedRequest | None = None
         self.stopped = False
         self._heard, self._tokens = heard, list[int]()
         self._tokenizer = answering.words.tokenizer
@@ -156,6 +153,6 @@ class _Listener:
         if self._heard is not None:
             self._heard(self.number, text)
         assert self.handle is not None
-        if any(stop in text for stop in self.request.stop_strings) and not self.handle.answer:
+        if any(stop in text for stop in self.request.stop_strings):
             self.stopped = True
-            self.handle.cancel()
+            self.handle.cancel()  # an answer that has ended by itself stays

@@ -9,10 +9,10 @@ from tallystick.answers.check import AnswerReport, check_answer, check_words
 from tallystick.answers.files import AnswerFiles, read_statement
 from tallystick.answers.layout import Settings
 from tallystick.answers.model import open_model, weights
-from tallystick.answers.request import Message, Request, new_nonce, new_secret
-from tallystick.answers.text import Words, findings
+from tallystick.answers.request import Message, ModelRequest, new_nonce, new_secret
+from tallystick.answers.text import ModelWords, findings
 from tallystick.api import given
-from tallystick.api.answering import DAYS, Answered, Answering, Heard
+from tallystick.api.answering import DAYS, Answering, GivenAnswer, Heard
 from tallystick.api.given import PathLike
 from tallystick.commit.signing import PrivateKey, PublicKey
 from tallystick.devices.find import context_on
@@ -45,7 +45,7 @@ def generate(
     days: int = DAYS,
     threads: int | None = None,
     heard: Heard | None = None,
-) -> list[Answered]:
+) -> list[GivenAnswer]:
     """Answer a request with the model in a directory, each answer with a signed receipt.
 
     `model` is a transformers directory, or an `Answering` that has been opened. Exactly one of
@@ -78,7 +78,7 @@ def generate(
         max_tokens=max_tokens,
         stop=tuple(sorted(set(stop))),
     )
-    request = Request(
+    request = ModelRequest(
         opened.statement.digest,
         settings,
         tokens=None if tokens is None else tuple(tokens),
@@ -105,7 +105,7 @@ def _opened(model: PathLike, statement: PathLike | None, threads: int | None) ->
 
 
 def check(
-    receipt: PathLike | Answered,
+    receipt: PathLike | GivenAnswer,
     model: PathLike,
     *,
     statement: PathLike | None = None,
@@ -116,7 +116,7 @@ def check(
 ) -> AnswerReport:
     """Check an answer by one prefill: everything that its receipt states, to the last bit.
 
-    `receipt` is an answer's directory, the receipt in one, or an `Answered`. `model` is your own
+    `receipt` is an answer's directory, the receipt in one, or a `GivenAnswer`. `model` is your own
     copy of the model's directory. With `statement`, your own statement of it, an answer of any
     other model is refused. With `text` no weight is read: signatures, digests, finish, chat
     template, tokens and text are checked. `trust` are the signers that you know.
@@ -129,7 +129,7 @@ def check(
     not those of the statement, SignatureInvalidError, CorruptFileError for malformed files,
     StorageError, CannotCheckError.
     """
-    if isinstance(receipt, Answered):
+    if isinstance(receipt, GivenAnswer):
         job = receipt.job
         files = AnswerFiles(
             receipt.receipt,
@@ -151,6 +151,6 @@ def check(
         context = context_on(device, lambda: answer.statement.contract, threads)
         return check_answer(signed, answer, program, weights(opened), context)
     report = check_words(signed, answer)
-    words = Words.of(answer.statement, opened.files, opened.chat_template)
+    words = ModelWords.of(answer.statement, opened.files, opened.chat_template)
     found = findings(words, answer.statement, answer.request, answer.spoken, signed.receipt)
     return replace(report, findings=(*report.findings, *found))

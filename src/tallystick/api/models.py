@@ -11,7 +11,7 @@ from tallystick.answers.files import AnswerFiles, read_statement, write_statemen
 from tallystick.answers.job import check_weights
 from tallystick.answers.layout import Bucket
 from tallystick.answers.model import open_model, weights
-from tallystick.answers.receipt import Receipt
+from tallystick.answers.receipt import AnswerReceipt
 from tallystick.answers.statement import ModelStatement
 from tallystick.api.answering import statement_place
 from tallystick.commit.signing import PrivateKey
@@ -96,7 +96,7 @@ class AnswerRun:
     """The run of an answer's job: its root, and the receipt's. `defends` says that the receipt's
     own key signed it."""
 
-    receipt: Receipt
+    receipt: AnswerReceipt
     root: bytes
     defends: bool
 

@@ -117,12 +117,15 @@ def continue_run(
 def _drawing(
     verb: str, progress: bool, listener: Listener | None
 ) -> AbstractContextManager[Listener | None]:
-    """Who hears of the work: the caller's listener, one that draws on the terminal, or nobody."""
+    """Who hears of the work: the caller's listener, one that draws on the terminal or in the
+    notebook, or nobody."""
     if listener is not None or not progress:
         return nullcontext(listener)
+    from tallystick.terminal.notebook_bar import NotebookBar, notebook_display
     from tallystick.terminal.progress import Reporter  # rich takes its time
 
-    return Reporter(verb)
+    display = notebook_display()
+    return Reporter(verb) if display is None else NotebookBar(verb, display)
 
 
 def audit(

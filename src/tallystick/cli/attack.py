@@ -9,7 +9,9 @@ import click
 from tallystick.cli.attack_list import list_attacks
 from tallystick.cli.output import json_option, overwrite_option, print_json, say, threads_option
 from tallystick.cli.places import PLACE
+from tallystick.commit.signing import PrivateKey
 from tallystick.devices.context import ExecutionContext
+from tallystick.disk.keys import load_private_key
 from tallystick.errors import UsageError
 from tallystick.job.job import Job
 from tallystick.job.job_file import load_job
@@ -28,11 +30,14 @@ def train_cheat(
     threads: int | None = None,
     trace: TraceRange | None = None,
     overwrite: bool = False,
+    key: PrivateKey | None = None,
 ) -> RunSummary:
     """Train `job` into `out` with the cheat that is declared. Raises UsageError for unknown names
     and parameters before anything is written, and as train_job."""
     maker = declared_cheat(job, declared)
-    options = Options(ExecutionContext(threads), trace=trace, maker=maker, overwrite=overwrite)
+    options = Options(
+        ExecutionContext(threads), trace=trace, maker=maker, overwrite=overwrite, key=key
+    )
     return train_job(job, out, options, listener)
 
 
@@ -47,6 +52,7 @@ def train_cheat(
     is_flag=True,
     help="List the attacks; NAME: describe it; a job's directory: those that fit it.",
 )
+@click.option("--key", type=click.Path(), help="The private key that signs; by default a new one.")
 @overwrite_option
 @click.option("--quiet", is_flag=True, help="No progress.")
 @threads_option
@@ -57,6 +63,7 @@ def attack(
     out: str | None,
     pairs: tuple[str, ...],
     listed: bool,
+    key: str | None,
     overwrite: bool,
     quiet: bool,
     threads: int | None,
@@ -83,7 +90,15 @@ def attack(
     declared = Declaration(name, params)
     loaded = load_job(Path(job))
     with Reporter("train", quiet or as_json) as reporter:
-        result = train_cheat(loaded, Path(out), declared, reporter, threads, overwrite=overwrite)
+        result = train_cheat(
+            loaded,
+            Path(out),
+            declared,
+            reporter,
+            threads,
+            overwrite=overwrite,
+            key=None if key is None else load_private_key(Path(key)),
+        )
     if as_json:
         print_json(
             {

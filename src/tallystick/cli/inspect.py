@@ -45,7 +45,8 @@ def inspect(path: str, as_json: bool) -> None:
     """Say what PATH is, what it claims, what that proves, and what to do next.
 
     PATH is a run, a job, a referee's directory, or a file: evidence, the commitment of a run, a
-    statement, an offer or a document of one, the outcome, a seal or a log entry of a session, a
+    statement, an answer of a model and each of its files, a model statement, an offer or a
+    document of one, the outcome, a seal or a log entry of a session, a
     model of `export`, a key, a page that carries evidence. Executes no step.
     """
     place, words = Path(path), None
@@ -77,9 +78,12 @@ def inspect(path: str, as_json: bool) -> None:
 
 def _inspect_file(path: Path, as_json: bool) -> None:
     # Loaded for a file only: it brings all kinds of documents with it.
+    from tallystick.answers.show import say_of_answer
     from tallystick.run.show.files import say_of
 
-    found = say_of(path) if present(path) and not is_directory(path) else None
+    found = say_of_answer(path) if present(path) else None
+    if found is None and present(path) and not is_directory(path):
+        found = say_of(path)
     if found is None:
         raise UsageError(
             f"{path} is neither a run nor a job nor a referee's directory, nor a file of ours.",

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from tallystick.answers.files import RECEIPT
 from tallystick.api.disputes import judge
 from tallystick.cli.names import load_names, name_option, names_by_key
 from tallystick.cli.output import (
@@ -27,7 +28,7 @@ from tallystick.delegation.entries import DeviationError
 from tallystick.delegation.watch import replayed
 from tallystick.disk.entry_log import EntryLog
 from tallystick.disk.files import write_file
-from tallystick.disk.regular import is_directory, mode_of, read_file, same_file
+from tallystick.disk.regular import is_directory, mode_of, present, read_file, same_file
 from tallystick.errors import CannotCheckError, CounterpartyError, UsageError
 from tallystick.job.carried import CarriedEvidence, terms_files
 from tallystick.job.job import Job
@@ -46,7 +47,7 @@ from tallystick.run.store.directory import RunStore
 from tallystick.service.archive import is_archive
 
 Page = tuple[str, str]  # its main sentence, and the whole document
-RUN, EVIDENCE, SESSION = "run", "evidence", "session"  # what a page is about
+RUN, EVIDENCE, SESSION, ANSWER = "run", "evidence", "session", "answer"  # what a page is about
 
 
 def _of_run(source: Path, job: Job | None, trust: Sequence[PublicKey] | None) -> Page:
@@ -85,14 +86,24 @@ def _of_session(source: Path, terms: Terms) -> Page:
     return session_headline(session), session_page(session, source.name)
 
 
+def _of_answer(source: Path, trust: Sequence[PublicKey] | None, model: str | None) -> Page:
+    # Loaded for an answer only: it brings what reads a model.
+    from tallystick.report.answer_page import answer_headline, answer_page, read_answer
+
+    found = read_answer(source, trust, None if model is None else Path(model))
+    return answer_headline(found), answer_page(found)
+
+
 def _kind_of(source: Path) -> str:
     if RunStore(source).exists:
         return RUN
+    if is_directory(source) and present(source / RECEIPT):
+        return ANSWER
     if is_archive(source):
         return SESSION
     if is_directory(source) or not mode_of(source):
         raise UsageError(
-            f"{source} is neither a run nor evidence nor a referee's directory.",
+            f"{source} is neither a run nor evidence, nor an answer, nor a referee's directory.",
             "Name a run's directory.",
         )
     return EVIDENCE
@@ -105,6 +116,7 @@ def _check_options(
     trust: Sequence[str],
     believed: Sequence[str],
     named: Sequence[str],
+    model: str | None,
 ) -> None:
     """Raises UsageError for options that do not go together, or not with this kind of page."""
     if kind != EVIDENCE and believed:
@@ -117,6 +129,8 @@ def _check_options(
             "follows from the evidence, and nothing else.",
             "Leave the others out.",
         )
+    if kind != ANSWER and model is not None:
+        raise UsageError("--model goes with an answer only.", "Leave it out here.")
     if named and not with_judge:
         raise UsageError("--name goes with --with-judge.", "Leave it out, or add --with-judge.")
 
@@ -128,6 +142,7 @@ def _check_options(
 @click.option(
     "--run", "beside", multiple=True, type=PLACE, help="A party's run: draw its losses too."
 )
+@click.option("--model", type=click.Path(), help="Your copy of an answer's model: check it too.")
 @trust_option
 @trust_referee_option
 @click.option(
@@ -140,13 +155,15 @@ def report(
     out: str,
     job: str | None,
     beside: tuple[str, ...],
+    model: str | None,
     trust: tuple[str, ...],
     believed: tuple[str, ...],
     with_judge: bool,
     named: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Write PATH as one HTML page: a run, the evidence of a dispute, or a referee's directory.
+    """Write PATH as one HTML page: a run, the evidence of a dispute, a referee's directory, or an
+    answer of a model.
 
     Evidence is judged, and a referee's log is played again, before any part of it is shown. What
     fails a check gets a page with the reason alone, and exit code 1 or 2.
@@ -158,17 +175,19 @@ def report(
     if same_file(target, source):
         raise UsageError(f"{out} is what the page is about.", "Name another file for the page.")
     kind, code = _kind_of(source), 0
-    _check_options(kind, with_judge, beside, trust, believed, named)
+    _check_options(kind, with_judge, beside, trust, believed, named, model)
     names, built = load_names(named), built_judge() if with_judge else None
     keys, referees = load_trust(trust), load_keys(believed)
     own = load_job(Path(job)) if job else None
-    if kind != RUN and own is None:
+    if kind not in (RUN, ANSWER) and own is None:
         raise UsageError(
             "Evidence and a referee's log are judged by a job.", "Pass your copy of it with --job."
         )
     runs = [read_run(Path(name), own) for name in beside]  # a fault of theirs is not the evidence's
     try:
-        if kind == RUN or own is None:  # all but a run have a job here
+        if kind == ANSWER:
+            sentence, page = _of_answer(source, keys, model)
+        elif kind == RUN or own is None:  # all others have a job here
             sentence, page = _of_run(source, own, keys)
         elif kind == SESSION:
             sentence, page = _of_session(source, own.terms)

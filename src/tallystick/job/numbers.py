@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime, timezone
 
 from tallystick.commit.encoding import float_decimal as decimal
 
-__all__ = ["count", "decimal", "listed", "shape_of"]
+__all__ = ["count", "decimal", "listed", "moment", "shape_of"]
 
 
 def count(n: int, what: str = "", several: str = "") -> str:
@@ -29,3 +30,12 @@ def listed(names: Sequence[str], most: int = 6) -> str:
 def shape_of(dtype: str, shape: Sequence[int]) -> str:
     """A tensor's shape and type: "64 × 32 f32", and "one f32" for a number."""
     return f"{' × '.join(map(str, shape)) if shape else 'one'} {dtype}"
+
+
+def moment(time: int) -> str:
+    """Milliseconds since 1970 as a date and a time."""
+    try:
+        found = datetime.fromtimestamp(time / 1000, timezone.utc)
+    except (OverflowError, ValueError, OSError):  # no calendar goes so far
+        return f"{time} ms"
+    return found.isoformat(sep=" ", timespec="milliseconds").replace("+00:00", " UTC")

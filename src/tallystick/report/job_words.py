@@ -51,7 +51,7 @@ def words_section(words: JobInWords) -> Safe:
 
 # -- for everyone ----------------------------------------------------------------------------------
 def _told(words: JobInWords) -> Iterator[str]:
-    yield _model(words)
+    yield model_words(words)
     training = [p for p in words.programs if not p.by_pass]
     for program in training[:_MOST]:
         yield _reads(words, program)
@@ -68,7 +68,8 @@ def _told(words: JobInWords) -> Iterator[str]:
     )
 
 
-def _model(words: JobInWords) -> str:
+def model_words(words: JobInWords) -> str:
+    """What training changes, in a sentence."""
     trained = [layer.module for layer in words.layers if any(p.trained for p in layer.parameters)]
     named = ""
     if 1 < len(trained) <= _MOST_NAMED:

@@ -6,12 +6,13 @@ import math
 
 from tallystick.commit.stream import SEQUENTIAL
 from tallystick.devices.environment import exact_environment
-from tallystick.job.words import JobInWords, sentences, words_of
+from tallystick.job.words import JobInWords, words_of
 from tallystick.report.curve import CheckpointMarks, figure
 from tallystick.report.facts import Curve, RunFacts
 from tallystick.report.html import Safe, join
-from tallystick.report.job_words import words_section
+from tallystick.report.job_words import model_words, words_section
 from tallystick.report.page import banner, commands, fold, page, paragraph, section, trust_badge
+from tallystick.report.proved import LEAVES_OPEN, PROVES
 from tallystick.report.words import code, count, digest, facts, items, number, size
 from tallystick.run.show.estimate import human_seconds
 from tallystick.run.show.inspect import parameter_count
@@ -72,7 +73,7 @@ def _means(run: RunFacts) -> str:
 def _banner(run: RunFacts, job: JobInWords) -> Safe:
     found = run.found
     signed = found["signer"] is not None
-    words = sentences(job)[:1]  # that of the model
+    words = [model_words(job)]
     if found["loss"]:
         several = len(found["loss_of"]) > 1
         for name, losses in found["loss_of"].items():
@@ -230,7 +231,7 @@ def _checking(run: RunFacts) -> Safe:
         paragraph(
             "If another run of the same job has another run root, ",
             code("tallystick dispute"),
-            " finds the operator at which they part, and the wrong one of the two.",
+            " finds the operation at which they part, and the wrong one of the two.",
         ),
     )
 
@@ -265,6 +266,6 @@ def _meaning(run: RunFacts) -> Safe:
         "Who the signer is. A key signs; whose it is, you must know from elsewhere.",
     ]
     return join(
-        section("What this proves", items(*(p for p in proves if p is not None))),
-        section("What it does not", items(*open_)),
+        section(PROVES, items(*(p for p in proves if p is not None))),
+        section(LEAVES_OPEN, items(*open_)),
     )

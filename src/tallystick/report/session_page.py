@@ -20,11 +20,12 @@ from tallystick.delegation.session import Session
 from tallystick.devices.environment import exact_environment
 from tallystick.report.bracket import bracket
 from tallystick.report.clauses import clause_quote
-from tallystick.report.first import meaning, since
+from tallystick.report.first import deed
 from tallystick.report.html import Safe, el, join
 from tallystick.report.job_words import job_section
 from tallystick.report.meanings import OUTSIDE
 from tallystick.report.page import badge, banner, commands, fold, page, paragraph, section, table
+from tallystick.report.proved import LEAVES_OPEN, PROVES
 from tallystick.report.words import code, count, digest, facts, items, size
 
 
@@ -202,8 +203,8 @@ def _end(match: Match) -> Safe:
     told: list[object] = []
     for conviction in verdict.convicted:
         key = match.members[conviction.party].key.key_id[:12]
-        found = meaning(verdict, conviction)
-        told += [code(key), f" {found.did}{since(found.kind, verdict.place)}. "]
+        before = "The referee says that " if verdict.forfeit else None
+        told += [before, code(key), f" {deed(verdict, conviction)}. "]
     return join(*told)
 
 
@@ -252,12 +253,12 @@ def _again(session: Session, source: str) -> Safe:
 
 def _meaning(outcome: int | None) -> Safe:
     proves = [
-        "Each party that a game convicted has signed a false statement, or was silent by the "
-        "referee's word; its evidence says which.",
+        "Each party that lost a game has signed a false statement, or was silent by the referee's "
+        "word; its evidence says which.",
         "Each party had sealed its claim before the log held any other one's.",
     ]
     open_ = [
-        "A silence is the referee's word. It shows no lie.",
+        "That a silent party has lied. Its silence is the referee's word.",
         "That the job is a good one. The session says which parties followed it.",
     ]
     if outcome in (CONTESTED, UNCONTESTED):
@@ -266,6 +267,4 @@ def _meaning(outcome: int | None) -> Safe:
         open_.append("That the claim is true if no party was honest: it was only not shown wrong.")
     if outcome == ALONE:
         open_.append("That the claim is true: no second party has repeated the run.")
-    return join(
-        section("What this proves", items(*proves)), section("What it does not", items(*open_))
-    )
+    return join(section(PROVES, items(*proves)), section(LEAVES_OPEN, items(*open_)))

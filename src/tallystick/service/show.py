@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from tallystick.delegation.entries import RESULTS, VERDICTS
 from tallystick.delegation.rules import NO_OFFER
 from tallystick.disk.entry_log import EntryLog
 from tallystick.errors import CorruptFileError
+from tallystick.job.numbers import moment
 
 
 def inspect_archive(directory: Path) -> dict[str, Any]:
@@ -120,7 +120,7 @@ def session_lines(found: dict[str, Any]) -> Iterator[str]:
     yield f"job         {found['job_digest'].hex()}"
     yield f"referee     {found['referee']}"
     yield f"state       {found['state']}, {found['entries']} entries, {found['returns']} returns"
-    yield f"time        {_moment(found['began'])} to {_moment(found['last'])}"
+    yield f"time        {moment(found['began'])} to {moment(found['last'])}"
     yield "rules       " + ", ".join(f"{k}={_cell(v)}" for k, v in found["rules"].items())
     for party in found["parties"]:
         root = party["run_root"].hex()[:16] if party["run_root"] else "not opened"
@@ -148,14 +148,6 @@ def _game_line(game: dict[str, Any]) -> str:
         f"game        {game['game']} in round {game['round']}: {pair}: {game['outcome']}{how} {out}"
         f" ({asked} questions, {time} s used)"
     )
-
-
-def _moment(time: int) -> str:
-    try:
-        moment = datetime.fromtimestamp(time / 1000, timezone.utc)
-    except (OverflowError, ValueError, OSError):  # no calendar goes so far
-        return f"{time} ms"
-    return moment.isoformat(sep=" ", timespec="milliseconds").replace("+00:00", " UTC")
 
 
 def _cell(value: Any) -> str:

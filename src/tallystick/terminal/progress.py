@@ -112,6 +112,10 @@ class Reporter:
         elif decides(self._timetable, step):
             self.evaluated(trained(self._timetable, step), loss)
         self._foretell(step, seconds)
+        self._draw(step)
+
+    def _draw(self, step: int) -> None:
+        """Show that `step` is done."""
         speed = human_speed(1 / self._mean) if self._mean > 0 else ""
         if self._bar is not None and self._task is not None:
             self._bar.update(

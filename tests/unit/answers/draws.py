@@ -1,6 +1,6 @@
 """Draws of tokens, counted and compared with the distribution that they are drawn from.
 
-    python tests/unit/answers/draws.py [DRAWS] [--first PLACE] [--counts FILE]
+    python tests/unit/answers/draws.py [DRAWS] [--first PLACE] [--counts FILE] [--choice K]
 
 One draw is the token of ANSWERS 3.5 at one place: argmax of y + noise over the whole vocabulary.
 The noise falls as its word rises (tests/unit/numerics/test_noise.py). So of most classes the word
@@ -145,8 +145,7 @@ def counted(
     for start in range(first, first + draws, rows):
         count = min(rows, first + draws - start)
         words = np.empty((count, classes), np.uint32)
-        for r in range(count):  # a row begins with a block of its own
-            words_of(seed, start + r, words[r])
+        words_of(seed, start, words)
         near = np.flatnonzero(words <= widest)
         for case in every:
             tokens = tokens_at(case, seed, start, words, near)
@@ -158,15 +157,14 @@ def counted(
 
 
 def words_of(seed: int, place: int, out: np.ndarray) -> None:
-    """The words of a place's classes. The core gives them from a multiple of 128 on."""
-    begin = place * -(-len(out) // 4) * 4
-    skipped = begin % 128
-    if not skipped:
-        _core.philox_words(seed, 0, 0, begin, out)
-        return
-    held = np.empty(skipped + len(out), np.uint32)
+    """The words of the classes at the places from `place` on, a row each."""
+    rows, classes = out.shape
+    each = -(-classes // 4) * 4  # a row begins with a block of its own
+    begin = place * each
+    skipped = begin % 128  # the core gives words from a multiple of 128 on
+    held = np.empty(skipped + rows * each, np.uint32)
     _core.philox_words(seed, 0, 0, begin - skipped, held)
-    out[...] = held[skipped:]
+    out[...] = held[skipped:].reshape(rows, each)[:, :classes]
 
 
 @dataclass
@@ -210,8 +208,9 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--compared", type=int, default=20)
     parser.add_argument("--counts", type=Path)
+    parser.add_argument("--choice", type=int, default=0)
     asked = parser.parse_args()
-    every, seed, begun = cases(), choice_seed(36, 0), time.monotonic()
+    every, seed, begun = cases(), choice_seed(36, asked.choice), time.monotonic()
     counts = counted(every, seed, asked.first, asked.draws, asked.compared)
     if asked.counts is not None:
         if asked.counts.exists():

@@ -116,6 +116,18 @@ def test_what_truncation_keeps() -> None:
     assert kept(top_k=2, top_p=0.61) == [1] and kept(top_k=2, top_p=0.62) == [1, 3]
 
 
+def test_truncation_at_the_bounds() -> None:
+    """Four tokens of a quarter each: what comes before the third is exactly a half."""
+    z = np.zeros((1, 4), F32)
+
+    def kept(**given: Any) -> int:
+        found = sampled(Bucket(3, 1), Settings(**given), [0, 0], [0], z, SEED).chosen_of[0]
+        return int(np.isfinite(found).sum())
+
+    assert kept(top_p=0.5) == 2 and kept(top_p=0.5 + 2.0**-24) == 3
+    assert kept(min_p=1.0) == 4
+
+
 def test_ties_are_cut_from_the_highest_token() -> None:
     z = np.zeros((1, 9), F32)
     z[0, ::2] = -0.0  # equal to +0

@@ -12,8 +12,8 @@ import numpy as np
 
 from tallystick.answers.job import LOGPROBS, SALT, TOKENS, AnswerJob
 from tallystick.answers.layout import Bucket, Settings, batch_types
-from tallystick.answers.receipt import LENGTH, Receipt, sign_receipt
-from tallystick.answers.request import Request
+from tallystick.answers.receipt import LENGTH, AnswerReceipt, sign_receipt
+from tallystick.answers.request import ModelRequest
 from tallystick.answers.sampler import emit
 from tallystick.answers.spoken import Spoken
 from tallystick.answers.statement import ModelStatement, ProgramName, Weight
@@ -119,13 +119,17 @@ class Toy:
         held, texts = weights(seed), programs(contract)
         return Toy(held, texts, statement(held, texts, stop))
 
-    def request(self, tokens: tuple[int, ...] = (3, 1, 4), **given: object) -> Request:
+    def request(self, tokens: tuple[int, ...] = (3, 1, 4), **given: object) -> ModelRequest:
         settings = Settings(**{"max_tokens": 3, "seed": 11, **given})  # type: ignore[arg-type]
-        return Request(self.statement.digest, settings, tokens=tokens, secret=SECRET)
+        return ModelRequest(self.statement.digest, settings, tokens=tokens, secret=SECRET)
 
     def text_of(self, job: AnswerJob) -> Program:
         name = ProgramName(job.bucket.length, job.bucket.answer, job.settings.set)
         return self.texts[name]
+
+    def texts_of(self, set_: str) -> Program:
+        """The program of a set in the smallest bucket."""
+        return self.texts[ProgramName(BUCKETS[0].length, BUCKETS[0].answer, set_)]
 
     def executed(self, job: AnswerJob, held: Mapping[str, Array] | None = None) -> State:
         """state[1] of the answer's run."""
@@ -134,7 +138,7 @@ class Toy:
         engine.run()
         return engine.state
 
-    def said(self, request: Request, held: Mapping[str, Array] | None = None) -> Spoken:
+    def said(self, request: ModelRequest, held: Mapping[str, Array] | None = None) -> Spoken:
         """The answer, token by token: each by a run over what is there."""
         prompt, tokens = request.tokens or (), []
         for _ in range(request.settings.max_tokens):
@@ -146,25 +150,27 @@ class Toy:
                 break
         return Spoken(prompt, tuple(tokens), logs[: len(tokens)].copy())
 
-    def answered(self, request: Request, finish: str = LENGTH, key: PrivateKey = KEY) -> AnswerJob:
+    def answered(self, request: ModelRequest) -> AnswerJob:
         return AnswerJob(self.statement, request, self.said(request))
 
 
-def receipt_of(job: AnswerJob, finish: str = LENGTH, key: PrivateKey = KEY, **odd: object) -> bytes:
-    """The signed receipt of what `job` claims; `odd` are members in the place of the true ones."""
-    final, root = job.roots()
+def receipt_of(
+    said: AnswerJob, finish: str = LENGTH, key: PrivateKey = KEY, **odd: object
+) -> bytes:
+    """The signed receipt of what `said` claims; `odd` are members in the place of the true ones."""
+    final, root = said.roots()
     told: dict[str, object] = {
-        "model": job.statement.digest,
-        "request": job.request.digest,
-        "choice": job.choice,
-        "job": job.digest,
+        "model": said.statement.digest,
+        "request": said.request.digest,
+        "choice": said.choice,
+        "job": said.digest,
         "root": root,
         "state": final,
-        "prompt": len(job.spoken.prompt),
-        "answer": len(job.spoken.tokens),
+        "prompt": len(said.spoken.prompt),
+        "answer": len(said.spoken.tokens),
         "finish": finish,
         "time": MOMENT,
         "until": LATER,
         "signer": key.public,
     }
-    return sign_receipt(key, Receipt(**{**told, **odd}))  # type: ignore[arg-type]
+    return sign_receipt(key, AnswerReceipt(**{**told, **odd}))  # type: ignore[arg-type]

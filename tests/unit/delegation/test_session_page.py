@@ -36,7 +36,7 @@ def test_a_contested_session(game_job: Job, honest: Party, lies: list[Party]) ->
     for player in players:
         assert player.key.public.key_id[:12] in page.text
     for word in ("✓ remains", "✗ shown false", "✗ silent", "✗ did not open its seal",
-                 "did not answer in time, by a referee's word", "clause 2.10"):  # fmt: skip
+                 "The referee says that", "clause 2.10"):  # fmt: skip
         assert word in page.text, word
     assert page.seen >= {"caption", "thead", "details"}
     assert session.session.hex() in page.text and game_job.digest.hex() in page.text

@@ -98,7 +98,8 @@ def test_one_query_at_a_time_has_the_bits_of_all() -> None:
 
 
 def attended(q: Any, k: Any, v: Any, first: int, window: int) -> Any:
-    seen = {"first": first, "window": window}
+    seen: dict[str, Any] = {"first": first, "window": window}
     q, k, v = (np.ascontiguousarray(x) for x in (q, k, v))
-    scores = evaluate(NAMES[0], q, k, scale=0.25, **seen)
-    return evaluate(NAMES[2], evaluate(NAMES[1], scores, **seen), v, **seen)
+    scores: Any = evaluate(NAMES[0], q, k, scale=0.25, **seen)
+    weights: Any = evaluate(NAMES[1], scores, **seen)
+    return evaluate(NAMES[2], weights, v, **seen)

@@ -50,10 +50,10 @@ class Rule:
 
 def attended(q: Array, k: Array, v: Array, rule: Rule, first: int = 0) -> Array:
     """The three operators, one after the other: q[B,H,T,D] at places first, first + 1, ..."""
-    seen = {"causal": True, "first": first, "window": rule.window}
-    scores = evaluate("tallystick.attention_scores", q, k, rule.slopes, scale=rule.scale,
+    seen: dict[str, Any] = {"causal": True, "first": first, "window": rule.window}
+    scores: Any = evaluate("tallystick.attention_scores", q, k, rule.slopes, scale=rule.scale,
                       softcap=rule.softcap, **seen)  # fmt: skip
-    weights = evaluate("tallystick.attention_weights", scores, rule.sinks, **seen)
+    weights: Any = evaluate("tallystick.attention_weights", scores, rule.sinks, **seen)
     return np.asarray(evaluate("tallystick.attention_values", weights, v, **seen))
 
 
@@ -73,8 +73,8 @@ class Pages:
         for text, (k, v) in enumerate(texts):
             places = np.arange(k.shape[1])
             starts = np.full(len(places), self.starts[text])
-            rows = (np.ascontiguousarray(x.transpose(1, 0, 2)) for x in (k, v))
-            _core.attention_append(*rows, pool, self.tables, starts, places)
+            key, value = (np.ascontiguousarray(x.transpose(1, 0, 2)) for x in (k, v))
+            _core.attention_append(key, value, pool, self.tables, starts, places)
 
     def attend(self, q: Array, texts: Array, places: Array, rule: Rule) -> Array:
         out = np.empty((len(q), self.shape.heads, self.shape.width), np.float32)

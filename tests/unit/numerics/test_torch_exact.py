@@ -143,6 +143,7 @@ REFUSED = {
 FORMED = {
     "tallystick.uniform": (
         {"draw": 0, "low": 0.0, "high": 1.0, "shape": (4,)}, [np.array([-1, 0])]),
+    "tallystick.gumbel": ({"classes": 4, "draw": 0}, [np.array([1, 0]), np.array([0, 1 << 32])]),
     "aten.index_add": ({"dim": 0}, [np.ones(3, F32), np.array([3]), np.ones(1, F32)]),
     "aten.embedding_dense_backward": (
         {"num_weights": 4, "padding_idx": -1, "scale_grad_by_freq": False},

@@ -41,7 +41,7 @@ def test_a_run(logreg_run: RunSummary, jobs: Path) -> None:
         facts.found["signer"],
         facts.job.commitment.contract,
         "complete, 6 steps",
-        "unknown signer",
+        "owner not named",
         "tallystick audit logreg-run --job JOB",
         "4 states hashed",
         "What it does not",

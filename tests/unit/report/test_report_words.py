@@ -20,8 +20,11 @@ from tallystick.report.clauses import clause_text
 from tallystick.report.dispute_page import dispute_page, headline
 from tallystick.report.facts import DisputeFacts, read_dispute
 from tallystick.report.falsehood import apart
-from tallystick.report.first import first_sentence
+from tallystick.report.first import AGREE, BY_WORD, UNDECIDED, first_sentence, meaning
 from tallystick.report.meanings import MEANINGS, OUTSIDE, Kind, meaning_of
+from tallystick.report.proved import LEAVES_OPEN, PROVES
+from tallystick.report.sources import record_of, setting_of
+from tallystick.report.words import FINGERPRINT, nth
 
 ROOT = Path(__file__).resolve().parents[3]
 SOURCE = ROOT / "src" / "tallystick"
@@ -57,44 +60,35 @@ def test_a_first_sentence_is_for_everyone(pair: tuple[str, str]) -> None:
     convicted = (Conviction(1, clause, "its node 0 is not"),)
     place = Place((16, 24), 20)
     said = first_sentence(Verdict(False, convicted, 0, 2, case, place, forfeit=clause == "2.10"))
-    assert said.startswith("Party B ") and said.endswith(".") and not INSIDERS.search(said)
+    # A silence is a referee's word from the first word on.
+    who = BY_WORD if clause == "2.10" else ""
+    assert said.startswith(f"{who}Party B ") and said.endswith(".") and not INSIDERS.search(said)
     found = meaning_of(clause, case)
     assert ("step 20" in said) == (found.kind is not Kind.WHOLE)
     assert found.means.endswith(".") and not INSIDERS.search(found.means)
     assert (found.kind is Kind.SILENCE) == (clause == "2.10")
 
 
-# bundle, part of the case's name, the first sentence
+# Where the part for experts begins.
+FOLD = "For experts: every signed statement"
+# bundle, part of the case's name, who did something, and where
 ENDINGS = [
-    ("attacks-exact", "backdoor-label-flip, party 0",
-     "Party A trained on other data than the job's, in step 0."),
-    ("attacks-exact", "wrong-learning-rate, party 1",
-     "Party B trained with another setting than the job's, in step 4."),
-    ("attacks-exact", "lie-optimizer-state, party 0",
-     "Party A signed a falsely computed number, in step 4."),
-    ("attacks-exact", "lie-genesis, party 0", "Party A started from another model than the job's."),
-    ("attacks-exact", "fewer-steps, party 0",
-     "Party A stopped before the job's end, after step 3."),
-    ("attacks-exact", "lie-node-count, party 0",
-     "Party A ran another program than the job's, in step 4."),
-    ("attacks-exact", "padded-steps, party 0",
-     "Party A cannot show how it came to the state that it signed, in step 4."),
-    ("attacks-exact", "refuses, party 0",
-     "Party A signed that it cannot answer a question about its own run, when asked about step 4."),
-    ("attacks-exact", "silent, party 0",
-     "Party A did not answer in time, by a referee's word, when asked about step 4."),
-    ("attacks", "extra-entry, party 0",
-     "Party A wrote a false entry into its log of roundings, in step 4."),
-    ("clauses", "two answers to one query",
-     "Party B signed two different answers to one question."),
-    ("clauses", "another state goes in, party 0",
-     "Party A changed the model between two steps, in step 6."),
-    ("clauses", "both have another structure",
-     "Party A and Party B both ran another program than the job's, in step 6; no run is "
-     "accepted."),
-    ("clauses", "agreement", "The parties agree: both have signed the same run."),
-    ("logs", "bounded: an entry that says nothing, party 0",
-     "It could not be decided: the runs differ, and neither party is shown wrong."),
+    ("attacks-exact", "backdoor-label-flip, party 0", "Party A", ", in step 0."),
+    ("attacks-exact", "wrong-learning-rate, party 1", "Party B", ", in step 4."),
+    ("attacks-exact", "lie-optimizer-state, party 0", "Party A", ", in step 4."),
+    ("attacks-exact", "lie-genesis, party 0", "Party A", "."),
+    ("attacks-exact", "fewer-steps, party 0", "Party A", ", after step 3."),
+    ("attacks-exact", "lie-node-count, party 0", "Party A", ", in step 4."),
+    ("attacks-exact", "padded-steps, party 0", "Party A", ", in step 4."),
+    ("attacks-exact", "refuses, party 0", "Party A", ", when asked about step 4."),
+    ("attacks-exact", "silent, party 0", f"{BY_WORD}Party A", " when asked about step 4."),
+    ("attacks", "extra-entry, party 0", "Party A", ", in step 4."),
+    ("clauses", "two answers to one query", "Party B", "."),
+    ("clauses", "another state goes in, party 0", "Party A", ", in step 6."),
+    ("clauses", "both have another structure", "Party A and Party B both", ", in step 6; no run "
+     "is accepted."),
+    ("clauses", "agreement", AGREE, ""),
+    ("logs", "bounded: an entry that says nothing, party 0", UNDECIDED, ""),
 ]  # fmt: skip
 LOADED: dict[str, Bundle] = {}
 
@@ -114,20 +108,21 @@ def facts_of(name: str, part: str, tmp_path: Path) -> DisputeFacts:
     return read_dispute(path, job.terms, trust_referees=keys)
 
 
-@pytest.mark.parametrize(("bundle", "part", "sentence"), ENDINGS, ids=[e[2] for e in ENDINGS])
+@pytest.mark.parametrize(("bundle", "part", "who", "where"), ENDINGS, ids=[e[1] for e in ENDINGS])
 def test_the_first_sentence_of_an_ending(
-    bundle: str, part: str, sentence: str, tmp_path: Path
+    bundle: str, part: str, who: str, where: str, tmp_path: Path
 ) -> None:
     facts = facts_of(bundle, part, tmp_path)
-    assert headline(facts) == sentence
+    did = {meaning(facts.verdict, c).did for c in facts.verdict.convicted}
+    assert len(did) <= 1 and headline(facts) == " ".join((who, *did)) + where
     source = dispute_page(facts)
     page = Page(source)
-    before, fold, behind = source.partition("For experts:")
+    before, fold, behind = source.partition(FOLD)
     assert "script" not in page.seen and fold
     # Clauses stand behind the fold only, and what a person asks first stands before it.
     assert not re.search(r"clause \d|PROTOCOL \d|NUMERICS \d", Page(before + "</summary></details>"
                          "</main></body></html>").text)  # fmt: skip
-    for heading in ("What this proves", "What it does not", "What the job trains"):
+    for heading in (PROVES, LEAVES_OPEN, "What the job trains"):
         assert heading in before
     if facts.verdict.convicted and not facts.verdict.forfeit:
         for conviction in facts.verdict.convicted:
@@ -143,13 +138,55 @@ def test_the_first_sentence_of_an_ending(
 def test_the_false_number_and_its_distance(tmp_path: Path) -> None:
     facts = facts_of("attacks-exact", "lie-optimizer-state, party 0", tmp_path)
     text = Page(dispute_page(facts)).text
-    said = (
-        "Party A stated 0.00044308347. Computed by the judge: 0.00022154173, so it is off by "
-        "+0.000221542"
-    )
-    assert said in text
-    assert apart("1", "4") == "−3" and apart("True", "False") == ""
-    assert apart("2.0 (0x40000000)", "2") == "0"
+    for said in ("0.00044308347", "0.00022154173", "higher by 0.000221542"):
+        assert said in text
+    assert apart("1", "4") == "lower by 3" and apart("True", "False") == ""
+    assert apart("2.0 (0x40000000)", "2") == ""
+    assert apart("1.0000001", "0") == "higher by 1" and apart("0", "20") == "lower by 20"
+    assert apart("-0.9", "-0.6") == "lower by 0.3"
+
+
+def test_a_false_value_of_the_data_has_its_field_and_record(tmp_path: Path) -> None:
+    facts = facts_of("attacks", "ordered/1: data-poisoning, party 1", tmp_path)
+    (conviction,) = facts.verdict.convicted
+    record = re.search(r"\(record (\d+), field (\w+)\)", conviction.sentence)
+    assert record is not None and record_of(facts) == (record[2], int(record[1]))
+    text = Page(dispute_page(facts)).text
+    assert f"the field “{record[2]}” of record {record[1]}" in text
+
+
+def test_a_false_setting_stands_beside_the_job_s_own(tmp_path: Path) -> None:
+    facts = facts_of("attacks", "ordered/1: wrong-learning-rate, party 0", tmp_path)
+    setting = facts.terms.scalar("lr", facts.verdict.place.step or 0)
+    assert setting_of(facts) == setting
+    source = dispute_page(facts).partition(FOLD)[0]
+    text = Page(source + "</summary></details></main></body></html>").text
+    assert f"The job says{setting!r} (fingerprint {facts.verdict.value})" in text
+    assert facts.verdict.claimed[0] in text
+
+
+def test_what_a_fingerprint_is_stands_before_the_first_one(tmp_path: Path) -> None:
+    for part in ("wrong-learning-rate, party 0", "swapped-frozen-weight, party 0"):
+        at = tmp_path / part
+        at.mkdir()
+        facts = facts_of("attacks", f"ordered/1: {part}", at)
+        lead = dispute_page(facts).partition("</h1>")[2]
+        assert lead.count(FINGERPRINT) > 0
+        assert not re.search(r"[0-9a-f]{16}", lead.partition(FINGERPRINT)[0])
+
+
+def test_the_judge_in_a_page_says_the_same_deeds() -> None:
+    """It compares its verdict with the page's first sentence."""
+    acts = (ROOT / "judge" / "src" / "face" / "acts.ts").read_text("utf-8")
+    for pair, found in MEANINGS.items():
+        assert f'"{found.did}"' in acts, pair
+
+
+@pytest.mark.parametrize(
+    ("place", "said"), [(0, "first"), (4, "fifth"), (10, "11th"), (20, "21st"), (1111, "1,112th")]
+)
+def test_ordinals(place: int, said: str) -> None:
+    assert nth(place) == said
 
 
 def test_a_verdict_on_a_terminal_has_the_same_words(
@@ -163,9 +200,10 @@ def test_a_verdict_on_a_terminal_has_the_same_words(
 def test_two_states_of_one_party_are_named(tmp_path: Path) -> None:
     """The page reads both fingerprints from the conviction's sentence: it must find them there."""
     facts = facts_of("attacks", "ordered/1: unreproducible-root, party 0", tmp_path)
-    told = Page(dispute_page(facts)).text
-    assert re.search(r"Party A signed the state with the fingerprint [0-9a-f]{16}", told)
-    assert re.search(r"the operations of the step, and they end in [0-9a-f]{16}", told)
+    lead = dispute_page(facts).partition("</h1>")[2].partition("<section>")[0]
+    (conviction,) = facts.verdict.convicted
+    roots = re.findall(r"[0-9a-f]{16}", conviction.sentence)
+    assert len(roots) == 2 and all(root in lead for root in roots)
 
 
 def test_where_a_run_ends_is_said_with_its_reason(tmp_path: Path) -> None:
@@ -176,7 +214,7 @@ def test_where_a_run_ends_is_said_with_its_reason(tmp_path: Path) -> None:
 
 def test_the_picture_has_the_true_counts(tmp_path: Path) -> None:
     facts = facts_of("attacks-exact", "lie-optimizer-state, party 0", tmp_path)
-    (label,) = (x for x in Page(dispute_page(facts)).labels if x.startswith("How the game"))
+    (label,) = (x for x in Page(dispute_page(facts)).labels if x.startswith("How the dispute"))
     nodes = len(facts.program.nodes)
     for part in ("The whole run (9 steps)", "Steps 4 to 5 (2 steps", f"of {nodes} operations",
                  f"Operation 40 (one of {nodes}", "one of 160, at place 1"):  # fmt: skip
@@ -199,7 +237,7 @@ def luminance(colour: str) -> float:
 
 
 @pytest.mark.parametrize("palette", PALETTES, ids=["light", "dark", "print"])
-@pytest.mark.parametrize("ink", ["ink", "soft", "a", "b", "good", "bad"])
+@pytest.mark.parametrize("ink", ["ink", "soft", "a", "b", "good", "bad", "open"])
 @pytest.mark.parametrize("ground", ["paper", "card", "tint"])
 def test_text_has_contrast(palette: dict[str, str], ink: str, ground: str) -> None:
     """WCAG 2.2, 1.4.3: 4.5 to 1."""

@@ -42,6 +42,7 @@ UNLOGGED = frozenset(
     "aten.logical_or",
     "tallystick.beta_power",
     "tallystick.dropout_mask",
+    "tallystick.occurrences",
     "tallystick.rank",
 }
 

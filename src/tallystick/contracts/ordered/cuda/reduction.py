@@ -1,6 +1,6 @@
 """Calls of native/cuda/reduce.cu, scan.cu and rank.cu: sums, means, extremes, argmax, variance,
-cumulative sums, places and occurrences (NUMERICS 3.4 to 3.10), clip_coef (11.6); and the fold over micro-batches
-(10.12), whose additions are calls of pointwise.cu."""
+cumulative sums, places and occurrences (NUMERICS 3.4 to 3.10), clip_coef (11.6); and the fold over
+micro-batches (10.12), whose additions are calls of pointwise.cu."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Exact torch kernels of extremes, places, occurrences, integer sums, max pooling, and the fold over
-micro-batches (NUMERICS 3, 6.15, 10.12)."""
+"""Exact torch kernels of extremes, places, occurrences, integer sums, max pooling, and the fold
+over micro-batches (NUMERICS 3, 6.15, 10.12)."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def _gelu_backward(_stock: Stock, attrs: Attrs, g: Tensor, x: Tensor) -> list[Te
     return [_ATEN.gelu_backward(g, x, approximate=attrs["approximate"])]
 
 
-# -- random values (8.6 to 8.8): Philox's words are ours and exact -----------------------------------
+# -- random values (8.6 to 8.8): Philox's words are ours and exact ---------------------------------
 def _words(op: str, stock: Stock, attrs: Attrs, key: Tensor, count: int) -> Tensor:
     """The upper 24 bits of a draw's first words: numbers of the stock's dtype, on its device."""
     draw = cast(int, attrs["draw"])

@@ -1,0 +1,210 @@
+"""Prefill and decoding of a model's directory, beside transformers' `generate` on as many threads.
+
+    python benchmarks/answers.py MODEL [--threads 2] [--turns 5] [--json] [--out FILE]
+
+The sides take their turns one after the other, and medians are compared. Each turn has prompts of
+its own, so no page is shared. Seconds are those of the wall; `cpu` are the processor's, which other
+work on the machine disturbs less. One pass of decoding is an answer without its first token, by its
+passes; several requests together are measured from their prompts to the last token.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tallystick.answers.layout import Settings
+from tallystick.answers.model import Model, open_model
+from tallystick.generation.engine import AnswerEngine
+from tallystick_bench.machine import machine
+from tallystick_bench.step_time import load
+
+Prompts = list[list[int]]
+Clock = tuple[float, float]  # seconds of the wall, and of the processor
+Times = tuple[Clock, Clock]  # when the first tokens are there, and at the end
+
+
+@dataclass(frozen=True)
+class Case:
+    """So many requests at once, with prompts and answers of so many tokens."""
+
+    name: str
+    requests: int
+    prompt: int
+    answer: int
+
+
+CASES = (
+    Case("prefill of 64", 1, 64, 1),
+    Case("prefill of 512", 1, 512, 1),
+    Case("decoding", 1, 50, 24),
+    Case("4 together", 4, 50, 16),
+    Case("16 together", 16, 50, 16),
+)
+
+
+def clock() -> Clock:
+    return time.perf_counter(), time.process_time()
+
+
+class Ours:
+    """The engine."""
+
+    def __init__(self, model: Model, contract: str, threads: int) -> None:
+        self._engine = AnswerEngine(model, contract, threads=threads, memory=1 << 30)
+
+    def __call__(self, prompts: Prompts, answer: int) -> Times:
+        heard = [_First() for _ in prompts]
+        for prompt, listener in zip(prompts, heard, strict=True):
+            self._engine.submit(prompt, Settings(max_tokens=answer), listener=listener)
+        self._engine.run()
+        return max(listener.at for listener in heard), clock()
+
+
+class _First:
+    """A listener that notes when its answer's first token is there."""
+
+    at = (0.0, 0.0)
+
+    def token(self, token: int, logprob: np.float32) -> None:
+        if self.at == (0.0, 0.0):
+            self.at = clock()
+
+
+class Theirs:
+    """transformers, float32, greedy, with its own cache and attention."""
+
+    def __init__(self, directory: Path, threads: int) -> None:
+        import torch
+        from transformers import AutoModelForCausalLM
+
+        torch.set_num_threads(threads)
+        self._torch = torch
+        opened: Any = AutoModelForCausalLM.from_pretrained
+        self._module = opened(directory, dtype=torch.float32).eval()
+
+    def __call__(self, prompts: Prompts, answer: int) -> Times:
+        ids = self._torch.tensor(prompts)
+        marks: list[Clock] = []
+
+        def mark(_ids: Any, _scores: Any, **_: Any) -> Any:
+            marks.append(clock())
+            return _scores
+
+        with self._torch.no_grad():
+            self._module.generate(
+                ids,
+                attention_mask=self._torch.ones_like(ids),
+                do_sample=False,
+                min_new_tokens=answer,
+                max_new_tokens=answer,
+                pad_token_id=0,
+                logits_processor=[mark],
+            )
+        return marks[0], clock()
+
+
+def prompts_of(random: np.random.Generator, case: Case, vocabulary: int) -> Prompts:
+    found = random.integers(0, vocabulary, (case.requests, case.prompt))
+    return [[int(t) for t in row] for row in found]
+
+
+def spans(case: Case, began: Clock, times: Times) -> Clock:
+    """What a case is about: a prompt, one pass of decoding, or several answers from prompt to
+    end."""
+    first, end = times
+    since, parts = (first, case.answer - 1) if case.name == "decoding" else (began, 1)
+    return (end[0] - since[0]) / parts, (end[1] - since[1]) / parts
+
+
+def measure(
+    directory: Path, contract: str, threads: int, turns: int, cases: Sequence[Case] = CASES
+) -> dict[str, Any]:
+    """Each case, with both sides in turns."""
+    model, before = open_model(directory), load()
+    sides: dict[str, Callable[[Prompts, int], Times]] = {
+        "tallystick": Ours(model, contract, threads),
+        "transformers": Theirs(directory, threads),
+    }
+    random = np.random.default_rng(0)
+    return {
+        "format": 1,
+        "bench": "answers",
+        "about": {
+            "machine": machine() | {"threads": threads},
+            "contract": contract,
+            "turns": turns,
+        },
+        "cases": list(_rows(cases, sides, random, model.vocabulary, turns)),
+        "load": [before, load()],
+    }
+
+
+def _rows(
+    cases: Sequence[Case],
+    sides: dict[str, Callable[[Prompts, int], Times]],
+    random: np.random.Generator,
+    vocabulary: int,
+    turns: int,
+) -> Iterator[dict[str, Any]]:
+    for case in cases:
+        seen: dict[str, list[Clock]] = {side: [] for side in sides}
+        for turn in range(turns + 1):  # the first one warms up
+            for side, call in sides.items():
+                prompts = prompts_of(random, case, vocabulary)
+                began = clock()
+                took = spans(case, began, call(prompts, case.answer))
+                if turn:
+                    seen[side].append(took)
+        wall, cpu = (
+            {side: statistics.median(t[i] for t in took) for side, took in seen.items()}
+            for i in range(2)
+        )
+        yield {
+            "case": case.name,
+            "requests": case.requests,
+            "prompt": case.prompt,
+            "seconds": wall,
+            "cpu": cpu,
+            "ratio": wall["tallystick"] / wall["transformers"],
+            "cpu_ratio": cpu["tallystick"] / cpu["transformers"],
+        }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("model", type=Path, help="a transformers directory")
+    parser.add_argument("--contract", default="ordered/1")
+    parser.add_argument("--threads", type=int, default=min(2, os.cpu_count() or 1))
+    parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--case", action="append", choices=[case.name for case in CASES])
+    parser.add_argument("--json", action="store_true", help="print the results as JSON")
+    parser.add_argument("--out", type=Path, help="write them to this file too")
+    given = parser.parse_args()
+    cases = [case for case in CASES if given.case is None or case.name in given.case]
+    found = measure(given.model, given.contract, given.threads, given.turns, cases)
+    text = json.dumps(found, indent=1, allow_nan=False)
+    if given.out:
+        given.out.write_text(text + "\n", encoding="utf-8")
+    if given.json:
+        print(text)
+        return
+    for row in found["cases"]:
+        ours, theirs = row["seconds"]["tallystick"], row["seconds"]["transformers"]
+        print(
+            f"{row['case']:16} {ours * 1e3:9.1f} ms {theirs * 1e3:9.1f} ms {row['ratio']:6.2f}"
+            f"   of the processor {row['cpu_ratio']:6.2f}"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,93 @@
+/**
+ * Which of the changes that the vectors do not notice (`tools/mutation.js --json REPORT`) a test
+ * notices: `node tools/untested.js REPORT TEST...`, each change as the source has it now.
+ */
+import { readFileSync } from "node:fs";
+import { dirname, join } from "node:path";
+import process from "node:process";
+import { clearTimeout, setTimeout } from "node:timers";
+import { fileURLToPath } from "node:url";
+
+import { createVitest } from "vitest/node";
+
+import { changed } from "./changes.js";
+
+const HERE = join(dirname(fileURLToPath(import.meta.url)), "..");
+/** Milliseconds that the tests may take with a change; a loop would not end. */
+const MOST = 300_000;
+const ENDLESS = Symbol("it does not end");
+
+/** What the changed text of a file calls, with the change of this number made. */
+const switches = (number) => `
+const __off = (change) => change === ${number};
+function __bound(change, kind, a, b) {
+  const isEqual = a === b;
+  const own = kind === "<" ? a < b : kind === "<=" ? a <= b : kind === ">" ? a > b : a >= b;
+  return isEqual && __off(change) ? !own : own;
+}
+`;
+
+/** The change that is made now. */
+let current;
+const plugin = {
+  name: "change",
+  enforce: "pre",
+  transform: (_, id) =>
+    id === current?.path ? `${changed(id, 0).text}${switches(current.number)}` : undefined,
+};
+
+const open = () =>
+  createVitest(
+    "test",
+    { root: HERE, watch: false, bail: 1, reporters: [{}] },
+    { plugins: [plugin] },
+  );
+let vitest = await open();
+
+/** The number of a change in its file, whose lines may have moved; −1 if it is there no more. */
+function numberOf({ file, line, kind, was }) {
+  const { found } = changed(join(HERE, file), 0);
+  const same = found.filter((one) => one.kind === kind && one.was === was);
+  const distance = (one) => Math.abs(one.line - line);
+  return found.indexOf(same.sort((a, b) => distance(a) - distance(b))[0]);
+}
+
+/** The first test that fails with the change made; null if none does. */
+async function noticedBy(change, tests) {
+  current = change;
+  if (change !== undefined) vitest.invalidateFile(change.path);
+  let timer;
+  const late = new Promise((done) => {
+    timer = setTimeout(() => done(ENDLESS), MOST);
+  });
+  const specifications = await vitest.globTestSpecifications(tests);
+  const run = await Promise.race([vitest.runTestSpecifications(specifications), late]);
+  clearTimeout(timer);
+  if (run === ENDLESS) {
+    await vitest.close();
+    vitest = await open();
+    return ENDLESS.description;
+  }
+  if (change !== undefined) vitest.invalidateFile(change.path);
+  for (const file of run.testModules) {
+    for (const one of file.children.allTests("failed")) return one.fullName;
+    if (!file.ok()) return `${file.relativeModuleId}, as a whole`;
+  }
+  return run.unhandledErrors.length > 0 ? "an error of no test" : null;
+}
+
+const [report, ...tests] = process.argv.slice(2);
+if (report === undefined || tests.length === 0) throw new Error("name a report and tests");
+const without = await noticedBy(undefined, tests);
+if (without !== null) throw new Error(`without a change this fails: ${without}`);
+let left = 0;
+for (const one of JSON.parse(readFileSync(report, "utf8")).left) {
+  const number = numberOf(one);
+  const change = { path: join(HERE, one.file), number };
+  const by = number < 0 ? "it is there no more" : await noticedBy(change, tests);
+  if (by === null) left++;
+  const place = `${one.file}:${one.line} ${one.kind}: ${one.was.slice(0, 60)}`;
+  process.stdout.write(`${place} | ${by ?? "NOT NOTICED"}\n`);
+}
+process.stdout.write(`${left} not noticed\n`);
+await vitest.close();

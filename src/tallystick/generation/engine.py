@@ -1,0 +1,204 @@
+"""The engine: answers to many requests at once, each with the bits that it has alone.
+
+What an answer is follows from its request and the weights (spec/ANSWERS.md): the batch, the chunks
+of a prompt, shared pages, threads and the instruction set decide nothing.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from tallystick.answers.layout import Settings
+from tallystick.answers.model import Model
+from tallystick.devices.context import ExecutionContext
+from tallystick.errors import UsageError
+from tallystick.generation.attention import Rows, Stretch
+from tallystick.generation.forward import Forward
+from tallystick.generation.network import ModelNetwork, Network
+from tallystick.generation.pages import Pages
+from tallystick.generation.requests import (
+    CANCELLED,
+    LENGTH,
+    STOP,
+    GeneratedAnswer,
+    GenerationRequest,
+    SubmittedRequest,
+    TokenListener,
+)
+from tallystick.generation.sampling import Sampling
+from tallystick.generation.scheduler import Scheduler
+from tallystick.generation.sequences import Sequence as Text
+from tallystick.generation.sequences import longest
+from tallystick.numerics.contracts import find_contract
+
+MOST_ROWS = 64
+
+
+class NetworkEngine:
+    """Generates text with a network. Not thread-safe: one thread calls it.
+
+    `threads` and `isa` are those of an ExecutionContext. `memory` is the most bytes for keys and
+    values, `rows` the most places that one pass over the weights computes, `chunk` the most of one
+    prompt among them. Raises UsageError for numbers that make no engine.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        *,
+        threads: int | None = None,
+        isa: str | None = None,
+        memory: int = 1 << 30,
+        chunk: int = MOST_ROWS,
+        rows: int = MOST_ROWS,
+    ) -> None:
+        if not 1 <= rows <= MOST_ROWS or chunk < 1:
+            raise UsageError(
+                f"An engine has no passes of {rows} rows, {chunk} of a prompt.",
+                f"Give 1 to {MOST_ROWS} rows, and at least one of a prompt.",
+            )
+        self._network = network
+        context = ExecutionContext(threads, isa)
+        self._forward = Forward(network, context, memory)
+        self._sampling = Sampling(network.contract, network.vocabulary, context)
+        self._pages = Pages(self._forward.pages)
+        self._scheduler = Scheduler(self._pages, rows, chunk)
+        self._heard: deque[tuple[TokenListener, int, np.float32]] = deque()
+
+    def submit(
+        self,
+        prompt: Iterable[int],
+        settings: Settings,
+        choice: int = 0,
+        listener: TokenListener | None = None,
+    ) -> SubmittedRequest:
+        """Put a request into the queue. Raises UsageError for one that can never be answered."""
+        request = GenerationRequest(tuple(prompt), settings, choice)
+        handle = SubmittedRequest(request, listener)
+        self._check(handle)
+        self._scheduler.queue.append(handle)
+        return handle
+
+    def _check(self, handle: SubmittedRequest) -> None:
+        request, network = handle.request, self._network
+        length = len(request.prompt) + request.settings.max_tokens
+        if not request.prompt:
+            raise UsageError(
+                "A prompt has at least one token.", "Give the token that begins texts."
+            )
+        settings = request.settings
+        biased = [token for token, _ in settings.bias]
+        for where, tokens in (
+            ("prompt", request.prompt), ("bias", biased), ("stop set", settings.stop)
+        ):  # fmt: skip
+            for token in tokens:
+                if not 0 <= token < network.vocabulary:
+                    raise UsageError(
+                        f"The {where} has a token {token}, and the model {network.vocabulary} of "
+                        "them.",
+                        "Use the tokenizer of this model.",
+                    )
+        if length > network.length:
+            raise UsageError(
+                f"Prompt and answer have up to {length} places, and the model {network.length}.",
+                "Shorten the prompt, or ask for fewer tokens.",
+            )
+        if longest(handle) > self._pages.count:
+            raise UsageError(
+                f"Prompt and answer take {longest(handle)} pages of keys and values, and the "
+                f"engine has {self._pages.count}.",
+                "Shorten the prompt, ask for fewer tokens, or give the engine more memory.",
+            )
+
+    # -- passes ------------------------------------------------------------------------------------
+
+    def step(self) -> bool:
+        """One pass over the weights. True if there is more to do.
+
+        What a listener raises goes to the caller. The engine is whole then, and what other
+        listeners have not heard they hear in the next step.
+        """
+        self._end_cancelled()
+        self._scheduler.enter()
+        work = self._scheduler.plan()
+        if work:
+            self._pass(work)
+        while self._heard:
+            listener, token, logprob = self._heard.popleft()
+            listener.token(token, logprob)
+        return bool(self._scheduler.running or self._scheduler.queue)
+
+    def run(self) -> None:
+        """Answer all requests."""
+        while self.step():
+            pass
+
+    def generate(self, requests: Iterable[GenerationRequest]) -> list[GeneratedAnswer]:
+        """The answers to these requests, in their order, together with those submitted before."""
+        handles = [self.submit(r.prompt, r.settings, r.choice) for r in requests]
+        self.run()
+        return [handle.answer for handle in handles if handle.answer is not None]
+
+    def _end_cancelled(self) -> None:
+        scheduler = self._scheduler
+        for handle in [h for h in scheduler.queue if h.cancelled]:
+            scheduler.queue.remove(handle)
+            handle.answer = GeneratedAnswer((), np.empty(0, np.float32), CANCELLED)
+        for text in [t for t in scheduler.running if t.handle.cancelled]:
+            self._end(text, CANCELLED)
+
+    def _end(self, text: Text, finish: str) -> None:
+        self._scheduler.leave(text)
+        text.end(finish)
+
+    def _pass(self, work: Sequence[tuple[Text, int]]) -> None:
+        tokens: list[int] = []
+        stretches, wanted, drawing = [], [], []
+        for text, count in work:
+            first, end = text.computed, text.computed + count
+            tokens += text.text[first:end]
+            stretches.append(Stretch(text.table, first, count))
+            if end == len(text.text):
+                wanted.append(len(tokens) - 1)
+                drawing.append(text)
+        logits = self._forward.logits(tokens, Rows(stretches), wanted)
+        drawn = self._sampling.draw(drawing, logits)
+        for text, count in work:
+            self._scheduler.computed(text, count)
+        for text, (token, logprob) in zip(drawing, drawn, strict=True):
+            self._append(text, token, logprob)
+        if self._forward.window:
+            for text in self._scheduler.running:
+                text.pass_by(self._forward.window)
+
+    def _append(self, text: Text, token: int, logprob: np.float32) -> None:
+        text.text.append(token)
+        text.logprobs.append(logprob)
+        settings, listener = text.handle.request.settings, text.handle.listener
+        if listener is not None:
+            self._heard.append((listener, token, logprob))
+        if token in settings.stop:
+            self._end(text, STOP)
+        elif len(text.logprobs) == settings.max_tokens:
+            self._end(text, LENGTH)
+
+
+class AnswerEngine(NetworkEngine):
+    """Generates text with a model under a contract, as NetworkEngine."""
+
+    def __init__(
+        self,
+        model: Model,
+        contract: str,
+        *,
+        threads: int | None = None,
+        isa: str | None = None,
+        memory: int = 1 << 30,
+        chunk: int = MOST_ROWS,
+        rows: int = MOST_ROWS,
+    ) -> None:
+        network = ModelNetwork(model, find_contract(contract).text)
+        super().__init__(network, threads=threads, isa=isa, memory=memory, chunk=chunk, rows=rows)

@@ -1,0 +1,326 @@
+"""From a model directory to a checked answer, and to a convicted swap: the commands of answers."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from answer_models import save_model
+from answer_words import TEMPLATE, save_words
+from commands import Run, as_json
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+pytest.importorskip("tokenizers")
+pytest.importorskip("jinja2")
+
+import tallystick
+from tallystick.errors import DigestMismatchError, UsageError
+from tallystick.limits import LIMITS
+
+Edit = Callable[[dict[str, object]], None]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small model with its statement beside it."""
+    from tallystick.cli.main import run
+
+    made = tmp_path_factory.mktemp("answers") / "model"
+    made.mkdir()
+    save_model("smollm", made)
+    save_words(made)
+    assert run(["model", "statement", str(made), "--bucket", "12:4", "--buckets", "24:8"]) == 0
+    return made
+
+
+@pytest.fixture(scope="module")
+def key(model: Path) -> Path:
+    from tallystick.cli.main import run
+
+    path = model.parent / "key.pem"
+    assert run(["keys", "new", str(path)]) == 0
+    return path
+
+
+def answer_of(model: Path, key: Path, out: Path, *more: object) -> tuple[str, ...]:
+    return ("generate", str(model), "--key", str(key), "-o", str(out), *map(str, more))
+
+
+@pytest.fixture(scope="module")
+def answered(model: Path, key: Path) -> Path:
+    """The directory of an answer that is drawn."""
+    from tallystick.cli.main import run
+
+    out = model.parent / "answer"
+    words = ("--prompt", "abc", "--max-tokens", 6, "--temperature", 2.0, "--seed", 5)
+    assert run([*answer_of(model, key, out, *words)]) == 0
+    return out
+
+
+def edited(answer: Path, to: Path, name: str, edit: Edit) -> Path:
+    """A copy of an answer with another file `name`."""
+    from tallystick.commit.encoding import canonical_json
+
+    shutil.copytree(answer, to)
+    body = json.loads((to / name).read_bytes())
+    edit(body)
+    (to / name).write_bytes(canonical_json(body))
+    return to
+
+
+def test_a_statement_is_derived_again(model: Path, tmp_path: Path, ts: Run) -> None:
+    place = model.with_name("model.statement")
+    said = as_json(ts("model", "verify", place, "--model", model, "--json"))
+    assert said["accepted"] is True and said["differing"] == []
+    code, out, _ = ts("model", "statement", model, "--bucket", "12:4")
+    assert code == 3 and out == ""  # it is there already
+    other = tmp_path / "other"
+    shutil.copytree(model, other)
+    save_model("smollm", other, initializer_range=0.03)
+    (other / "chat_template.jinja").write_text("{{ messages }}")
+    found = as_json(ts("model", "verify", place, "--model", other, "--json"), 1)
+    *files, held = found["differing"]
+    assert {"files", "template"} <= set(files) and held.startswith("weights: ")
+
+
+@pytest.mark.parametrize("bucket", ["12", "12:12", "0:1", "a:b", "100:4"])
+def test_buckets_that_are_none(bucket: str, model: Path, tmp_path: Path, ts: Run) -> None:
+    code, _, errors = ts("model", "statement", model, "-o", tmp_path / "s", "--bucket", bucket)
+    assert code == 3 and errors and not (tmp_path / "s").exists()
+
+
+def test_an_answer_is_checked(model: Path, key: Path, answered: Path, ts: Run) -> None:
+    said = as_json(ts("check", answered, "--model", model, "--json"))
+    assert said["accepted"] and said["executed"] and said["difference"] is None
+    assert said["prompt_tokens"] == 4 and said["trusted"] is None  # with <s> before them
+    assert (answered / "receipt.json").stat().st_size <= LIMITS.receipt_bytes
+    by_file = ts("check", answered / "receipt.json", "--model", model, "--trust", f"{key}.pub")
+    assert by_file[0] == 0 and "trusted" in by_file[1] and "bit for bit" in by_file[1]
+    words = as_json(ts("check", answered, "--model", model, "--text", "--json"))
+    assert words["accepted"] and not words["executed"]
+    own = model.with_name("model.statement")
+    assert ts("check", answered, "--model", model, "--statement", own)[0] == 0
+
+
+def test_another_key_is_not_trusted(model: Path, answered: Path, tmp_path: Path, ts: Run) -> None:
+    ts("keys", "new", tmp_path / "k")
+    code, _, errors = ts("check", answered, "--model", model, "--trust", tmp_path / "k.pub")
+    assert code == 1 and "trust list" in errors
+
+
+def test_messages_dates_stop_strings_and_choices(
+    model: Path, key: Path, tmp_path: Path, ts: Run
+) -> None:
+    talk = tmp_path / "messages.json"
+    talk.write_text(json.dumps([{"role": "user", "content": "abc"}]))
+    words = ("--messages", talk, "--max-tokens", 8, "--temperature", 9.0, "--choices", 3)
+    made = as_json(ts(*answer_of(model, key, tmp_path / "a", *words), "--json"))
+    assert len({tuple(one["tokens"]) for one in made["answers"]}) == 3
+    texts = [one["text"] for one in made["answers"]]
+    for number in range(3):
+        place = tmp_path / "a" / str(number)
+        assert ts("check", place, "--model", model)[0] == 0
+        assert ts("check", place, "--model", model, "--text")[0] == 0
+    # A stop string that the first answer has: the same seed says the same up to it.
+    stop = texts[0][2:4]
+    seeded = ("--prompt", "abc", "--max-tokens", 8, "--temperature", 9.0, "--seed", 4)
+    whole = as_json(ts(*answer_of(model, key, tmp_path / "w", *seeded), "--json"))["answers"][0]
+    stop = whole["text"][2:4]
+    cut = answer_of(model, key, tmp_path / "s", *seeded, "--stop", stop)
+    short = as_json(ts(*cut, "--json"))["answers"][0]
+    assert short["finish"] == "stop" and short["text"].endswith(stop)
+    assert whole["tokens"][: len(short["tokens"])] == short["tokens"]
+    assert ts("check", tmp_path / "s", "--model", model)[0] == 0
+    assert ts("check", tmp_path / "s", "--model", model, "--text")[0] == 0
+
+
+def test_a_template_that_reads_a_date(key: Path, model: Path, tmp_path: Path, ts: Run) -> None:
+    dated = tmp_path / "dated"
+    shutil.copytree(model, dated)
+    (dated / "chat_template.jinja").write_text("{{ strftime_now('%b')|lower }}" + TEMPLATE)
+    assert ts("model", "statement", dated, "--bucket", "24:4")[0] == 0
+    talk = tmp_path / "messages.json"
+    talk.write_text(json.dumps([{"role": "user", "content": "abc"}]))
+    code, _, errors = ts(*answer_of(dated, key, tmp_path / "a", "--messages", talk))
+    assert code == 3 and "reads a date" in errors and not (tmp_path / "a").exists()
+    told = ("--messages", talk, "--date", "2026-11-28", "--max-tokens", 2)
+    assert ts(*answer_of(dated, key, tmp_path / "a", *told))[0] == 0
+    assert ts("check", tmp_path / "a", "--model", dated, "--text")[0] == 0
+
+
+# -- what a check finds ----------------------------------------------------------------------------
+def test_another_text_is_a_finding(model: Path, answered: Path, tmp_path: Path, ts: Run) -> None:
+    def text(body: dict[str, object]) -> None:
+        body["text"] = "another"
+
+    place = edited(answered, tmp_path / "a", "answer.json", text)
+    assert ts("check", place, "--model", model)[0] == 0  # nothing signed is about it
+    said = as_json(ts("check", place, "--model", model, "--text", "--json"), 1)
+    assert [one["clause"] for one in said["findings"]] == ["8.6"] and not said["contradictions"]
+
+
+def test_another_template_or_tokenizer(model: Path, key: Path, tmp_path: Path, ts: Run) -> None:
+    """The server's own words before the client's: found by the files that the statement names."""
+    from answer_words import tokenizer
+
+    from tallystick.answers.files import AnswerFiles
+    from tallystick.answers.text import ModelWords
+
+    talk = [{"role": "user", "content": "abc"}]
+    honest = tallystick.generate(model, messages=talk, max_tokens=2, out=tmp_path / "a", key=key)
+    other = tmp_path / "other"
+    shutil.copytree(model, other)
+    (other / "chat_template.jinja").write_text("<user>z" + TEMPLATE)
+    code, _, errors = ts("check", tmp_path / "a", "--model", other, "--text")
+    assert code == 1 and "'chat_template.jinja'" in errors
+    (other / "chat_template.jinja").write_text(TEMPLATE)
+    (other / "tokenizer.json").write_bytes(tokenizer(begin=False))
+    code, _, errors = ts("check", tmp_path / "a", "--model", other, "--text")
+    assert code == 1 and "'tokenizer.json'" in errors
+    # The server renders otherwise than the statement's template, and answers that honestly.
+    swapped = tallystick.generate(model, tokens=(2, 7, *honest[0].job.spoken.prompt), max_tokens=2)
+    files = AnswerFiles.read(tmp_path / "a")
+    words = ModelWords.of(files.statement, _files(model), TEMPLATE)
+    assert words.prompt(files.request) == files.spoken.prompt != swapped[0].job.spoken.prompt
+
+
+def _files(model: Path) -> dict[str, bytes]:
+    from tallystick.answers.model import open_model
+
+    return dict(open_model(model).files)
+
+
+def test_prompt_tokens_that_the_template_does_not_give(
+    model: Path, key: Path, tmp_path: Path
+) -> None:
+    """A receipt for other prompt tokens than the messages give: a finding, and no conviction."""
+    from dataclasses import replace
+
+    from tallystick.answers.files import write_answer
+    from tallystick.answers.receipt import read_receipt, sign_receipt
+    from tallystick.disk.keys import load_private_key
+
+    talk = [{"role": "user", "content": "abc"}]
+    honest = tallystick.generate(model, messages=talk, max_tokens=2)[0]
+    longer = (2, 7, *honest.job.spoken.prompt)
+    false = tallystick.generate(model, tokens=longer, max_tokens=2)[0]
+    job = replace(honest.job, spoken=false.job.spoken)
+    assert job.request.settings.set == "greedy"  # so that no seed tells the two requests apart
+    private = load_private_key(key)
+    final, root = job.roots()
+    receipt = replace(
+        read_receipt(honest.receipt).receipt, job=job.digest, root=root, state=final,
+        prompt=len(longer), signer=private.public, finish=false.finish,
+        answer=len(job.spoken.tokens),
+    )  # fmt: skip
+    place = tmp_path / "a"
+    write_answer(place, sign_receipt(private, receipt), job, false.program)
+    assert tallystick.check(place, model).accepted
+    report = tallystick.check(place, model, text=True)
+    assert not report.accepted and report.contradictions == ()
+    assert "other prompt tokens" in report.findings[0].sentence
+
+
+def test_false_files_are_refused(model: Path, answered: Path, tmp_path: Path, ts: Run) -> None:
+    def token(body: dict[str, object]) -> None:
+        tokens = body["tokens"]
+        assert isinstance(tokens, list)
+        tokens[0] ^= 1
+
+    def seed(body: dict[str, object]) -> None:
+        parts = body["parts"]
+        assert isinstance(parts, dict)
+        parts["seed"]["seed"] = "6"
+
+    for name, edit, why in (
+        ("answer.json", token, "nobody has signed this answer"),
+        ("request.json", seed, "another request"),
+    ):
+        place = edited(answered, tmp_path / name, name, edit)
+        code, _, errors = ts("check", place, "--model", model)
+        assert code == 1 and why in errors
+    place = tmp_path / "missing"
+    shutil.copytree(answered, place)
+    (place / "request.json").unlink()
+    assert ts("check", place, "--model", model)[0] == 2
+    assert ts("check", tmp_path, "--model", model)[0] == 2
+
+
+def test_other_weights_here_are_no_verdict_about_the_signer(
+    model: Path, answered: Path, tmp_path: Path, ts: Run
+) -> None:
+    other = tmp_path / "other"
+    shutil.copytree(model, other)
+    save_model("smollm", other, initializer_range=0.03)
+    save_words(other)
+    code, _, errors = ts("check", answered, "--model", other)
+    assert code == 1 and "weights here are not those of the model statement" in errors
+
+
+# -- disputes --------------------------------------------------------------------------------------
+def test_a_convicted_swap(model: Path, key: Path, answered: Path, tmp_path: Path, ts: Run) -> None:
+    """`answer-run` makes the honest run; the cheat's is convicted, and the evidence judged."""
+    mine = as_json(ts("answer-run", answered, "--model", model, "-o", tmp_path / "mine", "--json"))
+    assert mine["same"] and not mine["defends"]
+    theirs = ("answer-run", answered, "--model", model, "-o", tmp_path / "theirs", "--key", key)
+    assert as_json(ts(*theirs, "--json"))["defends"]
+    job = tmp_path / "mine" / "job"
+    game = ("dispute", tmp_path / "mine", tmp_path / "theirs", "--job", job, "--key-b", key)
+    assert ts(*game, "--out", tmp_path / "e")[0] == 0  # the runs are the same
+    for name in ("other-weight", "chosen-seed", "forged-cache-entry"):
+        cheat, evidence = tmp_path / name, tmp_path / f"{name}.evidence"
+        assert ts("attack", name, job, "--out", cheat, "--quiet")[0] == 0
+        play = ("dispute", tmp_path / "mine", cheat, "--job", job, "--as-attack", "B")
+        found = as_json(ts(*play, "--out", evidence, "--json"), 1)
+        judged = as_json(ts("judge", evidence, "--job", job, "--json"), 1)
+        for said in (found, judged):
+            assert [one["party"] for one in said["convicted"]] == ["B"]
+
+
+def test_a_false_receipt_cannot_be_defended(
+    model: Path, key: Path, answered: Path, tmp_path: Path, ts: Run
+) -> None:
+    from dataclasses import replace
+
+    from tallystick.answers.receipt import read_receipt, sign_receipt
+    from tallystick.disk.keys import load_private_key
+
+    false = tmp_path / "false"
+    shutil.copytree(answered, false)
+    receipt = read_receipt((answered / "receipt.json").read_bytes()).receipt
+    lied = replace(receipt, state=bytes(32), root=bytes(32))
+    (false / "receipt.json").write_bytes(sign_receipt(load_private_key(key), lied))
+    code, out, _ = ts("check", false, "--model", model)
+    assert code == 1 and "MISMATCH" in out
+    run = ("answer-run", false, "--model", model, "-o", tmp_path / "run", "--key", key)
+    assert ts(*run)[0] == 1
+    assert not list(tmp_path.glob(".run*")), "nothing is left beside the run"
+
+
+# -- Python ----------------------------------------------------------------------------------------
+def test_the_python_interface(model: Path, key: Path, tmp_path: Path) -> None:
+    heard: list[str] = []
+    (answer,) = tallystick.generate(
+        model, prompt="abc", key=key, max_tokens=4, temperature=3.0, repetition=1.2,
+        bias={9: -1.0}, heard=lambda _, text: heard.append(text),
+    )  # fmt: skip
+    assert len(answer.tokens) <= 4 and answer.logprobs.dtype == "float32"
+    assert heard and heard[-1].startswith(answer.text)
+    assert tallystick.check(answer, model).accepted
+    with pytest.raises(UsageError, match="one of tokens"):
+        tallystick.generate(model, key=key)
+    with pytest.raises(UsageError, match="no bucket for a prompt"):
+        tallystick.generate(model, tokens=[4] * 30)
+    with pytest.raises(DigestMismatchError, match="another model than your statement"):
+        (tmp_path / "s.json").write_bytes(_renamed(answer.job.statement))
+        tallystick.check(answer, model, statement=tmp_path / "s.json")
+
+
+def _renamed(statement: object) -> bytes:
+    from dataclasses import replace
+
+    return replace(statement, stop=()).to_bytes()  # type: ignore[type-var]
