@@ -233,9 +233,10 @@ void copy_strided(In x, Out out) {
   char* to = static_cast<char*>(out.data());
   const auto stretch = width == 8   ? copy_stretch<uint64_t>
                        : width == 4 ? copy_stretch<uint32_t>
+                       : width == 2 ? copy_stretch<uint16_t>
                        : width == 1 ? copy_stretch<uint8_t>
                                     : nullptr;
-  if (!stretch) throw nb::value_error("elements of 1, 4 or 8 bytes only");
+  if (!stretch) throw nb::value_error("elements of 1, 2, 4 or 8 bytes only");
   nb::gil_scoped_release unlocked;
   if (space.rank == 0) {
     std::memcpy(to, from, static_cast<size_t>(width));

@@ -53,7 +53,7 @@ def _stated(case: fmt.Case) -> bytes:
 def cases() -> Iterator[tuple[str, str]]:
     """The name of each call, "GROUP[ORDINAL] OPERATOR", and the digest of what is stated of it."""
     kinds = {name: {k: a.kind for k, a in spec.attrs.items()} for name, spec in all_ops().items()}
-    for group in fmt.groups():
+    for group in sorted({*fmt.groups()} - {"stored"}):  # under no log (NUMERICS 1.14)
         for ordinal, case in enumerate(fmt.load(group, kinds)):
             if all_ops()[case.op].is_under(_CONTRACT) and (stated := _stated(case)):
                 yield f"{group}[{ordinal}] {case.op}", hashlib.sha256(stated).hexdigest()

@@ -93,8 +93,8 @@ def primitive(kind: str, dtype: str, parts: Sequence[Any]) -> np.ndarray:
     if kind.endswith("_shift"):
         return _shift(kind, parts[0], parts[1])
     if kind == "convert" and np.asarray(parts[0]).dtype == DTYPES["bf16"]:
-        bits = np.ascontiguousarray(parts[0]).view("<u2").astype(np.uint32)
-        return (bits << np.uint32(16)).view(np.float32)
+        bits = np.asarray(parts[0]).view("<u2").astype(np.uint32)
+        return np.asarray(bits << np.uint32(16)).view(np.float32)
     if kind == "convert":
         return parts[0] != 0 if dtype == "bool" else np.asarray(parts[0]).astype(DTYPES[dtype])
     return np.asarray(_UFUNCS[kind](*parts), DTYPES[dtype])

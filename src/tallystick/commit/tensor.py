@@ -67,7 +67,8 @@ def widened(array: Array) -> Array:
     else:
         wide = np.array(array, np.float32, order="C")
     wide[np.isnan(wide)] = np.float32(np.nan)
-    return wide.reshape(array.shape)
+    found: Array = wide.reshape(array.shape)
+    return found
 
 
 def canonical_array(array: Array) -> Array:

@@ -24,4 +24,5 @@ def as_bytes(mask: np.ndarray) -> np.ndarray:
 
 def copy(x: np.ndarray, out: np.ndarray) -> None:
     """Copy the bits of x, of any strides, into C-contiguous `out` of the same dtype and shape."""
-    _core.copy_strided(*((as_bytes(x), as_bytes(out)) if x.dtype == bool else (x, out)))
+    kind = {1: np.uint8, 2: np.uint16}.get(x.itemsize)  # of the others the core knows the dtypes
+    _core.copy_strided(*((x, out) if kind is None else (x.view(kind), out.view(kind))))

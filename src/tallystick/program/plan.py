@@ -16,7 +16,7 @@ from tallystick.devices.kernel import Kernel
 from tallystick.errors import UnsupportedOperatorError
 from tallystick.kernels.views import view
 from tallystick.numerics.contracts import parse_contract
-from tallystick.numerics.types import TensorType
+from tallystick.numerics.types import STORED, TensorType
 from tallystick.program.arena import Span, lower_bound, pack
 from tallystick.program.blocks import BlockGroup, BlockPart, Whole, lay_out
 from tallystick.program.grouping import Grouping, Item
@@ -342,11 +342,19 @@ class _Planner:
 def make_plan(program: Program, options: PlanOptions | None = None, device: Device = CPU) -> Plan:
     """The memory plan of `program` on `device`: a function of the three arguments alone.
 
-    Raises UnsupportedOperatorError, which names all operators that have no kernel there.
+    Raises UnsupportedOperatorError, which names all operators that have no kernel there, or a slot
+    of a stored type on a GPU.
     """
     kernels = device.kernels(parse_contract(program.contract))
     named = {node.op for node in program.nodes} - {COMMIT}
     missing = sorted(op for op in named if op not in view and op not in kernels)
+    stored = sorted(n for n, t in program.state_types.items() if t.dtype in STORED)
+    if stored and device.kind != CPU.kind:
+        raise UnsupportedOperatorError(
+            f"Slot {stored[0]} is {program.state_types[stored[0]].dtype}, which {device.name} does "
+            "not take.",
+            "Execute the program on the CPU.",
+        )
     if missing:
         raise UnsupportedOperatorError(
             f"Device {device.name} has no kernel under {program.contract} for "

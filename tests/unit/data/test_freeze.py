@@ -21,7 +21,7 @@ from tallystick.commit import merkle, streamed
 from tallystick.commit.data import DataSchema, Field, data_root
 from tallystick.commit.records import leaf_hashes, parts, records_root
 from tallystick.commit.streamed import RecordStream, RootStream
-from tallystick.commit.tensor import DTYPES, Array
+from tallystick.commit.tensor import COMPUTED, DTYPES, Array
 from tallystick.data.freeze import Progress, freeze
 from tallystick.data.frozen import Frozen, load_frozen
 from tallystick.data.rules import Pad
@@ -66,7 +66,7 @@ def check(frozen: Frozen, columns: dict[str, Array]) -> None:
 _FIELDS = st.dictionaries(
     st.sampled_from(["a", "b", "é", "zz", "x"]),
     st.tuples(
-        st.sampled_from(sorted(DTYPES)),
+        st.sampled_from(sorted(COMPUTED)),
         st.lists(st.sampled_from([0, 1, 2, 3, 7]), max_size=3).map(tuple),
     ),
     min_size=1,

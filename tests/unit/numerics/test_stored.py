@@ -176,3 +176,15 @@ def test_other_operators_refuse_them(op: str) -> None:
     x = weights("bf16", 4, 4)
     with pytest.raises(UsageError, match="defined on"):
         evaluate(op, x)
+
+
+@pytest.mark.parametrize("dtype", STORED)
+def test_a_view_that_must_copy(dtype: str) -> None:
+    b = Builder()
+    w = b.state("param.w", TensorType(dtype, (6, 8)))
+    turned = b.one("aten.permute", [w], dims=(1, 0))
+    flat = b.one("aten.view", [turned], size=(3, 16))
+    y = b.one("aten._to_copy", [flat], dtype="f32")
+    x = weights(dtype, 6, 8, finite=False)
+    found = Executor(b.finish({"y": y})).execute({"param.w": x}, StepInputs({})).outputs["y"]
+    assert np.array_equal(bits_of(found), bits_of(widened(x).T.reshape(3, 16)))

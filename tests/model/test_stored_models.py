@@ -1,0 +1,93 @@
+"""Models whose weights are bf16 or f16: the answers of the same numbers as float32, and no copy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from answer_models import save_model, text_of
+
+from tallystick.answers.derive import derive
+from tallystick.answers.layout import Bucket, Settings
+from tallystick.answers.model import Model, forward_program, open_model, weights
+from tallystick.commit.tensor import DTYPES, STORED, dtype_name, widened
+from tallystick.errors import RefusedModelError
+from tallystick.generate.engine import Engine
+from tallystick.generate.requests import Request
+from tallystick.program.executor import Executor
+from tallystick.program.runner import StepInputs
+
+_TORCH = {"bf16": "bfloat16", "f16": "float16"}
+
+
+def pair(name: str, dtype: str, path: Path) -> tuple[Model, Model]:
+    """A model stored in `dtype`, and one of the same numbers in float32."""
+    import torch
+
+    half = save_model(name, path / "wide").to(getattr(torch, _TORCH[dtype]))
+    half.save_pretrained(path / "half")
+    half.float().save_pretrained(path / "wide")
+    return open_model(path / "half"), open_model(path / "wide")
+
+
+# Tied and own heads, biases, scaled embeddings, experts, Conv1D.
+@pytest.mark.parametrize("name", ["llama", "smollm", "gemma2", "gpt2", "mixtral"])
+@pytest.mark.parametrize("dtype", STORED)
+def test_answers_are_those_of_float32(name: str, dtype: str, tmp_path: Path) -> None:
+    half, wide = pair(name, dtype, tmp_path)
+    text = {"text": text_of(12), "place": np.array([3, 7, 11])}
+    logits = []
+    for model in (half, wide):
+        program = forward_program(model, 12, 3, "ordered/1")
+        held = weights(model)
+        logits.append(Executor(program).execute(held, StepInputs(text)).outputs["logits"])
+    assert np.array_equal(logits[0].view(np.uint32), logits[1].view(np.uint32))
+    stored = {n for n, a in weights(half).items() if dtype_name(a.dtype) == dtype}
+    assert stored == {n for n in weights(half) if n.startswith("param.")}
+
+    tokens = [int(t) for t in text_of(20, seed=5)]
+    asked = [
+        Request(tuple(tokens[:n]), Settings(max_tokens=6, temperature=t, seed=n), 0)
+        for n, t in ((3, 0.0), (9, 0.9), (20, 1.3))
+    ]
+    found, due = (Engine(m, "ordered/1", threads=2, chunk=7).generate(asked) for m in (half, wide))
+    for one, other in zip(found, due, strict=True):
+        assert one.tokens == other.tokens
+        assert one.logprobs.tobytes() == other.logprobs.tobytes()
+
+
+def test_the_engine_holds_no_float32_matrix(tmp_path: Path) -> None:
+    half, wide = pair("llama", "bf16", tmp_path)
+    arenas = []
+    for model in (half, wide):
+        engine = Engine(model, "ordered/1", threads=1)
+        engine.generate([Request((1, 2, 3), Settings(max_tokens=2), 0)])
+        forward = engine._forward
+        arenas.append(forward._body(4)[0].arena_bytes + forward._head(1).arena_bytes)
+        made = {n: a for n, a in forward._state(4).items() if n.startswith("%")}
+        assert all(a.ndim == 1 or 1 in a.shape for a in made.values()), "a matrix is made"
+    assert arenas[0] == arenas[1]
+
+
+def test_the_statement_says_the_stored_type(tmp_path: Path) -> None:
+    half, _ = pair("smollm", "bf16", tmp_path)
+    statement, programs = derive(half, [Bucket(8, 2)], "ordered/1")
+    named = {n: w.header.dtype for n, w in statement.weights.items()}
+    assert named["param.model.embed_tokens.weight"] == "bf16"
+    (program, *_) = programs.values()
+    assert {n: program.state_types[n].dtype for n in named} == named
+
+
+def test_another_nan_is_refused(tmp_path: Path) -> None:
+    half, _ = pair("smollm", "bf16", tmp_path)
+    held = dict(weights(half))
+    name = "param.model.norm.weight"
+    held[name] = np.full(held[name].shape, 0x7FC1, "<u2").view(DTYPES["bf16"])
+    assert np.isnan(widened(held[name])).all()
+    with pytest.raises(RefusedModelError, match="NaN"):
+        derive(half, [Bucket(8, 2)], "ordered/1", held=held)
