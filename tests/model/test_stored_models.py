@@ -11,14 +11,14 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from answer_models import save_model, text_of
+from tallystick.generate.engine import Engine
+from tallystick.generate.requests import Request
 
 from tallystick.answers.derive import derive
 from tallystick.answers.layout import Bucket, Settings
 from tallystick.answers.model import Model, forward_program, open_model, weights
 from tallystick.commit.tensor import DTYPES, STORED, dtype_name, widened
 from tallystick.errors import RefusedModelError
-from tallystick.generate.engine import Engine
-from tallystick.generate.requests import Request
 from tallystick.program.executor import Executor
 from tallystick.program.runner import StepInputs
 

@@ -1,6 +1,6 @@
 /** The lengths of true answers, and the bounds of evidence (PROTOCOL 2.6.1, 8.5). */
 import { describe, expect, test } from "vitest";
-import type { Step, Terms } from "../../src/job/terms.ts";
+import type { Step } from "../../src/job/terms.ts";
 import { LIMITS } from "../../src/limits.ts";
 import { ANSWER_TYPE, writeQuery } from "../../src/protocol/messages.ts";
 import { WithoutVerdict } from "../../src/protocol/play.ts";
