@@ -11,14 +11,14 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from answer_models import save_model, text_of
-from tallystick.generate.engine import Engine
-from tallystick.generate.requests import Request
 
 from tallystick.answers.derive import derive
 from tallystick.answers.layout import Bucket, Settings
 from tallystick.answers.model import Model, forward_program, open_model, weights
 from tallystick.commit.tensor import DTYPES, STORED, dtype_name, widened
 from tallystick.errors import RefusedModelError
+from tallystick.generation.engine import AnswerEngine
+from tallystick.generation.requests import GenerationRequest
 from tallystick.program.executor import Executor
 from tallystick.program.runner import StepInputs
 
@@ -52,10 +52,12 @@ def test_answers_are_those_of_float32(name: str, dtype: str, tmp_path: Path) -> 
 
     tokens = [int(t) for t in text_of(20, seed=5)]
     asked = [
-        Request(tuple(tokens[:n]), Settings(max_tokens=6, temperature=t, seed=n), 0)
+        GenerationRequest(tuple(tokens[:n]), Settings(max_tokens=6, temperature=t, seed=n), 0)
         for n, t in ((3, 0.0), (9, 0.9), (20, 1.3))
     ]
-    found, due = (Engine(m, "ordered/1", threads=2, chunk=7).generate(asked) for m in (half, wide))
+    found, due = (
+        AnswerEngine(m, "ordered/1", threads=2, chunk=7).generate(asked) for m in (half, wide)
+    )
     for one, other in zip(found, due, strict=True):
         assert one.tokens == other.tokens
         assert one.logprobs.tobytes() == other.logprobs.tobytes()
@@ -65,8 +67,8 @@ def test_the_engine_holds_no_float32_matrix(tmp_path: Path) -> None:
     half, wide = pair("llama", "bf16", tmp_path)
     arenas = []
     for model in (half, wide):
-        engine = Engine(model, "ordered/1", threads=1)
-        engine.generate([Request((1, 2, 3), Settings(max_tokens=2), 0)])
+        engine = AnswerEngine(model, "ordered/1", threads=1)
+        engine.generate([GenerationRequest((1, 2, 3), Settings(max_tokens=2), 0)])
         forward = engine._forward
         arenas.append(forward._body(4)[0].arena_bytes + forward._head(1).arena_bytes)
         made = {n: a for n, a in forward._state(4).items() if n.startswith("%")}

@@ -162,7 +162,8 @@ def test_the_code_states_what_the_text_says(form: str) -> None:
     contract, rng = find_contract(FORMS[form]).text, np.random.default_rng(5)
     wrong: list[str] = []
     compared, ops = 0, set()
-    for case in golden(4, 3000, set(all_ops())):
+    defined = {name for name, spec in all_ops().items() if spec.is_under(contract)}
+    for case in golden(4, 3000, defined):
         for call in (case, nasty(case, rng)):
             try:
                 for found in differences(call, contract, rng):

@@ -117,6 +117,12 @@ test("canonical values (COMMITMENTS 3.3)", () => {
     ["f64", "010000000000f87f", false],
     ["bool", "000101", true],
     ["bool", "02", false],
+    ["bf16", "807f80ffc07f0100", true],
+    ["bf16", "817f", false],
+    ["bf16", "c0ff", false],
+    ["f16", "007c00fc007e0100", true],
+    ["f16", "017c", false],
+    ["f16", "c07f", false],
     ["u8", "ff", true],
     ["i64", "ffffffffffffffff", true],
   ];

@@ -69,11 +69,11 @@ const DAMAGES: Damage[] = [
   ["a default of another kind", "aten.addmm", attribute("beta", set({ default: 1 }))],
   ["a default that is optional", "aten.addmm", attribute("beta", set({ optional: true }))],
   ["a form without outputs", "aten.neg", form(drop("outputs"))],
-  ["a form of an unknown dtype", "aten.neg", form(set({ dtypes: ["f16"] }))],
+  ["a form of an unknown dtype", "aten.neg", form(set({ dtypes: ["f8"] }))],
   ["a refusal without words", "aten.floor_divide", form(drop("why"))],
   ["parts of an unknown dtype", "aten.sum", (entry) => {
     const parts = entry["parts"] as Json;
-    parts["f16"] = parts["f32"];
+    parts["f8"] = parts["f32"];
   }],
   on("a dot of one factor", "aten.mm", (dot) => (dot["factors"] as Json[]).pop(), { kind: "dot" }),
   on("a factor without a group", "aten.convolution", (dot) => {
