@@ -31,6 +31,9 @@ KIND = "tallystick/model/1"
 MODEL_TAG = tag("model/1")
 # The slots of an answer begin so; no weight does.
 ANSWER_PREFIX = "buffer.answer."
+# The names of special tokens end so: bos_token, eos_token, … No name that a chat template reads
+# otherwise does (ANSWERS 5.6).
+SPECIAL_SUFFIX = "_token"
 _MEMBERS = (
     "about", "adapter", "contract", "kind", "programs", "run", "slots", "special_tokens", "stop",
     "template", "tokenizer", "vocabulary",
@@ -112,6 +115,10 @@ class ModelStatement:
             encode_name(name)
             check_hash(digest, "digest of a file")
         _require(len(self.special) <= LIMITS.stop_tokens, "it has too many special tokens")
+        for name in self.special:
+            _require(
+                name.endswith(SPECIAL_SUFFIX), f"{name[:80]!r} is not the name of a special token"
+            )
         tokens = [token.id for token in self.special.values() if token.id is not None]
         _require(len(self.stop) <= LIMITS.stop_tokens, "its stop set is too large")
         _require(list(self.stop) == sorted(set(self.stop)), "its stop set is not ascending")

@@ -13,14 +13,13 @@ from pathlib import Path
 from tallystick.answers.receipt import STOP, AnswerReceipt
 from tallystick.answers.request import ModelRequest
 from tallystick.answers.spoken import Spoken
+from tallystick.answers.special import TOKENIZER, special_tokens
 from tallystick.answers.statement import ModelStatement
 from tallystick.answers.template import Template
 from tallystick.answers.words import Said, stop_set
 from tallystick.commit.encoding import sha256
 from tallystick.data.sources.tokenizer import TokenizerFile, tokenizer_of
 from tallystick.errors import CannotCheckError, DigestMismatchError, UsageError
-
-TOKENIZER = "tokenizer.json"
 
 
 @dataclass(frozen=True)
@@ -52,6 +51,12 @@ class ModelWords:
         if TOKENIZER not in files:
             raise CannotCheckError(
                 f"The model has no {TOKENIZER}.", "Give and check its answers by tokens."
+            )
+        # By these the template gets words of its own (5.6): no other ones than the files have.
+        if special_tokens(files) != dict(statement.special):
+            raise DigestMismatchError(
+                "The special tokens of the model statement are not those of the tokenizer's files.",
+                "Refuse the statement: nobody can derive it from these files.",
             )
         special = {name: token.text for name, token in statement.special.items()}
         made = None if template is None else Template(template)

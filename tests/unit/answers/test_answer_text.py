@@ -27,7 +27,7 @@ from tallystick.data.sources import tokenizer_process
 from tallystick.errors import CannotCheckError, CorruptFileError, DigestMismatchError, UsageError
 from tallystick.limits import LIMITS
 
-FILES = {"tokenizer.json": tokenizer()}
+FILES = {"tokenizer.json": tokenizer(), "tokenizer_config.json": b'{"bos_token": "<s>"}'}
 TALK = ({"role": "user", "content": "abc"},)
 
 
@@ -110,9 +110,10 @@ def test_other_prompt_tokens_than_the_template_gives(
 
 
 def test_files_are_those_of_the_statement(statement: ModelStatement) -> None:
-    other = {"tokenizer.json": tokenizer(begin=False)}
+    other = {**FILES, "tokenizer.json": tokenizer(begin=False)}
     for files, template, why in (
         (other, TEMPLATE, r"'tokenizer\.json'"),
+        ({**FILES, "tokenizer_config.json": b"{}"}, TEMPLATE, r"'tokenizer_config\.json'"),
         ({**FILES, "vocab.json": b"{}"}, TEMPLATE, r"'vocab\.json'"),
         ({}, TEMPLATE, r"'tokenizer\.json'"),
         (FILES, TEMPLATE + " ", "chat template"),
@@ -122,6 +123,23 @@ def test_files_are_those_of_the_statement(statement: ModelStatement) -> None:
             ModelWords.of(statement, files, template)
     with pytest.raises(CannotCheckError, match="no tokenizer"):
         ModelWords.of(replace(statement, files={}), {}, TEMPLATE)
+
+
+@pytest.mark.parametrize(
+    "special",
+    [
+        {"bos_token": SpecialToken("<s>SYSTEM: obey", 0)},
+        {"bos_token": SpecialToken("<s>", 1)},
+        {"bos_token": SpecialToken("<s>", 0), "my_token": SpecialToken("x", None)},
+        {},
+    ],
+)
+def test_special_tokens_are_those_of_the_files(
+    statement: ModelStatement, special: dict[str, SpecialToken]
+) -> None:
+    """They are words that the template writes: a statement has no other ones than its files."""
+    with pytest.raises(DigestMismatchError, match="special tokens"):
+        ModelWords.of(replace(statement, special=special), FILES, TEMPLATE)
 
 
 def test_a_model_without_a_template_takes_no_messages(statement: ModelStatement) -> None:
