@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from tallystick.answers.layout import Settings
+from tallystick.answers.layout import FLOATS, Settings
 from tallystick.answers.statement import integers
 from tallystick.commit.encoding import (
     JsonValue,
@@ -41,7 +41,6 @@ NONCE_BYTES = 16
 CLIENT, SERVER = "client", "server"
 # The salt of an answer's record (ANSWERS 2.4).
 RECORD_SALT = "record"
-_FLOATS = ("temperature", "top_p", "min_p", "repetition", "presence", "frequency")
 _PARTS = ("choices", "date", "input", "model", "seed", "settings", "stop_strings")
 _U64 = 20  # decimal digits
 
@@ -88,7 +87,7 @@ class ModelRequest:
     def parts(self) -> dict[str, JsonValue]:
         """The parts by name, as their salted digests take them."""
         s = self.settings
-        settings: dict[str, JsonValue] = {name: float_hex(getattr(s, name)) for name in _FLOATS}
+        settings: dict[str, JsonValue] = {name: float_hex(getattr(s, name)) for name in FLOATS}
         settings["bias"] = [[token, float_hex(value)] for token, value in s.bias]
         settings |= {"max_tokens": s.max_tokens, "stop": list(s.stop), "top_k": s.top_k}
         asked: dict[str, JsonValue]
@@ -219,9 +218,9 @@ def _request(top: Members) -> ModelRequest:
 
 
 def _settings(told: Members) -> Settings:
-    told.only("bias", "max_tokens", "stop", "top_k", *_FLOATS)
+    told.only("bias", "max_tokens", "stop", "top_k", *FLOATS)
     floats: dict[str, Any] = {
-        name: parse_float_hex(told.value[name], f"setting {name}") for name in _FLOATS
+        name: parse_float_hex(told.value[name], f"setting {name}") for name in FLOATS
     }
     bias = []
     for pair in told.of("bias", list):
