@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from tallystick.answers.layout import Bucket
+from tallystick.answers.layout import SETS, Bucket, has_answers
 from tallystick.answers.model import Model, weights
 from tallystick.answers.programs import answer_programs
 from tallystick.answers.special import special_tokens
@@ -28,7 +28,8 @@ def derive(
     """The statement of a model, and the programs that it names; `each` is told a bucket
     before its programs are captured. `held` are the weights, where the caller has them.
 
-    Raises UsageError for buckets that the model has no room for, RefusedModelError.
+    A program whose record is over the limit is left out (ANSWERS 10.2). Raises UsageError for
+    buckets that the model or a record has no room for, RefusedModelError.
     """
     if not buckets:
         raise UsageError("A model statement needs a bucket.", "Name one.")
@@ -40,9 +41,15 @@ def derive(
                 f"The model has {model.longest} places, the bucket {bucket.length}.",
                 "Choose a smaller one.",
             )
+        fit = [set_ for set_ in SETS if has_answers(bucket, set_, model.vocabulary)]
+        if not fit:
+            raise UsageError(
+                f"A record of a bucket of {bucket.length} places is over the limit.",
+                "Choose a smaller one.",
+            )
         each(bucket)
-        for set_, program in answer_programs(model, bucket, full).items():
-            programs[ProgramName(bucket.length, bucket.answer, set_)] = program
+        captured = answer_programs(model, bucket, full)
+        programs |= {ProgramName(bucket.length, bucket.answer, s): captured[s] for s in fit}
     slots = weights(model) if held is None else held
     for name, array in slots.items():
         if first_non_canonical(array) is not None:

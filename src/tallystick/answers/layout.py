@@ -13,6 +13,7 @@ import numpy as np
 from tallystick.commit.encoding import U64_MAX, Writer, sha256, tag
 from tallystick.commit.tensor import DTYPES, Array
 from tallystick.errors import UsageError
+from tallystick.limits import LIMITS
 from tallystick.numerics.types import TensorType, type_of
 
 # The sampler sets (ANSWERS 3.2).
@@ -146,6 +147,12 @@ def batch_types(bucket: Bucket, sampler: str, vocabulary: int) -> dict[str, Tens
         types |= dict.fromkeys(floats, TensorType("f32", one))
         types["bias"] = TensorType("f32", (vocabulary,))
     return types
+
+
+def has_answers(bucket: Bucket, sampler: str, vocabulary: int) -> bool:
+    """Whether a record of this bucket and set is within the limit (ANSWERS 10.2)."""
+    types = batch_types(bucket, sampler, vocabulary).values()
+    return sum(type_.nbytes for type_ in types) <= LIMITS.record_bytes
 
 
 def setting_fields(settings: Settings, sampler: str, vocabulary: int) -> dict[str, Array]:

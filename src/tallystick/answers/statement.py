@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NoReturn
 
-from tallystick.answers.layout import SETS, Bucket
+from tallystick.answers.layout import SETS, Bucket, has_answers
 from tallystick.commit.encoding import (
     JsonValue,
     Writer,
@@ -188,9 +188,9 @@ class ModelStatement:
         """The bucket of an answer: the first one that has room for it (ANSWERS 2.3).
 
         `prompt` and `answer` are their numbers of tokens. Raises UsageError where there is none."""
-        for key in sorted(self.programs):
-            if key.set == set_ and answer <= key.answer and prompt + answer <= key.length:
-                return Bucket(key.length, key.answer)
+        for found in self._buckets(set_):
+            if answer <= found.answer and prompt + answer <= found.length:
+                return found
         raise UsageError(
             f"The model has no program of set {set_} for {prompt} tokens of prompt and {answer} of "
             "answer.",
@@ -199,8 +199,16 @@ class ModelStatement:
 
     def most(self, prompt: int, set_: str) -> int:
         """The longest answer to a prompt of so many tokens for which there is a program."""
-        fits = (min(k.answer, k.length - prompt) for k in self.programs if k.set == set_)
+        fits = (min(b.answer, b.length - prompt) for b in self._buckets(set_))
         return max(fits, default=0)
+
+    def _buckets(self, set_: str) -> Iterator[Bucket]:
+        """The buckets of a set, ascending. One whose record is over the limit has no answers,
+        whoever states a program for it (ANSWERS 10.2)."""
+        for key in sorted(self.programs):
+            bucket = Bucket(key.length, key.answer)
+            if key.set == set_ and has_answers(bucket, set_, self.vocabulary):
+                yield bucket
 
 
 def _hex(digest: bytes | None) -> str | None:

@@ -65,6 +65,17 @@ def test_the_bucket_is_the_first_with_room() -> None:
         toy.bucket(20, 5, "draw")
 
 
+def test_a_bucket_whose_record_is_over_the_limit_has_no_answers() -> None:
+    """10.2: with 2^18 tokens the bias of `full` is as long as the whole record may be."""
+    few, many = (replace(Toy.make().statement, vocabulary=v) for v in ((1 << 18) - 99, 1 << 18))
+    assert few.bucket(3, 2, "full").length == 12 and few.most(3, "full") == 8
+    assert many.bucket(3, 2, "draw").length == 12 and many.most(3, "full") == 0
+    with pytest.raises(UsageError, match="no program of set full"):
+        many.bucket(3, 2, "full")
+    long = replace(few, programs={ProgramName(1 << 17, 4, "greedy"): bytes(32)})
+    assert long.most(3, "greedy") == 0
+
+
 @pytest.mark.parametrize(
     ("member", "value", "why"),
     [
