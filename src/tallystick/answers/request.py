@@ -80,6 +80,7 @@ class ModelRequest:
         _require(self.nonce is None or len(self.nonce) == NONCE_BYTES, "its nonce has not 16 bytes")
         _require(not (self.server_seed and self.nonce), "a server's seed has no nonce")
         _require(1 <= self.choices <= LIMITS.choices, "its number of choices is out of range")
+        _require(len(self.settings.stop) <= LIMITS.stop_tokens, "it has too many stop tokens")
         _require(len(self.stop_strings) <= LIMITS.stop_tokens, "it has too many stop strings")
         _require(all(self.stop_strings), "a stop string is empty")
 

@@ -93,6 +93,8 @@ def test_the_seed() -> None:
         ({"nonce": b"1"}, "16 bytes"),
         ({"nonce": bytes(16), "server_seed": True}, "server's seed"),
         ({"stop_strings": ("",)}, "empty"),
+        ({"stop_strings": ("a",) * 4097}, "too many stop strings"),
+        ({"settings": Settings(stop=tuple(range(4097)))}, "too many stop tokens"),
         ({"secret": b""}, "32-byte"),
         ({"model": b"m"}, "32-byte"),
     ],
