@@ -134,14 +134,15 @@ def _stop_strings(
     receipt: AnswerReceipt,
     text: str,
 ) -> Iterator[str]:
-    """The answer ends with the first token by which its text has a stop string (ANSWERS 6.4)."""
+    """A stop string ends an answer: it is not in the text of all tokens but the last (6.4)."""
     ends = spoken.tokens[-1] in stop_set(statement, request)
     has = any(stop in text for stop in request.stop_strings)
     if receipt.finish == STOP and not (ends or has):
         yield "The receipt says `stop`, and neither a token nor a stop string ends the answer."
     if receipt.finish != STOP and has:
         yield f"The receipt says `{receipt.finish}`, and a stop string ends the answer."
-    # A stop string that is in the text of the first n tokens is in that of more of them.
+    # Of this one prefix by definition. Where half a character is U+FFFD at first, a shorter one may
+    # have a string that it lacks.
     before = words.tokenizer.decode(spoken.tokens[:-1]) if len(spoken.tokens) > 1 else ""
     if any(stop in before for stop in request.stop_strings):
         yield "The answer goes on after a stop string."

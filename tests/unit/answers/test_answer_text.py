@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -95,6 +96,39 @@ def test_texts_and_stop_strings(
     spoken = Spoken(words.prompt(request), tokens, np.zeros(len(tokens), np.float32), text)
     receipt = read_receipt(receipt_of(AnswerJob(statement, request, spoken), finish)).receipt
     said = [one.sentence for one in findings(words, statement, request, spoken, receipt)]
+    assert (len(said) == 1 and found in said[0]) if found else not said, said
+
+
+def by_bytes() -> bytes:
+    """The tokenizer with the two bytes of é as the tokens 4 and 5, in the place of a and b."""
+    made = json.loads(tokenizer())
+    letters = {"a": "<0xC3>", "b": "<0xA9>"}
+    vocabulary = made["model"]["vocab"].items()
+    made["model"]["vocab"] = {letters.get(text, text): n for text, n in vocabulary}
+    made["model"]["unk_token"] = "c"
+    made["decoder"] = {"type": "Sequence", "decoders": [{"type": "ByteFallback"}, {"type": "Fuse"}]}
+    return json.dumps(made).encode()
+
+
+@pytest.mark.parametrize(
+    ("tokens", "text", "finish", "found"),
+    [
+        ((4, 5, 6), "\u00e9c", LENGTH, ""),  # half a character is in no text but of the first token
+        ((6, 4), "c\ufffd", STOP, ""),
+        ((6, 4, 5), "c\u00e9", LENGTH, "goes on after a stop string"),
+    ],
+)
+def test_a_stop_string_is_looked_for_in_all_tokens_but_the_last(
+    statement: ModelStatement, tokens: tuple[int, ...], text: str, finish: str, found: str
+) -> None:
+    """6.4, where the text of fewer tokens is no beginning of the text of more."""
+    files = {**FILES, "tokenizer.json": by_bytes()}
+    known = replace(statement, files={name: sha256(data) for name, data in files.items()})
+    words = ModelWords.of(known, files, TEMPLATE)
+    request = request_of(known, tokens=(7, 8), stop_strings=("\ufffd",))
+    spoken = Spoken((7, 8), tokens, np.zeros(len(tokens), np.float32), text)
+    receipt = read_receipt(receipt_of(AnswerJob(known, request, spoken), finish)).receipt
+    said = [one.sentence for one in findings(words, known, request, spoken, receipt)]
     assert (len(said) == 1 and found in said[0]) if found else not said, said
 
 
