@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from tallystick.answers.dates import moment_of
 from tallystick.answers.layout import FLOATS, Settings
 from tallystick.answers.statement import integers
 from tallystick.commit.encoding import (
@@ -80,6 +81,7 @@ class ModelRequest:
         _require(self.nonce is None or len(self.nonce) == NONCE_BYTES, "its nonce has not 16 bytes")
         _require(not (self.server_seed and self.nonce), "a server's seed has no nonce")
         _require(1 <= self.choices <= LIMITS.choices, "its number of choices is out of range")
+        _require(self.date is None or _is_date(self.date), "its date is not in the form of ISO 8601")
         _require(len(self.settings.stop) <= LIMITS.stop_tokens, "it has too many stop tokens")
         _require(len(self.stop_strings) <= LIMITS.stop_tokens, "it has too many stop strings")
         _require(all(self.stop_strings), "a stop string is empty")
@@ -243,6 +245,14 @@ def _strings(top: Members, name: str) -> tuple[str, ...]:
     if len(found) != len(items):
         top.fail(f"{name!r} is not a list of strings")
     return found
+
+
+def _is_date(text: str) -> bool:
+    try:
+        moment_of(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _require(holds: bool, why: str) -> None:

@@ -193,6 +193,13 @@ def test_what_a_template_reads() -> None:
     )
     assert rendered("{{ messages[0]|tojson }}") == '{"content": "abc", "role": "user"}'
     assert rendered("{{ strftime_now('%d %B %Y') }}", "2026-11-28") == "28 November 2026"
+    assert rendered("{{ messages[0]|tojson(indent=1) }}").count("\n") == 3
+    compact = "{{ messages[0]|tojson(separators=(',', ':'), sort_keys=true) }}"
+    assert rendered(compact) == '{"content":"abc","role":"user"}'
+    backwards = "{{ {'b': 1, 'a': '\u00e9'}|tojson(sort_keys=true, ensure_ascii=true) }}"
+    assert rendered(backwards) == '{"a": "\\u00e9", "b": 1}'
+    assert rendered("{% for i in range(9) %}{% if i == 2 %}{% break %}{% endif %}{{ i }}"
+                    "{% endfor %}") == "01"  # fmt: skip
     assert rendered("  {% if true %}\n  a\n  {% endif %}\nb") == "  a\nb"
 
 
@@ -200,6 +207,9 @@ def test_what_a_template_reads() -> None:
     ("template", "why"),
     [
         ("{{ strftime_now('%d') }}", "reads a date"),
+        ("{{ lipsum() }}", "undefined"),
+        ("{% if true %}{{ [1, 2]|random }}{% endif %}", "random"),
+        ("{{ {'a': 1}|tojson(default=1) }}", "default"),
         ("{{ raise_exception('roles must alternate') }}", "roles must alternate"),
         ("{{ ''.__class__.__mro__ }}", "unsafe"),
         ("{{ messages.append(1) }}", "append"),
@@ -224,9 +234,23 @@ def test_a_template_without_an_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> 
         made.render([*TALK], {}, None)
 
 
-@pytest.mark.parametrize("text", ["{% if", "{{ a b }}", "{% nothing %}"])
+@pytest.mark.parametrize("form", ["%s", "%c", "%x", "%X", "%Z", "%z", "%r", "%Ey", "%", "%-"])
+def test_a_date_is_written_without_locale_and_zone(form: str) -> None:
+    with pytest.raises(UsageError, match="which no clause defines"):
+        rendered("{{ strftime_now(" + repr(form) + ") }}", "2026-11-28")
+
+
+def test_the_limit_of_a_rendered_text_counts_bytes() -> None:
+    """Two thirds of the limit in characters, four thirds in bytes."""
+    half = LIMITS.rendered_bytes // 3 * 2
+    with pytest.raises(UsageError, match="longer than"):
+        rendered(f"{{{{ '\u00e9' * {half} }}}}")
+    assert len(rendered(f"{{{{ 'e' * {half} }}}}")) == half
+
+
+@pytest.mark.parametrize("text", ["{% if", "{{ a b }}", "{% nothing %}", "{{ 1|random }}"])
 def test_a_text_that_is_no_template(text: str) -> None:
-    with pytest.raises(CorruptFileError, match="template is none"):
+    with pytest.raises(CorruptFileError, match="not a chat template"):
         Template(text)
 
 

@@ -92,6 +92,8 @@ def test_the_seed() -> None:
         ({"choices": 1025}, "choices"),
         ({"nonce": b"1"}, "16 bytes"),
         ({"nonce": bytes(16), "server_seed": True}, "server's seed"),
+        ({"date": "tomorrow"}, "date is not in the form"),
+        ({"date": "2026-02-30"}, "date is not in the form"),
         ({"stop_strings": ("",)}, "empty"),
         ({"stop_strings": ("a",) * 4097}, "too many stop strings"),
         ({"settings": Settings(stop=tuple(range(4097)))}, "too many stop tokens"),
