@@ -56,6 +56,9 @@ class ProgramName:
     answer: int
     set: str
 
+    def __str__(self) -> str:
+        return f"{self.set} of bucket {self.length}:{self.answer}"
+
 
 @dataclass(frozen=True)
 class Adapter:
