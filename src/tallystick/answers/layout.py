@@ -99,8 +99,8 @@ class Bucket:
     def __post_init__(self) -> None:
         if not 1 <= self.answer < self.length:
             raise UsageError(
-                f"A bucket of {self.length} places has no room for {self.answer} of an answer and "
-                "one of a prompt."
+                f"A bucket of {self.length} places cannot hold an answer of {self.answer} tokens "
+                "after a prompt of one or more."
             )
 
 
@@ -189,7 +189,7 @@ def record(
     if not (count >= 1 and 1 <= drawn <= bucket.answer and count + drawn <= bucket.length):
         raise UsageError(
             f"A prompt of {count} tokens and an answer of {drawn} do not fit a bucket of "
-            f"{bucket.length} places with {bucket.answer} of an answer."
+            f"{bucket.length} places with room for an answer of {bucket.answer}."
         )
     for token in (*prompt, *answer):
         if not 0 <= token < vocabulary:

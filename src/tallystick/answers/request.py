@@ -74,14 +74,18 @@ class ModelRequest:
         check_hash(self.model, "model digest")
         check_hash(self.secret, "secret of a request")
         given = [x for x in (self.tokens, self.text, self.messages) if x is not None]
-        _require(len(given) == 1, "it has not one of tokens, text and messages")
-        _require(len(given[0]) > 0, "it asks nothing")
+        _require(len(given) == 1, "it needs exactly one of tokens, text and messages")
+        _require(len(given[0]) > 0, "its input is empty")
         for message in self.messages or ():
             _require(isinstance(message.get("role"), str), "a message has no role")
-        _require(self.nonce is None or len(self.nonce) == NONCE_BYTES, "its nonce has not 16 bytes")
+        _require(
+            self.nonce is None or len(self.nonce) == NONCE_BYTES, "its nonce must have 16 bytes"
+        )
         _require(not (self.server_seed and self.nonce), "a server's seed has no nonce")
         _require(1 <= self.choices <= LIMITS.choices, "its number of choices is out of range")
-        _require(self.date is None or _is_date(self.date), "its date is not in the form of ISO 8601")
+        _require(
+            self.date is None or _is_date(self.date), "its date is not in the form of ISO 8601"
+        )
         _require(len(self.settings.stop) <= LIMITS.stop_tokens, "it has too many stop tokens")
         _require(len(self.stop_strings) <= LIMITS.stop_tokens, "it has too many stop strings")
         _require(all(self.stop_strings), "a stop string is empty")
@@ -194,7 +198,7 @@ def _request(top: Members) -> ModelRequest:
     seed.only("by", "nonce", "seed")
     kinds: dict[str, Any] = {"tokens": None, "text": None, "messages": None}
     if len(asked.value) != 1 or not set(asked.value) <= set(kinds):
-        _malformed("its input is not one of tokens, text and messages")
+        _malformed("its input needs exactly one of tokens, text and messages")
     if "tokens" in asked.value:
         kinds["tokens"] = integers(asked, "tokens")
     elif "text" in asked.value:
@@ -257,7 +261,7 @@ def _is_date(text: str) -> bool:
 
 def _require(holds: bool, why: str) -> None:
     if not holds:
-        raise UsageError(f"This is no request: {why}.", "Change what the sentence names.")
+        raise UsageError(f"This request is not valid: {why}.", "Change what the sentence names.")
 
 
 def _malformed(why: str) -> NoReturn:

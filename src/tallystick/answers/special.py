@@ -18,7 +18,7 @@ _CONFIG, _MAP = "tokenizer_config.json", "special_tokens_map.json"
 def special_tokens(files: Mapping[str, bytes]) -> dict[str, SpecialToken]:
     """The special tokens by name, as the tokenizer's own files have them (ANSWERS 4.3).
 
-    Raises UsageError for a tokenizer.json that is none."""
+    Raises UsageError for a tokenizer.json that is malformed."""
     named: dict[str, str] = {}
     for file in (_CONFIG, _MAP):
         for name, value in _object(files.get(file)).items():

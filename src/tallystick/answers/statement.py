@@ -103,14 +103,17 @@ class ModelStatement:
         _require(0 < len(self.weights) <= LIMITS.slots, "it has no weights, or too many")
         for name, weight in self.weights.items():
             encode_name(name)
-            _require(not name.startswith(ANSWER_PREFIX), f"{name[:80]!r} is a name of an answer's")
+            _require(
+                not name.startswith(ANSWER_PREFIX),
+                f"{name[:80]!r} is a name that only an answer's slots have",
+            )
             check_hash(weight.digest, "digest of a slot")
         count = len(self.programs)
         _require(0 < count <= LIMITS.model_programs, "it has too many programs, or none")
         for key, digest in self.programs.items():
             _require(
                 1 <= key.answer < key.length <= LIMITS.text_places and key.set in SETS,
-                "a program's bucket or set is none",
+                "a program has an impossible bucket or an unknown set",
             )
             check_hash(digest, "program digest")
         _require(len(self.files) <= LIMITS.model_files, "it has too many files")
@@ -301,7 +304,9 @@ def _once(known: dict[Any, Any], key: object) -> dict[Any, Any]:
 
 def _require(holds: bool, why: str) -> None:
     if not holds:
-        raise UsageError(f"This is no model statement: {why}.", "Make it from a model directory.")
+        raise UsageError(
+            f"This model statement is not valid: {why}.", "Make it from a model directory."
+        )
 
 
 def _malformed(why: str) -> NoReturn:

@@ -23,8 +23,8 @@ _RENDER = 1
 
 
 class Template:
-    """A chat template. Raises CannotCheckError without jinja2, CorruptFileError for a text that is
-    no template."""
+    """A chat template. Raises CannotCheckError without jinja2, CorruptFileError for a text that
+    is not a template."""
 
     def __init__(self, text: str) -> None:
         if find_spec("jinja2") is None:

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from tallystick.answers.receipt import STOP, AnswerReceipt
 from tallystick.answers.request import ModelRequest
-from tallystick.answers.spoken import Spoken
 from tallystick.answers.special import TOKENIZER, special_tokens
+from tallystick.answers.spoken import Spoken
 from tallystick.answers.statement import ModelStatement
 from tallystick.answers.template import Template
 from tallystick.answers.words import Said, stop_set

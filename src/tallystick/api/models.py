@@ -46,8 +46,8 @@ def make_statement(
 ) -> tuple[ModelStatement, Path]:
     """Write a model's statement and programs to `place`; the statement, and where it is.
 
-    Raises UsageError for buckets that are none and where there is one already, RefusedModelError,
-    and as `read_claim` for a `run` whose root is to stand in it.
+    Raises UsageError for a malformed bucket and where there is a statement already,
+    RefusedModelError, and as `read_claim` for a `run` whose root is to stand in it.
     """
     if not buckets:
         raise UsageError("A model statement needs a bucket.", "Give --bucket L:A, as 256:64.")

@@ -13,7 +13,13 @@ from tallystick.answers.words import Said
 from tallystick.api.answering import DAYS
 from tallystick.api.answers import check as check_of
 from tallystick.api.answers import generate as generate_of
-from tallystick.api.models import AnswerRun, answer_run_of, make_statement, unproved, verify_statement
+from tallystick.api.models import (
+    AnswerRun,
+    answer_run_of,
+    make_statement,
+    unproved,
+    verify_statement,
+)
 from tallystick.cli.output import (
     MISMATCH,
     device_option,

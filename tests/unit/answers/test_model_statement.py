@@ -120,10 +120,10 @@ def test_lists_have_one_order() -> None:
 
 def test_the_slots_of_an_answer_are_no_weights() -> None:
     (first, *_) = WHOLE.weights.values()
-    with pytest.raises(UsageError, match="a name of an answer's"):
+    with pytest.raises(UsageError, match="only an answer's slots have"):
         replace(WHOLE, weights={"buffer.answer.tokens": first})
     for name in (ProgramName(4, 4, "greedy"), ProgramName(4, 0, "full"), ProgramName(4, 1, "x")):
-        with pytest.raises(UsageError, match="bucket or set is none"):
+        with pytest.raises(UsageError, match="impossible bucket or an unknown set"):
             replace(WHOLE, programs={name: bytes(32)})
 
 

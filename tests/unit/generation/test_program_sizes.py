@@ -9,7 +9,7 @@ import pytest
 from tallystick.errors import UsageError
 from tallystick.generation.sizes import RowPrograms
 from tallystick.numerics.contracts import ORDERED_1
-from tallystick.numerics.types import AttrValue, TensorType
+from tallystick.numerics.types import TensorType
 from tallystick.program.build import Builder
 from tallystick.program.ir import Program
 
