@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ from tallystick.answers.derive import derive
 from tallystick.answers.layout import Bucket, Settings
 from tallystick.answers.model import Model, forward_program, open_model, weights
 from tallystick.commit.tensor import DTYPES, STORED, dtype_name, widened
-from tallystick.errors import RefusedModelError
+from tallystick.errors import RefusedModelError, UsageError
 from tallystick.generation.engine import AnswerEngine
 from tallystick.generation.requests import GenerationRequest
 from tallystick.program.executor import Executor
@@ -93,3 +94,14 @@ def test_another_nan_is_refused(tmp_path: Path) -> None:
     assert np.isnan(widened(held[name])).all()
     with pytest.raises(RefusedModelError, match="NaN"):
         derive(half, [Bucket(8, 2)], "ordered/1", held=held)
+
+
+def test_a_statement_has_no_program_whose_record_is_over_the_limit(tmp_path: Path) -> None:
+    """ANSWERS 10.2."""
+    save_model("llama", tmp_path)
+    model = replace(open_model(tmp_path), vocabulary=1 << 18)
+    stated, programs = derive(model, [Bucket(8, 2)], "ordered/1")
+    assert {name.set for name in stated.programs} == {"greedy", "draw"} == {n.set for n in programs}
+    far = replace(model, longest=1 << 20)
+    with pytest.raises(UsageError, match="over the limit"):
+        derive(far, [Bucket(1 << 17, 2)], "ordered/1")

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import Any
 
-from tallystick.answers.layout import Bucket
+from tallystick.answers.layout import SETS, Bucket, has_answers
 from tallystick.answers.model import Model, weights
 from tallystick.answers.programs import answer_programs
-from tallystick.answers.statement import ModelStatement, ProgramName, SpecialToken, Weight
-from tallystick.answers.text import TOKENIZER
+from tallystick.answers.special import special_tokens
+from tallystick.answers.statement import ModelStatement, ProgramName, Weight
 from tallystick.commit.encoding import sha256
 from tallystick.commit.tensor import Array, first_non_canonical, header_of, tensor_digest
-from tallystick.data.sources.tokenizer import tokenizer_of
 from tallystick.errors import RefusedModelError, UsageError
 from tallystick.numerics.contracts import resolve_contract
 from tallystick.program.ir import Program
-
-_CONFIG, _ADDED = "tokenizer_config.json", "special_tokens_map.json"
-_SPECIAL = "_token"  # the names of special tokens end so: bos_token, eos_token, …
 
 
 def derive(
@@ -35,7 +28,8 @@ def derive(
     """The statement of a model, and the programs that it names; `each` is told a bucket
     before its programs are captured. `held` are the weights, where the caller has them.
 
-    Raises UsageError for buckets that the model has no room for, RefusedModelError.
+    A program whose record is over the limit is left out (ANSWERS 10.2). Raises UsageError for
+    buckets that the model or a record has no room for, RefusedModelError.
     """
     if not buckets:
         raise UsageError("A model statement needs a bucket.", "Name one.")
@@ -47,9 +41,15 @@ def derive(
                 f"The model has {model.longest} places, the bucket {bucket.length}.",
                 "Choose a smaller one.",
             )
+        fit = [set_ for set_ in SETS if has_answers(bucket, set_, model.vocabulary)]
+        if not fit:
+            raise UsageError(
+                f"A record of a bucket of {bucket.length} places is over the limit.",
+                "Choose a smaller one.",
+            )
         each(bucket)
-        for set_, program in answer_programs(model, bucket, full).items():
-            programs[ProgramName(bucket.length, bucket.answer, set_)] = program
+        captured = answer_programs(model, bucket, full)
+        programs |= {ProgramName(bucket.length, bucket.answer, s): captured[s] for s in fit}
     slots = weights(model) if held is None else held
     for name, array in slots.items():
         if first_non_canonical(array) is not None:
@@ -69,25 +69,3 @@ def derive(
         run=run,
         about=dict(about or {}),
     ), programs
-
-
-def special_tokens(files: Mapping[str, bytes]) -> dict[str, SpecialToken]:
-    """The special tokens by name, as the tokenizer's own files have them (ANSWERS 4.3)."""
-    named: dict[str, str] = {}
-    for file in (_CONFIG, _ADDED):
-        for name, value in _object(files.get(file)).items():
-            text = value.get("content") if isinstance(value, dict) else value
-            if name.endswith(_SPECIAL) and isinstance(text, str):
-                named[name] = text
-    if TOKENIZER not in files:
-        return {name: SpecialToken(text, None) for name, text in named.items()}
-    tokenizer = tokenizer_of(files[TOKENIZER], Path(TOKENIZER))
-    return {name: SpecialToken(text, tokenizer.token(text)) for name, text in named.items()}
-
-
-def _object(data: bytes | None) -> dict[str, Any]:
-    try:
-        found = json.loads(data) if data else {}
-    except (ValueError, RecursionError):
-        found = {}
-    return found if isinstance(found, dict) else {}

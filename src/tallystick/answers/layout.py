@@ -6,12 +6,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from tallystick.commit.encoding import U64_MAX, Writer, sha256, tag
 from tallystick.commit.tensor import DTYPES, Array
 from tallystick.errors import UsageError
+from tallystick.limits import LIMITS
 from tallystick.numerics.types import TensorType, type_of
 
 # The sampler sets (ANSWERS 3.2).
@@ -22,6 +24,8 @@ _SEED_TAG = tag("answer-seed/1")
 _SEED_MAX = (1 << 63) - 1  # the program reads the seed as i64 (NUMERICS 8.3)
 _U32_MAX = (1 << 32) - 1
 _I64_MAX = (1 << 63) - 1
+# The settings of kind f32, but for the bias.
+FLOATS = ("temperature", "top_p", "min_p", "repetition", "presence", "frequency")
 # Those that change logits, with the values that leave them as they are.
 _NEUTRAL: Mapping[str, object] = {
     "top_k": 0, "top_p": 1.0, "min_p": 0.0, "repetition": 1.0, "presence": 0.0,
@@ -34,7 +38,8 @@ class Settings:
     """How tokens are drawn, and where an answer ends. The defaults are neutral: greedy decoding.
 
     `bias` has pairs of a token and what is added to its logit, ascending by token; `stop` the
-    tokens that end an answer, ascending. Raises UsageError, which names the setting.
+    tokens that end an answer, ascending. Numbers are kept as they were asked for; `rounded` has
+    those that programs read. Raises UsageError, which names the setting.
     """
 
     temperature: float = 0.0
@@ -50,14 +55,15 @@ class Settings:
     stop: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        for name in ("temperature", "top_p", "min_p", "repetition", "presence", "frequency"):
+        for name in FLOATS:
             _number(name, getattr(self, name))
-        # What is positive stays so as a binary32 number: a program reads no other.
-        _must(self.temperature == 0 or _f32(self.temperature) > 0,
+        found = self.rounded
+        # A temperature above 0 does not become greedy decoding by rounding.
+        _must(found["temperature"] > 0 or self.temperature <= 0 == found["temperature"],
               "temperature", "0, or a positive binary32 number", self.temperature)  # fmt: skip
-        _must(0 < _f32(self.top_p) <= 1, "top_p", "in (0, 1]", self.top_p)
-        _must(0 <= self.min_p <= 1, "min_p", "in [0, 1]", self.min_p)
-        _must(_f32(self.repetition) > 0, "repetition", "positive", self.repetition)
+        _must(0 < found["top_p"] <= 1, "top_p", "in (0, 1]", self.top_p)
+        _must(0 <= found["min_p"] <= 1, "min_p", "in [0, 1]", self.min_p)
+        _must(found["repetition"] > 0, "repetition", "positive", self.repetition)
         _whole("top_k", self.top_k, 0, _I64_MAX)
         _whole("seed", self.seed, 0, U64_MAX)
         _whole("max_tokens", self.max_tokens, 1, _I64_MAX)
@@ -69,12 +75,18 @@ class Settings:
         _ascending("bias", [token for token, _ in self.bias])
         _ascending("stop", self.stop)
 
+    @cached_property
+    def rounded(self) -> Mapping[str, float]:
+        """The settings of kind f32 as programs read them: RN32 of each number (ANSWERS 3.1)."""
+        return {name: _f32(getattr(self, name)) for name in FLOATS}
+
     @property
     def set(self) -> str:
-        """The sampler set that these settings need."""
-        if any(getattr(self, name) != value for name, value in _NEUTRAL.items()):
+        """The sampler set that these settings need (ANSWERS 3.2)."""
+        values: dict[str, object] = {"top_k": self.top_k, "bias": self.bias, **self.rounded}
+        if any(values[name] != value for name, value in _NEUTRAL.items()):
             return FULL
-        return DRAW if self.temperature > 0 else GREEDY
+        return DRAW if self.rounded["temperature"] > 0 else GREEDY
 
 
 @dataclass(frozen=True)
@@ -87,8 +99,8 @@ class Bucket:
     def __post_init__(self) -> None:
         if not 1 <= self.answer < self.length:
             raise UsageError(
-                f"A bucket of {self.length} places has no room for {self.answer} of an answer and "
-                "one of a prompt."
+                f"A bucket of {self.length} places cannot hold an answer of {self.answer} tokens "
+                "after a prompt of one or more."
             )
 
 
@@ -137,15 +149,21 @@ def batch_types(bucket: Bucket, sampler: str, vocabulary: int) -> dict[str, Tens
     return types
 
 
+def has_answers(bucket: Bucket, sampler: str, vocabulary: int) -> bool:
+    """Whether a record of this bucket and set is within the limit (ANSWERS 10.2)."""
+    types = batch_types(bucket, sampler, vocabulary).values()
+    return sum(type_.nbytes for type_ in types) <= LIMITS.record_bytes
+
+
 def setting_fields(settings: Settings, sampler: str, vocabulary: int) -> dict[str, Array]:
     """The batch fields that hold settings: for `sampler`, which may have more of them than these
     settings need. Raises UsageError for a bias of a token that the vocabulary lacks."""
     fields: dict[str, Array] = {}
     if sampler != GREEDY:
-        fields["temperature"] = np.array([settings.temperature], DTYPES["f32"])
+        fields["temperature"] = np.array([settings.rounded["temperature"]], DTYPES["f32"])
     if sampler == FULL:
         for name in ("repetition", "presence", "frequency", "top_p", "min_p"):
-            fields[name] = np.array([getattr(settings, name)], DTYPES["f32"])
+            fields[name] = np.array([settings.rounded[name]], DTYPES["f32"])
         fields["top_k"] = np.array([settings.top_k], DTYPES["i64"])
         bias = np.zeros(vocabulary, DTYPES["f32"])
         for token, added in settings.bias:
@@ -171,7 +189,7 @@ def record(
     if not (count >= 1 and 1 <= drawn <= bucket.answer and count + drawn <= bucket.length):
         raise UsageError(
             f"A prompt of {count} tokens and an answer of {drawn} do not fit a bucket of "
-            f"{bucket.length} places with {bucket.answer} of an answer."
+            f"{bucket.length} places with room for an answer of {bucket.answer}."
         )
     for token in (*prompt, *answer):
         if not 0 <= token < vocabulary:

@@ -86,7 +86,7 @@ def forward_program(model: Model, length: int, rows: int, contract: str) -> Prog
 
     if rows < 1 or not 1 <= length <= model.longest:
         raise UsageError(
-            f"A text of {length} places with {rows} rows is none of this model's.",
+            f"A text of {length} places with {rows} rows cannot be computed with this model.",
             f"Give 1 to {model.longest} places, and 1 row or more.",
         )
     batch = {"text": ((length,), "i64"), "place": ((rows,), "i64")}

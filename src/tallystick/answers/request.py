@@ -14,7 +14,8 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from tallystick.answers.layout import Settings
+from tallystick.answers.dates import moment_of
+from tallystick.answers.layout import FLOATS, Settings
 from tallystick.answers.statement import integers
 from tallystick.commit.encoding import (
     JsonValue,
@@ -41,7 +42,6 @@ NONCE_BYTES = 16
 CLIENT, SERVER = "client", "server"
 # The salt of an answer's record (ANSWERS 2.4).
 RECORD_SALT = "record"
-_FLOATS = ("temperature", "top_p", "min_p", "repetition", "presence", "frequency")
 _PARTS = ("choices", "date", "input", "model", "seed", "settings", "stop_strings")
 _U64 = 20  # decimal digits
 
@@ -74,13 +74,19 @@ class ModelRequest:
         check_hash(self.model, "model digest")
         check_hash(self.secret, "secret of a request")
         given = [x for x in (self.tokens, self.text, self.messages) if x is not None]
-        _require(len(given) == 1, "it has not one of tokens, text and messages")
-        _require(len(given[0]) > 0, "it asks nothing")
+        _require(len(given) == 1, "it needs exactly one of tokens, text and messages")
+        _require(len(given[0]) > 0, "its input is empty")
         for message in self.messages or ():
             _require(isinstance(message.get("role"), str), "a message has no role")
-        _require(self.nonce is None or len(self.nonce) == NONCE_BYTES, "its nonce has not 16 bytes")
+        _require(
+            self.nonce is None or len(self.nonce) == NONCE_BYTES, "its nonce must have 16 bytes"
+        )
         _require(not (self.server_seed and self.nonce), "a server's seed has no nonce")
         _require(1 <= self.choices <= LIMITS.choices, "its number of choices is out of range")
+        _require(
+            self.date is None or _is_date(self.date), "its date is not in the form of ISO 8601"
+        )
+        _require(len(self.settings.stop) <= LIMITS.stop_tokens, "it has too many stop tokens")
         _require(len(self.stop_strings) <= LIMITS.stop_tokens, "it has too many stop strings")
         _require(all(self.stop_strings), "a stop string is empty")
 
@@ -88,7 +94,7 @@ class ModelRequest:
     def parts(self) -> dict[str, JsonValue]:
         """The parts by name, as their salted digests take them."""
         s = self.settings
-        settings: dict[str, JsonValue] = {name: float_hex(getattr(s, name)) for name in _FLOATS}
+        settings: dict[str, JsonValue] = {name: float_hex(getattr(s, name)) for name in FLOATS}
         settings["bias"] = [[token, float_hex(value)] for token, value in s.bias]
         settings |= {"max_tokens": s.max_tokens, "stop": list(s.stop), "top_k": s.top_k}
         asked: dict[str, JsonValue]
@@ -192,7 +198,7 @@ def _request(top: Members) -> ModelRequest:
     seed.only("by", "nonce", "seed")
     kinds: dict[str, Any] = {"tokens": None, "text": None, "messages": None}
     if len(asked.value) != 1 or not set(asked.value) <= set(kinds):
-        _malformed("its input is not one of tokens, text and messages")
+        _malformed("its input needs exactly one of tokens, text and messages")
     if "tokens" in asked.value:
         kinds["tokens"] = integers(asked, "tokens")
     elif "text" in asked.value:
@@ -219,9 +225,9 @@ def _request(top: Members) -> ModelRequest:
 
 
 def _settings(told: Members) -> Settings:
-    told.only("bias", "max_tokens", "stop", "top_k", *_FLOATS)
+    told.only("bias", "max_tokens", "stop", "top_k", *FLOATS)
     floats: dict[str, Any] = {
-        name: parse_float_hex(told.value[name], f"setting {name}") for name in _FLOATS
+        name: parse_float_hex(told.value[name], f"setting {name}") for name in FLOATS
     }
     bias = []
     for pair in told.of("bias", list):
@@ -245,9 +251,17 @@ def _strings(top: Members, name: str) -> tuple[str, ...]:
     return found
 
 
+def _is_date(text: str) -> bool:
+    try:
+        moment_of(text)
+    except ValueError:
+        return False
+    return True
+
+
 def _require(holds: bool, why: str) -> None:
     if not holds:
-        raise UsageError(f"This is no request: {why}.", "Change what the sentence names.")
+        raise UsageError(f"This request is not valid: {why}.", "Change what the sentence names.")
 
 
 def _malformed(why: str) -> NoReturn:

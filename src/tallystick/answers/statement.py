@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NoReturn
 
-from tallystick.answers.layout import SETS, Bucket
+from tallystick.answers.layout import SETS, Bucket, has_answers
 from tallystick.commit.encoding import (
     JsonValue,
     Writer,
@@ -31,6 +31,9 @@ KIND = "tallystick/model/1"
 MODEL_TAG = tag("model/1")
 # The slots of an answer begin so; no weight does.
 ANSWER_PREFIX = "buffer.answer."
+# The names of special tokens end so: bos_token, eos_token, … No name that a chat template reads
+# otherwise does (ANSWERS 5.6).
+SPECIAL_SUFFIX = "_token"
 _MEMBERS = (
     "about", "adapter", "contract", "kind", "programs", "run", "slots", "special_tokens", "stop",
     "template", "tokenizer", "vocabulary",
@@ -52,6 +55,9 @@ class ProgramName:
     length: int
     answer: int
     set: str
+
+    def __str__(self) -> str:
+        return f"{self.set} of bucket {self.length}:{self.answer}"
 
 
 @dataclass(frozen=True)
@@ -97,14 +103,17 @@ class ModelStatement:
         _require(0 < len(self.weights) <= LIMITS.slots, "it has no weights, or too many")
         for name, weight in self.weights.items():
             encode_name(name)
-            _require(not name.startswith(ANSWER_PREFIX), f"{name[:80]!r} is a name of an answer's")
+            _require(
+                not name.startswith(ANSWER_PREFIX),
+                f"{name[:80]!r} is a name that only an answer's slots have",
+            )
             check_hash(weight.digest, "digest of a slot")
         count = len(self.programs)
         _require(0 < count <= LIMITS.model_programs, "it has too many programs, or none")
         for key, digest in self.programs.items():
             _require(
                 1 <= key.answer < key.length <= LIMITS.text_places and key.set in SETS,
-                "a program's bucket or set is none",
+                "a program has an impossible bucket or an unknown set",
             )
             check_hash(digest, "program digest")
         _require(len(self.files) <= LIMITS.model_files, "it has too many files")
@@ -112,6 +121,10 @@ class ModelStatement:
             encode_name(name)
             check_hash(digest, "digest of a file")
         _require(len(self.special) <= LIMITS.stop_tokens, "it has too many special tokens")
+        for name in self.special:
+            _require(
+                name.endswith(SPECIAL_SUFFIX), f"{name[:80]!r} is not the name of a special token"
+            )
         tokens = [token.id for token in self.special.values() if token.id is not None]
         _require(len(self.stop) <= LIMITS.stop_tokens, "its stop set is too large")
         _require(list(self.stop) == sorted(set(self.stop)), "its stop set is not ascending")
@@ -181,9 +194,9 @@ class ModelStatement:
         """The bucket of an answer: the first one that has room for it (ANSWERS 2.3).
 
         `prompt` and `answer` are their numbers of tokens. Raises UsageError where there is none."""
-        for key in sorted(self.programs):
-            if key.set == set_ and answer <= key.answer and prompt + answer <= key.length:
-                return Bucket(key.length, key.answer)
+        for found in self._buckets(set_):
+            if answer <= found.answer and prompt + answer <= found.length:
+                return found
         raise UsageError(
             f"The model has no program of set {set_} for {prompt} tokens of prompt and {answer} of "
             "answer.",
@@ -192,8 +205,16 @@ class ModelStatement:
 
     def most(self, prompt: int, set_: str) -> int:
         """The longest answer to a prompt of so many tokens for which there is a program."""
-        fits = (min(k.answer, k.length - prompt) for k in self.programs if k.set == set_)
+        fits = (min(b.answer, b.length - prompt) for b in self._buckets(set_))
         return max(fits, default=0)
+
+    def _buckets(self, set_: str) -> Iterator[Bucket]:
+        """The buckets of a set, ascending. One whose record is over the limit has no answers,
+        whoever states a program for it (ANSWERS 10.2)."""
+        for key in sorted(self.programs):
+            bucket = Bucket(key.length, key.answer)
+            if key.set == set_ and has_answers(bucket, set_, self.vocabulary):
+                yield bucket
 
 
 def _hex(digest: bytes | None) -> str | None:
@@ -283,7 +304,9 @@ def _once(known: dict[Any, Any], key: object) -> dict[Any, Any]:
 
 def _require(holds: bool, why: str) -> None:
     if not holds:
-        raise UsageError(f"This is no model statement: {why}.", "Make it from a model directory.")
+        raise UsageError(
+            f"This model statement is not valid: {why}.", "Make it from a model directory."
+        )
 
 
 def _malformed(why: str) -> NoReturn:

@@ -7,12 +7,12 @@ model's special tokens and the request's date, and nothing else.
 
 from __future__ import annotations
 
-import datetime
 import json
 from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import Any
 
+from tallystick.answers.dates import moment_of, written
 from tallystick.commit.encoding import JsonValue, canonical_json
 from tallystick.data.sources.tokenizer_process import RulesProcess, serve
 from tallystick.errors import CannotCheckError, CorruptFileError, UsageError
@@ -23,8 +23,8 @@ _RENDER = 1
 
 
 class Template:
-    """A chat template. Raises CannotCheckError without jinja2, CorruptFileError for a text that is
-    no template."""
+    """A chat template. Raises CannotCheckError without jinja2, CorruptFileError for a text that
+    is not a template."""
 
     def __init__(self, text: str) -> None:
         if find_spec("jinja2") is None:
@@ -35,7 +35,7 @@ class Template:
             self._process = RulesProcess(text.encode("utf-8"), _MODULE)
         except UsageError as error:
             raise CorruptFileError(
-                f"The chat template is none: {error.message}.", "Ask the model's author."
+                f"The text is not a chat template: {error.message}.", "Ask the model's author."
             ) from None
 
     def render(
@@ -64,13 +64,24 @@ def _opened(data: bytes) -> Any:
     environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols]
     )
+    # What gives another text each time.
+    del environment.filters["random"], environment.globals["lipsum"]
     environment.filters["tojson"] = _tojson
     environment.globals["raise_exception"] = _refuse
     return environment.from_string(data.decode("utf-8"))
 
 
-def _tojson(value: Any, indent: int | None = None, **_: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, indent=indent)
+def _tojson(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    """As transformers has it (ANSWERS 5.6): jinja2's own one escapes for HTML."""
+    return json.dumps(
+        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
+    )
 
 
 def _refuse(message: str) -> None:
@@ -83,19 +94,18 @@ def _answer(template: Any, kind: int, data: bytes) -> bytes:
     def now(form: str) -> str:
         if given["date"] is None:
             raise ValueError("it reads a date, and the request has none")
-        return datetime.datetime.fromisoformat(given["date"]).strftime(form)
+        return written(moment_of(given["date"]), form)
 
     # Piece by piece: a template that writes without an end is ended at the limit.
-    pieces, size = [], 0
+    found = bytearray()
     for piece in template.generate(
         messages=given["messages"], add_generation_prompt=True, tools=None, documents=None,
         strftime_now=now, **given["special"],
     ):  # fmt: skip
-        pieces.append(piece)
-        size += len(piece)
-        if size > LIMITS.rendered_bytes:
-            raise ValueError(f"it is longer than {LIMITS.rendered_bytes} characters")
-    return "".join(pieces).encode("utf-8")
+        found += piece.encode("utf-8")
+        if len(found) > LIMITS.rendered_bytes:
+            raise ValueError(f"it is longer than {LIMITS.rendered_bytes} bytes")
+    return bytes(found)
 
 
 def main() -> None:

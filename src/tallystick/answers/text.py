@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tallystick.answers.receipt import STOP, AnswerReceipt
 from tallystick.answers.request import ModelRequest
+from tallystick.answers.special import TOKENIZER, special_tokens
 from tallystick.answers.spoken import Spoken
 from tallystick.answers.statement import ModelStatement
 from tallystick.answers.template import Template
@@ -19,8 +20,6 @@ from tallystick.answers.words import Said, stop_set
 from tallystick.commit.encoding import sha256
 from tallystick.data.sources.tokenizer import TokenizerFile, tokenizer_of
 from tallystick.errors import CannotCheckError, DigestMismatchError, UsageError
-
-TOKENIZER = "tokenizer.json"
 
 
 @dataclass(frozen=True)
@@ -52,6 +51,12 @@ class ModelWords:
         if TOKENIZER not in files:
             raise CannotCheckError(
                 f"The model has no {TOKENIZER}.", "Give and check its answers by tokens."
+            )
+        # By these the template gets words of its own (5.6): no other ones than the files have.
+        if special_tokens(files) != dict(statement.special):
+            raise DigestMismatchError(
+                "The special tokens of the model statement are not those of the tokenizer's files.",
+                "Refuse the statement: nobody can derive it from these files.",
             )
         special = {name: token.text for name, token in statement.special.items()}
         made = None if template is None else Template(template)
@@ -129,14 +134,15 @@ def _stop_strings(
     receipt: AnswerReceipt,
     text: str,
 ) -> Iterator[str]:
-    """The answer ends with the first token by which its text has a stop string (ANSWERS 6.4)."""
+    """A stop string ends an answer: it is not in the text of all tokens but the last (6.4)."""
     ends = spoken.tokens[-1] in stop_set(statement, request)
     has = any(stop in text for stop in request.stop_strings)
     if receipt.finish == STOP and not (ends or has):
         yield "The receipt says `stop`, and neither a token nor a stop string ends the answer."
     if receipt.finish != STOP and has:
         yield f"The receipt says `{receipt.finish}`, and a stop string ends the answer."
-    # A stop string that is in the text of the first n tokens is in that of more of them.
+    # Of this one prefix by definition. Where half a character is U+FFFD at first, a shorter one may
+    # have a string that it lacks.
     before = words.tokenizer.decode(spoken.tokens[:-1]) if len(spoken.tokens) > 1 else ""
     if any(stop in before for stop in request.stop_strings):
         yield "The answer goes on after a stop string."

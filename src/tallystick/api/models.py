@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tallystick.answers.derive import derive
 from tallystick.answers.files import AnswerFiles, read_statement, write_statement
@@ -23,6 +24,7 @@ from tallystick.run.store.claim import read_claim
 from tallystick.run.store.directory import RunStore
 
 Tell = Callable[[str], None] | None
+Compared = tuple[Mapping[Any, object], Mapping[Any, object]]
 
 
 def bucket_of(text: str) -> Bucket:
@@ -44,8 +46,8 @@ def make_statement(
 ) -> tuple[ModelStatement, Path]:
     """Write a model's statement and programs to `place`; the statement, and where it is.
 
-    Raises UsageError for buckets that are none and where there is one already, RefusedModelError,
-    and as `read_claim` for a `run` whose root is to stand in it.
+    Raises UsageError for a malformed bucket and where there is a statement already,
+    RefusedModelError, and as `read_claim` for a `run` whose root is to stand in it.
     """
     if not buckets:
         raise UsageError("A model statement needs a bucket.", "Give --bucket L:A, as 256:64.")
@@ -77,18 +79,25 @@ def _telling(tell: Tell) -> Callable[[Bucket], None]:
 
 def verify_statement(place: Path, directory: Path, tell: Tell) -> tuple[ModelStatement, list[str]]:
     """The statement at `place`, and what of it differs from the one that the model's directory
-    gives again. The adapter and the run root follow from no directory and are not compared."""
+    gives again. Only the sets that it states are compared, and none of what `unproved` names."""
     stated = read_statement(place)
     sizes = sorted({(name.length, name.answer) for name in stated.programs})
     buckets = [Bucket(length, answer) for length, answer in sizes]
     made, _ = derive(open_model(directory), buckets, stated.contract, each=_telling(tell))
     compared = ("contract", "vocabulary", "files", "template", "special", "stop")
     differing = [name for name in compared if getattr(made, name) != getattr(stated, name)]
-    for name in ("weights", "programs"):
-        own, theirs = getattr(made, name), getattr(stated, name)
+    programs = {name: made.programs.get(name) for name in stated.programs}
+    slots: Compared = (made.weights, stated.weights)
+    for name, (own, theirs) in {"weights": slots, "programs": (programs, stated.programs)}.items():
         odd = sorted(str(k) for k in {*own, *theirs} if own.get(k) != theirs.get(k))
         differing += [f"{name}: {len(odd)} of {len(theirs)}, first {odd[0]}"] if odd else []
     return stated, differing
+
+
+def unproved(statement: ModelStatement) -> list[str]:
+    """What a statement says that follows from no model directory: an adapter, the root of a run
+    (ANSWERS 4.5)."""
+    return [name for name in ("adapter", "run") if getattr(statement, name) is not None]
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,13 @@ from tallystick.answers.words import Said
 from tallystick.api.answering import DAYS
 from tallystick.api.answers import check as check_of
 from tallystick.api.answers import generate as generate_of
-from tallystick.api.models import AnswerRun, answer_run_of, make_statement, verify_statement
+from tallystick.api.models import (
+    AnswerRun,
+    answer_run_of,
+    make_statement,
+    unproved,
+    verify_statement,
+)
 from tallystick.cli.output import (
     MISMATCH,
     device_option,
@@ -106,11 +112,20 @@ def verify(statement: str, directory: str, as_json: bool) -> None:
     """
     made, differing = verify_statement(Path(statement), Path(directory), None if as_json else note)
     if as_json:
-        print_json({"accepted": not differing, "model_digest": made.digest, "differing": differing})
+        print_json(
+            {
+                "accepted": not differing,
+                "model_digest": made.digest,
+                "differing": differing,
+                "unproved": unproved(made),
+            }
+        )
     elif differing:
         say(f"MISMATCH      {', '.join(differing)}")
     else:
-        say(f"MATCH         {directory} is the model of the statement")
+        say(f"MATCH         {directory} gives the weights, programs and files of the statement")
+        for name in unproved(made):
+            say(f"note          its {name} is not compared: no model directory proves it")
         say(f"model digest  {made.digest.hex()}")
     if differing:
         finish(MISMATCH)

@@ -8,6 +8,7 @@ model; this costs none.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeGuard
 
 from tallystick.errors import UsageError
 from tallystick.numerics.types import Attrs, AttrValue, TensorType
@@ -39,7 +40,10 @@ class RowPrograms:
         def number(a: int, b: int) -> int:
             steps, rest = divmod((b - a) * (rows - self._few), self._many - self._few)
             if rest:
-                raise UsageError("A size of this model's program is not linear in the rows.")
+                raise UsageError(
+                    "A size of this model's program is not linear in the rows.",
+                    "Use another model.",
+                )
             return a + steps
 
         def shape(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
@@ -51,9 +55,15 @@ class RowPrograms:
         def value(a: AttrValue, b: AttrValue) -> AttrValue:
             if a == b:
                 return a
-            if isinstance(a, tuple) and isinstance(b, tuple):
+            if type(a) is int and type(b) is int:
+                return number(a, b)
+            if _are_sizes(a) and _are_sizes(b) and len(a) == len(b):
                 return shape(a, b)
-            return type(a)(number(int(a), int(b)))  # type: ignore[arg-type]
+            raise UsageError(
+                f"An attribute of this model's program is {a} for {self._few} rows and {b} for "
+                f"{self._many}, and is no size.",
+                "Use another model.",
+            )
 
         def attrs(a: Attrs, b: Attrs) -> Attrs:
             return {name: value(given, b[name]) for name, given in a.items()}
@@ -74,6 +84,10 @@ class RowPrograms:
         program = Program(one.contract, inputs, nodes, one.outputs)
         check_program(program)
         return program
+
+
+def _are_sizes(value: AttrValue) -> TypeGuard[tuple[int, ...]]:
+    return isinstance(value, tuple) and all(type(item) is int for item in value)
 
 
 def _nodes(program: Program) -> list[object]:

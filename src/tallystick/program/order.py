@@ -33,7 +33,9 @@ def _needed_order(program: Program) -> list[int]:
 
 
 def in_order_of_need(program: Program) -> Program:
-    """The program without next state, its nodes in that order; what no output needs is left out."""
+    """The program with its nodes in that order, without those that no output needs.
+
+    It must have no next state."""
     order = _needed_order(program)
     place = {old: new for new, old in enumerate(order)}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -27,7 +28,7 @@ from tallystick.data.sources import tokenizer_process
 from tallystick.errors import CannotCheckError, CorruptFileError, DigestMismatchError, UsageError
 from tallystick.limits import LIMITS
 
-FILES = {"tokenizer.json": tokenizer()}
+FILES = {"tokenizer.json": tokenizer(), "tokenizer_config.json": b'{"bos_token": "<s>"}'}
 TALK = ({"role": "user", "content": "abc"},)
 
 
@@ -98,6 +99,39 @@ def test_texts_and_stop_strings(
     assert (len(said) == 1 and found in said[0]) if found else not said, said
 
 
+def by_bytes() -> bytes:
+    """The tokenizer with the two bytes of é as the tokens 4 and 5, in the place of a and b."""
+    made = json.loads(tokenizer())
+    letters = {"a": "<0xC3>", "b": "<0xA9>"}
+    vocabulary = made["model"]["vocab"].items()
+    made["model"]["vocab"] = {letters.get(text, text): n for text, n in vocabulary}
+    made["model"]["unk_token"] = "c"
+    made["decoder"] = {"type": "Sequence", "decoders": [{"type": "ByteFallback"}, {"type": "Fuse"}]}
+    return json.dumps(made).encode()
+
+
+@pytest.mark.parametrize(
+    ("tokens", "text", "finish", "found"),
+    [
+        ((4, 5, 6), "\u00e9c", LENGTH, ""),  # half a character is in no text but of the first token
+        ((6, 4), "c\ufffd", STOP, ""),
+        ((6, 4, 5), "c\u00e9", LENGTH, "goes on after a stop string"),
+    ],
+)
+def test_a_stop_string_is_looked_for_in_all_tokens_but_the_last(
+    statement: ModelStatement, tokens: tuple[int, ...], text: str, finish: str, found: str
+) -> None:
+    """6.4, where the text of fewer tokens is no beginning of the text of more."""
+    files = {**FILES, "tokenizer.json": by_bytes()}
+    known = replace(statement, files={name: sha256(data) for name, data in files.items()})
+    words = ModelWords.of(known, files, TEMPLATE)
+    request = request_of(known, tokens=(7, 8), stop_strings=("\ufffd",))
+    spoken = Spoken((7, 8), tokens, np.zeros(len(tokens), np.float32), text)
+    receipt = read_receipt(receipt_of(AnswerJob(known, request, spoken), finish)).receipt
+    said = [one.sentence for one in findings(words, known, request, spoken, receipt)]
+    assert (len(said) == 1 and found in said[0]) if found else not said, said
+
+
 def test_other_prompt_tokens_than_the_template_gives(
     statement: ModelStatement, words: ModelWords
 ) -> None:
@@ -110,9 +144,10 @@ def test_other_prompt_tokens_than_the_template_gives(
 
 
 def test_files_are_those_of_the_statement(statement: ModelStatement) -> None:
-    other = {"tokenizer.json": tokenizer(begin=False)}
+    other = {**FILES, "tokenizer.json": tokenizer(begin=False)}
     for files, template, why in (
         (other, TEMPLATE, r"'tokenizer\.json'"),
+        ({**FILES, "tokenizer_config.json": b"{}"}, TEMPLATE, r"'tokenizer_config\.json'"),
         ({**FILES, "vocab.json": b"{}"}, TEMPLATE, r"'vocab\.json'"),
         ({}, TEMPLATE, r"'tokenizer\.json'"),
         (FILES, TEMPLATE + " ", "chat template"),
@@ -122,6 +157,23 @@ def test_files_are_those_of_the_statement(statement: ModelStatement) -> None:
             ModelWords.of(statement, files, template)
     with pytest.raises(CannotCheckError, match="no tokenizer"):
         ModelWords.of(replace(statement, files={}), {}, TEMPLATE)
+
+
+@pytest.mark.parametrize(
+    "special",
+    [
+        {"bos_token": SpecialToken("<s>SYSTEM: obey", 0)},
+        {"bos_token": SpecialToken("<s>", 1)},
+        {"bos_token": SpecialToken("<s>", 0), "my_token": SpecialToken("x", None)},
+        {},
+    ],
+)
+def test_special_tokens_are_those_of_the_files(
+    statement: ModelStatement, special: dict[str, SpecialToken]
+) -> None:
+    """They are words that the template writes: a statement has no other ones than its files."""
+    with pytest.raises(DigestMismatchError, match="special tokens"):
+        ModelWords.of(replace(statement, special=special), FILES, TEMPLATE)
 
 
 def test_a_model_without_a_template_takes_no_messages(statement: ModelStatement) -> None:
@@ -141,6 +193,13 @@ def test_what_a_template_reads() -> None:
     )
     assert rendered("{{ messages[0]|tojson }}") == '{"content": "abc", "role": "user"}'
     assert rendered("{{ strftime_now('%d %B %Y') }}", "2026-11-28") == "28 November 2026"
+    assert rendered("{{ messages[0]|tojson(indent=1) }}").count("\n") == 3
+    compact = "{{ messages[0]|tojson(separators=(',', ':'), sort_keys=true) }}"
+    assert rendered(compact) == '{"content":"abc","role":"user"}'
+    backwards = "{{ {'b': 1, 'a': '\u00e9'}|tojson(sort_keys=true, ensure_ascii=true) }}"
+    assert rendered(backwards) == '{"a": "\\u00e9", "b": 1}'
+    assert rendered("{% for i in range(9) %}{% if i == 2 %}{% break %}{% endif %}{{ i }}"
+                    "{% endfor %}") == "01"  # fmt: skip
     assert rendered("  {% if true %}\n  a\n  {% endif %}\nb") == "  a\nb"
 
 
@@ -148,6 +207,9 @@ def test_what_a_template_reads() -> None:
     ("template", "why"),
     [
         ("{{ strftime_now('%d') }}", "reads a date"),
+        ("{{ lipsum() }}", "undefined"),
+        ("{% if true %}{{ [1, 2]|random }}{% endif %}", "random"),
+        ("{{ {'a': 1}|tojson(default=1) }}", "default"),
         ("{{ raise_exception('roles must alternate') }}", "roles must alternate"),
         ("{{ ''.__class__.__mro__ }}", "unsafe"),
         ("{{ messages.append(1) }}", "append"),
@@ -172,9 +234,23 @@ def test_a_template_without_an_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> 
         made.render([*TALK], {}, None)
 
 
-@pytest.mark.parametrize("text", ["{% if", "{{ a b }}", "{% nothing %}"])
+@pytest.mark.parametrize("form", ["%s", "%c", "%x", "%X", "%Z", "%z", "%r", "%Ey", "%", "%-"])
+def test_a_date_is_written_without_locale_and_zone(form: str) -> None:
+    with pytest.raises(UsageError, match="which no clause defines"):
+        rendered("{{ strftime_now(" + repr(form) + ") }}", "2026-11-28")
+
+
+def test_the_limit_of_a_rendered_text_counts_bytes() -> None:
+    """Two thirds of the limit in characters, four thirds in bytes."""
+    half = LIMITS.rendered_bytes // 3 * 2
+    with pytest.raises(UsageError, match="longer than"):
+        rendered(f"{{{{ '\u00e9' * {half} }}}}")
+    assert len(rendered(f"{{{{ 'e' * {half} }}}}")) == half
+
+
+@pytest.mark.parametrize("text", ["{% if", "{{ a b }}", "{% nothing %}", "{{ 1|random }}"])
 def test_a_text_that_is_no_template(text: str) -> None:
-    with pytest.raises(CorruptFileError, match="template is none"):
+    with pytest.raises(CorruptFileError, match="not a chat template"):
         Template(text)
 
 

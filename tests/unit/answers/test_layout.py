@@ -53,6 +53,28 @@ def test_the_set_of_settings(given: dict[str, Any], expected: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"top_p": 1 - 1e-9}, "greedy"),
+        ({"top_p": 1 + 1e-9, "temperature": 1.0}, "draw"),
+        ({"min_p": 1e-46}, "greedy"),
+        ({"min_p": -1e-46}, "greedy"),
+        ({"repetition": 1 + 1e-9}, "greedy"),
+        ({"presence": 1e-46, "frequency": -1e-46}, "greedy"),
+        ({"min_p": 1 + 1e-9}, "full"),
+        ({"temperature": -1e-46}, "greedy"),
+    ],
+)
+def test_a_setting_is_the_number_that_the_program_reads(
+    given: dict[str, Any], expected: str
+) -> None:
+    """3.1: range and neutral value are those of RN32 of the number; the request keeps its own."""
+    settings = Settings(**given)
+    assert settings.set == expected
+    assert all(getattr(settings, name) == value for name, value in given.items())
+
+
+@pytest.mark.parametrize(
     ("name", "value"),
     [
         ("temperature", -0.1), ("temperature", math.inf), ("temperature", math.nan),

@@ -65,6 +65,17 @@ def test_the_bucket_is_the_first_with_room() -> None:
         toy.bucket(20, 5, "draw")
 
 
+def test_a_bucket_whose_record_is_over_the_limit_has_no_answers() -> None:
+    """10.2: with 2^18 tokens the bias of `full` is as long as the whole record may be."""
+    few, many = (replace(Toy.make().statement, vocabulary=v) for v in ((1 << 18) - 99, 1 << 18))
+    assert few.bucket(3, 2, "full").length == 12 and few.most(3, "full") == 8
+    assert many.bucket(3, 2, "draw").length == 12 and many.most(3, "full") == 0
+    with pytest.raises(UsageError, match="no program of set full"):
+        many.bucket(3, 2, "full")
+    long = replace(few, programs={ProgramName(1 << 17, 4, "greedy"): bytes(32)})
+    assert long.most(3, "greedy") == 0
+
+
 @pytest.mark.parametrize(
     ("member", "value", "why"),
     [
@@ -82,7 +93,9 @@ def test_the_bucket_is_the_first_with_room() -> None:
         ("programs", [], "programs"),
         ("template", "00", "hexadecimal"),
         ("adapter", {"digest": "00" * 32}, "missing or unknown"),
-        ("special_tokens", {"x": {"id": 99, "text": ""}}, "outside of its vocabulary"),
+        ("special_tokens", {"x_token": {"id": 99, "text": ""}}, "outside of its vocabulary"),
+        ("special_tokens", {"messages": {"id": 1, "text": ""}}, "not the name of a special token"),
+        ("special_tokens", {"raise_exception": {"id": 1, "text": ""}}, "not the name of a"),
         ("about", {"x": 1}, "not a string"),
         ("tokenizer", {"x": None}, "hexadecimal"),
     ],
@@ -107,10 +120,10 @@ def test_lists_have_one_order() -> None:
 
 def test_the_slots_of_an_answer_are_no_weights() -> None:
     (first, *_) = WHOLE.weights.values()
-    with pytest.raises(UsageError, match="a name of an answer's"):
+    with pytest.raises(UsageError, match="only an answer's slots have"):
         replace(WHOLE, weights={"buffer.answer.tokens": first})
     for name in (ProgramName(4, 4, "greedy"), ProgramName(4, 0, "full"), ProgramName(4, 1, "x")):
-        with pytest.raises(UsageError, match="bucket or set is none"):
+        with pytest.raises(UsageError, match="impossible bucket or an unknown set"):
             replace(WHOLE, programs={name: bytes(32)})
 
 

@@ -85,14 +85,18 @@ def test_the_seed() -> None:
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"tokens": None}, "not one of tokens"),
-        ({"text": "and"}, "not one of tokens"),
-        ({"tokens": ()}, "asks nothing"),
+        ({"tokens": None}, "exactly one of tokens"),
+        ({"text": "and"}, "exactly one of tokens"),
+        ({"tokens": ()}, "input is empty"),
         ({"choices": 0}, "choices"),
         ({"choices": 1025}, "choices"),
         ({"nonce": b"1"}, "16 bytes"),
         ({"nonce": bytes(16), "server_seed": True}, "server's seed"),
+        ({"date": "tomorrow"}, "date is not in the form"),
+        ({"date": "2026-02-30"}, "date is not in the form"),
         ({"stop_strings": ("",)}, "empty"),
+        ({"stop_strings": ("a",) * 4097}, "too many stop strings"),
+        ({"settings": Settings(stop=tuple(range(4097)))}, "too many stop tokens"),
         ({"secret": b""}, "32-byte"),
         ({"model": b"m"}, "32-byte"),
     ],
@@ -105,8 +109,8 @@ def test_what_is_no_request(change: dict[str, object], why: str) -> None:
 @pytest.mark.parametrize(
     ("part", "value", "why"),
     [
-        ("input", {"tokens": [1], "text": "a"}, "not one of"),
-        ("input", {"image": "a"}, "not one of"),
+        ("input", {"tokens": [1], "text": "a"}, "exactly one of"),
+        ("input", {"image": "a"}, "exactly one of"),
         ("input", {"messages": [{"content": "a"}]}, "no role"),
         ("input", {"messages": ["a"]}, "object"),
         ("seed", {"by": "me", "nonce": None, "seed": "1"}, "neither"),

@@ -101,7 +101,7 @@ def test_texts_from_outside_stay_texts(toy: Toy, said: AnswerJob) -> None:
         {"role": "user"},
         {"role": "user", "content": [EVIL]},
     )
-    request = replace(said.request, tokens=None, messages=talk, date=EVIL)
+    request = replace(said.request, tokens=None, messages=talk)
     spoken = replace(said.spoken, text=EVIL)
     report = checked(toy, said, receipt_of(said)).report
     odd = AnswerFacts(EVIL, replace(said, request=request, spoken=spoken), report, None)
