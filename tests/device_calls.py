@@ -162,7 +162,7 @@ def check_vectors(
 ) -> Checked:
     """Every golden vector of `ordered/1` on `device`."""
     found = Checked()
-    for group in fmt.groups() if groups is None else groups:
+    for group in fmt.device_groups() if groups is None else groups:
         check_cases(device, group, fmt.load(group, KINDS), ops, found=found)
     return found
 

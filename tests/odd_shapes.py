@@ -109,7 +109,7 @@ def check_odd_shapes(
     """Of every `every`th golden call one of other sizes: `device` against the processor."""
     found = Odd()
     table = device.kernels(find_contract("ordered/1"))
-    for group in fmt.groups() if groups is None else groups:
+    for group in fmt.device_groups() if groups is None else groups:
         for ordinal, case in calls(group):
             if (ordinal + seed) % every or case.op not in table:
                 continue

@@ -20,7 +20,7 @@ from check.one import PARTS, outcome
 from check.run import BUILD_SECONDS, SECONDS, Part, Report, bounded, parts, run
 from check.where import Where
 from emulated_gpu import emulated_gpu
-from kernel_format import groups
+from kernel_format import device_groups
 
 from tallystick.devices.cpu import CPU
 
@@ -46,7 +46,7 @@ def test_another_root_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_the_expected_digests_are_those_of_this_processor(tmp_path: Path) -> None:
     """A sample of what is carried to the GPU machine, made again. NUMERICS 1.8."""
     made = Where(emulated_gpu(), True, tmp_path).expected("nasty")
-    assert set(made) == set(groups()) and sum(map(len, made.values())) > 1000
+    assert set(made) == set(device_groups()) and sum(map(len, made.values())) > 1000
     count, wrong = bits._nasty(
         CPU, {group: rows[:: max(1, len(rows) // 4)] for group, rows in made.items()}
     )

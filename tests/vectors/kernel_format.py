@@ -70,9 +70,18 @@ def encode(cases: Iterable[Case], group: str, contract: str = CONTRACT) -> tuple
     return head + ",\n".join(lines) + "\n]}\n", bytes(data)
 
 
+# Of types that only a processor holds (NUMERICS 1.14).
+_ON_PROCESSORS = frozenset({"stored"})
+
+
 def groups() -> list[str]:
     """Names of the groups that are stored."""
     return sorted(p.stem for p in ROOT.glob("*.json"))
+
+
+def device_groups() -> list[str]:
+    """Those whose calls a GPU has too."""
+    return [group for group in groups() if group not in _ON_PROCESSORS]
 
 
 def load(
