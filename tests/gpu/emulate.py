@@ -40,7 +40,7 @@ def main() -> int:
     seeds = range(asked.seeds)
     vectors, odd, launched, logs = Checked(), Odd(), 0, 0
     for seed in seeds:
-        for group in fmt.groups():
+        for group in fmt.device_groups():
             began = time.monotonic()
             gpu = emulated_gpu(1000 * seed)
             found, other = check_vectors(gpu, [group]), check_odd_shapes(gpu, seed, [group])

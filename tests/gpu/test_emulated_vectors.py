@@ -10,7 +10,7 @@ from emulated_gpu import emulated_gpu
 from odd_shapes import check_odd_shapes
 
 
-@pytest.mark.parametrize("group", fmt.groups())
+@pytest.mark.parametrize("group", fmt.device_groups())
 def test_golden_vectors(group: str, is_exhaustive: bool) -> None:
     """NUMERICS 1.8: the bits of every call, in every layout that a kernel takes."""
     for seed in range(3 if is_exhaustive else 1):
@@ -21,7 +21,7 @@ def test_golden_vectors(group: str, is_exhaustive: bool) -> None:
         assert found.operators and found.calls
 
 
-@pytest.mark.parametrize("group", fmt.groups())
+@pytest.mark.parametrize("group", fmt.device_groups())
 def test_calls_of_odd_sizes(group: str, is_exhaustive: bool) -> None:
     gpu = emulated_gpu(seed=7)
     found = check_odd_shapes(gpu, 20261, [group], 1 if is_exhaustive else 8)
