@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from answer_models import save_model
 from answer_words import TEMPLATE, save_words
@@ -18,8 +21,26 @@ pytest.importorskip("tokenizers")
 pytest.importorskip("jinja2")
 
 import tallystick
+from tallystick.answers.check import bound, check_answer
+from tallystick.answers.files import AnswerFiles, read_program, read_statement, write_answer
+from tallystick.answers.job import LOGPROBS, TOKENS, AnswerJob
+from tallystick.answers.layout import Settings
+from tallystick.answers.model import open_model, weights
+from tallystick.answers.receipt import LENGTH, AnswerReceipt, read_receipt, sign_receipt
+from tallystick.answers.request import ModelRequest
+from tallystick.answers.spoken import Spoken
+from tallystick.answers.statement import ModelStatement, ProgramName
+from tallystick.api.answering import Answering, GivenAnswer
+from tallystick.commit.signing import PrivateKey
+from tallystick.commit.tensor import Array
 from tallystick.errors import DigestMismatchError, UsageError
 from tallystick.limits import LIMITS
+from tallystick.program.build import Builder
+from tallystick.program.canonical import canonicalize
+from tallystick.program.ir import Program, split_batch
+from tallystick.program.state import State
+from tallystick.program.text import parse_text
+from tallystick.run.execute.engine import Engine
 
 Edit = Callable[[dict[str, object]], None]
 
@@ -324,3 +345,106 @@ def _renamed(statement: object) -> bytes:
     from dataclasses import replace
 
     return replace(statement, stop=()).to_bytes()  # type: ignore[type-var]
+
+
+# -- a statement of the signer's own ---------------------------------------------------------------
+def echoing(honest: Program) -> Program:
+    """`honest` (greedy, 12:4) with the claimed tokens of its text for what the model draws."""
+    b = Builder(honest.contract)
+    given = [
+        b.state(i.name, i.type) if i.kind == "state" else b.batch(split_batch(i.name)[0], i.type)
+        for i in honest.inputs
+    ]
+    fields = {i.name: value for i, value in zip(honest.inputs, given, strict=True)}
+    copied = b.copy(honest, given)
+    outputs = {name: copied(value) for name, value in honest.output_values.items()}
+    text = b.one("aten.view", [fields["batch.text"]], size=(12,))
+    place = b.one("aten.view", [fields["batch.place"]], size=(4,))
+    live = b.one("aten.view", [fields["batch.live"]], size=(4,))
+    after = b.one("aten.add.Tensor", [place, b.one("aten.full", [], size=(), value=1.0, dtype="i64")],
+                  alpha=1.0)  # fmt: skip
+    told = b.one("aten.index_select", [text, after], dim=0)
+    outputs[TOKENS] = b.one("aten.mul.Tensor", [told, live])
+    b.commit({name: value for name, value in outputs.items() if name != "loss"})
+    return canonicalize(b.finish(outputs))
+
+
+@pytest.fixture(scope="module")
+def swapped(model: Path) -> tuple[ModelStatement, Program]:
+    """A statement of true weights and files with an echo for a program."""
+    stated = read_statement(model.with_name("model.statement"))
+    name = ProgramName(12, 4, "greedy")
+    program = echoing(read_program(model.with_name("model.statement"), stated, name))
+    return replace(stated, programs={**stated.programs, name: program.digest()}), program
+
+
+def echoed(
+    stated: ModelStatement, program: Program, held: Mapping[str, Array], key: PrivateKey
+) -> GivenAnswer:
+    """An answer of any tokens over true weights, which the echo repeats."""
+    request = ModelRequest(stated.digest, Settings(max_tokens=3), tokens=(5, 6), secret=bytes(32))
+    spoken = Spoken((5, 6), (7, 8, 9), np.zeros(3, np.float32), "def")
+    job = AnswerJob(stated, request, spoken)
+    engine = Engine(job.in_memory(program), State(job.state(program, held)))
+    engine.run()
+    logprobs = np.asarray(engine.state.slots[LOGPROBS])[:3].copy()
+    job = replace(job, spoken=replace(spoken, logprobs=logprobs))
+    final, root = job.roots()
+    assert final == engine.state.root()
+    receipt = AnswerReceipt(
+        stated.digest, request.digest, 0, job.digest, root, final, 2, 3, LENGTH, 0, 1, key.public
+    )
+    data = sign_receipt(key, receipt)
+    return GivenAnswer("def", spoken.tokens, logprobs, LENGTH, data, job, program)
+
+
+def test_a_program_that_repeats_the_claimed_tokens(
+    model: Path, swapped: tuple[ModelStatement, Program], tmp_path: Path
+) -> None:
+    """8.5: everything but the program is the model's, and its slots are those of an answer."""
+    held, key = weights(open_model(model)), PrivateKey.generate()
+    false = echoed(*swapped, held, key)
+    signed, answer = bound(false.receipt, false.job.statement, false.job.request, false.job.spoken)
+    assert check_answer(signed, answer, false.program, held).accepted  # so the echo is a threat
+    with pytest.raises(DigestMismatchError, match="program of 12:4, greedy is not the model's"):
+        tallystick.check(false, model)
+    # Whoever names that statement as their own believes it.
+    (tmp_path / "s.json").write_bytes(swapped[0].to_bytes())
+    report = tallystick.check(false, model, statement=tmp_path / "s.json")
+    assert not report.contradictions and not report.state_differs
+
+
+@pytest.mark.parametrize("text", (False, True))
+@pytest.mark.parametrize("odd", ({"stop": (1, 9)}, {"vocabulary": 47}), ids=str)
+def test_stop_tokens_and_vocabulary_of_the_signers_own(
+    odd: dict[str, Any], text: bool, model: Path, answered: Path, tmp_path: Path
+) -> None:
+    honest = AnswerFiles.read(answered)
+    stated = replace(honest.statement, **odd)
+    key, request = PrivateKey.generate(), replace(honest.request, model=stated.digest)
+    job = AnswerJob(stated, request, honest.spoken)
+    final, root = job.roots()
+    receipt = replace(
+        read_receipt(honest.receipt).receipt, model=stated.digest, request=request.digest,
+        job=job.digest, state=final, root=root, signer=key.public,
+    )  # fmt: skip
+    write_answer(tmp_path / "a", sign_receipt(key, receipt), job, parse_text(honest.program))
+    with pytest.raises(DigestMismatchError, match="is not the model's"):
+        tallystick.check(tmp_path / "a", model, text=text)
+
+
+def test_nothing_is_signed_with_another_program(
+    model: Path, swapped: tuple[ModelStatement, Program], tmp_path: Path
+) -> None:
+    """An honest server with a false statement would be convicted of its own receipt."""
+    place = tmp_path / "s"
+    shutil.copytree(model.with_name("model.statement"), place)
+    (place / "statement.json").write_bytes(swapped[0].to_bytes())
+    (place / "programs" / "12-4-greedy.txt").write_text(swapped[1].text())
+    opened = Answering(model, place)
+    with pytest.raises(DigestMismatchError, match="program of 12:4, greedy is not the model's"):
+        tallystick.generate(opened, tokens=[5, 6], max_tokens=2)
+    assert tallystick.generate(opened, tokens=[5] * 10, max_tokens=6)  # of another bucket
+    (place / "statement.json").write_bytes(replace(swapped[0], stop=()).to_bytes())
+    with pytest.raises(DigestMismatchError, match="stop tokens is not the model's"):
+        Answering(model, place)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tallystick.answers.check import AnswerReport, check_answer, check_words
+from tallystick.answers.compared import check_program_of, check_vocabulary
 from tallystick.answers.files import AnswerFiles, read_statement
 from tallystick.answers.layout import Settings
 from tallystick.answers.model import open_model, weights
@@ -117,16 +118,18 @@ def check(
     """Check an answer by one prefill: everything that its receipt states, to the last bit.
 
     `receipt` is an answer's directory, the receipt in one, or a `GivenAnswer`. `model` is your own
-    copy of the model's directory. With `statement`, your own statement of it, an answer of any
-    other model is refused. With `text` no weight is read: signatures, digests, finish, chat
+    copy of the model's directory. From it vocabulary, stop tokens and the answer's program are
+    derived again, and a statement that names others is refused. With `statement`, your own
+    statement of the model, an answer of any other model is refused; yours is believed then, and
+    nothing is derived again. With `text` no weight is read: signatures, digests, finish, chat
     template, tokens and text are checked. `trust` are the signers that you know.
 
     The report's `accepted` is true if nothing contradicts the receipt; its `contradictions`,
     `difference` and `findings` say what does. A dispute over a difference begins with
     `tallystick answer-run`.
 
-    Raises DigestMismatchError where the files are not those that the receipt names or the weights
-    not those of the statement, SignatureInvalidError, CorruptFileError for malformed files,
+    Raises DigestMismatchError where the files are not those that the receipt names, or weights or
+    program not those of the statement, SignatureInvalidError, CorruptFileError for malformed files,
     StorageError, CannotCheckError.
     """
     if isinstance(receipt, GivenAnswer):
@@ -147,7 +150,11 @@ def check(
         )
     signed, answer, program = files.bound(given.publics(trust))
     opened = open_model(given.path(model))
+    if own is None:
+        check_vocabulary(opened, answer.statement)
     if not text:
+        if own is None:
+            check_program_of(opened, answer.statement, answer.program_name)
         context = context_on(device, lambda: answer.statement.contract, threads)
         return check_answer(signed, answer, program, weights(opened), context)
     report = check_words(signed, answer)
