@@ -31,6 +31,7 @@ from tallystick.answers.request import ModelRequest
 from tallystick.answers.spoken import Spoken
 from tallystick.answers.statement import ModelStatement, ProgramName
 from tallystick.api.answering import Answering, GivenAnswer
+from tallystick.commit.checkpoint import run_root
 from tallystick.commit.signing import PrivateKey
 from tallystick.commit.tensor import Array
 from tallystick.errors import DigestMismatchError, UsageError
@@ -313,7 +314,9 @@ def test_a_false_receipt_cannot_be_defended(
     false = tmp_path / "false"
     shutil.copytree(answered, false)
     receipt = read_receipt((answered / "receipt.json").read_bytes()).receipt
-    lied = replace(receipt, state=bytes(32), root=bytes(32))
+    first = AnswerFiles.read(answered).bound()[1].commitment.genesis_root
+    root = run_root(receipt.job, [(0, first), (1, bytes(32))])
+    lied = replace(receipt, state=bytes(32), root=root)
     (false / "receipt.json").write_bytes(sign_receipt(load_private_key(key), lied))
     code, out, _ = ts("check", false, "--model", model)
     assert code == 1 and "MISMATCH" in out

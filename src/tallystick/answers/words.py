@@ -13,6 +13,7 @@ from tallystick.answers.job import AnswerJob
 from tallystick.answers.receipt import LENGTH, STOP, AnswerReceipt
 from tallystick.answers.request import ModelRequest
 from tallystick.answers.statement import ModelStatement
+from tallystick.commit.checkpoint import run_root
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,11 @@ def most_tokens(statement: ModelStatement, request: ModelRequest, prompt: int) -
 def contradictions(receipt: AnswerReceipt, answer: AnswerJob) -> tuple[Said, ...]:
     """Every way in which `receipt` contradicts the request and the tokens that it binds. The caller
     has compared model, request and job digests."""
-    return (*_of_request(receipt, answer), *_of_finish(receipt, answer))
+    return (
+        *_of_request(receipt, answer),
+        *_of_finish(receipt, answer),
+        *_of_run(receipt, answer),
+    )
 
 
 def _of_request(receipt: AnswerReceipt, answer: AnswerJob) -> Iterator[Said]:
@@ -58,6 +63,12 @@ def _of_request(receipt: AnswerReceipt, answer: AnswerJob) -> Iterator[Said]:
         if not 0 <= token < statement.vocabulary:
             yield Said("6.3", f"Token {token} at place {place} is outside of the vocabulary.")
             break
+
+
+def _of_run(receipt: AnswerReceipt, answer: AnswerJob) -> Iterator[Said]:
+    checkpoints = [(0, answer.commitment.genesis_root), (1, receipt.state)]
+    if run_root(receipt.job, checkpoints) != receipt.root:
+        yield Said("6.2", "The receipt's run root is not that of its job and its final state.")
 
 
 def _of_finish(receipt: AnswerReceipt, answer: AnswerJob) -> Iterator[Said]:

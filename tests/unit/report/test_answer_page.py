@@ -95,6 +95,15 @@ def test_a_contradiction_needs_no_model(toy: Toy, said: AnswerJob, tmp_path: Pat
     assert told is not None and "contradicts itself" in told.proves
 
 
+def test_log_probabilities_that_nobody_signed(toy: Toy, said: AnswerJob, tmp_path: Path) -> None:
+    """8.4, without a weight: page and `inspect` do not lay them to the signer."""
+    lied = replace(said, spoken=replace(said.spoken, logprobs=said.spoken.logprobs * 2))
+    write_answer(tmp_path / "answer", receipt_of(said), lied, toy.text_of(said))
+    assert "not what was signed" in answer_headline(read_answer(tmp_path / "answer"))
+    told = say_of_answer(tmp_path / "answer")
+    assert told is not None and "not what stands beside them" in told.proves
+
+
 def test_texts_from_outside_stay_texts(toy: Toy, said: AnswerJob) -> None:
     talk: tuple[Message, ...] = (
         {"role": EVIL, "content": EVIL},
