@@ -34,7 +34,7 @@ from tallystick.api.answering import Answering, GivenAnswer
 from tallystick.commit.checkpoint import run_root
 from tallystick.commit.signing import PrivateKey
 from tallystick.commit.tensor import Array
-from tallystick.errors import DigestMismatchError, UsageError
+from tallystick.errors import CannotCheckError, DigestMismatchError, UsageError
 from tallystick.limits import LIMITS
 from tallystick.program.build import Builder
 from tallystick.program.canonical import canonicalize
@@ -180,9 +180,43 @@ def test_another_text_is_a_finding(model: Path, answered: Path, tmp_path: Path, 
         body["text"] = "another"
 
     place = edited(answered, tmp_path / "a", "answer.json", text)
-    assert ts("check", place, "--model", model)[0] == 0  # nothing signed is about it
-    said = as_json(ts("check", place, "--model", model, "--text", "--json"), 1)
-    assert [one["clause"] for one in said["findings"]] == ["8.6"] and not said["contradictions"]
+    for only in ((), ("--text",)):  # nothing signed is about it
+        said = as_json(ts("check", place, "--model", model, "--json", *only), 1)
+        assert [one["clause"] for one in said["findings"]] == ["8.6"]
+        assert said["texts"] and not (said["contradictions"] or said["state_differs"])
+
+
+def test_texts_that_cannot_be_compared(
+    model: Path, answered: Path, ts: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none(*_: object) -> None:
+        raise CannotCheckError("tokenizers is missing.", "Install it.")
+
+    monkeypatch.setattr("tallystick.answers.text.tokenizer_of", none)
+    said = as_json(ts("check", answered, "--model", model, "--json"))
+    assert said["accepted"] and not said["texts"]
+    assert [one["clause"] for one in said["notes"]] == ["8.6"]
+    assert "by the model's files" not in ts("check", answered, "--model", model)[1]
+    assert ts("check", answered, "--model", model, "--text")[0] == 2
+
+
+def test_no_texts_after_a_contradiction(
+    model: Path, answered: Path, tmp_path: Path, ts: Run
+) -> None:
+    """6.3: a token that no tokenizer decodes convicts, and is not decoded."""
+    files = AnswerFiles.read(answered)
+    spoken = replace(files.spoken, tokens=(1 << 40, *files.spoken.tokens[1:]))
+    job, key = AnswerJob(files.statement, files.request, spoken), PrivateKey.generate()
+    final, root = job.roots()
+    receipt = replace(
+        read_receipt(files.receipt).receipt, job=job.digest, state=final, root=root,
+        signer=key.public,
+    )  # fmt: skip
+    write_answer(tmp_path / "a", sign_receipt(key, receipt), job, parse_text(files.program))
+    for only in ((), ("--text",)):
+        said = as_json(ts("check", tmp_path / "a", "--model", model, "--json", *only), 1)
+        assert [one["clause"] for one in said["contradictions"]] == ["6.3"]
+        assert not (said["findings"] or said["texts"])
 
 
 def test_another_template_or_tokenizer(model: Path, key: Path, tmp_path: Path, ts: Run) -> None:
@@ -241,10 +275,11 @@ def test_prompt_tokens_that_the_template_does_not_give(
     )  # fmt: skip
     place = tmp_path / "a"
     write_answer(place, sign_receipt(private, receipt), job, false.program)
-    assert tallystick.check(place, model).accepted
-    report = tallystick.check(place, model, text=True)
-    assert not report.accepted and report.contradictions == ()
-    assert "other prompt tokens" in report.findings[0].sentence
+    for text in (False, True):
+        report = tallystick.check(place, model, text=text)
+        assert not report.accepted and report.contradictions == ()
+        assert not report.state_differs
+        assert "other prompt tokens" in report.findings[0].sentence
 
 
 def test_false_files_are_refused(model: Path, answered: Path, tmp_path: Path, ts: Run) -> None:
@@ -414,7 +449,7 @@ def test_a_program_that_repeats_the_claimed_tokens(
     # Whoever names that statement as their own believes it.
     (tmp_path / "s.json").write_bytes(swapped[0].to_bytes())
     report = tallystick.check(false, model, statement=tmp_path / "s.json")
-    assert not report.contradictions and not report.state_differs
+    assert report.accepted and [note.clause for note in report.notes] == ["8.5"]
 
 
 @pytest.mark.parametrize("text", (False, True))

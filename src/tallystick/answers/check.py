@@ -60,7 +60,8 @@ class AnswerReport:
 
     `contradictions` convict the signer by its own words. `difference` is the first place that the
     model does not repeat, `state_differs` whether the signed state is another one: a dispute
-    convicts then. `findings` are what no game decides. `notes` say what is not proved.
+    convicts then. `findings` are what no game decides. `notes` say what is not proved. `executed`
+    says that the model was asked again, `texts` that 8.6 was compared.
     """
 
     receipt: AnswerReceipt
@@ -71,6 +72,7 @@ class AnswerReport:
     findings: tuple[Said, ...] = ()
     notes: tuple[Said, ...] = ()
     executed: bool = False
+    texts: bool = False
     seconds: float = field(default=0.0, compare=False)
 
     @property

@@ -8,16 +8,18 @@ from dataclasses import replace
 from tallystick.answers.check import AnswerReport, check_answer, check_words
 from tallystick.answers.compared import check_program_of, check_vocabulary
 from tallystick.answers.files import AnswerFiles, read_statement
+from tallystick.answers.job import AnswerJob
 from tallystick.answers.layout import Settings
-from tallystick.answers.model import open_model, weights
+from tallystick.answers.model import Model, open_model, weights
 from tallystick.answers.request import Message, ModelRequest, new_nonce, new_secret
 from tallystick.answers.text import ModelWords, findings
+from tallystick.answers.words import Said
 from tallystick.api import given
 from tallystick.api.answering import DAYS, Answering, GivenAnswer, Heard
 from tallystick.api.given import PathLike
 from tallystick.commit.signing import PrivateKey, PublicKey
 from tallystick.devices.find import context_on
-from tallystick.errors import DigestMismatchError
+from tallystick.errors import CannotCheckError, DigestMismatchError
 
 
 def generate(
@@ -121,8 +123,9 @@ def check(
     copy of the model's directory. From it vocabulary, stop tokens and the answer's program are
     derived again, and a statement that names others is refused. With `statement`, your own
     statement of the model, an answer of any other model is refused; yours is believed then, and
-    nothing is derived again. With `text` no weight is read: signatures, digests, finish, chat
-    template, tokens and text are checked. `trust` are the signers that you know.
+    nothing is derived again. Chat template, prompt tokens and text are compared by the model's
+    files, where no contradiction is found before. With `text` that is all, beside signatures,
+    digests and the receipt's words: no weight is read. `trust` are the signers that you know.
 
     The report's `accepted` is true if nothing contradicts the receipt; its `contradictions`,
     `difference` and `findings` say what does. A dispute over a difference begins with
@@ -152,12 +155,34 @@ def check(
     opened = open_model(given.path(model))
     if own is None:
         check_vocabulary(opened, answer.statement)
-    if not text:
+    if text:
+        report = check_words(signed, answer)
+    else:
         if own is None:
             check_program_of(opened, answer.statement, answer.program_name)
         context = context_on(device, lambda: answer.statement.contract, threads)
-        return check_answer(signed, answer, program, weights(opened), context)
-    report = check_words(signed, answer)
-    words = ModelWords.of(answer.statement, opened.files, opened.chat_template)
-    found = findings(words, answer.statement, answer.request, answer.spoken, signed.receipt)
-    return replace(report, findings=(*report.findings, *found))
+        report = check_answer(signed, answer, program, weights(opened), context)
+        if own is not None:
+            sentence = "The program is that of your own statement, and was not derived again."
+            report = _noted(report, Said("8.5", sentence))
+    return report if report.contradictions else _with_texts(report, answer, opened, needed=text)
+
+
+def _with_texts(
+    report: AnswerReport, answer: AnswerJob, model: Model, needed: bool
+) -> AnswerReport:
+    """The report with what 8.6 finds. Where this machine or the model has nothing to compare with,
+    that is a note; CannotCheckError if nothing else was asked for (`needed`)."""
+    spoken = answer.spoken
+    try:
+        words = ModelWords.of(answer.statement, model.files, model.chat_template)
+        found = findings(words, answer.statement, answer.request, spoken, report.receipt)
+    except CannotCheckError as error:
+        if needed:
+            raise
+        return _noted(report, Said("8.6", f"Prompt and text were not compared. {error.message}"))
+    return replace(report, findings=(*report.findings, *found), texts=True)
+
+
+def _noted(report: AnswerReport, note: Said) -> AnswerReport:
+    return replace(report, notes=(*report.notes, note))

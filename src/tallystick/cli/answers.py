@@ -233,7 +233,7 @@ class _Shown:
 @click.command()
 @click.argument("receipt", type=click.Path())
 @click.option("--model", required=True, type=click.Path(), help="Your copy of the model.")
-@click.option("--statement", type=click.Path(), help="Your own statement of the model.")
+@click.option("--statement", type=click.Path(), help="Your own statement of the model: believed, so that no program is derived again.")
 @click.option("--text", is_flag=True, help="Template, tokens and text only: no weight is read.")
 @threads_option
 @device_option
@@ -276,6 +276,7 @@ def report_json(report: AnswerReport) -> dict[str, object]:
     return {
         "accepted": report.accepted,
         "executed": report.executed,
+        "texts": report.texts,
         "model_digest": receipt.model,
         "request_digest": receipt.request,
         "job_digest": receipt.job,
@@ -325,7 +326,9 @@ def _say(report: AnswerReport, receipt: str, model: str) -> None:
     for one in report.notes:
         say(f"note        {one.sentence} (ANSWERS {one.clause})")
     if report.accepted and report.executed:
-        say(f"MATCH       {report.receipt.answer} tokens and their log-probabilities, bit for bit")
+        words = "; prompt and text by the model's files" if report.texts else ""
+        tokens = f"{report.receipt.answer} tokens and their log-probabilities, bit for bit"
+        say(f"MATCH       {tokens}{words}")
         say(f"computed    {report.seconds:.2f} s")
     elif report.accepted:
         say("MATCH       signatures, digests, template, tokens and text; no weight was read")
