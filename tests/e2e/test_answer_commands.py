@@ -368,7 +368,7 @@ def test_the_python_interface(model: Path, key: Path, tmp_path: Path) -> None:
         bias={9: -1.0}, heard=lambda _, text: heard.append(text),
     )  # fmt: skip
     assert len(answer.tokens) <= 4 and answer.logprobs.dtype == "float32"
-    assert heard and heard[-1].startswith(answer.text)
+    assert heard and heard[-1] == answer.text
     assert tallystick.check(answer, model).accepted
     with pytest.raises(UsageError, match="one of tokens"):
         tallystick.generate(model, key=key)
@@ -486,3 +486,38 @@ def test_nothing_is_signed_with_another_program(
     (place / "statement.json").write_bytes(replace(swapped[0], stop=()).to_bytes())
     with pytest.raises(DigestMismatchError, match="stop tokens is not the model's"):
         Answering(model, place)
+
+
+# -- generate --------------------------------------------------------------------------------------
+def test_a_token_that_ends_an_answer_is_not_heard(model: Path) -> None:
+    """5.7: `heard` gets the text of the answer, which a stop token is no part of."""
+    asked: dict[str, Any] = {"prompt": "abc", "max_tokens": 6, "temperature": 9.0, "seed": 4}
+    (whole,) = tallystick.generate(model, **asked)
+    last = next(n for n, token in enumerate(whole.tokens) if n and token not in whole.tokens[:n])
+    heard: list[str] = []
+    (cut,) = tallystick.generate(
+        model, **asked, stop=[whole.tokens[last]], heard=lambda _, text: heard.append(text)
+    )
+    assert cut.tokens == whole.tokens[: last + 1] and cut.finish == "stop"
+    assert heard[-1] == cut.text and len(heard) == last
+
+
+def test_a_request_to_another_model_is_not_answered(model: Path) -> None:
+    opened = Answering(model)
+    request = ModelRequest(bytes(32), Settings(max_tokens=2), tokens=(5, 6), secret=bytes(32))
+    with pytest.raises(UsageError, match="to another model"):
+        opened.answer(request, PrivateKey.generate())
+
+
+@pytest.mark.parametrize("choices", (1, 2))
+def test_a_taken_output_is_refused_before_the_work(
+    choices: int, model: Path, key: Path, tmp_path: Path, ts: Run,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    out = tmp_path / "a" if choices == 1 else tmp_path / "a" / "1"
+    out.mkdir(parents=True)
+    (out / "receipt.json").write_text("{}")
+    monkeypatch.setattr(Answering, "answer", lambda *_: pytest.fail("computed for nothing"))
+    words = ("--prompt", "abc", "--choices", choices)
+    code, _, errors = ts(*answer_of(model, key, tmp_path / "a", *words))
+    assert code == 3 and "already holds an answer" in errors and "overwrite" not in errors

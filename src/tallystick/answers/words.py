@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tallystick.answers.job import AnswerJob
-from tallystick.answers.receipt import LENGTH, STOP, AnswerReceipt
+from tallystick.answers.receipt import CANCELLED, LENGTH, STOP, AnswerReceipt
 from tallystick.answers.request import ModelRequest
 from tallystick.answers.statement import ModelStatement
 from tallystick.commit.checkpoint import run_root
@@ -88,3 +88,5 @@ def _of_finish(receipt: AnswerReceipt, answer: AnswerJob) -> Iterator[Said]:
     most = most_tokens(answer.statement, request, len(answer.spoken.prompt))
     if finish == LENGTH and len(tokens) < most:
         yield Said("6.5", f"The receipt says `length` after {len(tokens)} of {most} tokens.")
+    if finish == CANCELLED and len(tokens) >= most and not ended:
+        yield Said("6.5", f"The receipt says `cancelled` after all {most} tokens that can be.")

@@ -84,6 +84,11 @@ class Answering:
     ) -> list[GivenAnswer]:
         """The answers to a request, one for each choice. Raises UsageError for one that can never
         be answered, DigestMismatchError where the statement's program is not the model's."""
+        if request.model != self.statement.digest:
+            raise UsageError(
+                "The request is to another model than the one here.",
+                "Make it with the digest of this model's statement.",
+            )
         prompt = self.words.prompt(request)
         settings = request.settings
         most = most_tokens(self.statement, request, len(prompt))
@@ -94,7 +99,7 @@ class Answering:
             )
         stop = tuple(sorted(stop_set(self.statement, request)))
         asked = replace(settings, seed=request.seed, stop=stop, max_tokens=most)
-        listeners = [_Listener(self, request, n, heard) for n in range(request.choices)]
+        listeners = [_Listener(self, request, stop, n, heard) for n in range(request.choices)]
         for number, listener in enumerate(listeners):
             listener.handle = self._engine.submit(prompt, asked, number, listener)
         self._engine.run()
@@ -149,15 +154,22 @@ class _Listener:
     """Hears the tokens of one answer, and ends it with a stop string (ANSWERS 6.4)."""
 
     def __init__(
-        self, answering: Answering, request: ModelRequest, number: int, heard: Heard | None
+        self,
+        answering: Answering,
+        request: ModelRequest,
+        ends: tuple[int, ...],
+        number: int,
+        heard: Heard | None,
     ) -> None:
         self.request, self.number = request, number
         self.handle: SubmittedRequest | None = None
         self.stopped = False
-        self._heard, self._tokens = heard, list[int]()
+        self._heard, self._tokens, self._ends = heard, list[int](), ends
         self._tokenizer = answering.words.tokenizer
 
     def token(self, token: int, logprob: np.float32) -> None:
+        if token in self._ends:
+            return  # it ends the answer, and is no part of its text (ANSWERS 5.7)
         self._tokens.append(token)
         if self._heard is None and not self.request.stop_strings:
             return

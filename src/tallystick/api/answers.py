@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from tallystick.answers.check import AnswerReport, check_answer, check_words
 from tallystick.answers.compared import check_program_of, check_vocabulary
-from tallystick.answers.files import AnswerFiles, read_statement
+from tallystick.answers.files import RECEIPT, AnswerFiles, read_statement
 from tallystick.answers.job import AnswerJob
 from tallystick.answers.layout import Settings
 from tallystick.answers.model import Model, open_model, weights
@@ -19,7 +20,8 @@ from tallystick.api.answering import DAYS, Answering, GivenAnswer, Heard
 from tallystick.api.given import PathLike
 from tallystick.commit.signing import PrivateKey, PublicKey
 from tallystick.devices.find import context_on
-from tallystick.errors import CannotCheckError, DigestMismatchError
+from tallystick.disk.regular import present
+from tallystick.errors import CannotCheckError, DigestMismatchError, UsageError
 
 
 def generate(
@@ -67,6 +69,7 @@ def generate(
     UsageError for a request that can never be answered and where `out` is taken, RefusedModelError,
     DigestMismatchError where the statement is another model's, StorageError.
     """
+    places = [] if out is None else _free(given.path(out), choices)
     opened = model if isinstance(model, Answering) else _opened(model, statement, threads)
     settings = Settings(
         temperature=temperature,
@@ -95,11 +98,19 @@ def generate(
     )
     signing = given.private(key) or PrivateKey.generate()
     answers = opened.answer(request, signing, days, heard)
-    if out is not None:
-        place = given.path(out)
-        for number, answer in enumerate(answers):
-            answer.save(place if choices == 1 else place / str(number))
+    for place, answer in zip(places, answers, strict=False):  # none without `out`
+        answer.save(place)
     return answers
+
+
+def _free(out: Path, choices: int) -> list[Path]:
+    """The directories of the answers. UsageError, before anything is computed, where one is there
+    already: a receipt is not written over."""
+    places = [out] if choices == 1 else [out / str(number) for number in range(choices)]
+    for place in places:
+        if present(place / RECEIPT):
+            raise UsageError(f"{place} already holds an answer.", "Choose another directory.")
+    return places
 
 
 def _opened(model: PathLike, statement: PathLike | None, threads: int | None) -> Answering:

@@ -110,7 +110,7 @@ class NetworkEngine:
             raise UsageError(
                 f"Prompt and answer take {longest(handle)} pages of keys and values, and the "
                 f"engine has {self._pages.count}.",
-                "Shorten the prompt, ask for fewer tokens, or give the engine more memory.",
+                "Shorten the prompt, or ask for fewer tokens.",
             )
 
     # -- passes ------------------------------------------------------------------------------------

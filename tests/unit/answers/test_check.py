@@ -154,7 +154,6 @@ def test_a_token_outside_of_the_vocabulary(toy: Toy, said: AnswerJob, token: int
 @pytest.mark.parametrize(
     ("tokens", "finish", "found"),
     [
-        ((1, 2, 5), STOP, []),
         ((5,), STOP, []),
         ((1, 2), STOP, ["6.4"]),  # no token ends it
         ((1, 5, 2), LENGTH, ["6.4"]),  # goes on after one that does
@@ -164,6 +163,8 @@ def test_a_token_outside_of_the_vocabulary(toy: Toy, said: AnswerJob, token: int
         ((1, 2), CANCELLED, []),
         ((1, 2), LENGTH, ["6.5"]),  # one more was there to say
         ((1, 2, 3), LENGTH, []),
+        ((1, 2, 3), CANCELLED, ["6.5"]),  # it has ended by itself
+        ((1, 2, 5), STOP, []),  # as many as there can be, and a stop token: it is `stop`
         ((1, 2, 3, 4), LENGTH, ["6.5"]),
         ((1, 2, 3, 5), STOP, ["6.5"]),
     ],
