@@ -379,10 +379,8 @@ def test_the_python_interface(model: Path, key: Path, tmp_path: Path) -> None:
         tallystick.check(answer, model, statement=tmp_path / "s.json")
 
 
-def _renamed(statement: object) -> bytes:
-    from dataclasses import replace
-
-    return replace(statement, stop=()).to_bytes()  # type: ignore[type-var]
+def _renamed(statement: ModelStatement) -> bytes:
+    return replace(statement, stop=()).to_bytes()
 
 
 # -- a statement of the signer's own ---------------------------------------------------------------
@@ -399,8 +397,8 @@ def echoing(honest: Program) -> Program:
     text = b.one("aten.view", [fields["batch.text"]], size=(12,))
     place = b.one("aten.view", [fields["batch.place"]], size=(4,))
     live = b.one("aten.view", [fields["batch.live"]], size=(4,))
-    after = b.one("aten.add.Tensor", [place, b.one("aten.full", [], size=(), value=1.0, dtype="i64")],
-                  alpha=1.0)  # fmt: skip
+    one = b.one("aten.full", [], size=(), value=1.0, dtype="i64")
+    after = b.one("aten.add.Tensor", [place, one], alpha=1.0)
     told = b.one("aten.index_select", [text, after], dim=0)
     outputs[TOKENS] = b.one("aten.mul.Tensor", [told, live])
     b.commit({name: value for name, value in outputs.items() if name != "loss"})

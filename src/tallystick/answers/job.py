@@ -48,7 +48,7 @@ class AnswerJob:
     """The job of an answer (ANSWERS 2), from the model, the request and the tokens alone.
 
     `choice` numbers the answers of one request. Raises UsageError for tokens that fit no bucket of
-    the model, for settings that are none.
+    the model, and for settings that are out of range.
     """
 
     statement: ModelStatement
@@ -237,6 +237,6 @@ def checked_program(data: bytes, digest: bytes) -> Program:
 
 def _no_answer(why: str) -> None:
     raise CorruptFileError(
-        f"The model's program is none of an answer: {why}.",
+        f"The program in the statement is not that of an answer: {why}.",
         "Derive it again with `tallystick model statement`.",
     )

@@ -126,7 +126,7 @@ def _messages(path: str) -> list[dict[str, JsonValue]]:
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
-        raise UsageError(f"{path} is no JSON list of messages.", 'Write [{"role": …, …}, …].')
+        raise UsageError(f"{path} is not a JSON list of messages.", 'Write [{"role": …, …}, …].')
     return found
 
 
@@ -139,18 +139,47 @@ def _messages(path: str) -> list[dict[str, JsonValue]]:
 @statement_option
 @click.option("--max-tokens", type=click.IntRange(1), default=128, show_default=True)
 @click.option("--temperature", type=float, default=0.0, show_default=True)
-@click.option("--top-k", type=click.IntRange(0), default=0, help="Among the K likeliest tokens.")
-@click.option("--top-p", type=float, default=1.0, help="Among those that reach P together.")
-@click.option("--min-p", type=float, default=0.0, help="Among those of P times the likeliest.")
-@click.option("--repetition", type=float, default=1.0, help="Penalty of what was said before.")
-@click.option("--presence", type=float, default=0.0, help="Penalty of what was answered before.")
-@click.option("--frequency", type=float, default=0.0, help="Penalty for each time of it.")
+@click.option(
+    "--top-k", type=click.IntRange(0), default=0, help="Draw among the K likeliest tokens only."
+)
+@click.option(
+    "--top-p",
+    type=float,
+    default=1.0,
+    help="Draw among the likeliest tokens that reach probability P together.",
+)
+@click.option(
+    "--min-p",
+    type=float,
+    default=0.0,
+    help="Draw no token with less than P times the probability of the likeliest.",
+)
+@click.option(
+    "--repetition",
+    type=float,
+    default=1.0,
+    help="Factor against tokens that prompt or answer already has.",
+)
+@click.option(
+    "--presence",
+    type=float,
+    default=0.0,
+    help="Subtracted from the logit of a token that the answer already has.",
+)
+@click.option(
+    "--frequency",
+    type=float,
+    default=0.0,
+    help="Subtracted once for each time that the answer has the token.",
+)
 @click.option("--stop", "stops", multiple=True, help="A text that ends the answer (repeatable).")
-@click.option("--seed", type=click.IntRange(0, (1 << 64) - 1), help="By default a new nonce's.")
+@click.option(
+    "--seed", type=click.IntRange(0, (1 << 64) - 1), help="By default it follows from a new nonce."
+)
 @click.option("--choices", type=click.IntRange(1, LIMITS.choices), default=1, show_default=True)
 @click.option("--date", metavar="YYYY-MM-DD", help="What the chat template reads as today.")
 @click.option("--days", type=click.IntRange(0, 36500), default=DAYS, show_default=True,
-              help="So long disputes are answered.")  # fmt: skip
+              help="For how many days the signer answers disputes.")  # fmt: skip
 @threads_option
 @json_option
 def generate(
@@ -233,8 +262,14 @@ class _Shown:
 @click.command()
 @click.argument("receipt", type=click.Path())
 @click.option("--model", required=True, type=click.Path(), help="Your copy of the model.")
-@click.option("--statement", type=click.Path(), help="Your own statement of the model: believed, so that no program is derived again.")
-@click.option("--text", is_flag=True, help="Template, tokens and text only: no weight is read.")
+@click.option(
+    "--statement",
+    type=click.Path(),
+    help="Your own statement of the model: believed, so that no program is derived again.",
+)
+@click.option(
+    "--text", is_flag=True, help="Compare template, tokens and text only; no weight is read."
+)
 @threads_option
 @device_option
 @trust_option

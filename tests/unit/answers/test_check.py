@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -231,7 +232,7 @@ def test_log_probabilities_beside_the_receipt_that_are_not_its_own(
     assert not report.state_differs and report.contradictions == ()
 
 
-def rooted(answer: AnswerJob, state: bytes) -> dict[str, bytes]:
+def rooted(answer: AnswerJob, state: bytes) -> dict[str, Any]:
     """`state` in a receipt with the root that follows from it."""
     first = answer.commitment.genesis_root
     return {"state": state, "root": run_root(answer.digest, [(0, first), (1, state)])}
@@ -268,7 +269,7 @@ def test_an_unsigned_log_probability_is_not_laid_to_the_receipt(toy: Toy, said: 
 
 def test_sizes_that_have_no_job_are_their_senders_fault(toy: Toy, said: AnswerJob) -> None:
     long = replace(said.spoken, prompt=tuple([1] * 30))
-    with pytest.raises(CorruptFileError, match="no answer of their model: .* no program of set"):
+    with pytest.raises(CorruptFileError, match=r"no answer of their model: .* no program of set"):
         bound(receipt_of(said), said.statement, said.request, long)
 
 
