@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from answer_models import save_model
 from answer_words import TEMPLATE, save_words
@@ -18,8 +21,27 @@ pytest.importorskip("tokenizers")
 pytest.importorskip("jinja2")
 
 import tallystick
-from tallystick.errors import DigestMismatchError, UsageError
+from tallystick.answers.check import bound, check_answer
+from tallystick.answers.files import AnswerFiles, read_program, read_statement, write_answer
+from tallystick.answers.job import LOGPROBS, TOKENS, AnswerJob
+from tallystick.answers.layout import Settings
+from tallystick.answers.model import open_model, weights
+from tallystick.answers.receipt import LENGTH, AnswerReceipt, read_receipt, sign_receipt
+from tallystick.answers.request import ModelRequest
+from tallystick.answers.spoken import Spoken
+from tallystick.answers.statement import ModelStatement, ProgramName
+from tallystick.api.answering import Answering, GivenAnswer
+from tallystick.commit.checkpoint import run_root
+from tallystick.commit.signing import PrivateKey
+from tallystick.commit.tensor import Array
+from tallystick.errors import CannotCheckError, DigestMismatchError, UsageError
 from tallystick.limits import LIMITS
+from tallystick.program.build import Builder
+from tallystick.program.canonical import canonicalize
+from tallystick.program.ir import Program, split_batch
+from tallystick.program.state import State
+from tallystick.program.text import parse_text
+from tallystick.run.execute.engine import Engine
 
 Edit = Callable[[dict[str, object]], None]
 
@@ -158,9 +180,43 @@ def test_another_text_is_a_finding(model: Path, answered: Path, tmp_path: Path, 
         body["text"] = "another"
 
     place = edited(answered, tmp_path / "a", "answer.json", text)
-    assert ts("check", place, "--model", model)[0] == 0  # nothing signed is about it
-    said = as_json(ts("check", place, "--model", model, "--text", "--json"), 1)
-    assert [one["clause"] for one in said["findings"]] == ["8.6"] and not said["contradictions"]
+    for only in ((), ("--text",)):  # nothing signed is about it
+        said = as_json(ts("check", place, "--model", model, "--json", *only), 1)
+        assert [one["clause"] for one in said["findings"]] == ["8.6"]
+        assert said["texts"] and not (said["contradictions"] or said["state_differs"])
+
+
+def test_texts_that_cannot_be_compared(
+    model: Path, answered: Path, ts: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none(*_: object) -> None:
+        raise CannotCheckError("tokenizers is missing.", "Install it.")
+
+    monkeypatch.setattr("tallystick.answers.text.tokenizer_of", none)
+    said = as_json(ts("check", answered, "--model", model, "--json"))
+    assert said["accepted"] and not said["texts"]
+    assert [one["clause"] for one in said["notes"]] == ["8.6"]
+    assert "by the model's files" not in ts("check", answered, "--model", model)[1]
+    assert ts("check", answered, "--model", model, "--text")[0] == 2
+
+
+def test_no_texts_after_a_contradiction(
+    model: Path, answered: Path, tmp_path: Path, ts: Run
+) -> None:
+    """6.3: a token that no tokenizer decodes convicts, and is not decoded."""
+    files = AnswerFiles.read(answered)
+    spoken = replace(files.spoken, tokens=(1 << 40, *files.spoken.tokens[1:]))
+    job, key = AnswerJob(files.statement, files.request, spoken), PrivateKey.generate()
+    final, root = job.roots()
+    receipt = replace(
+        read_receipt(files.receipt).receipt, job=job.digest, state=final, root=root,
+        signer=key.public,
+    )  # fmt: skip
+    write_answer(tmp_path / "a", sign_receipt(key, receipt), job, parse_text(files.program))
+    for only in ((), ("--text",)):
+        said = as_json(ts("check", tmp_path / "a", "--model", model, "--json", *only), 1)
+        assert [one["clause"] for one in said["contradictions"]] == ["6.3"]
+        assert not (said["findings"] or said["texts"])
 
 
 def test_another_template_or_tokenizer(model: Path, key: Path, tmp_path: Path, ts: Run) -> None:
@@ -219,10 +275,11 @@ def test_prompt_tokens_that_the_template_does_not_give(
     )  # fmt: skip
     place = tmp_path / "a"
     write_answer(place, sign_receipt(private, receipt), job, false.program)
-    assert tallystick.check(place, model).accepted
-    report = tallystick.check(place, model, text=True)
-    assert not report.accepted and report.contradictions == ()
-    assert "other prompt tokens" in report.findings[0].sentence
+    for text in (False, True):
+        report = tallystick.check(place, model, text=text)
+        assert not report.accepted and report.contradictions == ()
+        assert not report.state_differs
+        assert "other prompt tokens" in report.findings[0].sentence
 
 
 def test_false_files_are_refused(model: Path, answered: Path, tmp_path: Path, ts: Run) -> None:
@@ -292,7 +349,9 @@ def test_a_false_receipt_cannot_be_defended(
     false = tmp_path / "false"
     shutil.copytree(answered, false)
     receipt = read_receipt((answered / "receipt.json").read_bytes()).receipt
-    lied = replace(receipt, state=bytes(32), root=bytes(32))
+    first = AnswerFiles.read(answered).bound()[1].commitment.genesis_root
+    root = run_root(receipt.job, [(0, first), (1, bytes(32))])
+    lied = replace(receipt, state=bytes(32), root=root)
     (false / "receipt.json").write_bytes(sign_receipt(load_private_key(key), lied))
     code, out, _ = ts("check", false, "--model", model)
     assert code == 1 and "MISMATCH" in out
@@ -309,7 +368,7 @@ def test_the_python_interface(model: Path, key: Path, tmp_path: Path) -> None:
         bias={9: -1.0}, heard=lambda _, text: heard.append(text),
     )  # fmt: skip
     assert len(answer.tokens) <= 4 and answer.logprobs.dtype == "float32"
-    assert heard and heard[-1].startswith(answer.text)
+    assert heard and heard[-1] == answer.text
     assert tallystick.check(answer, model).accepted
     with pytest.raises(UsageError, match="one of tokens"):
         tallystick.generate(model, key=key)
@@ -320,7 +379,143 @@ def test_the_python_interface(model: Path, key: Path, tmp_path: Path) -> None:
         tallystick.check(answer, model, statement=tmp_path / "s.json")
 
 
-def _renamed(statement: object) -> bytes:
-    from dataclasses import replace
+def _renamed(statement: ModelStatement) -> bytes:
+    return replace(statement, stop=()).to_bytes()
 
-    return replace(statement, stop=()).to_bytes()  # type: ignore[type-var]
+
+# -- a statement of the signer's own ---------------------------------------------------------------
+def echoing(honest: Program) -> Program:
+    """`honest` (greedy, 12:4) with the claimed tokens of its text for what the model draws."""
+    b = Builder(honest.contract)
+    given = [
+        b.state(i.name, i.type) if i.kind == "state" else b.batch(split_batch(i.name)[0], i.type)
+        for i in honest.inputs
+    ]
+    fields = {i.name: value for i, value in zip(honest.inputs, given, strict=True)}
+    copied = b.copy(honest, given)
+    outputs = {name: copied(value) for name, value in honest.output_values.items()}
+    text = b.one("aten.view", [fields["batch.text"]], size=(12,))
+    place = b.one("aten.view", [fields["batch.place"]], size=(4,))
+    live = b.one("aten.view", [fields["batch.live"]], size=(4,))
+    one = b.one("aten.full", [], size=(), value=1.0, dtype="i64")
+    after = b.one("aten.add.Tensor", [place, one], alpha=1.0)
+    told = b.one("aten.index_select", [text, after], dim=0)
+    outputs[TOKENS] = b.one("aten.mul.Tensor", [told, live])
+    b.commit({name: value for name, value in outputs.items() if name != "loss"})
+    return canonicalize(b.finish(outputs))
+
+
+@pytest.fixture(scope="module")
+def swapped(model: Path) -> tuple[ModelStatement, Program]:
+    """A statement of true weights and files with an echo for a program."""
+    stated = read_statement(model.with_name("model.statement"))
+    name = ProgramName(12, 4, "greedy")
+    program = echoing(read_program(model.with_name("model.statement"), stated, name))
+    return replace(stated, programs={**stated.programs, name: program.digest()}), program
+
+
+def echoed(
+    stated: ModelStatement, program: Program, held: Mapping[str, Array], key: PrivateKey
+) -> GivenAnswer:
+    """An answer of any tokens over true weights, which the echo repeats."""
+    request = ModelRequest(stated.digest, Settings(max_tokens=3), tokens=(5, 6), secret=bytes(32))
+    spoken = Spoken((5, 6), (7, 8, 9), np.zeros(3, np.float32), "def")
+    job = AnswerJob(stated, request, spoken)
+    engine = Engine(job.in_memory(program), State(job.state(program, held)))
+    engine.run()
+    logprobs = np.asarray(engine.state.slots[LOGPROBS])[:3].copy()
+    job = replace(job, spoken=replace(spoken, logprobs=logprobs))
+    final, root = job.roots()
+    assert final == engine.state.root()
+    receipt = AnswerReceipt(
+        stated.digest, request.digest, 0, job.digest, root, final, 2, 3, LENGTH, 0, 1, key.public
+    )
+    data = sign_receipt(key, receipt)
+    return GivenAnswer("def", spoken.tokens, logprobs, LENGTH, data, job, program)
+
+
+def test_a_program_that_repeats_the_claimed_tokens(
+    model: Path, swapped: tuple[ModelStatement, Program], tmp_path: Path
+) -> None:
+    """8.5: everything but the program is the model's, and its slots are those of an answer."""
+    held, key = weights(open_model(model)), PrivateKey.generate()
+    false = echoed(*swapped, held, key)
+    signed, answer = bound(false.receipt, false.job.statement, false.job.request, false.job.spoken)
+    assert check_answer(signed, answer, false.program, held).accepted  # so the echo is a threat
+    with pytest.raises(DigestMismatchError, match="program of 12:4, greedy is not the model's"):
+        tallystick.check(false, model)
+    # Whoever names that statement as their own believes it.
+    (tmp_path / "s.json").write_bytes(swapped[0].to_bytes())
+    report = tallystick.check(false, model, statement=tmp_path / "s.json")
+    assert report.accepted and [note.clause for note in report.notes] == ["8.5"]
+
+
+@pytest.mark.parametrize("text", (False, True))
+@pytest.mark.parametrize("odd", ({"stop": (1, 9)}, {"vocabulary": 47}), ids=str)
+def test_stop_tokens_and_vocabulary_of_the_signers_own(
+    odd: dict[str, Any], text: bool, model: Path, answered: Path, tmp_path: Path
+) -> None:
+    honest = AnswerFiles.read(answered)
+    stated = replace(honest.statement, **odd)
+    key, request = PrivateKey.generate(), replace(honest.request, model=stated.digest)
+    job = AnswerJob(stated, request, honest.spoken)
+    final, root = job.roots()
+    receipt = replace(
+        read_receipt(honest.receipt).receipt, model=stated.digest, request=request.digest,
+        job=job.digest, state=final, root=root, signer=key.public,
+    )  # fmt: skip
+    write_answer(tmp_path / "a", sign_receipt(key, receipt), job, parse_text(honest.program))
+    with pytest.raises(DigestMismatchError, match="is not the model's"):
+        tallystick.check(tmp_path / "a", model, text=text)
+
+
+def test_nothing_is_signed_with_another_program(
+    model: Path, swapped: tuple[ModelStatement, Program], tmp_path: Path
+) -> None:
+    """An honest server with a false statement would be convicted of its own receipt."""
+    place = tmp_path / "s"
+    shutil.copytree(model.with_name("model.statement"), place)
+    (place / "statement.json").write_bytes(swapped[0].to_bytes())
+    (place / "programs" / "12-4-greedy.txt").write_text(swapped[1].text())
+    opened = Answering(model, place)
+    with pytest.raises(DigestMismatchError, match="program of 12:4, greedy is not the model's"):
+        tallystick.generate(opened, tokens=[5, 6], max_tokens=2)
+    assert tallystick.generate(opened, tokens=[5] * 10, max_tokens=6)  # of another bucket
+    (place / "statement.json").write_bytes(replace(swapped[0], stop=()).to_bytes())
+    with pytest.raises(DigestMismatchError, match="stop tokens is not the model's"):
+        Answering(model, place)
+
+
+# -- generate --------------------------------------------------------------------------------------
+def test_a_token_that_ends_an_answer_is_not_heard(model: Path) -> None:
+    """5.7: `heard` gets the text of the answer, which a stop token is no part of."""
+    asked: dict[str, Any] = {"prompt": "abc", "max_tokens": 6, "temperature": 9.0, "seed": 4}
+    (whole,) = tallystick.generate(model, **asked)
+    last = next(n for n, token in enumerate(whole.tokens) if n and token not in whole.tokens[:n])
+    heard: list[str] = []
+    (cut,) = tallystick.generate(
+        model, **asked, stop=[whole.tokens[last]], heard=lambda _, text: heard.append(text)
+    )
+    assert cut.tokens == whole.tokens[: last + 1] and cut.finish == "stop"
+    assert heard[-1] == cut.text and len(heard) == last
+
+
+def test_a_request_to_another_model_is_not_answered(model: Path) -> None:
+    opened = Answering(model)
+    request = ModelRequest(bytes(32), Settings(max_tokens=2), tokens=(5, 6), secret=bytes(32))
+    with pytest.raises(UsageError, match="to another model"):
+        opened.answer(request, PrivateKey.generate())
+
+
+@pytest.mark.parametrize("choices", (1, 2))
+def test_a_taken_output_is_refused_before_the_work(
+    choices: int, model: Path, key: Path, tmp_path: Path, ts: Run,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    out = tmp_path / "a" if choices == 1 else tmp_path / "a" / "1"
+    out.mkdir(parents=True)
+    (out / "receipt.json").write_text("{}")
+    monkeypatch.setattr(Answering, "answer", lambda *_: pytest.fail("computed for nothing"))
+    words = ("--prompt", "abc", "--choices", choices)
+    code, _, errors = ts(*answer_of(model, key, tmp_path / "a", *words))
+    assert code == 3 and "already holds an answer" in errors and "overwrite" not in errors

@@ -17,7 +17,8 @@ pytest.importorskip("transformers")
 
 from answer_models import LONGEST, VOCABULARY, PlainEngine, save_model, text_of
 
-from tallystick.answers.model import engine_program, forward_program, open_model, weights
+from tallystick.answers.model import open_model, weights
+from tallystick.answers.programs import engine_program, forward_program
 from tallystick.commit.tensor import dtype_name, widened
 from tallystick.errors import CorruptFileError, RefusedModelError, TallystickError, UsageError
 from tallystick.program.executor import Executor
@@ -216,7 +217,8 @@ def test_experts_that_tie_are_taken_from_the_first(tmp_path: Path) -> None:
 
 _DIGESTS = """
 import sys
-from tallystick.answers.model import *
+from tallystick.answers.model import open_model
+from tallystick.answers.programs import engine_program, forward_program
 model = open_model(sys.argv[1])
 print(engine_program(model, 2, "ordered/1").digest().hex())
 print(forward_program(model, 9, 3, "ordered/1").digest().hex())

@@ -16,16 +16,17 @@ from answer_models import CONFIGS, VOCABULARY, PlainEngine, save_model, text_of
 
 from tallystick import evaluate
 from tallystick.answers.layout import Bucket, Settings, choice_seed, record
-from tallystick.answers.model import (
-    Model,
+from tallystick.answers.model import Model, open_model, weights
+from tallystick.answers.programs import (
+    LOGPROBS,
+    SALT,
+    TOKENS,
     answer_program,
     answer_programs,
+    answer_slots,
     engine_program,
     forward_program,
-    open_model,
-    weights,
 )
-from tallystick.answers.programs import LOGPROBS, SALT, TOKENS, answer_slots
 from tallystick.numerics.contracts import find_contract
 from tallystick.numerics.types import DTYPES
 from tallystick.program.executor import Executor

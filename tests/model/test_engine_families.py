@@ -16,8 +16,8 @@ from answer_models import CONFIGS, LONGEST, VOCABULARY, save_model
 from answer_truth import Truth
 
 from tallystick.answers.layout import Bucket, Settings
-from tallystick.answers.model import Model, engine_program, open_model
-from tallystick.answers.programs import answer_programs
+from tallystick.answers.model import Model, open_model
+from tallystick.answers.programs import answer_programs, engine_program
 from tallystick.generation.engine import NetworkEngine
 from tallystick.generation.network import ModelNetwork
 from tallystick.generation.requests import GenerationRequest

@@ -15,7 +15,8 @@ from answer_models import save_model, text_of
 
 from tallystick.answers.derive import derive
 from tallystick.answers.layout import Bucket, Settings
-from tallystick.answers.model import Model, forward_program, open_model, weights
+from tallystick.answers.model import Model, open_model, weights
+from tallystick.answers.programs import forward_program
 from tallystick.commit.tensor import DTYPES, STORED, dtype_name, widened
 from tallystick.errors import RefusedModelError, UsageError
 from tallystick.generation.engine import AnswerEngine

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from tallystick.answers.words import Said, contradictions
 from tallystick.commit.signing import PublicKey
 from tallystick.commit.tensor import Array
 from tallystick.devices.context import DEFAULT, ExecutionContext
-from tallystick.errors import DigestMismatchError
+from tallystick.errors import CorruptFileError, DigestMismatchError, UsageError
 from tallystick.program.ir import Program
 from tallystick.program.state import State
 from tallystick.run.execute.engine import Engine
@@ -32,7 +32,8 @@ class TokenDifference:
     """The first place of an answer where the model says something else (ANSWERS 8.5).
 
     `place` counts from the first token of the answer. Where the tokens are equal, the
-    log-probabilities differ."""
+    log-probabilities differ: those that stand beside the receipt, which are the signed ones only
+    where the report has no finding of 8.4."""
 
     place: int
     claimed: int
@@ -48,7 +49,7 @@ class TokenDifference:
                 f"model draws {self.drawn} there."
             )
         return (
-            f"At place {self.place} of the answer the receipt has the log-probability "
+            f"At place {self.place} of the answer the log-probability beside the receipt is "
             f"{self.claimed_logprob!r}; the model gives {self.computed_logprob!r}."
         )
 
@@ -59,7 +60,8 @@ class AnswerReport:
 
     `contradictions` convict the signer by its own words. `difference` is the first place that the
     model does not repeat, `state_differs` whether the signed state is another one: a dispute
-    convicts then. `findings` are what no game decides. `notes` say what is not proved.
+    convicts then. `findings` are what no game decides. `notes` say what is not proved. `executed`
+    says that the model was asked again, `texts` that 8.6 was compared.
     """
 
     receipt: AnswerReceipt
@@ -70,6 +72,7 @@ class AnswerReport:
     findings: tuple[Said, ...] = ()
     notes: tuple[Said, ...] = ()
     executed: bool = False
+    texts: bool = False
     seconds: float = field(default=0.0, compare=False)
 
     @property
@@ -87,7 +90,8 @@ def bound(
     """The signed receipt in `data`, and the job of the answer, which is the one that it names.
 
     Raises the errors of `read_receipt`; DigestMismatchError where statement, request or tokens are
-    not those of the receipt (ANSWERS 8.3); UsageError for an answer that fits no bucket.
+    not those of the receipt (ANSWERS 8.3); CorruptFileError for an answer that has no job, as one
+    that fits no bucket.
     """
     signed = read_receipt(data, trust)
     receipt = signed.receipt
@@ -98,7 +102,13 @@ def bound(
                 f"Ask its sender for the {name} that it names, or refuse the answer.",
             )
     answer = AnswerJob(statement, request, spoken, receipt.choice)
-    if answer.digest != receipt.job:
+    try:
+        job = answer.digest
+    except UsageError as error:  # the sizes are the sender's, and so is the fault
+        raise CorruptFileError(
+            f"These files are no answer of their model: {error.message}", "Refuse the answer."
+        ) from error
+    if job != receipt.job:
         raise DigestMismatchError(
             "The receipt's job is not that of this request and these tokens: nobody has signed "
             "this answer.",
@@ -116,8 +126,16 @@ def check_words(signed: SignedReceipt, answer: AnswerJob) -> AnswerReport:
         notes.append(
             Said("5.5", "The server chose the seed: it may have picked among several answers.")
         )
-    found = contradictions(signed.receipt, answer)
-    return AnswerReport(signed.receipt, signed.trusted, found, notes=tuple(notes))
+    found, unsigned = contradictions(signed.receipt, answer), list[Said]()
+    if answer.roots()[0] != signed.receipt.state:
+        sentence = (
+            "The signed state is not that of the tokens and log-probabilities that stand beside "
+            "the receipt."
+        )
+        unsigned.append(Said("8.4", sentence))
+    return AnswerReport(
+        signed.receipt, signed.trusted, found, findings=tuple(unsigned), notes=tuple(notes)
+    )
 
 
 def check_answer(
@@ -126,20 +144,18 @@ def check_answer(
     program: Program,
     weights: Mapping[str, Array],
     context: ExecutionContext = DEFAULT,
-    weights_checked: bool = False,
 ) -> AnswerReport:
     """Check an answer whole: its words, then one execution of its job.
 
-    `program` is the one that the statement names, `weights` are by slot; `weights_checked` says
-    that the caller has compared them already. Raises DigestMismatchError for other weights than
-    the statement's, CorruptFileError for a program that is none of an answer.
+    `program` is the one that the statement names, `weights` are by slot. The caller has compared
+    the program with the model (`compared`), or believes the statement. Raises DigestMismatchError
+    for other weights than the statement's, CorruptFileError for a program that no answer has.
     """
     began = time.monotonic()
     report = check_words(signed, answer)
     if report.contradictions:
         return report
-    if not weights_checked:
-        check_weights(answer.statement, weights)
+    check_weights(answer.statement, weights)
     answer.check_program(program)
     with context.entered():
         engine = Engine(
@@ -156,24 +172,17 @@ def _compared(
 ) -> AnswerReport:
     """The report with what the execution shows (ANSWERS 8.5)."""
     receipt, difference = report.receipt, _first_difference(answer.spoken, drawn, logs)
-    words, findings = report.contradictions, report.findings
-    if root == receipt.state and difference is not None:
-        if difference.claimed != difference.drawn:
-            # The signed run is the true one of this job, and says other tokens than its text.
-            words = (*words, Said("6.7", difference.sentence))
-        else:
-            sentence = "The log-probabilities here are not those that the receipt commits to."
-            findings = (*findings, Said("8.4", sentence))
-    return AnswerReport(
-        receipt,
-        report.trusted,
-        words,
-        root != receipt.state,
-        difference,
-        findings,
-        report.notes,
-        True,
-        seconds,
+    words = report.contradictions
+    if root == receipt.state and difference is not None and difference.claimed != difference.drawn:
+        # The signed run is the true one of this job, and says other tokens than its text.
+        words = (*words, Said("6.7", difference.sentence))
+    return replace(
+        report,
+        contradictions=words,
+        state_differs=root != receipt.state,
+        difference=difference,
+        executed=True,
+        seconds=seconds,
     )
 
 

@@ -48,7 +48,7 @@ class AnswerJob:
     """The job of an answer (ANSWERS 2), from the model, the request and the tokens alone.
 
     `choice` numbers the answers of one request. Raises UsageError for tokens that fit no bucket of
-    the model, for settings that are none.
+    the model, and for settings that are out of range.
     """
 
     statement: ModelStatement
@@ -67,9 +67,12 @@ class AnswerJob:
         return self.statement.bucket(*sizes, self.settings.set)
 
     @property
+    def program_name(self) -> ProgramName:
+        return ProgramName(self.bucket.length, self.bucket.answer, self.settings.set)
+
+    @property
     def program_digest(self) -> bytes:
-        name = ProgramName(self.bucket.length, self.bucket.answer, self.settings.set)
-        return self.statement.programs[name]
+        return self.statement.programs[self.program_name]
 
     @cached_property
     def seed(self) -> int:
@@ -160,8 +163,9 @@ class AnswerJob:
     # -- with the program and the weights --------------------------------------------------------
 
     def check_program(self, program: Program) -> None:
-        """Raise CorruptFileError unless `program` is one of an answer of this model (ANSWERS 2.5):
-        a hostile statement may name any text."""
+        """Raise CorruptFileError unless `program` has the slots and inputs of an answer of this
+        model (ANSWERS 2.5): a hostile statement may name any text. What it computes is not seen
+        here: whether it is the model's, deriving it again shows (`compared`)."""
         weights = {
             n: TensorType(w.header.dtype, w.header.shape) for n, w in self.statement.weights.items()
         }
@@ -233,6 +237,6 @@ def checked_program(data: bytes, digest: bytes) -> Program:
 
 def _no_answer(why: str) -> None:
     raise CorruptFileError(
-        f"The model's program is none of an answer: {why}.",
+        f"The program in the statement is not that of an answer: {why}.",
         "Derive it again with `tallystick model statement`.",
     )

@@ -13,10 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from tallystick.answers.families import family_of
-from tallystick.answers.programs import answer_program as answer_program
-from tallystick.answers.programs import answer_programs as answer_programs
-from tallystick.answers.programs import engine_program as engine_program
-from tallystick.answers.programs import forward_program as forward_program
 from tallystick.commit.tensor import Array
 from tallystick.disk.checkpoint import CONFIG, INDEX, WEIGHTS, Checkpoint, open_checkpoint
 from tallystick.disk.regular import present, read_file

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from tallystick.answers.check import check_words
 from tallystick.answers.files import RECEIPT, STATEMENT, AnswerFiles
 from tallystick.answers.receipt import RECEIPT_TYPE, AnswerReceipt, read_receipt
 from tallystick.answers.request import KIND as REQUEST_KIND
@@ -16,7 +17,6 @@ from tallystick.answers.spoken import KIND as SPOKEN_KIND
 from tallystick.answers.spoken import Spoken
 from tallystick.answers.statement import KIND as STATEMENT_KIND
 from tallystick.answers.statement import ModelStatement
-from tallystick.answers.words import contradictions
 from tallystick.commit.signing import Envelope
 from tallystick.disk.regular import is_directory, open_beginning, os_errors, present, read_file
 from tallystick.job.numbers import moment
@@ -58,9 +58,15 @@ def _of_receipt(receipt: AnswerReceipt) -> Claims:
 def _answer(path: Path) -> FileSaid:
     files = AnswerFiles.read(path)
     signed, answer, _ = files.bound()
-    found = contradictions(signed.receipt, answer)
-    if found:
-        proves = f"That its signer has signed what contradicts itself: {found[0].sentence}"
+    report = check_words(signed, answer)
+    if report.contradictions:
+        sentence = report.contradictions[0].sentence
+        proves = f"That its signer has signed what contradicts itself: {sentence}"
+    elif report.findings:
+        proves = (
+            "That the owner of the key has signed these tokens, and not what stands beside them: "
+            f"{report.findings[0].sentence}"
+        )
     else:
         proves = (
             "That the owner of the key has signed these tokens as the answer of this model to this "

@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tallystick.answers.job import AnswerJob
-from tallystick.answers.receipt import LENGTH, STOP, AnswerReceipt
+from tallystick.answers.receipt import CANCELLED, LENGTH, STOP, AnswerReceipt
 from tallystick.answers.request import ModelRequest
 from tallystick.answers.statement import ModelStatement
+from tallystick.commit.checkpoint import run_root
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,11 @@ def most_tokens(statement: ModelStatement, request: ModelRequest, prompt: int) -
 def contradictions(receipt: AnswerReceipt, answer: AnswerJob) -> tuple[Said, ...]:
     """Every way in which `receipt` contradicts the request and the tokens that it binds. The caller
     has compared model, request and job digests."""
-    return (*_of_request(receipt, answer), *_of_finish(receipt, answer))
+    return (
+        *_of_request(receipt, answer),
+        *_of_finish(receipt, answer),
+        *_of_run(receipt, answer),
+    )
 
 
 def _of_request(receipt: AnswerReceipt, answer: AnswerJob) -> Iterator[Said]:
@@ -60,6 +65,12 @@ def _of_request(receipt: AnswerReceipt, answer: AnswerJob) -> Iterator[Said]:
             break
 
 
+def _of_run(receipt: AnswerReceipt, answer: AnswerJob) -> Iterator[Said]:
+    checkpoints = [(0, answer.commitment.genesis_root), (1, receipt.state)]
+    if run_root(receipt.job, checkpoints) != receipt.root:
+        yield Said("6.2", "The receipt's run root is not that of its job and its final state.")
+
+
 def _of_finish(receipt: AnswerReceipt, answer: AnswerJob) -> Iterator[Said]:
     request, tokens, finish = answer.request, answer.spoken.tokens, receipt.finish
     stops = stop_set(answer.statement, request)
@@ -77,3 +88,5 @@ def _of_finish(receipt: AnswerReceipt, answer: AnswerJob) -> Iterator[Said]:
     most = most_tokens(answer.statement, request, len(answer.spoken.prompt))
     if finish == LENGTH and len(tokens) < most:
         yield Said("6.5", f"The receipt says `length` after {len(tokens)} of {most} tokens.")
+    if finish == CANCELLED and len(tokens) >= most and not ended:
+        yield Said("6.5", f"The receipt says `cancelled` after all {most} tokens that can be.")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from tallystick.answers.compared import check_program_of, check_vocabulary
 from tallystick.answers.files import read_program, read_statement, write_answer
 from tallystick.answers.job import AnswerJob, check_weights
 from tallystick.answers.model import Model, open_model, weights
@@ -57,7 +58,8 @@ def statement_place(model: Path) -> Path:
 
 class Answering:
     """A model directory with its statement, ready to answer. The weights are compared with the
-    statement once. Raises as `open_model`, and DigestMismatchError for another model's statement.
+    statement once, a program before the first signature that names it. Raises as `open_model`, and
+    DigestMismatchError for another model's statement.
     """
 
     def __init__(
@@ -71,15 +73,22 @@ class Answering:
                 f"Make one: `tallystick model statement {directory} -o {self.place}`.",
             )
         self.statement: ModelStatement = read_statement(self.place)
+        check_vocabulary(self.model, self.statement)
         check_weights(self.statement, weights(self.model))
         self.words = ModelWords.of(self.statement, self.model.files, self.model.chat_template)
         self._engine = AnswerEngine(self.model, self.statement.contract, threads=threads)
+        self._programs: dict[ProgramName, Program] = {}
 
     def answer(
         self, request: ModelRequest, key: PrivateKey, days: int = DAYS, heard: Heard | None = None
     ) -> list[GivenAnswer]:
         """The answers to a request, one for each choice. Raises UsageError for one that can never
-        be answered."""
+        be answered, DigestMismatchError where the statement's program is not the model's."""
+        if request.model != self.statement.digest:
+            raise UsageError(
+                "The request is to another model than the one here.",
+                "Make it with the digest of this model's statement.",
+            )
         prompt = self.words.prompt(request)
         settings = request.settings
         most = most_tokens(self.statement, request, len(prompt))
@@ -90,7 +99,7 @@ class Answering:
             )
         stop = tuple(sorted(stop_set(self.statement, request)))
         asked = replace(settings, seed=request.seed, stop=stop, max_tokens=most)
-        listeners = [_Listener(self, request, n, heard) for n in range(request.choices)]
+        listeners = [_Listener(self, request, stop, n, heard) for n in range(request.choices)]
         for number, listener in enumerate(listeners):
             listener.handle = self._engine.submit(prompt, asked, number, listener)
         self._engine.run()
@@ -105,6 +114,7 @@ class Answering:
         spoken = Spoken(prompt, said.tokens, np.asarray(said.logprobs, np.float32))
         text = self.words.text(self.statement, request, spoken)
         job = AnswerJob(self.statement, request, replace(spoken, text=text), listener.number)
+        program = self._program(job.program_name)
         final, root = job.roots()
         now = int(time.time() * 1000)
         receipt = AnswerReceipt(
@@ -121,7 +131,6 @@ class Answering:
             until=now + days * _DAY_MS,
             signer=key.public,
         )
-        name = ProgramName(job.bucket.length, job.bucket.answer, request.settings.set)
         return GivenAnswer(
             text,
             said.tokens,
@@ -129,23 +138,38 @@ class Answering:
             finish,
             sign_receipt(key, receipt),
             job,
-            read_program(self.place, self.statement, name),
+            program,
         )
+
+    def _program(self, name: ProgramName) -> Program:
+        """A program of the statement, which is the model's: the engine computes by the model, and
+        a job that named another program would convict whoever signs its receipt."""
+        if name not in self._programs:
+            check_program_of(self.model, self.statement, name)
+            self._programs[name] = read_program(self.place, self.statement, name)
+        return self._programs[name]
 
 
 class _Listener:
     """Hears the tokens of one answer, and ends it with a stop string (ANSWERS 6.4)."""
 
     def __init__(
-        self, answering: Answering, request: ModelRequest, number: int, heard: Heard | None
+        self,
+        answering: Answering,
+        request: ModelRequest,
+        ends: tuple[int, ...],
+        number: int,
+        heard: Heard | None,
     ) -> None:
         self.request, self.number = request, number
         self.handle: SubmittedRequest | None = None
         self.stopped = False
-        self._heard, self._tokens = heard, list[int]()
+        self._heard, self._tokens, self._ends = heard, list[int](), ends
         self._tokenizer = answering.words.tokenizer
 
     def token(self, token: int, logprob: np.float32) -> None:
+        if token in self._ends:
+            return  # it ends the answer, and is no part of its text (ANSWERS 5.7)
         self._tokens.append(token)
         if self._heard is None and not self.request.stop_strings:
             return

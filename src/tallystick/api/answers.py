@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from tallystick.answers.check import AnswerReport, check_answer, check_words
-from tallystick.answers.files import AnswerFiles, read_statement
+from tallystick.answers.compared import check_program_of, check_vocabulary
+from tallystick.answers.files import RECEIPT, AnswerFiles, read_statement
+from tallystick.answers.job import AnswerJob
 from tallystick.answers.layout import Settings
-from tallystick.answers.model import open_model, weights
+from tallystick.answers.model import Model, open_model, weights
 from tallystick.answers.request import Message, ModelRequest, new_nonce, new_secret
 from tallystick.answers.text import ModelWords, findings
+from tallystick.answers.words import Said
 from tallystick.api import given
 from tallystick.api.answering import DAYS, Answering, GivenAnswer, Heard
 from tallystick.api.given import PathLike
 from tallystick.commit.signing import PrivateKey, PublicKey
 from tallystick.devices.find import context_on
-from tallystick.errors import DigestMismatchError
+from tallystick.disk.regular import present
+from tallystick.errors import CannotCheckError, DigestMismatchError, UsageError
 
 
 def generate(
@@ -64,6 +69,7 @@ def generate(
     UsageError for a request that can never be answered and where `out` is taken, RefusedModelError,
     DigestMismatchError where the statement is another model's, StorageError.
     """
+    places = [] if out is None else _free(given.path(out), choices)
     opened = model if isinstance(model, Answering) else _opened(model, statement, threads)
     settings = Settings(
         temperature=temperature,
@@ -92,11 +98,19 @@ def generate(
     )
     signing = given.private(key) or PrivateKey.generate()
     answers = opened.answer(request, signing, days, heard)
-    if out is not None:
-        place = given.path(out)
-        for number, answer in enumerate(answers):
-            answer.save(place if choices == 1 else place / str(number))
+    for place, answer in zip(places, answers, strict=False):  # none without `out`
+        answer.save(place)
     return answers
+
+
+def _free(out: Path, choices: int) -> list[Path]:
+    """The directories of the answers. UsageError, before anything is computed, where one is there
+    already: a receipt is not written over."""
+    places = [out] if choices == 1 else [out / str(number) for number in range(choices)]
+    for place in places:
+        if present(place / RECEIPT):
+            raise UsageError(f"{place} already holds an answer.", "Choose another directory.")
+    return places
 
 
 def _opened(model: PathLike, statement: PathLike | None, threads: int | None) -> Answering:
@@ -117,16 +131,19 @@ def check(
     """Check an answer by one prefill: everything that its receipt states, to the last bit.
 
     `receipt` is an answer's directory, the receipt in one, or a `GivenAnswer`. `model` is your own
-    copy of the model's directory. With `statement`, your own statement of it, an answer of any
-    other model is refused. With `text` no weight is read: signatures, digests, finish, chat
-    template, tokens and text are checked. `trust` are the signers that you know.
+    copy of the model's directory. From it vocabulary, stop tokens and the answer's program are
+    derived again, and a statement that names others is refused. With `statement`, your own
+    statement of the model, an answer of any other model is refused; yours is believed then, and
+    nothing is derived again. Chat template, prompt tokens and text are compared by the model's
+    files, where no contradiction is found before. With `text` that is all, beside signatures,
+    digests and the receipt's words: no weight is read. `trust` are the signers that you know.
 
     The report's `accepted` is true if nothing contradicts the receipt; its `contradictions`,
     `difference` and `findings` say what does. A dispute over a difference begins with
     `tallystick answer-run`.
 
-    Raises DigestMismatchError where the files are not those that the receipt names or the weights
-    not those of the statement, SignatureInvalidError, CorruptFileError for malformed files,
+    Raises DigestMismatchError where the files are not those that the receipt names, or weights or
+    program not those of the statement, SignatureInvalidError, CorruptFileError for malformed files,
     StorageError, CannotCheckError.
     """
     if isinstance(receipt, GivenAnswer):
@@ -147,10 +164,36 @@ def check(
         )
     signed, answer, program = files.bound(given.publics(trust))
     opened = open_model(given.path(model))
-    if not text:
+    if own is None:
+        check_vocabulary(opened, answer.statement)
+    if text:
+        report = check_words(signed, answer)
+    else:
+        if own is None:
+            check_program_of(opened, answer.statement, answer.program_name)
         context = context_on(device, lambda: answer.statement.contract, threads)
-        return check_answer(signed, answer, program, weights(opened), context)
-    report = check_words(signed, answer)
-    words = ModelWords.of(answer.statement, opened.files, opened.chat_template)
-    found = findings(words, answer.statement, answer.request, answer.spoken, signed.receipt)
-    return replace(report, findings=(*report.findings, *found))
+        report = check_answer(signed, answer, program, weights(opened), context)
+        if own is not None:
+            sentence = "The program is that of your own statement, and was not derived again."
+            report = _noted(report, Said("8.5", sentence))
+    return report if report.contradictions else _with_texts(report, answer, opened, needed=text)
+
+
+def _with_texts(
+    report: AnswerReport, answer: AnswerJob, model: Model, needed: bool
+) -> AnswerReport:
+    """The report with what 8.6 finds. Where this machine or the model has nothing to compare with,
+    that is a note; CannotCheckError if nothing else was asked for (`needed`)."""
+    spoken = answer.spoken
+    try:
+        words = ModelWords.of(answer.statement, model.files, model.chat_template)
+        found = findings(words, answer.statement, answer.request, spoken, report.receipt)
+    except CannotCheckError as error:
+        if needed:
+            raise
+        return _noted(report, Said("8.6", f"Prompt and text were not compared. {error.message}"))
+    return replace(report, findings=(*report.findings, *found), texts=True)
+
+
+def _noted(report: AnswerReport, note: Said) -> AnswerReport:
+    return replace(report, notes=(*report.notes, note))

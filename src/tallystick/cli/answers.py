@@ -141,7 +141,7 @@ def _messages(path: str) -> list[dict[str, JsonValue]]:
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
-        raise UsageError(f"{path} is no JSON list of messages.", 'Write [{"role": …, …}, …].')
+        raise UsageError(f"{path} is not a JSON list of messages.", 'Write [{"role": …, …}, …].')
     return found
 
 
@@ -154,18 +154,47 @@ def _messages(path: str) -> list[dict[str, JsonValue]]:
 @statement_option
 @click.option("--max-tokens", type=click.IntRange(1), default=128, show_default=True)
 @click.option("--temperature", type=float, default=0.0, show_default=True)
-@click.option("--top-k", type=click.IntRange(0), default=0, help="Among the K likeliest tokens.")
-@click.option("--top-p", type=float, default=1.0, help="Among those that reach P together.")
-@click.option("--min-p", type=float, default=0.0, help="Among those of P times the likeliest.")
-@click.option("--repetition", type=float, default=1.0, help="Penalty of what was said before.")
-@click.option("--presence", type=float, default=0.0, help="Penalty of what was answered before.")
-@click.option("--frequency", type=float, default=0.0, help="Penalty for each time of it.")
+@click.option(
+    "--top-k", type=click.IntRange(0), default=0, help="Draw among the K likeliest tokens only."
+)
+@click.option(
+    "--top-p",
+    type=float,
+    default=1.0,
+    help="Draw among the likeliest tokens that reach probability P together.",
+)
+@click.option(
+    "--min-p",
+    type=float,
+    default=0.0,
+    help="Draw no token with less than P times the probability of the likeliest.",
+)
+@click.option(
+    "--repetition",
+    type=float,
+    default=1.0,
+    help="Factor against tokens that prompt or answer already has.",
+)
+@click.option(
+    "--presence",
+    type=float,
+    default=0.0,
+    help="Subtracted from the logit of a token that the answer already has.",
+)
+@click.option(
+    "--frequency",
+    type=float,
+    default=0.0,
+    help="Subtracted once for each time that the answer has the token.",
+)
 @click.option("--stop", "stops", multiple=True, help="A text that ends the answer (repeatable).")
-@click.option("--seed", type=click.IntRange(0, (1 << 64) - 1), help="By default a new nonce's.")
+@click.option(
+    "--seed", type=click.IntRange(0, (1 << 64) - 1), help="By default it follows from a new nonce."
+)
 @click.option("--choices", type=click.IntRange(1, LIMITS.choices), default=1, show_default=True)
 @click.option("--date", metavar="YYYY-MM-DD", help="What the chat template reads as today.")
 @click.option("--days", type=click.IntRange(0, 36500), default=DAYS, show_default=True,
-              help="So long disputes are answered.")  # fmt: skip
+              help="For how many days the signer answers disputes.")  # fmt: skip
 @threads_option
 @json_option
 def generate(
@@ -248,8 +277,14 @@ class _Shown:
 @click.command()
 @click.argument("receipt", type=click.Path())
 @click.option("--model", required=True, type=click.Path(), help="Your copy of the model.")
-@click.option("--statement", type=click.Path(), help="Your own statement of the model.")
-@click.option("--text", is_flag=True, help="Template, tokens and text only: no weight is read.")
+@click.option(
+    "--statement",
+    type=click.Path(),
+    help="Your own statement of the model: believed, so that no program is derived again.",
+)
+@click.option(
+    "--text", is_flag=True, help="Compare template, tokens and text only; no weight is read."
+)
 @threads_option
 @device_option
 @trust_option
@@ -291,6 +326,7 @@ def report_json(report: AnswerReport) -> dict[str, object]:
     return {
         "accepted": report.accepted,
         "executed": report.executed,
+        "texts": report.texts,
         "model_digest": receipt.model,
         "request_digest": receipt.request,
         "job_digest": receipt.job,
@@ -340,7 +376,9 @@ def _say(report: AnswerReport, receipt: str, model: str) -> None:
     for one in report.notes:
         say(f"note        {one.sentence} (ANSWERS {one.clause})")
     if report.accepted and report.executed:
-        say(f"MATCH       {report.receipt.answer} tokens and their log-probabilities, bit for bit")
+        words = "; prompt and text by the model's files" if report.texts else ""
+        tokens = f"{report.receipt.answer} tokens and their log-probabilities, bit for bit"
+        say(f"MATCH       {tokens}{words}")
         say(f"computed    {report.seconds:.2f} s")
     elif report.accepted:
         say("MATCH       signatures, digests, template, tokens and text; no weight was read")

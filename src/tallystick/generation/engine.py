@@ -42,7 +42,7 @@ class NetworkEngine:
 
     `threads` and `isa` are those of an ExecutionContext. `memory` is the most bytes for keys and
     values, `rows` the most places that one pass over the weights computes, `chunk` the most of one
-    prompt among them. Raises UsageError for numbers that make no engine.
+    prompt among them. Raises UsageError for numbers out of range.
     """
 
     def __init__(
@@ -97,20 +97,20 @@ class NetworkEngine:
             for token in tokens:
                 if not 0 <= token < network.vocabulary:
                     raise UsageError(
-                        f"The {where} has a token {token}, and the model {network.vocabulary} of "
-                        "them.",
+                        f"The {where} has the token {token}, and the model's vocabulary counts "
+                        f"{network.vocabulary}.",
                         "Use the tokenizer of this model.",
                     )
         if length > network.length:
             raise UsageError(
-                f"Prompt and answer have up to {length} places, and the model {network.length}.",
+                f"Prompt and answer have up to {length} places, the model has {network.length}.",
                 "Shorten the prompt, or ask for fewer tokens.",
             )
         if longest(handle) > self._pages.count:
             raise UsageError(
                 f"Prompt and answer take {longest(handle)} pages of keys and values, and the "
                 f"engine has {self._pages.count}.",
-                "Shorten the prompt, ask for fewer tokens, or give the engine more memory.",
+                "Shorten the prompt, or ask for fewer tokens.",
             )
 
     # -- passes ------------------------------------------------------------------------------------

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from tallystick.answers.model import Model, engine_program, weights
+from tallystick.answers.model import Model, weights
+from tallystick.answers.programs import engine_program
 from tallystick.generation.sizes import RowPrograms
 from tallystick.program.ir import Program
 

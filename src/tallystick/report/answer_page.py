@@ -4,7 +4,7 @@ worth."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from tallystick.answers.check import AnswerReport, check_words
@@ -55,11 +55,7 @@ def read_answer(
     """The answer at `place`; with `model` it is checked by the weights, and its texts by the files,
     of that directory. Raises as `api.check`."""
     signed, answer, _ = AnswerFiles.read(place).bound(None if trust is None else [*trust])
-    report = check_words(signed, answer)
-    if model is not None:
-        report = check(place, model, trust=trust)
-        words = check(place, model, trust=trust, text=True)
-        report = replace(report, findings=(*report.findings, *words.findings))
+    report = check_words(signed, answer) if model is None else check(place, model, trust=trust)
     return AnswerFacts(place.name, answer, report, model)
 
 
@@ -99,6 +95,12 @@ def answer_page(found: AnswerFacts) -> str:
 
 def _means(found: AnswerFacts) -> str:
     report = found.report
+    if report.contradictions and report.executed:
+        return (
+            "The model was asked again on the machine that wrote this page. The signed state is "
+            "the one that it gives, and that state says other tokens than the signed answer. "
+            "Whoever has the model sees both."
+        )
     if report.contradictions:
         return (
             "No model is needed to see it: the receipt says one thing, and the request and the "
@@ -173,6 +175,9 @@ def _checked(found: AnswerFacts) -> Safe:
     if report.state_differs:
         why = "The signed result is not the one that the model gives."
         told.append(report.difference.sentence if report.difference else why)
+    elif report.executed and report.difference is not None:
+        if not report.contradictions:  # one of 6.7 has said it
+            told.append(report.difference.sentence)
     elif report.executed:
         told.append(
             f"The model gives the same {count(report.receipt.answer, 'token')}, and for each the "
@@ -181,7 +186,7 @@ def _checked(found: AnswerFacts) -> Safe:
     else:
         told.append("The model was not asked again.")
     told += [f"Found: {one.sentence}" for one in report.findings]
-    if found.model is not None and not report.findings:
+    if report.texts and not report.findings:
         told.append("Prompt and text are those that the model's own files give.")
     told += [f"Note: {one.sentence}" for one in report.notes]
     return section("What was checked when this page was written", items(*told))

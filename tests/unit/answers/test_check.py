@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -154,7 +155,6 @@ def test_a_token_outside_of_the_vocabulary(toy: Toy, said: AnswerJob, token: int
 @pytest.mark.parametrize(
     ("tokens", "finish", "found"),
     [
-        ((1, 2, 5), STOP, []),
         ((5,), STOP, []),
         ((1, 2), STOP, ["6.4"]),  # no token ends it
         ((1, 5, 2), LENGTH, ["6.4"]),  # goes on after one that does
@@ -164,6 +164,8 @@ def test_a_token_outside_of_the_vocabulary(toy: Toy, said: AnswerJob, token: int
         ((1, 2), CANCELLED, []),
         ((1, 2), LENGTH, ["6.5"]),  # one more was there to say
         ((1, 2, 3), LENGTH, []),
+        ((1, 2, 3), CANCELLED, ["6.5"]),  # it has ended by itself
+        ((1, 2, 5), STOP, []),  # as many as there can be, and a stop token: it is `stop`
         ((1, 2, 3, 4), LENGTH, ["6.5"]),
         ((1, 2, 3, 5), STOP, ["6.5"]),
     ],
@@ -230,9 +232,45 @@ def test_log_probabilities_beside_the_receipt_that_are_not_its_own(
     assert not report.state_differs and report.contradictions == ()
 
 
+def rooted(answer: AnswerJob, state: bytes) -> dict[str, Any]:
+    """`state` in a receipt with the root that follows from it."""
+    first = answer.commitment.genesis_root
+    return {"state": state, "root": run_root(answer.digest, [(0, first), (1, state)])}
+
+
 def test_a_false_state_behind_true_tokens(toy: Toy, said: AnswerJob) -> None:
-    report = checked(toy, said, state=bytes(32), root=bytes(32))
+    report = checked(toy, said, **rooted(said, bytes(32)))
     assert report.state_differs and report.difference is None and not report.accepted
+    assert [one.clause for one in report.findings] == ["8.4"]
+
+
+def test_a_root_that_is_not_that_of_job_and_state(toy: Toy, said: AnswerJob) -> None:
+    """6.2: the root follows from what is signed, so no weight is needed to convict."""
+    report = checked(toy, said, root=bytes(32))
+    assert clauses(report) == ["6.2"] and report.findings == () and not report.executed
+    assert "run root" in report.contradictions[0].sentence
+
+
+def test_words_alone_find_unsigned_log_probabilities(toy: Toy, said: AnswerJob) -> None:
+    data = receipt_of(said)
+    for logprobs in ([0, 0, 0], [np.inf, -np.inf, np.nan], [-3e38, -3e38, -3e38]):
+        spoken = replace(said.spoken, logprobs=np.array(logprobs, np.float32))
+        report = check_words(*bound(data, said.statement, said.request, spoken))
+        assert [one.clause for one in report.findings] == ["8.4"] and not report.accepted
+
+
+def test_an_unsigned_log_probability_is_not_laid_to_the_receipt(toy: Toy, said: AnswerJob) -> None:
+    spoken = replace(said.spoken, logprobs=np.zeros(3, np.float32))
+    signed, answer = bound(receipt_of(said), said.statement, said.request, spoken)
+    report = check_answer(signed, answer, toy.text_of(said), toy.held)
+    assert report.difference is not None
+    assert "log-probability beside the receipt is 0.0" in report.difference.sentence
+
+
+def test_sizes_that_have_no_job_are_their_senders_fault(toy: Toy, said: AnswerJob) -> None:
+    long = replace(said.spoken, prompt=tuple([1] * 30))
+    with pytest.raises(CorruptFileError, match=r"no answer of their model: .* no program of set"):
+        bound(receipt_of(said), said.statement, said.request, long)
 
 
 def test_other_weights_or_programs_than_the_statements_are_refused(

@@ -17,6 +17,7 @@ from tallystick.answers.receipt import STOP
 from tallystick.answers.request import Message
 from tallystick.answers.show import say_of_answer
 from tallystick.cli.main import run
+from tallystick.commit.checkpoint import run_root
 from tallystick.commit.encoding import canonical_json
 from tallystick.errors import CorruptFileError, DigestMismatchError, SignatureInvalidError
 from tallystick.report.answer_page import AnswerFacts, answer_headline, answer_page, read_answer
@@ -93,6 +94,31 @@ def test_a_contradiction_needs_no_model(toy: Toy, said: AnswerJob, tmp_path: Pat
     assert "It contradicts itself: " in Page(answer_page(found)).text
     told = say_of_answer(tmp_path / "answer")
     assert told is not None and "contradicts itself" in told.proves
+
+
+def test_log_probabilities_that_nobody_signed(toy: Toy, said: AnswerJob, tmp_path: Path) -> None:
+    """8.4, without a weight: page and `inspect` do not lay them to the signer."""
+    lied = replace(said, spoken=replace(said.spoken, logprobs=said.spoken.logprobs * 2))
+    write_answer(tmp_path / "answer", receipt_of(said), lied, toy.text_of(said))
+    assert "not what was signed" in answer_headline(read_answer(tmp_path / "answer"))
+    told = say_of_answer(tmp_path / "answer")
+    assert told is not None and "not what stands beside them" in told.proves
+
+
+def test_the_page_says_no_more_than_was_found(toy: Toy, said: AnswerJob) -> None:
+    """After 6.7 and 8.4 the model has given something else than what is shown."""
+    spoken = replace(said.spoken, tokens=(said.spoken.tokens[0] ^ 1, *said.spoken.tokens[1:]))
+    lied = replace(said, spoken=spoken)
+    state = toy.executed(lied).root()
+    root = run_root(lied.digest, [(0, lied.commitment.genesis_root), (1, state)])
+    shown = Page(answer_page(checked(toy, lied, receipt_of(lied, state=state, root=root)))).text
+    assert "that state says other tokens than the signed answer" in shown
+    for untrue in ("No model is needed", "gives the same", "do not contradict", "it is true"):
+        assert untrue not in shown, untrue
+    odd = replace(said, spoken=replace(said.spoken, logprobs=said.spoken.logprobs * 2))
+    shown = Page(answer_page(checked(toy, odd, receipt_of(said)))).text
+    assert "the log-probability beside the receipt is" in shown and "gives the same" not in shown
+    assert "Prompt and text are those" not in shown
 
 
 def test_texts_from_outside_stay_texts(toy: Toy, said: AnswerJob) -> None:

@@ -1,0 +1,44 @@
+"""What a model statement says, against the model's own directory (ANSWERS 4.5, 8.5).
+
+A statement comes from whoever signs answers. A program that echoes the claimed tokens has the slots
+of an answer's program too: only deriving it again shows that it is the model's. Weights, files,
+template and special tokens are compared where they are used.
+"""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from tallystick.answers.layout import Bucket
+from tallystick.answers.model import Model
+from tallystick.answers.programs import answer_program
+from tallystick.answers.statement import ModelStatement, ProgramName
+from tallystick.errors import DigestMismatchError
+
+
+def check_vocabulary(model: Model, statement: ModelStatement) -> None:
+    """Raise DigestMismatchError where vocabulary or stop tokens are not the model's."""
+    if statement.vocabulary != model.vocabulary:
+        _not_the_models("vocabulary", f"it counts {statement.vocabulary} tokens")
+    if statement.stop != model.stop:
+        _not_the_models("stop tokens", f"they are {list(statement.stop)[:8]}")
+
+
+def check_program_of(model: Model, statement: ModelStatement, name: ProgramName) -> None:
+    """Derive one program of the statement again, and compare. The model is captured for it.
+
+    Raises DigestMismatchError where it is not the model's; RefusedModelError."""
+    what = f"program of {name.length}:{name.answer}, {name.set}"
+    if name.length > model.longest:
+        _not_the_models(what, f"the model has {model.longest} places")
+    bucket = Bucket(name.length, name.answer)
+    derived = answer_program(model, bucket, name.set, statement.contract)
+    if derived.digest() != statement.programs[name]:
+        _not_the_models(what, "the model's directory gives another one")
+
+
+def _not_the_models(what: str, why: str) -> NoReturn:
+    raise DigestMismatchError(
+        f"The statement's {what} is not the model's: {why}.",
+        "Name the directory of the model that the statement is of, or refuse its answers.",
+    )
