@@ -6,7 +6,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from vectors.kernel_format import Case, groups, load
+from vectors.kernel_format import Case, device_groups, load
 
 pytest.importorskip("torch", reason="the published form runs on torch")
 
@@ -52,7 +52,7 @@ OPS = {name: spec for name, spec in all_ops().items() if spec.is_under("replay/1
 
 
 def cases() -> list[Case]:
-    return [case for group in groups() for case in load(group, KINDS) if case.op in OPS]
+    return [case for group in device_groups() for case in load(group, KINDS) if case.op in OPS]
 
 
 def logged(case: Case) -> bool:

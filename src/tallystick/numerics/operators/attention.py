@@ -54,7 +54,6 @@ _SEEN = {
 _attention = declares(
     "composite",
     only_under=("ordered/1", "rounded/1"),
-    uncaptured="no operator of torch is attention by these clauses",
 )
 
 

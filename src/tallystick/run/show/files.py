@@ -257,7 +257,7 @@ def _entry(path: Path) -> FileSaid:
 
 # -- models (DESIGN 9) -----------------------------------------------------------------------------
 def _model(path: Path) -> FileSaid | None:
-    with open_tensors(path, "model file", strict=False, halves=True) as found:
+    with open_tensors(path, "model file", strict=False) as found:
         types, metadata = found.types, found.metadata
     own = {k[len(_PREFIX) :]: v for k, v in metadata.items() if k.startswith(_PREFIX)}
     if "run_root" not in own:
