@@ -112,8 +112,8 @@ def test_choices_of_one_request_differ() -> None:
     ("prompt", "settings", "why"),
     [
         ([], Settings(), "at least one token"),
-        ([61], Settings(), "a token 61"),
-        ([-1], Settings(), "a token -1"),
+        ([61], Settings(), "the token 61"),
+        ([-1], Settings(), "the token -1"),
         ([1] * 500, Settings(max_tokens=13), "up to 513 places"),
         ([1] * 40, Settings(max_tokens=26), "take 5 pages"),
         ([1], Settings(bias=((61, 1.0),)), "bias"),
