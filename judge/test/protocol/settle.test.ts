@@ -91,7 +91,9 @@ function convictsLiars(path: string, contract: Contract, every: number): Set<str
 
 describe("ordered/1", () => {
   test.each(KERNELS)("%s", (path) => {
-    expect(convictsLiars(path, { family: "ordered" }, 5).size).toBeGreaterThan(0);
+    // Of stored types every fifth call holds a NaN that is not canonical.
+    const every = path === "kernels/stored" ? 1 : 5;
+    expect(convictsLiars(path, { family: "ordered" }, every).size).toBeGreaterThan(0);
   });
 });
 
