@@ -28,7 +28,7 @@ _IDENTITY = (
 ALLOWED: tuple[Allowed, ...] = (
     Allowed("min.f64 *, 0d[!07F8]*", ("*",), _CLAMP),
     Allowed("max.f64 *, 0d[!7F]*", ("*",), _CLAMP),
-    Allowed("max.f32 *, 0fFF800000", ("loss", "reduce", "softmax"), _IDENTITY),
+    Allowed("max.f32 *, 0fFF800000", ("attention", "loss", "reduce", "softmax"), _IDENTITY),
     Allowed("min.f32 *, 0f7F800000", ("reduce",), _IDENTITY),
     Allowed(
         "cvt.rzi.s64.f32 *",
