@@ -25,6 +25,7 @@ import numpy as np
 from tallystick.answers.layout import Settings
 from tallystick.answers.model import Model, open_model
 from tallystick.generation.engine import AnswerEngine
+from tallystick.generation.network import ModelNetwork
 from tallystick_bench.machine import machine
 from tallystick_bench.step_time import load
 
@@ -60,7 +61,7 @@ class Ours:
     """The engine."""
 
     def __init__(self, model: Model, contract: str, threads: int) -> None:
-        self._engine = AnswerEngine(model, contract, threads=threads, memory=1 << 30)
+        self._engine = AnswerEngine(ModelNetwork(model, contract), threads=threads, memory=1 << 30)
 
     def __call__(self, prompts: Prompts, answer: int) -> Times:
         heard = [_First() for _ in prompts]

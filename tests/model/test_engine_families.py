@@ -18,7 +18,7 @@ from answer_truth import Truth
 from tallystick.answers.layout import Bucket, Settings
 from tallystick.answers.model import Model, open_model
 from tallystick.answers.programs import answer_programs, engine_program
-from tallystick.generation.engine import NetworkEngine
+from tallystick.generation.engine import AnswerEngine
 from tallystick.generation.network import ModelNetwork
 from tallystick.generation.requests import GenerationRequest
 from tallystick.numerics.contracts import find_contract
@@ -77,14 +77,14 @@ def test_answers_are_those_of_the_whole_text(name: str, tmp_path: Path) -> None:
     assert ordered.length == LONGEST
     for family in (ordered, Family(model, "rounded/1", ordered)):
         truth = Truth(family)
-        engine = NetworkEngine(family, threads=2, chunk=7, memory=1 << 20)
+        engine = AnswerEngine(family, threads=2, chunk=7, memory=1 << 20)
         wanted = requests()
         handles = []
         for request in wanted:
             handles.append(engine.submit(request.prompt, request.settings, request.choice))
             engine.step()
         engine.run()
-        wide = NetworkEngine(family, threads=1, chunk=64, memory=1 << 20)
+        wide = AnswerEngine(family, threads=1, chunk=64, memory=1 << 20)
         again = wide.generate(wanted)
         for request, handle, other in zip(wanted, handles, again, strict=True):
             assert handle.answer is not None

@@ -19,7 +19,7 @@ from tallystick.answers.layout import Bucket, Settings
 from tallystick.answers.model import open_model
 from tallystick.answers.programs import answer_programs
 from tallystick.devices.context import DEFAULT
-from tallystick.generation.engine import NetworkEngine
+from tallystick.generation.engine import AnswerEngine
 from tallystick.generation.network import ModelNetwork
 from tallystick.generation.requests import GenerationRequest
 from tallystick.numerics.contracts import find_contract
@@ -79,7 +79,7 @@ def settings(tokens: int) -> list[Settings]:
 
 def hold(network: SmolLM2, truth: Truth, wanted: list[GenerationRequest], way: str) -> None:
     """`alone` is token by token; `prefill` is the whole text but its last token as a prompt."""
-    engine = NetworkEngine(network, memory=MEMORY, chunk=16 if way == "prefix" else 64)
+    engine = AnswerEngine(network, memory=MEMORY, chunk=16 if way == "prefix" else 64)
     if way in ("alone", "prefix"):
         answers = [engine.generate([request])[0] for request in wanted]
     else:

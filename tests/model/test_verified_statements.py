@@ -14,8 +14,9 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from tallystick.answers.files import read_statement
+from tallystick.answers.layout import Bucket
 from tallystick.answers.statement import Adapter, ModelStatement, ProgramName
-from tallystick.api.models import make_statement
+from tallystick.api.statements import make_statement
 from tallystick.cli.main import run
 
 Verified = Callable[[ModelStatement], tuple[int, str]]
@@ -26,7 +27,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("verified") / "model"
     made.mkdir()
     save_model("smollm", made)
-    make_statement(made, None, ["8:2", "12:4"], "ordered/1", None, False, None)
+    make_statement(made, None, [Bucket(8, 2), Bucket(12, 4)], "ordered/1", None, False, None)
     return made
 
 

@@ -29,13 +29,12 @@ from tallystick.run.execute.engine import Engine
 
 @dataclass(frozen=True)
 class TokenDifference:
-    """The first place of an answer where the model says something else (ANSWERS 8.5).
+    """The first row of an answer (ANSWERS 1.2) where the model says something else (8.5).
 
-    `place` counts from the first token of the answer. Where the tokens are equal, the
-    log-probabilities differ: those that stand beside the receipt, which are the signed ones only
-    where the report has no finding of 8.4."""
+    Where the tokens are equal, the log-probabilities differ: those that stand beside the receipt,
+    which are the signed ones only where the report has no finding of 8.4."""
 
-    place: int
+    row: int
     claimed: int
     drawn: int
     claimed_logprob: float
@@ -45,12 +44,13 @@ class TokenDifference:
     def sentence(self) -> str:
         if self.claimed != self.drawn:
             return (
-                f"At place {self.place} of the answer the receipt has token {self.claimed}; the "
-                f"model draws {self.drawn} there."
+                f"Token number {self.row} of the answer, the first being number 0, is "
+                f"{self.claimed} in the receipt; the model draws {self.drawn} there."
             )
         return (
-            f"At place {self.place} of the answer the log-probability beside the receipt is "
-            f"{self.claimed_logprob!r}; the model gives {self.computed_logprob!r}."
+            f"Token number {self.row} of the answer, the first being number 0, has the "
+            f"log-probability {self.claimed_logprob!r} beside the receipt; the model gives "
+            f"{self.computed_logprob!r}."
         )
 
 
@@ -58,7 +58,7 @@ class TokenDifference:
 class AnswerReport:
     """What a check has found. `accepted` is true if nothing contradicts the receipt.
 
-    `contradictions` convict the signer by its own words. `difference` is the first place that the
+    `contradictions` convict the signer by its own words. `difference` is the first row that the
     model does not repeat, `state_differs` whether the signed state is another one: a dispute
     convicts then. `findings` are what no game decides. `notes` say what is not proved. `executed`
     says that the model was asked again, `texts` that 8.6 was compared.
@@ -187,14 +187,14 @@ def _compared(
 
 
 def _first_difference(spoken: Spoken, drawn: Array, logs: Array) -> TokenDifference | None:
-    """The first place where tokens or the bits of log-probabilities differ."""
+    """The first row where tokens or the bits of log-probabilities differ."""
     count = len(spoken.tokens)
     said = np.asarray(spoken.tokens, np.int64) != drawn[:count]
     bits = spoken.logprobs.view("<u4") != np.ascontiguousarray(logs[:count]).view("<u4")
-    places = np.flatnonzero(said | bits)
-    if not places.size:
+    rows = np.flatnonzero(said | bits)
+    if not rows.size:
         return None
-    at = int(places[0])
+    at = int(rows[0])
     return TokenDifference(
         at, spoken.tokens[at], int(drawn[at]), float(spoken.logprobs[at]), float(logs[at])
     )

@@ -10,7 +10,7 @@ from tallystick.answers.programs import answer_programs
 from tallystick.answers.special import special_tokens
 from tallystick.answers.statement import ModelStatement, ProgramName, Weight
 from tallystick.commit.encoding import sha256
-from tallystick.commit.tensor import Array, first_non_canonical, header_of, tensor_digest
+from tallystick.commit.tensor import first_non_canonical, header_of, tensor_digest
 from tallystick.errors import RefusedModelError, UsageError
 from tallystick.numerics.contracts import resolve_contract
 from tallystick.program.ir import Program
@@ -23,10 +23,9 @@ def derive(
     run: bytes | None = None,
     about: Mapping[str, str] | None = None,
     each: Callable[[Bucket], None] = lambda _: None,
-    held: Mapping[str, Array] | None = None,
 ) -> tuple[ModelStatement, dict[ProgramName, Program]]:
     """The statement of a model, and the programs that it names; `each` is told a bucket
-    before its programs are captured. `held` are the weights, where the caller has them.
+    before its programs are captured.
 
     A program whose record is over the limit is left out (ANSWERS 10.2). Raises UsageError for
     buckets that the model or a record has no room for, RefusedModelError.
@@ -50,7 +49,7 @@ def derive(
         each(bucket)
         captured = answer_programs(model, bucket, full)
         programs |= {ProgramName(bucket.length, bucket.answer, s): captured[s] for s in fit}
-    slots = weights(model) if held is None else held
+    slots = weights(model)
     for name, array in slots.items():
         if first_non_canonical(array) is not None:
             raise RefusedModelError(

@@ -216,5 +216,10 @@ def choice_seed(seed: int, choice: int) -> int:
     """The random seed of answer number `choice` to a request of this seed (ANSWERS 3.4)."""
     _whole("seed", seed, 0, U64_MAX)
     _whole("choice", choice, 0, _U32_MAX)
-    found = sha256(Writer(_SEED_TAG).u64(seed).u32(choice).finish())
-    return int.from_bytes(found[:8], "big") & _SEED_MAX
+    return seed_of(Writer(_SEED_TAG).u64(seed).u32(choice))
+
+
+def seed_of(layout: Writer) -> int:
+    """The random seed that follows from a layout: the first 8 bytes of its digest, big-endian,
+    without the highest bit, since a program reads it as i64 (NUMERICS 8.3)."""
+    return int.from_bytes(sha256(layout.finish())[:8], "big") & _SEED_MAX

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from tallystick.answers.dates import moment_of
-from tallystick.answers.layout import FLOATS, Settings
+from tallystick.answers.layout import FLOATS, Settings, seed_of
 from tallystick.answers.statement import integers
 from tallystick.commit.encoding import (
     JsonValue,
@@ -26,7 +26,6 @@ from tallystick.commit.encoding import (
     float_hex,
     parse_canonical_json,
     parse_float_hex,
-    sha256,
     tag,
 )
 from tallystick.commit.members import Members
@@ -187,8 +186,7 @@ def request_digest(parts: Mapping[str, bytes]) -> bytes:
 
 def seed_of_nonce(nonce: bytes, digest: bytes) -> int:
     """The seed of a request without one (ANSWERS 5.5)."""
-    made = sha256(Writer(SEED_TAG).raw(nonce).hash(digest).finish())
-    return int.from_bytes(made[:8], "big") & ((1 << 63) - 1)
+    return seed_of(Writer(SEED_TAG).raw(nonce).hash(digest))
 
 
 def _request(top: Members) -> ModelRequest:

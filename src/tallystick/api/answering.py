@@ -24,6 +24,7 @@ from tallystick.commit.tensor import Array
 from tallystick.disk.regular import is_directory
 from tallystick.errors import UsageError
 from tallystick.generation.engine import AnswerEngine
+from tallystick.generation.network import ModelNetwork
 from tallystick.generation.requests import SubmittedRequest
 from tallystick.program.ir import Program
 
@@ -74,9 +75,12 @@ class Answering:
             )
         self.statement: ModelStatement = read_statement(self.place)
         check_vocabulary(self.model, self.statement)
-        check_weights(self.statement, weights(self.model))
+        # The bytes that were compared are those that the engine computes with.
+        held = weights(self.model)
+        check_weights(self.statement, held)
         self.words = ModelWords.of(self.statement, self.model.files, self.model.chat_template)
-        self._engine = AnswerEngine(self.model, self.statement.contract, threads=threads)
+        network = ModelNetwork(self.model, self.statement.contract, held)
+        self._engine = AnswerEngine(network, threads=threads)
         self._programs: dict[ProgramName, Program] = {}
 
     def answer(

@@ -1,4 +1,4 @@
-"""`tallystick model`, `generate`, `check`, `answer-run`: answers that anyone can check."""
+"""`tallystick generate`, `check`, `answer-run`: answers that anyone can check."""
 
 from __future__ import annotations
 
@@ -10,16 +10,10 @@ import click
 
 from tallystick.answers.check import AnswerReport
 from tallystick.answers.words import Said
+from tallystick.api.answer_run import AnswerRun, answer_run_of
 from tallystick.api.answering import DAYS
 from tallystick.api.answers import check as check_of
 from tallystick.api.answers import generate as generate_of
-from tallystick.api.models import (
-    AnswerRun,
-    answer_run_of,
-    make_statement,
-    unproved,
-    verify_statement,
-)
 from tallystick.cli.output import (
     MISMATCH,
     device_option,
@@ -43,92 +37,6 @@ from tallystick.terminal.lines import note
 statement_option = click.option(
     "--statement", type=click.Path(), help="The model statement; by default MODEL.statement."
 )
-
-
-@click.group()
-def model() -> None:
-    """Statements that name a model: its weights, programs and tokenizer by digests."""
-
-
-@model.command()
-@click.argument("directory", type=click.Path())
-@click.option("-o", "--output", type=click.Path(), help="By default DIRECTORY.statement.")
-@click.option(
-    "--bucket",
-    "--buckets",
-    "buckets",
-    multiple=True,
-    metavar="L:A",
-    help="Room for a text of L tokens, at most A of them an answer (repeatable).",
-)
-@click.option("--contract", default="ordered/1", show_default=True)
-@click.option("--run", type=click.Path(), help="The run of ours that the weights come from.")
-@overwrite_option
-@json_option
-def statement(
-    directory: str,
-    output: str | None,
-    buckets: tuple[str, ...],
-    contract: str,
-    run: str | None,
-    overwrite: bool,
-    as_json: bool,
-) -> None:
-    """Write the statement of the model in DIRECTORY, and the programs that it names."""
-    made, place = make_statement(
-        Path(directory),
-        None if output is None else Path(output),
-        [part for text in buckets for part in text.split(",")],
-        contract,
-        None if run is None else Path(run),
-        overwrite,
-        None if as_json else note,
-    )
-    facts: dict[str, Any] = {
-        "model_digest": made.digest,
-        "statement": place,
-        "contract": made.contract,
-        "weights": len(made.weights),
-        "programs": len(made.programs),
-        "vocabulary": made.vocabulary,
-        "run_root": made.run,
-    }
-    if as_json:
-        print_json(facts)
-        return
-    say(f"{place}: {len(made.weights)} weights, {len(made.programs)} programs")
-    say(f"model digest  {made.digest.hex()}")
-    say(f"next          tallystick generate {directory} --prompt TEXT --key KEY -o ANSWER")
-
-
-@model.command()
-@click.argument("statement", type=click.Path())
-@click.option("--model", "directory", required=True, type=click.Path(), help="The model.")
-@json_option
-def verify(statement: str, directory: str, as_json: bool) -> None:
-    """Derive STATEMENT again from the model's directory, and compare.
-
-    Exit code 1 where anything but its words for people differs.
-    """
-    made, differing = verify_statement(Path(statement), Path(directory), None if as_json else note)
-    if as_json:
-        print_json(
-            {
-                "accepted": not differing,
-                "model_digest": made.digest,
-                "differing": differing,
-                "unproved": unproved(made),
-            }
-        )
-    elif differing:
-        say(f"MISMATCH      {', '.join(differing)}")
-    else:
-        say(f"MATCH         {directory} gives the weights, programs and files of the statement")
-        for name in unproved(made):
-            say(f"note          its {name} is not compared: no model directory proves it")
-        say(f"model digest  {made.digest.hex()}")
-    if differing:
-        finish(MISMATCH)
 
 
 def _messages(path: str) -> list[dict[str, JsonValue]]:
@@ -344,7 +252,7 @@ def report_json(report: AnswerReport) -> dict[str, object]:
         "difference": None
         if found is None
         else {
-            "place": found.place,
+            "row": found.row,
             "claimed": found.claimed,
             "drawn": found.drawn,
             "claimed_logprob": found.claimed_logprob,

@@ -68,7 +68,7 @@ _COMMANDS: dict[str, tuple[str, str, str]] = {
         "The validation loss of a stored state of RUN.",
     ),
     "model": (
-        "tallystick.cli.answers",
+        "tallystick.cli.statements",
         "model",
         "Name a model: its weights, programs and tokenizer by digests.",
     ),

@@ -12,17 +12,14 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from tallystick.answers.layout import Settings
-from tallystick.answers.model import Model
+from tallystick.answers.receipt import CANCELLED, LENGTH, STOP
 from tallystick.devices.context import ExecutionContext
 from tallystick.errors import UsageError
 from tallystick.generation.attention import Rows, Stretch
 from tallystick.generation.forward import Forward
-from tallystick.generation.network import ModelNetwork, Network
+from tallystick.generation.network import Network
 from tallystick.generation.pages import Pages
 from tallystick.generation.requests import (
-    CANCELLED,
-    LENGTH,
-    STOP,
     GeneratedAnswer,
     GenerationRequest,
     SubmittedRequest,
@@ -32,12 +29,11 @@ from tallystick.generation.sampling import Sampling
 from tallystick.generation.scheduler import Scheduler
 from tallystick.generation.sequences import Sequence as Text
 from tallystick.generation.sequences import longest
-from tallystick.numerics.contracts import find_contract
 
 MOST_ROWS = 64
 
 
-class NetworkEngine:
+class AnswerEngine:
     """Generates text with a network. Not thread-safe: one thread calls it.
 
     `threads` and `isa` are those of an ExecutionContext. `memory` is the most bytes for keys and
@@ -184,21 +180,3 @@ class NetworkEngine:
             self._end(text, STOP)
         elif len(text.logprobs) == settings.max_tokens:
             self._end(text, LENGTH)
-
-
-class AnswerEngine(NetworkEngine):
-    """Generates text with a model under a contract, as NetworkEngine."""
-
-    def __init__(
-        self,
-        model: Model,
-        contract: str,
-        *,
-        threads: int | None = None,
-        isa: str | None = None,
-        memory: int = 1 << 30,
-        chunk: int = MOST_ROWS,
-        rows: int = MOST_ROWS,
-    ) -> None:
-        network = ModelNetwork(model, find_contract(contract).text)
-        super().__init__(network, threads=threads, isa=isa, memory=memory, chunk=chunk, rows=rows)

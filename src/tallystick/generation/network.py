@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from tallystick.answers.model import Model, weights
 from tallystick.answers.programs import engine_program
 from tallystick.generation.sizes import RowPrograms
+from tallystick.numerics.contracts import find_contract
 from tallystick.program.ir import Program
 
 
@@ -31,16 +32,16 @@ class Network(Protocol):
 
 
 class ModelNetwork:
-    """An opened model under a contract."""
+    """An opened model under a contract. Its weights are `held`, where the caller has them."""
 
-    def __init__(self, model: Model, contract: str) -> None:
-        self.contract = contract
+    def __init__(self, model: Model, contract: str, held: Mapping[str, Any] | None = None) -> None:
+        self.contract = find_contract(contract).text
         self.vocabulary, self.length = model.vocabulary, model.longest
-        self._model = model
-        self._sizes = RowPrograms(lambda rows: engine_program(model, rows, contract))
+        self._model, self._held = model, held
+        self._sizes = RowPrograms(lambda rows: engine_program(model, rows, self.contract))
 
     def program(self, rows: int) -> Program:
         return self._sizes.program(rows)
 
     def weights(self) -> Mapping[str, Any]:
-        return weights(self._model)
+        return weights(self._model) if self._held is None else self._held

@@ -9,8 +9,6 @@ import numpy as np
 
 from tallystick.answers.layout import Settings
 
-STOP, LENGTH, CANCELLED = "stop", "length", "cancelled"
-
 
 @dataclass(frozen=True)
 class GenerationRequest:

@@ -217,7 +217,7 @@ def test_the_true_run_of_a_text_that_the_model_would_not_say(toy: Toy, said: Ans
     root = run_root(false.digest, [(0, false.commitment.genesis_root), (1, after.root())])
     report = checked(toy, false, state=after.root(), root=root)
     assert clauses(report) == ["6.7"] and not report.state_differs
-    assert report.difference is not None and report.difference.place == 0
+    assert report.difference is not None and report.difference.row == 0
     assert report.difference.drawn == said.spoken.tokens[0]
 
 
@@ -264,7 +264,7 @@ def test_an_unsigned_log_probability_is_not_laid_to_the_receipt(toy: Toy, said: 
     signed, answer = bound(receipt_of(said), said.statement, said.request, spoken)
     report = check_answer(signed, answer, toy.text_of(said), toy.held)
     assert report.difference is not None
-    assert "log-probability beside the receipt is 0.0" in report.difference.sentence
+    assert "log-probability 0.0 beside the receipt" in report.difference.sentence
 
 
 def test_sizes_that_have_no_job_are_their_senders_fault(toy: Toy, said: AnswerJob) -> None:

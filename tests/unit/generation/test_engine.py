@@ -9,7 +9,7 @@ from tiny_network import Tiny
 from tallystick.answers.layout import Settings
 from tallystick.errors import UsageError
 from tallystick.generation.cut import attentions, cut
-from tallystick.generation.engine import NetworkEngine
+from tallystick.generation.engine import AnswerEngine
 from tallystick.generation.requests import GenerationRequest
 from tallystick.numerics.types import TensorType
 from tallystick.program.build import Builder
@@ -20,8 +20,8 @@ NET = Tiny()
 PAGE = 4 * 16 * NET.layers * NET.groups * (NET.size + NET.value)
 
 
-def engine(**given: int) -> NetworkEngine:
-    return NetworkEngine(NET, **{"memory": 1 << 20, "threads": 1, **given})
+def engine(**given: int) -> AnswerEngine:
+    return AnswerEngine(NET, **{"memory": 1 << 20, "threads": 1, **given})
 
 
 class Heard:

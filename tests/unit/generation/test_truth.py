@@ -14,7 +14,7 @@ from tiny_network import Tiny
 
 from tallystick import _core
 from tallystick.answers.layout import Settings
-from tallystick.generation.engine import NetworkEngine
+from tallystick.generation.engine import AnswerEngine
 from tallystick.generation.requests import GenerationRequest, SubmittedRequest
 
 # Each option of a family's attention alone, and each two together.
@@ -76,15 +76,13 @@ def requests(count: int) -> tuple[GenerationRequest, ...]:
     )
 
 
-def together(engine: NetworkEngine, wanted: Sequence[GenerationRequest]) -> list[SubmittedRequest]:
+def together(engine: AnswerEngine, wanted: Sequence[GenerationRequest]) -> list[SubmittedRequest]:
     handles = [engine.submit(r.prompt, r.settings, r.choice) for r in wanted]
     engine.run()
     return handles
 
 
-def one_by_one(
-    engine: NetworkEngine, wanted: Sequence[GenerationRequest]
-) -> list[SubmittedRequest]:
+def one_by_one(engine: AnswerEngine, wanted: Sequence[GenerationRequest]) -> list[SubmittedRequest]:
     """Each joins while those before it are computed."""
     handles = []
     for request in wanted:
@@ -95,7 +93,7 @@ def one_by_one(
 
 
 def with_cancelled(
-    engine: NetworkEngine, wanted: Sequence[GenerationRequest]
+    engine: AnswerEngine, wanted: Sequence[GenerationRequest]
 ) -> list[SubmittedRequest]:
     """Between them are others, which are cancelled in the queue, in their prompts and later."""
     handles, others = [], []
@@ -114,7 +112,7 @@ def with_cancelled(
 WAYS = {f.__name__: f for f in (together, one_by_one, with_cancelled)}
 
 
-def hold(name: str, engine: NetworkEngine, way: str, wanted: Sequence[GenerationRequest]) -> None:
+def hold(name: str, engine: AnswerEngine, way: str, wanted: Sequence[GenerationRequest]) -> None:
     truth = truth_of(name)
     handles = WAYS[way](engine, wanted)
     for request, handle in zip(wanted, handles, strict=True):
@@ -126,7 +124,7 @@ def hold(name: str, engine: NetworkEngine, way: str, wanted: Sequence[Generation
 @pytest.mark.parametrize("name", NETWORKS)
 def test_every_network(name: str) -> None:
     """All at once in chunks of 7, then once more in the same pages."""
-    engine = NetworkEngine(NETWORKS[name], threads=2, chunk=7, memory=1 << 20)
+    engine = AnswerEngine(NETWORKS[name], threads=2, chunk=7, memory=1 << 20)
     hold(name, engine, "together", requests(16))
     hold(name, engine, "one_by_one", requests(16))
 
@@ -136,7 +134,7 @@ def test_every_network(name: str) -> None:
 @pytest.mark.parametrize("count", [1, 5, 16])
 def test_every_batch(way: str, chunk: int, count: int) -> None:
     name = ["sinks and mixed windows", "plain", "cap and slopes"][(count + chunk) % 3]
-    engine = NetworkEngine(NETWORKS[name], threads=1, chunk=chunk, memory=1 << 20)
+    engine = AnswerEngine(NETWORKS[name], threads=1, chunk=chunk, memory=1 << 20)
     hold(name, engine, way, requests(count))
 
 
@@ -144,13 +142,13 @@ def test_every_batch(way: str, chunk: int, count: int) -> None:
 @pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize("name", ["sinks and mixed windows", "rounded"])
 def test_every_instruction_set(isa: str, threads: int, name: str) -> None:
-    engine = NetworkEngine(NETWORKS[name], threads=threads, isa=isa, chunk=64, memory=1 << 20)
+    engine = AnswerEngine(NETWORKS[name], threads=threads, isa=isa, chunk=64, memory=1 << 20)
     hold(name, engine, "one_by_one", requests(16))
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 17, 64])
 def test_every_number_of_rows(rows: int) -> None:
-    engine = NetworkEngine(NETWORKS["plain"], rows=rows, memory=1 << 20)
+    engine = AnswerEngine(NETWORKS["plain"], rows=rows, memory=1 << 20)
     hold("plain", engine, "together", requests(16))
 
 
@@ -160,14 +158,14 @@ def test_under_pressure_of_memory(name: str, way: str) -> None:
     """Room for hardly more than the longest: requests wait, and idle pages are lost."""
     net = NETWORKS[name]
     page = 4 * 16 * net.layers * net.groups * (net.size + net.value)
-    engine = NetworkEngine(net, chunk=7, memory=page * 8)
+    engine = AnswerEngine(net, chunk=7, memory=page * 8)
     hold(name, engine, way, requests(16))
     hold(name, engine, "together", requests(16)[::-1])
 
 
 def test_a_prefix_in_the_pages_changes_nothing() -> None:
     """The same request again and again, with what others have left."""
-    engine = NetworkEngine(NETWORKS["plain"], chunk=64, memory=1 << 20)
+    engine = AnswerEngine(NETWORKS["plain"], chunk=64, memory=1 << 20)
     for request in requests(16):
         hold("plain", engine, "together", [request])
     for request in requests(16):
@@ -176,7 +174,7 @@ def test_a_prefix_in_the_pages_changes_nothing() -> None:
 
 def test_the_truth_sees_one_wrong_bit() -> None:
     request = requests(1)[0]
-    (handle,) = together(NetworkEngine(NETWORKS["plain"], memory=1 << 20), [request])
+    (handle,) = together(AnswerEngine(NETWORKS["plain"], memory=1 << 20), [request])
     assert handle.answer is not None
     answer = handle.answer
     truth = Truth(NETWORKS["plain"])

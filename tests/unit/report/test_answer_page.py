@@ -81,7 +81,7 @@ def test_a_check_that_agrees_and_one_that_does_not(toy: Toy, said: AnswerJob) ->
     false = checked(toy, lie, receipt_of(lie))
     assert answer_headline(false) == "The model does not give the answer that was signed."
     shown = Page(answer_page(false)).text
-    assert f"At place 2 of the answer the receipt has token {tokens[-1]}" in shown
+    assert f"Token number 2 of the answer, the first being number 0, is {tokens[-1]}" in shown
     assert "tallystick answer-run answer --model MODEL -o RUN" in shown
     assert "it is true" not in shown
 
@@ -117,7 +117,7 @@ def test_the_page_says_no_more_than_was_found(toy: Toy, said: AnswerJob) -> None
         assert untrue not in shown, untrue
     odd = replace(said, spoken=replace(said.spoken, logprobs=said.spoken.logprobs * 2))
     shown = Page(answer_page(checked(toy, odd, receipt_of(said)))).text
-    assert "the log-probability beside the receipt is" in shown and "gives the same" not in shown
+    assert "beside the receipt; the model gives" in shown and "gives the same" not in shown
     assert "Prompt and text are those" not in shown
 
 

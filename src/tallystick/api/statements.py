@@ -1,25 +1,18 @@
-"""A model's statement made and derived again; the run of an answer (ANSWERS 4, 7.6)."""
+"""A model's statement, made and derived again (ANSWERS 4)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tallystick.answers.derive import derive
-from tallystick.answers.files import AnswerFiles, read_statement, write_statement
-from tallystick.answers.job import check_weights
+from tallystick.answers.files import read_statement, write_statement
 from tallystick.answers.layout import Bucket
-from tallystick.answers.model import open_model, weights
-from tallystick.answers.receipt import AnswerReceipt
+from tallystick.answers.model import open_model
 from tallystick.answers.statement import ModelStatement
 from tallystick.api.answering import statement_place
-from tallystick.commit.signing import PrivateKey
-from tallystick.devices.context import ExecutionContext
-from tallystick.disk.files import new_directory, remove_tree
 from tallystick.errors import UsageError
-from tallystick.run.execute.trainer import Options, train_job
 from tallystick.run.store.claim import read_claim
 from tallystick.run.store.directory import RunStore
 
@@ -27,18 +20,10 @@ Tell = Callable[[str], None] | None
 Compared = tuple[Mapping[Any, object], Mapping[Any, object]]
 
 
-def bucket_of(text: str) -> Bucket:
-    """A bucket as a person writes it, L:A. Raises UsageError."""
-    length, colon, answer = text.partition(":")
-    if not colon or not (length.isdecimal() and answer.isdecimal()) or len(text) > 20:
-        raise UsageError(f"{text[:40]!r} is not a bucket.", "Write L:A, as 256:64.")
-    return Bucket(int(length), int(answer))
-
-
 def make_statement(
     directory: Path,
     place: Path | None,
-    buckets: Sequence[str],
+    buckets: Sequence[Bucket],
     contract: str,
     run: Path | None,
     overwrite: bool,
@@ -46,16 +31,16 @@ def make_statement(
 ) -> tuple[ModelStatement, Path]:
     """Write a model's statement and programs to `place`; the statement, and where it is.
 
-    Raises UsageError for a malformed bucket and where there is a statement already,
-    RefusedModelError, and as `read_claim` for a `run` whose root is to stand in it.
+    Raises UsageError for a bucket that the model has no room for, and where there is a
+    statement already, RefusedModelError, and as `read_claim` for a `run` whose root is to stand
+    in it.
     """
     if not buckets:
         raise UsageError("A model statement needs a bucket.", "Give --bucket L:A, as 256:64.")
-    sizes, model = [bucket_of(text) for text in buckets], open_model(directory)
     target = statement_place(directory) if place is None else place
     made, programs = derive(
-        model,
-        sizes,
+        open_model(directory),
+        buckets,
         contract,
         run=None if run is None else _root_of(run),
         each=_telling(tell),
@@ -98,45 +83,3 @@ def unproved(statement: ModelStatement) -> list[str]:
     """What a statement says that follows from no model directory: an adapter, the root of a run
     (ANSWERS 4.5)."""
     return [name for name in ("adapter", "run") if getattr(statement, name) is not None]
-
-
-@dataclass(frozen=True)
-class AnswerRun:
-    """The run of an answer's job: its root, and the receipt's. `defends` says that the receipt's
-    own key signed it."""
-
-    receipt: AnswerReceipt
-    root: bytes
-    defends: bool
-
-    @property
-    def same(self) -> bool:
-        return self.root == self.receipt.root
-
-
-def answer_run_of(
-    place: Path,
-    directory: Path,
-    out: Path,
-    key: PrivateKey | None,
-    overwrite: bool = False,
-    threads: int | None = None,
-) -> AnswerRun:
-    """Execute the job of the receipt at `place` into the run directory `out` (ANSWERS 7.6).
-
-    Raises as `check`, and as `train`.
-    """
-    signed, answer, program = AnswerFiles.read(place).bound()
-    held = weights(open_model(directory))
-    check_weights(answer.statement, held)
-    answer.check_program(program)
-    beside = new_directory(f".{out.name}.job-", out.absolute().parent)
-    try:
-        job = answer.write(beside / "job", program, held, overwrite=False)
-        options = Options(ExecutionContext(threads), key=key, overwrite=overwrite)
-        made = train_job(job, out, options)
-    finally:
-        remove_tree(beside)
-    assert made.run_root is not None
-    defends = key is not None and key.public == signed.receipt.signer
-    return AnswerRun(signed.receipt, made.run_root, defends)

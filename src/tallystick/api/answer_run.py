@@ -1,0 +1,57 @@
+"""The run of an answer, for a dispute about it (ANSWERS 7.6)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from tallystick.answers.files import AnswerFiles
+from tallystick.answers.job import check_weights
+from tallystick.answers.model import open_model, weights
+from tallystick.answers.receipt import AnswerReceipt
+from tallystick.commit.signing import PrivateKey
+from tallystick.devices.context import ExecutionContext
+from tallystick.disk.files import new_directory, remove_tree
+from tallystick.run.execute.trainer import Options, train_job
+
+
+@dataclass(frozen=True)
+class AnswerRun:
+    """The run of an answer's job: its root, and the receipt's. `defends` says that the receipt's
+    own key signed it."""
+
+    receipt: AnswerReceipt
+    root: bytes
+    defends: bool
+
+    @property
+    def same(self) -> bool:
+        return self.root == self.receipt.root
+
+
+def answer_run_of(
+    place: Path,
+    directory: Path,
+    out: Path,
+    key: PrivateKey | None,
+    overwrite: bool = False,
+    threads: int | None = None,
+) -> AnswerRun:
+    """Execute the job of the receipt at `place` into the run directory `out` (ANSWERS 7.6).
+
+    Raises as `check`, and as `train`.
+    """
+    signed, answer, program = AnswerFiles.read(place).bound()
+    held = weights(open_model(directory))
+    check_weights(answer.statement, held)
+    answer.check_program(program)
+    beside = new_directory(f".{out.name}.job-", out.absolute().parent)
+    try:
+        job = answer.write(beside / "job", program, held, overwrite=False)
+        options = Options(ExecutionContext(threads), key=key, overwrite=overwrite)
+        made = train_job(job, out, options)
+    finally:
+        remove_tree(beside)
+    assert made.run_root is not None
+    defends = key is not None and key.public == signed.receipt.signer
+    return AnswerRun(signed.receipt, made.run_root, defends)
