@@ -106,7 +106,7 @@ def bound(
         job = answer.digest
     except UsageError as error:  # the sizes are the sender's, and so is the fault
         raise CorruptFileError(
-            f"These files are no answer of their model: {error.message}", "Refuse the answer."
+            f"These files do not make an answer of the model: {error.message}", "Refuse the answer."
         ) from error
     if job != receipt.job:
         raise DigestMismatchError(

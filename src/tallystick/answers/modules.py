@@ -49,7 +49,8 @@ def _attend(
     if attention_mask is not None or not getattr(module, "is_causal", True) or dropout or known:
         named = min(known) if known else "a mask, dropout, or both directions"
         raise RefusedModelError(
-            f"The attention of {type(module).__name__} takes {named}, which no answer has.",
+            f"The attention of {type(module).__name__} takes {named}; answers have no "
+            "operator for that.",
             f"Use a model of {', '.join(FAMILIES)}.",
         )
     scale = float(query.shape[-1] ** -0.5 if scaling is None else scaling)

@@ -102,7 +102,7 @@ def named(
             again.append((full, array))
         elif not _COMPUTED.search(name):
             raise RefusedModelError(
-                f"The checkpoint's tensor {name[:200]!r} is none of the model's.",
+                f"The checkpoint has a tensor {name[:200]!r}, and the model has none of that name.",
                 "Use a directory that save_pretrained wrote for this architecture.",
             )
     for name, array in again:

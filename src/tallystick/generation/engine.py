@@ -53,8 +53,8 @@ class AnswerEngine:
     ) -> None:
         if not 1 <= rows <= MOST_ROWS or chunk < 1:
             raise UsageError(
-                f"An engine has no passes of {rows} rows, {chunk} of a prompt.",
-                f"Give 1 to {MOST_ROWS} rows, and at least one of a prompt.",
+                f"A pass cannot have {rows} rows, {chunk} of them for one prompt.",
+                f"Give 1 to {MOST_ROWS} rows, and at least one for a prompt.",
             )
         self._network = network
         context = ExecutionContext(threads, isa)

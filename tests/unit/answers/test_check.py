@@ -269,7 +269,7 @@ def test_an_unsigned_log_probability_is_not_laid_to_the_receipt(toy: Toy, said: 
 
 def test_sizes_that_have_no_job_are_their_senders_fault(toy: Toy, said: AnswerJob) -> None:
     long = replace(said.spoken, prompt=tuple([1] * 30))
-    with pytest.raises(CorruptFileError, match=r"no answer of their model: .* no program of set"):
+    with pytest.raises(CorruptFileError, match=r"no program of set"):
         bound(receipt_of(said), said.statement, said.request, long)
 
 
