@@ -162,7 +162,7 @@ def check_answer(
             answer.in_memory(program), State(answer.state(program, weights)), context=context
         )
         engine.run()
-        root, host = engine.state.root(), engine.context.device.host
+        root, host = answer.root_after(engine.state), engine.context.device.host
         drawn, logs = (np.asarray(host(engine.state.slots[n])) for n in (TOKENS, LOGPROBS))
     return _compared(report, answer, root, drawn, logs, time.monotonic() - began)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from tallystick.answers.layout import SETS, Bucket, has_answers
 from tallystick.answers.model import Model, weights
 from tallystick.answers.programs import answer_programs
-from tallystick.answers.special import special_tokens
+from tallystick.answers.special import model_tokenizer, special_tokens
 from tallystick.answers.statement import ModelStatement, ProgramName, Weight
 from tallystick.commit.encoding import sha256
 from tallystick.commit.tensor import first_non_canonical, header_of, tensor_digest
@@ -63,7 +63,7 @@ def derive(
         programs={name: program.digest() for name, program in programs.items()},
         files={name: sha256(data) for name, data in model.files.items()},
         template=None if model.chat_template is None else sha256(model.chat_template.encode()),
-        special=special_tokens(model.files),
+        special=special_tokens(model.files, model_tokenizer(model.files)),
         stop=model.stop,
         run=run,
         about=dict(about or {}),

@@ -40,6 +40,7 @@ from tallystick.job.writing import fills_of, write_job
 from tallystick.kernels.evaluate import evaluate
 from tallystick.numerics.types import TensorType
 from tallystick.program.ir import Program
+from tallystick.program.state import State
 from tallystick.program.text import parse_text, text_digest
 
 
@@ -190,6 +191,12 @@ class AnswerJob:
         the statement (`check_weights`)."""
         slots = {**weights, **self.first_slots()}
         return {name: slots[name] for name in program.state_types}
+
+    def root_after(self, state: State) -> bytes:
+        """The root of `state` after the step. The weights are those that the caller has compared,
+        and pass through (`check_program`), so that they are not hashed again."""
+        own = {n: tensor_digest(state.tensor(n)) for n in state.slots if n not in self._weights}
+        return state_root({**self._weights, **own, **state.chain_digests()})
 
     def write(
         self, directory: Path, program: Program, weights: Mapping[str, Array], overwrite: bool

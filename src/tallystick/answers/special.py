@@ -8,27 +8,34 @@ from pathlib import Path
 from typing import Any
 
 from tallystick.answers.statement import SPECIAL_SUFFIX, SpecialToken
-from tallystick.data.sources.tokenizer import tokenizer_of
+from tallystick.data.sources.tokenizer import TokenizerFile, tokenizer_of
 
 TOKENIZER = "tokenizer.json"
 # The later one decides where both name a token.
 _CONFIG, _MAP = "tokenizer_config.json", "special_tokens_map.json"
 
 
-def special_tokens(files: Mapping[str, bytes]) -> dict[str, SpecialToken]:
-    """The special tokens by name, as the tokenizer's own files have them (ANSWERS 4.3).
+def model_tokenizer(files: Mapping[str, bytes]) -> TokenizerFile | None:
+    """The tokenizer in the model's files, executed in a process of its own; None without a
+    tokenizer.json. Raises UsageError for one that is malformed, CannotCheckError."""
+    return tokenizer_of(files[TOKENIZER], Path(TOKENIZER)) if TOKENIZER in files else None
 
-    Raises UsageError for a tokenizer.json that is malformed."""
+
+def special_tokens(
+    files: Mapping[str, bytes], tokenizer: TokenizerFile | None
+) -> dict[str, SpecialToken]:
+    """The special tokens by name, as the tokenizer's own files have them (ANSWERS 4.3).
+    `tokenizer` is the `model_tokenizer` of these files."""
     named: dict[str, str] = {}
     for file in (_CONFIG, _MAP):
         for name, value in _object(files.get(file)).items():
             text = value.get("content") if isinstance(value, dict) else value
             if name.endswith(SPECIAL_SUFFIX) and isinstance(text, str):
                 named[name] = text
-    if TOKENIZER not in files:
-        return {name: SpecialToken(text, None) for name, text in named.items()}
-    tokenizer = tokenizer_of(files[TOKENIZER], Path(TOKENIZER))
-    return {name: SpecialToken(text, tokenizer.token(text)) for name, text in named.items()}
+    return {
+        name: SpecialToken(text, None if tokenizer is None else tokenizer.token(text))
+        for name, text in named.items()
+    }
 
 
 def _object(data: bytes | None) -> dict[str, Any]:

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from tallystick.answers.receipt import STOP, AnswerReceipt
 from tallystick.answers.request import ModelRequest
-from tallystick.answers.special import TOKENIZER, special_tokens
+from tallystick.answers.special import TOKENIZER, model_tokenizer, special_tokens
 from tallystick.answers.spoken import Spoken
 from tallystick.answers.statement import ModelStatement
 from tallystick.answers.template import Template
 from tallystick.answers.words import Said, stop_set
 from tallystick.commit.encoding import sha256
-from tallystick.data.sources.tokenizer import TokenizerFile, tokenizer_of
+from tallystick.data.sources.tokenizer import TokenizerFile
 from tallystick.errors import CannotCheckError, DigestMismatchError, UsageError
 
 
@@ -48,19 +47,20 @@ class ModelWords:
                 "The chat template here is not that of the model statement.",
                 "Name the directory of the model that the statement is of.",
             )
-        if TOKENIZER not in files:
+        tokenizer = model_tokenizer(files)
+        if tokenizer is None:
             raise CannotCheckError(
                 f"The model has no {TOKENIZER}.", "Give and check its answers by tokens."
             )
         # By these the template gets words of its own (5.6): no other ones than the files have.
-        if special_tokens(files) != dict(statement.special):
+        if special_tokens(files, tokenizer) != dict(statement.special):
             raise DigestMismatchError(
                 "The special tokens of the model statement are not those of the tokenizer's files.",
                 "Refuse the statement: nobody can derive it from these files.",
             )
         special = {name: token.text for name, token in statement.special.items()}
         made = None if template is None else Template(template)
-        return ModelWords(tokenizer_of(files[TOKENIZER], Path(TOKENIZER)), made, special)
+        return ModelWords(tokenizer, made, special)
 
     def prompt(self, request: ModelRequest) -> tuple[int, ...]:
         """The prompt tokens of a request (ANSWERS 5.6). Raises UsageError for messages without a
