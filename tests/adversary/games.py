@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from tallystick.commit.tensor import Array
 from tallystick.errors import CorruptFileError
 from tallystick.job.job import Job
 from tallystick.job.recipes import new_job
+from tallystick.program.faults import NodeError
 from tallystick.program.ir import Node
 from tallystick.protocol import queries as q
 from tallystick.protocol.messages import ANSWERED, UNABLE, Answer, sign_answer
@@ -69,7 +71,7 @@ class Answers:
 
 def random_lie(job: Job, rng: random.Random) -> Party:
     """The program executed with one wrong element of one node's output, in one step."""
-    step, last = rng.randrange(STEPS), len(job.program.nodes) - 1
+    step, last = rng.randrange(job.commitment.steps), len(job.program.nodes) - 1
     index, place = rng.randrange(last), rng.random()
 
     def node(at: int, number: int, _: Node, outputs: Sequence[Array]) -> None:
@@ -85,7 +87,17 @@ def liars(job: Job, honest: Party, rng: random.Random, count: int) -> list[Answe
     """Liars whose runs differ from the honest one: every scenario, and `count` random lies."""
     found = [liar(job, scenario) for scenario in SCENARIOS.values() if _fits(scenario)]
     found += [random_lie(job, rng) for _ in range(count)]
-    return [Answers(p) for p in found if p.run != honest.run]
+    return [Answers(p) for p in found if p.run.run_root != honest.run.run_root]
+
+
+def lying_answers(job: Job, honest: Party, rng: random.Random, count: int) -> list[Answers]:
+    """Liars about a job of one answer: of `count` random lies those that the nodes after them take,
+    as a false index need not be. (The scenarios are about training.)"""
+    found = []
+    for _ in range(count):
+        with suppress(NodeError):
+            found.append(random_lie(job, rng))
+    return [Answers(p) for p in found if p.run.run_root != honest.run.run_root]
 
 
 def _fits(scenario: object) -> bool:
@@ -130,6 +142,7 @@ class Table:
     liar: Answers
     seat: int  # the liar's
     arity: int
+    most_rounds: int = MOST_ROUNDS
     referee: Referee = field(init=False)
     asked: list[bytes] = field(default_factory=list)
 
@@ -165,7 +178,7 @@ class Table:
     def check(self) -> None:
         """P2 and P4, at any moment; P1 once the game has ended."""
         referee = self.referee
-        assert referee.rounds <= MOST_ROUNDS
+        assert referee.rounds <= self.most_rounds
         verdict = referee.verdict
         if verdict is None:
             assert referee.pending  # somebody owes an answer, so it goes on
