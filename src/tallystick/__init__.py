@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from tallystick.api import Judgement as Judgement
     from tallystick.api import Lion as Lion
     from tallystick.api import Listener as Listener
+    from tallystick.api import ModelRequest as ModelRequest
     from tallystick.api import Muon as Muon
     from tallystick.api import Pad as Pad
     from tallystick.api import PageJudgement as PageJudgement
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from tallystick.api import TransformersAdafactor as TransformersAdafactor
     from tallystick.api import Verdict as Verdict
     from tallystick.api import audit as audit
+    from tallystick.api import cancel as cancel
     from tallystick.api import capture as capture
     from tallystick.api import check as check
     from tallystick.api import continue_run as continue_run
@@ -67,6 +69,7 @@ if TYPE_CHECKING:
     from tallystick.api import opened as opened
     from tallystick.api import records_of as records_of
     from tallystick.api import reproducible as reproducible
+    from tallystick.api import request as request
     from tallystick.api import save_job as save_job
     from tallystick.api import train as train
     from tallystick.trainer import Trainer as Trainer
@@ -94,6 +97,7 @@ __all__ = [
     "Judgement",
     "Lion",
     "Listener",
+    "ModelRequest",
     "Muon",
     "Pad",
     "PageJudgement",
@@ -113,6 +117,7 @@ __all__ = [
     "TransformersAdafactor",
     "Verdict",
     "audit",
+    "cancel",
     "capture",
     "check",
     "continue_run",
@@ -130,6 +135,7 @@ __all__ = [
     "opened",
     "records_of",
     "reproducible",
+    "request",
     "save_job",
     "train",
 ]

@@ -78,6 +78,7 @@ class Limits:
     choices: int = 1 << 10
     spoken_bytes: int = 16 << 20
     receipt_bytes: int = 1 << 10
+    cancellation_bytes: int = 1 << 10
     rendered_bytes: int = 16 << 20
 
     @property
@@ -124,6 +125,7 @@ OF_ANSWERS = frozenset(
         "choices",
         "spoken_bytes",
         "receipt_bytes",
+        "cancellation_bytes",
         "rendered_bytes",
     }
 )

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from tallystick.answers.cancellation import finding_of
 from tallystick.answers.job import LOGPROBS, TOKENS, AnswerJob, check_weights
 from tallystick.answers.receipt import CANCELLED, AnswerReceipt, SignedReceipt, read_receipt
 from tallystick.answers.request import ModelRequest
@@ -117,16 +118,20 @@ def bound(
     return signed, answer
 
 
-def check_words(signed: SignedReceipt, answer: AnswerJob) -> AnswerReport:
-    """What there is to find without weights."""
-    notes: list[Said] = []
-    if signed.receipt.finish == CANCELLED:
+def check_words(
+    signed: SignedReceipt, answer: AnswerJob, cancellation: bytes | None = None
+) -> AnswerReport:
+    """What there is to find without weights. `cancellation` is the file beside the receipt."""
+    notes, unsigned = list[Said](), list[Said]()
+    if cancellation is not None:
+        unsigned += finding_of(cancellation, signed.receipt, answer.request)
+    elif signed.receipt.finish == CANCELLED:
         notes.append(Said("6.6", "Nothing here shows that the client cancelled the answer."))
     if answer.request.server_seed:
         notes.append(
             Said("5.5", "The server chose the seed: it may have picked among several answers.")
         )
-    found, unsigned = contradictions(signed.receipt, answer), list[Said]()
+    found = contradictions(signed.receipt, answer)
     if answer.roots()[0] != signed.receipt.state:
         sentence = (
             "The signed state is not that of the tokens and log-probabilities that stand beside "
@@ -144,6 +149,7 @@ def check_answer(
     program: Program,
     weights: Mapping[str, Array],
     context: ExecutionContext = DEFAULT,
+    cancellation: bytes | None = None,
 ) -> AnswerReport:
     """Check an answer whole: its words, then one execution of its job.
 
@@ -152,7 +158,7 @@ def check_answer(
     for other weights than the statement's, CorruptFileError for a program that no answer has.
     """
     began = time.monotonic()
-    report = check_words(signed, answer)
+    report = check_words(signed, answer, cancellation)
     if report.contradictions:
         return report
     check_weights(answer.statement, weights)

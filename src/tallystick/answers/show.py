@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from tallystick.answers.cancellation import CANCELLATION_TYPE, read_cancellation
 from tallystick.answers.check import check_words
 from tallystick.answers.files import RECEIPT, STATEMENT, AnswerFiles
 from tallystick.answers.receipt import RECEIPT_TYPE, AnswerReceipt, read_receipt
@@ -58,7 +59,7 @@ def _of_receipt(receipt: AnswerReceipt) -> Claims:
 def _answer(path: Path) -> FileSaid:
     files = AnswerFiles.read(path)
     signed, answer, _ = files.bound()
-    report = check_words(signed, answer)
+    report = check_words(signed, answer, files.cancellation)
     if report.contradictions:
         sentence = report.contradictions[0].sentence
         proves = f"That its signer has signed what contradicts itself: {sentence}"
@@ -82,10 +83,16 @@ def _answer(path: Path) -> FileSaid:
     )
 
 
-def _receipt(path: Path) -> FileSaid | None:
+def _envelope(path: Path) -> FileSaid | None:
     data = read_file(path, LIMITS.envelope_bytes, "envelope")
+    if Envelope.from_bytes(data).payload_type == CANCELLATION_TYPE:
+        return _cancellation(data)
     if Envelope.from_bytes(data).payload_type != RECEIPT_TYPE:
         return None
+    return _receipt(path, data)
+
+
+def _receipt(path: Path, data: bytes) -> FileSaid:
     receipt = read_receipt(data).receipt
     return FileSaid(
         "receipt",
@@ -95,6 +102,21 @@ def _receipt(path: Path) -> FileSaid | None:
         "what they stand for.",
         f"tallystick check {path} --model MODEL",
         (receipt.signer.key_id,),
+    )
+
+
+def _cancellation(data: bytes) -> FileSaid:
+    said = read_cancellation(data)
+    return FileSaid(
+        "cancellation",
+        "a client's word that a model's answer ends there",
+        {
+            "request_digest": said.request.hex(),
+            "choice": said.choice,
+            "answer_tokens": said.answer,
+        },
+        "Nothing by itself: the request says whose signature it must have.",
+        "Put it beside the receipt as cancelled.json; `tallystick check` compares both.",
     )
 
 
@@ -111,6 +133,7 @@ def _request(path: Path) -> FileSaid:
             "sampler": request.settings.set,
             "max_tokens": request.settings.max_tokens,
             "choices": request.choices,
+            "client": None if request.client is None else request.client.key_id,
         },
         "Nothing by itself: nobody has signed it. A receipt names it by its digest.",
         "Keep it from those who must not read it: its secret shows what a receipt hides.",
@@ -151,7 +174,7 @@ def _statement(path: Path) -> FileSaid | None:
 
 
 _READERS: dict[bytes, Callable[[Path], FileSaid | None]] = {
-    b'{"payload":': _receipt,
+    b'{"payload":': _envelope,
     f'{{"kind":"{REQUEST_KIND}"'.encode(): _request,
     f'{{"kind":"{SPOKEN_KIND}"'.encode(): _spoken,
     b'{"about":': _statement,

@@ -5,6 +5,7 @@ loads it, and only when it is called. So a judge never loads PyTorch.
 """
 
 from tallystick.answers.check import AnswerReport as AnswerReport
+from tallystick.answers.request import ModelRequest as ModelRequest
 from tallystick.api.answering import GivenAnswer as GivenAnswer
 from tallystick.api.answers import check as check
 from tallystick.api.answers import generate as generate
@@ -20,6 +21,8 @@ from tallystick.api.disputes import dispute as dispute
 from tallystick.api.disputes import judge as judge
 from tallystick.api.disputes import judge_page as judge_page
 from tallystick.api.given import PathLike as PathLike
+from tallystick.api.requests import cancel as cancel
+from tallystick.api.requests import request as request
 from tallystick.api.runs import audit as audit
 from tallystick.api.runs import continue_run as continue_run
 from tallystick.api.runs import train as train
