@@ -47,6 +47,8 @@ if TYPE_CHECKING:
     from tallystick.api import PublicKey as PublicKey
     from tallystick.api import RMSprop as RMSprop
     from tallystick.api import RunSummary as RunSummary
+    from tallystick.api import ShownReport as ShownReport
+    from tallystick.api import ShownRequest as ShownRequest
     from tallystick.api import StepRecords as StepRecords
     from tallystick.api import StopRule as StopRule
     from tallystick.api import Terms as Terms
@@ -56,6 +58,7 @@ if TYPE_CHECKING:
     from tallystick.api import cancel as cancel
     from tallystick.api import capture as capture
     from tallystick.api import check as check
+    from tallystick.api import check_shown as check_shown
     from tallystick.api import continue_run as continue_run
     from tallystick.api import dispute as dispute
     from tallystick.api import evaluate as evaluate
@@ -71,6 +74,7 @@ if TYPE_CHECKING:
     from tallystick.api import reproducible as reproducible
     from tallystick.api import request as request
     from tallystick.api import save_job as save_job
+    from tallystick.api import show_request as show_request
     from tallystick.api import train as train
     from tallystick.trainer import Trainer as Trainer
     from tallystick.trainer import fit as fit
@@ -110,6 +114,8 @@ __all__ = [
     "PublicKey",
     "RMSprop",
     "RunSummary",
+    "ShownReport",
+    "ShownRequest",
     "StepRecords",
     "StopRule",
     "Terms",
@@ -120,6 +126,7 @@ __all__ = [
     "cancel",
     "capture",
     "check",
+    "check_shown",
     "continue_run",
     "dispute",
     "evaluate",
@@ -137,6 +144,7 @@ __all__ = [
     "reproducible",
     "request",
     "save_job",
+    "show_request",
     "train",
 ]
 

@@ -219,3 +219,29 @@ def test_nobody_else_cancels(model: Path, asked: Path, tmp_path: Path) -> None:
     word = tallystick.cancel(asked, 2, model.parent / "client.pem")
     with pytest.raises(SignatureInvalidError, match="exactly the client"):
         tallystick.generate(model, request=other, cancelled=[word])
+
+
+# -- shown in part (5.9) ---------------------------------------------------------------------------
+def test_some_parts_are_shown(model: Path, asked: Path, tmp_path: Path, ts: Run) -> None:
+    assert ts(*answers(model, asked, tmp_path / "a"))[0] == 0
+    place, receipt = tmp_path / "shown.json", tmp_path / "a" / "receipt.json"
+    line = ("request", "show", asked, "--parts", "model,settings", "-o", place, "--json")
+    made = as_json(ts(*line))
+    assert made["shown"] == ["model", "settings"] and "input" in made["hidden"]
+    own = ModelRequest.from_bytes(asked.read_bytes())
+    assert own.secret.hex() not in place.read_text() and "abc" not in place.read_text()
+    code, out, _ = ts("check", place, "--receipt", receipt)
+    assert code == 0 and "PROVED      settings: {" in out
+    assert "hidden      choices, client, date, input, seed, stop_strings" in out
+    said = as_json(ts("check", place, "--receipt", tmp_path / "a", "--json"))
+    assert said["proved"] and said["shown"]["model"] == own.model.hex()
+    assert as_json(ts("inspect", place, "--json"))["kind"] == "shown request"
+    other = ts("generate", model, "--prompt", "abc", "--max-tokens", 2, "-o", tmp_path / "b")
+    assert other[0] == 0
+    code, out, _ = ts("check", place, "--receipt", tmp_path / "b")
+    assert code == 1 and "MISMATCH" in out and "PROVED" not in out
+    trust = ("--trust", model.parent / "client.pem.pub")
+    assert ts("check", place, "--receipt", receipt, *trust)[0] == 1
+    assert ts("check", asked, "--receipt", receipt)[0] == 2
+    assert ts("request", "show", asked, "--parts", "words", "-o", tmp_path / "s")[0] == 3
+    assert ts("check", tmp_path / "a")[0] == 3, "an answer needs a model"

@@ -98,13 +98,12 @@ class AnswerFiles:
         """The files at `place`, an answer's directory or the receipt in one. Raises StorageError,
         CorruptFileError."""
         inside = place if is_directory(place) else place.parent
-        receipt = place / RECEIPT if is_directory(place) else place
 
         def file(name: str, limit: int, what: str) -> bytes:
             return read_file(inside / name, limit, what, inside)
 
         return AnswerFiles(
-            read_file(receipt, LIMITS.receipt_bytes, "receipt"),
+            receipt_bytes(place),
             ModelStatement.from_bytes(
                 file(STATEMENT, LIMITS.model_statement_bytes, "model statement")
             ),
@@ -123,6 +122,13 @@ class AnswerFiles:
         DigestMismatchError for another program."""
         signed, answer = bound(self.receipt, self.statement, self.request, self.spoken, trust)
         return signed, answer, checked_program(self.program, answer.program_digest)
+
+
+def receipt_bytes(place: Path) -> bytes:
+    """The receipt at `place`, an answer's directory or a file. Raises StorageError,
+    CorruptFileError."""
+    path = place / RECEIPT if is_directory(place) else place
+    return read_file(path, LIMITS.receipt_bytes, "receipt")
 
 
 def read_request(path: Path) -> ModelRequest:

@@ -42,7 +42,7 @@ NONCE_BYTES = 16
 CLIENT, SERVER = "client", "server"
 # The salt of an answer's record (ANSWERS 2.4).
 RECORD_SALT = "record"
-_PARTS = ("choices", "date", "input", "model", "seed", "settings", "stop_strings")
+PARTS = ("choices", "date", "input", "model", "seed", "settings", "stop_strings")
 # A part that a request may lack: one without it has the digest of the others (ANSWERS 5.1).
 CLIENT_KEY = "client"
 _U64 = 20  # decimal digits
@@ -160,7 +160,7 @@ class ModelRequest:
         if top.of("kind", str) != KIND:
             _malformed(f"its kind is {top.value['kind']!r}")
         try:
-            found = _request(top)
+            found = request_of_parts(top.value["parts"], top.hex("secret"))
         except CorruptFileError:
             raise
         except TallystickError as error:
@@ -198,10 +198,12 @@ def seed_of_nonce(nonce: bytes, digest: bytes) -> int:
     return seed_of(Writer(SEED_TAG).raw(nonce).hash(digest))
 
 
-def _request(top: Members) -> ModelRequest:
-    parts = top.child("parts")
+def request_of_parts(value: JsonValue, secret: bytes) -> ModelRequest:
+    """The request with these untrusted parts. Raises CorruptFileError, and UsageError for parts
+    that are out of range."""
+    parts = Members(value, _malformed)
     named = CLIENT_KEY in parts.value
-    parts.only(*_PARTS, *((CLIENT_KEY,) if named else ()))
+    parts.only(*PARTS, *((CLIENT_KEY,) if named else ()))
     asked, seed = parts.child("input"), parts.child("seed")
     seed.only("by", "nonce", "seed")
     kinds: dict[str, Any] = {"tokens": None, "text": None, "messages": None}
@@ -212,7 +214,7 @@ def _request(top: Members) -> ModelRequest:
     elif "text" in asked.value:
         kinds["text"] = asked.of("text", str)
     else:
-        kinds["messages"] = tuple(Members(m, top.fail).value for m in asked.of("messages", list))
+        kinds["messages"] = tuple(Members(m, parts.fail).value for m in asked.of("messages", list))
     if (by := seed.of("by", str)) not in (CLIENT, SERVER):
         _malformed("its seed is neither the client's nor the server's")
     nonce = None if seed.value["nonce"] is None else seed.hex("nonce", NONCE_BYTES)
@@ -227,7 +229,7 @@ def _request(top: Members) -> ModelRequest:
         date=None if parts.value["date"] is None else parts.of("date", str),
         stop_strings=_strings(parts, "stop_strings"),
         choices=parts.of("choices", int),
-        secret=top.hex("secret"),
+        secret=secret,
         client=PublicKey(parts.hex(CLIENT_KEY)) if named else None,
         **kinds,
     )

@@ -14,6 +14,7 @@ from tallystick.answers.files import RECEIPT, STATEMENT, AnswerFiles
 from tallystick.answers.receipt import RECEIPT_TYPE, AnswerReceipt, read_receipt
 from tallystick.answers.request import KIND as REQUEST_KIND
 from tallystick.answers.request import ModelRequest
+from tallystick.answers.shown import ShownRequest
 from tallystick.answers.spoken import KIND as SPOKEN_KIND
 from tallystick.answers.spoken import Spoken
 from tallystick.answers.statement import KIND as STATEMENT_KIND
@@ -140,6 +141,21 @@ def _request(path: Path) -> FileSaid:
     )
 
 
+def _shown(path: Path) -> FileSaid:
+    shown = ShownRequest.from_bytes(read_file(path, LIMITS.request_bytes, "shown request"))
+    return FileSaid(
+        "shown request",
+        "some parts of a request to a model, and digests of the others",
+        {
+            "request_digest": shown.digest.hex(),
+            "shown": ", ".join(sorted(shown.shown)),
+            "hidden": ", ".join(sorted(shown.hidden)),
+        },
+        "Nothing by itself: a receipt that names this request digest proves the shown parts.",
+        f"tallystick check {path} --receipt RECEIPT",
+    )
+
+
 def _spoken(path: Path) -> FileSaid:
     spoken = Spoken.from_bytes(read_file(path, LIMITS.spoken_bytes, "answer"))
     return FileSaid(
@@ -177,5 +193,6 @@ _READERS: dict[bytes, Callable[[Path], FileSaid | None]] = {
     b'{"payload":': _envelope,
     f'{{"kind":"{REQUEST_KIND}"'.encode(): _request,
     f'{{"kind":"{SPOKEN_KIND}"'.encode(): _spoken,
+    b'{"hidden":': _shown,
     b'{"about":': _statement,
 }

@@ -6,6 +6,8 @@ loads it, and only when it is called. So a judge never loads PyTorch.
 
 from tallystick.answers.check import AnswerReport as AnswerReport
 from tallystick.answers.request import ModelRequest as ModelRequest
+from tallystick.answers.shown import ShownReport as ShownReport
+from tallystick.answers.shown import ShownRequest as ShownRequest
 from tallystick.api.answering import GivenAnswer as GivenAnswer
 from tallystick.api.answers import check as check
 from tallystick.api.answers import generate as generate
@@ -22,7 +24,9 @@ from tallystick.api.disputes import judge as judge
 from tallystick.api.disputes import judge_page as judge_page
 from tallystick.api.given import PathLike as PathLike
 from tallystick.api.requests import cancel as cancel
+from tallystick.api.requests import check_shown as check_shown
 from tallystick.api.requests import request as request
+from tallystick.api.requests import show_request as show_request
 from tallystick.api.runs import audit as audit
 from tallystick.api.runs import continue_run as continue_run
 from tallystick.api.runs import train as train

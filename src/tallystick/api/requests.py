@@ -8,16 +8,20 @@ from pathlib import Path
 from typing import Any
 
 from tallystick.answers.cancellation import sign_cancellation
-from tallystick.answers.files import read_request, read_statement
+from tallystick.answers.files import read_request, read_statement, receipt_bytes
 from tallystick.answers.layout import Settings
+from tallystick.answers.receipt import read_receipt
 from tallystick.answers.request import Message, ModelRequest, new_nonce, new_secret
+from tallystick.answers.shown import ShownReport, ShownRequest
+from tallystick.answers.shown import check_shown as compared
 from tallystick.answers.statement import ModelStatement
 from tallystick.api import given
 from tallystick.api.given import PathLike
 from tallystick.commit.signing import PrivateKey, PublicKey
 from tallystick.disk.files import write_file
-from tallystick.disk.regular import present
+from tallystick.disk.regular import present, read_file
 from tallystick.errors import UsageError
+from tallystick.limits import LIMITS
 
 # A request's file holds its secret.
 _PRIVATE = 0o600
@@ -146,6 +150,51 @@ def cancel(
     if out is not None:
         write_new(given.path(out), data, "cancellation")
     return data
+
+
+def show_request(
+    request: ModelRequest | PathLike, parts: Sequence[str], *, out: PathLike | None = None
+) -> ShownRequest:
+    """Show the parts of a request that are named, and hide the others.
+
+    `parts` are names of `request.parts`: `choices`, `client` where there is one, `date`, `input`,
+    `model`, `seed`, `settings`, `stop_strings`. Each shown part goes with its salt, each other one
+    as a digest, which tells nothing of it. The secret stays where it is. `out` is the file to
+    write. `check_shown` compares it with a receipt.
+
+    Raises UsageError for a part that the request lacks, for none at all, and where `out` is there
+    already; StorageError, CorruptFileError.
+    """
+    shown = ShownRequest.of(request_of(request), parts)
+    if out is not None:
+        data = shown.to_bytes()
+        if len(data) > LIMITS.request_bytes:
+            raise UsageError("What is to be shown is longer than a request.", "Show less of it.")
+        write_new(given.path(out), data, "shown request")
+    return shown
+
+
+def check_shown(
+    shown: ShownRequest | PathLike,
+    receipt: PathLike | bytes,
+    *,
+    trust: Sequence[PublicKey | PathLike] | None = None,
+) -> ShownReport:
+    """Which parts of a receipt's request a file of `show_request` proves, and which it hides.
+
+    `receipt` is the receipt, its bytes, or an answer's directory. Nothing else is needed. The
+    report's `proved` is true if the receipt names this very request; `request.shown` has the parts
+    that are proved then, `request.hidden` the names of the others. Its `contradictions` are what
+    these parts and the receipt show of each other: they convict the signer. `trust` are the
+    signers that you know.
+
+    Raises SignatureInvalidError, CorruptFileError, StorageError.
+    """
+    if not isinstance(shown, ShownRequest):
+        file = read_file(given.path(shown), LIMITS.request_bytes, "shown request")
+        shown = ShownRequest.from_bytes(file)
+    data = receipt if isinstance(receipt, bytes) else receipt_bytes(given.path(receipt))
+    return compared(shown, read_receipt(data, given.publics(trust)))
 
 
 def request_of(request: ModelRequest | PathLike) -> ModelRequest:

@@ -28,7 +28,9 @@ from tallystick.cli.output import (
     threads_option,
     trust_option,
 )
+from tallystick.cli.shown import check_shown_request
 from tallystick.disk.keys import load_private_key
+from tallystick.errors import UsageError
 from tallystick.terminal.lines import note
 
 statement_option = click.option(
@@ -142,7 +144,13 @@ class _Shown:
 
 @click.command()
 @click.argument("receipt", type=click.Path())
-@click.option("--model", required=True, type=click.Path(), help="Your copy of the model.")
+@click.option("--model", type=click.Path(), help="Your copy of the model.")
+@click.option(
+    "--receipt",
+    "named",
+    type=click.Path(),
+    help="The receipt that RECEIPT, the file of `request show`, is compared with; needs no model.",
+)
 @click.option(
     "--statement",
     type=click.Path(),
@@ -162,7 +170,8 @@ class _Shown:
 @json_option
 def check(
     receipt: str,
-    model: str,
+    model: str | None,
+    named: str | None,
     statement: str | None,
     text: bool,
     request: str | None,
@@ -175,6 +184,13 @@ def check(
 
     Exit code 1 if anything contradicts the receipt.
     """
+    if named is not None:
+        if model or statement or text or request:
+            raise UsageError("--receipt compares a shown request, and no model.", "Leave out more.")
+        check_shown_request(receipt, named, trust, as_json)
+        return
+    if model is None:
+        raise UsageError("Give --model, your copy of the model.", "Only --receipt needs none.")
     report = check_of(
         Path(receipt),
         Path(model),

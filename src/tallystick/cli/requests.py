@@ -9,6 +9,7 @@ import click
 
 from tallystick.api.requests import cancel as cancel_of
 from tallystick.api.requests import request as request_of
+from tallystick.api.requests import show_request
 from tallystick.cli.asked import asked_for, asked_options
 from tallystick.cli.output import json_option, print_json, say
 from tallystick.disk.keys import load_private_key, load_public_key
@@ -107,6 +108,39 @@ def cancel(file: str, tokens: int, key: str, choice: int, output: str, as_json: 
     say(f"client        {private.public.key_id}")
     say(f"cancellation  {output}: answer {choice} ends after {tokens} tokens")
     say(f"next          tallystick generate MODEL --request {file} --cancelled {output}")
+
+
+@request.command()
+@click.argument("file", type=click.Path())
+@click.option(
+    "--parts",
+    required=True,
+    metavar="NAME,NAME",
+    help="Of choices, client, date, input, model, seed, settings, stop_strings.",
+)
+@click.option("-o", "--output", required=True, type=click.Path(), help="The file to write.")
+@json_option
+def show(file: str, parts: str, output: str, as_json: bool) -> None:
+    """Show some parts of the request in FILE, each with its salt, and digests of the others.
+
+    The secret stays where it is. `tallystick check OUTPUT --receipt RECEIPT` says what that proves.
+    """
+    names = [name.strip() for name in parts.split(",") if name.strip()]
+    shown = show_request(Path(file), names, out=Path(output))
+    if as_json:
+        print_json(
+            {
+                "shown_request": output,
+                "request_digest": shown.digest,
+                "shown": sorted(shown.shown),
+                "hidden": sorted(shown.hidden),
+            }
+        )
+        return
+    say(f"shown           {', '.join(sorted(shown.shown))}")
+    say(f"hidden          {', '.join(sorted(shown.hidden)) or 'nothing'}")
+    say(f"request digest  {shown.digest.hex()}")
+    say(f"next            tallystick check {output} --receipt RECEIPT")
 
 
 def _nonce(text: str) -> bytes:
