@@ -52,12 +52,14 @@ if TYPE_CHECKING:
     from tallystick.api import StepRecords as StepRecords
     from tallystick.api import StopRule as StopRule
     from tallystick.api import Terms as Terms
+    from tallystick.api import TokenConviction as TokenConviction
     from tallystick.api import TransformersAdafactor as TransformersAdafactor
     from tallystick.api import Verdict as Verdict
     from tallystick.api import audit as audit
     from tallystick.api import cancel as cancel
     from tallystick.api import capture as capture
     from tallystick.api import check as check
+    from tallystick.api import check_conviction as check_conviction
     from tallystick.api import check_shown as check_shown
     from tallystick.api import continue_run as continue_run
     from tallystick.api import dispute as dispute
@@ -119,6 +121,7 @@ __all__ = [
     "StepRecords",
     "StopRule",
     "Terms",
+    "TokenConviction",
     "Trainer",
     "TransformersAdafactor",
     "Verdict",
@@ -126,6 +129,7 @@ __all__ = [
     "cancel",
     "capture",
     "check",
+    "check_conviction",
     "check_shown",
     "continue_run",
     "dispute",

@@ -79,6 +79,7 @@ class Limits:
     spoken_bytes: int = 16 << 20
     receipt_bytes: int = 1 << 10
     cancellation_bytes: int = 1 << 10
+    conviction_bytes: int = 24 << 20
     rendered_bytes: int = 16 << 20
 
     @property
@@ -126,6 +127,7 @@ OF_ANSWERS = frozenset(
         "spoken_bytes",
         "receipt_bytes",
         "cancellation_bytes",
+        "conviction_bytes",
         "rendered_bytes",
     }
 )

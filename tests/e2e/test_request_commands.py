@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import shutil
 import stat
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from answer_models import save_model
@@ -18,10 +18,18 @@ pytest.importorskip("transformers")
 pytest.importorskip("tokenizers")
 
 import tallystick
-from tallystick.answers.files import AnswerFiles
+from tallystick.answers.files import AnswerFiles, write_answer
+from tallystick.answers.job import AnswerJob
+from tallystick.answers.model import open_model, weights
+from tallystick.answers.receipt import read_receipt, sign_receipt
 from tallystick.answers.request import ModelRequest
+from tallystick.commit.checkpoint import run_root
+from tallystick.commit.encoding import canonical_json
 from tallystick.commit.signing import PrivateKey
 from tallystick.errors import DigestMismatchError, SignatureInvalidError, UsageError
+from tallystick.program.state import State
+from tallystick.program.text import parse_text
+from tallystick.run.execute.engine import Engine
 
 
 @pytest.fixture(scope="module")
@@ -107,15 +115,9 @@ def test_a_seed_of_the_servers_is_no_clients_request(
 ) -> None:
     body = json.loads(asked.read_bytes())
     body["parts"]["seed"] = {"by": "server", "nonce": None, "seed": "3"}
-    (tmp_path / "r").write_bytes(_canonical(body))
+    (tmp_path / "r").write_bytes(canonical_json(body))
     code, _, errors = ts(*answers(model, tmp_path / "r", tmp_path / "a"))
     assert code == 3 and "the server has chosen its seed" in errors
-
-
-def _canonical(body: dict[str, Any]) -> bytes:
-    from tallystick.commit.encoding import canonical_json
-
-    return canonical_json(body)
 
 
 def test_a_damaged_request_and_one_to_another_model(
@@ -125,7 +127,7 @@ def test_a_damaged_request_and_one_to_another_model(
     assert ts(*answers(model, tmp_path / "r", tmp_path / "a"))[0] == 2
     body = json.loads(asked.read_bytes())
     body["parts"]["model"] = "00" * 32
-    (tmp_path / "r").write_bytes(_canonical(body))
+    (tmp_path / "r").write_bytes(canonical_json(body))
     code, _, errors = ts(*answers(model, tmp_path / "r", tmp_path / "a"))
     assert code == 3 and "another model" in errors
 
@@ -229,7 +231,7 @@ def test_some_parts_are_shown(model: Path, asked: Path, tmp_path: Path, ts: Run)
     made = as_json(ts(*line))
     assert made["shown"] == ["model", "settings"] and "input" in made["hidden"]
     own = ModelRequest.from_bytes(asked.read_bytes())
-    assert own.secret.hex() not in place.read_text() and "abc" not in place.read_text()
+    assert own.secret.hex() not in place.read_text() and '"abc"' not in place.read_text()
     code, out, _ = ts("check", place, "--receipt", receipt)
     assert code == 0 and "PROVED      settings: {" in out
     assert "hidden      choices, client, date, input, seed, stop_strings" in out
@@ -245,3 +247,58 @@ def test_some_parts_are_shown(model: Path, asked: Path, tmp_path: Path, ts: Run)
     assert ts("check", asked, "--receipt", receipt)[0] == 2
     assert ts("request", "show", asked, "--parts", "words", "-o", tmp_path / "s")[0] == 3
     assert ts("check", tmp_path / "a")[0] == 3, "an answer needs a model"
+
+
+# -- evidence of other tokens (6.9) ----------------------------------------------------------------
+def true_run_of_a_false_text(answer: Path, model: Path, to: Path) -> None:
+    """The answer at `answer` with another first token, and a receipt of the true run over that."""
+    files = AnswerFiles.read(answer)
+    first = 5 if files.spoken.tokens[0] != 5 else 6
+    spoken = replace(files.spoken, tokens=(first, *files.spoken.tokens[1:]))
+    job, program = AnswerJob(files.statement, files.request, spoken), parse_text(files.program)
+    held, key = weights(open_model(model)), PrivateKey.generate()
+    engine = Engine(job.in_memory(program), State(job.state(program, held)))
+    engine.run()
+    state = engine.state.root()
+    root = run_root(job.digest, [(0, job.commitment.genesis_root), (1, state)])
+    receipt = replace(
+        read_receipt(files.receipt).receipt, job=job.digest, state=state, root=root,
+        signer=key.public,
+    )  # fmt: skip
+    write_answer(to, sign_receipt(key, receipt), job, program)
+
+
+def test_evidence_that_needs_no_model(model: Path, asked: Path, tmp_path: Path, ts: Run) -> None:
+    assert ts(*answers(model, asked, tmp_path / "a"))[0] == 0
+    true_run_of_a_false_text(tmp_path / "a", model, tmp_path / "lie")
+    place = tmp_path / "evidence.json"
+    line = ("check", tmp_path / "lie", "--model", model, "--evidence", place, "--json")
+    said = as_json(ts(*line), 1)
+    assert [one["clause"] for one in said["contradictions"]] == ["6.7"]
+    assert said["evidence"] == str(place)
+    code, out, _ = ts("check", place)
+    assert code == 1 and "CONVICTED   by its own words: The signed text demands" in out
+    found = as_json(ts("check", place, "--json"), 1)
+    assert found["convicted"] == said["signer"] and found["row"] == 0 and found["claimed"] in (5, 6)
+    assert found["drawn"] == said["difference"]["drawn"]
+    assert as_json(ts("inspect", place, "--json"))["kind"] == "other tokens"
+    assert tallystick.check_conviction(place).receipt.signer.key_id == said["signer"]
+    own = ModelRequest.from_bytes(asked.read_bytes())
+    assert own.secret.hex() not in place.read_text() and '"abc"' not in place.read_text()
+    # An altered file convicts nobody, and is refused.
+    body = json.loads(place.read_bytes())
+    body["tokens"][0] ^= 1
+    (tmp_path / "altered").write_bytes(canonical_json(body))
+    code, out, errors = ts("check", tmp_path / "altered")
+    assert code == 2 and out == "" and "not proved" in errors
+    assert ts("check", place, "--text")[0] == 3
+    assert ts(*line)[0] == 3, "it is there already"
+
+
+def test_an_honest_answer_leaves_no_evidence(
+    model: Path, asked: Path, tmp_path: Path, ts: Run
+) -> None:
+    assert ts(*answers(model, asked, tmp_path / "a"))[0] == 0
+    line = ("check", tmp_path / "a", "--model", model, "--evidence", tmp_path / "e")
+    code, out, _ = ts(*line)
+    assert code == 0 and "evidence    none" in out and not (tmp_path / "e").exists()

@@ -14,12 +14,14 @@ import numpy as np
 
 from tallystick.answers.cancellation import finding_of
 from tallystick.answers.job import LOGPROBS, TOKENS, AnswerJob, check_weights
+from tallystick.answers.other_tokens import OtherTokens
 from tallystick.answers.receipt import CANCELLED, AnswerReceipt, SignedReceipt, read_receipt
 from tallystick.answers.request import ModelRequest
 from tallystick.answers.spoken import Spoken
 from tallystick.answers.statement import ModelStatement
 from tallystick.answers.words import Said, contradictions
 from tallystick.commit.signing import PublicKey
+from tallystick.commit.state import state_root
 from tallystick.commit.tensor import Array
 from tallystick.devices.context import DEFAULT, ExecutionContext
 from tallystick.errors import CorruptFileError, DigestMismatchError, UsageError
@@ -62,7 +64,8 @@ class AnswerReport:
     `contradictions` convict the signer by its own words. `difference` is the first row that the
     model does not repeat, `state_differs` whether the signed state is another one: a dispute
     convicts then. `findings` are what no game decides. `notes` say what is not proved. `executed`
-    says that the model was asked again, `texts` that 8.6 was compared.
+    says that the model was asked again, `texts` that 8.6 was compared. `convicting` is the evidence
+    of 6.7, where that is the contradiction.
     """
 
     receipt: AnswerReceipt
@@ -75,6 +78,7 @@ class AnswerReport:
     executed: bool = False
     texts: bool = False
     seconds: float = field(default=0.0, compare=False)
+    convicting: OtherTokens | None = field(default=None, compare=False)
 
     @property
     def accepted(self) -> bool:
@@ -168,9 +172,13 @@ def check_answer(
             answer.in_memory(program), State(answer.state(program, weights)), context=context
         )
         engine.run()
-        root, host = engine.state.root(), engine.context.device.host
+        final, host = engine.state.digests(), engine.context.device.host
         drawn, logs = (np.asarray(host(engine.state.slots[n])) for n in (TOKENS, LOGPROBS))
-    return _compared(report, answer, root, drawn, logs, time.monotonic() - began)
+    report = _compared(report, answer, state_root(final), drawn, logs, time.monotonic() - began)
+    if report.contradictions:
+        evidence = OtherTokens.of(signed, answer, final, drawn)
+        report = replace(report, convicting=evidence)
+    return report
 
 
 def _compared(

@@ -5,12 +5,14 @@ As `run/show/files.py` does for all other files of ours.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 from tallystick.answers.cancellation import CANCELLATION_TYPE, read_cancellation
 from tallystick.answers.check import check_words
 from tallystick.answers.files import RECEIPT, STATEMENT, AnswerFiles
+from tallystick.answers.other_tokens import OtherTokens
 from tallystick.answers.receipt import RECEIPT_TYPE, AnswerReceipt, read_receipt
 from tallystick.answers.request import KIND as REQUEST_KIND
 from tallystick.answers.request import ModelRequest
@@ -26,6 +28,8 @@ from tallystick.limits import LIMITS
 from tallystick.run.show.files import Claims, FileSaid
 
 _BEGINNING = 64
+# Its first member is a number, so that its kind stands where these bytes end.
+_OTHER_TOKENS = re.compile(rb'\{"answer":[0-9]{1,7},"kind":"tallystick/other-tokens/1"')
 
 
 def say_of_answer(path: Path) -> FileSaid | None:
@@ -38,6 +42,8 @@ def say_of_answer(path: Path) -> FileSaid | None:
     file, _ = open_beginning(path, "file", _BEGINNING)
     with os_errors(path), file:
         first = file.read(_BEGINNING)
+    if _OTHER_TOKENS.match(first):
+        return _other_tokens(path)
     reader = next((read for begins, read in _READERS.items() if first.startswith(begins)), None)
     return None if reader is None else reader(path)
 
@@ -153,6 +159,32 @@ def _shown(path: Path) -> FileSaid:
         },
         "Nothing by itself: a receipt that names this request digest proves the shown parts.",
         f"tallystick check {path} --receipt RECEIPT",
+    )
+
+
+def is_other_tokens(path: Path) -> bool:
+    """Whether the file at `path` begins as evidence of other tokens (ANSWERS 6.9)."""
+    file, _ = open_beginning(path, "file", _BEGINNING)
+    with os_errors(path), file:
+        return bool(_OTHER_TOKENS.match(file.read(_BEGINNING)))
+
+
+def _other_tokens(path: Path) -> FileSaid:
+    data = read_file(path, LIMITS.conviction_bytes, "evidence")
+    evidence = OtherTokens.from_bytes(data)
+    found = evidence.convicts()
+    return FileSaid(
+        "other tokens",
+        "evidence that a receipt is of a run with other tokens than its text",
+        {
+            **_of_receipt(found.receipt),
+            "row": found.row,
+            "claimed": found.claimed,
+            "drawn": found.drawn,
+        },
+        f"That the signer contradicts itself. {found.sentence}",
+        f"tallystick check {path}",
+        (found.receipt.signer.key_id,),
     )
 
 

@@ -5,11 +5,13 @@ loads it, and only when it is called. So a judge never loads PyTorch.
 """
 
 from tallystick.answers.check import AnswerReport as AnswerReport
+from tallystick.answers.other_tokens import TokenConviction as TokenConviction
 from tallystick.answers.request import ModelRequest as ModelRequest
 from tallystick.answers.shown import ShownReport as ShownReport
 from tallystick.answers.shown import ShownRequest as ShownRequest
 from tallystick.api.answering import GivenAnswer as GivenAnswer
 from tallystick.api.answers import check as check
+from tallystick.api.answers import check_conviction as check_conviction
 from tallystick.api.answers import generate as generate
 from tallystick.api.capturing import Capture as Capture
 from tallystick.api.capturing import capture as capture

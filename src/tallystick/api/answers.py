@@ -13,16 +13,18 @@ from tallystick.answers.compared import check_program_of, check_vocabulary
 from tallystick.answers.files import RECEIPT, AnswerFiles, read_statement
 from tallystick.answers.job import AnswerJob
 from tallystick.answers.model import Model, open_model, weights
+from tallystick.answers.other_tokens import OtherTokens, TokenConviction
 from tallystick.answers.request import Message, ModelRequest
 from tallystick.answers.text import ModelWords, findings
 from tallystick.answers.words import Said
 from tallystick.api import given
 from tallystick.api.answering import DAYS, Answering, GivenAnswer, Heard
 from tallystick.api.given import PathLike
-from tallystick.api.requests import client_request, request_of
+from tallystick.api.requests import client_request, free_file, request_of
 from tallystick.api.requests import request as new_request
 from tallystick.commit.signing import PrivateKey, PublicKey
 from tallystick.devices.find import context_on
+from tallystick.disk.files import write_file
 from tallystick.disk.regular import present, read_file
 from tallystick.errors import CannotCheckError, DigestMismatchError, UsageError
 from tallystick.limits import LIMITS
@@ -155,6 +157,7 @@ def check(
     threads: int | None = None,
     device: str = "cpu",
     request: ModelRequest | PathLike | None = None,
+    evidence: PathLike | None = None,
 ) -> AnswerReport:
     """Check an answer by one prefill: everything that its receipt states, to the last bit.
 
@@ -167,6 +170,10 @@ def check(
     digests and the receipt's words: no weight is read. `trust` are the signers that you know. With
     `request`, your own request or its file, an answer to any other is refused.
 
+    A receipt of a run that says other tokens than its text (ANSWERS 6.7) convicts its signer.
+    `evidence` is a file to write then: with it anyone sees that, without the model
+    (`check_conviction`). Nothing is written otherwise.
+
     The report's `accepted` is true if nothing contradicts the receipt; its `contradictions`,
     `difference` and `findings` say what does. A dispute over a difference begins with
     `tallystick answer-run`.
@@ -175,6 +182,7 @@ def check(
     program not those of the statement, SignatureInvalidError, CorruptFileError for malformed files,
     StorageError, CannotCheckError.
     """
+    target = None if evidence is None else free_file(given.path(evidence), "evidence")
     if isinstance(receipt, GivenAnswer):
         job = receipt.job
         files = AnswerFiles(
@@ -209,7 +217,26 @@ def check(
         if own is not None:
             sentence = "The program is that of your own statement, and was not derived again."
             report = _noted(report, Said("8.5", sentence))
+    if target is not None and report.convicting is not None:
+        write_file(target, [report.convicting.to_bytes()])
     return report if report.contradictions else _with_texts(report, answer, opened, needed=text)
+
+
+def check_conviction(
+    evidence: PathLike | bytes, *, trust: Sequence[PublicKey | PathLike] | None = None
+) -> TokenConviction:
+    """Verify the evidence that `check` has written about a receipt, without the model.
+
+    What it returns says whom it convicts, `receipt.signer`, and by what: `row`, `claimed`, `drawn`,
+    `sentence`. `trust` are the signers that you know.
+
+    Raises SignatureInvalidError, DigestMismatchError and CorruptFileError for a file that convicts
+    nobody, StorageError.
+    """
+    data = evidence
+    if not isinstance(data, bytes):
+        data = read_file(given.path(data), LIMITS.conviction_bytes, "evidence")
+    return OtherTokens.from_bytes(data).convicts(given.publics(trust))
 
 
 def _with_texts(

@@ -209,11 +209,16 @@ def statement_of(statement: ModelStatement | PathLike) -> ModelStatement:
     return read_statement(given.path(statement))
 
 
-def write_new(path: Path, data: bytes, what: str, mode: int = 0o644) -> None:
-    """Write a file that is not there yet. Raises UsageError, StorageError."""
+def free_file(path: Path, what: str) -> Path:
+    """`path`, where there is nothing yet. Raises UsageError."""
     if present(path):
         raise UsageError(f"{path} is there already.", f"Name another file for the {what}.")
-    write_file(path, [data], mode=mode)
+    return path
+
+
+def write_new(path: Path, data: bytes, what: str, mode: int = 0o644) -> None:
+    """Write a file that is not there yet. Raises UsageError, StorageError."""
+    write_file(free_file(path, what), [data], mode=mode)
 
 
 def _public(key: PublicKey | PathLike | None) -> PublicKey | None:

@@ -15,6 +15,7 @@ from tallystick.api.answering import DAYS
 from tallystick.api.answers import check as check_of
 from tallystick.api.answers import generate as generate_of
 from tallystick.cli.asked import asked_for, asked_options, refuse_asked
+from tallystick.cli.conviction import check_evidence, is_conviction
 from tallystick.cli.output import (
     MISMATCH,
     device_option,
@@ -142,6 +143,12 @@ class _Shown:
             say_text(text[len(self._written) :])
 
 
+_NO_EVIDENCE = (
+    "only a run with other tokens than its text needs a file of its own. Other contradictions show "
+    "by the answer's files, and a dispute makes its own evidence."
+)
+
+
 @click.command()
 @click.argument("receipt", type=click.Path())
 @click.option("--model", type=click.Path(), help="Your copy of the model.")
@@ -164,6 +171,11 @@ class _Shown:
     type=click.Path(),
     help="Your own request: an answer to any other is refused.",
 )
+@click.option(
+    "--evidence",
+    type=click.Path(),
+    help="Where to write evidence, if the receipt is of a run with other tokens than its text.",
+)
 @threads_option
 @device_option
 @trust_option
@@ -175,6 +187,7 @@ def check(
     statement: str | None,
     text: bool,
     request: str | None,
+    evidence: str | None,
     threads: int | None,
     device: str,
     trust: tuple[str, ...],
@@ -182,15 +195,23 @@ def check(
 ) -> None:
     """Check the answer of RECEIPT, a receipt or its directory, by one prefill of the whole text.
 
+    RECEIPT may be evidence that --evidence has written, which needs no model.
     Exit code 1 if anything contradicts the receipt.
     """
     if named is not None:
-        if model or statement or text or request:
+        if model or statement or text or request or evidence:
             raise UsageError("--receipt compares a shown request, and no model.", "Leave out more.")
         check_shown_request(receipt, named, trust, as_json)
         return
+    if model is None and is_conviction(Path(receipt)):
+        if statement or text or request or evidence:
+            raise UsageError("Evidence is checked by itself.", "Leave out all but --trust.")
+        check_evidence(receipt, trust, as_json)
+        return
     if model is None:
-        raise UsageError("Give --model, your copy of the model.", "Only --receipt needs none.")
+        raise UsageError(
+            "Give --model, your copy of the model.", "Only --receipt, and evidence, need none."
+        )
     report = check_of(
         Path(receipt),
         Path(model),
@@ -200,11 +221,17 @@ def check(
         threads=threads,
         device=device,
         request=None if request is None else Path(request),
+        evidence=None if evidence is None else Path(evidence),
     )
+    written = evidence if report.convicting is not None else None
     if as_json:
-        print_json(report_json(report))
+        print_json({**report_json(report), "evidence": written})
     else:
         _say(report, receipt, model)
+        if written is not None:
+            say(f"evidence    {written}; anyone checks it with `tallystick check {written}`")
+        elif evidence is not None:
+            say(f"evidence    none: {_NO_EVIDENCE}")
     if not report.accepted:
         finish(MISMATCH)
 
