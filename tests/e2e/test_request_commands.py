@@ -53,7 +53,7 @@ def asked(model: Path) -> Path:
     from tallystick.cli.main import run
 
     out, place = model.parent / "request.json", model.with_name("model.statement")
-    words = ("--prompt", "abc", "--max-tokens", "6", "--temperature", "2.0")
+    words = ("--prompt", "abc", "--max-tokens", "6", "--temperature", "2.0", "--seed", "5")
     client = ("--client", str(model.parent / "client.pem.pub"))
     assert run(["request", str(place), *words, *client, "-o", str(out)]) == 0
     return out
@@ -71,7 +71,7 @@ def test_a_request_is_answered_as_it_stands(
     assert stat.S_IMODE(asked.stat().st_mode) == 0o600
     assert ts(*answers(model, asked, tmp_path / "a"))[0] == 0
     own = ModelRequest.from_bytes(asked.read_bytes())
-    assert AnswerFiles.read(tmp_path / "a").request == own and own.nonce is not None
+    assert AnswerFiles.read(tmp_path / "a").request == own
     said = as_json(ts("check", tmp_path / "a", "--model", model, "--request", asked, "--json"))
     assert said["accepted"] and said["request_digest"] == own.digest.hex()
     # The same request has the same answer, whoever gives it.
@@ -161,6 +161,8 @@ def test_tokens_and_a_nonce_of_ones_own(model: Path, tmp_path: Path, ts: Run) ->
     assert said["request_digest"] == made.digest.hex() and said["seed"] == str(made.seed)
     code, _, errors = ts(*line, "-o", tmp_path / "r")
     assert code == 3 and "is there already" in errors
+    new = [tallystick.request(place, tokens=[5]) for _ in range(2)]
+    assert new[0].nonce and new[0].nonce != new[1].nonce and new[0].secret != new[1].secret
     with pytest.raises(UsageError, match="a seed or a nonce"):
         tallystick.request(place, tokens=[5], seed=1, nonce=bytes(16))
 
