@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from tallystick.api import PublicKey as PublicKey
     from tallystick.api import RMSprop as RMSprop
     from tallystick.api import RunSummary as RunSummary
+    from tallystick.api import SampleReport as SampleReport
     from tallystick.api import ShownReport as ShownReport
     from tallystick.api import ShownRequest as ShownRequest
     from tallystick.api import StepRecords as StepRecords
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
     from tallystick.api import capture as capture
     from tallystick.api import check as check
     from tallystick.api import check_conviction as check_conviction
+    from tallystick.api import check_sample as check_sample
     from tallystick.api import check_shown as check_shown
     from tallystick.api import continue_run as continue_run
     from tallystick.api import dispute as dispute
@@ -116,6 +118,7 @@ __all__ = [
     "PublicKey",
     "RMSprop",
     "RunSummary",
+    "SampleReport",
     "ShownReport",
     "ShownRequest",
     "StepRecords",
@@ -130,6 +133,7 @@ __all__ = [
     "capture",
     "check",
     "check_conviction",
+    "check_sample",
     "check_shown",
     "continue_run",
     "dispute",

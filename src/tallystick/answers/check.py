@@ -161,11 +161,24 @@ def check_answer(
     the program with the model (`compared`), or believes the statement. Raises DigestMismatchError
     for other weights than the statement's, CorruptFileError for a program that no answer has.
     """
-    began = time.monotonic()
     report = check_words(signed, answer, cancellation)
     if report.contradictions:
         return report
     check_weights(answer.statement, weights)
+    return executed(report, signed, answer, program, weights, context)
+
+
+def executed(
+    report: AnswerReport,
+    signed: SignedReceipt,
+    answer: AnswerJob,
+    program: Program,
+    weights: Mapping[str, Array],
+    context: ExecutionContext = DEFAULT,
+) -> AnswerReport:
+    """The report of `check_words` with what one execution of the job shows. The caller has compared
+    the weights. Raises CorruptFileError for a program that no answer has."""
+    began = time.monotonic()
     answer.check_program(program)
     with context.entered():
         engine = Engine(

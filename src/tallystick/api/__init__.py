@@ -32,6 +32,8 @@ from tallystick.api.requests import show_request as show_request
 from tallystick.api.runs import audit as audit
 from tallystick.api.runs import continue_run as continue_run
 from tallystick.api.runs import train as train
+from tallystick.api.samples import SampleReport as SampleReport
+from tallystick.api.samples import check_sample as check_sample
 from tallystick.commit.signing import PrivateKey as PrivateKey
 from tallystick.commit.signing import PublicKey as PublicKey
 from tallystick.data.freeze import Progress as Progress

@@ -3,30 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tallystick.answers.cancellation import cancellation_of
-from tallystick.answers.check import AnswerReport, check_answer, check_words
-from tallystick.answers.compared import check_program_of, check_vocabulary
-from tallystick.answers.files import RECEIPT, AnswerFiles, read_statement
-from tallystick.answers.job import AnswerJob
-from tallystick.answers.model import Model, open_model, weights
+from tallystick.answers.check import AnswerReport
+from tallystick.answers.files import RECEIPT, AnswerFiles
 from tallystick.answers.other_tokens import OtherTokens, TokenConviction
 from tallystick.answers.request import Message, ModelRequest
-from tallystick.answers.text import ModelWords, findings
-from tallystick.answers.words import Said
 from tallystick.api import given
 from tallystick.api.answering import DAYS, Answering, GivenAnswer, Heard
+from tallystick.api.checking import AnswerChecks
 from tallystick.api.given import PathLike
 from tallystick.api.requests import client_request, free_file, request_of
 from tallystick.api.requests import request as new_request
 from tallystick.commit.signing import PrivateKey, PublicKey
-from tallystick.devices.find import context_on
 from tallystick.disk.files import write_file
 from tallystick.disk.regular import present, read_file
-from tallystick.errors import CannotCheckError, DigestMismatchError, UsageError
+from tallystick.errors import DigestMismatchError, UsageError
 from tallystick.limits import LIMITS
 
 
@@ -195,31 +189,14 @@ def check(
         )
     else:
         files = AnswerFiles.read(given.path(receipt))
-    own = None if statement is None else read_statement(given.path(statement))
-    if own is not None and own.digest != files.statement.digest:
-        raise DigestMismatchError(
-            "The answer is of another model than your statement.", "Refuse it."
-        )
     if request is not None and request_of(request).digest != files.request.digest:
         raise DigestMismatchError("The answer is to another request than yours.", "Refuse it.")
-    signed, answer, program = files.bound(given.publics(trust))
-    opened = open_model(given.path(model))
-    if own is None:
-        check_vocabulary(opened, answer.statement)
-    if text:
-        report = check_words(signed, answer, files.cancellation)
-    else:
-        if own is None:
-            check_program_of(opened, answer.statement, answer.program_name)
-        context = context_on(device, lambda: answer.statement.contract, threads)
-        held, cancellation = weights(opened), files.cancellation
-        report = check_answer(signed, answer, program, held, context, cancellation)
-        if own is not None:
-            sentence = "The program is that of your own statement, and was not derived again."
-            report = _noted(report, Said("8.5", sentence))
+    own = None if statement is None else given.path(statement)
+    checks = AnswerChecks(given.path(model), own, given.publics(trust), threads, device)
+    report = checks.words(files) if text else checks.report(files)
     if target is not None and report.convicting is not None:
         write_file(target, [report.convicting.to_bytes()])
-    return report if report.contradictions else _with_texts(report, answer, opened, needed=text)
+    return report
 
 
 def check_conviction(
@@ -237,23 +214,3 @@ def check_conviction(
     if not isinstance(data, bytes):
         data = read_file(given.path(data), LIMITS.conviction_bytes, "evidence")
     return OtherTokens.from_bytes(data).convicts(given.publics(trust))
-
-
-def _with_texts(
-    report: AnswerReport, answer: AnswerJob, model: Model, needed: bool
-) -> AnswerReport:
-    """The report with what 8.6 finds. Where this machine or the model has nothing to compare with,
-    that is a note; CannotCheckError if nothing else was asked for (`needed`)."""
-    spoken = answer.spoken
-    try:
-        words = ModelWords.of(answer.statement, model.files, model.chat_template)
-        found = findings(words, answer.statement, answer.request, spoken, report.receipt)
-    except CannotCheckError as error:
-        if needed:
-            raise
-        return _noted(report, Said("8.6", f"Prompt and text were not compared. {error.message}"))
-    return replace(report, findings=(*report.findings, *found), texts=True)
-
-
-def _noted(report: AnswerReport, note: Said) -> AnswerReport:
-    return replace(report, notes=(*report.notes, note))

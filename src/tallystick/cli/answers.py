@@ -14,6 +14,7 @@ from tallystick.api.answer_run import AnswerRun, answer_run_of
 from tallystick.api.answering import DAYS
 from tallystick.api.answers import check as check_of
 from tallystick.api.answers import generate as generate_of
+from tallystick.api.samples import check_sample
 from tallystick.cli.asked import asked_for, asked_options, refuse_asked
 from tallystick.cli.conviction import check_evidence, is_conviction
 from tallystick.cli.output import (
@@ -29,6 +30,7 @@ from tallystick.cli.output import (
     threads_option,
     trust_option,
 )
+from tallystick.cli.samples import say_sample, seed_of
 from tallystick.cli.shown import check_shown_request
 from tallystick.disk.keys import load_private_key
 from tallystick.errors import UsageError
@@ -172,6 +174,13 @@ _NO_EVIDENCE = (
     help="Your own request: an answer to any other is refused.",
 )
 @click.option(
+    "--sample",
+    type=click.IntRange(1),
+    metavar="N",
+    help="RECEIPT is a directory of answers: check all of them, and execute N of them.",
+)
+@click.option("--seed", metavar="HEX", help="With --sample: draw as the report with this seed did.")
+@click.option(
     "--evidence",
     type=click.Path(),
     help="Where to write evidence, if the receipt is of a run with other tokens than its text.",
@@ -188,6 +197,8 @@ def check(
     text: bool,
     request: str | None,
     evidence: str | None,
+    sample: int | None,
+    seed: str | None,
     threads: int | None,
     device: str,
     trust: tuple[str, ...],
@@ -198,13 +209,15 @@ def check(
     RECEIPT may be evidence that --evidence has written, which needs no model.
     Exit code 1 if anything contradicts the receipt.
     """
+    if seed is not None and sample is None:
+        raise UsageError("--seed is for --sample.", "Leave it out.")
     if named is not None:
-        if model or statement or text or request or evidence:
+        if model or statement or text or request or evidence or sample:
             raise UsageError("--receipt compares a shown request, and no model.", "Leave out more.")
         check_shown_request(receipt, named, trust, as_json)
         return
     if model is None and is_conviction(Path(receipt)):
-        if statement or text or request or evidence:
+        if statement or text or request or evidence or sample:
             raise UsageError("Evidence is checked by itself.", "Leave out all but --trust.")
         check_evidence(receipt, trust, as_json)
         return
@@ -212,6 +225,23 @@ def check(
         raise UsageError(
             "Give --model, your copy of the model.", "Only --receipt, and evidence, need none."
         )
+    if sample is not None:
+        if text or request or evidence:
+            raise UsageError(
+                "--sample goes with neither --text, --request nor --evidence.", "Leave that out."
+            )
+        drawn = check_sample(
+            Path(receipt),
+            Path(model),
+            sample,
+            seed=None if seed is None else seed_of(seed),
+            statement=None if statement is None else Path(statement),
+            trust=load_trust(trust),
+            threads=threads,
+            device=device,
+        )
+        say_sample(drawn, as_json)
+        return
     report = check_of(
         Path(receipt),
         Path(model),
