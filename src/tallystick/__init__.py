@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from tallystick.api import Judgement as Judgement
     from tallystick.api import Lion as Lion
     from tallystick.api import Listener as Listener
+    from tallystick.api import ModelRequest as ModelRequest
     from tallystick.api import Muon as Muon
     from tallystick.api import Pad as Pad
     from tallystick.api import PageJudgement as PageJudgement
@@ -46,14 +47,22 @@ if TYPE_CHECKING:
     from tallystick.api import PublicKey as PublicKey
     from tallystick.api import RMSprop as RMSprop
     from tallystick.api import RunSummary as RunSummary
+    from tallystick.api import SampleReport as SampleReport
+    from tallystick.api import ShownReport as ShownReport
+    from tallystick.api import ShownRequest as ShownRequest
     from tallystick.api import StepRecords as StepRecords
     from tallystick.api import StopRule as StopRule
     from tallystick.api import Terms as Terms
+    from tallystick.api import TokenConviction as TokenConviction
     from tallystick.api import TransformersAdafactor as TransformersAdafactor
     from tallystick.api import Verdict as Verdict
     from tallystick.api import audit as audit
+    from tallystick.api import cancel as cancel
     from tallystick.api import capture as capture
     from tallystick.api import check as check
+    from tallystick.api import check_conviction as check_conviction
+    from tallystick.api import check_sample as check_sample
+    from tallystick.api import check_shown as check_shown
     from tallystick.api import continue_run as continue_run
     from tallystick.api import dispute as dispute
     from tallystick.api import evaluate as evaluate
@@ -67,7 +76,9 @@ if TYPE_CHECKING:
     from tallystick.api import opened as opened
     from tallystick.api import records_of as records_of
     from tallystick.api import reproducible as reproducible
+    from tallystick.api import request as request
     from tallystick.api import save_job as save_job
+    from tallystick.api import show_request as show_request
     from tallystick.api import train as train
     from tallystick.trainer import Trainer as Trainer
     from tallystick.trainer import fit as fit
@@ -94,6 +105,7 @@ __all__ = [
     "Judgement",
     "Lion",
     "Listener",
+    "ModelRequest",
     "Muon",
     "Pad",
     "PageJudgement",
@@ -106,15 +118,23 @@ __all__ = [
     "PublicKey",
     "RMSprop",
     "RunSummary",
+    "SampleReport",
+    "ShownReport",
+    "ShownRequest",
     "StepRecords",
     "StopRule",
     "Terms",
+    "TokenConviction",
     "Trainer",
     "TransformersAdafactor",
     "Verdict",
     "audit",
+    "cancel",
     "capture",
     "check",
+    "check_conviction",
+    "check_sample",
+    "check_shown",
     "continue_run",
     "dispute",
     "evaluate",
@@ -130,7 +150,9 @@ __all__ = [
     "opened",
     "records_of",
     "reproducible",
+    "request",
     "save_job",
+    "show_request",
     "train",
 ]
 

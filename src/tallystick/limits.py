@@ -78,6 +78,8 @@ class Limits:
     choices: int = 1 << 10
     spoken_bytes: int = 16 << 20
     receipt_bytes: int = 1 << 10
+    cancellation_bytes: int = 1 << 10
+    conviction_bytes: int = 24 << 20
     rendered_bytes: int = 16 << 20
 
     @property
@@ -124,6 +126,8 @@ OF_ANSWERS = frozenset(
         "choices",
         "spoken_bytes",
         "receipt_bytes",
+        "cancellation_bytes",
+        "conviction_bytes",
         "rendered_bytes",
     }
 )

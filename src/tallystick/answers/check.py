@@ -12,13 +12,16 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from tallystick.answers.cancellation import finding_of
 from tallystick.answers.job import LOGPROBS, TOKENS, AnswerJob, check_weights
+from tallystick.answers.other_tokens import OtherTokens
 from tallystick.answers.receipt import CANCELLED, AnswerReceipt, SignedReceipt, read_receipt
 from tallystick.answers.request import ModelRequest
 from tallystick.answers.spoken import Spoken
 from tallystick.answers.statement import ModelStatement
 from tallystick.answers.words import Said, contradictions
 from tallystick.commit.signing import PublicKey
+from tallystick.commit.state import state_root
 from tallystick.commit.tensor import Array
 from tallystick.devices.context import DEFAULT, ExecutionContext
 from tallystick.errors import CorruptFileError, DigestMismatchError, UsageError
@@ -61,7 +64,8 @@ class AnswerReport:
     `contradictions` convict the signer by its own words. `difference` is the first row that the
     model does not repeat, `state_differs` whether the signed state is another one: a dispute
     convicts then. `findings` are what no game decides. `notes` say what is not proved. `executed`
-    says that the model was asked again, `texts` that 8.6 was compared.
+    says that the model was asked again, `texts` that 8.6 was compared. `convicting` is the evidence
+    of 6.7, where that is the contradiction.
     """
 
     receipt: AnswerReceipt
@@ -74,6 +78,7 @@ class AnswerReport:
     executed: bool = False
     texts: bool = False
     seconds: float = field(default=0.0, compare=False)
+    convicting: OtherTokens | None = field(default=None, compare=False)
 
     @property
     def accepted(self) -> bool:
@@ -117,16 +122,20 @@ def bound(
     return signed, answer
 
 
-def check_words(signed: SignedReceipt, answer: AnswerJob) -> AnswerReport:
-    """What there is to find without weights."""
-    notes: list[Said] = []
-    if signed.receipt.finish == CANCELLED:
+def check_words(
+    signed: SignedReceipt, answer: AnswerJob, cancellation: bytes | None = None
+) -> AnswerReport:
+    """What there is to find without weights. `cancellation` is the file beside the receipt."""
+    notes, unsigned = list[Said](), list[Said]()
+    if cancellation is not None:
+        unsigned += finding_of(cancellation, signed.receipt, answer.request)
+    elif signed.receipt.finish == CANCELLED:
         notes.append(Said("6.6", "Nothing here shows that the client cancelled the answer."))
     if answer.request.server_seed:
         notes.append(
             Said("5.5", "The server chose the seed: it may have picked among several answers.")
         )
-    found, unsigned = contradictions(signed.receipt, answer), list[Said]()
+    found = contradictions(signed.receipt, answer)
     if answer.roots()[0] != signed.receipt.state:
         sentence = (
             "The signed state is not that of the tokens and log-probabilities that stand beside "
@@ -144,6 +153,7 @@ def check_answer(
     program: Program,
     weights: Mapping[str, Array],
     context: ExecutionContext = DEFAULT,
+    cancellation: bytes | None = None,
 ) -> AnswerReport:
     """Check an answer whole: its words, then one execution of its job.
 
@@ -151,20 +161,37 @@ def check_answer(
     the program with the model (`compared`), or believes the statement. Raises DigestMismatchError
     for other weights than the statement's, CorruptFileError for a program that no answer has.
     """
-    began = time.monotonic()
-    report = check_words(signed, answer)
+    report = check_words(signed, answer, cancellation)
     if report.contradictions:
         return report
     check_weights(answer.statement, weights)
+    return executed(report, signed, answer, program, weights, context)
+
+
+def executed(
+    report: AnswerReport,
+    signed: SignedReceipt,
+    answer: AnswerJob,
+    program: Program,
+    weights: Mapping[str, Array],
+    context: ExecutionContext = DEFAULT,
+) -> AnswerReport:
+    """The report of `check_words` with what one execution of the job shows. The caller has compared
+    the weights. Raises CorruptFileError for a program that no answer has."""
+    began = time.monotonic()
     answer.check_program(program)
     with context.entered():
         engine = Engine(
             answer.in_memory(program), State(answer.state(program, weights)), context=context
         )
         engine.run()
-        root, host = answer.root_after(engine.state), engine.context.device.host
+        final, host = answer.digests_after(engine.state), engine.context.device.host
         drawn, logs = (np.asarray(host(engine.state.slots[n])) for n in (TOKENS, LOGPROBS))
-    return _compared(report, answer, root, drawn, logs, time.monotonic() - began)
+    report = _compared(report, answer, state_root(final), drawn, logs, time.monotonic() - began)
+    if report.contradictions:
+        evidence = OtherTokens.of(signed, answer, final, drawn)
+        report = replace(report, convicting=evidence)
+    return report
 
 
 def _compared(

@@ -5,6 +5,7 @@
     answer.json      the tokens, log-probabilities and text
     statement.json   the model statement
     program.txt      the program of the answer's bucket
+    cancelled.json   where the client has cancelled the answer: its signed word for that
 
 A statement's directory has `statement.json`, and a text `programs/L-A-SET.txt` for each program.
 """
@@ -24,13 +25,14 @@ from tallystick.answers.statement import ModelStatement, ProgramName
 from tallystick.commit.signing import PublicKey
 from tallystick.disk.anew import DirectoryKind, written_anew
 from tallystick.disk.files import TEMPORARY_SUFFIX, make_directory, write_file
-from tallystick.disk.regular import is_directory, read_file
+from tallystick.disk.regular import is_directory, present, read_file
 from tallystick.limits import LIMITS
 from tallystick.program.ir import Program
 
 RECEIPT, REQUEST, SPOKEN = "receipt.json", "request.json", "answer.json"
 STATEMENT, PROGRAM, PROGRAMS = "statement.json", "program.txt", "programs"
-_OF_ANSWER = (RECEIPT, REQUEST, SPOKEN, STATEMENT, PROGRAM)
+CANCELLATION = "cancelled.json"
+_OF_ANSWER = (RECEIPT, REQUEST, SPOKEN, STATEMENT, PROGRAM, CANCELLATION)
 
 ANSWER_DIRECTORY = DirectoryKind(
     "answer", RECEIPT, lambda name: name.removesuffix(TEMPORARY_SUFFIX) in _OF_ANSWER
@@ -89,25 +91,28 @@ class AnswerFiles:
     request: ModelRequest
     spoken: Spoken
     program: bytes
+    cancellation: bytes | None = None
 
     @staticmethod
     def read(place: Path) -> AnswerFiles:
         """The files at `place`, an answer's directory or the receipt in one. Raises StorageError,
         CorruptFileError."""
         inside = place if is_directory(place) else place.parent
-        receipt = place / RECEIPT if is_directory(place) else place
 
         def file(name: str, limit: int, what: str) -> bytes:
             return read_file(inside / name, limit, what, inside)
 
         return AnswerFiles(
-            read_file(receipt, LIMITS.receipt_bytes, "receipt"),
+            receipt_bytes(place),
             ModelStatement.from_bytes(
                 file(STATEMENT, LIMITS.model_statement_bytes, "model statement")
             ),
             ModelRequest.from_bytes(file(REQUEST, LIMITS.request_bytes, "request")),
             Spoken.from_bytes(file(SPOKEN, LIMITS.spoken_bytes, "answer")),
             file(PROGRAM, LIMITS.program_bytes, "program"),
+            file(CANCELLATION, LIMITS.cancellation_bytes, "cancellation")
+            if present(inside / CANCELLATION)
+            else None,
         )
 
     def bound(
@@ -119,8 +124,25 @@ class AnswerFiles:
         return signed, answer, checked_program(self.program, answer.program_digest)
 
 
+def receipt_bytes(place: Path) -> bytes:
+    """The receipt at `place`, an answer's directory or a file. Raises StorageError,
+    CorruptFileError."""
+    path = place / RECEIPT if is_directory(place) else place
+    return read_file(path, LIMITS.receipt_bytes, "receipt")
+
+
+def read_request(path: Path) -> ModelRequest:
+    """The request in a file. Raises StorageError, CorruptFileError."""
+    return ModelRequest.from_bytes(read_file(path, LIMITS.request_bytes, "request"))
+
+
 def write_answer(
-    directory: Path, receipt: bytes, answer: AnswerJob, program: Program, overwrite: bool = False
+    directory: Path,
+    receipt: bytes,
+    answer: AnswerJob,
+    program: Program,
+    overwrite: bool = False,
+    cancellation: bytes | None = None,
 ) -> None:
     """Write an answer's directory, the receipt last. Raises UsageError where there is one,
     StorageError."""
@@ -130,4 +152,6 @@ def write_answer(
         write_file(place / SPOKEN, [answer.spoken.to_bytes()])
         write_file(place / STATEMENT, [answer.statement.to_bytes()])
         write_file(place / PROGRAM, [program.text().encode("ascii")])
+        if cancellation is not None:
+            write_file(place / CANCELLATION, [cancellation])
         write_file(place / RECEIPT, [receipt])

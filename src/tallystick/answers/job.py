@@ -102,20 +102,8 @@ class AnswerJob:
     @cached_property
     def commitment(self) -> JobCommitment:
         """The fields of the job digest (ANSWERS 2.2)."""
-        return JobCommitment(
-            contract=self.statement.contract,
-            program_digest=self.program_digest,
-            genesis_root=state_root(self.genesis),
-            data_root=data_root(self.schema, self.columns),
-            record_count=1,
-            batch_size=1,
-            order_seed=0,
-            rng_seed=self.seed,
-            steps=1,
-            checkpoint_interval=1,
-            scalars_digest=scalars_digest({}),
-            stop_on_non_finite=False,
-        )
+        root = data_root(self.schema, self.columns)
+        return commitment_of(self.statement, self.program_name, root, self.seed)
 
     @cached_property
     def digest(self) -> bytes:
@@ -125,18 +113,11 @@ class AnswerJob:
     @cached_property
     def genesis(self) -> dict[str, bytes]:
         """The tensor digests of state[0], chains included."""
-        own = {name: tensor_digest(array) for name, array in self.first_slots().items()}
-        chain = chain_digest(CHAIN_START)
-        return {**self._weights, **own, LOSS_CHAIN_SLOT: chain, LOG_CHAIN_SLOT: chain}
-
-    @property
-    def _weights(self) -> dict[str, bytes]:
-        return {name: weight.digest for name, weight in self.statement.weights.items()}
+        return genesis_of(self.statement, self.bucket)
 
     def first_slots(self) -> dict[str, Array]:
         """The slots of the answer in state[0]: zeros (ANSWERS 2.5)."""
-        types = answer_slots(self.bucket).items()
-        return {name: np.zeros(type_.shape, DTYPES[type_.dtype]) for name, type_ in types}
+        return zero_slots(self.bucket)
 
     def claimed_slots(self) -> dict[str, Array]:
         """The slots of the answer in state[1], as the tokens and log-probabilities claim."""
@@ -153,7 +134,9 @@ class AnswerJob:
         own = {name: tensor_digest(array) for name, array in slots.items()}
         total = evaluate("aten.sum", slots[LOGPROBS], contract=self.statement.contract)
         loss = np.float32(0) - np.float32(total)  # type: ignore[arg-type]
-        made = CommitNode({**self._weights, **own}, 0, float(loss), CHAIN_START, CHAIN_START)
+        made = CommitNode(
+            {**weight_digests(self.statement), **own}, 0, float(loss), CHAIN_START, CHAIN_START
+        )
         return made.next_state()
 
     def roots(self) -> tuple[bytes, bytes]:
@@ -192,11 +175,11 @@ class AnswerJob:
         slots = {**weights, **self.first_slots()}
         return {name: slots[name] for name in program.state_types}
 
-    def root_after(self, state: State) -> bytes:
-        """The root of `state` after the step. The weights are those that the caller has compared,
-        and pass through (`check_program`), so that they are not hashed again."""
+    def digests_after(self, state: State) -> dict[str, bytes]:
+        """The tensor digests of `state` after the step, chains included. The weights are those that
+        the caller has compared, and pass through (`check_program`): they are not hashed again."""
         own = {n: tensor_digest(state.tensor(n)) for n in state.slots if n not in self._weights}
-        return state_root({**self._weights, **own, **state.chain_digests()})
+        return {**self._weights, **own, **state.chain_digests()}
 
     def write(
         self, directory: Path, program: Program, weights: Mapping[str, Array], overwrite: bool
@@ -213,6 +196,44 @@ class AnswerJob:
 
     def _about(self) -> dict[str, str]:
         return {"answer of model": self.statement.digest.hex()}
+
+
+def weight_digests(statement: ModelStatement) -> dict[str, bytes]:
+    return {name: weight.digest for name, weight in statement.weights.items()}
+
+
+def zero_slots(bucket: Bucket) -> dict[str, Array]:
+    """The slots of an answer in state[0] (ANSWERS 2.5)."""
+    types = answer_slots(bucket).items()
+    return {name: np.zeros(type_.shape, DTYPES[type_.dtype]) for name, type_ in types}
+
+
+def genesis_of(statement: ModelStatement, bucket: Bucket) -> dict[str, bytes]:
+    """The tensor digests of state[0] of every answer in a bucket, chains included."""
+    own = {name: tensor_digest(array) for name, array in zero_slots(bucket).items()}
+    chain = chain_digest(CHAIN_START)
+    return {**weight_digests(statement), **own, LOSS_CHAIN_SLOT: chain, LOG_CHAIN_SLOT: chain}
+
+
+def commitment_of(
+    statement: ModelStatement, name: ProgramName, data: bytes, seed: int
+) -> JobCommitment:
+    """The job of the record with the data root `data`, drawn by `seed`, under the program `name` of
+    the statement (ANSWERS 2.1, 2.2)."""
+    return JobCommitment(
+        contract=statement.contract,
+        program_digest=statement.programs[name],
+        genesis_root=state_root(genesis_of(statement, Bucket(name.length, name.answer))),
+        data_root=data,
+        record_count=1,
+        batch_size=1,
+        order_seed=0,
+        rng_seed=seed,
+        steps=1,
+        checkpoint_interval=1,
+        scalars_digest=scalars_digest({}),
+        stop_on_non_finite=False,
+    )
 
 
 def check_weights(statement: ModelStatement, weights: Mapping[str, Array]) -> None:

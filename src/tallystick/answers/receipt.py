@@ -99,11 +99,13 @@ class AnswerReceipt:
 
 @dataclass(frozen=True)
 class SignedReceipt:
-    """A receipt whose two signatures have been verified; `trusted` is as in `Verified`."""
+    """A receipt whose two signatures have been verified; `trusted` is as in `Verified`, and `data`
+    are its bytes."""
 
     receipt: AnswerReceipt
     signature: bytes
     trusted: bool | None
+    data: bytes
 
     def commitment(self) -> bytes:
         """The envelope of the run commitment: the first message of a game (COMMITMENTS 9.5)."""
@@ -143,7 +145,7 @@ def read_receipt(data: bytes, trust: Sequence[PublicKey] | None = None) -> Signe
             "for it in a dispute.",
             "Refuse it.",
         )
-    return SignedReceipt(receipt, signature, verified.trusted)
+    return SignedReceipt(receipt, signature, verified.trusted, data)
 
 
 def _parsed(payload: bytes) -> tuple[AnswerReceipt, bytes]:

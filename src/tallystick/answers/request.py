@@ -29,6 +29,7 @@ from tallystick.commit.encoding import (
     tag,
 )
 from tallystick.commit.members import Members
+from tallystick.commit.signing import PublicKey
 from tallystick.commit.tensor import Array
 from tallystick.errors import CorruptFileError, TallystickError, UsageError
 from tallystick.limits import LIMITS
@@ -41,7 +42,9 @@ NONCE_BYTES = 16
 CLIENT, SERVER = "client", "server"
 # The salt of an answer's record (ANSWERS 2.4).
 RECORD_SALT = "record"
-_PARTS = ("choices", "date", "input", "model", "seed", "settings", "stop_strings")
+PARTS = ("choices", "date", "input", "model", "seed", "settings", "stop_strings")
+# A part that a request may lack: one without it has the digest of the others (ANSWERS 5.1).
+CLIENT_KEY = "client"
 _U64 = 20  # decimal digits
 
 Message = Mapping[str, JsonValue]
@@ -54,7 +57,8 @@ class ModelRequest:
     `model` is the model digest. Exactly one of `tokens`, `text` and `messages` is given. The seed
     is that of `settings`, unless there is a `nonce` of the client's: then it follows from that.
     `server_seed` marks a seed that the server chose. `date` is the one that the chat template
-    reads. `stop_strings` end an answer whose text has one.
+    reads. `stop_strings` end an answer whose text has one. `client` is the key of whoever may
+    cancel an answer.
     """
 
     model: bytes
@@ -68,6 +72,7 @@ class ModelRequest:
     stop_strings: tuple[str, ...] = ()
     choices: int = 1
     secret: bytes = b""
+    client: PublicKey | None = None
 
     def __post_init__(self) -> None:
         check_hash(self.model, "model digest")
@@ -103,7 +108,11 @@ class ModelRequest:
             asked = {"text": self.text}
         else:
             asked = {"messages": [dict(message) for message in self.messages or ()]}
+        named: dict[str, JsonValue] = {}
+        if self.client is not None:
+            named[CLIENT_KEY] = self.client.raw.hex()
         return {
+            **named,
             "choices": self.choices,
             "date": self.date,
             "input": asked,
@@ -151,7 +160,7 @@ class ModelRequest:
         if top.of("kind", str) != KIND:
             _malformed(f"its kind is {top.value['kind']!r}")
         try:
-            found = _request(top)
+            found = request_of_parts(top.value["parts"], top.hex("secret"))
         except CorruptFileError:
             raise
         except TallystickError as error:
@@ -189,9 +198,12 @@ def seed_of_nonce(nonce: bytes, digest: bytes) -> int:
     return seed_of(Writer(SEED_TAG).raw(nonce).hash(digest))
 
 
-def _request(top: Members) -> ModelRequest:
-    parts = top.child("parts")
-    parts.only(*_PARTS)
+def request_of_parts(value: JsonValue, secret: bytes) -> ModelRequest:
+    """The request with these untrusted parts. Raises CorruptFileError, and UsageError for parts
+    that are out of range."""
+    parts = Members(value, _malformed)
+    named = CLIENT_KEY in parts.value
+    parts.only(*PARTS, *((CLIENT_KEY,) if named else ()))
     asked, seed = parts.child("input"), parts.child("seed")
     seed.only("by", "nonce", "seed")
     kinds: dict[str, Any] = {"tokens": None, "text": None, "messages": None}
@@ -202,7 +214,7 @@ def _request(top: Members) -> ModelRequest:
     elif "text" in asked.value:
         kinds["text"] = asked.of("text", str)
     else:
-        kinds["messages"] = tuple(Members(m, top.fail).value for m in asked.of("messages", list))
+        kinds["messages"] = tuple(Members(m, parts.fail).value for m in asked.of("messages", list))
     if (by := seed.of("by", str)) not in (CLIENT, SERVER):
         _malformed("its seed is neither the client's nor the server's")
     nonce = None if seed.value["nonce"] is None else seed.hex("nonce", NONCE_BYTES)
@@ -217,7 +229,8 @@ def _request(top: Members) -> ModelRequest:
         date=None if parts.value["date"] is None else parts.of("date", str),
         stop_strings=_strings(parts, "stop_strings"),
         choices=parts.of("choices", int),
-        secret=top.hex("secret"),
+        secret=secret,
+        client=PublicKey(parts.hex(CLIENT_KEY)) if named else None,
         **kinds,
     )
 

@@ -5,14 +5,18 @@ As `run/show/files.py` does for all other files of ours.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
+from tallystick.answers.cancellation import CANCELLATION_TYPE, read_cancellation
 from tallystick.answers.check import check_words
 from tallystick.answers.files import RECEIPT, STATEMENT, AnswerFiles
+from tallystick.answers.other_tokens import OtherTokens
 from tallystick.answers.receipt import RECEIPT_TYPE, AnswerReceipt, read_receipt
 from tallystick.answers.request import KIND as REQUEST_KIND
 from tallystick.answers.request import ModelRequest
+from tallystick.answers.shown import ShownRequest
 from tallystick.answers.spoken import KIND as SPOKEN_KIND
 from tallystick.answers.spoken import Spoken
 from tallystick.answers.statement import KIND as STATEMENT_KIND
@@ -24,6 +28,8 @@ from tallystick.limits import LIMITS
 from tallystick.run.show.files import Claims, FileSaid
 
 _BEGINNING = 64
+# Its first member is a number, so that its kind stands where these bytes end.
+_OTHER_TOKENS = re.compile(rb'\{"answer":[0-9]{1,7},"kind":"tallystick/other-tokens/1"')
 
 
 def say_of_answer(path: Path) -> FileSaid | None:
@@ -36,6 +42,8 @@ def say_of_answer(path: Path) -> FileSaid | None:
     file, _ = open_beginning(path, "file", _BEGINNING)
     with os_errors(path), file:
         first = file.read(_BEGINNING)
+    if _OTHER_TOKENS.match(first):
+        return _other_tokens(path)
     reader = next((read for begins, read in _READERS.items() if first.startswith(begins)), None)
     return None if reader is None else reader(path)
 
@@ -58,7 +66,7 @@ def _of_receipt(receipt: AnswerReceipt) -> Claims:
 def _answer(path: Path) -> FileSaid:
     files = AnswerFiles.read(path)
     signed, answer, _ = files.bound()
-    report = check_words(signed, answer)
+    report = check_words(signed, answer, files.cancellation)
     if report.contradictions:
         sentence = report.contradictions[0].sentence
         proves = f"That its signer has signed what contradicts itself: {sentence}"
@@ -82,10 +90,16 @@ def _answer(path: Path) -> FileSaid:
     )
 
 
-def _receipt(path: Path) -> FileSaid | None:
+def _envelope(path: Path) -> FileSaid | None:
     data = read_file(path, LIMITS.envelope_bytes, "envelope")
+    if Envelope.from_bytes(data).payload_type == CANCELLATION_TYPE:
+        return _cancellation(data)
     if Envelope.from_bytes(data).payload_type != RECEIPT_TYPE:
         return None
+    return _receipt(path, data)
+
+
+def _receipt(path: Path, data: bytes) -> FileSaid:
     receipt = read_receipt(data).receipt
     return FileSaid(
         "receipt",
@@ -95,6 +109,21 @@ def _receipt(path: Path) -> FileSaid | None:
         "what they stand for.",
         f"tallystick check {path} --model MODEL",
         (receipt.signer.key_id,),
+    )
+
+
+def _cancellation(data: bytes) -> FileSaid:
+    said = read_cancellation(data)
+    return FileSaid(
+        "cancellation",
+        "a client's word that a model's answer ends there",
+        {
+            "request_digest": said.request.hex(),
+            "choice": said.choice,
+            "answer_tokens": said.answer,
+        },
+        "Nothing by itself: the request says whose signature it must have.",
+        "Put it beside the receipt as cancelled.json; `tallystick check` compares both.",
     )
 
 
@@ -111,9 +140,51 @@ def _request(path: Path) -> FileSaid:
             "sampler": request.settings.set,
             "max_tokens": request.settings.max_tokens,
             "choices": request.choices,
+            "client": None if request.client is None else request.client.key_id,
         },
         "Nothing by itself: nobody has signed it. A receipt names it by its digest.",
         "Keep it from those who must not read it: its secret shows what a receipt hides.",
+    )
+
+
+def _shown(path: Path) -> FileSaid:
+    shown = ShownRequest.from_bytes(read_file(path, LIMITS.request_bytes, "shown request"))
+    return FileSaid(
+        "shown request",
+        "some parts of a request to a model, and digests of the others",
+        {
+            "request_digest": shown.digest.hex(),
+            "shown": ", ".join(sorted(shown.shown)),
+            "hidden": ", ".join(sorted(shown.hidden)),
+        },
+        "Nothing by itself: a receipt that names this request digest proves the shown parts.",
+        f"tallystick check {path} --receipt RECEIPT",
+    )
+
+
+def is_other_tokens(path: Path) -> bool:
+    """Whether the file at `path` begins as evidence of other tokens (ANSWERS 6.9)."""
+    file, _ = open_beginning(path, "file", _BEGINNING)
+    with os_errors(path), file:
+        return bool(_OTHER_TOKENS.match(file.read(_BEGINNING)))
+
+
+def _other_tokens(path: Path) -> FileSaid:
+    data = read_file(path, LIMITS.conviction_bytes, "evidence")
+    evidence = OtherTokens.from_bytes(data)
+    found = evidence.convicts()
+    return FileSaid(
+        "other tokens",
+        "evidence that a receipt is of a run with other tokens than its text",
+        {
+            **_of_receipt(found.receipt),
+            "row": found.row,
+            "claimed": found.claimed,
+            "drawn": found.drawn,
+        },
+        f"That the signer contradicts itself. {found.sentence}",
+        f"tallystick check {path}",
+        (found.receipt.signer.key_id,),
     )
 
 
@@ -151,8 +222,9 @@ def _statement(path: Path) -> FileSaid | None:
 
 
 _READERS: dict[bytes, Callable[[Path], FileSaid | None]] = {
-    b'{"payload":': _receipt,
+    b'{"payload":': _envelope,
     f'{{"kind":"{REQUEST_KIND}"'.encode(): _request,
     f'{{"kind":"{SPOKEN_KIND}"'.encode(): _spoken,
+    b'{"hidden":': _shown,
     b'{"about":': _statement,
 }

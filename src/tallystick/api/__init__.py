@@ -5,8 +5,13 @@ loads it, and only when it is called. So a judge never loads PyTorch.
 """
 
 from tallystick.answers.check import AnswerReport as AnswerReport
+from tallystick.answers.other_tokens import TokenConviction as TokenConviction
+from tallystick.answers.request import ModelRequest as ModelRequest
+from tallystick.answers.shown import ShownReport as ShownReport
+from tallystick.answers.shown import ShownRequest as ShownRequest
 from tallystick.api.answering import GivenAnswer as GivenAnswer
 from tallystick.api.answers import check as check
+from tallystick.api.answers import check_conviction as check_conviction
 from tallystick.api.answers import generate as generate
 from tallystick.api.capturing import Capture as Capture
 from tallystick.api.capturing import capture as capture
@@ -20,9 +25,15 @@ from tallystick.api.disputes import dispute as dispute
 from tallystick.api.disputes import judge as judge
 from tallystick.api.disputes import judge_page as judge_page
 from tallystick.api.given import PathLike as PathLike
+from tallystick.api.requests import cancel as cancel
+from tallystick.api.requests import check_shown as check_shown
+from tallystick.api.requests import request as request
+from tallystick.api.requests import show_request as show_request
 from tallystick.api.runs import audit as audit
 from tallystick.api.runs import continue_run as continue_run
 from tallystick.api.runs import train as train
+from tallystick.api.samples import SampleReport as SampleReport
+from tallystick.api.samples import check_sample as check_sample
 from tallystick.commit.signing import PrivateKey as PrivateKey
 from tallystick.commit.signing import PublicKey as PublicKey
 from tallystick.data.freeze import Progress as Progress

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from tallystick.answers.compared import check_program_of, check_vocabulary
 from tallystick.answers.files import read_program, read_statement, write_answer
 from tallystick.answers.job import AnswerJob, check_weights
 from tallystick.answers.model import Model, open_model, weights
-from tallystick.answers.receipt import STOP, AnswerReceipt, sign_receipt
+from tallystick.answers.receipt import CANCELLED, LENGTH, STOP, AnswerReceipt, sign_receipt
 from tallystick.answers.request import ModelRequest
 from tallystick.answers.spoken import Spoken
 from tallystick.answers.statement import ModelStatement, ProgramName
@@ -46,10 +46,11 @@ class GivenAnswer:
     receipt: bytes
     job: AnswerJob
     program: Program
+    cancellation: bytes | None = None
 
     def save(self, directory: Path, overwrite: bool = False) -> None:
         """Write the answer's directory. Raises UsageError where there is one, StorageError."""
-        write_answer(directory, self.receipt, self.job, self.program, overwrite)
+        write_answer(directory, self.receipt, self.job, self.program, overwrite, self.cancellation)
 
 
 def statement_place(model: Path) -> Path:
@@ -84,10 +85,17 @@ class Answering:
         self._programs: dict[ProgramName, Program] = {}
 
     def answer(
-        self, request: ModelRequest, key: PrivateKey, days: int = DAYS, heard: Heard | None = None
+        self,
+        request: ModelRequest,
+        key: PrivateKey,
+        days: int = DAYS,
+        heard: Heard | None = None,
+        ends: Mapping[int, tuple[int, bytes]] | None = None,
     ) -> list[GivenAnswer]:
-        """The answers to a request, one for each choice. Raises UsageError for one that can never
-        be answered, DigestMismatchError where the statement's program is not the model's."""
+        """The answers to a request, one for each choice. `ends` has, by choice, after how many
+        tokens the client ends it, and its cancellation (ANSWERS 6.6.2). Raises UsageError for one
+        that can never be answered, DigestMismatchError where the statement's program is not the
+        model's."""
         if request.model != self.statement.digest:
             raise UsageError(
                 "The request is to another model than the one here.",
@@ -105,7 +113,10 @@ class Answering:
         asked = replace(settings, seed=request.seed, stop=stop, max_tokens=most)
         listeners = [_Listener(self, request, stop, n, heard) for n in range(request.choices)]
         for number, listener in enumerate(listeners):
-            listener.handle = self._engine.submit(prompt, asked, number, listener)
+            count, listener.cancellation = (ends or {}).get(number, (most, None))
+            settings = replace(asked, max_tokens=min(most, count))
+            listener.cut = count < most
+            listener.handle = self._engine.submit(prompt, settings, number, listener)
         self._engine.run()
         return [self._signed(listener, prompt, key, days) for listener in listeners]
 
@@ -115,6 +126,8 @@ class Answering:
         assert listener.handle is not None and listener.handle.answer is not None
         said, request = listener.handle.answer, listener.request
         finish = STOP if listener.stopped else said.finish
+        if finish == LENGTH and listener.cut:
+            finish = CANCELLED
         spoken = Spoken(prompt, said.tokens, np.asarray(said.logprobs, np.float32))
         text = self.words.text(self.statement, request, spoken)
         job = AnswerJob(self.statement, request, replace(spoken, text=text), listener.number)
@@ -143,6 +156,7 @@ class Answering:
             sign_receipt(key, receipt),
             job,
             program,
+            listener.cancellation if finish == CANCELLED else None,
         )
 
     def _program(self, name: ProgramName) -> Program:
@@ -167,7 +181,8 @@ class _Listener:
     ) -> None:
         self.request, self.number = request, number
         self.handle: SubmittedRequest | None = None
-        self.stopped = False
+        self.stopped = self.cut = False
+        self.cancellation: bytes | None = None
         self._heard, self._tokens, self._ends = heard, list[int](), ends
         self._tokenizer = answering.words.tokenizer
 

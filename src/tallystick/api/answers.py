@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from tallystick.answers.check import AnswerReport, check_answer, check_words
-from tallystick.answers.compared import check_program_of, check_vocabulary
-from tallystick.answers.files import RECEIPT, AnswerFiles, read_statement
-from tallystick.answers.job import AnswerJob
-from tallystick.answers.layout import Settings
-from tallystick.answers.model import Model, open_model, weights
-from tallystick.answers.request import Message, ModelRequest, new_nonce, new_secret
-from tallystick.answers.text import ModelWords, findings
-from tallystick.answers.words import Said
+from tallystick.answers.cancellation import cancellation_of
+from tallystick.answers.check import AnswerReport
+from tallystick.answers.files import RECEIPT, AnswerFiles
+from tallystick.answers.other_tokens import OtherTokens, TokenConviction
+from tallystick.answers.request import Message, ModelRequest
 from tallystick.api import given
 from tallystick.api.answering import DAYS, Answering, GivenAnswer, Heard
+from tallystick.api.checking import AnswerChecks
 from tallystick.api.given import PathLike
+from tallystick.api.requests import client_request, free_file, request_of
+from tallystick.api.requests import request as new_request
 from tallystick.commit.signing import PrivateKey, PublicKey
-from tallystick.devices.find import context_on
-from tallystick.disk.regular import present
-from tallystick.errors import CannotCheckError, DigestMismatchError, UsageError
+from tallystick.disk.files import write_file
+from tallystick.disk.regular import present, read_file
+from tallystick.errors import DigestMismatchError, UsageError
+from tallystick.limits import LIMITS
 
 
 def generate(
@@ -50,6 +50,8 @@ def generate(
     days: int = DAYS,
     threads: int | None = None,
     heard: Heard | None = None,
+    request: ModelRequest | PathLike | None = None,
+    cancelled: Sequence[PathLike | bytes] = (),
 ) -> list[GivenAnswer]:
     """Answer a request with the model in a directory, each answer with a signed receipt.
 
@@ -65,42 +67,63 @@ def generate(
     with a seed of its own. `date` is what the chat template reads as today (YYYY-MM-DD). Disputes
     are answered for `days`. `heard` gets the number of an answer and its text so far.
 
+    `request` is the file of a client's own request (`request`), or the request itself. It says all
+    that is asked for, and nothing can be said beside it. `cancelled` are cancellations by its
+    client (`cancel`), files or bytes: each ends an answer after the tokens that it says.
+
     The answers are written to `out`, or to `out`/0, `out`/1, … where there are several. Raises
     UsageError for a request that can never be answered and where `out` is taken, RefusedModelError,
-    DigestMismatchError where the statement is another model's, StorageError.
+    DigestMismatchError where the statement is another model's, StorageError, CorruptFileError and
+    SignatureInvalidError for a damaged request or cancellation.
     """
-    places = [] if out is None else _free(given.path(out), choices)
+    asked: dict[str, Any] = {
+        "prompt": prompt,
+        "messages": messages,
+        "tokens": tokens,
+        "max_tokens": max_tokens,
+        "temperature": temperature,
+        "top_k": top_k,
+        "top_p": top_p,
+        "min_p": min_p,
+        "repetition": repetition,
+        "presence": presence,
+        "frequency": frequency,
+        "bias": bias or None,
+        "stop": tuple(stop),
+        "stop_strings": tuple(stop_strings),
+        "seed": seed,
+        "choices": choices,
+        "date": date,
+    }
+    theirs = None if request is None else client_request(request, asked)
+    places = [] if out is None else _free(given.path(out), theirs.choices if theirs else choices)
     opened = model if isinstance(model, Answering) else _opened(model, statement, threads)
-    settings = Settings(
-        temperature=temperature,
-        top_k=top_k,
-        top_p=top_p,
-        min_p=min_p,
-        repetition=repetition,
-        presence=presence,
-        frequency=frequency,
-        bias=tuple(sorted((bias or {}).items())),
-        seed=seed or 0,
-        max_tokens=max_tokens,
-        stop=tuple(sorted(set(stop))),
-    )
-    request = ModelRequest(
-        opened.statement.digest,
-        settings,
-        tokens=None if tokens is None else tuple(tokens),
-        text=prompt,
-        messages=None if messages is None else tuple(messages),
-        nonce=new_nonce() if seed is None else None,
-        date=date,
-        stop_strings=tuple(stop_strings),
-        choices=choices,
-        secret=new_secret(),
-    )
+    wanted = theirs or new_request(opened.statement, **asked)
+    ends = cancellations_of(wanted, cancelled)
     signing = given.private(key) or PrivateKey.generate()
-    answers = opened.answer(request, signing, days, heard)
+    answers = opened.answer(wanted, signing, days, heard, ends)
     for place, answer in zip(places, answers, strict=False):  # none without `out`
         answer.save(place)
     return answers
+
+
+def cancellations_of(
+    request: ModelRequest, cancelled: Sequence[PathLike | bytes]
+) -> dict[int, tuple[int, bytes]]:
+    """After how many tokens the client has ended an answer, and its word for that, by choice.
+
+    Raises SignatureInvalidError and CorruptFileError for what is no cancellation of the request's
+    client, StorageError."""
+    found: dict[int, tuple[int, bytes]] = {}
+    for one in cancelled:
+        data = one
+        if not isinstance(data, bytes):
+            data = read_file(given.path(data), LIMITS.cancellation_bytes, "cancellation")
+        said = cancellation_of(data, request)
+        # Of several for one answer, the first token that the client did not want.
+        if said.choice not in found or said.answer < found[said.choice][0]:
+            found[said.choice] = said.answer, data
+    return found
 
 
 def _free(out: Path, choices: int) -> list[Path]:
@@ -127,6 +150,8 @@ def check(
     trust: Sequence[PublicKey | PathLike] | None = None,
     threads: int | None = None,
     device: str = "cpu",
+    request: ModelRequest | PathLike | None = None,
+    evidence: PathLike | None = None,
 ) -> AnswerReport:
     """Check an answer by one prefill: everything that its receipt states, to the last bit.
 
@@ -136,7 +161,12 @@ def check(
     statement of the model, an answer of any other model is refused; yours is believed then, and
     nothing is derived again. Chat template, prompt tokens and text are compared by the model's
     files, where no contradiction is found before. With `text` that is all, beside signatures,
-    digests and the receipt's words: no weight is read. `trust` are the signers that you know.
+    digests and the receipt's words: no weight is read. `trust` are the signers that you know. With
+    `request`, your own request or its file, an answer to any other is refused.
+
+    A receipt of a run that says other tokens than its text (ANSWERS 6.7) convicts its signer.
+    `evidence` is a file to write then: with it anyone sees that, without the model
+    (`check_conviction`). Nothing is written otherwise.
 
     The report's `accepted` is true if nothing contradicts the receipt; its `contradictions`,
     `difference` and `findings` say what does. A dispute over a difference begins with
@@ -146,6 +176,7 @@ def check(
     program not those of the statement, SignatureInvalidError, CorruptFileError for malformed files,
     StorageError, CannotCheckError.
     """
+    target = None if evidence is None else free_file(given.path(evidence), "evidence")
     if isinstance(receipt, GivenAnswer):
         job = receipt.job
         files = AnswerFiles(
@@ -154,46 +185,32 @@ def check(
             job.request,
             job.spoken,
             receipt.program.text().encode("ascii"),
+            receipt.cancellation,
         )
     else:
         files = AnswerFiles.read(given.path(receipt))
-    own = None if statement is None else read_statement(given.path(statement))
-    if own is not None and own.digest != files.statement.digest:
-        raise DigestMismatchError(
-            "The answer is of another model than your statement.", "Refuse it."
-        )
-    signed, answer, program = files.bound(given.publics(trust))
-    opened = open_model(given.path(model))
-    if own is None:
-        check_vocabulary(opened, answer.statement)
-    if text:
-        report = check_words(signed, answer)
-    else:
-        if own is None:
-            check_program_of(opened, answer.statement, answer.program_name)
-        context = context_on(device, lambda: answer.statement.contract, threads)
-        report = check_answer(signed, answer, program, weights(opened), context)
-        if own is not None:
-            sentence = "The program is that of your own statement, and was not derived again."
-            report = _noted(report, Said("8.5", sentence))
-    return report if report.contradictions else _with_texts(report, answer, opened, needed=text)
+    if request is not None and request_of(request).digest != files.request.digest:
+        raise DigestMismatchError("The answer is to another request than yours.", "Refuse it.")
+    own = None if statement is None else given.path(statement)
+    checks = AnswerChecks(given.path(model), own, given.publics(trust), threads, device)
+    report = checks.words(files) if text else checks.report(files)
+    if target is not None and report.convicting is not None:
+        write_file(target, [report.convicting.to_bytes()])
+    return report
 
 
-def _with_texts(
-    report: AnswerReport, answer: AnswerJob, model: Model, needed: bool
-) -> AnswerReport:
-    """The report with what 8.6 finds. Where this machine or the model has nothing to compare with,
-    that is a note; CannotCheckError if nothing else was asked for (`needed`)."""
-    spoken = answer.spoken
-    try:
-        words = ModelWords.of(answer.statement, model.files, model.chat_template)
-        found = findings(words, answer.statement, answer.request, spoken, report.receipt)
-    except CannotCheckError as error:
-        if needed:
-            raise
-        return _noted(report, Said("8.6", f"Prompt and text were not compared. {error.message}"))
-    return replace(report, findings=(*report.findings, *found), texts=True)
+def check_conviction(
+    evidence: PathLike | bytes, *, trust: Sequence[PublicKey | PathLike] | None = None
+) -> TokenConviction:
+    """Verify the evidence that `check` has written about a receipt, without the model.
 
+    What it returns says whom it convicts, `receipt.signer`, and by what: `row`, `claimed`, `drawn`,
+    `sentence`. `trust` are the signers that you know.
 
-def _noted(report: AnswerReport, note: Said) -> AnswerReport:
-    return replace(report, notes=(*report.notes, note))
+    Raises SignatureInvalidError, DigestMismatchError and CorruptFileError for a file that convicts
+    nobody, StorageError.
+    """
+    data = evidence
+    if not isinstance(data, bytes):
+        data = read_file(given.path(data), LIMITS.conviction_bytes, "evidence")
+    return OtherTokens.from_bytes(data).convicts(given.publics(trust))

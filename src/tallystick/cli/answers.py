@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
 import click
 
 from tallystick.answers.check import AnswerReport
+from tallystick.answers.files import read_request
 from tallystick.answers.words import Said
 from tallystick.api.answer_run import AnswerRun, answer_run_of
 from tallystick.api.answering import DAYS
 from tallystick.api.answers import check as check_of
 from tallystick.api.answers import generate as generate_of
+from tallystick.api.samples import check_sample
+from tallystick.cli.asked import asked_for, asked_options, refuse_asked
+from tallystick.cli.conviction import check_evidence, is_conviction
 from tallystick.cli.output import (
     MISMATCH,
     device_option,
@@ -27,11 +30,10 @@ from tallystick.cli.output import (
     threads_option,
     trust_option,
 )
-from tallystick.commit.encoding import JsonValue
+from tallystick.cli.samples import say_sample, seed_of
+from tallystick.cli.shown import check_shown_request
 from tallystick.disk.keys import load_private_key
-from tallystick.disk.regular import read_file
 from tallystick.errors import UsageError
-from tallystick.limits import LIMITS
 from tallystick.terminal.lines import note
 
 statement_option = click.option(
@@ -39,103 +41,63 @@ statement_option = click.option(
 )
 
 
-def _messages(path: str) -> list[dict[str, JsonValue]]:
-    """The messages in a JSON file that the caller names."""
-    import json
-
-    data = read_file(Path(path), LIMITS.request_bytes, "messages")
-    try:
-        found = json.loads(data)
-    except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
-        raise UsageError(f"{path} is not a JSON list of messages.", 'Write [{"role": …, …}, …].')
-    return found
-
-
 @click.command()
 @click.argument("model", type=click.Path())
-@click.option("--prompt", help="A text to continue; - is read from standard input.")
-@click.option("--messages", type=click.Path(), help="A JSON file: a list of role and content.")
+@click.option(
+    "--request",
+    type=click.Path(),
+    help="A client's own request (`tallystick request`), which says all that is asked for.",
+)
+@click.option(
+    "--cancelled",
+    multiple=True,
+    type=click.Path(),
+    help="A cancellation by its client, which ends an answer (repeatable).",
+)
 @click.option("--key", type=click.Path(), help="The private key that signs; by default a new one.")
 @click.option("-o", "--output", type=click.Path(), help="The directory of the answer.")
 @statement_option
-@click.option("--max-tokens", type=click.IntRange(1), default=128, show_default=True)
-@click.option("--temperature", type=float, default=0.0, show_default=True)
-@click.option(
-    "--top-k", type=click.IntRange(0), default=0, help="Draw among the K likeliest tokens only."
-)
-@click.option(
-    "--top-p",
-    type=float,
-    default=1.0,
-    help="Draw among the likeliest tokens that reach probability P together.",
-)
-@click.option(
-    "--min-p",
-    type=float,
-    default=0.0,
-    help="Draw no token with less than P times the probability of the likeliest.",
-)
-@click.option(
-    "--repetition",
-    type=float,
-    default=1.0,
-    help="Factor against tokens that prompt or answer already has.",
-)
-@click.option(
-    "--presence",
-    type=float,
-    default=0.0,
-    help="Subtracted from the logit of a token that the answer already has.",
-)
-@click.option(
-    "--frequency",
-    type=float,
-    default=0.0,
-    help="Subtracted once for each time that the answer has the token.",
-)
-@click.option("--stop", "stops", multiple=True, help="A text that ends the answer (repeatable).")
-@click.option(
-    "--seed", type=click.IntRange(0, (1 << 64) - 1), help="By default it follows from a new nonce."
-)
-@click.option("--choices", type=click.IntRange(1, LIMITS.choices), default=1, show_default=True)
-@click.option("--date", metavar="YYYY-MM-DD", help="What the chat template reads as today.")
+@asked_options
 @click.option("--days", type=click.IntRange(0, 36500), default=DAYS, show_default=True,
               help="For how many days the signer answers disputes.")  # fmt: skip
 @threads_option
 @json_option
 def generate(
     model: str,
-    prompt: str | None,
-    messages: str | None,
+    request: str | None,
+    cancelled: tuple[str, ...],
     key: str | None,
     output: str | None,
     statement: str | None,
-    stops: tuple[str, ...],
+    days: int,
     threads: int | None,
     as_json: bool,
-    **settings: Any,
+    **options: Any,
 ) -> None:
-    """Answer a prompt or messages with the model in the directory MODEL, and sign a receipt.
+    """Answer with the model in the directory MODEL, and sign a receipt.
 
-    The answer's directory has the receipt, the request with its secret, the tokens and the text.
+    What is asked for is a prompt, messages or tokens, or a client's own request. The answer's
+    directory has the receipt, the request with its secret, the tokens and the text.
     """
-    if (prompt is None) == (messages is None):
-        raise UsageError("Give --prompt or --messages.", "See `tallystick generate --help`.")
-    text = sys.stdin.read().removesuffix("\n") if prompt == "-" else prompt
-    shown = _Shown(alone=settings["choices"] == 1 and not as_json)
+    if request is None:
+        theirs, asked = None, asked_for(options, "Give --prompt, --messages, --tokens or --request")
+        choices = asked["choices"]
+    else:
+        refuse_asked(options, "--request")
+        theirs, asked = read_request(Path(request)), {}
+        choices = theirs.choices
+    shown = _Shown(alone=choices == 1 and not as_json)
     answers = generate_of(
         Path(model),
-        prompt=text,
-        messages=None if messages is None else _messages(messages),
+        request=theirs,
+        cancelled=cancelled,
         key=None if key is None else load_private_key(Path(key)),
         out=None if output is None else Path(output),
         statement=None if statement is None else Path(statement),
-        stop_strings=stops,
+        days=days,
         threads=threads,
         heard=shown.heard if shown.alone else None,
-        **settings,
+        **asked,
     )
     if as_json:
         print_json(
@@ -148,6 +110,7 @@ def generate(
                         "logprobs": [float(x) for x in one.logprobs],
                         "finish": one.finish,
                         "receipt": one.receipt,
+                        "cancellation": one.cancellation,
                     }
                     for one in answers
                 ],
@@ -182,9 +145,21 @@ class _Shown:
             say_text(text[len(self._written) :])
 
 
+_NO_EVIDENCE = (
+    "only a run with other tokens than its text needs a file of its own. Other contradictions show "
+    "by the answer's files, and a dispute makes its own evidence."
+)
+
+
 @click.command()
 @click.argument("receipt", type=click.Path())
-@click.option("--model", required=True, type=click.Path(), help="Your copy of the model.")
+@click.option("--model", type=click.Path(), help="Your copy of the model.")
+@click.option(
+    "--receipt",
+    "named",
+    type=click.Path(),
+    help="The receipt that RECEIPT, the file of `request show`, is compared with; needs no model.",
+)
 @click.option(
     "--statement",
     type=click.Path(),
@@ -193,15 +168,37 @@ class _Shown:
 @click.option(
     "--text", is_flag=True, help="Compare template, tokens and text only; no weight is read."
 )
+@click.option(
+    "--request",
+    type=click.Path(),
+    help="Your own request: an answer to any other is refused.",
+)
+@click.option(
+    "--sample",
+    type=click.IntRange(1),
+    metavar="N",
+    help="RECEIPT is a directory of answers: check all of them, and execute N of them.",
+)
+@click.option("--seed", metavar="HEX", help="With --sample: draw as the report with this seed did.")
+@click.option(
+    "--evidence",
+    type=click.Path(),
+    help="Where to write evidence, if the receipt is of a run with other tokens than its text.",
+)
 @threads_option
 @device_option
 @trust_option
 @json_option
 def check(
     receipt: str,
-    model: str,
+    model: str | None,
+    named: str | None,
     statement: str | None,
     text: bool,
+    request: str | None,
+    evidence: str | None,
+    sample: int | None,
+    seed: str | None,
     threads: int | None,
     device: str,
     trust: tuple[str, ...],
@@ -209,8 +206,42 @@ def check(
 ) -> None:
     """Check the answer of RECEIPT, a receipt or its directory, by one prefill of the whole text.
 
+    RECEIPT may be evidence that --evidence has written, which needs no model.
     Exit code 1 if anything contradicts the receipt.
     """
+    if seed is not None and sample is None:
+        raise UsageError("--seed is for --sample.", "Leave it out.")
+    if named is not None:
+        if model or statement or text or request or evidence or sample:
+            raise UsageError("--receipt compares a shown request, and no model.", "Leave out more.")
+        check_shown_request(receipt, named, trust, as_json)
+        return
+    if model is None and is_conviction(Path(receipt)):
+        if statement or text or request or evidence or sample:
+            raise UsageError("Evidence is checked by itself.", "Leave out all but --trust.")
+        check_evidence(receipt, trust, as_json)
+        return
+    if model is None:
+        raise UsageError(
+            "Give --model, your copy of the model.", "Only --receipt, and evidence, need none."
+        )
+    if sample is not None:
+        if text or request or evidence:
+            raise UsageError(
+                "--sample goes with neither --text, --request nor --evidence.", "Leave that out."
+            )
+        drawn = check_sample(
+            Path(receipt),
+            Path(model),
+            sample,
+            seed=None if seed is None else seed_of(seed),
+            statement=None if statement is None else Path(statement),
+            trust=load_trust(trust),
+            threads=threads,
+            device=device,
+        )
+        say_sample(drawn, as_json)
+        return
     report = check_of(
         Path(receipt),
         Path(model),
@@ -219,11 +250,18 @@ def check(
         trust=load_trust(trust),
         threads=threads,
         device=device,
+        request=None if request is None else Path(request),
+        evidence=None if evidence is None else Path(evidence),
     )
+    written = evidence if report.convicting is not None else None
     if as_json:
-        print_json(report_json(report))
+        print_json({**report_json(report), "evidence": written})
     else:
         _say(report, receipt, model)
+        if written is not None:
+            say(f"evidence    {written}; anyone checks it with `tallystick check {written}`")
+        elif evidence is not None:
+            say(f"evidence    none: {_NO_EVIDENCE}")
     if not report.accepted:
         finish(MISMATCH)
 

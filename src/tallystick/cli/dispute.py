@@ -106,7 +106,7 @@ def dispute(
         word,
     )
     executed = sum(prover.executed_steps for prover in provers)
-    report(found, data, target, as_json, {"executed_steps": executed, "logs": handed})
+    report(found, data, target, as_json, {"executed_steps": executed, "logs": handed}, terms=terms)
 
 
 def _check_targets(*targets: str | None) -> None:

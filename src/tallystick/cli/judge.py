@@ -43,6 +43,7 @@ from tallystick.program.terms import Terms
 from tallystick.protocol.evidence import Evidence
 from tallystick.protocol.judge import Judgement, judge
 from tallystick.protocol.statement import sign_statement, statement
+from tallystick.report.answer_meanings import is_answer
 
 job_option = click.option(
     "--job",
@@ -74,15 +75,16 @@ def report(
     as_json: bool,
     more: dict[str, object] | None = None,
     tell: Callable[[], None] = lambda: None,
+    terms: Terms | None = None,
 ) -> None:
     """Print the outcome and end with its exit code. `more` are further members of the object, and
-    `tell` says them to people."""
+    `tell` says them to people. `terms` are the job's, where they are at hand."""
     digest = sha256(data)
     if as_json:
         body = verdict_json(found)
         print_json({**body, "evidence": path, "evidence_digest": digest, **(more or {})})
     else:
-        say_verdict(found)
+        say_verdict(found, terms is not None and is_answer(terms))
         say(f"evidence    {path} ({len(data):,} bytes, {digest.hex()[:16]})")
         tell()
     if found.verdict.convicted:
@@ -141,7 +143,7 @@ def judge_command(
         if case.page is not None:
             say_page(case.page)
 
-    report(case.found, case.data, path, as_json, more, tell)
+    report(case.found, case.data, path, as_json, more, tell, terms)
 
 
 @dataclass(frozen=True)

@@ -72,6 +72,11 @@ _COMMANDS: dict[str, tuple[str, str, str]] = {
         "model",
         "Name a model: its weights, programs and tokenizer by digests.",
     ),
+    "request": (
+        "tallystick.cli.requests",
+        "request",
+        "Make a request to a model as its client, or show parts of one.",
+    ),
     "generate": (
         "tallystick.cli.answers",
         "generate",

@@ -66,8 +66,9 @@ def say_event(event: Event) -> None:
     say(text)
 
 
-def say_verdict(found: Judgement) -> None:
-    """The verdict in words: parties, place, claims, true value, clause."""
+def say_verdict(found: Judgement, answer: bool = False) -> None:
+    """The verdict in words: parties, place, claims, true value, clause; `answer` says that the job
+    is that of one answer of a model."""
     v = found.verdict
     for party, name in enumerate(PARTIES):
         known = {True: "trusted", False: "not among --trust", None: "unknown to you"}
@@ -78,8 +79,8 @@ def say_verdict(found: Judgement) -> None:
     if v.agreement:
         say("AGREEMENT   both runs are the same, to the bit")
         return
-    say(f"in words    {first_sentence(v)}")
-    said = dict.fromkeys(meaning(v, c).means for c in v.convicted)
+    say(f"in words    {first_sentence(v, answer)}")
+    said = dict.fromkeys(meaning(v, c, answer).means for c in v.convicted)
     for line in (line for words in said for line in wrap(words, 88)):
         say(f"            {line}")
     place = _place(found)

@@ -35,6 +35,7 @@ _ENDED = {
     LENGTH: "it has as many tokens as there was room for",
     CANCELLED: "the provider says that the client ended it, and nothing shows that",
 }
+_CANCELLED_BY_CLIENT = "the client has signed that it ends there"
 _MOST_TOKENS = 64  # shown in the table
 
 
@@ -54,8 +55,12 @@ def read_answer(
 ) -> AnswerFacts:
     """The answer at `place`; with `model` it is checked by the weights, and its texts by the files,
     of that directory. Raises as `api.check`."""
-    signed, answer, _ = AnswerFiles.read(place).bound(None if trust is None else [*trust])
-    report = check_words(signed, answer) if model is None else check(place, model, trust=trust)
+    files = AnswerFiles.read(place)
+    signed, answer, _ = files.bound(None if trust is None else [*trust])
+    if model is None:
+        report = check_words(signed, answer, files.cancellation)
+    else:
+        report = check(place, model, trust=trust)
     return AnswerFacts(place.name, answer, report, model)
 
 
@@ -158,10 +163,17 @@ def _signed(found: AnswerFacts) -> Safe:
         "Signed at, by its own clock": moment(receipt.time),
         "Answers disputes until": moment(receipt.until),
         "Model": digest(receipt.model),
-        "How the answer ended": f"{receipt.finish}: {_ENDED[receipt.finish]}",
+        "How the answer ended": f"{receipt.finish}: {_ended(found.report)}",
     }
     words = f"{FINGERPRINT} The one of the model stands for all its weights and for how it answers."
     return section("Who signed what", facts(rows), paragraph(words, class_="soft small"))
+
+
+def _ended(report: AnswerReport) -> str:
+    unproved = any(one.clause.startswith("6.6") for one in (*report.notes, *report.findings))
+    if report.receipt.finish == CANCELLED and not unproved:
+        return _CANCELLED_BY_CLIENT
+    return _ENDED[report.receipt.finish]
 
 
 def _checked(found: AnswerFacts) -> Safe:

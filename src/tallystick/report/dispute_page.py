@@ -48,7 +48,8 @@ def dispute_page(dispute: DisputeFacts, inside: Inside | None = None) -> str:
     """The page of a dispute: a whole HTML document, with the judge `inside` or without."""
     body = dispute_body(dispute, None if inside is None else inside.section)
     same = dispute.verdict.agreement
-    return page(headline(dispute), body, same=same, inside=inside, about=ABOUT)
+    title = headline(dispute, inside is not None)
+    return page(title, body, same=same, inside=inside, about=ABOUT)
 
 
 @exact_environment()
@@ -59,7 +60,7 @@ def dispute_body(dispute: DisputeFacts, again: Safe | None = None) -> Safe:
     differ = not verdict.agreement
     return join(
         banner(
-            headline(dispute),
+            headline(dispute, again is not None),
             *_lead(dispute),
             good=None if verdict.undecided else not differ,
             doubtful=verdict.forfeit,
@@ -83,23 +84,25 @@ def dispute_body(dispute: DisputeFacts, again: Safe | None = None) -> Safe:
 
 
 @exact_environment()
-def headline(dispute: DisputeFacts) -> str:
-    """The verdict in one sentence."""
-    return first_sentence(dispute.verdict)
+def headline(dispute: DisputeFacts, judged_inside: bool = False) -> str:
+    """The verdict in one sentence. The judge that a page carries compares it with its own, which
+    knows no words about answers."""
+    return first_sentence(dispute.verdict, dispute.of_answer and not judged_inside)
 
 
 def _lead(dispute: DisputeFacts) -> list[Safe | None]:
     verdict = dispute.verdict
-    found = {meaning(verdict, c).means: None for c in verdict.convicted}
+    found = {meaning(verdict, c, dispute.of_answer).means: None for c in verdict.convicted}
     if len(found) > 1:
-        told = [paragraph(el("strong", PARTIES[c.party]), f" {meaning(verdict, c).did}. ",
-                          meaning(verdict, c).means) for c in verdict.convicted]  # fmt: skip
+        told = [paragraph(el("strong", PARTIES[c.party]), f" {m.did}. ", m.means)
+                for c in verdict.convicted
+                for m in [meaning(verdict, c, dispute.of_answer)]]  # fmt: skip
     else:
         told = [paragraph(words, class_="lead") for words in found]
-    place = until(verdict)
+    place = "" if dispute.of_answer else until(verdict)
     return [
         *told,
-        paragraph(consequence(verdict), class_=None if told else "lead"),
+        paragraph(consequence(verdict, dispute.of_answer), class_=None if told else "lead"),
         paragraph(FINGERPRINT) if _explains(dispute) else None,
         the_number(dispute),
         *_two_states(dispute),

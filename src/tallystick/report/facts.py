@@ -6,6 +6,7 @@ import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from tallystick.program.terms import Terms
 from tallystick.protocol.evidence import Evidence
 from tallystick.protocol.judge import Judgement, judge
 from tallystick.protocol.verdict import Verdict
+from tallystick.report.answer_meanings import is_answer
 from tallystick.run.show.inspect import inspect_run
 from tallystick.run.store.claim import read_claim
 from tallystick.run.store.directory import RunStore
@@ -76,6 +78,11 @@ class DisputeFacts:
     trusted: tuple[bool | None, bool | None] = (None, None)
     curves: tuple[Curve | None, Curve | None] = (None, None)
     referee: str | None = None  # key id of the believed referee that signed the forfeit
+
+    @cached_property
+    def of_answer(self) -> bool:
+        """Whether the job is that of one answer of a model."""
+        return is_answer(self.terms)
 
     @property
     def program(self) -> Program:

@@ -9,6 +9,7 @@ from tallystick.job.words import JobInWords, beside, job_in_words, rows
 from tallystick.job.words.parts import ProgramWords
 from tallystick.job.words.tables import table_words
 from tallystick.program.terms import Terms
+from tallystick.report.answer_meanings import is_answer
 from tallystick.report.html import Safe, el
 from tallystick.report.page import fold, paragraph, section
 from tallystick.report.words import FINGERPRINT, count, items
@@ -17,16 +18,22 @@ _MOST = 10
 _MOST_NAMED = 6
 _MOST_BESIDE = 60
 _RATE = "lr"
+_ANSWER = (
+    "One answer of a language model, over its whole text in one go: from each piece of the text "
+    "(token) the model computes how likely each possible next one is, and the next one is drawn "
+    "from that. No number of the model changes."
+)
 
 
 def job_section(terms: Terms) -> Safe:
     """The job of a page, in words that follow from the job digest alone."""
-    return words_section(job_in_words(terms))
+    return words_section(job_in_words(terms), is_answer(terms))
 
 
-def words_section(words: JobInWords) -> Safe:
+def words_section(words: JobInWords, answer: bool = False) -> Safe:
     """A job's words: what anyone wants to know first, and all of it behind a fold for those who
-    know the field's terms. What no digest covers stands apart from them."""
+    know the field's terms. What no digest covers stands apart from them. `answer` says that the job
+    is that of one answer of a model."""
     note = (
         f"{FINGERPRINT} The job has one too: if any sentence of the job is changed, the job's "
         "fingerprint changes."
@@ -37,8 +44,8 @@ def words_section(words: JobInWords) -> Safe:
         "pass over the data."
     )
     return section(
-        "What the job trains",
-        items(*_told(words)),
+        "What the job computes" if answer else "What the job trains",
+        items(*([_ANSWER] if answer else _told(words))),
         paragraph(note, class_="soft small"),
         fold(
             "For experts: the whole job in words",

@@ -12,19 +12,20 @@ from tallystick.report.words import PARTIES, items
 
 PROVES, LEAVES_OPEN = "What this proves", "What it does not prove"
 _AUDIT = "To know more, repeat its training: tallystick audit does so with the run and the data."
+_CHECK = "To know more, ask the model again: tallystick check does so with the answer."
 
 
 def proved_section(dispute: DisputeFacts) -> Safe:
     """Both lists."""
-    verdict = dispute.verdict
+    verdict, more = dispute.verdict, _CHECK if dispute.of_answer else _AUDIT
     if verdict.agreement:
-        proves, open_ = _agreement()
+        proves, open_ = _agreement(more)
     elif verdict.undecided:
         proves, open_ = _undecided()
     elif verdict.forfeit:
         proves, open_ = _silence(verdict)
     else:
-        proves, open_ = _falsehood(verdict)
+        proves, open_ = _falsehood(verdict, dispute.of_answer, more)
     open_ += [
         "Which person holds a key. A key signs; whose it is, you must know from elsewhere.",
         "That the job is a good one, or its model safe to use. This is about who followed the job.",
@@ -32,9 +33,9 @@ def proved_section(dispute: DisputeFacts) -> Safe:
     return join(section(PROVES, items(*proves)), section(LEAVES_OPEN, items(*open_)))
 
 
-def _agreement() -> tuple[list[str], list[str]]:
+def _agreement(more: str) -> tuple[list[str], list[str]]:
     proves = ["Both keys have signed the same run for this job."]
-    return proves, ["That the run is true: two liars may agree. " + _AUDIT]
+    return proves, ["That the run is true: two liars may agree. " + more]
 
 
 def _undecided() -> tuple[list[str], list[str]]:
@@ -59,9 +60,10 @@ def _silence(verdict: Verdict) -> tuple[list[str], list[str]]:
     return proves, [*open_, "That one run is false, or that the other one is true."]
 
 
-def _falsehood(verdict: Verdict) -> tuple[list[str], list[str]]:
+def _falsehood(verdict: Verdict, answer: bool, more: str) -> tuple[list[str], list[str]]:
     guilty = " and ".join(PARTIES[c.party] for c in verdict.convicted)
-    kinds = {meaning(verdict, c).kind for c in verdict.convicted}
+    found = [meaning(verdict, c, answer) for c in verdict.convicted]
+    kinds = {one.kind for one in found}
     what = (
         "an answer that a party of a true run does not give"
         if kinds == {Kind.ANSWER}
@@ -72,14 +74,16 @@ def _falsehood(verdict: Verdict) -> tuple[list[str], list[str]]:
         "their own copy of the judge, and no witness has to be believed.",
     ]
     open_ = ["Why the signed statement is false: a broken machine signs the same as a cheat."]
-    open_ += sorted({m.open_ for c in verdict.convicted if (m := meaning(verdict, c)).open_})
+    open_ += sorted({one.open_ for one in found if one.open_})
     step = verdict.place.step
-    if step is not None and kinds == {Kind.STEP}:
+    if answer and kinds == {Kind.STEP}:
+        open_.append("Anything else of the answer: the dispute ends at the first difference.")
+    elif step is not None and kinds == {Kind.STEP}:
         open_.append(
             f"What was done after step {step:,}, or elsewhere in it: the dispute ends at the first "
             "difference."
         )
     if verdict.accepted is not None:
         kept = PARTIES[verdict.accepted]
-        open_.append(f"That the run of {kept} is true. {not_shown_wrong(kept)} {_AUDIT}")
+        open_.append(f"That the run of {kept} is true. {not_shown_wrong(kept)} {more}")
     return proves, open_

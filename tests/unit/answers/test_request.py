@@ -13,6 +13,7 @@ from unit.answers.toy import SECRET
 from tallystick.answers.layout import Settings
 from tallystick.answers.request import ModelRequest, part_digest, request_digest
 from tallystick.commit.encoding import canonical_json, sha256
+from tallystick.commit.signing import PrivateKey
 from tallystick.errors import CorruptFileError, TallystickError, UsageError
 
 MODEL = b"m" * 32
@@ -156,3 +157,32 @@ def test_any_bytes_are_a_request_or_a_typed_error() -> None:
             ModelRequest.from_bytes(bytes(data))
         except TallystickError as error:
             assert error.exit_code == 2 and error.next_action
+
+
+# -- the client's key (5.1, 6.6) -------------------------------------------------------------------
+CLIENT = PrivateKey(bytes([3]) * 32).public
+
+
+def test_a_request_without_a_client_has_the_digest_that_it_had() -> None:
+    """A part that is not there is in no digest: these are of the form before there was one."""
+    assert "client" not in BY_TOKENS.parts and len(BY_TOKENS.parts) == 7
+    assert [request.digest.hex()[:16] for request in ALL] == [
+        "ed9f30a274390ae5", "0583afbd15a4b28e", "65e109923c4d6ef9",
+    ]  # fmt: skip
+
+
+def test_a_client_is_a_part_of_its_own() -> None:
+    asked = replace(BY_TOKENS, client=CLIENT)
+    again = ModelRequest.from_bytes(asked.to_bytes())
+    assert again == asked and again.client == CLIENT
+    assert again.parts["client"] == CLIENT.raw.hex() and len(again.parts) == 8
+    assert asked.digest != BY_TOKENS.digest
+    assert {n: v for n, v in asked.parts.items() if n != "client"} == BY_TOKENS.parts
+
+
+@pytest.mark.parametrize("client", [None, "", "00" * 32, "zz" * 32, 1, CLIENT.raw.hex().upper()])
+def test_a_client_that_is_no_key(client: object) -> None:
+    body = json.loads(BY_TOKENS.to_bytes())
+    body["parts"]["client"] = client
+    with pytest.raises(CorruptFileError):
+        ModelRequest.from_bytes(canonical_json(body))

@@ -1,0 +1,116 @@
+"""`check`, put together once for one answer and for many: what a model says of answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+
+from tallystick.answers.check import AnswerReport, check_words, executed
+from tallystick.answers.compared import check_program_of, check_vocabulary
+from tallystick.answers.files import AnswerFiles, read_statement
+from tallystick.answers.job import AnswerJob, check_weights
+from tallystick.answers.model import open_model, weights
+from tallystick.answers.receipt import SignedReceipt
+from tallystick.answers.statement import ModelStatement
+from tallystick.answers.text import ModelWords, findings
+from tallystick.answers.words import Said
+from tallystick.commit.signing import PublicKey
+from tallystick.commit.tensor import Array
+from tallystick.devices.find import context_on
+from tallystick.errors import CannotCheckError, DigestMismatchError
+from tallystick.program.ir import Program
+
+
+class AnswerChecks:
+    """A model's own directory, and the reader's statement of it where there is one, against which
+    answers are checked. What many answers share is compared once. Raises as `open_model`, and
+    StorageError, CorruptFileError for the statement.
+    """
+
+    def __init__(
+        self,
+        model: Path,
+        statement: Path | None = None,
+        trust: list[PublicKey] | None = None,
+        threads: int | None = None,
+        device: str = "cpu",
+    ) -> None:
+        self._model = open_model(model)
+        self._own = None if statement is None else read_statement(statement)
+        self._trust, self._threads, self._device = trust, threads, device
+        self._compared: set[tuple[object, ...]] = set()
+        self._words: dict[bytes, ModelWords] = {}
+
+    @cached_property
+    def _weights(self) -> dict[str, Array]:
+        return weights(self._model)
+
+    def words(self, files: AnswerFiles) -> AnswerReport:
+        """Check an answer without a weight: signatures, digests, words and texts. Raises as
+        `check`, and CannotCheckError where texts cannot be compared here."""
+        signed, answer, _ = self._of_this_model(files)
+        report = check_words(signed, answer, files.cancellation)
+        return report if report.contradictions else self._with_texts(report, answer, needed=True)
+
+    def report(self, files: AnswerFiles, *, execute: bool = True) -> AnswerReport:
+        """Check an answer: also that weights and program of its statement are the model's, and with
+        `execute` every number that it states. Raises as `check`."""
+        signed, answer, program = self._of_this_model(files)
+        statement = answer.statement
+        if self._own is None:
+            self._once(
+                (statement.digest, answer.program_name),
+                lambda: check_program_of(self._model, statement, answer.program_name),
+            )
+        report = check_words(signed, answer, files.cancellation)
+        if not report.contradictions:
+            self._once((statement.digest,), lambda: check_weights(statement, self._weights))
+            if execute:
+                context = context_on(self._device, lambda: statement.contract, self._threads)
+                report = executed(report, signed, answer, program, self._weights, context)
+        if self._own is not None:
+            sentence = "The program is that of your own statement, and was not derived again."
+            report = noted(report, Said("8.5", sentence))
+        return report if report.contradictions else self._with_texts(report, answer, needed=False)
+
+    def _of_this_model(self, files: AnswerFiles) -> tuple[SignedReceipt, AnswerJob, Program]:
+        if self._own is not None and self._own.digest != files.statement.digest:
+            raise DigestMismatchError(
+                "The answer is of another model than your statement.", "Refuse it."
+            )
+        signed, answer, program = files.bound(self._trust)
+        if self._own is None:
+            check_vocabulary(self._model, answer.statement)
+        return signed, answer, program
+
+    def _once(self, what: tuple[object, ...], compare: Callable[[], None]) -> None:
+        if what not in self._compared:
+            compare()
+            self._compared.add(what)
+
+    def _with_texts(self, report: AnswerReport, answer: AnswerJob, needed: bool) -> AnswerReport:
+        """The report with what 8.6 finds. Where this machine or the model has nothing to compare
+        with, that is a note; CannotCheckError if nothing else was asked for (`needed`)."""
+        try:
+            words = self._words_of(answer.statement)
+        except CannotCheckError as error:
+            if needed:
+                raise
+            told = f"Prompt and text were not compared. {error.message}"
+            return noted(report, Said("8.6", told))
+        found = findings(words, answer.statement, answer.request, answer.spoken, report.receipt)
+        return replace(report, findings=(*report.findings, *found), texts=True)
+
+    def _words_of(self, statement: ModelStatement) -> ModelWords:
+        if statement.digest not in self._words:
+            model = self._model
+            self._words[statement.digest] = ModelWords.of(
+                statement, model.files, model.chat_template
+            )
+        return self._words[statement.digest]
+
+
+def noted(report: AnswerReport, note: Said) -> AnswerReport:
+    return replace(report, notes=(*report.notes, note))

@@ -1,0 +1,118 @@
+"""What a request asks for, as options of `generate` and `request`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from tallystick.commit.encoding import JsonValue
+from tallystick.disk.regular import read_file
+from tallystick.errors import UsageError
+from tallystick.limits import LIMITS
+
+_GIVEN = ParameterSource.COMMANDLINE
+Command = Callable[..., Any]
+
+_OPTIONS: tuple[Callable[[Command], Command], ...] = (
+    click.option("--prompt", help="A text to continue; - is read from standard input."),
+    click.option("--messages", type=click.Path(), help="A JSON file: a list of role and content."),
+    click.option("--tokens", type=click.Path(), help="A JSON file: a list of token ids."),
+    click.option("--max-tokens", type=click.IntRange(1), default=128, show_default=True),
+    click.option("--temperature", type=float, default=0.0, show_default=True),
+    click.option(
+        "--top-k", type=click.IntRange(0), default=0, help="Draw among the K likeliest tokens only."
+    ),
+    click.option(
+        "--top-p",
+        type=float,
+        default=1.0,
+        help="Draw among the likeliest tokens that reach probability P together.",
+    ),
+    click.option(
+        "--min-p",
+        type=float,
+        default=0.0,
+        help="Draw no token with less than P times the probability of the likeliest.",
+    ),
+    click.option(
+        "--repetition",
+        type=float,
+        default=1.0,
+        help="Factor against tokens that prompt or answer already has.",
+    ),
+    click.option(
+        "--presence",
+        type=float,
+        default=0.0,
+        help="Subtracted from the logit of a token that the answer already has.",
+    ),
+    click.option(
+        "--frequency",
+        type=float,
+        default=0.0,
+        help="Subtracted once for each time that the answer has the token.",
+    ),
+    click.option(
+        "--stop", "stops", multiple=True, help="A text that ends the answer (repeatable)."
+    ),
+    click.option(
+        "--seed",
+        type=click.IntRange(0, (1 << 64) - 1),
+        help="By default it follows from a new nonce.",
+    ),
+    click.option("--choices", type=click.IntRange(1, LIMITS.choices), default=1, show_default=True),
+    click.option("--date", metavar="YYYY-MM-DD", help="What the chat template reads as today."),
+)
+
+
+def asked_options(command: Command) -> Command:
+    """`command` with the options of what is asked for; `asked_for` takes their values."""
+    return reduce(lambda made, option: option(made), reversed(_OPTIONS), command)
+
+
+def asked_for(options: Mapping[str, Any], help_: str) -> dict[str, Any]:
+    """The values of these options as `api.requests.request` takes them. Raises UsageError, which
+    begins with `help_`, unless exactly one input is given."""
+    asked = dict(options)
+    prompt, messages, tokens = (asked[name] for name in ("prompt", "messages", "tokens"))
+    if sum(given is not None for given in (prompt, messages, tokens)) != 1:
+        raise UsageError(f"{help_}, and no other beside it.", "See the command's --help.")
+    if prompt == "-":
+        asked["prompt"] = sys.stdin.read().removesuffix("\n")
+    if messages is not None:
+        asked["messages"] = _list(messages, dict, "messages", '[{"role": …, …}, …]')
+    if tokens is not None:
+        asked["tokens"] = _list(tokens, int, "token ids", "[1, 2, …]")
+    asked["stop_strings"] = asked.pop("stops")
+    return asked
+
+
+def refuse_asked(options: Mapping[str, Any], beside: str) -> None:
+    """UsageError where one of these options is given beside the option `beside`."""
+    context = click.get_current_context()
+    for param in context.command.params:
+        if param.name in options and context.get_parameter_source(param.name) is _GIVEN:
+            raise UsageError(
+                f"{param.opts[0]} cannot be given beside {beside}, which says itself what is "
+                "asked for.",
+                "Leave it out.",
+            )
+
+
+def _list(path: str, kind: type, what: str, form: str) -> list[JsonValue]:
+    """The list in a JSON file that the caller names."""
+    data = read_file(Path(path), LIMITS.request_bytes, what)
+    try:
+        found = json.loads(data)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, list) or not all(type(one) is kind for one in found):
+        raise UsageError(f"{path} is not a JSON list of {what}.", f"Write {form}.")
+    return found

@@ -1,0 +1,48 @@
+"""`tallystick check EVIDENCE`: a signed state with other tokens than its text (ANSWERS 6.9)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tallystick.answers.show import is_other_tokens
+from tallystick.api.answers import check_conviction
+from tallystick.cli.output import MISMATCH, finish, load_trust, print_json, say
+from tallystick.disk.regular import is_directory, present
+from tallystick.errors import CannotCheckError, CounterpartyError
+
+
+def is_conviction(path: Path) -> bool:
+    """Whether the file at `path` begins as such evidence."""
+    return present(path) and not is_directory(path) and is_other_tokens(path)
+
+
+def check_evidence(evidence: str, trust: tuple[str, ...], as_json: bool) -> None:
+    """Verify it, and say whom it convicts: exit code 1. CannotCheckError for a file that convicts
+    nobody."""
+    try:
+        found = check_conviction(Path(evidence), trust=load_trust(trust))
+    except CounterpartyError as error:
+        raise CannotCheckError(error.message, error.next_action) from error
+    receipt = found.receipt
+    if as_json:
+        print_json(
+            {
+                "convicted": receipt.signer.key_id,
+                "trusted": found.trusted,
+                "clause": "6.7",
+                "sentence": found.sentence,
+                "row": found.row,
+                "claimed": found.claimed,
+                "drawn": found.drawn,
+                "model_digest": receipt.model,
+                "request_digest": receipt.request,
+                "job_digest": receipt.job,
+                "run_root": receipt.root,
+            }
+        )
+    else:
+        known = "trusted" if found.trusted else "unknown to you; --trust KEY names those you accept"
+        say(f"model       {receipt.model.hex()}")
+        say(f"signer      {receipt.signer.key_id} ({known})")
+        say(f"CONVICTED   by its own words: {found.sentence} (ANSWERS 6.7)")
+    finish(MISMATCH)

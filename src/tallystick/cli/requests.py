@@ -1,0 +1,153 @@
+"""`tallystick request`: a client's own requests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tallystick.api.requests import cancel as cancel_of
+from tallystick.api.requests import request as request_of
+from tallystick.api.requests import show_request
+from tallystick.cli.asked import asked_for, asked_options
+from tallystick.cli.output import json_option, print_json, say
+from tallystick.disk.keys import load_private_key, load_public_key
+from tallystick.errors import UsageError
+
+
+class _Requests(click.Group):
+    """A group whose arguments make a request where they do not begin with a subcommand."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args and args[0] not in (*self.commands, *self.get_help_option_names(ctx)):
+            args = ["make", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group(cls=_Requests)
+def request() -> None:
+    """A client's own request to a model: made, shown in part, cancelled.
+
+    `tallystick request STATEMENT …` is short for `tallystick request make STATEMENT …`.
+    """
+
+
+@request.command()
+@click.argument("statement", type=click.Path())
+@asked_options
+@click.option("--nonce", help="16 bytes in hexadecimal, in the place of a new nonce.")
+@click.option("--client", type=click.Path(), metavar="KEY",
+              help="Your key: whoever has its private half can cancel an answer.")  # fmt: skip
+@click.option("-o", "--output", required=True, type=click.Path(), help="The file to write.")
+@json_option
+def make(
+    statement: str,
+    nonce: str | None,
+    client: str | None,
+    output: str,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Write a request to the model of STATEMENT, a model statement's directory or file.
+
+    No model is needed. Seed or nonce, and the secret, are yours: a server has nothing to choose.
+    """
+    made = request_of(
+        Path(statement),
+        nonce=None if nonce is None else _nonce(nonce),
+        client=None if client is None else load_public_key(Path(client)),
+        out=Path(output),
+        **asked_for(options, "Give --prompt, --messages or --tokens"),
+    )
+    if as_json:
+        print_json(
+            {
+                "request": output,
+                "request_digest": made.digest,
+                "model_digest": made.model,
+                "seed": str(made.seed),
+                "client": None if made.client is None else made.client.key_id,
+            }
+        )
+        return
+    say(f"request digest  {made.digest.hex()}")
+    say(f"model digest    {made.model.hex()}")
+    say(
+        f"request         {output} (it has the secret: give it to the server only, and keep a copy)"
+    )
+    say(f"next            tallystick generate MODEL --request {output}, on the server")
+
+
+@request.command()
+@click.argument("file", type=click.Path())
+@click.option("--after", "tokens", required=True, type=click.IntRange(1), metavar="N",
+              help="After how many tokens the answer ends.")  # fmt: skip
+@click.option("--key", required=True, type=click.Path(), help="The client's private key.")
+@click.option("--choice", type=click.IntRange(0), default=0, show_default=True)
+@click.option("-o", "--output", required=True, type=click.Path(), help="The file to write.")
+@json_option
+def cancel(file: str, tokens: int, key: str, choice: int, output: str, as_json: bool) -> None:
+    """Sign that an answer to the request in FILE ends after N tokens.
+
+    FILE must name the key as its client. The server ends the answer there, and its receipt proves
+    with what is signed here that you wanted that.
+    """
+    private = load_private_key(Path(key))
+    cancel_of(Path(file), tokens, private, choice=choice, out=Path(output))
+    if as_json:
+        print_json(
+            {
+                "cancellation": output,
+                "choice": choice,
+                "answer_tokens": tokens,
+                "client": private.public.key_id,
+            }
+        )
+        return
+    say(f"client        {private.public.key_id}")
+    say(f"cancellation  {output}: answer {choice} ends after {tokens} tokens")
+    say(f"next          tallystick generate MODEL --request {file} --cancelled {output}")
+
+
+@request.command()
+@click.argument("file", type=click.Path())
+@click.option(
+    "--parts",
+    required=True,
+    metavar="NAME,NAME",
+    help="Of choices, client, date, input, model, seed, settings, stop_strings.",
+)
+@click.option("-o", "--output", required=True, type=click.Path(), help="The file to write.")
+@json_option
+def show(file: str, parts: str, output: str, as_json: bool) -> None:
+    """Show some parts of the request in FILE, each with its salt, and digests of the others.
+
+    The secret stays where it is. `tallystick check OUTPUT --receipt RECEIPT` says what that proves.
+    """
+    names = [name.strip() for name in parts.split(",") if name.strip()]
+    shown = show_request(Path(file), names, out=Path(output))
+    if as_json:
+        print_json(
+            {
+                "shown_request": output,
+                "request_digest": shown.digest,
+                "shown": sorted(shown.shown),
+                "hidden": sorted(shown.hidden),
+            }
+        )
+        return
+    say(f"shown           {', '.join(sorted(shown.shown))}")
+    say(f"hidden          {', '.join(sorted(shown.hidden)) or 'nothing'}")
+    say(f"request digest  {shown.digest.hex()}")
+    say(f"next            tallystick check {output} --receipt RECEIPT")
+
+
+def _nonce(text: str) -> bytes:
+    try:
+        found = bytes.fromhex(text)
+    except ValueError:
+        found = b""
+    if len(found) != 16 or found.hex() != text:
+        raise UsageError(f"{text[:80]!r} is not a nonce.", "Write 32 hexadecimal digits.")
+    return found
