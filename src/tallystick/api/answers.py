@@ -7,11 +7,16 @@ from dataclasses import replace
 from pathlib import Path
 
 from tallystick.answers.check import AnswerReport, check_answer, check_words
-from tallystick.answers.compared import check_program_of, check_vocabulary
+from tallystick.answers.compared import (
+    check_adapter,
+    check_program_of,
+    check_vocabulary,
+    stated_model,
+)
 from tallystick.answers.files import RECEIPT, AnswerFiles, read_statement
 from tallystick.answers.job import AnswerJob
 from tallystick.answers.layout import Settings
-from tallystick.answers.model import Model, open_model, weights
+from tallystick.answers.model import Model, weights
 from tallystick.answers.request import Message, ModelRequest, new_nonce, new_secret
 from tallystick.answers.text import ModelWords, findings
 from tallystick.answers.words import Said
@@ -33,6 +38,7 @@ def generate(
     key: PrivateKey | PathLike | None = None,
     out: PathLike | None = None,
     statement: PathLike | None = None,
+    adapter: PathLike | None = None,
     max_tokens: int = 128,
     temperature: float = 0.0,
     top_k: int = 0,
@@ -56,7 +62,8 @@ def generate(
     `model` is a transformers directory, or an `Answering` that has been opened. Exactly one of
     `prompt` (a text), `messages` (each with `role` and `content`, for the model's chat template)
     and `tokens` (token ids) is given. `statement` is the directory of `tallystick model statement`;
-    by default MODEL.statement beside the model. `key` signs; without one, a key that is made for
+    by default MODEL.statement beside the model, or ADAPTER.statement beside the directory of an
+    `adapter` of peft. `key` signs; without one, a key that is made for
     this call and thrown away, which answers no dispute later.
 
     The defaults are greedy decoding. `bias` has numbers to add to logits, by token. An answer ends
@@ -70,7 +77,7 @@ def generate(
     DigestMismatchError where the statement is another model's, StorageError.
     """
     places = [] if out is None else _free(given.path(out), choices)
-    opened = model if isinstance(model, Answering) else _opened(model, statement, threads)
+    opened = model if isinstance(model, Answering) else _opened(model, statement, adapter, threads)
     settings = Settings(
         temperature=temperature,
         top_k=top_k,
@@ -113,9 +120,11 @@ def _free(out: Path, choices: int) -> list[Path]:
     return places
 
 
-def _opened(model: PathLike, statement: PathLike | None, threads: int | None) -> Answering:
-    place = None if statement is None else given.path(statement)
-    return Answering(given.path(model), place, threads)
+def _opened(
+    model: PathLike, statement: PathLike | None, adapter: PathLike | None, threads: int | None
+) -> Answering:
+    place, beside = (None if name is None else given.path(name) for name in (statement, adapter))
+    return Answering(given.path(model), place, threads, beside)
 
 
 def check(
@@ -123,6 +132,7 @@ def check(
     model: PathLike,
     *,
     statement: PathLike | None = None,
+    adapter: PathLike | None = None,
     text: bool = False,
     trust: Sequence[PublicKey | PathLike] | None = None,
     threads: int | None = None,
@@ -131,8 +141,9 @@ def check(
     """Check an answer by one prefill: everything that its receipt states, to the last bit.
 
     `receipt` is an answer's directory, the receipt in one, or a `GivenAnswer`. `model` is your own
-    copy of the model's directory. From it vocabulary, stop tokens and the answer's program are
-    derived again, and a statement that names others is refused. With `statement`, your own
+    copy of the model's directory, `adapter` that of the adapter's, where the statement names one.
+    From them vocabulary, stop tokens and the answer's program are derived again, and a statement
+    that names others, or another adapter, is refused. With `statement`, your own
     statement of the model, an answer of any other model is refused; yours is believed then, and
     nothing is derived again. Chat template, prompt tokens and text are compared by the model's
     files, where no contradiction is found before. With `text` that is all, beside signatures,
@@ -163,8 +174,10 @@ def check(
             "The answer is of another model than your statement.", "Refuse it."
         )
     signed, answer, program = files.bound(given.publics(trust))
-    opened = open_model(given.path(model))
+    beside = None if adapter is None else given.path(adapter)
+    opened = stated_model(given.path(model), beside, answer.statement)
     if own is None:
+        check_adapter(opened, answer.statement)
         check_vocabulary(opened, answer.statement)
     if text:
         report = check_words(signed, answer)

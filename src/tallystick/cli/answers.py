@@ -37,6 +37,9 @@ from tallystick.terminal.lines import note
 statement_option = click.option(
     "--statement", type=click.Path(), help="The model statement; by default MODEL.statement."
 )
+adapter_option = click.option(
+    "--adapter", type=click.Path(), help="The directory of the model's adapter (LoRA, by peft)."
+)
 
 
 def _messages(path: str) -> list[dict[str, JsonValue]]:
@@ -60,6 +63,7 @@ def _messages(path: str) -> list[dict[str, JsonValue]]:
 @click.option("--key", type=click.Path(), help="The private key that signs; by default a new one.")
 @click.option("-o", "--output", type=click.Path(), help="The directory of the answer.")
 @statement_option
+@adapter_option
 @click.option("--max-tokens", type=click.IntRange(1), default=128, show_default=True)
 @click.option("--temperature", type=float, default=0.0, show_default=True)
 @click.option(
@@ -112,6 +116,7 @@ def generate(
     key: str | None,
     output: str | None,
     statement: str | None,
+    adapter: str | None,
     stops: tuple[str, ...],
     threads: int | None,
     as_json: bool,
@@ -132,6 +137,7 @@ def generate(
         key=None if key is None else load_private_key(Path(key)),
         out=None if output is None else Path(output),
         statement=None if statement is None else Path(statement),
+        adapter=None if adapter is None else Path(adapter),
         stop_strings=stops,
         threads=threads,
         heard=shown.heard if shown.alone else None,
@@ -163,7 +169,9 @@ def generate(
         say_text("\n")
         note(f"{len(one.tokens)} tokens, finish {one.finish}")
     if output is not None:
-        note(f"receipt  {output}; check it with `tallystick check {output} --model {model}`")
+        with_ = "" if adapter is None else f" --adapter {adapter}"
+        command = f"tallystick check {output} --model {model}{with_}"
+        note(f"receipt  {output}; check it with `{command}`")
 
 
 class _Shown:
@@ -190,6 +198,7 @@ class _Shown:
     type=click.Path(),
     help="Your own statement of the model: believed, so that no program is derived again.",
 )
+@adapter_option
 @click.option(
     "--text", is_flag=True, help="Compare template, tokens and text only; no weight is read."
 )
@@ -201,6 +210,7 @@ def check(
     receipt: str,
     model: str,
     statement: str | None,
+    adapter: str | None,
     text: bool,
     threads: int | None,
     device: str,
@@ -215,6 +225,7 @@ def check(
         Path(receipt),
         Path(model),
         statement=None if statement is None else Path(statement),
+        adapter=None if adapter is None else Path(adapter),
         text=text,
         trust=load_trust(trust),
         threads=threads,
@@ -223,7 +234,7 @@ def check(
     if as_json:
         print_json(report_json(report))
     else:
-        _say(report, receipt, model)
+        _say(report, receipt, model if adapter is None else f"{model} --adapter {adapter}")
     if not report.accepted:
         finish(MISMATCH)
 
@@ -295,6 +306,7 @@ def _say(report: AnswerReport, receipt: str, model: str) -> None:
 @click.command("answer-run")
 @click.argument("receipt", type=click.Path())
 @click.option("--model", required=True, type=click.Path(), help="Your copy of the model.")
+@adapter_option
 @click.option("-o", "--output", required=True, type=click.Path(), help="The run to make.")
 @click.option("--key", type=click.Path(), help="The private key that signs; by default a new one.")
 @overwrite_option
@@ -303,6 +315,7 @@ def _say(report: AnswerReport, receipt: str, model: str) -> None:
 def answer_run(
     receipt: str,
     model: str,
+    adapter: str | None,
     output: str,
     key: str | None,
     overwrite: bool,
@@ -322,6 +335,7 @@ def answer_run(
         None if key is None else load_private_key(Path(key)),
         overwrite,
         threads,
+        None if adapter is None else Path(adapter),
     )
     if as_json:
         print_json(

@@ -50,12 +50,18 @@ class AnswerFacts:
 
 
 def read_answer(
-    place: Path, trust: Sequence[PublicKey] | None = None, model: Path | None = None
+    place: Path,
+    trust: Sequence[PublicKey] | None = None,
+    model: Path | None = None,
+    adapter: Path | None = None,
 ) -> AnswerFacts:
     """The answer at `place`; with `model` it is checked by the weights, and its texts by the files,
-    of that directory. Raises as `api.check`."""
+    of that directory, and by the `adapter` where it has one. Raises as `api.check`."""
     signed, answer, _ = AnswerFiles.read(place).bound(None if trust is None else [*trust])
-    report = check_words(signed, answer) if model is None else check(place, model, trust=trust)
+    if model is None:
+        report = check_words(signed, answer)
+    else:
+        report = check(place, model, adapter=adapter, trust=trust)
     return AnswerFacts(place.name, answer, report, model)
 
 
