@@ -11,8 +11,8 @@ import numpy as np
 def save_adapter(
     model: Path, directory: Path, dtype: str = "float32", copies: bool = False, **options: Any
 ) -> Any:
-    """A directory of a LoRA of the model in `model` with random matrices; peft's model of both, read
-    from there. `options` are LoraConfig's; with `copies` the model's own head is saved too."""
+    """A directory of a LoRA of the model in `model` with random matrices; peft's model of both,
+    read from there. `options` are LoraConfig's; with `copies` the model's own head is saved too."""
     import torch
     from peft import LoraConfig, PeftModel, get_peft_model
     from transformers import AutoModelForCausalLM
