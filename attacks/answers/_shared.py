@@ -43,6 +43,15 @@ def floats(job: Job) -> list[str]:
     return sorted(types, key=lambda name: (-types[name].numel, name))
 
 
+def second_matrices(job: Job) -> list[str]:
+    """The second matrix of each layer that has an adapter of its own (ANSWERS 4.7.2)."""
+    require_answer(job)
+    found = [name for name in job.program.state_types if name.endswith(".lora_B.weight")]
+    if not found:
+        raise nothing_to_do("the model has no adapter, or a merged one")
+    return found
+
+
 @dataclass
 class OtherWeights(Override):
     """Computes with weights that `change` has made of the model's, and commits to the model's."""

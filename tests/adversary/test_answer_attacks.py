@@ -46,6 +46,8 @@ EXPECTED: dict[str, tuple[dict[str, float], str, set[str]]] = {
     "early-stop": (GREEDY, "3", {"6.5"}),
     "false-logprob": (GREEDY, "3", {"6.5"}),
     "forged-cache-entry": (GREEDY, "3", {"6.5"}),
+    "no-adapter": (GREEDY, "3", {"6.5"}),
+    "other-adapter": (GREEDY, "-", {"5.3"}),
     "other-prompt": (GREEDY, "2c", {"5.6.3"}),
     "other-sampler": (DRAWN, "2c", {"5.6.3"}),
     "other-weight": (GREEDY, "-", {"5.3"}),
@@ -55,6 +57,8 @@ EXPECTED: dict[str, tuple[dict[str, float], str, set[str]]] = {
 }
 # These lie about a text that the honest model could have said.
 AT_THE_END = ("early-stop", "false-logprob")
+# These lie about a model with an adapter.
+ADAPTED = ("no-adapter", "other-adapter")
 FALSE_TOKEN = 5
 PARAMS = {"early-stop": {"token": FALSE_TOKEN}}
 HONEST = PrivateKey(bytes([9]) * 32)
@@ -75,20 +79,24 @@ def test_the_readme_says_what_happens() -> None:
 
 @dataclass
 class World:
-    """A model, and the judge in TypeScript where there is one."""
+    """A model, one with an adapter, and the judge in TypeScript where there is one."""
 
-    toy: Toy
+    plain: Toy
+    adapted: Toy
     other: OtherJudge | None
 
+    def toy(self, name: str) -> Toy:
+        return self.adapted if name in ADAPTED else self.plain
+
     def request(self, name: str) -> ModelRequest:
-        return self.toy.request(**EXPECTED[name][0])
+        return self.toy(name).request(**EXPECTED[name][0])
 
     def said(self, name: str) -> AnswerJob:
         """What the cheat says to the request: its job, with the claim."""
         request = self.request(name)
         if name not in AT_THE_END:
             return self._by_token(name, request)
-        honest = self.toy.answered(request)
+        honest = self.toy(name).answered(request)
         if name == "early-stop":  # two true tokens, and one that ends the answer
             tokens = (*honest.spoken.tokens[:-1], FALSE_TOKEN)
             honest = replace(honest, spoken=replace(honest.spoken, tokens=tokens))
@@ -99,18 +107,19 @@ class World:
         prompt, tokens, logs = request.tokens or (), [], np.zeros(0, np.float32)
         for _ in range(request.settings.max_tokens):
             spoken = Spoken(prompt, (*tokens, 0), np.zeros(len(tokens) + 1, np.float32))
-            drawn, logs = self.run(name, AnswerJob(self.toy.statement, request, spoken))
+            drawn, logs = self.run(name, AnswerJob(self.toy(name).statement, request, spoken))
             tokens.append(int(drawn[-1]))
         # The log-probabilities of the whole text, whose last token is drawn by now.
-        answer = AnswerJob(self.toy.statement, request, Spoken(prompt, tuple(tokens), logs))
+        answer = AnswerJob(self.toy(name).statement, request, Spoken(prompt, tuple(tokens), logs))
         _, logs = self.run(name, answer)
         return replace(answer, spoken=replace(answer.spoken, logprobs=logs))
 
     def run(self, name: str, answer: AnswerJob) -> tuple[np.ndarray, np.ndarray]:
         """Tokens and log-probabilities as the cheat computes them over a text."""
-        text, count = self.toy.text_of(answer), len(answer.spoken.tokens)
+        toy, count = self.toy(name), len(answer.spoken.tokens)
+        text = toy.text_of(answer)
         job = answer.in_memory(text)
-        slots = {n: np.array(a, copy=True) for n, a in answer.state(text, self.toy.held).items()}
+        slots = {n: np.array(a, copy=True) for n, a in answer.state(text, toy.held).items()}
         lie = load_attack(name).make(job, PARAMS.get(name, {}))
         engine = CheatingEngine(job, State(slots), override=lie)
         engine.run()
@@ -118,24 +127,26 @@ class World:
         tokens, logs = made
         return tokens, logs.copy()
 
-    def check(self, receipt: bytes, answer: AnswerJob) -> AnswerReport:
+    def check(self, name: str, receipt: bytes, answer: AnswerJob) -> AnswerReport:
         signed, found = bound(receipt, answer.statement, answer.request, answer.spoken)
-        return check_answer(signed, found, self.toy.text_of(answer), self.toy.held)
+        toy = self.toy(name)
+        return check_answer(signed, found, toy.text_of(answer), toy.held)
 
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     if shutil.which("npx") is None or not (JUDGE / "node_modules").is_dir():
-        yield World(Toy.make(), None)
+        yield World(Toy.make(), Toy.adapted(), None)
         return
     other = OtherJudge(built(tmp_path_factory.mktemp("judge")))
-    yield World(Toy.make(), other)
+    yield World(Toy.make(), Toy.adapted(), other)
     other.close()
 
 
 def runs_of(world: World, name: str, answer: AnswerJob, where: Path) -> tuple[Job, Path, Path]:
     """The job's directory, an honest run of it, and the cheat's."""
-    job = answer.write(where / "job", world.toy.text_of(answer), world.toy.held, overwrite=False)
+    toy = world.toy(name)
+    job = answer.write(where / "job", toy.text_of(answer), toy.held, overwrite=False)
     honest, cheat = where / "honest", where / "cheat"
     train_job(job, honest, Options(key=HONEST))
     maker = declared_cheat(job, Declaration(name, PARAMS.get(name, {})))
@@ -148,7 +159,7 @@ def test_the_receipt_of_a_cheat_convicts_it(world: World, name: str, tmp_path: P
     answer = world.said(name)
     receipt = receipt_of(answer)
     signed = read_receipt(receipt)
-    report = world.check(receipt, answer)
+    report = world.check(name, receipt, answer)
     assert not report.accepted and report.state_differs and report.contradictions == ()
     assert report.difference is not None
     job, honest, cheat = runs_of(world, name, answer, tmp_path)
@@ -193,3 +204,10 @@ def test_an_attack_on_answers_has_nothing_to_do_elsewhere(world: World, tmp_path
         with pytest.raises(UsageError, match="nothing to do"):
             load_attack(name).make(job, {})
     assert (attacks_directory() / "answers").is_dir()
+
+
+@pytest.mark.parametrize("name", ADAPTED)
+def test_a_model_without_an_adapter_of_its_own(world: World, name: str) -> None:
+    answer = world.plain.answered(world.plain.request())
+    with pytest.raises(UsageError, match="no adapter, or a merged one"):
+        load_attack(name).make(answer.in_memory(world.plain.text_of(answer)), {})

@@ -7,13 +7,37 @@ template and special tokens are compared where they are used.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import NoReturn
 
 from tallystick.answers.layout import Bucket
-from tallystick.answers.model import Model
+from tallystick.answers.model import Model, open_model
 from tallystick.answers.programs import answer_program
 from tallystick.answers.statement import ModelStatement, ProgramName
 from tallystick.errors import DigestMismatchError
+
+
+def stated_model(directory: Path, adapter: Path | None, statement: ModelStatement) -> Model:
+    """The model in a directory, with the adapter in another one, merged if the statement says so.
+    Raises as `open_model`."""
+    return open_model(directory, adapter, statement.merged)
+
+
+def check_adapter(model: Model, statement: ModelStatement) -> None:
+    """Raise DigestMismatchError where the statement names another adapter than the model has, or
+    none (ANSWERS 4.7.4)."""
+    own = None if model.adapter is None else model.adapter.stated
+    if statement.adapter == own:
+        return
+    if statement.adapter is None:
+        what = "The statement names no adapter, and one is given."
+    elif own is None:
+        what = "The statement names an adapter, and none is given (--adapter)."
+    else:
+        what = "The statement names another adapter than the one that is given."
+    raise DigestMismatchError(
+        what, "Give the adapter that the statement is of, or refuse its answers."
+    )
 
 
 def check_vocabulary(model: Model, statement: ModelStatement) -> None:

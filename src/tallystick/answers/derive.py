@@ -65,6 +65,7 @@ def derive(
         template=None if model.chat_template is None else sha256(model.chat_template.encode()),
         special=special_tokens(model.files, model_tokenizer(model.files)),
         stop=model.stop,
+        adapter=None if model.adapter is None else model.adapter.stated,
         run=run,
         about=dict(about or {}),
     ), programs

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tallystick.answers.adapter import CONFIG as ADAPTER_CONFIG
+from tallystick.answers.adapter import LoraAdapter, open_adapter
 from tallystick.answers.families import family_of
 from tallystick.commit.tensor import Array
 from tallystick.disk.checkpoint import CONFIG, INDEX, WEIGHTS, Checkpoint, open_checkpoint
@@ -38,6 +40,7 @@ class Model:
     `vocabulary` counts the logits of a row, `longest` the places of a text. `stop` are the token
     ids that end an answer. `files` has the tokenizer's files by name. `stored` says of each tensor
     of the files as what it is stored (f32, bf16, f16); so are the programs' slots (NUMERICS 1.14).
+    `adapter` changes the model's layers (ANSWERS 4.7).
     """
 
     checkpoint: Checkpoint = field(repr=False)
@@ -48,6 +51,7 @@ class Model:
     files: Mapping[str, bytes] = field(repr=False)
     chat_template: str | None = field(repr=False)
     stored: Mapping[str, str] = field(repr=False)
+    adapter: LoraAdapter | None = None
 
     @property
     def directory(self) -> Path:
@@ -59,8 +63,11 @@ class Model:
         return self.checkpoint.config
 
 
-def open_model(directory: Path | str) -> Model:
-    """The model in a transformers directory.
+def open_model(
+    directory: Path | str, adapter: Path | str | None = None, merged: bool = False
+) -> Model:
+    """The model in a transformers directory, with the adapter in a directory of peft; `merged`
+    says that its products are in the weights.
 
     Raises RefusedModelError for one that answers are not given with, by name; UsageError,
     StorageError and CorruptFileError where the directory or a file of it is none.
@@ -69,6 +76,7 @@ def open_model(directory: Path | str) -> Model:
 
     directory = Path(directory)
     _refuse_others(directory)
+    lora = None if adapter is None else open_adapter(Path(adapter), merged)
     checkpoint = open_checkpoint(directory)
     family = family_of(checkpoint.config)
     config = read_config(checkpoint.config)
@@ -92,14 +100,15 @@ def open_model(directory: Path | str) -> Model:
         files,
         _chat_template(files),
         {name: dtype for name, (_, dtype, _) in checkpoint.tensors.items()},
+        lora,
     )
 
 
 def _refuse_others(directory: Path) -> None:
-    if present(directory / "adapter_config.json"):
+    if present(directory / ADAPTER_CONFIG):
         raise RefusedModelError(
             f"{directory} is an adapter, not a model.",
-            "Merge it into its model (merge_and_unload), and save that with save_pretrained.",
+            "Name the directory of its model, and this one with --adapter.",
         )
     weights = present(directory / WEIGHTS) or present(directory / INDEX)
     pickled = next((name for name in _PICKLES if present(directory / name)), None)
@@ -153,14 +162,18 @@ def _chat_template(files: Mapping[str, bytes]) -> str | None:
 def weights(model: Model) -> dict[str, Array]:
     """Every state slot of the model's programs, in its stored type, C-contiguous.
 
-    Weights are private maps of the files: nothing of them is read before it is used. Raises
-    RefusedModelError where the files do not fit the config.
+    Weights are private maps of the files: nothing of them is read before it is used. Only those
+    that a merged adapter changes are computed. Raises RefusedModelError where the files do not fit
+    the config.
     """
-    from tallystick.answers.modules import computed_buffers, empty_module, parameter_names
+    from tallystick.answers.adapted import merge, module_of
+    from tallystick.answers.modules import computed_buffers, parameter_names
     from tallystick.answers.weights import named
 
-    module = empty_module(model.config)
-    found = named(model.checkpoint.mapped(), *parameter_names(module))
+    module, adapter = module_of(model), model.adapter
+    matrices = adapter.mapped() if adapter is not None and not adapter.merged else {}
+    found = named({**model.checkpoint.mapped(), **matrices}, *parameter_names(module))
+    merge(model, module, found)
     slots = {f"param.{name}": array for name, array in found.items()}
     slots |= {f"buffer.{name}": array for name, array in computed_buffers(module).items()}
     return dict(sorted(slots.items()))

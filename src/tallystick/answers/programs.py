@@ -44,12 +44,15 @@ def answer_slots(bucket: Bucket) -> dict[str, TensorType]:
 def _captured(
     model: Model, batch: Mapping[str, Any], forward: Callable[..., Any], contract: str
 ) -> Program:
-    from tallystick.answers.modules import empty_module, parameter_names
+    from tallystick.answers.adapted import merged_weights, module_of
+    from tallystick.answers.modules import parameter_names
     from tallystick.program.capture.api import capture_forward
 
-    module = empty_module(model.config)
+    module = module_of(model)
     program = capture_forward(module, batch, forward, contract)
-    types = stored_types(model.stored, *parameter_names(module))
+    of_adapter = {} if model.adapter is None else model.adapter.stored
+    types = stored_types({**model.stored, **of_adapter}, *parameter_names(module))
+    types |= dict.fromkeys(merged_weights(model, module), "f32")  # ANSWERS 4.7.3
     stored = {f"param.{name}": dtype for name, dtype in types.items() if dtype in STORED}
     if stored:
         program = canonicalize(over_stored(program, stored))

@@ -137,6 +137,11 @@ class ModelStatement:
             if optional is not None:
                 check_hash(optional, "digest")
 
+    @property
+    def merged(self) -> bool:
+        """Whether the slots have an adapter's product."""
+        return self.adapter is not None and self.adapter.merged
+
     @cached_property
     def digest(self) -> bytes:
         """The model digest (ANSWERS 4.4)."""

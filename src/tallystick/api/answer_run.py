@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from tallystick.answers.compared import check_adapter, stated_model
 from tallystick.answers.files import AnswerFiles
 from tallystick.answers.job import check_weights
-from tallystick.answers.model import open_model, weights
+from tallystick.answers.model import weights
 from tallystick.answers.receipt import AnswerReceipt
 from tallystick.commit.signing import PrivateKey
 from tallystick.devices.context import ExecutionContext
@@ -36,13 +37,16 @@ def answer_run_of(
     key: PrivateKey | None,
     overwrite: bool = False,
     threads: int | None = None,
+    adapter: Path | None = None,
 ) -> AnswerRun:
     """Execute the job of the receipt at `place` into the run directory `out` (ANSWERS 7.6).
 
     Raises as `check`, and as `train`.
     """
     signed, answer, program = AnswerFiles.read(place).bound()
-    held = weights(open_model(directory))
+    model = stated_model(directory, adapter, answer.statement)
+    check_adapter(model, answer.statement)
+    held = weights(model)
     check_weights(answer.statement, held)
     answer.check_program(program)
     beside = new_directory(f".{out.name}.job-", out.absolute().parent)

@@ -9,10 +9,15 @@ from pathlib import Path
 
 import numpy as np
 
-from tallystick.answers.compared import check_program_of, check_vocabulary
+from tallystick.answers.compared import (
+    check_adapter,
+    check_program_of,
+    check_vocabulary,
+    stated_model,
+)
 from tallystick.answers.files import read_program, read_statement, write_answer
 from tallystick.answers.job import AnswerJob, check_weights
-from tallystick.answers.model import Model, open_model, weights
+from tallystick.answers.model import Model, weights
 from tallystick.answers.receipt import CANCELLED, LENGTH, STOP, AnswerReceipt, sign_receipt
 from tallystick.answers.request import ModelRequest
 from tallystick.answers.spoken import Spoken
@@ -53,28 +58,36 @@ class GivenAnswer:
         write_answer(directory, self.receipt, self.job, self.program, overwrite, self.cancellation)
 
 
-def statement_place(model: Path) -> Path:
-    """Where a model's statement lies unless another place is named: beside its directory."""
-    return model.with_name(model.name + ".statement")
+def statement_place(model: Path, adapter: Path | None = None) -> Path:
+    """Where a model's statement lies unless another place is named: beside its directory, or beside
+    that of its adapter."""
+    beside = model if adapter is None else adapter
+    return beside.with_name(beside.name + ".statement")
 
 
 class Answering:
-    """A model directory with its statement, ready to answer. The weights are compared with the
-    statement once, a program before the first signature that names it. Raises as `open_model`, and
-    DigestMismatchError for another model's statement.
+    """A model directory, and that of its adapter if it has one, with the statement, ready to
+    answer. The weights are compared with the statement once, a program before the first signature
+    that names it. Raises as `open_model`, and DigestMismatchError for another model's statement.
     """
 
     def __init__(
-        self, directory: Path, statement: Path | None = None, threads: int | None = None
+        self,
+        directory: Path,
+        statement: Path | None = None,
+        threads: int | None = None,
+        adapter: Path | None = None,
     ) -> None:
-        self.model: Model = open_model(directory)
-        self.place = statement_place(directory) if statement is None else statement
+        self.place = statement_place(directory, adapter) if statement is None else statement
         if not is_directory(self.place):
+            with_ = "" if adapter is None else f" --adapter {adapter}"
             raise UsageError(
                 f"{directory} has no model statement at {self.place}.",
-                f"Make one: `tallystick model statement {directory} -o {self.place}`.",
+                f"Make one: `tallystick model statement {directory}{with_} -o {self.place}`.",
             )
         self.statement: ModelStatement = read_statement(self.place)
+        self.model: Model = stated_model(directory, adapter, self.statement)
+        check_adapter(self.model, self.statement)
         check_vocabulary(self.model, self.statement)
         # The bytes that were compared are those that the engine computes with.
         held = weights(self.model)

@@ -33,6 +33,7 @@ def generate(
     key: PrivateKey | PathLike | None = None,
     out: PathLike | None = None,
     statement: PathLike | None = None,
+    adapter: PathLike | None = None,
     max_tokens: int = 128,
     temperature: float = 0.0,
     top_k: int = 0,
@@ -58,7 +59,8 @@ def generate(
     `model` is a transformers directory, or an `Answering` that has been opened. Exactly one of
     `prompt` (a text), `messages` (each with `role` and `content`, for the model's chat template)
     and `tokens` (token ids) is given. `statement` is the directory of `tallystick model statement`;
-    by default MODEL.statement beside the model. `key` signs; without one, a key that is made for
+    by default MODEL.statement beside the model, or ADAPTER.statement beside the directory of an
+    `adapter` of peft. `key` signs; without one, a key that is made for
     this call and thrown away, which answers no dispute later.
 
     The defaults are greedy decoding. `bias` has numbers to add to logits, by token. An answer ends
@@ -97,7 +99,7 @@ def generate(
     }
     theirs = None if request is None else client_request(request, asked)
     places = [] if out is None else _free(given.path(out), theirs.choices if theirs else choices)
-    opened = model if isinstance(model, Answering) else _opened(model, statement, threads)
+    opened = model if isinstance(model, Answering) else _opened(model, statement, adapter, threads)
     wanted = theirs or new_request(opened.statement, **asked)
     ends = cancellations_of(wanted, cancelled)
     signing = given.private(key) or PrivateKey.generate()
@@ -136,9 +138,11 @@ def _free(out: Path, choices: int) -> list[Path]:
     return places
 
 
-def _opened(model: PathLike, statement: PathLike | None, threads: int | None) -> Answering:
-    place = None if statement is None else given.path(statement)
-    return Answering(given.path(model), place, threads)
+def _opened(
+    model: PathLike, statement: PathLike | None, adapter: PathLike | None, threads: int | None
+) -> Answering:
+    place, beside = (None if name is None else given.path(name) for name in (statement, adapter))
+    return Answering(given.path(model), place, threads, beside)
 
 
 def check(
@@ -146,6 +150,7 @@ def check(
     model: PathLike,
     *,
     statement: PathLike | None = None,
+    adapter: PathLike | None = None,
     text: bool = False,
     trust: Sequence[PublicKey | PathLike] | None = None,
     threads: int | None = None,
@@ -156,8 +161,9 @@ def check(
     """Check an answer by one prefill: everything that its receipt states, to the last bit.
 
     `receipt` is an answer's directory, the receipt in one, or a `GivenAnswer`. `model` is your own
-    copy of the model's directory. From it vocabulary, stop tokens and the answer's program are
-    derived again, and a statement that names others is refused. With `statement`, your own
+    copy of the model's directory, `adapter` that of the adapter's, where the statement names one.
+    From them vocabulary, stop tokens and the answer's program are derived again, and a statement
+    that names others, or another adapter, is refused. With `statement`, your own
     statement of the model, an answer of any other model is refused; yours is believed then, and
     nothing is derived again. Chat template, prompt tokens and text are compared by the model's
     files, where no contradiction is found before. With `text` that is all, beside signatures,
@@ -192,7 +198,8 @@ def check(
     if request is not None and request_of(request).digest != files.request.digest:
         raise DigestMismatchError("The answer is to another request than yours.", "Refuse it.")
     own = None if statement is None else given.path(statement)
-    checks = AnswerChecks(given.path(model), own, given.publics(trust), threads, device)
+    beside = None if adapter is None else given.path(adapter)
+    checks = AnswerChecks(given.path(model), own, given.publics(trust), threads, device, beside)
     report = checks.words(files) if text else checks.report(files)
     if target is not None and report.convicting is not None:
         write_file(target, [report.convicting.to_bytes()])

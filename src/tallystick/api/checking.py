@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cached_property
+from functools import cache
 from pathlib import Path
 
 from tallystick.answers.check import AnswerReport, check_words, executed
-from tallystick.answers.compared import check_program_of, check_vocabulary
+from tallystick.answers.compared import check_adapter, check_program_of, check_vocabulary
 from tallystick.answers.files import AnswerFiles, read_statement
 from tallystick.answers.job import AnswerJob, check_weights
 from tallystick.answers.model import open_model, weights
@@ -17,14 +17,13 @@ from tallystick.answers.statement import ModelStatement
 from tallystick.answers.text import ModelWords, findings
 from tallystick.answers.words import Said
 from tallystick.commit.signing import PublicKey
-from tallystick.commit.tensor import Array
 from tallystick.devices.find import context_on
 from tallystick.errors import CannotCheckError, DigestMismatchError
 from tallystick.program.ir import Program
 
 
 class AnswerChecks:
-    """A model's own directory, and the reader's statement of it where there is one, against which
+    """A model's own directory, with that of its adapter, and the reader's statement of it where there is one, against which
     answers are checked. What many answers share is compared once. Raises as `open_model`, and
     StorageError, CorruptFileError for the statement.
     """
@@ -36,16 +35,16 @@ class AnswerChecks:
         trust: list[PublicKey] | None = None,
         threads: int | None = None,
         device: str = "cpu",
+        adapter: Path | None = None,
     ) -> None:
-        self._model = open_model(model)
+        # By whether the adapter is merged, which the statement says.
+        self._model = cache(lambda merged: open_model(model, adapter, merged))
+        self._model(False)
+        self._weights = cache(lambda merged: weights(self._model(merged)))
         self._own = None if statement is None else read_statement(statement)
         self._trust, self._threads, self._device = trust, threads, device
         self._compared: set[tuple[object, ...]] = set()
         self._words: dict[bytes, ModelWords] = {}
-
-    @cached_property
-    def _weights(self) -> dict[str, Array]:
-        return weights(self._model)
 
     def words(self, files: AnswerFiles) -> AnswerReport:
         """Check an answer without a weight: signatures, digests, words and texts. Raises as
@@ -58,18 +57,18 @@ class AnswerChecks:
         """Check an answer: also that weights and program of its statement are the model's, and with
         `execute` every number that it states. Raises as `check`."""
         signed, answer, program = self._of_this_model(files)
-        statement = answer.statement
+        statement, merged = answer.statement, answer.statement.merged
         if self._own is None:
             self._once(
                 (statement.digest, answer.program_name),
-                lambda: check_program_of(self._model, statement, answer.program_name),
+                lambda: check_program_of(self._model(merged), statement, answer.program_name),
             )
         report = check_words(signed, answer, files.cancellation)
         if not report.contradictions:
-            self._once((statement.digest,), lambda: check_weights(statement, self._weights))
+            self._once((statement.digest,), lambda: check_weights(statement, self._weights(merged)))
             if execute:
                 context = context_on(self._device, lambda: statement.contract, self._threads)
-                report = executed(report, signed, answer, program, self._weights, context)
+                report = executed(report, signed, answer, program, self._weights(merged), context)
         if self._own is not None:
             sentence = "The program is that of your own statement, and was not derived again."
             report = noted(report, Said("8.5", sentence))
@@ -82,7 +81,9 @@ class AnswerChecks:
             )
         signed, answer, program = files.bound(self._trust)
         if self._own is None:
-            check_vocabulary(self._model, answer.statement)
+            model = self._model(answer.statement.merged)
+            check_adapter(model, answer.statement)
+            check_vocabulary(model, answer.statement)
         return signed, answer, program
 
     def _once(self, what: tuple[object, ...], compare: Callable[[], None]) -> None:
@@ -105,7 +106,7 @@ class AnswerChecks:
 
     def _words_of(self, statement: ModelStatement) -> ModelWords:
         if statement.digest not in self._words:
-            model = self._model
+            model = self._model(statement.merged)
             self._words[statement.digest] = ModelWords.of(
                 statement, model.files, model.chat_template
             )

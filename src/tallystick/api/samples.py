@@ -73,6 +73,7 @@ def check_sample(
     trust: Sequence[PublicKey | PathLike] | None = None,
     threads: int | None = None,
     device: str = "cpu",
+    adapter: PathLike | None = None,
 ) -> SampleReport:
     """Check every answer below a directory, and execute some of them on the model.
 
@@ -84,15 +85,16 @@ def check_sample(
 
     The report's `accepted` is true if nothing speaks against any answer. Its `confidence` says how
     likely the sample would have had a false answer in it, if 1, 5 or 10 % of them were false. Its
-    `set_digest` commits to the receipts. `statement`, `trust`, `threads` and `device` are as in
-    `check`.
+    `set_digest` commits to the receipts. `statement`, `trust`, `threads`, `device` and `adapter`
+    are as in `check`.
 
     Raises UsageError where there are no answers, or fewer than are to be drawn; StorageError,
     CorruptFileError for a directory that cannot be read, RefusedModelError, CannotCheckError.
     """
     began = time.monotonic()
     root, place = given.path(directory), None if statement is None else given.path(statement)
-    checks = AnswerChecks(given.path(model), place, given.publics(trust), threads, device)
+    beside = None if adapter is None else given.path(adapter)
+    checks = AnswerChecks(given.path(model), place, given.publics(trust), threads, device, beside)
     problems: list[SampleProblem] = []
     found: dict[Path, bytes] = {}
     for answer in _answers(root):

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tallystick.answers.compared import stated_model
 from tallystick.answers.derive import derive
 from tallystick.answers.files import read_statement, write_statement
 from tallystick.answers.layout import Bucket
@@ -28,8 +29,11 @@ def make_statement(
     run: Path | None,
     overwrite: bool,
     tell: Tell,
+    adapter: Path | None = None,
+    merge: bool = False,
 ) -> tuple[ModelStatement, Path]:
-    """Write a model's statement and programs to `place`; the statement, and where it is.
+    """Write a model's statement and programs to `place`; the statement, and where it is. With an
+    `adapter`, `merge` puts its products into the weights.
 
     Raises UsageError for a bucket that the model has no room for, and where there is a
     statement already, RefusedModelError, and as `read_claim` for a `run` whose root is to stand
@@ -37,9 +41,11 @@ def make_statement(
     """
     if not buckets:
         raise UsageError("A model statement needs a bucket.", "Give --bucket L:A, as 256:64.")
-    target = statement_place(directory) if place is None else place
+    if merge and adapter is None:
+        raise UsageError("There is nothing to merge.", "Name an adapter: --adapter DIR.")
+    target = statement_place(directory, adapter) if place is None else place
     made, programs = derive(
-        open_model(directory),
+        open_model(directory, adapter, merge),
         buckets,
         contract,
         run=None if run is None else _root_of(run),
@@ -62,14 +68,18 @@ def _telling(tell: Tell) -> Callable[[Bucket], None]:
     return lambda bucket: tell(f"capturing {bucket.length}:{bucket.answer}")
 
 
-def verify_statement(place: Path, directory: Path, tell: Tell) -> tuple[ModelStatement, list[str]]:
-    """The statement at `place`, and what of it differs from the one that the model's directory
-    gives again. Only the sets that it states are compared, and none of what `unproved` names."""
+def verify_statement(
+    place: Path, directory: Path, tell: Tell, adapter: Path | None = None
+) -> tuple[ModelStatement, list[str]]:
+    """The statement at `place`, and what of it differs from the one that the directories of model
+    and adapter give again. Only the sets that it states are compared, and none of what `unproved`
+    names."""
     stated = read_statement(place)
     sizes = sorted({(name.length, name.answer) for name in stated.programs})
     buckets = [Bucket(length, answer) for length, answer in sizes]
-    made, _ = derive(open_model(directory), buckets, stated.contract, each=_telling(tell))
-    compared = ("contract", "vocabulary", "files", "template", "special", "stop")
+    model = stated_model(directory, adapter, stated)
+    made, _ = derive(model, buckets, stated.contract, each=_telling(tell))
+    compared = ("contract", "vocabulary", "files", "template", "special", "stop", "adapter")
     differing = [name for name in compared if getattr(made, name) != getattr(stated, name)]
     programs = {name: made.programs.get(name) for name in stated.programs}
     slots: Compared = (made.weights, stated.weights)
@@ -80,6 +90,6 @@ def verify_statement(place: Path, directory: Path, tell: Tell) -> tuple[ModelSta
 
 
 def unproved(statement: ModelStatement) -> list[str]:
-    """What a statement says that follows from no model directory: an adapter, the root of a run
-    (ANSWERS 4.5)."""
-    return [name for name in ("adapter", "run") if getattr(statement, name) is not None]
+    """What a statement says that follows from no model directory: the root of a run (ANSWERS
+    4.5)."""
+    return [name for name in ("run",) if getattr(statement, name) is not None]

@@ -39,6 +39,9 @@ from tallystick.terminal.lines import note
 statement_option = click.option(
     "--statement", type=click.Path(), help="The model statement; by default MODEL.statement."
 )
+adapter_option = click.option(
+    "--adapter", type=click.Path(), help="The directory of the model's adapter (LoRA, by peft)."
+)
 
 
 @click.command()
@@ -58,6 +61,7 @@ statement_option = click.option(
 @click.option("-o", "--output", type=click.Path(), help="The directory of the answer.")
 @statement_option
 @asked_options
+@adapter_option
 @click.option("--days", type=click.IntRange(0, 36500), default=DAYS, show_default=True,
               help="For how many days the signer answers disputes.")  # fmt: skip
 @threads_option
@@ -70,6 +74,7 @@ def generate(
     output: str | None,
     statement: str | None,
     days: int,
+    adapter: str | None,
     threads: int | None,
     as_json: bool,
     **options: Any,
@@ -95,6 +100,7 @@ def generate(
         out=None if output is None else Path(output),
         statement=None if statement is None else Path(statement),
         days=days,
+        adapter=None if adapter is None else Path(adapter),
         threads=threads,
         heard=shown.heard if shown.alone else None,
         **asked,
@@ -126,7 +132,9 @@ def generate(
         say_text("\n")
         note(f"{len(one.tokens)} tokens, finish {one.finish}")
     if output is not None:
-        note(f"receipt  {output}; check it with `tallystick check {output} --model {model}`")
+        with_ = "" if adapter is None else f" --adapter {adapter}"
+        command = f"tallystick check {output} --model {model}{with_}"
+        note(f"receipt  {output}; check it with `{command}`")
 
 
 class _Shown:
@@ -165,6 +173,7 @@ _NO_EVIDENCE = (
     type=click.Path(),
     help="Your own statement of the model: believed, so that no program is derived again.",
 )
+@adapter_option
 @click.option(
     "--text", is_flag=True, help="Compare template, tokens and text only; no weight is read."
 )
@@ -194,6 +203,7 @@ def check(
     model: str | None,
     named: str | None,
     statement: str | None,
+    adapter: str | None,
     text: bool,
     request: str | None,
     evidence: str | None,
@@ -239,6 +249,7 @@ def check(
             trust=load_trust(trust),
             threads=threads,
             device=device,
+            adapter=None if adapter is None else Path(adapter),
         )
         say_sample(drawn, as_json)
         return
@@ -246,6 +257,7 @@ def check(
         Path(receipt),
         Path(model),
         statement=None if statement is None else Path(statement),
+        adapter=None if adapter is None else Path(adapter),
         text=text,
         trust=load_trust(trust),
         threads=threads,
@@ -257,7 +269,7 @@ def check(
     if as_json:
         print_json({**report_json(report), "evidence": written})
     else:
-        _say(report, receipt, model)
+        _say(report, receipt, model if adapter is None else f"{model} --adapter {adapter}")
         if written is not None:
             say(f"evidence    {written}; anyone checks it with `tallystick check {written}`")
         elif evidence is not None:
@@ -333,6 +345,7 @@ def _say(report: AnswerReport, receipt: str, model: str) -> None:
 @click.command("answer-run")
 @click.argument("receipt", type=click.Path())
 @click.option("--model", required=True, type=click.Path(), help="Your copy of the model.")
+@adapter_option
 @click.option("-o", "--output", required=True, type=click.Path(), help="The run to make.")
 @click.option("--key", type=click.Path(), help="The private key that signs; by default a new one.")
 @overwrite_option
@@ -341,6 +354,7 @@ def _say(report: AnswerReport, receipt: str, model: str) -> None:
 def answer_run(
     receipt: str,
     model: str,
+    adapter: str | None,
     output: str,
     key: str | None,
     overwrite: bool,
@@ -360,6 +374,7 @@ def answer_run(
         None if key is None else load_private_key(Path(key)),
         overwrite,
         threads,
+        None if adapter is None else Path(adapter),
     )
     if as_json:
         print_json(

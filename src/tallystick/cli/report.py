@@ -86,11 +86,14 @@ def _of_session(source: Path, terms: Terms) -> Page:
     return session_headline(session), session_page(session, source.name)
 
 
-def _of_answer(source: Path, trust: Sequence[PublicKey] | None, model: str | None) -> Page:
+def _of_answer(
+    source: Path, trust: Sequence[PublicKey] | None, model: str | None, adapter: str | None
+) -> Page:
     # Loaded for an answer only: it brings what reads a model.
     from tallystick.report.answer_page import answer_headline, answer_page, read_answer
 
-    found = read_answer(source, trust, None if model is None else Path(model))
+    own, beside = (None if name is None else Path(name) for name in (model, adapter))
+    found = read_answer(source, trust, own, beside)
     return answer_headline(found), answer_page(found)
 
 
@@ -117,6 +120,7 @@ def _check_options(
     believed: Sequence[str],
     named: Sequence[str],
     model: str | None,
+    adapter: str | None,
 ) -> None:
     """Raises UsageError for options that do not go together, or not with this kind of page."""
     if kind != EVIDENCE and believed:
@@ -131,6 +135,8 @@ def _check_options(
         )
     if kind != ANSWER and model is not None:
         raise UsageError("--model goes with an answer only.", "Leave it out here.")
+    if model is None and adapter is not None:
+        raise UsageError("--adapter goes with --model.", "Name the model too.")
     if named and not with_judge:
         raise UsageError("--name goes with --with-judge.", "Leave it out, or add --with-judge.")
 
@@ -143,6 +149,7 @@ def _check_options(
     "--run", "beside", multiple=True, type=PLACE, help="A party's run: draw its losses too."
 )
 @click.option("--model", type=click.Path(), help="Your copy of an answer's model: check it too.")
+@click.option("--adapter", type=click.Path(), help="The adapter of an answer's model.")
 @trust_option
 @trust_referee_option
 @click.option(
@@ -156,6 +163,7 @@ def report(
     job: str | None,
     beside: tuple[str, ...],
     model: str | None,
+    adapter: str | None,
     trust: tuple[str, ...],
     believed: tuple[str, ...],
     with_judge: bool,
@@ -175,7 +183,7 @@ def report(
     if same_file(target, source):
         raise UsageError(f"{out} is what the page is about.", "Name another file for the page.")
     kind, code = _kind_of(source), 0
-    _check_options(kind, with_judge, beside, trust, believed, named, model)
+    _check_options(kind, with_judge, beside, trust, believed, named, model, adapter)
     names, built = load_names(named), built_judge() if with_judge else None
     keys, referees = load_trust(trust), load_keys(believed)
     own = load_job(Path(job)) if job else None
@@ -186,7 +194,7 @@ def report(
     runs = [read_run(Path(name), own) for name in beside]  # a fault of theirs is not the evidence's
     try:
         if kind == ANSWER:
-            sentence, page = _of_answer(source, keys, model)
+            sentence, page = _of_answer(source, keys, model, adapter)
         elif kind == RUN or own is None:  # all others have a job here
             sentence, page = _of_run(source, own, keys)
         elif kind == SESSION:

@@ -30,6 +30,8 @@ def model() -> None:
     metavar="L:A",
     help="Room for a text of L tokens, at most A of them an answer (repeatable).",
 )
+@click.option("--adapter", type=click.Path(), help="An adapter of the model (LoRA, by peft).")
+@click.option("--merge", is_flag=True, help="Put the adapter's products into the weights.")
 @click.option("--contract", default="ordered/1", show_default=True)
 @click.option("--run", type=click.Path(), help="The run of ours that the weights come from.")
 @overwrite_option
@@ -38,6 +40,8 @@ def statement(
     directory: str,
     output: str | None,
     buckets: tuple[str, ...],
+    adapter: str | None,
+    merge: bool,
     contract: str,
     run: str | None,
     overwrite: bool,
@@ -52,6 +56,8 @@ def statement(
         None if run is None else Path(run),
         overwrite,
         None if as_json else note,
+        None if adapter is None else Path(adapter),
+        merge,
     )
     facts: dict[str, Any] = {
         "model_digest": made.digest,
@@ -60,6 +66,9 @@ def statement(
         "weights": len(made.weights),
         "programs": len(made.programs),
         "vocabulary": made.vocabulary,
+        "adapter": None
+        if made.adapter is None
+        else {"digest": made.adapter.digest, "merged": made.adapter.merged},
         "run_root": made.run,
     }
     if as_json:
@@ -67,19 +76,26 @@ def statement(
         return
     say(f"{place}: {len(made.weights)} weights, {len(made.programs)} programs")
     say(f"model digest  {made.digest.hex()}")
-    say(f"next          tallystick generate {directory} --prompt TEXT --key KEY -o ANSWER")
+    with_ = "" if adapter is None else f" --adapter {adapter}"
+    say(f"next          tallystick generate {directory}{with_} --prompt TEXT --key KEY -o ANSWER")
 
 
 @model.command()
 @click.argument("statement", type=click.Path())
 @click.option("--model", "directory", required=True, type=click.Path(), help="The model.")
+@click.option("--adapter", type=click.Path(), help="The adapter that the statement names.")
 @json_option
-def verify(statement: str, directory: str, as_json: bool) -> None:
+def verify(statement: str, directory: str, adapter: str | None, as_json: bool) -> None:
     """Derive STATEMENT again from the model's directory, and compare.
 
     Exit code 1 where anything but its words for people differs.
     """
-    made, differing = verify_statement(Path(statement), Path(directory), None if as_json else note)
+    made, differing = verify_statement(
+        Path(statement),
+        Path(directory),
+        None if as_json else note,
+        None if adapter is None else Path(adapter),
+    )
     if as_json:
         print_json(
             {

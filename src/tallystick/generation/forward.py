@@ -14,6 +14,7 @@ from tallystick.devices.kernel import Run
 from tallystick.errors import UsageError
 from tallystick.generation.attention import PagedAttention, Rows, layer_shape
 from tallystick.generation.cut import LOGITS, ProgramParts, attentions, cut
+from tallystick.generation.experts import chosen_only
 from tallystick.generation.network import Network
 from tallystick.generation.prepared import prepared
 from tallystick.numerics.contracts import parse_contract
@@ -80,11 +81,11 @@ class Forward:
             for layer, pool in zip(attentions(program), self._pools, strict=True)
         ]
         own = {index: run for layer in layers for index, run in layer.by_node.items()}
-
         return self._executor(program, own), layers
 
     def _executor(self, program: Program, own: Mapping[int, Run]) -> Executor:
         contract = parse_contract(program.contract)
+        own = {**chosen_only(program), **own}
 
         def hook(index: int, _node: Node, _spec: OpSpec) -> Run | None:
             return own.get(index) or prepared(program, index, contract)

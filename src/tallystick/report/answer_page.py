@@ -51,16 +51,19 @@ class AnswerFacts:
 
 
 def read_answer(
-    place: Path, trust: Sequence[PublicKey] | None = None, model: Path | None = None
+    place: Path,
+    trust: Sequence[PublicKey] | None = None,
+    model: Path | None = None,
+    adapter: Path | None = None,
 ) -> AnswerFacts:
     """The answer at `place`; with `model` it is checked by the weights, and its texts by the files,
-    of that directory. Raises as `api.check`."""
+    of that directory, and by the `adapter` where it has one. Raises as `api.check`."""
     files = AnswerFiles.read(place)
     signed, answer, _ = files.bound(None if trust is None else [*trust])
     if model is None:
         report = check_words(signed, answer, files.cancellation)
     else:
-        report = check(place, model, trust=trust)
+        report = check(place, model, adapter=adapter, trust=trust)
     return AnswerFacts(place.name, answer, report, model)
 
 

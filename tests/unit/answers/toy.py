@@ -6,7 +6,7 @@ One layer: a head of causal attention, and a gate. So an answer depends on the w
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from tallystick.answers.receipt import LENGTH, AnswerReceipt, sign_receipt
 from tallystick.answers.request import ModelRequest
 from tallystick.answers.sampler import emit
 from tallystick.answers.spoken import Spoken
-from tallystick.answers.statement import ModelStatement, ProgramName, Weight
+from tallystick.answers.statement import Adapter, ModelStatement, ProgramName, Weight
 from tallystick.commit.signing import PrivateKey
 from tallystick.commit.tensor import Array, header_of, tensor_digest
 from tallystick.numerics.contracts import ORDERED_1
@@ -38,6 +38,8 @@ SHAPES = {
     "param.query": (WIDTH, WIDTH),
     "param.value": (WIDTH, WIDTH),
 }
+# The matrices of an adapter of one layer (ANSWERS 4.7.2).
+MATRICES = {"param.value.lora_A.weight": (2, WIDTH), "param.value.lora_B.weight": (WIDTH, 2)}
 
 
 def i64(*shape: int) -> TensorType:
@@ -48,15 +50,20 @@ def f32(*shape: int) -> TensorType:
     return TensorType("f32", shape)
 
 
-def weights(seed: int = 0) -> dict[str, Array]:
+def weights(seed: int = 0, shapes: Mapping[str, tuple[int, ...]] = SHAPES) -> dict[str, Array]:
     rng = np.random.default_rng(seed)
-    return {name: rng.standard_normal(shape).astype(np.float32) for name, shape in SHAPES.items()}
+    return {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
 
 
-def program(bucket: Bucket, set_: str = "greedy", contract: str = ORDERED_1) -> Program:
+def program(
+    bucket: Bucket,
+    set_: str = "greedy",
+    contract: str = ORDERED_1,
+    shapes: Mapping[str, tuple[int, ...]] = SHAPES,
+) -> Program:
     """The program of an answer (ANSWERS 2.5)."""
     b, length, most = Builder(contract), bucket.length, bucket.answer
-    held = {name: b.state(name, f32(*shape)) for name, shape in SHAPES.items()}
+    held = {name: b.state(name, f32(*shape)) for name, shape in shapes.items()}
     for name, type_ in ((LOGPROBS, f32(most)), (SALT, i64(4)), (TOKENS, i64(most))):
         b.state(name, type_)
     types = batch_types(bucket, set_, VOCABULARY)
@@ -78,10 +85,10 @@ def program(bucket: Bucket, set_: str = "greedy", contract: str = ORDERED_1) -> 
 
 def _attended(b: Builder, x: Value, held: Mapping[str, Value], length: int) -> Value:
     """One head of causal attention over the whole text."""
-    q, k, v = (
-        b.one("aten.view", [b.one("aten.mm", [x, held[name]])], size=(1, 1, length, WIDTH))
-        for name in ("param.query", "param.key", "param.value")
-    )
+    made = [b.one("aten.mm", [x, held[f"param.{name}"]]) for name in ("query", "key", "value")]
+    if MATRICES.keys() <= held.keys():
+        made[2] = b.one("aten.add.Tensor", [made[2], _added(b, x, held)], alpha=1.0)
+    q, k, v = (b.one("aten.view", [value], size=(1, 1, length, WIDTH)) for value in made)
     seen = {"causal": True, "first": 0, "window": 0}
     scores = b.one("tallystick.attention_scores", [q, k, None], scale=0.125, softcap=0.0, **seen)
     p = b.one("tallystick.attention_weights", [scores, None], **seen)
@@ -89,9 +96,18 @@ def _attended(b: Builder, x: Value, held: Mapping[str, Value], length: int) -> V
     return b.one("aten.view", [values], size=(length, WIDTH))
 
 
-def programs(contract: str = ORDERED_1) -> dict[ProgramName, Program]:
+def _added(b: Builder, x: Value, held: Mapping[str, Value]) -> Value:
+    """What the adapter adds to its layer's output (ANSWERS 4.7.2)."""
+    for name in MATRICES:
+        x = b.one("aten.mm", [x, b.one("aten.permute", [held[name]], dims=(1, 0))])
+    return b.one("aten.mul.Scalar", [x], other=1.5)
+
+
+def programs(
+    contract: str = ORDERED_1, shapes: Mapping[str, tuple[int, ...]] = SHAPES
+) -> dict[ProgramName, Program]:
     return {
-        ProgramName(bucket.length, bucket.answer, set_): program(bucket, set_, contract)
+        ProgramName(bucket.length, bucket.answer, set_): program(bucket, set_, contract, shapes)
         for bucket in BUCKETS
         for set_ in ("greedy", "draw", "full")
     }
@@ -118,6 +134,14 @@ class Toy:
     def make(seed: int = 0, stop: tuple[int, ...] = (), contract: str = ORDERED_1) -> Toy:
         held, texts = weights(seed), programs(contract)
         return Toy(held, texts, statement(held, texts, stop))
+
+    @staticmethod
+    def adapted() -> Toy:
+        """With an adapter that is not merged."""
+        shapes = {**SHAPES, **MATRICES}
+        held, texts = weights(shapes=shapes), programs(shapes=shapes)
+        stated = replace(statement(held, texts), adapter=Adapter(b"a" * 32, False))
+        return Toy(held, texts, stated)
 
     def request(self, tokens: tuple[int, ...] = (3, 1, 4), **given: object) -> ModelRequest:
         settings = Settings(**{"max_tokens": 3, "seed": 11, **given})  # type: ignore[arg-type]

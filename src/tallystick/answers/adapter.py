@@ -1,0 +1,227 @@
+"""A low-rank adapter (LoRA) as peft saves it: adapter_config.json and adapter_model.safetensors.
+
+The configuration says which layers get matrices, of what rank and with what scale. All of that is
+read as peft reads it, without peft. What would change the numbers otherwise is refused by name.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tallystick.answers.layer_names import LayerNames, ending
+from tallystick.answers.statement import Adapter
+from tallystick.commit.encoding import sha256
+from tallystick.disk.checkpoint import Checkpoint
+from tallystick.disk.regular import map_file, open_file, os_errors, present, read_file
+from tallystick.disk.tensorfile import open_tensors
+from tallystick.errors import CorruptFileError, RefusedModelError, UsageError
+from tallystick.limits import LIMITS
+
+CONFIG, WEIGHTS, PICKLE = (
+    "adapter_config.json",
+    "adapter_model.safetensors",
+    "adapter_model.bin",
+)
+_PREFIX = "base_model.model."
+_MATRIX = re.compile(r"(.+)\.lora_([AB])\.weight")
+# What peft saves with an adapter of a head, and puts into the model's place.
+_COPY = ".base_layer.weight"
+# What says how an adapter was made or trained, and changes no number of one that is there.
+_IDLE = frozenset({
+    "auto_mapping", "base_model_name_or_path", "corda_config", "eva_config", "fan_in_fan_out",
+    "inference_mode", "loftq_config", "lora_dropout", "lora_ga_config", "megatron_core",
+    "peft_version", "qalora_group_size", "revision", "runtime_config",
+})  # fmt: skip
+_READ = frozenset({
+    "alpha_pattern", "bias", "exclude_modules", "init_lora_weights", "layers_pattern",
+    "layers_to_transform", "lora_alpha", "peft_type", "r", "rank_pattern", "target_modules",
+    "task_type", "use_rslora",
+})  # fmt: skip
+# Other beginnings (PiSSA, OLoRA, LoftQ, …) take something away from the model's own weights.
+_BEGINNINGS = (None, True, False, "gaussian", "orthogonal", "eva")
+
+
+@dataclass(frozen=True)
+class LoraPair:
+    """The matrices of one layer: A is [rank, in], B is [out, rank], and their product counts
+    `scale` times."""
+
+    layer: str
+    rank: int
+    scale: float
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """The parameters that A and B are."""
+        return f"{self.layer}.lora_A.weight", f"{self.layer}.lora_B.weight"
+
+
+@dataclass(frozen=True)
+class LoraAdapter:
+    """An opened adapter. `digest` is the SHA-256 of its file of weights; `merged` says that the
+    products are put into the model's weights (ANSWERS 4.7)."""
+
+    digest: bytes
+    merged: bool
+    config: Mapping[str, Any] = field(repr=False)
+    weights: Checkpoint = field(repr=False)
+
+    @property
+    def stated(self) -> Adapter:
+        """What a model statement says of it (ANSWERS 4.2)."""
+        return Adapter(self.digest, self.merged)
+
+    @property
+    def stored(self) -> dict[str, str]:
+        """The stored type of each matrix, by the parameter that it is."""
+        return {n.removeprefix(_PREFIX): dtype for n, (_, dtype, _) in self.weights.tensors.items()}
+
+    def mapped(self) -> dict[str, Any]:
+        """Every matrix by the parameter that it is, as Checkpoint.mapped."""
+        return {n.removeprefix(_PREFIX): array for n, array in self.weights.mapped().items()}
+
+    def pairs(self, layers: Mapping[str, tuple[int, int]]) -> list[LoraPair]:
+        """What the adapter does to a model whose linear layers have these numbers of inputs and
+        outputs, by layer. Raises RefusedModelError where configuration, file and model differ."""
+        shapes = {
+            n.removeprefix(_PREFIX): shape for n, (_, _, shape) in self.weights.tensors.items()
+        }
+        of_file = {match[1] for n in shapes if (match := _MATRIX.fullmatch(n))}
+        wanted = {name for name in layers if self._targets.has(name)}
+        if odd := sorted(of_file - layers.keys()):
+            raise _refused(
+                f"matrices for {odd[0][:120]!r}", "the model has no linear layer of that name"
+            )
+        if odd := sorted(wanted ^ of_file):
+            where = "its configuration" if odd[0] in wanted else "its file of weights"
+            raise _refused(
+                f"the layer {odd[0][:120]!r} in {where} only", "nobody can tell which one is meant"
+            )
+        found = [self._pair(name) for name in sorted(of_file)]
+        for pair in found:
+            (inputs, outputs), (a, b) = layers[pair.layer], pair.names
+            if (shapes.get(a), shapes.get(b)) != ((pair.rank, inputs), (outputs, pair.rank)):
+                raise _refused(
+                    f"matrices of other sizes for {pair.layer[:120]!r}",
+                    f"a rank of {pair.rank} over {inputs} inputs and {outputs} outputs is due",
+                )
+        return found
+
+    @property
+    def _targets(self) -> LayerNames:
+        config = self.config
+        return LayerNames(
+            config.get("target_modules"),
+            config.get("exclude_modules"),
+            config.get("layers_to_transform"),
+            config.get("layers_pattern"),
+        )
+
+    def _pair(self, layer: str) -> LoraPair:
+        rank = self._number("r", "rank_pattern", 8, layer)
+        alpha = self._number("lora_alpha", "alpha_pattern", 8, layer)
+        if type(rank) is not int or rank < 1:
+            raise _refused(f"the rank {rank!r} of {layer[:120]!r}", "it is a positive integer")
+        # Each one rounded operation of binary64 (ANSWERS 4.7).
+        root = math.sqrt(rank) if self.config.get("use_rslora") else float(rank)
+        return LoraPair(layer, rank, float(alpha) / root)
+
+    def _number(self, name: str, patterns: str, usual: int, layer: str) -> int | float:
+        table = self.config.get(patterns) or {}
+        key = next((key for key in table if ending(key).match(layer)), None)
+        found = self.config.get(name, usual) if key is None else table[key]
+        if type(found) not in (int, float) or not math.isfinite(found) or abs(found) >= 1 << 53:
+            raise _refused(f"{name} = {str(found)[:40]}", "it is a finite number")
+        return found  # type: ignore[no-any-return]
+
+
+def open_adapter(directory: Path, merged: bool = False) -> LoraAdapter:
+    """The adapter in a directory of peft.
+
+    Raises RefusedModelError for one that answers are not given with, by name; UsageError,
+    StorageError and CorruptFileError where the directory or a file of it is none.
+    """
+    if not present(directory / CONFIG):
+        raise UsageError(
+            f"{directory} is no adapter: it has no {CONFIG}.",
+            "Give a directory that peft's save_pretrained wrote.",
+        )
+    config = _config(directory / CONFIG)
+    _check(config)
+    path = directory / WEIGHTS
+    if not present(path) and present(directory / PICKLE):
+        raise RefusedModelError(
+            f"The weights of {directory} are a pickle ({PICKLE}), which is never read.",
+            "Save the adapter with save_pretrained(..., safe_serialization=True).",
+        )
+    with open_tensors(path, "adapter", strict=False) as file:
+        tensors = {name: (path, dtype, shape) for name, (dtype, shape) in file.types.items()}
+    for name in tensors:
+        if name.endswith(_COPY):
+            raise RefusedModelError(
+                f"The adapter has a copy of one of the model's own weights: {name[:120]!r}.",
+                "Save it with save_pretrained(..., save_embedding_layers=False).",
+            )
+        if not (name.startswith(_PREFIX) and _MATRIX.fullmatch(name)):
+            why = "only matrices lora_A and lora_B of linear layers are known"
+            raise _refused(f"a tensor {name[:120]!r}", why)
+    if not tensors:
+        raise _refused("no matrix at all", "it changes nothing")
+    return LoraAdapter(_digest(path), merged, config, Checkpoint(directory, config, tensors))
+
+
+def _digest(path: Path) -> bytes:
+    file, size = open_file(path, "adapter")
+    with file, os_errors(path):
+        return sha256(memoryview(map_file(file, size)))
+
+
+def _config(path: Path) -> dict[str, Any]:
+    data = read_file(path, LIMITS.manifest_bytes, "adapter configuration")
+    try:
+        found = json.loads(data.decode("utf-8"))
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise CorruptFileError(f"{path} is no JSON table.", "Save the adapter again.")
+    return found
+
+
+def _check(config: Mapping[str, Any]) -> None:
+    """Refuse what changes the numbers in a way that is not known here."""
+    kind = config.get("peft_type")
+    if kind != "LORA":
+        raise _refused(f"the type {str(kind)[:40]!r}", "only LORA is known")
+    if config.get("task_type") not in (None, "CAUSAL_LM"):
+        task = str(config["task_type"])[:40]
+        raise _refused(f"the task {task!r}", "answers need CAUSAL_LM")
+    if config.get("bias", "none") != "none":
+        raise _refused(f"bias = {str(config['bias'])[:40]!r}", "it changes the model's biases")
+    beginning = config.get("init_lora_weights")
+    if beginning not in _BEGINNINGS:
+        raise _refused(
+            f"init_lora_weights = {str(beginning)[:40]!r}", "it may change the model's own weights"
+        )
+    if type(config.get("use_rslora", False)) is not bool:
+        raise _refused("use_rslora that is no truth value", "its scale is not known")
+    for name in ("rank_pattern", "alpha_pattern"):
+        if not isinstance(config.get(name) or {}, dict):
+            raise _refused(f"{name} that is no table", "ranks and scales are not known")
+        for key in config.get(name) or {}:
+            ending(key)
+    for name in sorted(config.keys() - _IDLE - _READ):
+        if config[name] not in (None, False, [], {}):
+            raise _refused(f"{name[:60]} = {str(config[name])[:60]}", "it is not known here")
+
+
+def _refused(what: str, why: str) -> RefusedModelError:
+    return RefusedModelError(
+        f"The adapter has {what}: {why}.",
+        "Use another adapter, or merge it with peft's merge_and_unload and save the model.",
+    )
