@@ -186,7 +186,10 @@ class Answering:
 
     def signed(self, underway: AnswerUnderway, key: PrivateKey, days: int = DAYS) -> GivenAnswer:
         """The answer that has ended, with its receipt. Any thread may call it. Raises
-        DigestMismatchError where the statement's program is not the model's."""
+        DigestMismatchError where the statement's program is not the model's, and what whoever heard
+        its tokens has raised."""
+        if underway.failure is not None:
+            raise underway.failure
         assert underway.handle is not None and underway.handle.answer is not None
         said, request = underway.handle.answer, underway.prepared.request
         prompt, number = underway.prepared.prompt, underway.number
@@ -235,7 +238,7 @@ class Answering:
 class AnswerUnderway:
     """An answer that is computed. It hears its tokens, and ends with a stop string (ANSWERS 6.4).
 
-    `stopped` says that one has ended it. `decode` makes texts of tokens.
+    `stopped` says that one has ended it, `failure` what has. `decode` makes texts of tokens.
     """
 
     def __init__(
@@ -248,6 +251,7 @@ class AnswerUnderway:
         self.prepared, self.number = prepared, number
         self.handle: SubmittedRequest | None = None
         self.stopped = False
+        self.failure: Exception | None = None
         self._decode, self._hears = decode, hears
         self._tokens: list[int] = []
 
@@ -262,9 +266,17 @@ class AnswerUnderway:
         self.handle.cancel()
 
     def token(self, token: int, logprob: np.float32) -> None:
-        """Called by the engine for each token, at once."""
-        if self.stopped:
+        """Called by the engine for each token, at once. Where whoever hears it fails, this answer
+        ends, and no other."""
+        if self.stopped or self.failure is not None:
             return
+        try:
+            self._hear(token, logprob)
+        except Exception as error:
+            self.failure = error
+            self.cancel()
+
+    def _hear(self, token: int, logprob: np.float32) -> None:
         if self._hears is not None:
             self._hears(token, logprob)
         stops = self.prepared.request.stop_strings
