@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from tallystick.answers.compared import check_program_of, check_vocabulary
-from tallystick.answers.files import read_program, read_statement, write_answer
+from tallystick.answers.files import AnswerFiles, read_program, read_statement
 from tallystick.answers.job import AnswerJob, check_weights
 from tallystick.answers.layout import Settings
 from tallystick.answers.model import Model, open_model, weights
@@ -57,7 +57,13 @@ class GivenAnswer:
 
     def save(self, directory: Path, overwrite: bool = False) -> None:
         """Write the answer's directory. Raises UsageError where there is one, StorageError."""
-        write_answer(directory, self.receipt, self.job, self.program, overwrite)
+        self.files.write(directory, overwrite)
+
+    @property
+    def files(self) -> AnswerFiles:
+        """The files of the answer, as its directory has them."""
+        job, text = self.job, self.program.text().encode("ascii")
+        return AnswerFiles(self.receipt, job.statement, job.request, job.spoken, text)
 
 
 def statement_place(model: Path) -> Path:

@@ -36,13 +36,6 @@ def new_id() -> str:
     return f"answer-{secrets.token_hex(16)}"
 
 
-def files_of(answer: GivenAnswer) -> AnswerFiles:
-    """The files of an answer, as its directory has them."""
-    job = answer.job
-    program = answer.program.text().encode("ascii")
-    return AnswerFiles(answer.receipt, job.statement, job.request, job.spoken, program)
-
-
 class MemoryKeeper:
     """Keeps the last `most` answers as long as the process lives. So its receipts promise
     nothing: they are answered for until the moment they are signed."""
@@ -67,4 +60,4 @@ class MemoryKeeper:
     def find(self, id_: str, name: str) -> AnswerFiles | None:
         with self._lock:
             owner, answer = self._kept.get(id_, (None, None))
-        return files_of(answer) if answer is not None and owner == name else None
+        return answer.files if answer is not None and owner == name else None
