@@ -43,6 +43,7 @@ LEVELS = {
     "terminal": 14,  # how progress is drawn, for whoever hands it to a verb (docs/adr/0036)
     "api": 15,  # the verbs: each is put together here, once
     "service": 16,  # the faces, which call the verbs
+    "serving": 16,  # a model server
     "report": 16,
     "trainer": 16,  # other libraries' loops, as runs
     "cli": 17,
