@@ -87,6 +87,7 @@ _COMMANDS: dict[str, tuple[str, str, str]] = {
         "answer_run",
         "Make a run of an answer, for a dispute about it.",
     ),
+    "kept": ("tallystick.cli.kept", "kept", "The answers that a model server keeps, until when."),
     "offer": ("tallystick.cli.offer", "offer", "Offers to providers, and their documents."),
     "settle": ("tallystick.cli.settle", "settle", "The settlement of an offer, signed or checked."),
     "inspect": (

@@ -173,7 +173,7 @@ def test_what_has_passed_its_date_is_deleted(tmp_path: Path) -> None:
         short = kept.keep(given(1, until=NOW + DAY, text=secret), "anna")
         long = kept.keep(given(2, until=NOW + 2 * DAY), "anna")
         assert kept.expire(NOW + DAY) == 0  # until the date itself
-        assert kept.expire(NOW + DAY + 1) == 1
+        assert kept.expire(NOW + DAY + 60_001) == 1
         assert kept.find(short, "anna") is None and kept.find(long, "anna") is not None
         (model,) = kept.models()
         assert (model.answers, model.until) == (1, NOW + 2 * DAY)
@@ -243,7 +243,7 @@ def test_two_receipts_of_one_job_are_both_kept(tmp_path: Path) -> None:
     with keeper(tmp_path / "kept") as kept:
         ids = {kept.keep(one, "anna") for one in (first, again)}
         assert len(ids) == 2 and len(kept._reader.of_job(first.job.digest)) == 2
-        assert kept.expire(NOW + 1) == 1 and len(kept._reader.of_job(first.job.digest)) == 1
+        assert kept.expire(NOW + 60_001) == 1 and len(kept._reader.of_job(first.job.digest)) == 1
 
 
 def test_an_answer_of_another_model(tmp_path: Path) -> None:

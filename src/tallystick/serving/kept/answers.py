@@ -27,7 +27,7 @@ from tallystick.errors import StorageError, UsageError
 from tallystick.program.ir import Program
 from tallystick.serving.kept.commits import Commits, Statements
 from tallystick.serving.kept.open_sessions import forget_sessions, jobs_in_session
-from tallystick.serving.kept.reader import KeptModel, KeptReader, KeptRow
+from tallystick.serving.kept.reader import KeptModel, KeptReader
 from tallystick.serving.kept.same_files import fingerprint
 from tallystick.serving.kept.space import Reservation, Space, kept_bytes
 from tallystick.serving.kept.tables import (
@@ -41,6 +41,8 @@ from tallystick.serving.kept.tables import (
     wal_bytes,
 )
 
+# A session that begins in the last moment of a promise has left its record by then.
+_GRACE_MS = 60_000
 _AT_ONCE = 256  # answers that one transaction deletes
 _USUAL = kept_bytes(1 << 16, 1 << 12, 1 << 12)
 
@@ -182,10 +184,11 @@ class KeptAnswers:
     # -- the end of a promise ----------------------------------------------------------------------
 
     def expire(self, now: int | None = None) -> int:
-        """Delete the answers whose promise ended before `now`, in milliseconds since 1970, and the
-        programs and statements that none needs any more. An answer that a referee's session is
-        about stays until that has ended (ANSWERS 7.7.3). The number of answers deleted."""
+        """Delete the answers whose promise ended a minute before `now`, in milliseconds since 1970,
+        and the programs and statements that none needs any more. An answer that a referee's session
+        is about stays until that has ended (ANSWERS 7.7.3). The number of answers deleted."""
         now = int(time.time() * 1000) if now is None else now
+        end = now - _GRACE_MS
         open_jobs = json.dumps([job.hex() for job in jobs_in_session(self.directory, now)])
         which = (
             "SELECT number FROM answers WHERE until < ? AND lower(hex(job)) NOT IN"
@@ -196,7 +199,7 @@ class KeptAnswers:
             lambda tables: (
                 tables.execute(
                     f"DELETE FROM answers WHERE number IN ({which} LIMIT {_AT_ONCE})",
-                    (now, open_jobs),
+                    (end, open_jobs),
                 ).rowcount
             )
         ):
@@ -222,8 +225,9 @@ class KeptAnswers:
     def models(self) -> list[KeptModel]:
         return self._reader.models()
 
-    def rows(self) -> list[KeptRow]:
-        return list(self._reader.rows())
+    def statement(self, model: bytes) -> ModelStatement:
+        """The statement of a model that answers are kept of."""
+        return self._reader.statement(model)
 
     def damaged(self) -> list[str]:
         """What is wrong with the directory, a sentence each."""

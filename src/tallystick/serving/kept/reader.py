@@ -18,10 +18,12 @@ from tallystick.answers.request import ModelRequest
 from tallystick.answers.spoken import Spoken
 from tallystick.answers.statement import ModelStatement
 from tallystick.answers.text import ModelWords
+from tallystick.commit.signing import PublicKey
 from tallystick.errors import CorruptFileError, TallystickError
+from tallystick.serving.kept.prover import DisputedAnswer
 from tallystick.serving.kept.tables import DATABASE, pages_in_use, reading, sqlite_errors
 
-_ROW = "number, id, owner, model, program, job, until, receipt, request, spoken"
+_ROW = "number, id, owner, model, program, job, until, receipt"
 
 
 @dataclass(frozen=True)
@@ -36,8 +38,6 @@ class KeptRow:
     job: bytes
     until: int
     receipt: bytes
-    request: bytes
-    spoken: bytes
 
 
 @dataclass(frozen=True)
@@ -101,11 +101,15 @@ class KeptReader:
 
     def files(self, row: KeptRow) -> AnswerFiles:
         """The files of an answer (ANSWERS 7.5), without its text. Raises CorruptFileError."""
+        found = self._all("SELECT request, spoken FROM answers WHERE number = ?", row.number)
+        if not found:
+            raise CorruptFileError("The answer is not kept any more.", "Its promise has ended.")
+        ((request, spoken),) = found
         return AnswerFiles(
             row.receipt,
             self.statement(row.model),
-            ModelRequest.from_bytes(row.request),
-            Spoken.from_bytes(row.spoken),
+            ModelRequest.from_bytes(request),
+            Spoken.from_bytes(spoken),
             self._blob("SELECT text FROM programs WHERE digest = ?", row.program, "program"),
         )
 
@@ -139,10 +143,18 @@ class KeptReader:
                 found.append(f"{row.id}: {error.message}")
         return found
 
-    def receipt(self, job: bytes) -> SignedReceipt | None:
-        """The first receipt of a job, if one is kept."""
-        rows = self.of_job(job)
-        return read_receipt(rows[0].receipt) if rows else None
+    def signer(self, row: KeptRow) -> PublicKey:
+        """Who has signed an answer's receipt. Raises CounterpartyError."""
+        return read_receipt(row.receipt).receipt.signer
+
+    def disputed(self, row: KeptRow) -> DisputedAnswer:
+        """An answer as its signer defends it. Raises CounterpartyError where what is kept is
+        damaged, or is no answer."""
+        signed, files = self.check(row), self.files(row)
+        _, answer, program = files.bound()
+        answer.check_program(program)
+        ((place,),) = self._all("SELECT directory FROM models WHERE digest = ?", row.model)
+        return DisputedAnswer(signed, answer, program, Path(place))
 
     # -- models ------------------------------------------------------------------------------------
 
