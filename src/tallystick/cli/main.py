@@ -87,6 +87,7 @@ _COMMANDS: dict[str, tuple[str, str, str]] = {
         "answer_run",
         "Make a run of an answer, for a dispute about it.",
     ),
+    "kept": ("tallystick.cli.kept", "kept", "The answers that a model server keeps, until when."),
     "serve-model": (
         "tallystick.cli.serve_model",
         "serve_model",

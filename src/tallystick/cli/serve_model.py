@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import sys
+import threading
+import time
 import traceback
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from tallystick.api.answering import DAYS
 from tallystick.cli.output import json_option, note, print_json, say, threads_option
 from tallystick.disk.keys import load_private_key
-from tallystick.errors import UsageError
+from tallystick.errors import TallystickError, UsageError
 from tallystick.job.numbers import moment
 from tallystick.limits import LIMITS
 from tallystick.service import require_packages
 
+if TYPE_CHECKING:  # it needs the packages of the extra
+    from tallystick.serving.kept.answers import KeptAnswers
+
 _MIB = 1 << 20
+_EXPIRE_SECONDS = 3600.0
 _KEYS = "api-keys.json"
 
 
@@ -67,6 +74,12 @@ def serve_model() -> None:
               help="From a request to the end of its answers.")  # fmt: skip
 @click.option("--memory", type=click.IntRange(1), default=1024, show_default=True, metavar="MIB",
               help="Memory for keys and values, of each model.")  # fmt: skip
+@click.option("--keep", "kept", type=click.Path(), help="Directory in which answers are kept, for disputes "
+              "too. Without it: in memory, and receipts promise nothing.")  # fmt: skip
+@click.option("--keep-mib", "kept_mib", type=click.IntRange(1), default=4096, show_default=True, metavar="MIB",
+              help="Disk for kept answers. Where it is full, requests are refused.")  # fmt: skip
+@click.option("--days", type=click.IntRange(0, 36500), default=DAYS, show_default=True,
+              help="For how many days receipts promise answers to disputes.")  # fmt: skip
 @click.option("--tls-cert", type=click.Path(), help="PEM file of this server's certificates.")
 @click.option("--tls-key", type=click.Path(), help="PEM file of the certificate's private key.")
 @threads_option
@@ -78,6 +91,9 @@ def run(
     statements: tuple[str, ...],
     share_prefixes: bool,
     memory: int,
+    kept: str | None,
+    kept_mib: int,
+    days: int,
     tls_cert: str | None,
     tls_key: str | None,
     threads: int | None,
@@ -100,7 +116,8 @@ def run(
     from tallystick.serving.api_keys import KeyRing
     from tallystick.serving.app import ModelServer, is_loopback, log_line
     from tallystick.serving.engine_thread import ModelThread
-    from tallystick.serving.keeping import MemoryKeeper
+    from tallystick.serving.keeping import AnswerKeeper, MemoryKeeper
+    from tallystick.serving.kept.answers import KeptAnswers
     from tallystick.serving.limits import ServingLimits
     from tallystick.serving.models import ServedModel
 
@@ -117,6 +134,11 @@ def run(
     paths = [Path(model).absolute() for model in models]
     if len({path.name for path in paths}) != len(paths):
         raise UsageError("Two of these models have one name.", "Rename a directory.")
+    if kept is not None and key is None:
+        raise UsageError(
+            "Kept answers are defended with the key that signed them.",
+            "Make one: `tallystick keys new KEY.pem`, and pass --key.",
+        )
     signing = PrivateKey.generate() if key is None else load_private_key(Path(key))
     ring = None if api_keys is None else KeyRing(Path(api_keys))
     bounds = ServingLimits(
@@ -128,8 +150,13 @@ def run(
         key_tokens_minute=limits["key_tokens"],
         seconds=limits["seconds"],
     )
-    keeper = MemoryKeeper()
     with ExitStack() as stack:
+        keeper: AnswerKeeper = MemoryKeeper()
+        durable: KeptAnswers | None = None
+        if kept is not None:
+            keeper = durable = stack.enter_context(KeptAnswers(Path(kept), kept_mib * _MIB, days))
+            expiring = threading.Thread(target=_expire, args=(durable,), daemon=True)
+            expiring.start()
         sock = stack.enter_context(listening_socket(listen))
         served = []
         for path, place in zip(paths, statements or [None] * len(paths), strict=True):
@@ -137,6 +164,8 @@ def run(
             answering = Answering(
                 path, None if place is None else Path(place), threads, memory * _MIB
             )
+            if durable is not None:
+                durable.uses(answering.statement, path)
             thread = ModelThread(answering, signing, keeper, bounds, _tell, share_prefixes)
             stack.callback(thread.close)
             thread.start()
@@ -151,6 +180,16 @@ def run(
         say(f"public key  {signing.public.raw.hex()}")
         say(f"key id      {signing.public.key_id}")
         http.run()
+
+
+def _expire(keeper: KeptAnswers) -> None:
+    """Delete what has passed its date, now and every hour, as long as the process lives."""
+    while True:
+        try:
+            keeper.expire()
+        except TallystickError as error:
+            note(str(error))
+        time.sleep(_EXPIRE_SECONDS)
 
 
 def _log(line: str) -> None:

@@ -12,14 +12,16 @@ from functools import partial
 from typing import Any, TypeVar
 
 from tallystick.api.answering import PreparedRequest
-from tallystick.errors import TallystickError
+from tallystick.errors import StorageError, TallystickError
 from tallystick.service.guard import Receive, Scope, Send, place_of
 from tallystick.serving.asked import Asked
 from tallystick.serving.engine_thread import KeptAnswer, WantedAnswer
+from tallystick.serving.keeping import AnswerKeeper, Room
+from tallystick.serving.kept.space import kept_bytes
 from tallystick.serving.limits import ServingLimits
 from tallystick.serving.models import ServedModel
 from tallystick.serving.outbox import Outbox, OverfullError
-from tallystick.serving.refusals import SERVER, ApiError, of_error
+from tallystick.serving.refusals import SERVER, ApiError, no_room, of_error
 from tallystick.serving.replies import DONE, Replies, event
 from tallystick.serving.spelling import Spelling, shown
 
@@ -56,6 +58,7 @@ class AnswerReply:
     owner: str
     model: ServedModel
     asked: Asked
+    keeper: AnswerKeeper
     limits: ServingLimits
     workers: ThreadPoolExecutor
     tell: Callable[[BaseException], None]
@@ -117,12 +120,18 @@ class AnswerReply:
         prepared = [await self._work(partial(thread.answering.prepare, r)) for r in requests]
         self.outcome.prompt_tokens = sum(len(one.prompt) for one in prepared)
         pairs = [(one, n) for one in prepared for n in range(one.request.choices)]
+        rooms = await self._work(lambda: self._reserve([one for one, _ in pairs]))
         box = Outbox(len(pairs), self.limits.unread_tokens)
         self._wanted = [
-            WantedAnswer(self.owner, one, n, box.sink(index))
+            WantedAnswer(self.owner, one, n, box.sink(index), rooms[index])
             for index, (one, n) in enumerate(pairs)
         ]
-        thread.submit(self._wanted)
+        try:
+            thread.submit(self._wanted)
+        except ApiError:
+            for room in rooms:
+                room.release()
+            raise
         replies = Replies(
             self.id, int(time.time()), self.model.name, self.model.digest, self.asked, self._decode
         )
@@ -130,6 +139,21 @@ class AnswerReply:
             await self._stream(sends, replies, box, [one for one, _ in pairs])
         else:
             await self._whole(sends, replies, box)
+
+    def _reserve(self, answers: Sequence[PreparedRequest]) -> list[Room]:
+        """Room for each of these answers, or for none. Raises ApiError."""
+        found: list[Room] = []
+        try:
+            for one in answers:
+                request = len(one.request.to_bytes())
+                size = kept_bytes(request, len(one.prompt), one.asked.max_tokens)
+                found.append(self.keeper.reserve(size))
+        except StorageError as error:
+            for room in found:
+                room.release()
+            self.tell(error)
+            raise no_room() from None
+        return found
 
     async def _whole(self, sends: _Sending, replies: Replies, box: Outbox) -> None:
         kept: dict[int, KeptAnswer] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import json
 import secrets
@@ -9,7 +10,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -29,12 +30,13 @@ from tallystick.serving.keeping import AnswerKeeper
 from tallystick.serving.limits import ServingLimits, bounds_of
 from tallystick.serving.metrics import Metrics
 from tallystick.serving.models import ServedModel, find_model
-from tallystick.serving.refusals import SERVER, ApiError, of_error, of_guard
+from tallystick.serving.refusals import SERVER, ApiError, no_room, of_error, of_guard
 from tallystick.serving.replies import kept_members
 
 Log = Callable[[Mapping[str, Any]], None]
 Read = Callable[[Fields, Named, ServingLimits], Asked]
 _WORKERS = 4
+T = TypeVar("T")
 # Without keys everyone on this machine is this one.
 _NOBODY = ApiKey("local", b"", 0, operator=True)
 _LOCAL = ("localhost", "127.0.0.1", "[::1]")
@@ -115,8 +117,8 @@ class ModelServer:
     async def _answers(self, request: Request, read: Read) -> App:
         owner, body = self._owner(request).name, await _json(request)
         self._accounts.check(owner, time.monotonic())
-        if (why := self.keeper.full()) is not None:
-            raise ApiError(503, why, kind=SERVER, code="receipts_full", retry_after=60)
+        if await self._work(self.keeper.full) is not None:
+            raise no_room()
         fields = Fields(body)
         model = find_model(self.models, fields.raw("model"))
         asked = read(fields, model.named, self.limits)
@@ -139,7 +141,9 @@ class ModelServer:
                 "first_token_seconds": _rounded(outcome.first),
             }
 
-        return AnswerReply(id_, owner, model, asked, self.limits, self.workers, self.tell, done)
+        return AnswerReply(
+            id_, owner, model, asked, self.keeper, self.limits, self.workers, self.tell, done
+        )
 
     def _count(self, owner: str, model: ServedModel, outcome: Outcome, seconds: float) -> None:
         add = self.metrics.add
@@ -167,7 +171,7 @@ class ModelServer:
 
     async def _receipt(self, request: Request) -> Response:
         owner, id_ = self._owner(request).name, request.path_params["id"]
-        files = self.keeper.find(id_, owner)
+        files = await self._work(lambda: self.keeper.find(id_, owner))
         if files is None:
             raise ApiError(404, "This key has no such receipt.", code="receipt_not_found")
         return JSONResponse(kept_members(id_, files))
@@ -219,7 +223,8 @@ class ModelServer:
         return JSONResponse({"status": "ok" if alive else "down"}, 200 if alive else 503)
 
     async def _ready(self, _: Request) -> Response:
-        ready = all(model.thread.alive for model in self.models) and self.keeper.full() is None
+        alive = all(model.thread.alive for model in self.models)
+        ready = alive and await self._work(self.keeper.full) is None
         return JSONResponse({"status": "ready" if ready else "not ready"}, 200 if ready else 503)
 
     async def _metrics(self, request: Request) -> Response:
@@ -234,6 +239,9 @@ class ModelServer:
                 gauges.append(("answers_waiting", "Answers in the queue.", label, waiting))
         text = self.metrics.text(None if key.operator else key.name, gauges)
         return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
+
+    async def _work(self, make: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self.workers, make)
 
     def _logged(self, app: App) -> App:
         """`app`, which tells the log of each request once it is over."""

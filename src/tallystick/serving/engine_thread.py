@@ -21,7 +21,7 @@ from tallystick.api.answering import Answering, AnswerUnderway, GivenAnswer, Pre
 from tallystick.commit.encoding import sha256
 from tallystick.commit.signing import PrivateKey
 from tallystick.serving.fair import FairQueue
-from tallystick.serving.keeping import AnswerKeeper
+from tallystick.serving.keeping import AnswerKeeper, Room
 from tallystick.serving.limits import ServingLimits
 from tallystick.serving.refusals import SERVER, ApiError, busy
 
@@ -48,12 +48,14 @@ class Sink(Protocol):
 
 @dataclass(eq=False)
 class WantedAnswer:
-    """Answer `number` to a request of the key `owner`."""
+    """Answer `number` to a request of the key `owner`. `room` is where it will be kept; the thread
+    releases it, once the answer has been put into its queue."""
 
     owner: str
     prepared: PreparedRequest
     number: int
     sink: Sink
+    room: Room
     underway: AnswerUnderway | None = None
     cancelled: bool = field(default=False)
 
@@ -125,7 +127,8 @@ class ModelThread:
         with self._changed:
             for one in wanted:
                 one.cancelled = True
-                self._waiting.remove(one)
+                if self._waiting.remove(one):
+                    one.room.release()
             self._changed.notify_all()
 
     def close(self) -> None:
@@ -202,6 +205,7 @@ class ModelThread:
                 self._of_key[one.owner] -= 1
                 if not self._of_key[one.owner]:
                     del self._of_key[one.owner]
+                one.room.release()
             self._changed.notify_all()
 
     def _give_up(self) -> None:
@@ -210,6 +214,7 @@ class ModelThread:
             self._closed = True
             left = [one for one in self._underway if not _ended(one)] + self._waiting.clear()
         for one in left:
+            one.room.release()
             one.sink.failed(error)
 
     # -- the threads that sign ---------------------------------------------------------------------
@@ -218,7 +223,7 @@ class ModelThread:
         try:
             assert one.underway is not None
             answer = self.answering.signed(one.underway, self._key, self._keeper.days)
-            kept = KeptAnswer(self._keeper.keep(answer, one.owner), answer)
+            kept = KeptAnswer(self._keeper.keep(answer, one.owner, one.room), answer)
         except BaseException as error:
             self._tell(error)
             one.sink.failed(error)

@@ -5,10 +5,17 @@ from __future__ import annotations
 import secrets
 import threading
 from collections import OrderedDict
-from typing import Protocol
+from typing import Any, Protocol
 
 from tallystick.answers.files import AnswerFiles
 from tallystick.api.answering import GivenAnswer
+
+
+class Room(Protocol):
+    """Room for an answer that is not kept yet."""
+
+    def release(self) -> None:
+        """Give back what has not been used. More than once is as good as once."""
 
 
 class AnswerKeeper(Protocol):
@@ -23,17 +30,24 @@ class AnswerKeeper(Protocol):
     def full(self) -> str | None:
         """Why no further answer can be kept; None where one can. No request is accepted then."""
 
-    def keep(self, answer: GivenAnswer, name: str) -> str:
-        """Keep an answer to the key `name`. Its id, once it is as safe as this keeper makes it.
-        Raises StorageError where it is not kept: then the answer's end is not sent."""
+    def reserve(self, size: int) -> Room:
+        """Room for an answer of `size` bytes (`kept.space.kept_bytes`). Raises StorageError where
+        there is none: then the request is not accepted."""
 
-    def find(self, id_: str, name: str) -> AnswerFiles | None:
-        """The answer with this id, if it is one to the key `name`."""
+    def keep(self, answer: GivenAnswer, owner: str, room: Any) -> str:
+        """Keep an answer to the key `owner`, in a `room` of this keeper's. Its id, once it is as
+        safe as this keeper makes it. Raises StorageError where it is not kept: then the answer's
+        end is not sent."""
+
+    def find(self, id_: str, owner: str) -> AnswerFiles | None:
+        """The answer with this id, if it is one to the key `owner`."""
 
 
-def new_id() -> str:
-    """An id that nobody guesses."""
-    return f"answer-{secrets.token_hex(16)}"
+class NoRoom:
+    """Room that takes none."""
+
+    def release(self) -> None:
+        pass
 
 
 class MemoryKeeper:
@@ -49,15 +63,18 @@ class MemoryKeeper:
     def full(self) -> str | None:
         return None
 
-    def keep(self, answer: GivenAnswer, name: str) -> str:
-        id_ = new_id()
+    def reserve(self, size: int) -> Room:
+        return NoRoom()
+
+    def keep(self, answer: GivenAnswer, owner: str, room: Any = None) -> str:
+        id_ = f"answer-{secrets.token_hex(16)}"
         with self._lock:
-            self._kept[id_] = name, answer
+            self._kept[id_] = owner, answer
             if len(self._kept) > self._most:
                 self._kept.popitem(last=False)
         return id_
 
-    def find(self, id_: str, name: str) -> AnswerFiles | None:
+    def find(self, id_: str, owner: str) -> AnswerFiles | None:
         with self._lock:
-            owner, answer = self._kept.get(id_, (None, None))
-        return answer.files if answer is not None and owner == name else None
+            whose, answer = self._kept.get(id_, (None, None))
+        return answer.files if answer is not None and whose == owner else None

@@ -54,6 +54,12 @@ def busy(why: str, code: str = "rate_limit_exceeded", after: int = 1) -> ApiErro
     return ApiError(429, why, kind="requests", code=code, retry_after=after)
 
 
+def no_room() -> ApiError:
+    """Receipts could not be kept: nothing is answered."""
+    why = "This server has no room to keep further receipts for now."
+    return ApiError(503, why, kind=SERVER, code="receipts_full", retry_after=60)
+
+
 def of_error(error: TallystickError) -> ApiError:
     """What a client learns of an error: a fault of its request whole, and of ours nothing."""
     if isinstance(error, UsageError):

@@ -27,7 +27,7 @@ from tallystick.api.answering import Answering, GivenAnswer
 from tallystick.api.answers import check
 from tallystick.serving.api_keys import add_key
 from tallystick.serving.engine_thread import KeptAnswer, ModelThread, WantedAnswer
-from tallystick.serving.keeping import MemoryKeeper
+from tallystick.serving.keeping import MemoryKeeper, NoRoom
 from tallystick.serving.refusals import ApiError
 
 CHAT = "/v1/chat/completions"
@@ -74,7 +74,7 @@ def wanted(thread: ModelThread, owner: str, sink: Waiting, seed: int = 0, tokens
     settings = Settings(max_tokens=tokens, temperature=1.0, seed=seed)
     digest = thread.answering.statement.digest
     request = ModelRequest(digest, settings, text="abc", secret=new_secret(), **more)
-    return WantedAnswer(owner, thread.answering.prepare(request), 0, sink)
+    return WantedAnswer(owner, thread.answering.prepare(request), 0, sink, NoRoom())
 
 
 # -- the engine's thread ---------------------------------------------------------------------------
@@ -159,9 +159,9 @@ class Recording(MemoryKeeper):
         super().__init__()
         self.answers: list[GivenAnswer] = []
 
-    def keep(self, answer: GivenAnswer, name: str) -> str:
+    def keep(self, answer: GivenAnswer, owner: str, room: Any = None) -> str:
         self.answers.append(answer)
-        return super().keep(answer, name)
+        return super().keep(answer, owner)
 
 
 def connect(server: Running, body: dict[str, Any], small: bool = False) -> socket.socket:

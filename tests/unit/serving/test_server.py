@@ -330,7 +330,7 @@ class Forgetful(MemoryKeeper):
     def full(self) -> str | None:
         return self.says
 
-    def keep(self, answer: GivenAnswer, name: str) -> str:
+    def keep(self, answer: GivenAnswer, owner: str, room: Any = None) -> str:
         raise StorageError("The disk is full.")
 
 
@@ -347,7 +347,7 @@ def test_no_answer_ends_without_its_receipt(model: Path) -> None:
     assert whole.status_code == 500 and "choices" not in whole.json()
     assert 'finish_reason":null' in stream.text and "[DONE]" not in stream.text
     assert "tallystick" not in stream.text and '"error"' in stream.text
-    assert full.status_code == 503 and "budget" in full.json()["error"]["message"]
+    assert full.status_code == 503 and "receipts" in full.json()["error"]["message"]
 
 
 # -- limits ----------------------------------------------------------------------------------------
