@@ -46,7 +46,7 @@ class Running:
 
 @contextmanager
 def running(
-    model: Path,
+    model: Path | Answering,
     limits: ServingLimits = LIMITS,
     keys: Path | None = None,
     keeper: AnswerKeeper | None = None,
@@ -55,7 +55,8 @@ def running(
     """A server of one model on a free port of this machine."""
     kept = keeper or MemoryKeeper()
     found = Running("", None)  # type: ignore[arg-type]
-    thread = ModelThread(Answering(model, threads=threads), KEY, kept, limits, found.faults.append)
+    opened = model if isinstance(model, Answering) else Answering(model, threads=threads)
+    thread = ModelThread(opened, KEY, kept, limits, found.faults.append)
     thread.start()
     ring = None if keys is None else KeyRing(keys)
     server = ModelServer(
