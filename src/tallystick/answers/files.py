@@ -123,6 +123,19 @@ class AnswerFiles:
         signed, answer = bound(self.receipt, self.statement, self.request, self.spoken, trust)
         return signed, answer, checked_program(self.program, answer.program_digest)
 
+    def write(self, directory: Path, overwrite: bool = False) -> None:
+        """Write the answer's directory, the receipt last. Raises UsageError where there is one,
+        StorageError."""
+        with written_anew(directory, ANSWER_DIRECTORY, overwrite) as place:
+            make_directory(place)
+            write_file(place / REQUEST, [self.request.to_bytes()], mode=0o600)
+            write_file(place / SPOKEN, [self.spoken.to_bytes()])
+            write_file(place / STATEMENT, [self.statement.to_bytes()])
+            write_file(place / PROGRAM, [self.program])
+            if self.cancellation is not None:
+                write_file(place / CANCELLATION, [self.cancellation])
+            write_file(place / RECEIPT, [self.receipt])
+
 
 def receipt_bytes(place: Path) -> bytes:
     """The receipt at `place`, an answer's directory or a file. Raises StorageError,
@@ -146,12 +159,8 @@ def write_answer(
 ) -> None:
     """Write an answer's directory, the receipt last. Raises UsageError where there is one,
     StorageError."""
-    with written_anew(directory, ANSWER_DIRECTORY, overwrite) as place:
-        make_directory(place)
-        write_file(place / REQUEST, [answer.request.to_bytes()], mode=0o600)
-        write_file(place / SPOKEN, [answer.spoken.to_bytes()])
-        write_file(place / STATEMENT, [answer.statement.to_bytes()])
-        write_file(place / PROGRAM, [program.text().encode("ascii")])
-        if cancellation is not None:
-            write_file(place / CANCELLATION, [cancellation])
-        write_file(place / RECEIPT, [receipt])
+    text = program.text().encode("ascii")
+    files = AnswerFiles(
+        receipt, answer.statement, answer.request, answer.spoken, text, cancellation
+    )
+    files.write(directory, overwrite)

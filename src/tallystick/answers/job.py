@@ -178,8 +178,9 @@ class AnswerJob:
     def digests_after(self, state: State) -> dict[str, bytes]:
         """The tensor digests of `state` after the step, chains included. The weights are those that
         the caller has compared, and pass through (`check_program`): they are not hashed again."""
-        own = {n: tensor_digest(state.tensor(n)) for n in state.slots if n not in self._weights}
-        return {**self._weights, **own, **state.chain_digests()}
+        held = weight_digests(self.statement)
+        own = {n: tensor_digest(state.tensor(n)) for n in state.slots if n not in held}
+        return {**held, **own, **state.chain_digests()}
 
     def write(
         self, directory: Path, program: Program, weights: Mapping[str, Array], overwrite: bool

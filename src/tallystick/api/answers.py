@@ -184,15 +184,7 @@ def check(
     """
     target = None if evidence is None else free_file(given.path(evidence), "evidence")
     if isinstance(receipt, GivenAnswer):
-        job = receipt.job
-        files = AnswerFiles(
-            receipt.receipt,
-            job.statement,
-            job.request,
-            job.spoken,
-            receipt.program.text().encode("ascii"),
-            receipt.cancellation,
-        )
+        files = receipt.files
     else:
         files = AnswerFiles.read(given.path(receipt))
     if request is not None and request_of(request).digest != files.request.digest:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -23,6 +24,7 @@ from tallystick.commit.signing import Envelope, PublicKey, verify_run
 from tallystick.delegation.offer import Offer
 from tallystick.delegation.ordered import check_ordered
 from tallystick.delegation.rules import Rules
+from tallystick.devices.context import ExecutionContext
 from tallystick.devices.find import context_on
 from tallystick.disk.keys import load_private_key
 from tallystick.disk.mounts import url_of
@@ -39,6 +41,9 @@ from tallystick.run.store.signer import signing_key
 from tallystick.service import require_packages
 from tallystick.terminal.progress import counted
 
+if TYPE_CHECKING:
+    from tallystick.service.guard import Guard
+
 tls_ca_option = click.option(
     "--tls-ca",
     type=click.Path(),
@@ -47,7 +52,8 @@ tls_ca_option = click.option(
 
 
 @click.command()
-@click.argument("run", type=PLACE)
+@click.argument("run", type=PLACE, required=False)
+@click.option("--answers", type=click.Path(), help="In place of RUN: what a model server keeps.")
 @click.option("--listen", required=True, metavar="HOST:PORT", help="Port 0 takes a free one.")
 @click.option(
     "--referee",
@@ -57,7 +63,21 @@ tls_ca_option = click.option(
     metavar="KEY",
     help="Public key of a referee to believe (repeatable).",
 )
-@click.option("--key", type=click.Path(), help="The run's private key, if the run lacks it.")
+@click.option(
+    "--key",
+    "keys",
+    multiple=True,
+    type=click.Path(),
+    help="The run's private key, if the run lacks it; with --answers, that of receipts "
+    "(repeatable).",
+)
+@click.option(
+    "--at-once",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="With --answers: how many of them are executed at one time.",
+)
 @click.option("--as-attack", is_flag=True, help="Play the cheat that the run's directory declares.")
 @click.option("--tls-cert", type=click.Path(), help="PEM file of this server's certificates.")
 @click.option("--tls-key", type=click.Path(), help="PEM file of the certificate's private key.")
@@ -77,10 +97,12 @@ tls_ca_option = click.option(
 @threads_option
 @device_option
 def serve(
-    run: str,
+    run: str | None,
+    answers: str | None,
     listen: str,
     referees: tuple[str, ...],
-    key: str | None,
+    keys: tuple[str, ...],
+    at_once: int,
     as_attack: bool,
     tls_cert: str | None,
     tls_key: str | None,
@@ -89,17 +111,30 @@ def serve(
     threads: int | None,
     device: str,
 ) -> None:
-    """Answer the believed referees for RUN, until SIGINT or SIGTERM.
+    """Answer the believed referees for RUN, or for kept answers, until SIGINT or SIGTERM.
 
     The server seals the run's commitment, opens it, and answers the queries of its games and no
     others (PROTOCOL 13). Nothing else of the run can be read. Under a contract with logs it hands
     over the logs once it has sealed (PROTOCOL 6.15.1).
+
+    With --answers it answers for every answer that a model server keeps, each at an address of its
+    own: URL/answers/JOB, where JOB is the job digest in the receipt.
     """
     require_packages("tallystick serve")
     from tallystick.service.party_app import party_app
     from tallystick.service.server import HttpServer, listening_socket, tls_context
 
-    if sessions is None and url_of(Path(run)) is not None:
+    if (run is None) == (answers is None):
+        raise UsageError("Name a RUN, or --answers DIRECTORY.", "See `tallystick serve --help`.")
+    own = [load_private_key(Path(name)) for name in keys]
+    if answers is not None:
+        if as_attack or sessions is not None or offers or device != "cpu":
+            raise UsageError(
+                "--as-attack, --sessions, --offer and --device are of a run.", "Leave them out."
+            )
+    elif len(own) > 1:
+        raise UsageError("A run has one key.", "Pass --key once.")
+    elif run is not None and sessions is None and url_of(Path(run)) is not None:
         raise UsageError(
             "Sessions lie beside the run, where none is given: and the run is on another machine.",
             "Pass --sessions DIRECTORY, the same one each time: it keeps what was answered.",
@@ -107,7 +142,36 @@ def serve(
     if (tls_cert is None) != (tls_key is None):
         raise UsageError("TLS needs a certificate and its key.", "Pass --tls-cert and --tls-key.")
     tls = tls_context(Path(tls_cert), Path(tls_key)) if tls_cert and tls_key else None
-    believed, own = load_keys(referees), load_private_key(Path(key)) if key else None
+    believed = load_keys(referees)
+
+    def listening(app: Guard, signers: Sequence[PublicKey]) -> None:
+        server = HttpServer(app, sock, tls)
+        host = sock.getsockname()[0]
+        scheme = "http" if tls is None else "https"
+        say(f"serving     {scheme}://{f'[{host}]' if ':' in host else host}:{server.port}")
+        for one in signers:
+            # Both are 64 hexadecimal digits: `/v1/party` has the first one.
+            say(f"public key  {one.raw.hex()}")
+            say(f"key id      {one.key_id}")
+        server.run()
+
+    if answers is not None:
+        from tallystick.cli.serve_answers import serve_answers
+        from tallystick.serving.kept.disputes_app import disputes_app
+
+        signers = [one.public for one in own]
+        with listening_socket(listen) as sock:
+            serve_answers(
+                Path(answers),
+                own,
+                believed,
+                ExecutionContext(threads),
+                at_once,
+                lambda parties: listening(disputes_app(parties, tell=_tell), signers),
+            )
+        return
+    assert run is not None
+    key = own[0] if own else None
     path = Path(run).absolute()
     store = RunStore(path)
     store.require()
@@ -117,21 +181,14 @@ def serve(
     sock = listening_socket(listen)
     with (
         sock,
-        party_of(path, own, context, as_attack=as_attack, notice=note) as prover,
+        party_of(path, key, context, as_attack=as_attack, notice=note) as prover,
     ):
-        private = signing_key(store, prover.run.signer, own)
+        private = signing_key(store, prover.run.signer, key)
         kept = Path(sessions) if sessions else path.with_name(path.name + ".sessions")
         check = _ordered([read_offer(name) for name in offers], private.public)
         registered = Registered(prover, private, prover.job.terms, believed, kept, note, check)
-        server = HttpServer(party_app(registered, tell=_tell), sock, tls)
-        host = sock.getsockname()[0]
-        scheme = "http" if tls is None else "https"
-        say(f"serving     {scheme}://{f'[{host}]' if ':' in host else host}:{server.port}")
-        # Both are 64 hexadecimal digits: `/v1/party` has the first one.
-        say(f"public key  {registered.key.raw.hex()}")
-        say(f"key id      {registered.key.key_id}")
         try:
-            server.run()
+            listening(party_app(registered, tell=_tell), [registered.key])
         finally:
             if not registered.close():
                 note("An answer was still being made; it is made again when a referee asks.")

@@ -53,10 +53,12 @@ class ScratchStates:
     """Files of states in the run's directory, as many as the disk has room for; `close` removes
     them."""
 
-    def __init__(self, run: Path) -> None:
+    def __init__(self, run: Path | None) -> None:
+        """Without a `run`, or on a read-only disk, the prover executes more steps again."""
         self._directory: Path | None = None
-        with suppress(StorageError):  # a read-only disk: the prover executes more steps again
-            self._directory = new_directory(SCRATCH_PREFIX, run)
+        if run is not None:
+            with suppress(StorageError):
+                self._directory = new_directory(SCRATCH_PREFIX, run)
         self._roots: dict[int, bytes] = {}
 
     @property
@@ -109,11 +111,13 @@ class RunStates:
         journal: JournalContent,
         context: ExecutionContext,
         notice: Callable[[str], None],
+        scratch: bool = True,
     ) -> None:
+        """Without `scratch` no state is kept on the disk."""
         self.store, self.job, self.journal = store, job, journal
         self.context, self._notice = context, notice
         self.executed = 0
-        self.scratch = ScratchStates(store.directory)
+        self.scratch = ScratchStates(store.directory if scratch else None)
         self._engine: Engine | None = None
         self._committed = dict(journal.checkpoints)
         self._live = False  # whether the engine's state is state[engine.step]

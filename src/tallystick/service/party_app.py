@@ -52,14 +52,14 @@ def party_app(
         return await asyncio.get_running_loop().run_in_executor(threads, make)
 
     async def replied(make: Callable[[], Reply]) -> Response:
-        return _response(await reply_of(make))
+        return response_of(await reply_of(make))
 
     async def turn(request: Request) -> Response:
         body = await request.body()  # whole already, and within its bound (service.guard)
         reply = await reply_of(partial(registered.reply, body, bounds.patience_seconds))
         if not isinstance(reply, Refusal):
             believed(request.scope)
-        return _response(reply)
+        return response_of(reply)
 
     async def party(_: Request) -> Response:
         return JSONResponse(card)
@@ -87,7 +87,8 @@ def party_app(
     return Guard(app, bounds, tell)
 
 
-def _response(reply: Reply) -> Response:
+def response_of(reply: Reply) -> Response:
+    """A reply as a response (PROTOCOL 13.4)."""
     status, kind, body = encode_reply(reply)
     return Response(body, status, media_type=kind)
 

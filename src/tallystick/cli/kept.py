@@ -1,0 +1,97 @@
+"""`tallystick kept`: what a model server keeps, until when, and whether it is whole."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import click
+
+from tallystick.answers.job import check_weights
+from tallystick.answers.model import open_model, weights
+from tallystick.cli.output import MISMATCH, finish, json_option, print_json, say
+from tallystick.errors import CounterpartyError, DigestMismatchError, StorageError
+from tallystick.serving.kept.answers import KeptAnswers
+from tallystick.serving.kept.reader import KeptModel, KeptReader
+from tallystick.serving.kept.same_files import require_models, until_words
+
+_ANY_BUDGET = 1 << 62  # nothing is added but the place of a model
+
+
+@click.command("kept")
+@click.argument("directory", type=click.Path())
+@click.option("--check", is_flag=True, help="Compare every answer and every model that is needed.")
+@click.option(
+    "--model", type=click.Path(), help="Say where a model lies now; its weights are compared."
+)
+@click.option("--expire", is_flag=True, help="Delete what has passed its date.")
+@json_option
+def kept(directory: str, check: bool, model: str | None, expire: bool, as_json: bool) -> None:
+    """List the models whose answers are kept in DIRECTORY, and until when each is needed.
+
+    A model's directory must stay until that date: disputes are answered with its weights. With
+    --check the exit code is 1 if anything is damaged or missing.
+    """
+    place = Path(directory)
+    KeptReader(place).close()  # nothing is made where nothing is kept
+    deleted = 0
+    if model is not None or expire:
+        with KeptAnswers(place, _ANY_BUDGET) as keeper:
+            if model is not None:
+                _moved(keeper, Path(model))
+            deleted = keeper.expire() if expire else 0
+    with KeptReader(place) as reader:
+        models, answers = reader.models(), reader.counted()
+        damage = _damage(reader, models) if check else []
+    if as_json:
+        print_json(
+            {
+                "answers": answers,
+                "deleted": deleted,
+                "damaged": damage,
+                "models": [
+                    {
+                        "digest": one.digest,
+                        "directory": one.directory,
+                        "answers": one.answers,
+                        "until": one.until,
+                    }
+                    for one in models
+                ],
+            }
+        )
+    else:
+        say(f"answers     {answers}" + (f", {deleted} deleted" if expire else ""))
+        for one in models:
+            when = f"until {until_words(one.until)}" if one.answers else "not needed"
+            say(f"model       {one.digest.hex()}  {one.directory}: {one.answers} answers, {when}")
+        for sentence in damage:
+            say(f"DAMAGED     {sentence}")
+    if damage:
+        finish(MISMATCH)
+
+
+def _damage(reader: KeptReader, models: list[KeptModel]) -> list[str]:
+    found = reader.damaged()
+    for model in models:
+        try:
+            require_models([model], reader.statement, int(time.time() * 1000))
+        except (CounterpartyError, StorageError) as error:
+            found.append(error.message)
+    return found
+
+
+def _moved(keeper: KeptAnswers, directory: Path) -> None:
+    """Note where a model lies. Raises DigestMismatchError for one that no answer is of."""
+    held = weights(open_model(directory))
+    for model in keeper.models():
+        statement = keeper.statement(model.digest)
+        try:
+            check_weights(statement, held)
+        except DigestMismatchError:
+            continue
+        keeper.uses(statement, directory)
+        return
+    raise DigestMismatchError(
+        f"No answer here is of the model in {directory}.", "Name the directory of one in the list."
+    )

@@ -1,0 +1,223 @@
+"""What is kept, for whoever reads it: the server, `tallystick kept`, and `serve --answers`."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
+
+from tallystick.answers.check import bound
+from tallystick.answers.files import AnswerFiles
+from tallystick.answers.job import checked_program
+from tallystick.answers.model import open_model
+from tallystick.answers.receipt import SignedReceipt, read_receipt
+from tallystick.answers.request import ModelRequest
+from tallystick.answers.spoken import Spoken
+from tallystick.answers.statement import ModelStatement
+from tallystick.answers.text import ModelWords
+from tallystick.commit.signing import PublicKey
+from tallystick.errors import CorruptFileError, TallystickError
+from tallystick.serving.kept.prover import DisputedAnswer
+from tallystick.serving.kept.tables import DATABASE, pages_in_use, reading, sqlite_errors
+
+_ROW = "number, id, owner, model, program, job, until, receipt"
+
+
+@dataclass(frozen=True)
+class KeptRow:
+    """An answer as it is kept. `files` reads the rest that a dispute needs."""
+
+    number: int
+    id: str
+    owner: str
+    model: bytes
+    program: bytes
+    job: bytes
+    until: int
+    receipt: bytes
+
+
+@dataclass(frozen=True)
+class KeptModel:
+    """A model of kept answers: where its directory is, how many there are, and until when it is
+    needed, in milliseconds since 1970; 0 where no answer is of it."""
+
+    digest: bytes
+    directory: Path
+    answers: int
+    until: int
+    seen: str
+
+
+class KeptReader:
+    """The answers that are kept in `directory`; another process may write them. Its methods are
+    safe for threads. Raises UsageError where nothing is kept, StorageError, CorruptFileError."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = Path(directory)
+        self._connection = reading(self.directory)
+        self._lock = threading.Lock()
+        self._words: dict[bytes, ModelWords | None] = {}
+
+    def close(self) -> None:
+        with self._lock:
+            self._connection.close()
+
+    def __enter__(self) -> KeptReader:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # -- rows --------------------------------------------------------------------------------------
+
+    def find(self, id_: str, owner: str) -> AnswerFiles | None:
+        """The answer with this id, if it is one to `owner`. Its text follows from the model's
+        files; it is empty where they are gone."""
+        rows = self._rows("WHERE id = ? AND owner = ?", id_, owner)
+        if not rows:
+            return None
+        files = self.files(rows[0])
+        return replace(files, spoken=replace(files.spoken, text=self._text(files)))
+
+    def of_job(self, job: bytes) -> list[KeptRow]:
+        """The answers whose job has this digest, the oldest first."""
+        return self._rows("WHERE job = ? ORDER BY number", job)
+
+    def rows(self) -> Iterator[KeptRow]:
+        """All answers, one after the other."""
+        number = 0
+        while found := self._rows("WHERE number > ? ORDER BY number LIMIT 1", number):
+            number = found[0].number
+            yield found[0]
+
+    def files(self, row: KeptRow) -> AnswerFiles:
+        """The files of an answer (ANSWERS 7.5), without its text. Raises CorruptFileError."""
+        found = self._all("SELECT request, spoken FROM answers WHERE number = ?", row.number)
+        if not found:
+            raise CorruptFileError("The answer is not kept any more.", "Its promise has ended.")
+        ((request, spoken),) = found
+        return AnswerFiles(
+            row.receipt,
+            self.statement(row.model),
+            ModelRequest.from_bytes(request),
+            Spoken.from_bytes(spoken),
+            self._blob("SELECT text FROM programs WHERE digest = ?", row.program, "program"),
+        )
+
+    def check(self, row: KeptRow) -> SignedReceipt:
+        """The receipt of an answer, after everything that a dispute needs was compared with it.
+        Raises CounterpartyError."""
+        files = self.files(row)
+        signed, answer = bound(files.receipt, files.statement, files.request, files.spoken)
+        receipt = signed.receipt
+        stated = row.model, row.program, row.job, row.until
+        if stated != (receipt.model, answer.program_digest, receipt.job, receipt.until):
+            raise CorruptFileError("Its row is of another receipt.", "Restore the directory.")
+        checked_program(files.program, row.program)
+        return signed
+
+    def damaged(self) -> list[str]:
+        """What is wrong with the directory, a sentence each; nothing where all is well."""
+        with self._lock:
+            try:
+                with sqlite_errors(self.directory):
+                    said = self._connection.execute("PRAGMA integrity_check(16)").fetchall()
+            except TallystickError as error:
+                return [error.message]
+        found = [f"{DATABASE}: {line}" for (line,) in said if line != "ok"]
+        if found:
+            return found
+        for row in self.rows():
+            try:
+                self.check(row)
+            except TallystickError as error:
+                found.append(f"{row.id}: {error.message}")
+        return found
+
+    def signer(self, row: KeptRow) -> PublicKey:
+        """Who has signed an answer's receipt. Raises CounterpartyError."""
+        return read_receipt(row.receipt).receipt.signer
+
+    def disputed(self, row: KeptRow) -> DisputedAnswer:
+        """An answer as its signer defends it. Raises CounterpartyError where what is kept is
+        damaged, or is no answer."""
+        signed, files = self.check(row), self.files(row)
+        _, answer, program = files.bound()
+        answer.check_program(program)
+        ((place,),) = self._all("SELECT directory FROM models WHERE digest = ?", row.model)
+        return DisputedAnswer(signed, answer, program, Path(place))
+
+    # -- models ------------------------------------------------------------------------------------
+
+    def models(self) -> list[KeptModel]:
+        """Every model that answers were kept of, the one that is needed longest first."""
+        found = self._all(
+            "SELECT digest, directory, count(answers.number), ifnull(max(until), 0), seen"
+            " FROM models LEFT JOIN answers ON answers.model = digest GROUP BY digest"
+            " ORDER BY 4 DESC, digest"
+        )
+        return [KeptModel(d, Path(place), n, until, seen) for d, place, n, until, seen in found]
+
+    def statement(self, model: bytes) -> ModelStatement:
+        """The statement of a model. Raises CorruptFileError."""
+        data = self._blob("SELECT statement FROM models WHERE digest = ?", model, "statement")
+        found = ModelStatement.from_bytes(data)
+        if found.digest != model:
+            raise CorruptFileError(
+                "A kept model statement is another one.", "Restore the directory."
+            )
+        return found
+
+    # -- numbers -----------------------------------------------------------------------------------
+
+    def counted(self) -> int:
+        """The number of answers."""
+        return int(self._all("SELECT count(*) FROM answers")[0][0])
+
+    def pages(self) -> int:
+        """Pages of the database in use."""
+        with self._lock, sqlite_errors(self.directory):
+            return pages_in_use(self._connection)
+
+    def _text(self, files: AnswerFiles) -> str:
+        words = self._words_of(files.statement)
+        if words is None:
+            return ""
+        return words.text(files.statement, files.request, files.spoken)
+
+    def _words_of(self, statement: ModelStatement) -> ModelWords | None:
+        digest = statement.digest
+        if digest not in self._words:
+            ((place,),) = self._all("SELECT directory FROM models WHERE digest = ?", digest)
+            try:
+                model = open_model(Path(place))
+                found = ModelWords.of(statement, model.files, model.chat_template)
+            except TallystickError:
+                return None  # the directory may come back
+            self._words[digest] = found
+        return self._words[digest]
+
+    def _rows(self, where: str, *values: object) -> list[KeptRow]:
+        found = self._all(f"SELECT {_ROW} FROM answers {where}", *values)
+        return [KeptRow(*row) for row in found]
+
+    def _blob(self, query: str, key: bytes, what: str) -> bytes:
+        found = self._all(query, key)
+        if not found:
+            raise CorruptFileError(
+                f"A {what} of kept answers is missing.", "Restore the directory."
+            )
+        return bytes(found[0][0])
+
+    def _all(self, query: str, *values: object) -> list[sqlite3.Row]:
+        with self._lock, sqlite_errors(self.directory):
+            return self._connection.execute(query, values).fetchall()

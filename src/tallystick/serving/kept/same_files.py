@@ -1,0 +1,65 @@
+"""Whether a model's directory still has the weights of kept answers.
+
+Weights are compared by their digests, all of them, once. After that their files count as the same
+while names, sizes and times of change are the same: to start a server again does not mean to hash
+every model that it has ever had. A dispute hashes what it executes with all the same.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from tallystick.answers.job import check_weights
+from tallystick.answers.model import open_model, weights
+from tallystick.answers.statement import ModelStatement
+from tallystick.disk.regular import present
+from tallystick.errors import DigestMismatchError, TallystickError
+from tallystick.serving.kept.reader import KeptModel
+
+
+def fingerprint(place: Path) -> str:
+    """Names, sizes and times of change of a model's files."""
+    files = sorted(place.iterdir()) if place.is_dir() else [place]
+    found = [(path.name, path.stat()) for path in files if path.is_file()]
+    return json.dumps([[name, stat.st_size, stat.st_mtime_ns, stat.st_ino] for name, stat in found])
+
+
+def require_models(
+    models: Sequence[KeptModel],
+    statement_of: Callable[[bytes], ModelStatement],
+    now: int | None = None,
+) -> list[KeptModel]:
+    """Raise DigestMismatchError unless every model that is still needed is where it was, with the
+    weights that it had (ANSWERS 7.7.2). The models that were compared anew: `uses` names each."""
+    now = int(time.time() * 1000) if now is None else now
+    compared = []
+    for model in models:
+        if not model.answers or model.until < now:
+            continue
+        if not present(model.directory):
+            _gone(model, "is not there")
+        try:
+            if fingerprint(model.directory) == model.seen:
+                continue
+            check_weights(statement_of(model.digest), weights(open_model(model.directory)))
+        except (TallystickError, OSError) as error:
+            why = error.message if isinstance(error, TallystickError) else str(error)
+            _gone(model, f"is not what it was ({why.rstrip('.')})")
+        compared.append(model)
+    return compared
+
+
+def until_words(moment: int) -> str:
+    """A moment in milliseconds since 1970 as a date and time, UTC."""
+    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(moment / 1000))
+
+
+def _gone(model: KeptModel, why: str) -> None:
+    raise DigestMismatchError(
+        f"The model {model.digest.hex()[:16]}… in {model.directory} {why}, and {model.answers} "
+        f"receipts promise to answer disputes about it until {until_words(model.until)}.",
+        "Put it back, or say where it lies now: `tallystick kept DIR --model DIRECTORY`.",
+    )
