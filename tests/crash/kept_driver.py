@@ -36,7 +36,7 @@ SHIM = ctypes.CDLL(None)
 SHIM.disk_shim_arm.argtypes = [ctypes.c_long, ctypes.c_char, ctypes.c_int]
 SHIM.disk_shim_disarm.restype = ctypes.c_long
 COUNT, ACKS = 8, "acks"
-commits.WAL_BYTES = 24 << 10  # so that the log is taken over in the middle
+commits.WAL_BYTES = 150 << 10  # so that the log is taken over in the middle
 # Every fourth one ends early, and some are longer than a page.
 ANSWERS = [
     given(n, until=NOW + (1 if n % 4 == 0 else 30) * DAY, text="x" * (300 + 2500 * (n % 3)))
