@@ -68,6 +68,9 @@ def test_models_that_stay_need_no_hashing(kept: Path, monkeypatch: pytest.Monkey
 def test_a_touched_model_is_compared(kept: Path, tmp_path: Path) -> None:
     os.utime(tmp_path / "old" / "model.safetensors")
     assert needed(kept) == [tmp_path / "old"]
+    with KeptAnswers(kept, LEAST_BUDGET) as keeper:
+        keeper.require_models()
+    assert needed(kept) == []  # once
 
 
 def test_a_model_that_is_gone(kept: Path, tmp_path: Path) -> None:
