@@ -38,9 +38,11 @@ import tallystick
 from tallystick.answers.files import write_answer
 from tallystick.answers.receipt import read_receipt, sign_receipt
 from tallystick.api.answering import Answering
+from tallystick.disk import files
 from tallystick.disk.entry_log import EntryLog
 from tallystick.disk.keys import load_private_key
 from tallystick.errors import TallystickError
+from tallystick.job import job_file
 from tallystick.job.job_file import load_job
 from tallystick.serving.kept.answers import KeptAnswers
 from tallystick.serving.kept.reader import KeptReader
@@ -111,11 +113,11 @@ def test_what_a_killed_server_has_promised_is_there(
 ) -> None:
     with KeptReader(stage / "kept") as reader:
         for id_, text in killed:
-            files = reader.find(id_, "anna")
-            assert files is not None and files.spoken.text == text
-            _, job, program = files.bound()
+            kept = reader.find(id_, "anna")
+            assert kept is not None and kept.spoken.text == text
+            _, job, program = kept.bound()
             place = stage / f"answer-{id_}"
-            write_answer(place, files.receipt, replace(job, spoken=files.spoken), program)
+            write_answer(place, kept.receipt, replace(job, spoken=kept.spoken), program)
             report = tallystick.check(place, stage / "model")
             assert report.accepted and report.executed
     said = as_json(ts("kept", stage / "kept", "--check", "--json"))
@@ -127,18 +129,18 @@ def judged_alike(job_place: Path, evidence: bytes, liar: Path | None, tmp: Path)
     """The package, the judge from the text, and the one in TypeScript convict the same party: the
     one that signs with `liar`, or with None the one beside the server."""
     job = load_job(job_place)
-    files = {name: (job_place / name).read_bytes() for name in ("job.json", "program.txt")}
+    texts = {name: (job_place / name).read_bytes() for name in ("job.json", "program.txt")}
     said = tallystick.judge(evidence, job)
     server = load_private_key(liar or tmp / "server.pem").public.key_id
     seat = said.signers.index(server)
     party = 1 - seat if liar is None else seat
     assert [c.party for c in said.verdict.convicted] == [party]
-    found = by_the_text(files["job.json"], [files["program.txt"]], evidence)
+    found = by_the_text(texts["job.json"], [texts["program.txt"]], evidence)
     assert [who for who, _ in found["convicted"]] == ["AB"[party]]
     if shutil.which("npx") is None or not (JUDGE / "node_modules").is_dir():
         return
     other = OtherJudge(built(tmp))
-    elsewhere = other.judge(other.knows(files), evidence, [])
+    elsewhere = other.judge(other.knows(texts), evidence, [])
     other.close()
     assert plain(elsewhere["found"]) == of_package(job.terms, evidence, [])
 
@@ -185,11 +187,22 @@ def entries(out: Path) -> int:
 
 
 def test_a_lying_party_is_convicted_by_a_kept_answer(
-    stage: Path, killed: list[tuple[str, str]], tmp_path: Path, ts: Run
-) -> None:
+    stage: Path, killed: list[tuple[str, str]], tmp_path: Path, ts: Run,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
     answer = kept_files(stage, killed[0][0], tmp_path / "answer")
     mine = ("answer-run", answer, "--model", stage / "model", "-o", tmp_path / "mine")
+    copied = list[str]()
+
+    def copying(source: Path, target: Path, inside: Path | None = None) -> None:
+        copied.append(source.name)
+        copy(source, target, inside)
+
+    copy = files.clone_or_copy
+    for module in (files, job_file):
+        monkeypatch.setattr(module, "clone_or_copy", copying)
     assert ts(*mine, "--key", stage / "client.pem")[0] == 0
+    assert "job.json" in copied and "state0.safetensors" not in copied  # it has a second name
     job = tmp_path / "mine" / "job"
     assert ts("attack", "other-weight", job, "--out", tmp_path / "lie", "--quiet")[0] == 0
     liar = (tmp_path / "lie", "--as-attack")
@@ -203,10 +216,10 @@ def test_a_lying_party_is_convicted_by_a_kept_answer(
 
 def kept_files(stage: Path, id_: str, out: Path) -> Path:
     with KeptReader(stage / "kept") as reader:
-        files = reader.find(id_, "anna")
-    assert files is not None
-    _, job, program = files.bound()
-    write_answer(out, files.receipt, job, program)
+        kept = reader.find(id_, "anna")
+    assert kept is not None
+    _, job, program = kept.bound()
+    write_answer(out, kept.receipt, job, program)
     return out
 
 
