@@ -28,7 +28,7 @@ from tallystick.program.ir import Program
 from tallystick.serving.kept.commits import Commits, Statements
 from tallystick.serving.kept.open_sessions import forget_sessions, jobs_in_session
 from tallystick.serving.kept.reader import KeptModel, KeptReader
-from tallystick.serving.kept.same_files import fingerprint
+from tallystick.serving.kept.same_files import fingerprint, require_models
 from tallystick.serving.kept.space import Reservation, Space, kept_bytes
 from tallystick.serving.kept.tables import (
     LOCK,
@@ -127,6 +127,12 @@ class KeptAnswers:
         with self.reserve(size):
             self._commits.write(write, size)
         self._models.add(statement.digest)
+
+    def require_models(self) -> None:
+        """Raise DigestMismatchError unless every model that is still needed is where it was, with
+        its weights (ANSWERS 7.7.2)."""
+        for model in require_models(self.models(), self.statement):
+            self.uses(self.statement(model.digest), model.directory)  # and is not hashed again
 
     def keep(self, answer: GivenAnswer, owner: str, room: Reservation | None = None) -> str:
         """Keep an answer to `owner` in the room reserved for it; its id, once it is on the disk.

@@ -21,7 +21,7 @@ IDLE_SECONDS = 60.0
 
 
 @dataclass
-class _Held:
+class _InMemory:
     prover: Prover | None = None
     busy: bool = True
     used: float = field(default_factory=time.monotonic)
@@ -32,7 +32,7 @@ class Executions:
 
     def __init__(self, most: int = AT_ONCE, idle_seconds: float = IDLE_SECONDS) -> None:
         self._most, self._idle = most, idle_seconds
-        self._held: OrderedDict[bytes, _Held] = OrderedDict()
+        self._held: OrderedDict[bytes, _InMemory] = OrderedDict()
         self._free = threading.Condition()
         self.highest = 0  # that were there at once
 
@@ -81,7 +81,7 @@ class Executions:
         with self._free:
             return len(self._held)
 
-    def _take(self, job: bytes) -> _Held:
+    def _take(self, job: bytes) -> _InMemory:
         with self._free:
             while True:
                 if job in self._held:
@@ -95,7 +95,7 @@ class Executions:
                         self._free.wait()
                         continue
                     self._drop(idle)
-                held = self._held[job] = _Held()
+                held = self._held[job] = _InMemory()
                 self.highest = max(self.highest, len(self._held))
                 return held
 
