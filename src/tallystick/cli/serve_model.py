@@ -74,10 +74,22 @@ def serve_model() -> None:
               help="From a request to the end of its answers.")  # fmt: skip
 @click.option("--memory", type=click.IntRange(1), default=1024, show_default=True, metavar="MIB",
               help="Memory for keys and values, of each model.")  # fmt: skip
-@click.option("--keep", "kept", type=click.Path(), help="Directory in which answers are kept, for disputes "
-              "too. Without it: in memory, and receipts promise nothing.")  # fmt: skip
-@click.option("--keep-mib", "kept_mib", type=click.IntRange(1), default=4096, show_default=True, metavar="MIB",
-              help="Disk for kept answers. Where it is full, requests are refused.")  # fmt: skip
+@click.option(
+    "--keep",
+    "kept",
+    type=click.Path(),
+    help="Directory in which answers are kept, for disputes too. Without it they are kept in "
+    "memory, and receipts promise nothing.",
+)
+@click.option(
+    "--keep-mib",
+    "kept_mib",
+    type=click.IntRange(1),
+    default=4096,
+    show_default=True,
+    metavar="MIB",
+    help="Disk for kept answers. Where it is full, requests are refused.",
+)
 @click.option("--days", type=click.IntRange(0, 36500), default=DAYS, show_default=True,
               help="For how many days receipts promise answers to disputes.")  # fmt: skip
 @click.option("--tls-cert", type=click.Path(), help="PEM file of this server's certificates.")
@@ -162,7 +174,7 @@ def run(
         for path, place in zip(paths, statements or [None] * len(paths), strict=True):
             note(f"reading {path.name}")
             answering = Answering(
-                path, None if place is None else Path(place), threads, memory * _MIB
+                path, None if place is None else Path(place), threads, memory=memory * _MIB
             )
             if durable is not None:
                 durable.uses(answering.statement, path)
