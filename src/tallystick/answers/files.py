@@ -118,16 +118,23 @@ class AnswerFiles:
         signed, answer = bound(self.receipt, self.statement, self.request, self.spoken, trust)
         return signed, answer, checked_program(self.program, answer.program_digest)
 
+    def write(self, directory: Path, overwrite: bool = False) -> None:
+        """Write the answer's directory, the receipt last. Raises UsageError where there is one,
+        StorageError."""
+        with written_anew(directory, ANSWER_DIRECTORY, overwrite) as place:
+            make_directory(place)
+            write_file(place / REQUEST, [self.request.to_bytes()], mode=0o600)
+            write_file(place / SPOKEN, [self.spoken.to_bytes()])
+            write_file(place / STATEMENT, [self.statement.to_bytes()])
+            write_file(place / PROGRAM, [self.program])
+            write_file(place / RECEIPT, [self.receipt])
+
 
 def write_answer(
     directory: Path, receipt: bytes, answer: AnswerJob, program: Program, overwrite: bool = False
 ) -> None:
     """Write an answer's directory, the receipt last. Raises UsageError where there is one,
     StorageError."""
-    with written_anew(directory, ANSWER_DIRECTORY, overwrite) as place:
-        make_directory(place)
-        write_file(place / REQUEST, [answer.request.to_bytes()], mode=0o600)
-        write_file(place / SPOKEN, [answer.spoken.to_bytes()])
-        write_file(place / STATEMENT, [answer.statement.to_bytes()])
-        write_file(place / PROGRAM, [program.text().encode("ascii")])
-        write_file(place / RECEIPT, [receipt])
+    text = program.text().encode("ascii")
+    files = AnswerFiles(receipt, answer.statement, answer.request, answer.spoken, text)
+    files.write(directory, overwrite)

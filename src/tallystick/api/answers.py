@@ -147,14 +147,7 @@ def check(
     StorageError, CannotCheckError.
     """
     if isinstance(receipt, GivenAnswer):
-        job = receipt.job
-        files = AnswerFiles(
-            receipt.receipt,
-            job.statement,
-            job.request,
-            job.spoken,
-            receipt.program.text().encode("ascii"),
-        )
+        files = receipt.files
     else:
         files = AnswerFiles.read(given.path(receipt))
     own = None if statement is None else read_statement(given.path(statement))

@@ -87,6 +87,16 @@ _COMMANDS: dict[str, tuple[str, str, str]] = {
         "answer_run",
         "Make a run of an answer, for a dispute about it.",
     ),
+    "serve-model": (
+        "tallystick.cli.serve_model",
+        "serve_model",
+        "Serve models by OpenAI's interface, with receipts.",
+    ),
+    "chat": (
+        "tallystick.cli.chat",
+        "chat",
+        "Talk with a model server, and check each answer.",
+    ),
     "offer": ("tallystick.cli.offer", "offer", "Offers to providers, and their documents."),
     "settle": ("tallystick.cli.settle", "settle", "The settlement of an offer, signed or checked."),
     "inspect": (
