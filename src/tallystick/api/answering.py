@@ -23,6 +23,7 @@ from tallystick.answers.spoken import Spoken
 from tallystick.answers.statement import ModelStatement, ProgramName
 from tallystick.answers.text import ModelWords
 from tallystick.answers.words import most_tokens, stop_set
+from tallystick.api.speculating import Speculation, drafter_of
 from tallystick.commit.signing import PrivateKey
 from tallystick.commit.tensor import Array
 from tallystick.data.sources.tokenizer import TokenizerFile, tokenizer_of
@@ -89,8 +90,8 @@ class PreparedRequest:
 class Answering:
     """A model directory with its statement, ready to answer. The weights are compared with the
     statement once, a program before the first signature that names it. `memory` is the most bytes
-    of keys and values. Raises as `open_model`, and DigestMismatchError for another model's
-    statement.
+    of keys and values. With `speculation` a pass may give several tokens, of the same bits. Raises
+    as `open_model`, and DigestMismatchError for another model's statement.
     """
 
     def __init__(
@@ -99,6 +100,7 @@ class Answering:
         statement: Path | None = None,
         threads: int | None = None,
         memory: int = MEMORY,
+        speculation: Speculation | None = None,
     ) -> None:
         self.model: Model = open_model(directory)
         self.place = statement_place(directory) if statement is None else statement
@@ -114,7 +116,8 @@ class Answering:
         check_weights(self.statement, held)
         self.words = ModelWords.of(self.statement, self.model.files, self.model.chat_template)
         network = ModelNetwork(self.model, self.statement.contract, held)
-        self._engine = AnswerEngine(network, threads=threads, memory=memory)
+        drafter = drafter_of(speculation, self.model, self.statement.contract, threads)
+        self._engine = AnswerEngine(network, threads=threads, memory=memory, drafter=drafter)
         self._programs: dict[ProgramName, Program] = {}
         self._deriving = threading.Lock()
 

@@ -18,6 +18,7 @@ from tallystick.answers.words import Said
 from tallystick.api import given
 from tallystick.api.answering import DAYS, Answering, GivenAnswer, Heard
 from tallystick.api.given import PathLike
+from tallystick.api.speculating import Speculation
 from tallystick.commit.signing import PrivateKey, PublicKey
 from tallystick.devices.find import context_on
 from tallystick.disk.regular import present
@@ -49,6 +50,7 @@ def generate(
     date: str | None = None,
     days: int = DAYS,
     threads: int | None = None,
+    speculation: Speculation | None = None,
     heard: Heard | None = None,
 ) -> list[GivenAnswer]:
     """Answer a request with the model in a directory, each answer with a signed receipt.
@@ -63,14 +65,17 @@ def generate(
     with a token of the model's stop set or of `stop`, or when its text has one of `stop_strings`.
     Without a `seed` the client's nonce gives one (ANSWERS 5.5). `choices` answers are drawn, each
     with a seed of its own. `date` is what the chat template reads as today (YYYY-MM-DD). Disputes
-    are answered for `days`. `heard` gets the number of an answer and its text so far.
+    are answered for `days`. `heard` gets the number of an answer and its text so far. With
+    `speculation` a pass may give several tokens, of the same bits.
 
     The answers are written to `out`, or to `out`/0, `out`/1, … where there are several. Raises
     UsageError for a request that can never be answered and where `out` is taken, RefusedModelError,
     DigestMismatchError where the statement is another model's, StorageError.
     """
     places = [] if out is None else _free(given.path(out), choices)
-    opened = model if isinstance(model, Answering) else _opened(model, statement, threads)
+    opened = (
+        model if isinstance(model, Answering) else _opened(model, statement, threads, speculation)
+    )
     settings = Settings(
         temperature=temperature,
         top_k=top_k,
@@ -113,9 +118,14 @@ def _free(out: Path, choices: int) -> list[Path]:
     return places
 
 
-def _opened(model: PathLike, statement: PathLike | None, threads: int | None) -> Answering:
+def _opened(
+    model: PathLike,
+    statement: PathLike | None,
+    threads: int | None,
+    speculation: Speculation | None,
+) -> Answering:
     place = None if statement is None else given.path(statement)
-    return Answering(given.path(model), place, threads)
+    return Answering(given.path(model), place, threads, speculation=speculation)
 
 
 def check(

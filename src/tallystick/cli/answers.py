@@ -14,6 +14,7 @@ from tallystick.api.answer_run import AnswerRun, answer_run_of
 from tallystick.api.answering import DAYS
 from tallystick.api.answers import check as check_of
 from tallystick.api.answers import generate as generate_of
+from tallystick.api.speculating import speculation_of
 from tallystick.cli.output import (
     MISMATCH,
     device_option,
@@ -103,6 +104,17 @@ def _messages(path: str) -> list[dict[str, JsonValue]]:
 @click.option("--date", metavar="YYYY-MM-DD", help="What the chat template reads as today.")
 @click.option("--days", type=click.IntRange(0, 36500), default=DAYS, show_default=True,
               help="For how many days the signer answers disputes.")  # fmt: skip
+@click.option(
+    "--speculate",
+    metavar="lookup[:K]",
+    help="Propose up to K tokens that followed the last ones before; the answer is the same.",
+)
+@click.option(
+    "--draft",
+    type=click.Path(),
+    help="Directory of a smaller model with the same tokens, which proposes some; the answer is "
+    "the same.",
+)
 @threads_option
 @json_option
 def generate(
@@ -113,6 +125,8 @@ def generate(
     output: str | None,
     statement: str | None,
     stops: tuple[str, ...],
+    speculate: str | None,
+    draft: str | None,
     threads: int | None,
     as_json: bool,
     **settings: Any,
@@ -134,6 +148,7 @@ def generate(
         statement=None if statement is None else Path(statement),
         stop_strings=stops,
         threads=threads,
+        speculation=speculation_of(speculate, None if draft is None else Path(draft)),
         heard=shown.heard if shown.alone else None,
         **settings,
     )

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import numpy as np
 
-from tallystick.answers.layout import Settings
 from tallystick.errors import UsageError
 from tallystick.generation.requests import GenerationRequest
 
@@ -101,14 +100,15 @@ class DraftModel:
 
     def propose(self, asked: Sequence[DraftAsked]) -> Sequence[Sequence[int]]:
         handles = [
-            self._engine.submit(one.text, self._settings(one), one.request.choice)
+            self._engine.submit(
+                one.text,
+                replace(one.request.settings, max_tokens=one.most),
+                one.request.choice,
+                namespace=one.request.namespace,
+            )
             if len(one.text) + one.most <= self._engine.longest
             else None
             for one in asked
         ]
         self._engine.run()
         return [h.answer.tokens if h is not None and h.answer is not None else () for h in handles]
-
-    @staticmethod
-    def _settings(one: DraftAsked) -> Settings:
-        return replace(one.request.settings, max_tokens=one.most)
