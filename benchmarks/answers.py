@@ -201,8 +201,8 @@ SPECULATED = {
 
 
 def measure_speculation(
-    directory: Path, contract: str, threads: int, turns: int, answer: int = 96
-) -> list[dict[str, Any]]:
+    directory: Path, contract: str, threads: int, turns: int, cases: Sequence[str], answer: int = 96
+) -> Iterator[dict[str, Any]]:
     """Tokens a second after an answer's first one, by lookup and without, in turns on one engine.
     Raises RuntimeError where a bit differs."""
     model = open_model(directory)
@@ -213,9 +213,10 @@ def measure_speculation(
     engine = AnswerEngine(
         ModelNetwork(model, contract), threads=threads, drafter=PromptLookup(), memory=1 << 29
     )
-    lookup, found = engine.speculation, []
+    lookup = engine.speculation
     assert lookup is not None
-    for name, asked in SPECULATED.items():
+    for name in cases:
+        asked = SPECULATED[name]
         text = template.render([{"role": "user", "content": asked}], special, None)
         prompt = tokenizer.encode(text.encode(), "the prompt", False).tolist()
         settings = Settings(max_tokens=answer, stop=model.stop)
@@ -242,19 +243,16 @@ def measure_speculation(
             {side: statistics.median(t[i] for t in took) for side, took in seen.items()}
             for i in range(2)
         )
-        found.append(
-            {
-                "case": name,
-                "prompt": len(prompt),
-                "answer": len(next(iter(answers))[0]),
-                "passes": passes,
-                "tokens_a_second": wall,
-                "of_the_processor": cpu,
-                "ratio": wall["lookup"] / wall["none"],
-                "cpu_ratio": cpu["lookup"] / cpu["none"],
-            }
-        )
-    return found
+        yield {
+            "case": name,
+            "prompt": len(prompt),
+            "answer": len(next(iter(answers))[0]),
+            "passes": passes,
+            "tokens_a_second": wall,
+            "of_the_processor": cpu,
+            "ratio": wall["lookup"] / wall["none"],
+            "cpu_ratio": cpu["lookup"] / cpu["none"],
+        }
 
 
 def main() -> None:
@@ -263,14 +261,18 @@ def main() -> None:
     parser.add_argument("--contract", default="ordered/1")
     parser.add_argument("--threads", type=int, default=min(2, os.cpu_count() or 1))
     parser.add_argument("--turns", type=int, default=5)
-    parser.add_argument("--case", action="append", choices=[case.name for case in CASES])
+    parser.add_argument(
+        "--case", action="append", choices=[*(case.name for case in CASES), *SPECULATED]
+    )
     parser.add_argument("--json", action="store_true", help="print the results as JSON")
     parser.add_argument("--out", type=Path, help="write them to this file too")
     parser.add_argument("--speculation", action="store_true", help="lookup beside none")
     given = parser.parse_args()
     if given.speculation:
-        rows = measure_speculation(given.model, given.contract, given.threads, given.turns)
-        print(json.dumps(rows, indent=1))
+        names = [name for name in SPECULATED if given.case is None or name in given.case]
+        about = given.model, given.contract, given.threads, given.turns
+        for row in measure_speculation(*about, names):
+            print(json.dumps(row), flush=True)
         return
     cases = [case for case in CASES if given.case is None or case.name in given.case]
     found = measure(given.model, given.contract, given.threads, given.turns, cases)

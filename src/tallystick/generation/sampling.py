@@ -12,13 +12,14 @@ from functools import cache
 import numpy as np
 
 from tallystick.answers.layout import (
+    FULL,
     GREEDY,
     Bucket,
     batch_types,
     choice_seed,
     setting_fields,
 )
-from tallystick.answers.sampler import emit
+from tallystick.answers.sampler import FullSteps, emit
 from tallystick.devices.context import ExecutionContext
 from tallystick.generation.forward import rows_of_program
 from tallystick.generation.sequences import Sequence as Text
@@ -39,12 +40,15 @@ class Sampling:
         self._contract, self._vocabulary, self._context = contract, vocabulary, context
         self._executor = cache(self._made)
 
-    def _made(self, sampler: str, length: int, rows: int) -> Executor:
+    def _made(
+        self, sampler: str, length: int, rows: int, steps: FullSteps | None = None
+    ) -> Executor:
         builder = Builder(self._contract)
         logits = builder.batch("logits", TensorType("f32", (rows, self._vocabulary)))
         types = batch_types(Bucket(length, rows), sampler, self._vocabulary)
         fields = {name: builder.batch(name, type_) for name, type_ in types.items()}
-        drawn, logprobs = emit(builder, sampler, logits, fields, self._vocabulary)
+        given = builder, sampler, logits, fields, self._vocabulary
+        drawn, logprobs = emit(*given) if steps is None else emit(*given, steps)
         program = builder.finish({"drawn": drawn, "logprobs": logprobs})
         return Executor(program, self._context)
 
@@ -86,8 +90,10 @@ class Sampling:
             **setting_fields(settings, settings.set, self._vocabulary),
         }
         seed = choice_seed(settings.seed, request.choice)
-        executor = self._executor(settings.set, room, len(chosen))
-        return self._run(executor, batch, (seed, 0))[: len(which)]
+        steps = FullSteps.of(settings) if settings.set == FULL else None
+        executor = self._executor(settings.set, room, len(chosen), steps)
+        rng = (seed, 0) if executor.program.uses_rng else None
+        return self._run(executor, batch, rng)[: len(which)]
 
     def _run(
         self, executor: Executor, batch: dict[str, np.ndarray], rng: tuple[int, int] | None
