@@ -1,6 +1,7 @@
 """Prefill and decoding of a model's directory, beside transformers' `generate` on as many threads.
 
     python benchmarks/answers.py MODEL [--threads 2] [--turns 5] [--json] [--out FILE]
+    python benchmarks/answers.py MODEL --speculation [--turns 3]    lookup beside none
 
 The sides take their turns one after the other, and medians are compared. Each turn has prompts of
 its own, so no page is shared. Seconds are those of the wall; `cpu` are the processor's, which other
@@ -24,6 +25,10 @@ import numpy as np
 
 from tallystick.answers.layout import Settings
 from tallystick.answers.model import Model, open_model
+from tallystick.answers.special import TOKENIZER, special_tokens
+from tallystick.answers.template import Template
+from tallystick.data.sources.tokenizer import tokenizer_of
+from tallystick.generation.drafters import PromptLookup
 from tallystick.generation.engine import AnswerEngine
 from tallystick.generation.network import ModelNetwork
 from tallystick_bench.machine import machine
@@ -181,16 +186,94 @@ def _rows(
         }
 
 
+_PARAGRAPH = (
+    "The lighthouse on the northern cape was built in 1874, after three ships had been lost on the "
+    "reef in one winter. Its keepers lived there with their families until 1962, when the lamp was "
+    "made automatic. Today the tower belongs to the village, and visitors may climb its 214 steps "
+    "from May to October. From the gallery they see the islands, the old harbour and, on clear "
+    "days, the mountains of the mainland forty miles away."
+)
+SPECULATED = {
+    "repeat": f"Repeat this text word for word:\n\n{_PARAGRAPH}",
+    "summarise": f"Summarise this text in three sentences:\n\n{_PARAGRAPH}",
+    "write": "Write a short story about a dog who learns to swim.",
+}
+
+
+def measure_speculation(
+    directory: Path, contract: str, threads: int, turns: int, cases: Sequence[str], answer: int = 96
+) -> Iterator[dict[str, Any]]:
+    """Tokens a second after an answer's first one, by lookup and without, in turns on one engine.
+    Raises RuntimeError where a bit differs."""
+    model = open_model(directory)
+    assert model.chat_template is not None
+    tokenizer = tokenizer_of(model.files[TOKENIZER], Path(TOKENIZER))
+    template = Template(model.chat_template)
+    special = {name: one.text for name, one in special_tokens(model.files).items()}
+    engine = AnswerEngine(
+        ModelNetwork(model, contract), threads=threads, drafter=PromptLookup(), memory=1 << 29
+    )
+    lookup = engine.speculation
+    assert lookup is not None
+    for name in cases:
+        asked = SPECULATED[name]
+        text = template.render([{"role": "user", "content": asked}], special, None)
+        prompt = tokenizer.encode(text.encode(), "the prompt", False).tolist()
+        settings = Settings(max_tokens=answer, stop=model.stop)
+        seen: dict[str, list[Clock]] = {"lookup": [], "none": []}
+        passes, answers = {}, set()
+        for turn in range(turns + 1):  # the first one warms up, and computes the prompt's pages
+            for side, took in seen.items():
+                engine.speculation = lookup if side == "lookup" else None
+                first = _First()
+                handle = engine.submit(prompt, settings, listener=first)
+                passes[side] = 1
+                while engine.step():
+                    passes[side] += 1
+                end, begin = clock(), first.at
+                assert handle.answer is not None
+                given = handle.answer
+                answers.add((given.tokens, given.logprobs.tobytes(), given.finish))
+                if turn:
+                    drawn = max(1, len(given.tokens) - 1)
+                    took.append((drawn / (end[0] - begin[0]), drawn / (end[1] - begin[1])))
+        if len(answers) != 1:
+            raise RuntimeError(f"Speculation has changed a bit of the answer to {name!r}.")
+        wall, cpu = (
+            {side: statistics.median(t[i] for t in took) for side, took in seen.items()}
+            for i in range(2)
+        )
+        yield {
+            "case": name,
+            "prompt": len(prompt),
+            "answer": len(next(iter(answers))[0]),
+            "passes": passes,
+            "tokens_a_second": wall,
+            "of_the_processor": cpu,
+            "ratio": wall["lookup"] / wall["none"],
+            "cpu_ratio": cpu["lookup"] / cpu["none"],
+        }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("model", type=Path, help="a transformers directory")
     parser.add_argument("--contract", default="ordered/1")
     parser.add_argument("--threads", type=int, default=min(2, os.cpu_count() or 1))
     parser.add_argument("--turns", type=int, default=5)
-    parser.add_argument("--case", action="append", choices=[case.name for case in CASES])
+    parser.add_argument(
+        "--case", action="append", choices=[*(case.name for case in CASES), *SPECULATED]
+    )
     parser.add_argument("--json", action="store_true", help="print the results as JSON")
     parser.add_argument("--out", type=Path, help="write them to this file too")
+    parser.add_argument("--speculation", action="store_true", help="lookup beside none")
     given = parser.parse_args()
+    if given.speculation:
+        names = [name for name in SPECULATED if given.case is None or name in given.case]
+        about = given.model, given.contract, given.threads, given.turns
+        for row in measure_speculation(*about, names):
+            print(json.dumps(row), flush=True)
+        return
     cases = [case for case in CASES if given.case is None or case.name in given.case]
     found = measure(given.model, given.contract, given.threads, given.turns, cases)
     text = json.dumps(found, indent=1, allow_nan=False)

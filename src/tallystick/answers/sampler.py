@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 
-from tallystick.answers.layout import DRAW, FULL, GREEDY
+from tallystick.answers.layout import DRAW, FULL, GREEDY, Settings
 from tallystick.program.build import Builder
 from tallystick.program.ir import Value
 
@@ -14,16 +15,53 @@ Fields = Mapping[str, Value]
 _DRAW = 0  # the program's one random operator is the first
 
 
+@dataclass(frozen=True)
+class FullSteps:
+    """Which steps of `full` change a token (ANSWERS 3.5). An answer's program has them all.
+
+    Without the others a program draws the same tokens: with neutral settings a step leaves each
+    number as it is, but for the sign of a zero, which no later step tells apart.
+    """
+
+    penalties: bool = True
+    top_k: bool = True
+    top_p: bool = True
+    min_p: bool = True
+    noise: bool = True
+
+    @staticmethod
+    def of(settings: Settings) -> FullSteps:
+        """Those that are not neutral in `settings`."""
+        found = settings.rounded
+        neutral = {"repetition": 1, "presence": 0, "frequency": 0}
+        return FullSteps(
+            penalties=any(found[name] != value for name, value in neutral.items()),
+            top_k=settings.top_k > 0,
+            top_p=found["top_p"] < 1,
+            min_p=found["min_p"] > 0,
+            noise=found["temperature"] > 0,
+        )
+
+
+_ALL = FullSteps()
+
+
 def emit(
-    builder: Builder, sampler: str, logits: Value, fields: Fields, vocabulary: int
+    builder: Builder,
+    sampler: str,
+    logits: Value,
+    fields: Fields,
+    vocabulary: int,
+    steps: FullSteps = _ALL,
 ) -> tuple[Value, Value]:
     """(drawn, log-probabilities): i64[A] and f32[A], for logits f32[A, vocabulary].
 
     `fields` are the batch inputs of `layout.batch_types` by name; the random key is the builder's.
-    A row that is not live gives the token 0 and +0.
+    Of its steps `full` gets those that `steps` names, for settings that need no other. A row that
+    is not live gives the token 0 and +0.
     """
     (rows, _) = builder.type_of(logits).shape
-    emitter = _Emitter(builder, fields, rows, vocabulary)
+    emitter = _Emitter(builder, fields, rows, vocabulary, steps)
     token = emitter.drawn(sampler, logits)
     logprobs = builder.one("aten._log_softmax", [logits], dim=1)
     own = builder.one("aten.gather", [logprobs, token], dim=1)
@@ -32,9 +70,12 @@ def emit(
 
 
 class _Emitter:
-    def __init__(self, builder: Builder, fields: Fields, rows: int, vocabulary: int) -> None:
+    def __init__(
+        self, builder: Builder, fields: Fields, rows: int, vocabulary: int, steps: FullSteps
+    ) -> None:
         self.one, self.rng = builder.one, builder.rng
         self.fields, self.rows, self.vocabulary = fields, rows, vocabulary
+        self.steps = steps
 
     def drawn(self, sampler: str, logits: Value) -> Value:
         """The token of each row, i64[A, 1]."""
@@ -54,8 +95,11 @@ class _Emitter:
 
     def _full(self, x: Value) -> Value:
         """ANSWERS 3.5, in its order."""
-        x = self._penalised(x)
+        if self.steps.penalties:
+            x = self._penalised(x)
         x = self._sum(x, self.fields["bias"])
+        if not self.steps.noise:
+            return self._truncated(x)
         temperature = self.fields["temperature"]
         is_hot = self.one("aten.gt.Scalar", [temperature], other=0.0)
         one = self._full_of((1,), 1.0, "f32")
@@ -89,14 +133,23 @@ class _Emitter:
 
     # -- truncation (3.5.5 to 3.5.7) ---------------------------------------------------------------
     def _truncated(self, x: Value) -> Value:
-        rank = self.one("tallystick.rank", [x], dim=1, descending=True)
-        top_k = self.fields["top_k"]
-        first = self.one("aten.lt.Tensor", [rank, top_k])
-        every = self.one("aten.eq.Scalar", [top_k], other=0.0)
-        x = self._kept(self.one("aten.logical_or", [first, every]), x)
+        steps, kept = self.steps, list[Value]()
+        if steps.top_k or steps.top_p:
+            rank = self.one("tallystick.rank", [x], dim=1, descending=True)
+        if steps.top_k:
+            top_k = self.fields["top_k"]
+            first = self.one("aten.lt.Tensor", [rank, top_k])
+            every = self.one("aten.eq.Scalar", [top_k], other=0.0)
+            x = self._kept(self.one("aten.logical_or", [first, every]), x)
+        if not (steps.top_p or steps.min_p):
+            return x
         p = self.one("aten._softmax", [x], dim=1)
-        nucleus, likely = self._in_nucleus(p, rank), self._likely(p)
-        return self._kept(self.one("aten.logical_and", [nucleus, likely]), x)
+        if steps.top_p:
+            kept.append(self._in_nucleus(p, rank))
+        if steps.min_p:
+            kept.append(self._likely(p))
+        both = self.one("aten.logical_and", kept) if len(kept) == 2 else kept[0]
+        return self._kept(both, x)
 
     def _in_nucleus(self, p: Value, rank: Value) -> Value:
         """Whether the probabilities before a token's, in descending order, sum to below top_p."""

@@ -28,6 +28,7 @@ from tallystick.answers.spoken import Spoken
 from tallystick.answers.statement import ModelStatement, ProgramName
 from tallystick.answers.text import ModelWords
 from tallystick.answers.words import most_tokens, stop_set
+from tallystick.api.speculating import Speculation, drafter_of
 from tallystick.commit.signing import PrivateKey
 from tallystick.commit.tensor import Array
 from tallystick.data.sources.tokenizer import TokenizerFile, tokenizer_of
@@ -101,8 +102,9 @@ class PreparedRequest:
 class Answering:
     """A model directory, and that of its adapter if it has one, with the statement, ready to
     answer. The weights are compared with the statement once, a program before the first signature
-    that names it. `memory` is the most bytes of keys and values. Raises as `open_model`, and
-    DigestMismatchError for another model's statement.
+    that names it. `memory` is the most bytes of keys and values. With `speculation` a pass may give
+    several tokens, of the same bits. Raises as `open_model`, and DigestMismatchError for another
+    model's statement.
     """
 
     def __init__(
@@ -112,6 +114,7 @@ class Answering:
         threads: int | None = None,
         adapter: Path | None = None,
         memory: int = MEMORY,
+        speculation: Speculation | None = None,
     ) -> None:
         self.place = statement_place(directory, adapter) if statement is None else statement
         if not is_directory(self.place):
@@ -129,7 +132,8 @@ class Answering:
         check_weights(self.statement, held)
         self.words = ModelWords.of(self.statement, self.model.files, self.model.chat_template)
         network = ModelNetwork(self.model, self.statement.contract, held)
-        self._engine = AnswerEngine(network, threads=threads, memory=memory)
+        drafter = drafter_of(speculation, self.model, self.statement.contract, threads)
+        self._engine = AnswerEngine(network, threads=threads, memory=memory, drafter=drafter)
         self._programs: dict[ProgramName, Program] = {}
         self._deriving = threading.Lock()
 

@@ -17,6 +17,7 @@ from tallystick.api.checking import AnswerChecks
 from tallystick.api.given import PathLike
 from tallystick.api.requests import client_request, free_file, request_of
 from tallystick.api.requests import request as new_request
+from tallystick.api.speculating import Speculation
 from tallystick.commit.signing import PrivateKey, PublicKey
 from tallystick.disk.files import write_file
 from tallystick.disk.regular import present, read_file
@@ -50,6 +51,7 @@ def generate(
     date: str | None = None,
     days: int = DAYS,
     threads: int | None = None,
+    speculation: Speculation | None = None,
     heard: Heard | None = None,
     request: ModelRequest | PathLike | None = None,
     cancelled: Sequence[PathLike | bytes] = (),
@@ -67,7 +69,8 @@ def generate(
     with a token of the model's stop set or of `stop`, or when its text has one of `stop_strings`.
     Without a `seed` the client's nonce gives one (ANSWERS 5.5). `choices` answers are drawn, each
     with a seed of its own. `date` is what the chat template reads as today (YYYY-MM-DD). Disputes
-    are answered for `days`. `heard` gets the number of an answer and its text so far.
+    are answered for `days`. `heard` gets the number of an answer and its text so far. With
+    `speculation` a pass may give several tokens, of the same bits.
 
     `request` is the file of a client's own request (`request`), or the request itself. It says all
     that is asked for, and nothing can be said beside it. `cancelled` are cancellations by its
@@ -99,7 +102,11 @@ def generate(
     }
     theirs = None if request is None else client_request(request, asked)
     places = [] if out is None else _free(given.path(out), theirs.choices if theirs else choices)
-    opened = model if isinstance(model, Answering) else _opened(model, statement, adapter, threads)
+    opened = (
+        model
+        if isinstance(model, Answering)
+        else _opened(model, statement, adapter, threads, speculation)
+    )
     wanted = theirs or new_request(opened.statement, **asked)
     ends = cancellations_of(wanted, cancelled)
     signing = given.private(key) or PrivateKey.generate()
@@ -139,10 +146,14 @@ def _free(out: Path, choices: int) -> list[Path]:
 
 
 def _opened(
-    model: PathLike, statement: PathLike | None, adapter: PathLike | None, threads: int | None
+    model: PathLike,
+    statement: PathLike | None,
+    adapter: PathLike | None,
+    threads: int | None,
+    speculation: Speculation | None,
 ) -> Answering:
     place, beside = (None if name is None else given.path(name) for name in (statement, adapter))
-    return Answering(given.path(model), place, threads, beside)
+    return Answering(given.path(model), place, threads, beside, speculation=speculation)
 
 
 def check(

@@ -24,8 +24,8 @@ from tallystick.program.ir import Program
 
 class AnswerChecks:
     """A model's own directory, with that of its adapter, and the reader's statement of it where
-    there is one, against which answers are checked. What many answers share is compared once. Raises as `open_model`, and
-    StorageError, CorruptFileError for the statement.
+    there is one, against which answers are checked. What many answers share is compared once.
+    Raises as `open_model`, and StorageError, CorruptFileError for the statement.
     """
 
     def __init__(

@@ -15,6 +15,7 @@ from tallystick.api.answering import DAYS
 from tallystick.api.answers import check as check_of
 from tallystick.api.answers import generate as generate_of
 from tallystick.api.samples import check_sample
+from tallystick.api.speculating import speculation_of
 from tallystick.cli.asked import asked_for, asked_options, refuse_asked
 from tallystick.cli.conviction import check_evidence, is_conviction
 from tallystick.cli.output import (
@@ -64,6 +65,17 @@ adapter_option = click.option(
 @adapter_option
 @click.option("--days", type=click.IntRange(0, 36500), default=DAYS, show_default=True,
               help="For how many days the signer answers disputes.")  # fmt: skip
+@click.option(
+    "--speculate",
+    metavar="lookup[:K]",
+    help="Propose up to K tokens that followed the last ones before; the answer is the same.",
+)
+@click.option(
+    "--draft",
+    type=click.Path(),
+    help="Directory of a smaller model with the same tokens, which proposes some; the answer is "
+    "the same.",
+)
 @threads_option
 @json_option
 def generate(
@@ -75,6 +87,8 @@ def generate(
     statement: str | None,
     days: int,
     adapter: str | None,
+    speculate: str | None,
+    draft: str | None,
     threads: int | None,
     as_json: bool,
     **options: Any,
@@ -102,6 +116,7 @@ def generate(
         days=days,
         adapter=None if adapter is None else Path(adapter),
         threads=threads,
+        speculation=speculation_of(speculate, None if draft is None else Path(draft)),
         heard=shown.heard if shown.alone else None,
         **asked,
     )

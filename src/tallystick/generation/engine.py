@@ -16,19 +16,21 @@ from tallystick.answers.receipt import CANCELLED, LENGTH, STOP
 from tallystick.devices.context import ExecutionContext
 from tallystick.errors import UsageError
 from tallystick.generation.attention import Rows, Stretch
+from tallystick.generation.drafters import Drafter
 from tallystick.generation.forward import Forward
 from tallystick.generation.network import Network
-from tallystick.generation.pages import Pages
+from tallystick.generation.pages import PLACES, Pages
 from tallystick.generation.requests import (
     GeneratedAnswer,
     GenerationRequest,
     SubmittedRequest,
     TokenListener,
 )
-from tallystick.generation.sampling import Sampling
+from tallystick.generation.sampling import Drawn, Sampling
 from tallystick.generation.scheduler import Scheduler
 from tallystick.generation.sequences import Sequence as Text
 from tallystick.generation.sequences import longest
+from tallystick.generation.speculation import Speculation
 
 MOST_ROWS = 64
 
@@ -38,7 +40,8 @@ class AnswerEngine:
 
     `threads` and `isa` are those of an ExecutionContext. `memory` is the most bytes for keys and
     values, `rows` the most places that one pass over the weights computes, `chunk` the most of one
-    prompt among them. Raises UsageError for numbers out of range.
+    prompt among them. `drafter` proposes tokens, so that a pass may give several of an answer.
+    Raises UsageError for numbers out of range, and for a drafter with another vocabulary.
     """
 
     def __init__(
@@ -50,6 +53,7 @@ class AnswerEngine:
         memory: int = 1 << 30,
         chunk: int = MOST_ROWS,
         rows: int = MOST_ROWS,
+        drafter: Drafter | None = None,
     ) -> None:
         if not 1 <= rows <= MOST_ROWS or chunk < 1:
             raise UsageError(
@@ -62,7 +66,20 @@ class AnswerEngine:
         self._sampling = Sampling(network.contract, network.vocabulary, context)
         self._pages = Pages(self._forward.pages)
         self._scheduler = Scheduler(self._pages, rows, chunk)
-        self._heard: deque[tuple[TokenListener, int, np.float32]] = deque()
+        # What is drawn, and not yet a part of the texts.
+        self._drawn: deque[tuple[Text, deque[Drawn]]] = deque()
+        self.speculation = None if drafter is None else Speculation(drafter, network.vocabulary)
+
+    @property
+    def vocabulary(self) -> int:
+        """How many tokens the model has."""
+        return self._network.vocabulary
+
+    @property
+    def longest(self) -> int:
+        """The most places of a text: of a prompt with the most tokens of its answer."""
+        # The last token of an answer is drawn, and never computed.
+        return min(self._network.length, self._pages.count * PLACES + 1)
 
     def submit(
         self,
@@ -118,14 +135,18 @@ class AnswerEngine:
         What a listener raises goes to the caller. The engine is whole then, and what other
         listeners have not heard they hear in the next step.
         """
+        self._deliver()
         self._end_cancelled()
+        if self._forward.window:
+            for text in self._scheduler.running:
+                text.pass_by(self._forward.window)
         self._scheduler.enter()
         work = self._scheduler.plan()
         if work:
+            if self.speculation is not None:
+                self.speculation.draft(work, self._scheduler.left(work))
             self._pass(work)
-        while self._heard:
-            listener, token, logprob = self._heard.popleft()
-            listener.token(token, logprob)
+            self._deliver()
         return bool(self._scheduler.running or self._scheduler.queue)
 
     def run(self) -> None:
@@ -155,30 +176,48 @@ class AnswerEngine:
 
     def _pass(self, work: Sequence[tuple[Text, int]]) -> None:
         tokens: list[int] = []
-        stretches, wanted, drawing = [], [], []
+        stretches, drawing = list[Stretch](), list[Text]()
+        wanted: list[int] = []
         for text, count in work:
             first, end = text.computed, text.computed + count
-            tokens += text.text[first:end]
-            stretches.append(Stretch(text.table, first, count))
+            tokens += text.text[first:end] + text.drafts
+            stretches.append(Stretch(text.table, first, count + len(text.drafts)))
             if end == len(text.text):
-                wanted.append(len(tokens) - 1)
+                wanted += range(len(tokens) - text.drawn_rows, len(tokens))
                 drawing.append(text)
         logits = self._forward.logits(tokens, Rows(stretches), wanted)
         drawn = self._sampling.draw(drawing, logits)
         for text, count in work:
             self._scheduler.computed(text, count)
-        for text, (token, logprob) in zip(drawing, drawn, strict=True):
+        for text, rows in zip(drawing, drawn, strict=True):
+            pairs = zip(text.drafts, rows, strict=False)
+            wrong = (n for n, (draft, (token, _)) in enumerate(pairs) if draft != token)
+            right = next(wrong, len(text.drafts))
+            # Rows after a draft that is not what was drawn are of another text.
+            self._drawn.append((text, deque(rows[: right + 1])))
+            if self.speculation is not None:
+                self.speculation.learn(text, right)
+
+    def _deliver(self) -> None:
+        """Make what is drawn a part of the texts, token by token: an answer ends where it would
+        have ended with one token a pass."""
+        while self._drawn:
+            text, tokens = self._drawn[0]
+            handle = text.handle
+            if not tokens or handle.answer is not None or handle.cancelled:
+                self._drawn.popleft()
+                continue
+            token, logprob = tokens.popleft()
             self._append(text, token, logprob)
-        if self._forward.window:
-            for text in self._scheduler.running:
-                text.pass_by(self._forward.window)
+            if handle.listener is not None:
+                handle.listener.token(token, logprob)
 
     def _append(self, text: Text, token: int, logprob: np.float32) -> None:
+        if text.decodes:  # the token before this one was a draft, whose place is computed
+            self._scheduler.computed(text, 1)
         text.text.append(token)
         text.logprobs.append(logprob)
-        settings, listener = text.handle.request.settings, text.handle.listener
-        if listener is not None:
-            self._heard.append((listener, token, logprob))
+        settings = text.handle.request.settings
         if token in settings.stop:
             self._end(text, STOP)
         elif len(text.logprobs) == settings.max_tokens:

@@ -8,6 +8,7 @@ one row is left where one of them has not computed its prompt yet: no request wa
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 
 from tallystick.generation.pages import PLACES, Pages
 from tallystick.generation.requests import SubmittedRequest
@@ -49,6 +50,10 @@ class Scheduler:
                 found.append((sequence, count))
                 left -= count
         return found
+
+    def left(self, work: Iterable[tuple[Sequence, int]]) -> int:
+        """How many rows this plan leaves, for drafts: they never take another's row."""
+        return self._rows - sum(count for _, count in work)
 
     def _stretch(self, sequence: Sequence, most: int) -> int:
         """How many places of a prompt the pass computes, at most `most`: none that another sequence

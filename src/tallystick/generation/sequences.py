@@ -15,13 +15,15 @@ class Sequence:
 
     The keys and values of the first `computed` places are in pages. `table` has the page of each
     stretch of `PLACES` places, at its place for ever: GONE stands for one that a window has passed.
-    `waiting` pages are promised to it.
+    `waiting` pages are promised to it. `drafts` are tokens that may come next: the pass computes
+    their places too. Nothing else knows them before the sampler has drawn them.
     """
 
     def __init__(self, handle: SubmittedRequest, pages: Pages) -> None:
         self.handle = handle
         self.text = list(handle.request.prompt)
         self.logprobs: list[np.float32] = []
+        self.drafts: list[int] = []
         self.computed = 0
         self.table: list[int] = []
         self.waiting = 0
@@ -38,6 +40,11 @@ class Sequence:
     def decodes(self) -> bool:
         """True if only its last token has not been computed."""
         return self.computed == len(self.text) - 1
+
+    @property
+    def drawn_rows(self) -> int:
+        """How many rows of a pass draw a token after it: its last token's, and each draft's."""
+        return 1 + len(self.drafts)
 
     @property
     def shareable(self) -> int:
