@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
+from tallystick.answers.layout import ENCODINGS
 from tallystick.commit.encoding import canonical_json, check_hash, parse_canonical_json
 from tallystick.commit.members import Members
 from tallystick.commit.signing import (
@@ -33,7 +34,8 @@ from tallystick.limits import LIMITS
 RECEIPT_TYPE = "application/vnd.tallystick.answered.v1+json"
 RECEIPT_KIND = "tallystick/answered/1"
 STOP, LENGTH, CANCELLED = "stop", "length", "cancelled"
-FINISHES = (STOP, LENGTH, CANCELLED)
+# Of an encoding it is the set (ANSWERS 11.8).
+FINISHES = (STOP, LENGTH, CANCELLED, *ENCODINGS)
 # A run of one step with interval 1 has two checkpoints (ANSWERS 2.1).
 STEPS, CHECKPOINTS = 1, 2
 _DIGESTS = ("job", "model", "request", "root", "state")

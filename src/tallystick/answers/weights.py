@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -12,6 +13,9 @@ from tallystick.errors import RefusedModelError
 
 # Buffers that older versions of transformers saved, and that the module computes.
 _COMPUTED = re.compile(r"(^|\.)(attn\.(masked_)?bias|rotary_emb\.inv_freq)$")
+# Numbers of places and token types, which older versions saved with an encoder.
+UNREAD = re.compile(r"(^|\.)embeddings\.(position_ids|token_type_ids)$")
+_POOLER = re.compile(r"(^|\.)pooler\.")
 # Mixtral's files have each expert's matrices; the module has those of all experts in one tensor.
 _EXPERT = re.compile(r"(.+)\.block_sparse_moe\.experts\.([0-9]+)\.(w[123])\.weight")
 
@@ -72,6 +76,20 @@ def stored_types(
     full = {_full(_parameter(name), known, prefix): dtype for name, dtype in dtypes.items()}
     found = {tied[name]: dtype for name, dtype in full.items() if name in tied}
     return found | {name: dtype for name, dtype in full.items() if name in shapes}
+
+
+def encoder_arrays(arrays: Mapping[str, Array], module: Any) -> dict[str, Array]:
+    """The tensors of an encoder's checkpoint that the module reads, under its names: without the
+    pooler, where it has none, and without the prefix of a module that has a head."""
+    prefix = f"{module.base_model_prefix}."
+    if module.base_model is not module:
+        return dict(arrays)
+    bare = {name.removeprefix(prefix): array for name, array in arrays.items()}
+    if len(bare) < len(arrays):
+        raise RefusedModelError(
+            f"The checkpoint has a tensor with and without {prefix!r}.", "Save the model again."
+        )
+    return {name: array for name, array in bare.items() if not _POOLER.match(name)}
 
 
 def _same_bits(a: Array, b: Array) -> bool:
