@@ -82,7 +82,7 @@ def program_of(model: Model, bucket: AnyBucket, set_: str, contract: str) -> Pro
 
 
 def programs_of(model: Model, bucket: AnyBucket, contract: str) -> dict[str, Program]:
-    """The programs of all sets of the model, by set: it is captured once. Raises as `program_of`."""
+    """The programs of all sets of the model, by set, captured once. Raises as `program_of`."""
     if isinstance(bucket, EncodingBucket):
         assert model.encoding is not None
         return {model.encoding.set: encoding_program(model, bucket.length, contract)}

@@ -109,7 +109,7 @@ class Bucket:
 
 @dataclass(frozen=True)
 class EncodingBucket:
-    """The room of an encoder's program: so many places of text, and so many values (ANSWERS 11.2)."""
+    """The room of an encoder's program: places of text, and its values (ANSWERS 11.2)."""
 
     length: int
     answer: int

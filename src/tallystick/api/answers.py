@@ -120,13 +120,14 @@ def check(
     """Check an answer by one prefill, or an encoding by one execution: everything that its receipt
     states, to the last bit.
 
-    `receipt` is an answer's directory, the receipt in one, a `GivenAnswer` or a `GivenEncoding`. `model` is your own
-    copy of the model's directory. From it vocabulary, stop tokens and the answer's program are
-    derived again, and a statement that names others is refused. With `statement`, your own
-    statement of the model, an answer of any other model is refused; yours is believed then, and
-    nothing is derived again. Chat template, prompt tokens and text are compared by the model's
-    files, where no contradiction is found before. With `text` that is all, beside signatures,
-    digests and the receipt's words: no weight is read. `trust` are the signers that you know.
+    `receipt` is an answer's directory, the receipt in one, a `GivenAnswer` or a `GivenEncoding`.
+    `model` is your own copy of the model's directory. From it vocabulary, stop tokens and the
+    answer's program are derived again, and a statement that names others is refused. With
+    `statement`, your own statement of the model, an answer of any other model is refused; yours is
+    believed then, and nothing is derived again. Chat template, prompt tokens and text are compared
+    by the model's files, where no contradiction is found before. With `text` that is all, beside
+    signatures, digests and the receipt's words: no weight is read. `trust` are the signers that you
+    know.
 
     The report's `accepted` is true if nothing contradicts the receipt; its `contradictions`,
     `difference` and `findings` say what does. A dispute over a difference begins with

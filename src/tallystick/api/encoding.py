@@ -54,7 +54,7 @@ class GivenEncoding:
         """The logit of each class, by its name, the largest first; classes of one name are numbered
         from the second on."""
         named: dict[str, float] = {}
-        for n in np.argsort(-self.values, kind="stable"):
+        for n in np.argsort(np.negative(self.values), kind="stable"):
             label = self.labels[n] if self.labels else str(n)
             named[label if label not in named else f"{label} ({n})"] = float(self.values[n])
         return named
@@ -193,11 +193,12 @@ def embed(
 ) -> list[GivenEncoding]:
     """The embedding of each text by the encoder in a directory, with a signed receipt for each.
 
-    `model` is a transformers directory with the files of sentence-transformers, or an `Encoder` that
-    has been opened. `texts` is a text, or a list of texts and of lists of token ids. `statement` is
-    the directory of `tallystick model statement`; by default MODEL.statement beside the model. `key`
-    signs; without one, a key that is made for this call and thrown away, which answers no dispute
-    later. Disputes are answered for `days`. A text that is longer than the model reads is refused.
+    `model` is a transformers directory with the files of sentence-transformers, or an `Encoder`
+    that has been opened. `texts` is a text, or a list of texts and of lists of token ids.
+    `statement` is the directory of `tallystick model statement`; by default MODEL.statement beside
+    the model. `key` signs; without one, a key that is made for this call and thrown away, which
+    answers no dispute later. Disputes are answered for `days`. A text that is longer than the model
+    reads is refused.
 
     The encodings are written to `out`, or to `out`/0, `out`/1, … where there are several. Raises
     UsageError for a text that has no encoding and where `out` is taken, RefusedModelError,

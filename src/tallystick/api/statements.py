@@ -12,7 +12,7 @@ from tallystick.answers.layout import AnyBucket, Bucket
 from tallystick.answers.model import open_model
 from tallystick.answers.statement import ModelStatement
 from tallystick.api.answering import statement_place
-from tallystick.errors import UsageError
+from tallystick.errors import DigestMismatchError, UsageError
 from tallystick.run.store.claim import read_claim
 from tallystick.run.store.directory import RunStore
 
@@ -69,9 +69,15 @@ def verify_statement(place: Path, directory: Path, tell: Tell) -> tuple[ModelSta
     """The statement at `place`, and what of it differs from the one that the model's directory
     gives again. Only the sets that it states are compared, and none of what `unproved` names."""
     stated = read_statement(place)
+    model = open_model(directory)
+    if (stated.encodes is None) != (model.encoding is None):
+        raise DigestMismatchError(
+            "Of statement and model, one is of an encoder and one is not.",
+            "Name the model that the statement is of.",
+        )
     sizes = sorted({(name.length, name.answer) for name in stated.programs})
     buckets = [size[0] if stated.encodes else Bucket(*size) for size in sizes]
-    made, _ = derive(open_model(directory), buckets, stated.contract, each=_telling(tell))
+    made, _ = derive(model, buckets, stated.contract, each=_telling(tell))
     compared = ("contract", "vocabulary", "files", "template", "special", "stop")
     differing = [name for name in compared if getattr(made, name) != getattr(stated, name)]
     programs = {name: made.programs.get(name) for name in stated.programs}
