@@ -172,12 +172,13 @@ def weights(model: Model) -> dict[str, Array]:
     RefusedModelError where the files do not fit the config.
     """
     from tallystick.answers.modules import computed_buffers, empty_module, parameter_names
-    from tallystick.answers.weights import UNREAD, encoder_arrays, named
+    from tallystick.answers.weights import UNREAD, encoder_names, named
 
     module = empty_module(model.config)
     arrays = model.checkpoint.mapped(but=None if model.encoding is None else UNREAD)
     if model.encoding is not None:
-        arrays = encoder_arrays(arrays, module)
+        names = encoder_names(arrays, module)
+        arrays = {own: arrays[name] for name, own in names.items()}
     found = named(arrays, *parameter_names(module))
     slots = {f"param.{name}": array for name, array in found.items()}
     slots |= {f"buffer.{name}": array for name, array in computed_buffers(module).items()}

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tallystick.answers.layout import SALT_WORDS, SETS, Bucket, batch_types
 from tallystick.answers.sampler import emit
 from tallystick.answers.stored import over_stored
-from tallystick.answers.weights import stored_types
+from tallystick.answers.weights import encoder_names, stored_types
 from tallystick.errors import RefusedModelError, UsageError
 from tallystick.numerics.contracts import find_contract
 from tallystick.numerics.types import STORED, TensorType
@@ -49,7 +49,11 @@ def captured(
 
     module = empty_module(model.config)
     program = capture_forward(module, batch, forward, contract)
-    types = stored_types(model.stored, *parameter_names(module))
+    stored_as = model.stored
+    if model.encoding is not None:
+        names = encoder_names(stored_as, module)
+        stored_as = {own: stored_as[name] for name, own in names.items()}
+    types = stored_types(stored_as, *parameter_names(module))
     stored = {f"param.{name}": dtype for name, dtype in types.items() if dtype in STORED}
     if stored:
         program = canonicalize(over_stored(program, stored))
