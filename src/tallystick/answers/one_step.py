@@ -37,7 +37,7 @@ from tallystick.numerics.types import TensorType
 from tallystick.program.ir import Program
 
 
-class Asked(Protocol):
+class OneStepRequest(Protocol):
     """What a job takes from any request."""
 
     @property
@@ -56,7 +56,7 @@ class OneStepJob(ABC):
     """The job of an answer or of an encoding, which are runs of one step (ANSWERS 1.4, 1.6)."""
 
     statement: ModelStatement
-    request: Asked
+    request: OneStepRequest
     choice: int
 
     # -- what a kind of job says -------------------------------------------------------------------

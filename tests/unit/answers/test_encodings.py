@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 
 import numpy as np
@@ -33,7 +34,12 @@ from tallystick.commit.checkpoint import run_root
 from tallystick.commit.encoding import canonical_json
 from tallystick.commit.tensor import Array
 from tallystick.devices.context import ExecutionContext
-from tallystick.errors import CorruptFileError, DigestMismatchError, UsageError
+from tallystick.errors import (
+    CorruptFileError,
+    DigestMismatchError,
+    TallystickError,
+    UsageError,
+)
 from tallystick.limits import LIMITS
 from tallystick.program.build import Builder
 from tallystick.program.executor import Executor
@@ -410,3 +416,18 @@ def test_a_receipt_is_within_its_limit(said: EncodingJob) -> None:
     data = receipt_of_encoding(said, **most)
     assert len(data) <= LIMITS.receipt_bytes
     assert read_receipt(data).receipt.is_of_encoding
+
+
+def test_any_bytes_are_an_encoding_a_request_or_a_typed_error(said: EncodingJob) -> None:
+    rng = random.Random(3)
+    labelled = replace(said.encoded, labels=tuple("abcdefgh"))
+    readers = ((said.request, read_request), (said.encoded, read_said), (labelled, read_said))
+    for _ in range(300):
+        value, read = rng.choice(readers)
+        data = bytearray(value.to_bytes())
+        for _ in range(rng.randint(1, 3)):
+            data[rng.randrange(len(data))] = rng.choice(b'0a"{}[],:\x00\xff')
+        try:
+            read(bytes(data))
+        except TallystickError as error:
+            assert error.exit_code == 2 and error.next_action
