@@ -126,6 +126,24 @@ def test_class_numbers_are_torchs(family: str, tmp_path: Path) -> None:
     assert made == {ours.tobytes()}
 
 
+@pytest.mark.parametrize(
+    ("changes", "error", "why"),
+    [
+        ({"num_labels": 10**9}, RefusedModelError, "num_labels"),
+        ({"num_labels": "3"}, RefusedModelError, "num_labels"),
+        ({"id2label": {"0": "a", "x": "b"}}, RefusedModelError, "ValueError"),
+        ({"id2label": {"0": "\ud800", "1": "b", "2": "c"}}, CorruptFileError, "no text"),
+    ],
+)
+def test_labels_that_are_refused(
+    changes: dict[str, object], error: type[Exception], why: str, tmp_path: Path
+) -> None:
+    save_classifier("bert", tmp_path)
+    edit(tmp_path / "config.json", **changes)
+    with pytest.raises(error, match=why):
+        open_model(tmp_path)
+
+
 @pytest.mark.parametrize("count", (1, 64, 300))
 def test_a_whole_bucket_and_a_single_token(count: int, tmp_path: Path) -> None:
     """300 places make three chunks of a DOT and two blocks of a SUM."""

@@ -91,6 +91,8 @@ def encoding_of(directory: Path, config: Mapping[str, Any], settings: Any) -> En
     if output_of(config) == CLASSES:
         labels = settings.id2label
         names = tuple(str(labels.get(n, f"LABEL_{n}")) for n in range(settings.num_labels))
+        if any("\ud800" <= char <= "\udfff" for name in names for char in name):
+            raise CorruptFileError("A name of id2label is no text.", "Save the model again.")
         return Encoding(CLASSES, settings.num_labels, labels=names)
     mode, normalised = _pooling(directory, int(settings.hidden_size))
     return Encoding(EMBEDDING, int(settings.hidden_size), mode, normalised, _most(directory))

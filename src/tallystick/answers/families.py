@@ -12,6 +12,7 @@ from typing import Any
 
 from tallystick.answers.encoders import ENCODERS, output_of
 from tallystick.errors import RefusedModelError
+from tallystick.limits import LIMITS
 
 # By config's `model_type`: the one architecture of it that gives logits of a next token, and calls
 # the attention that transformers' AttentionInterface chooses. SmolLM and SmolLM2 are "llama".
@@ -90,6 +91,13 @@ def family_of(config: Mapping[str, Any]) -> str:
             "code of its own (auto_map)",
             "trust_remote_code is never given",
             f"Use a model of {', '.join((*FAMILIES, *ENCODERS))} without auto_map.",
+        )
+    labels = config.get("num_labels", 1)
+    if type(labels) is not int or not 1 <= labels <= LIMITS.text_places:
+        raise _refused(  # transformers makes a name for each
+            f"{str(labels)[:40]} labels (num_labels)",
+            f"there are from 1 to {LIMITS.text_places}",
+            "Use a config.json as save_pretrained wrote it.",
         )
     family = str(config.get("model_type"))
     if family in ENCODERS:
