@@ -27,9 +27,11 @@ if TYPE_CHECKING:
     from tallystick.api import Conviction as Conviction
     from tallystick.api import Difference as Difference
     from tallystick.api import Dispute as Dispute
+    from tallystick.api import Encoder as Encoder
     from tallystick.api import Event as Event
     from tallystick.api import Frozen as Frozen
     from tallystick.api import GivenAnswer as GivenAnswer
+    from tallystick.api import GivenEncoding as GivenEncoding
     from tallystick.api import Job as Job
     from tallystick.api import Judgement as Judgement
     from tallystick.api import Lion as Lion
@@ -63,8 +65,10 @@ if TYPE_CHECKING:
     from tallystick.api import check_conviction as check_conviction
     from tallystick.api import check_sample as check_sample
     from tallystick.api import check_shown as check_shown
+    from tallystick.api import classify as classify
     from tallystick.api import continue_run as continue_run
     from tallystick.api import dispute as dispute
+    from tallystick.api import embed as embed
     from tallystick.api import evaluate as evaluate
     from tallystick.api import freeze as freeze
     from tallystick.api import from_onnx as from_onnx
@@ -98,9 +102,11 @@ __all__ = [
     "Conviction",
     "Difference",
     "Dispute",
+    "Encoder",
     "Event",
     "Frozen",
     "GivenAnswer",
+    "GivenEncoding",
     "Job",
     "Judgement",
     "Lion",
@@ -135,8 +141,10 @@ __all__ = [
     "check_conviction",
     "check_sample",
     "check_shown",
+    "classify",
     "continue_run",
     "dispute",
+    "embed",
     "evaluate",
     "fit",
     "fit_lightning",

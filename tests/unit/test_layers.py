@@ -55,6 +55,7 @@ SANS_IO = ("protocol", "delegation", "contracts")
 # Modules whose task is torch: capture of a module, eager mode, recipes' modules, stock kernels.
 TORCH_ALLOWED = (
     "answers/adapted.py",
+    "answers/encoder_modules.py",
     "answers/modules.py",
     "augment.py",
     "program/capture/",

@@ -13,13 +13,19 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from tallystick.answers.cancellation import finding_of
+from tallystick.answers.differences import Difference, token_difference, value_difference
+from tallystick.answers.differences import TokenDifference as TokenDifference
+from tallystick.answers.encoded import Encoded
+from tallystick.answers.encoding_job import EncodingJob
+from tallystick.answers.encoding_programs import VALUES
+from tallystick.answers.encoding_request import AnyRequest, EncodingRequest
 from tallystick.answers.job import LOGPROBS, TOKENS, AnswerJob, check_weights
 from tallystick.answers.other_tokens import OtherTokens
 from tallystick.answers.receipt import CANCELLED, AnswerReceipt, SignedReceipt, read_receipt
 from tallystick.answers.request import ModelRequest
 from tallystick.answers.spoken import Spoken
 from tallystick.answers.statement import ModelStatement
-from tallystick.answers.words import Said, contradictions
+from tallystick.answers.words import AnyJob, Said, contradictions
 from tallystick.commit.signing import PublicKey
 from tallystick.commit.state import state_root
 from tallystick.commit.tensor import Array
@@ -28,33 +34,6 @@ from tallystick.errors import CorruptFileError, DigestMismatchError, UsageError
 from tallystick.program.ir import Program
 from tallystick.program.state import State
 from tallystick.run.execute.engine import Engine
-
-
-@dataclass(frozen=True)
-class TokenDifference:
-    """The first row of an answer (ANSWERS 1.2) where the model says something else (8.5).
-
-    Where the tokens are equal, the log-probabilities differ: those that stand beside the receipt,
-    which are the signed ones only where the report has no finding of 8.4."""
-
-    row: int
-    claimed: int
-    drawn: int
-    claimed_logprob: float
-    computed_logprob: float
-
-    @property
-    def sentence(self) -> str:
-        if self.claimed != self.drawn:
-            return (
-                f"Token number {self.row} of the answer, the first being number 0, is "
-                f"{self.claimed} in the receipt; the model draws {self.drawn} there."
-            )
-        return (
-            f"Token number {self.row} of the answer, the first being number 0, has the "
-            f"log-probability {self.claimed_logprob!r} beside the receipt; the model gives "
-            f"{self.computed_logprob!r}."
-        )
 
 
 @dataclass(frozen=True)
@@ -72,7 +51,7 @@ class AnswerReport:
     trusted: bool | None
     contradictions: tuple[Said, ...] = ()
     state_differs: bool = False
-    difference: TokenDifference | None = None
+    difference: Difference | None = None
     findings: tuple[Said, ...] = ()
     notes: tuple[Said, ...] = ()
     executed: bool = False
@@ -88,10 +67,10 @@ class AnswerReport:
 def bound(
     data: bytes,
     statement: ModelStatement,
-    request: ModelRequest,
-    spoken: Spoken,
+    request: AnyRequest,
+    said: Spoken | Encoded,
     trust: Sequence[PublicKey] | None = None,
-) -> tuple[SignedReceipt, AnswerJob]:
+) -> tuple[SignedReceipt, AnyJob]:
     """The signed receipt in `data`, and the job of the answer, which is the one that it names.
 
     Raises the errors of `read_receipt`; DigestMismatchError where statement, request or tokens are
@@ -106,7 +85,7 @@ def bound(
                 f"The receipt is of another {name} than the one here.",
                 f"Ask its sender for the {name} that it names, or refuse the answer.",
             )
-    answer = AnswerJob(statement, request, spoken, receipt.choice)
+    answer = job_of(statement, request, said, receipt.choice)
     try:
         job = answer.digest
     except UsageError as error:  # the sizes are the sender's, and so is the fault
@@ -122,16 +101,32 @@ def bound(
     return signed, answer
 
 
+def job_of(
+    statement: ModelStatement, request: AnyRequest, said: Spoken | Encoded, choice: int
+) -> AnyJob:
+    """The job that files of another party make. Raises CorruptFileError for a request and an answer
+    of two kinds."""
+    if isinstance(request, ModelRequest) and isinstance(said, Spoken):
+        return AnswerJob(statement, request, said, choice)
+    if isinstance(request, EncodingRequest) and isinstance(said, Encoded):
+        return EncodingJob(statement, request, said, choice)
+    raise CorruptFileError(
+        "Of request and answer, one is of an encoding and one is not.", "Refuse the answer."
+    )
+
+
 def check_words(
-    signed: SignedReceipt, answer: AnswerJob, cancellation: bytes | None = None
+    signed: SignedReceipt, answer: AnyJob, cancellation: bytes | None = None
 ) -> AnswerReport:
     """What there is to find without weights. `cancellation` is the file beside the receipt."""
     notes, unsigned = list[Said](), list[Said]()
-    if cancellation is not None:
+    if cancellation is not None and isinstance(answer, AnswerJob):
         unsigned += finding_of(cancellation, signed.receipt, answer.request)
+    elif cancellation is not None:
+        unsigned.append(Said("6.6.3", "A cancellation stands beside an encoding."))
     elif signed.receipt.finish == CANCELLED:
         notes.append(Said("6.6", "Nothing here shows that the client cancelled the answer."))
-    if answer.request.server_seed:
+    if isinstance(answer, AnswerJob) and answer.request.server_seed:
         notes.append(
             Said("5.5", "The server chose the seed: it may have picked among several answers.")
         )
@@ -149,7 +144,7 @@ def check_words(
 
 def check_answer(
     signed: SignedReceipt,
-    answer: AnswerJob,
+    answer: AnyJob,
     program: Program,
     weights: Mapping[str, Array],
     context: ExecutionContext = DEFAULT,
@@ -171,7 +166,7 @@ def check_answer(
 def executed(
     report: AnswerReport,
     signed: SignedReceipt,
-    answer: AnswerJob,
+    answer: AnyJob,
     program: Program,
     weights: Mapping[str, Array],
     context: ExecutionContext = DEFAULT,
@@ -186,21 +181,28 @@ def executed(
         )
         engine.run()
         final, host = answer.digests_after(engine.state), engine.context.device.host
-        drawn, logs = (np.asarray(host(engine.state.slots[n])) for n in (TOKENS, LOGPROBS))
-    report = _compared(report, answer, state_root(final), drawn, logs, time.monotonic() - began)
-    if report.contradictions:
-        evidence = OtherTokens.of(signed, answer, final, drawn)
+        made = {n: np.asarray(host(engine.state.slots[n])) for n in answer.slot_types()}
+    root, seconds = state_root(final), time.monotonic() - began
+    report = _compared(report, _difference(answer, made), root, seconds)
+    if report.contradictions and isinstance(answer, AnswerJob):
+        evidence = OtherTokens.of(signed, answer, final, made[TOKENS])
         report = replace(report, convicting=evidence)
     return report
 
 
+def _difference(answer: AnyJob, made: Mapping[str, Array]) -> Difference | None:
+    """The first row of the claim that the execution did not make."""
+    if isinstance(answer, EncodingJob):
+        return value_difference(answer.encoded, made[VALUES])
+    return token_difference(answer.spoken, made[TOKENS], made[LOGPROBS])
+
+
 def _compared(
-    report: AnswerReport, answer: AnswerJob, root: bytes, drawn: Array, logs: Array, seconds: float
+    report: AnswerReport, difference: Difference | None, root: bytes, seconds: float
 ) -> AnswerReport:
     """The report with what the execution shows (ANSWERS 8.5)."""
-    receipt, difference = report.receipt, _first_difference(answer.spoken, drawn, logs)
-    words = report.contradictions
-    if root == receipt.state and difference is not None and difference.claimed != difference.drawn:
+    receipt, words = report.receipt, report.contradictions
+    if root == receipt.state and difference is not None and difference.is_of_tokens:
         # The signed run is the true one of this job, and says other tokens than its text.
         words = (*words, Said("6.7", difference.sentence))
     return replace(
@@ -210,18 +212,4 @@ def _compared(
         difference=difference,
         executed=True,
         seconds=seconds,
-    )
-
-
-def _first_difference(spoken: Spoken, drawn: Array, logs: Array) -> TokenDifference | None:
-    """The first row where tokens or the bits of log-probabilities differ."""
-    count = len(spoken.tokens)
-    said = np.asarray(spoken.tokens, np.int64) != drawn[:count]
-    bits = spoken.logprobs.view("<u4") != np.ascontiguousarray(logs[:count]).view("<u4")
-    rows = np.flatnonzero(said | bits)
-    if not rows.size:
-        return None
-    at = int(rows[0])
-    return TokenDifference(
-        at, spoken.tokens[at], int(drawn[at]), float(spoken.logprobs[at]), float(logs[at])
     )

@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from tallystick.answers.encoders import ENCODERS, output_of
 from tallystick.errors import RefusedModelError
+from tallystick.limits import LIMITS
 
 # By config's `model_type`: the one architecture of it that gives logits of a next token, and calls
 # the attention that transformers' AttentionInterface chooses. SmolLM and SmolLM2 are "llama".
@@ -73,20 +75,40 @@ def _check_ropes(config: Mapping[str, Any]) -> None:
             )
 
 
+def _refuse_quantised(config: Mapping[str, Any]) -> None:
+    if config.get("quantization_config") is not None:
+        raise _refused(
+            "quantised weights (quantization_config)",
+            "only float32, bfloat16 and float16 are read",
+            "Use the weights before quantisation.",
+        )
+
+
 def family_of(config: Mapping[str, Any]) -> str:
     """The family of a model by its config.json. Raises RefusedModelError."""
     if "auto_map" in config:
         raise _refused(
             "code of its own (auto_map)",
             "trust_remote_code is never given",
-            f"Use a model of {', '.join(FAMILIES)} without auto_map.",
+            f"Use a model of {', '.join((*FAMILIES, *ENCODERS))} without auto_map.",
+        )
+    labels = config.get("num_labels", 1)
+    if type(labels) is not int or not 1 <= labels <= LIMITS.text_places:
+        raise _refused(  # transformers makes a name for each
+            f"{str(labels)[:40]} labels (num_labels)",
+            f"there are from 1 to {LIMITS.text_places}",
+            "Use a config.json as save_pretrained wrote it.",
         )
     family = str(config.get("model_type"))
+    if family in ENCODERS:
+        _refuse_quantised(config)
+        output_of(config)
+        return family
     if family not in FAMILIES:
         raise _refused(
             f"the type {family[:40]!r}",
             "it is none of those whose attention is known here",
-            f"Use a model of {', '.join(FAMILIES)}.",
+            f"Use a model of {', '.join((*FAMILIES, *ENCODERS))}.",
         )
     architectures = config.get("architectures") or [FAMILIES[family]]
     if architectures != [FAMILIES[family]]:
@@ -95,12 +117,7 @@ def family_of(config: Mapping[str, Any]) -> str:
             "answers need the logits of a next token",
             f"Use a directory of {FAMILIES[family]}.",
         )
-    if config.get("quantization_config") is not None:
-        raise _refused(
-            "quantised weights (quantization_config)",
-            "only float32, bfloat16 and float16 are read",
-            "Use the weights before quantisation.",
-        )
+    _refuse_quantised(config)
     for key, value, what in _ATTENTION:
         if config.get(key) is value:
             raise _refused(

@@ -14,6 +14,7 @@ from typing import Any
 
 from tallystick.answers.adapter import CONFIG as ADAPTER_CONFIG
 from tallystick.answers.adapter import LoraAdapter, open_adapter
+from tallystick.answers.encoders import AFTER_PAD, ENCODERS, Encoding, encoding_of
 from tallystick.answers.families import family_of
 from tallystick.commit.tensor import Array
 from tallystick.disk.checkpoint import CONFIG, INDEX, WEIGHTS, Checkpoint, open_checkpoint
@@ -40,7 +41,8 @@ class Model:
     `vocabulary` counts the logits of a row, `longest` the places of a text. `stop` are the token
     ids that end an answer. `files` has the tokenizer's files by name. `stored` says of each tensor
     of the files as what it is stored (f32, bf16, f16); so are the programs' slots (NUMERICS 1.14).
-    `adapter` changes the model's layers (ANSWERS 4.7).
+    `adapter` changes the model's layers (ANSWERS 4.7). `encoding` is what an encoder gives; other
+    models have none.
     """
 
     checkpoint: Checkpoint = field(repr=False)
@@ -52,6 +54,7 @@ class Model:
     chat_template: str | None = field(repr=False)
     stored: Mapping[str, str] = field(repr=False)
     adapter: LoraAdapter | None = None
+    encoding: Encoding | None = None
 
     @property
     def directory(self) -> Path:
@@ -91,17 +94,29 @@ def open_model(
         for name in TOKENIZER_FILES
         if present(directory / name)
     }
+    encoder = family in ENCODERS
+    encoding = encoding_of(directory, checkpoint.config, config) if encoder else None
     return Model(
         checkpoint,
         family,
         int(config.vocab_size),
-        int(config.max_position_embeddings),
-        _stop(directory, config.eos_token_id),
+        _longest(config, family, encoding),
+        () if encoder else _stop(directory, config.eos_token_id),
         files,
         _chat_template(files),
         {name: dtype for name, (_, dtype, _) in checkpoint.tensors.items()},
         lora,
+        encoding,
     )
+
+
+def _longest(config: Any, family: str, encoding: Encoding | None) -> int:
+    """The most places of a text."""
+    places = int(config.max_position_embeddings)
+    if family in AFTER_PAD:
+        places -= int(config.pad_token_id) + 1
+    most = None if encoding is None else encoding.most
+    return places if most is None else min(places, most)
 
 
 def _refuse_others(directory: Path) -> None:
@@ -168,11 +183,15 @@ def weights(model: Model) -> dict[str, Array]:
     """
     from tallystick.answers.adapted import merge, module_of
     from tallystick.answers.modules import computed_buffers, parameter_names
-    from tallystick.answers.weights import named
+    from tallystick.answers.weights import UNREAD, encoder_names, named
 
     module, adapter = module_of(model), model.adapter
     matrices = adapter.mapped() if adapter is not None and not adapter.merged else {}
-    found = named({**model.checkpoint.mapped(), **matrices}, *parameter_names(module))
+    arrays = model.checkpoint.mapped(but=None if model.encoding is None else UNREAD)
+    if model.encoding is not None:
+        names = encoder_names(arrays, module)
+        arrays = {own: arrays[name] for name, own in names.items()}
+    found = named({**arrays, **matrices}, *parameter_names(module))
     merge(model, module, found)
     slots = {f"param.{name}": array for name, array in found.items()}
     slots |= {f"buffer.{name}": array for name, array in computed_buffers(module).items()}

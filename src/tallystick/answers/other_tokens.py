@@ -12,8 +12,10 @@ from typing import NoReturn
 
 import numpy as np
 
-from tallystick.answers.job import TOKENS, AnswerJob, commitment_of, genesis_of
+from tallystick.answers.job import TOKENS, AnswerJob
 from tallystick.answers.layout import Bucket, batch_types, has_answers
+from tallystick.answers.one_step import commitment_of, genesis_of
+from tallystick.answers.programs import answer_slots
 from tallystick.answers.receipt import AnswerReceipt, SignedReceipt, read_receipt
 from tallystick.answers.statement import ModelStatement, ProgramName, integers
 from tallystick.commit.data import DataSchema, Field, data_root, parse_record, record_bytes
@@ -159,9 +161,8 @@ class OtherTokens:
         try:
             fields = parse_record(schema, self.record)
             columns = {name: array[np.newaxis] for name, array in fields.items()}
-            job = commitment_of(
-                self.statement, self.program, data_root(schema, columns), self.seed
-            ).digest()
+            root, slots = data_root(schema, columns), answer_slots(bucket)
+            job = commitment_of(self.statement, self.program, slots, root, self.seed).digest()
         except UsageError as error:
             _malformed(error.message.rstrip("."))
         if job != receipt.job:
@@ -181,7 +182,7 @@ class OtherTokens:
         return fields["text"]
 
     def _proof(self, bucket: Bucket, digest: bytes, state: bytes) -> bool:
-        names = slot_order(list(genesis_of(self.statement, bucket)))
+        names = slot_order(list(genesis_of(self.statement, answer_slots(bucket))))
         index, size = names.index(TOKENS), len(names)
         proof = SlotProof(TOKENS, digest, index, size, self.path)
         return proof.proves(state, TOKENS, index, size)

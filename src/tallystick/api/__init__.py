@@ -24,6 +24,10 @@ from tallystick.api.disputes import Dispute as Dispute
 from tallystick.api.disputes import dispute as dispute
 from tallystick.api.disputes import judge as judge
 from tallystick.api.disputes import judge_page as judge_page
+from tallystick.api.encoding import Encoder as Encoder
+from tallystick.api.encoding import GivenEncoding as GivenEncoding
+from tallystick.api.encoding import classify as classify
+from tallystick.api.encoding import embed as embed
 from tallystick.api.given import PathLike as PathLike
 from tallystick.api.requests import cancel as cancel
 from tallystick.api.requests import check_shown as check_shown

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from tallystick.answers.cancellation import cancellation_of
 from tallystick.answers.check import AnswerReport
-from tallystick.answers.files import RECEIPT, AnswerFiles
+from tallystick.answers.files import AnswerFiles, free_places
 from tallystick.answers.other_tokens import OtherTokens, TokenConviction
 from tallystick.answers.request import Message, ModelRequest
 from tallystick.api import given
 from tallystick.api.answering import DAYS, Answering, GivenAnswer, Heard
 from tallystick.api.checking import AnswerChecks
+from tallystick.api.encoding import GivenEncoding
 from tallystick.api.given import PathLike
 from tallystick.api.requests import client_request, free_file, request_of
 from tallystick.api.requests import request as new_request
 from tallystick.api.speculating import Speculation
 from tallystick.commit.signing import PrivateKey, PublicKey
 from tallystick.disk.files import write_file
-from tallystick.disk.regular import present, read_file
-from tallystick.errors import DigestMismatchError, UsageError
+from tallystick.disk.regular import read_file
+from tallystick.errors import DigestMismatchError
 from tallystick.limits import LIMITS
 
 
@@ -101,7 +101,9 @@ def generate(
         "date": date,
     }
     theirs = None if request is None else client_request(request, asked)
-    places = [] if out is None else _free(given.path(out), theirs.choices if theirs else choices)
+    places = (
+        [] if out is None else free_places(given.path(out), theirs.choices if theirs else choices)
+    )
     opened = (
         model
         if isinstance(model, Answering)
@@ -135,16 +137,6 @@ def cancellations_of(
     return found
 
 
-def _free(out: Path, choices: int) -> list[Path]:
-    """The directories of the answers. UsageError, before anything is computed, where one is there
-    already: a receipt is not written over."""
-    places = [out] if choices == 1 else [out / str(number) for number in range(choices)]
-    for place in places:
-        if present(place / RECEIPT):
-            raise UsageError(f"{place} already holds an answer.", "Choose another directory.")
-    return places
-
-
 def _opened(
     model: PathLike,
     statement: PathLike | None,
@@ -157,7 +149,7 @@ def _opened(
 
 
 def check(
-    receipt: PathLike | GivenAnswer,
+    receipt: PathLike | GivenAnswer | GivenEncoding,
     model: PathLike,
     *,
     statement: PathLike | None = None,
@@ -169,10 +161,12 @@ def check(
     request: ModelRequest | PathLike | None = None,
     evidence: PathLike | None = None,
 ) -> AnswerReport:
-    """Check an answer by one prefill: everything that its receipt states, to the last bit.
+    """Check an answer by one prefill, or an encoding by one execution: everything that its receipt
+    states, to the last bit.
 
-    `receipt` is an answer's directory, the receipt in one, or a `GivenAnswer`. `model` is your own
-    copy of the model's directory, `adapter` that of the adapter's, where the statement names one.
+    `receipt` is an answer's directory, the receipt in one, a `GivenAnswer` or a `GivenEncoding`.
+    `model` is your own copy of the model's directory, `adapter` that of the adapter's, where the
+    statement names one.
     From them vocabulary, stop tokens and the answer's program are derived again, and a statement
     that names others, or another adapter, is refused. With `statement`, your own
     statement of the model, an answer of any other model is refused; yours is believed then, and
@@ -194,7 +188,7 @@ def check(
     StorageError, CannotCheckError.
     """
     target = None if evidence is None else free_file(given.path(evidence), "evidence")
-    if isinstance(receipt, GivenAnswer):
+    if isinstance(receipt, (GivenAnswer, GivenEncoding)):
         files = receipt.files
     else:
         files = AnswerFiles.read(given.path(receipt))

@@ -9,13 +9,14 @@ from pathlib import Path
 
 from tallystick.answers.check import AnswerReport, check_words, executed
 from tallystick.answers.compared import check_adapter, check_program_of, check_vocabulary
+from tallystick.answers.encoding_job import EncodingJob
 from tallystick.answers.files import AnswerFiles, read_statement
-from tallystick.answers.job import AnswerJob, check_weights
+from tallystick.answers.job import check_weights
 from tallystick.answers.model import open_model, weights
 from tallystick.answers.receipt import SignedReceipt
 from tallystick.answers.statement import ModelStatement
-from tallystick.answers.text import ModelWords, findings
-from tallystick.answers.words import Said
+from tallystick.answers.text import ModelWords, findings, findings_of_encoding
+from tallystick.answers.words import AnyJob, Said
 from tallystick.commit.signing import PublicKey
 from tallystick.devices.find import context_on
 from tallystick.errors import CannotCheckError, DigestMismatchError
@@ -74,7 +75,7 @@ class AnswerChecks:
             report = noted(report, Said("8.5", sentence))
         return report if report.contradictions else self._with_texts(report, answer, needed=False)
 
-    def _of_this_model(self, files: AnswerFiles) -> tuple[SignedReceipt, AnswerJob, Program]:
+    def _of_this_model(self, files: AnswerFiles) -> tuple[SignedReceipt, AnyJob, Program]:
         if self._own is not None and self._own.digest != files.statement.digest:
             raise DigestMismatchError(
                 "The answer is of another model than your statement.", "Refuse it."
@@ -91,18 +92,24 @@ class AnswerChecks:
             compare()
             self._compared.add(what)
 
-    def _with_texts(self, report: AnswerReport, answer: AnswerJob, needed: bool) -> AnswerReport:
+    def _with_texts(self, report: AnswerReport, answer: AnyJob, needed: bool) -> AnswerReport:
         """The report with what 8.6 finds. Where this machine or the model has nothing to compare
         with, that is a note; CannotCheckError if nothing else was asked for (`needed`)."""
         try:
-            words = self._words_of(answer.statement)
+            found = self._found(report, answer)
         except CannotCheckError as error:
             if needed:
                 raise
             told = f"Prompt and text were not compared. {error.message}"
             return noted(report, Said("8.6", told))
-        found = findings(words, answer.statement, answer.request, answer.spoken, report.receipt)
         return replace(report, findings=(*report.findings, *found), texts=True)
+
+    def _found(self, report: AnswerReport, answer: AnyJob) -> tuple[Said, ...]:
+        words = self._words_of(answer.statement)
+        if isinstance(answer, EncodingJob):
+            encoding = self._model(answer.statement.merged).encoding
+            return findings_of_encoding(words, () if encoding is None else encoding.labels, answer)
+        return findings(words, answer.statement, answer.request, answer.spoken, report.receipt)
 
     def _words_of(self, statement: ModelStatement) -> ModelWords:
         if statement.digest not in self._words:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tallystick.answers.cancellation import sign_cancellation
-from tallystick.answers.files import read_request, read_statement, receipt_bytes
+from tallystick.answers.files import read_model_request, read_statement, receipt_bytes
 from tallystick.answers.layout import Settings
 from tallystick.answers.receipt import read_receipt
 from tallystick.answers.request import Message, ModelRequest, new_nonce, new_secret
@@ -199,7 +199,7 @@ def check_shown(
 
 def request_of(request: ModelRequest | PathLike) -> ModelRequest:
     """A request, or the one in a file. Raises StorageError, CorruptFileError."""
-    return request if isinstance(request, ModelRequest) else read_request(given.path(request))
+    return request if isinstance(request, ModelRequest) else read_model_request(given.path(request))
 
 
 def statement_of(statement: ModelStatement | PathLike) -> ModelStatement:

@@ -9,11 +9,11 @@ from typing import Any
 from tallystick.answers.compared import stated_model
 from tallystick.answers.derive import derive
 from tallystick.answers.files import read_statement, write_statement
-from tallystick.answers.layout import Bucket
+from tallystick.answers.layout import AnyBucket, Bucket
 from tallystick.answers.model import open_model
 from tallystick.answers.statement import ModelStatement
 from tallystick.api.answering import statement_place
-from tallystick.errors import UsageError
+from tallystick.errors import DigestMismatchError, UsageError
 from tallystick.run.store.claim import read_claim
 from tallystick.run.store.directory import RunStore
 
@@ -24,7 +24,7 @@ Compared = tuple[Mapping[Any, object], Mapping[Any, object]]
 def make_statement(
     directory: Path,
     place: Path | None,
-    buckets: Sequence[Bucket],
+    buckets: Sequence[Bucket | int],
     contract: str,
     run: Path | None,
     overwrite: bool,
@@ -40,7 +40,10 @@ def make_statement(
     in it.
     """
     if not buckets:
-        raise UsageError("A model statement needs a bucket.", "Give --bucket L:A, as 256:64.")
+        raise UsageError(
+            "A model statement needs a bucket.",
+            "Give --bucket L:A, as 256:64; of an encoder --bucket L.",
+        )
     if merge and adapter is None:
         raise UsageError("There is nothing to merge.", "Name an adapter: --adapter DIR.")
     target = statement_place(directory, adapter) if place is None else place
@@ -62,7 +65,7 @@ def _root_of(run: Path) -> bytes:
     return read_claim(store, store.job()).run_root
 
 
-def _telling(tell: Tell) -> Callable[[Bucket], None]:
+def _telling(tell: Tell) -> Callable[[AnyBucket], None]:
     if tell is None:
         return lambda _: None
     return lambda bucket: tell(f"capturing {bucket.length}:{bucket.answer}")
@@ -75,9 +78,14 @@ def verify_statement(
     and adapter give again. Only the sets that it states are compared, and none of what `unproved`
     names."""
     stated = read_statement(place)
-    sizes = sorted({(name.length, name.answer) for name in stated.programs})
-    buckets = [Bucket(length, answer) for length, answer in sizes]
     model = stated_model(directory, adapter, stated)
+    if (stated.encodes is None) != (model.encoding is None):
+        raise DigestMismatchError(
+            "Of statement and model, one is of an encoder and one is not.",
+            "Name the model that the statement is of.",
+        )
+    sizes = sorted({(name.length, name.answer) for name in stated.programs})
+    buckets = [size[0] if stated.encodes else Bucket(*size) for size in sizes]
     made, _ = derive(model, buckets, stated.contract, each=_telling(tell))
     compared = ("contract", "vocabulary", "files", "template", "special", "stop", "adapter")
     differing = [name for name in compared if getattr(made, name) != getattr(stated, name)]

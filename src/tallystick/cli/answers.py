@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from tallystick.answers.check import AnswerReport
-from tallystick.answers.files import read_request
+from tallystick.answers.files import read_model_request
 from tallystick.answers.words import Said
 from tallystick.api.answer_run import AnswerRun, answer_run_of
 from tallystick.api.answering import DAYS
@@ -103,7 +103,7 @@ def generate(
         choices = asked["choices"]
     else:
         refuse_asked(options, "--request")
-        theirs, asked = read_request(Path(request)), {}
+        theirs, asked = read_model_request(Path(request)), {}
         choices = theirs.choices
     shown = _Shown(alone=choices == 1 and not as_json)
     answers = generate_of(
@@ -229,7 +229,8 @@ def check(
     trust: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Check the answer of RECEIPT, a receipt or its directory, by one prefill of the whole text.
+    """Check the answer of RECEIPT, a receipt or its directory, by one prefill of the whole text; an
+    embedding or class numbers by one execution.
 
     RECEIPT may be evidence that --evidence has written, which needs no model.
     Exit code 1 if anything contradicts the receipt.
@@ -306,7 +307,7 @@ def report_json(report: AnswerReport) -> dict[str, object]:
         "run_root": receipt.root,
         "choice": receipt.choice,
         "prompt_tokens": receipt.prompt,
-        "answer_tokens": receipt.answer,
+        **_counted(report),
         "finish": receipt.finish,
         "time": receipt.time,
         "until": receipt.until,
@@ -314,20 +315,17 @@ def report_json(report: AnswerReport) -> dict[str, object]:
         "trusted": report.trusted,
         "contradictions": _said(report.contradictions),
         "state_differs": report.state_differs,
-        "difference": None
-        if found is None
-        else {
-            "row": found.row,
-            "claimed": found.claimed,
-            "drawn": found.drawn,
-            "claimed_logprob": found.claimed_logprob,
-            "computed_logprob": found.computed_logprob,
-            "sentence": found.sentence,
-        },
+        "difference": None if found is None else found.facts,
         "findings": _said(report.findings),
         "notes": _said(report.notes),
         "seconds": report.seconds,
     }
+
+
+def _counted(report: AnswerReport) -> dict[str, object]:
+    """How much there is of an answer or of an encoding."""
+    receipt = report.receipt
+    return {"values" if receipt.is_of_encoding else "answer_tokens": receipt.answer}
 
 
 def _said(sentences: tuple[Said, ...]) -> list[dict[str, str]]:
@@ -350,8 +348,8 @@ def _say(report: AnswerReport, receipt: str, model: str) -> None:
         say(f"note        {one.sentence} (ANSWERS {one.clause})")
     if report.accepted and report.executed:
         words = "; prompt and text by the model's files" if report.texts else ""
-        tokens = f"{report.receipt.answer} tokens and their log-probabilities, bit for bit"
-        say(f"MATCH       {tokens}{words}")
+        of = "values" if report.receipt.is_of_encoding else "tokens and their log-probabilities"
+        say(f"MATCH       {report.receipt.answer} {of}, bit for bit{words}")
         say(f"computed    {report.seconds:.2f} s")
     elif report.accepted:
         say("MATCH       signatures, digests, template, tokens and text; no weight was read")
