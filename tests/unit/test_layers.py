@@ -54,6 +54,7 @@ LEVELS = {
 SANS_IO = ("protocol", "delegation", "contracts")
 # Modules whose task is torch: capture of a module, eager mode, recipes' modules, stock kernels.
 TORCH_ALLOWED = (
+    "answers/encoder_modules.py",
     "answers/modules.py",
     "augment.py",
     "program/capture/",

@@ -77,6 +77,16 @@ _COMMANDS: dict[str, tuple[str, str, str]] = {
         "generate",
         "Answer a prompt with MODEL, and sign a receipt.",
     ),
+    "embed": (
+        "tallystick.cli.encodings",
+        "embed",
+        "The embedding of a text by MODEL, with a receipt.",
+    ),
+    "classify": (
+        "tallystick.cli.encodings",
+        "classify",
+        "The classes of a text by MODEL, with a receipt.",
+    ),
     "check": (
         "tallystick.cli.answers",
         "check",

@@ -74,10 +74,11 @@ def serve_model() -> None:
               help="From a request to the end of its answers.")  # fmt: skip
 @click.option("--memory", type=click.IntRange(1), default=1024, show_default=True, metavar="MIB",
               help="Memory for keys and values, of each model.")  # fmt: skip
-@click.option("--keep", "kept", type=click.Path(), help="Directory in which answers are kept, for disputes "
-              "too. Without it: in memory, and receipts promise nothing.")  # fmt: skip
-@click.option("--keep-mib", "kept_mib", type=click.IntRange(1), default=4096, show_default=True, metavar="MIB",
-              help="Disk for kept answers. Where it is full, requests are refused.")  # fmt: skip
+@click.option("--keep", "kept", type=click.Path(), help="Directory in which answers are kept, for "
+              "disputes too. Without it: in memory, and receipts promise nothing.")  # fmt: skip
+@click.option("--keep-mib", "kept_mib", type=click.IntRange(1), default=4096, show_default=True,
+              metavar="MIB", help="Disk for kept answers. Where it is full, requests are refused.",
+              )  # fmt: skip
 @click.option("--days", type=click.IntRange(0, 36500), default=DAYS, show_default=True,
               help="For how many days receipts promise answers to disputes.")  # fmt: skip
 @click.option("--tls-cert", type=click.Path(), help="PEM file of this server's certificates.")
