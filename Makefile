@@ -40,7 +40,7 @@ $(VENV)/.deps: constraints.txt pyproject.toml
 	@echo "installing dependencies into $(VENV) (PyTorch is the large one) ..."
 	$(PIP) install -q -c constraints.txt scikit-build-core nanobind ninja
 	$(PIP) install -q -c constraints.txt torch xxhash numpy cryptography click rich safetensors \
-	  pytest pytest-xdist hypothesis mpmath jsonschema zstandard starlette uvicorn httpx2 trustme obstore cuda-bindings nvidia-cuda-nvrtc
+	  pytest pytest-xdist hypothesis mpmath jsonschema zstandard starlette uvicorn httpx2 openai trustme obstore cuda-bindings nvidia-cuda-nvrtc
 	@echo "installing the libraries whose models and data sets the tests take ..."
 	$(PIP) install -q -c constraints.txt transformers peft lightning onnx pyarrow pillow tokenizers datasets
 	@touch $@

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tallystick.answers.encoding_programs import VALUES
 from tallystick.answers.job import TOKENS
 from tallystick.commit.tensor import Array
 from tallystick.job.job import Job
@@ -21,14 +22,15 @@ KIND = "model"
 
 
 def require_answer(job: Job) -> None:
-    """Raise UsageError for a job that is none of an answer."""
-    if TOKENS not in job.program.state_types:
+    """Raise UsageError for a job that is none of an answer or an encoding."""
+    if not {TOKENS, VALUES} & job.program.state_types.keys():
         raise nothing_to_do("the job is none of an answer")
 
 
 def slot_node(job: Job, slot: str) -> int:
-    """The node that makes a slot of the answer: `TOKENS` or `LOGPROBS`."""
-    require_answer(job)
+    """The node that makes a slot of the answer: `TOKENS`, `LOGPROBS` or `VALUES`."""
+    if slot not in job.program.state_types:
+        raise nothing_to_do(f"the job has no {slot}")
     return job.program.next_state[slot].node
 
 

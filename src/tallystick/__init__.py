@@ -27,9 +27,11 @@ if TYPE_CHECKING:
     from tallystick.api import Conviction as Conviction
     from tallystick.api import Difference as Difference
     from tallystick.api import Dispute as Dispute
+    from tallystick.api import Encoder as Encoder
     from tallystick.api import Event as Event
     from tallystick.api import Frozen as Frozen
     from tallystick.api import GivenAnswer as GivenAnswer
+    from tallystick.api import GivenEncoding as GivenEncoding
     from tallystick.api import Job as Job
     from tallystick.api import Judgement as Judgement
     from tallystick.api import Lion as Lion
@@ -54,8 +56,10 @@ if TYPE_CHECKING:
     from tallystick.api import audit as audit
     from tallystick.api import capture as capture
     from tallystick.api import check as check
+    from tallystick.api import classify as classify
     from tallystick.api import continue_run as continue_run
     from tallystick.api import dispute as dispute
+    from tallystick.api import embed as embed
     from tallystick.api import evaluate as evaluate
     from tallystick.api import freeze as freeze
     from tallystick.api import from_onnx as from_onnx
@@ -87,9 +91,11 @@ __all__ = [
     "Conviction",
     "Difference",
     "Dispute",
+    "Encoder",
     "Event",
     "Frozen",
     "GivenAnswer",
+    "GivenEncoding",
     "Job",
     "Judgement",
     "Lion",
@@ -115,8 +121,10 @@ __all__ = [
     "audit",
     "capture",
     "check",
+    "classify",
     "continue_run",
     "dispute",
+    "embed",
     "evaluate",
     "fit",
     "fit_lightning",

@@ -18,15 +18,21 @@ import pytest
 from adversary.three_judges import JUDGE, OtherJudge, built, of_package, plain
 from reference.judge.evidence import judge as by_the_text
 from unit.answers.toy import KEY, Toy, receipt_of
+from unit.answers.toy_encoder import ToyEncoder, receipt_of_encoding
 
 from tallystick.answers.check import AnswerReport, bound, check_answer
+from tallystick.answers.encoding_job import EncodingJob
+from tallystick.answers.encoding_programs import VALUES
+from tallystick.answers.files import said_of
 from tallystick.answers.job import LOGPROBS, TOKENS, AnswerJob
 from tallystick.answers.receipt import read_receipt
 from tallystick.answers.request import ModelRequest
 from tallystick.answers.spoken import Spoken
+from tallystick.answers.words import AnyJob
 from tallystick.commit.signing import PrivateKey
 from tallystick.errors import UsageError
 from tallystick.job.job import Job
+from tallystick.program.ir import Program
 from tallystick.program.state import State
 from tallystick.protocol.judge import judge
 from tallystick.prover.cheating import party_of
@@ -44,18 +50,24 @@ DRAWN = {"temperature": 60.0}
 EXPECTED: dict[str, tuple[dict[str, float], str, set[str]]] = {
     "chosen-seed": (DRAWN, "2d", {"5.6.4"}),
     "early-stop": (GREEDY, "3", {"6.5"}),
+    "false-embedding": (GREEDY, "3", {"6.5"}),
     "false-logprob": (GREEDY, "3", {"6.5"}),
     "forged-cache-entry": (GREEDY, "3", {"6.5"}),
     "other-prompt": (GREEDY, "2c", {"5.6.3"}),
     "other-sampler": (DRAWN, "2c", {"5.6.3"}),
     "other-weight": (GREEDY, "-", {"5.3"}),
     "quantised": (GREEDY, "-", {"5.3"}),
+    "shortened-text": (GREEDY, "2c", {"5.6.3"}),
     "swapped-program": (GREEDY, "3", {"6.5"}),
     "truncated-context": (GREEDY, "3", {"6.5"}),
 }
 # These lie about a text that the honest model could have said.
 AT_THE_END = ("early-stop", "false-logprob")
 FALSE_TOKEN = 5
+# These are of an encoder, and these of either.
+OF_ENCODINGS = ("false-embedding", "shortened-text")
+ALSO_OF_ENCODINGS = ("forged-cache-entry", "other-prompt", "other-weight", "quantised",
+                     "swapped-program", "truncated-context")  # fmt: skip
 PARAMS = {"early-stop": {"token": FALSE_TOKEN}}
 HONEST = PrivateKey(bytes([9]) * 32)
 
@@ -78,10 +90,17 @@ class World:
     """A model, and the judge in TypeScript where there is one."""
 
     toy: Toy
+    encoder: ToyEncoder
     other: OtherJudge | None
 
     def request(self, name: str) -> ModelRequest:
         return self.toy.request(**EXPECTED[name][0])
+
+    def encoded(self, name: str) -> EncodingJob:
+        """What the cheat makes of a text."""
+        honest = self.encoder.encoded(self.encoder.request())
+        values = self.made(name, honest)[VALUES].copy()
+        return replace(honest, encoded=replace(honest.encoded, values=values))
 
     def said(self, name: str) -> AnswerJob:
         """What the cheat says to the request: its job, with the claim."""
@@ -108,34 +127,43 @@ class World:
 
     def run(self, name: str, answer: AnswerJob) -> tuple[np.ndarray, np.ndarray]:
         """Tokens and log-probabilities as the cheat computes them over a text."""
-        text, count = self.toy.text_of(answer), len(answer.spoken.tokens)
+        made, count = self.made(name, answer), len(answer.spoken.tokens)
+        return made[TOKENS][:count], made[LOGPROBS][:count].copy()
+
+    def made(self, name: str, answer: AnyJob) -> dict[str, np.ndarray]:
+        """The slots of state[1] as the cheat computes them."""
+        text, held = self.model(answer)
         job = answer.in_memory(text)
-        slots = {n: np.array(a, copy=True) for n, a in answer.state(text, self.toy.held).items()}
+        slots = {n: np.array(a, copy=True) for n, a in answer.state(text, held).items()}
         lie = load_attack(name).make(job, PARAMS.get(name, {}))
         engine = CheatingEngine(job, State(slots), override=lie)
         engine.run()
-        made = (np.asarray(engine.state.slots[n])[:count] for n in (TOKENS, LOGPROBS))
-        tokens, logs = made
-        return tokens, logs.copy()
+        return {n: np.asarray(engine.state.slots[n]) for n in answer.slot_types()}
 
-    def check(self, receipt: bytes, answer: AnswerJob) -> AnswerReport:
-        signed, found = bound(receipt, answer.statement, answer.request, answer.spoken)
-        return check_answer(signed, found, self.toy.text_of(answer), self.toy.held)
+    def model(self, answer: AnyJob) -> tuple[Program, dict[str, np.ndarray]]:
+        """The program and the weights of a job."""
+        if isinstance(answer, EncodingJob):
+            return self.encoder.text_of(answer), self.encoder.held
+        return self.toy.text_of(answer), self.toy.held
+
+    def check(self, receipt: bytes, answer: AnyJob) -> AnswerReport:
+        signed, found = bound(receipt, answer.statement, answer.request, said_of(answer))
+        return check_answer(signed, found, *self.model(answer))
 
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     if shutil.which("npx") is None or not (JUDGE / "node_modules").is_dir():
-        yield World(Toy.make(), None)
+        yield World(Toy.make(), ToyEncoder.make(), None)
         return
     other = OtherJudge(built(tmp_path_factory.mktemp("judge")))
-    yield World(Toy.make(), other)
+    yield World(Toy.make(), ToyEncoder.make(), other)
     other.close()
 
 
-def runs_of(world: World, name: str, answer: AnswerJob, where: Path) -> tuple[Job, Path, Path]:
+def runs_of(world: World, name: str, answer: AnyJob, where: Path) -> tuple[Job, Path, Path]:
     """The job's directory, an honest run of it, and the cheat's."""
-    job = answer.write(where / "job", world.toy.text_of(answer), world.toy.held, overwrite=False)
+    job = answer.write(where / "job", *world.model(answer), overwrite=False)
     honest, cheat = where / "honest", where / "cheat"
     train_job(job, honest, Options(key=HONEST))
     maker = declared_cheat(job, Declaration(name, PARAMS.get(name, {})))
@@ -143,10 +171,21 @@ def runs_of(world: World, name: str, answer: AnswerJob, where: Path) -> tuple[Jo
     return job, honest, cheat
 
 
-@pytest.mark.parametrize("name", sorted(EXPECTED))
+@pytest.mark.parametrize("name", sorted(EXPECTED.keys() - set(OF_ENCODINGS)))
 def test_the_receipt_of_a_cheat_convicts_it(world: World, name: str, tmp_path: Path) -> None:
     answer = world.said(name)
-    receipt = receipt_of(answer)
+    convicts(world, name, answer, receipt_of(answer), tmp_path)
+
+
+@pytest.mark.parametrize("name", sorted((*OF_ENCODINGS, *ALSO_OF_ENCODINGS)))
+def test_the_receipt_of_a_false_encoding_convicts_it(
+    world: World, name: str, tmp_path: Path
+) -> None:
+    answer = world.encoded(name)
+    convicts(world, name, answer, receipt_of_encoding(answer), tmp_path)
+
+
+def convicts(world: World, name: str, answer: AnyJob, receipt: bytes, tmp_path: Path) -> None:
     signed = read_receipt(receipt)
     report = world.check(receipt, answer)
     assert not report.accepted and report.state_differs and report.contradictions == ()

@@ -60,7 +60,8 @@ def test_the_digest_is_the_same_every_time(
     """The weights are seeded too, not the data alone. Whoever follows the page gets one job, or
     one model: the job of an answer has the client's secret in it."""
     page, names, printed = ran
-    named, shown = ("statement", "model digest  ") if page == "answers.md" else ("job", "job ")
+    of_models = page in ("answers.md", "server.md")
+    named, shown = ("statement", "model digest  ") if of_models else ("job", "job ")
     monkeypatch.chdir(tmp_path)
     again, _ = execute(until_named(page), page)
     assert again[named].digest == names[named].digest

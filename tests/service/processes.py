@@ -25,12 +25,12 @@ def run(*arguments: object, seconds: float = 120) -> subprocess.CompletedProcess
 
 
 class Served:
-    """A `serve` process; `url` is what it prints."""
+    """A process of `serve`, or of another `verb` that serves; `url` is what it prints."""
 
-    def __init__(self, *arguments: object, prefix: Sequence[str] = ()) -> None:
+    def __init__(self, *arguments: object, prefix: Sequence[str] = (), verb: str = "serve") -> None:
         environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
         self.process = subprocess.Popen(
-            [*prefix, *command("serve", *arguments)],
+            [*prefix, *command(verb, *arguments)],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,
         )  # fmt: skip
         assert self.process.stdout is not None

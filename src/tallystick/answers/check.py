@@ -12,12 +12,18 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from tallystick.answers.differences import Difference, token_difference, value_difference
+from tallystick.answers.differences import TokenDifference as TokenDifference
+from tallystick.answers.encoded import Encoded
+from tallystick.answers.encoding_job import EncodingJob
+from tallystick.answers.encoding_programs import VALUES
+from tallystick.answers.encoding_request import AnyRequest, EncodingRequest
 from tallystick.answers.job import LOGPROBS, TOKENS, AnswerJob, check_weights
 from tallystick.answers.receipt import CANCELLED, AnswerReceipt, SignedReceipt, read_receipt
 from tallystick.answers.request import ModelRequest
 from tallystick.answers.spoken import Spoken
 from tallystick.answers.statement import ModelStatement
-from tallystick.answers.words import Said, contradictions
+from tallystick.answers.words import AnyJob, Said, contradictions
 from tallystick.commit.signing import PublicKey
 from tallystick.commit.tensor import Array
 from tallystick.devices.context import DEFAULT, ExecutionContext
@@ -25,33 +31,6 @@ from tallystick.errors import CorruptFileError, DigestMismatchError, UsageError
 from tallystick.program.ir import Program
 from tallystick.program.state import State
 from tallystick.run.execute.engine import Engine
-
-
-@dataclass(frozen=True)
-class TokenDifference:
-    """The first row of an answer (ANSWERS 1.2) where the model says something else (8.5).
-
-    Where the tokens are equal, the log-probabilities differ: those that stand beside the receipt,
-    which are the signed ones only where the report has no finding of 8.4."""
-
-    row: int
-    claimed: int
-    drawn: int
-    claimed_logprob: float
-    computed_logprob: float
-
-    @property
-    def sentence(self) -> str:
-        if self.claimed != self.drawn:
-            return (
-                f"Token number {self.row} of the answer, the first being number 0, is "
-                f"{self.claimed} in the receipt; the model draws {self.drawn} there."
-            )
-        return (
-            f"Token number {self.row} of the answer, the first being number 0, has the "
-            f"log-probability {self.claimed_logprob!r} beside the receipt; the model gives "
-            f"{self.computed_logprob!r}."
-        )
 
 
 @dataclass(frozen=True)
@@ -68,7 +47,7 @@ class AnswerReport:
     trusted: bool | None
     contradictions: tuple[Said, ...] = ()
     state_differs: bool = False
-    difference: TokenDifference | None = None
+    difference: Difference | None = None
     findings: tuple[Said, ...] = ()
     notes: tuple[Said, ...] = ()
     executed: bool = False
@@ -83,10 +62,10 @@ class AnswerReport:
 def bound(
     data: bytes,
     statement: ModelStatement,
-    request: ModelRequest,
-    spoken: Spoken,
+    request: AnyRequest,
+    said: Spoken | Encoded,
     trust: Sequence[PublicKey] | None = None,
-) -> tuple[SignedReceipt, AnswerJob]:
+) -> tuple[SignedReceipt, AnyJob]:
     """The signed receipt in `data`, and the job of the answer, which is the one that it names.
 
     Raises the errors of `read_receipt`; DigestMismatchError where statement, request or tokens are
@@ -101,7 +80,7 @@ def bound(
                 f"The receipt is of another {name} than the one here.",
                 f"Ask its sender for the {name} that it names, or refuse the answer.",
             )
-    answer = AnswerJob(statement, request, spoken, receipt.choice)
+    answer = job_of(statement, request, said, receipt.choice)
     try:
         job = answer.digest
     except UsageError as error:  # the sizes are the sender's, and so is the fault
@@ -117,12 +96,26 @@ def bound(
     return signed, answer
 
 
-def check_words(signed: SignedReceipt, answer: AnswerJob) -> AnswerReport:
+def job_of(
+    statement: ModelStatement, request: AnyRequest, said: Spoken | Encoded, choice: int
+) -> AnyJob:
+    """The job that files of another party make. Raises CorruptFileError for a request and an answer
+    of two kinds."""
+    if isinstance(request, ModelRequest) and isinstance(said, Spoken):
+        return AnswerJob(statement, request, said, choice)
+    if isinstance(request, EncodingRequest) and isinstance(said, Encoded):
+        return EncodingJob(statement, request, said, choice)
+    raise CorruptFileError(
+        "Of request and answer, one is of an encoding and one is not.", "Refuse the answer."
+    )
+
+
+def check_words(signed: SignedReceipt, answer: AnyJob) -> AnswerReport:
     """What there is to find without weights."""
     notes: list[Said] = []
     if signed.receipt.finish == CANCELLED:
         notes.append(Said("6.6", "Nothing here shows that the client cancelled the answer."))
-    if answer.request.server_seed:
+    if isinstance(answer, AnswerJob) and answer.request.server_seed:
         notes.append(
             Said("5.5", "The server chose the seed: it may have picked among several answers.")
         )
@@ -140,7 +133,7 @@ def check_words(signed: SignedReceipt, answer: AnswerJob) -> AnswerReport:
 
 def check_answer(
     signed: SignedReceipt,
-    answer: AnswerJob,
+    answer: AnyJob,
     program: Program,
     weights: Mapping[str, Array],
     context: ExecutionContext = DEFAULT,
@@ -163,17 +156,23 @@ def check_answer(
         )
         engine.run()
         root, host = engine.state.root(), engine.context.device.host
-        drawn, logs = (np.asarray(host(engine.state.slots[n])) for n in (TOKENS, LOGPROBS))
-    return _compared(report, answer, root, drawn, logs, time.monotonic() - began)
+        made = {n: np.asarray(host(engine.state.slots[n])) for n in answer.slot_types()}
+    return _compared(report, _difference(answer, made), root, time.monotonic() - began)
+
+
+def _difference(answer: AnyJob, made: Mapping[str, Array]) -> Difference | None:
+    """The first row of the claim that the execution did not make."""
+    if isinstance(answer, EncodingJob):
+        return value_difference(answer.encoded, made[VALUES])
+    return token_difference(answer.spoken, made[TOKENS], made[LOGPROBS])
 
 
 def _compared(
-    report: AnswerReport, answer: AnswerJob, root: bytes, drawn: Array, logs: Array, seconds: float
+    report: AnswerReport, difference: Difference | None, root: bytes, seconds: float
 ) -> AnswerReport:
     """The report with what the execution shows (ANSWERS 8.5)."""
-    receipt, difference = report.receipt, _first_difference(answer.spoken, drawn, logs)
-    words = report.contradictions
-    if root == receipt.state and difference is not None and difference.claimed != difference.drawn:
+    receipt, words = report.receipt, report.contradictions
+    if root == receipt.state and difference is not None and difference.is_of_tokens:
         # The signed run is the true one of this job, and says other tokens than its text.
         words = (*words, Said("6.7", difference.sentence))
     return replace(
@@ -183,18 +182,4 @@ def _compared(
         difference=difference,
         executed=True,
         seconds=seconds,
-    )
-
-
-def _first_difference(spoken: Spoken, drawn: Array, logs: Array) -> TokenDifference | None:
-    """The first row where tokens or the bits of log-probabilities differ."""
-    count = len(spoken.tokens)
-    said = np.asarray(spoken.tokens, np.int64) != drawn[:count]
-    bits = spoken.logprobs.view("<u4") != np.ascontiguousarray(logs[:count]).view("<u4")
-    rows = np.flatnonzero(said | bits)
-    if not rows.size:
-        return None
-    at = int(rows[0])
-    return TokenDifference(
-        at, spoken.tokens[at], int(drawn[at]), float(spoken.logprobs[at]), float(logs[at])
     )

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from tallystick.answers.layout import Bucket
+from tallystick.answers.encoding_programs import program_of
 from tallystick.answers.model import Model
-from tallystick.answers.programs import answer_program
 from tallystick.answers.statement import ModelStatement, ProgramName
 from tallystick.errors import DigestMismatchError
 
@@ -31,8 +30,12 @@ def check_program_of(model: Model, statement: ModelStatement, name: ProgramName)
     what = f"program of {name.length}:{name.answer}, {name.set}"
     if name.length > model.longest:
         _not_the_models(what, f"the model has {model.longest} places")
-    bucket = Bucket(name.length, name.answer)
-    derived = answer_program(model, bucket, name.set, statement.contract)
+    encodes = None if model.encoding is None else (model.encoding.set, model.encoding.values)
+    if statement.encodes is None and encodes is not None:
+        _not_the_models(what, "the model is an encoder")
+    if statement.encodes is not None and (name.set, name.answer) != encodes:
+        _not_the_models(what, "the model gives no such values")
+    derived = program_of(model, name.bucket, name.set, statement.contract)
     if derived.digest() != statement.programs[name]:
         _not_the_models(what, "the model's directory gives another one")
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from tallystick.answers.layout import SETS, Bucket, has_answers
+from tallystick.answers.encoding_programs import programs_of
+from tallystick.answers.layout import SETS, AnyBucket, Bucket, EncodingBucket, has_answers
 from tallystick.answers.model import Model, weights
-from tallystick.answers.programs import answer_programs
 from tallystick.answers.special import special_tokens
 from tallystick.answers.statement import ModelStatement, ProgramName, Weight
 from tallystick.commit.encoding import sha256
@@ -18,14 +18,14 @@ from tallystick.program.ir import Program
 
 def derive(
     model: Model,
-    buckets: Sequence[Bucket],
+    buckets: Sequence[Bucket | int],
     contract: str,
     run: bytes | None = None,
     about: Mapping[str, str] | None = None,
-    each: Callable[[Bucket], None] = lambda _: None,
+    each: Callable[[AnyBucket], None] = lambda _: None,
 ) -> tuple[ModelStatement, dict[ProgramName, Program]]:
     """The statement of a model, and the programs that it names; `each` is told a bucket
-    before its programs are captured.
+    before its programs are captured. Of an encoder a bucket is given by its length alone.
 
     A program whose record is over the limit is left out (ANSWERS 10.2). Raises UsageError for
     buckets that the model or a record has no room for, RefusedModelError.
@@ -34,20 +34,22 @@ def derive(
         raise UsageError("A model statement needs a bucket.", "Name one.")
     full = resolve_contract(contract)
     programs: dict[ProgramName, Program] = {}
-    for bucket in sorted(buckets, key=lambda b: (b.length, b.answer)):
+    sets = SETS if model.encoding is None else (model.encoding.set,)
+    sized = [_sized(model, bucket) for bucket in buckets]
+    for bucket in sorted(sized, key=lambda b: (b.length, b.answer)):
         if bucket.length > model.longest:
             raise UsageError(
                 f"The model has {model.longest} places, the bucket {bucket.length}.",
                 "Choose a smaller one.",
             )
-        fit = [set_ for set_ in SETS if has_answers(bucket, set_, model.vocabulary)]
+        fit = [set_ for set_ in sets if has_answers(bucket, set_, model.vocabulary)]
         if not fit:
             raise UsageError(
                 f"A record of a bucket of {bucket.length} places is over the limit.",
                 "Choose a smaller one.",
             )
         each(bucket)
-        captured = answer_programs(model, bucket, full)
+        captured = programs_of(model, bucket, full)
         programs |= {ProgramName(bucket.length, bucket.answer, s): captured[s] for s in fit}
     slots = weights(model)
     for name, array in slots.items():
@@ -68,3 +70,13 @@ def derive(
         run=run,
         about=dict(about or {}),
     ), programs
+
+
+def _sized(model: Model, given: Bucket | int) -> AnyBucket:
+    """A bucket of the model. Raises UsageError for one of another kind of model."""
+    if model.encoding is None and isinstance(given, Bucket):
+        return given
+    if model.encoding is not None and isinstance(given, int):
+        return EncodingBucket(given, model.encoding.values)
+    what = "a length and the room of an answer, L:A" if model.encoding is None else "a length, L"
+    raise UsageError(f"A bucket of this model is {what}.", "Give it so (--bucket).")

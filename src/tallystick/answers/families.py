@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from tallystick.answers.encoders import ENCODERS, output_of
 from tallystick.errors import RefusedModelError
 
 # By config's `model_type`: the one architecture of it that gives logits of a next token, and calls
@@ -73,20 +74,33 @@ def _check_ropes(config: Mapping[str, Any]) -> None:
             )
 
 
+def _refuse_quantised(config: Mapping[str, Any]) -> None:
+    if config.get("quantization_config") is not None:
+        raise _refused(
+            "quantised weights (quantization_config)",
+            "only float32, bfloat16 and float16 are read",
+            "Use the weights before quantisation.",
+        )
+
+
 def family_of(config: Mapping[str, Any]) -> str:
     """The family of a model by its config.json. Raises RefusedModelError."""
     if "auto_map" in config:
         raise _refused(
             "code of its own (auto_map)",
             "trust_remote_code is never given",
-            f"Use a model of {', '.join(FAMILIES)} without auto_map.",
+            f"Use a model of {', '.join((*FAMILIES, *ENCODERS))} without auto_map.",
         )
     family = str(config.get("model_type"))
+    if family in ENCODERS:
+        _refuse_quantised(config)
+        output_of(config)
+        return family
     if family not in FAMILIES:
         raise _refused(
             f"the type {family[:40]!r}",
             "it is none of those whose attention is known here",
-            f"Use a model of {', '.join(FAMILIES)}.",
+            f"Use a model of {', '.join((*FAMILIES, *ENCODERS))}.",
         )
     architectures = config.get("architectures") or [FAMILIES[family]]
     if architectures != [FAMILIES[family]]:
@@ -95,12 +109,7 @@ def family_of(config: Mapping[str, Any]) -> str:
             "answers need the logits of a next token",
             f"Use a directory of {FAMILIES[family]}.",
         )
-    if config.get("quantization_config") is not None:
-        raise _refused(
-            "quantised weights (quantization_config)",
-            "only float32, bfloat16 and float16 are read",
-            "Use the weights before quantisation.",
-        )
+    _refuse_quantised(config)
     for key, value, what in _ATTENTION:
         if config.get(key) is value:
             raise _refused(

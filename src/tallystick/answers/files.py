@@ -2,7 +2,7 @@
 
     receipt.json     the signed receipt
     request.json     the request, with its secret
-    answer.json      the tokens, log-probabilities and text
+    answer.json      the tokens, log-probabilities and text, or an encoding
     statement.json   the model statement
     program.txt      the program of the answer's bucket
 
@@ -16,15 +16,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tallystick.answers.check import bound
-from tallystick.answers.job import AnswerJob, checked_program
+from tallystick.answers.encoded import Encoded, read_said
+from tallystick.answers.encoding_job import EncodingJob
+from tallystick.answers.encoding_request import AnyRequest, read_request
+from tallystick.answers.job import checked_program
 from tallystick.answers.receipt import SignedReceipt
-from tallystick.answers.request import ModelRequest
 from tallystick.answers.spoken import Spoken
 from tallystick.answers.statement import ModelStatement, ProgramName
+from tallystick.answers.words import AnyJob
 from tallystick.commit.signing import PublicKey
 from tallystick.disk.anew import DirectoryKind, written_anew
 from tallystick.disk.files import TEMPORARY_SUFFIX, make_directory, write_file
-from tallystick.disk.regular import is_directory, read_file
+from tallystick.disk.regular import is_directory, present, read_file
+from tallystick.errors import UsageError
 from tallystick.limits import LIMITS
 from tallystick.program.ir import Program
 
@@ -86,8 +90,8 @@ class AnswerFiles:
 
     receipt: bytes
     statement: ModelStatement
-    request: ModelRequest
-    spoken: Spoken
+    request: AnyRequest
+    spoken: Spoken | Encoded
     program: bytes
 
     @staticmethod
@@ -105,29 +109,49 @@ class AnswerFiles:
             ModelStatement.from_bytes(
                 file(STATEMENT, LIMITS.model_statement_bytes, "model statement")
             ),
-            ModelRequest.from_bytes(file(REQUEST, LIMITS.request_bytes, "request")),
-            Spoken.from_bytes(file(SPOKEN, LIMITS.spoken_bytes, "answer")),
+            read_request(file(REQUEST, LIMITS.request_bytes, "request")),
+            read_said(file(SPOKEN, LIMITS.spoken_bytes, "answer")),
             file(PROGRAM, LIMITS.program_bytes, "program"),
         )
 
-    def bound(
-        self, trust: list[PublicKey] | None = None
-    ) -> tuple[SignedReceipt, AnswerJob, Program]:
+    def bound(self, trust: list[PublicKey] | None = None) -> tuple[SignedReceipt, AnyJob, Program]:
         """The receipt, the job that it names, and its program. Raises as `check.bound`, and
         DigestMismatchError for another program."""
         signed, answer = bound(self.receipt, self.statement, self.request, self.spoken, trust)
         return signed, answer, checked_program(self.program, answer.program_digest)
 
+    def write(self, directory: Path, overwrite: bool = False) -> None:
+        """Write the answer's directory, the receipt last. Raises UsageError where there is one,
+        StorageError."""
+        with written_anew(directory, ANSWER_DIRECTORY, overwrite) as place:
+            make_directory(place)
+            write_file(place / REQUEST, [self.request.to_bytes()], mode=0o600)
+            write_file(place / SPOKEN, [self.spoken.to_bytes()])
+            write_file(place / STATEMENT, [self.statement.to_bytes()])
+            write_file(place / PROGRAM, [self.program])
+            write_file(place / RECEIPT, [self.receipt])
+
+
+def said_of(answer: AnyJob) -> Spoken | Encoded:
+    """What stands beside the receipt."""
+    return answer.encoded if isinstance(answer, EncodingJob) else answer.spoken
+
+
+def free_places(out: Path, count: int) -> list[Path]:
+    """The directories of so many answers. UsageError, before anything is computed, where one is
+    there already: a receipt is not written over."""
+    places = [out] if count == 1 else [out / str(number) for number in range(count)]
+    for place in places:
+        if present(place / RECEIPT):
+            raise UsageError(f"{place} already holds an answer.", "Choose another directory.")
+    return places
+
 
 def write_answer(
-    directory: Path, receipt: bytes, answer: AnswerJob, program: Program, overwrite: bool = False
+    directory: Path, receipt: bytes, answer: AnyJob, program: Program, overwrite: bool = False
 ) -> None:
     """Write an answer's directory, the receipt last. Raises UsageError where there is one,
     StorageError."""
-    with written_anew(directory, ANSWER_DIRECTORY, overwrite) as place:
-        make_directory(place)
-        write_file(place / REQUEST, [answer.request.to_bytes()], mode=0o600)
-        write_file(place / SPOKEN, [answer.spoken.to_bytes()])
-        write_file(place / STATEMENT, [answer.statement.to_bytes()])
-        write_file(place / PROGRAM, [program.text().encode("ascii")])
-        write_file(place / RECEIPT, [receipt])
+    text = program.text().encode("ascii")
+    files = AnswerFiles(receipt, answer.statement, answer.request, said_of(answer), text)
+    files.write(directory, overwrite)

@@ -19,6 +19,9 @@ from tallystick.numerics.types import TensorType, type_of
 # The sampler sets (ANSWERS 3.2).
 GREEDY, DRAW, FULL = "greedy", "draw", "full"
 SETS = (GREEDY, DRAW, FULL)
+# What an encoder gives instead (ANSWERS 11.1).
+EMBEDDING, CLASSES = "embedding", "classes"
+ENCODINGS = (EMBEDDING, CLASSES)
 SALT_WORDS = 4
 _SEED_TAG = tag("answer-seed/1")
 _SEED_MAX = (1 << 63) - 1  # the program reads the seed as i64 (NUMERICS 8.3)
@@ -104,6 +107,29 @@ class Bucket:
             )
 
 
+@dataclass(frozen=True)
+class EncodingBucket:
+    """The room of an encoder's program: places of text, and its values (ANSWERS 11.2)."""
+
+    length: int
+    answer: int
+
+    def __post_init__(self) -> None:
+        if min(self.length, self.answer) < 1 or max(self.length, self.answer) > LIMITS.text_places:
+            raise UsageError(
+                f"A bucket of {self.length} places with {self.answer} values is no encoder's.",
+                f"Both are from 1 to {LIMITS.text_places}.",
+            )
+
+
+AnyBucket = Bucket | EncodingBucket
+
+
+def bucket_of(length: int, answer: int, set_: str) -> AnyBucket:
+    """The bucket of a program of this set. Raises UsageError for one that cannot be."""
+    return (EncodingBucket if set_ in ENCODINGS else Bucket)(length, answer)
+
+
 def _f32(value: float) -> float:
     with np.errstate(over="ignore", under="ignore"):
         return float(np.float32(value))
@@ -130,8 +156,19 @@ def _ascending(name: str, tokens: Sequence[int]) -> None:
 
 
 # -- the batch of an answer's step (ANSWERS 3.3) ---------------------------------------------------
-def batch_types(bucket: Bucket, sampler: str, vocabulary: int) -> dict[str, TensorType]:
-    """The batch inputs of an answer's program, by name."""
+def encoding_types(length: int) -> dict[str, TensorType]:
+    """The batch inputs of an encoding's program, by name (ANSWERS 11.3)."""
+    return {
+        "text": TensorType("i64", (length,)),
+        "length": TensorType("i64", (1,)),
+        "salt": TensorType("i64", (SALT_WORDS,)),
+    }
+
+
+def batch_types(bucket: AnyBucket, sampler: str, vocabulary: int) -> dict[str, TensorType]:
+    """The batch inputs of a program of this set, by name."""
+    if sampler in ENCODINGS:
+        return encoding_types(bucket.length)
     rows, one = (bucket.answer,), (1,)
     types = {
         "text": TensorType("i64", (bucket.length,)),
@@ -149,7 +186,7 @@ def batch_types(bucket: Bucket, sampler: str, vocabulary: int) -> dict[str, Tens
     return types
 
 
-def has_answers(bucket: Bucket, sampler: str, vocabulary: int) -> bool:
+def has_answers(bucket: AnyBucket, sampler: str, vocabulary: int) -> bool:
     """Whether a record of this bucket and set is within the limit (ANSWERS 10.2)."""
     types = batch_types(bucket, sampler, vocabulary).values()
     return sum(type_.nbytes for type_ in types) <= LIMITS.record_bytes

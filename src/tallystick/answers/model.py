@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tallystick.answers.encoders import AFTER_PAD, ENCODERS, Encoding, encoding_of
 from tallystick.answers.families import family_of
 from tallystick.commit.tensor import Array
 from tallystick.disk.checkpoint import CONFIG, INDEX, WEIGHTS, Checkpoint, open_checkpoint
@@ -38,6 +39,7 @@ class Model:
     `vocabulary` counts the logits of a row, `longest` the places of a text. `stop` are the token
     ids that end an answer. `files` has the tokenizer's files by name. `stored` says of each tensor
     of the files as what it is stored (f32, bf16, f16); so are the programs' slots (NUMERICS 1.14).
+    `encoding` is what an encoder gives; other models have none.
     """
 
     checkpoint: Checkpoint = field(repr=False)
@@ -48,6 +50,7 @@ class Model:
     files: Mapping[str, bytes] = field(repr=False)
     chat_template: str | None = field(repr=False)
     stored: Mapping[str, str] = field(repr=False)
+    encoding: Encoding | None = None
 
     @property
     def directory(self) -> Path:
@@ -83,16 +86,28 @@ def open_model(directory: Path | str) -> Model:
         for name in TOKENIZER_FILES
         if present(directory / name)
     }
+    encoder = family in ENCODERS
+    encoding = encoding_of(directory, checkpoint.config, config) if encoder else None
     return Model(
         checkpoint,
         family,
         int(config.vocab_size),
-        int(config.max_position_embeddings),
-        _stop(directory, config.eos_token_id),
+        _longest(config, family, encoding),
+        () if encoder else _stop(directory, config.eos_token_id),
         files,
         _chat_template(files),
         {name: dtype for name, (_, dtype, _) in checkpoint.tensors.items()},
+        encoding,
     )
+
+
+def _longest(config: Any, family: str, encoding: Encoding | None) -> int:
+    """The most places of a text."""
+    places = int(config.max_position_embeddings)
+    if family in AFTER_PAD:
+        places -= int(config.pad_token_id) + 1
+    most = None if encoding is None else encoding.most
+    return places if most is None else min(places, most)
 
 
 def _refuse_others(directory: Path) -> None:
@@ -157,10 +172,14 @@ def weights(model: Model) -> dict[str, Array]:
     RefusedModelError where the files do not fit the config.
     """
     from tallystick.answers.modules import computed_buffers, empty_module, parameter_names
-    from tallystick.answers.weights import named
+    from tallystick.answers.weights import UNREAD, encoder_names, named
 
     module = empty_module(model.config)
-    found = named(model.checkpoint.mapped(), *parameter_names(module))
+    arrays = model.checkpoint.mapped(but=None if model.encoding is None else UNREAD)
+    if model.encoding is not None:
+        names = encoder_names(arrays, module)
+        arrays = {own: arrays[name] for name, own in names.items()}
+    found = named(arrays, *parameter_names(module))
     slots = {f"param.{name}": array for name, array in found.items()}
     slots |= {f"buffer.{name}": array for name, array in computed_buffers(module).items()}
     return dict(sorted(slots.items()))

@@ -14,6 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from tallystick.answers.encoder_modules import encoder_module
+from tallystick.answers.encoders import ENCODERS, output_of
 from tallystick.answers.families import FAMILIES, family_of
 from tallystick.errors import RefusedModelError, TallystickError
 from tallystick.numerics.contracts import ORDERED_1
@@ -91,6 +93,9 @@ def empty_module(config: Mapping[str, Any]) -> Any:
     """
     from transformers import AttentionInterface, AutoModelForCausalLM
 
+    if family_of(config) in ENCODERS:
+        with torch.device("meta"), _errors_of_transformers():
+            return encoder_module(read_config(config), output_of(config)).eval()
     AttentionInterface.register(_NAME, _attend)
     with torch.device("meta"), _errors_of_transformers():
         module = AutoModelForCausalLM.from_config(  # type: ignore[no-untyped-call]

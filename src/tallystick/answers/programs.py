@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from tallystick.answers.layout import SALT_WORDS, SETS, Bucket, batch_types
 from tallystick.answers.sampler import emit
 from tallystick.answers.stored import over_stored
-from tallystick.answers.weights import stored_types
-from tallystick.errors import UsageError
+from tallystick.answers.weights import encoder_names, stored_types
+from tallystick.errors import RefusedModelError, UsageError
 from tallystick.numerics.contracts import find_contract
 from tallystick.numerics.types import STORED, TensorType
 from tallystick.program.build import Builder
@@ -41,7 +41,7 @@ def answer_slots(bucket: Bucket) -> dict[str, TensorType]:
     }
 
 
-def _captured(
+def captured(
     model: Model, batch: Mapping[str, Any], forward: Callable[..., Any], contract: str
 ) -> Program:
     from tallystick.answers.modules import empty_module, parameter_names
@@ -49,14 +49,26 @@ def _captured(
 
     module = empty_module(model.config)
     program = capture_forward(module, batch, forward, contract)
-    types = stored_types(model.stored, *parameter_names(module))
+    stored_as = model.stored
+    if model.encoding is not None:
+        names = encoder_names(stored_as, module)
+        stored_as = {own: stored_as[name] for name, own in names.items()}
+    types = stored_types(stored_as, *parameter_names(module))
     stored = {f"param.{name}": dtype for name, dtype in types.items() if dtype in STORED}
     if stored:
         program = canonicalize(over_stored(program, stored))
-    return _checked(in_order_of_need(program))
+    return checked(in_order_of_need(program))
 
 
-def _checked(program: Program) -> Program:
+def _refuse_encoders(model: Model) -> None:
+    if model.encoding is not None:
+        raise RefusedModelError(
+            "The model is an encoder: it gives no token after a text.",
+            "Use `tallystick embed`, or `tallystick classify`.",
+        )
+
+
+def checked(program: Program) -> Program:
     program = canonicalize(program)
     check_program(program)
     find_contract(program.contract).check_program(program)
@@ -70,10 +82,11 @@ def engine_program(model: Model, rows: int, contract: str) -> Program:
     """
     from tallystick.answers.modules import token_logits
 
+    _refuse_encoders(model)
     if rows < 1:
         raise UsageError(f"An engine of {rows} rows computes nothing.", "Give 1 or more.")
     shape = ((rows, 1), "i64")
-    return _captured(model, {"token": shape, "place": shape}, token_logits, contract)
+    return captured(model, {"token": shape, "place": shape}, token_logits, contract)
 
 
 def forward_program(model: Model, length: int, rows: int, contract: str) -> Program:
@@ -84,13 +97,14 @@ def forward_program(model: Model, length: int, rows: int, contract: str) -> Prog
     """
     from tallystick.answers.modules import text_logits
 
+    _refuse_encoders(model)
     if rows < 1 or not 1 <= length <= model.longest:
         raise UsageError(
             f"A text of {length} places with {rows} rows cannot be computed with this model.",
             f"Give 1 to {model.longest} places, and 1 row or more.",
         )
     batch = {"text": ((length,), "i64"), "place": ((rows,), "i64")}
-    return _captured(model, batch, text_logits, contract)
+    return captured(model, batch, text_logits, contract)
 
 
 def answer_program(model: Model, bucket: Bucket, sampler: str, contract: str) -> Program:
@@ -132,4 +146,4 @@ def _answering(forward: Program, bucket: Bucket, sampler: str) -> Program:
     loss = b.one("aten.sub.Tensor", [zero, total], alpha=1.0)
     following = {**state, TOKENS: drawn, LOGPROBS: logprobs, SALT: fields["salt"]}
     b.commit(following)
-    return _checked(b.finish({"loss": loss, **following}))
+    return checked(b.finish({"loss": loss, **following}))

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
+from tallystick.answers.layout import ENCODINGS
 from tallystick.commit.encoding import canonical_json, check_hash, parse_canonical_json
 from tallystick.commit.members import Members
 from tallystick.commit.signing import (
@@ -33,7 +34,8 @@ from tallystick.limits import LIMITS
 RECEIPT_TYPE = "application/vnd.tallystick.answered.v1+json"
 RECEIPT_KIND = "tallystick/answered/1"
 STOP, LENGTH, CANCELLED = "stop", "length", "cancelled"
-FINISHES = (STOP, LENGTH, CANCELLED)
+# Of an encoding it is the set (ANSWERS 11.8).
+FINISHES = (STOP, LENGTH, CANCELLED, *ENCODINGS)
 # A run of one step with interval 1 has two checkpoints (ANSWERS 2.1).
 STEPS, CHECKPOINTS = 1, 2
 _DIGESTS = ("job", "model", "request", "root", "state")
@@ -48,7 +50,8 @@ class AnswerReceipt:
     """What the signer of an answer states (ANSWERS 7.2). Raises UsageError for parts out of range.
 
     `model`, `request` and `job` are digests. `root` is the run root and `state` the final state
-    root of the answer's run. `prompt` and `answer` are numbers of tokens. Times are milliseconds
+    root of the answer's run. `prompt` and `answer` are numbers of tokens, of an
+    encoding `answer` is one of values. Times are milliseconds
     since 1970; disputes are answered until `until`.
     """
 
@@ -73,6 +76,11 @@ class AnswerReceipt:
         _require(1 <= self.answer <= LIMITS.text_places, "its answer is out of range")
         _require(self.finish in FINISHES, f"its finish is none of {', '.join(FINISHES)}")
         _require(0 <= self.time <= self.until <= _MOST_TIME, "its times are out of range")
+
+    @property
+    def is_of_encoding(self) -> bool:
+        """Whether it says so: then `answer` is a number of values."""
+        return self.finish in ENCODINGS
 
     @property
     def run(self) -> RunCommitment:

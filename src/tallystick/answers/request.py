@@ -119,7 +119,7 @@ class ModelRequest:
 
     def salt(self, name: str) -> bytes:
         """The salt of a part, or of what the answer commits to (ANSWERS 5.3)."""
-        return Writer(SALT_TAG).hash(self.secret).text(name).digest()
+        return salt_of(self.secret, name)
 
     @property
     def record_salt(self) -> Array:
@@ -146,18 +146,18 @@ class ModelRequest:
     @staticmethod
     def from_bytes(data: bytes) -> ModelRequest:
         """Inverse of `to_bytes` for untrusted bytes. Raises CorruptFileError."""
-        top = Members(parse_canonical_json(data, "request", LIMITS.request_bytes), _malformed)
+        top = Members(parse_canonical_json(data, "request", LIMITS.request_bytes), malformed)
         top.only("kind", "parts", "secret")
         if top.of("kind", str) != KIND:
-            _malformed(f"its kind is {top.value['kind']!r}")
+            malformed(f"its kind is {top.value['kind']!r}")
         try:
             found = _request(top)
         except CorruptFileError:
             raise
         except TallystickError as error:
-            _malformed(error.message.rstrip("."))
+            malformed(error.message.rstrip("."))
         if found.to_bytes() != data:
-            _malformed("a part is not in its canonical form")
+            malformed("a part is not in its canonical form")
         return found
 
 
@@ -168,6 +168,11 @@ def new_secret() -> bytes:
 
 def new_nonce() -> bytes:
     return os.urandom(NONCE_BYTES)
+
+
+def salt_of(secret: bytes, name: str) -> bytes:
+    """The salt of a part, or of what a record commits to, by the request's secret (ANSWERS 5.3)."""
+    return Writer(SALT_TAG).hash(secret).text(name).digest()
 
 
 def part_digest(name: str, salt: bytes, value: JsonValue) -> bytes:
@@ -196,7 +201,7 @@ def _request(top: Members) -> ModelRequest:
     seed.only("by", "nonce", "seed")
     kinds: dict[str, Any] = {"tokens": None, "text": None, "messages": None}
     if len(asked.value) != 1 or not set(asked.value) <= set(kinds):
-        _malformed("its input needs exactly one of tokens, text and messages")
+        malformed("its input needs exactly one of tokens, text and messages")
     if "tokens" in asked.value:
         kinds["tokens"] = integers(asked, "tokens")
     elif "text" in asked.value:
@@ -204,7 +209,7 @@ def _request(top: Members) -> ModelRequest:
     else:
         kinds["messages"] = tuple(Members(m, top.fail).value for m in asked.of("messages", list))
     if (by := seed.of("by", str)) not in (CLIENT, SERVER):
-        _malformed("its seed is neither the client's nor the server's")
+        malformed("its seed is neither the client's nor the server's")
     nonce = None if seed.value["nonce"] is None else seed.hex("nonce", NONCE_BYTES)
     settings = _settings(parts.child("settings"))
     if nonce is None:
@@ -262,7 +267,7 @@ def _require(holds: bool, why: str) -> None:
         raise UsageError(f"This request is not valid: {why}.", "Change what the sentence names.")
 
 
-def _malformed(why: str) -> NoReturn:
+def malformed(why: str) -> NoReturn:
     raise CorruptFileError(
         f"The request is malformed: {why}.", "Ask its sender for an intact copy."
     )

@@ -9,10 +9,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tallystick.answers.check import check_words
+from tallystick.answers.encoded import BEGINNING as ENCODED_BEGINNING
+from tallystick.answers.encoded import Encoded
+from tallystick.answers.encoding_job import EncodingJob
+from tallystick.answers.encoding_request import EncodingRequest, read_request
 from tallystick.answers.files import RECEIPT, STATEMENT, AnswerFiles
 from tallystick.answers.receipt import RECEIPT_TYPE, AnswerReceipt, read_receipt
 from tallystick.answers.request import KIND as REQUEST_KIND
-from tallystick.answers.request import ModelRequest
 from tallystick.answers.spoken import KIND as SPOKEN_KIND
 from tallystick.answers.spoken import Spoken
 from tallystick.answers.statement import KIND as STATEMENT_KIND
@@ -24,6 +27,8 @@ from tallystick.limits import LIMITS
 from tallystick.run.show.files import Claims, FileSaid
 
 _BEGINNING = 64
+_NOTHING_SIGNED = "Nothing by itself: nobody has signed it. A receipt names it by its digest."
+_KEEP = "Keep it from those who must not read it: its secret shows what a receipt hides."
 
 
 def say_of_answer(path: Path) -> FileSaid | None:
@@ -41,6 +46,7 @@ def say_of_answer(path: Path) -> FileSaid | None:
 
 
 def _of_receipt(receipt: AnswerReceipt) -> Claims:
+    counted = "values" if receipt.is_of_encoding else "answer_tokens"
     return {
         "model_digest": receipt.model.hex(),
         "request_digest": receipt.request.hex(),
@@ -48,7 +54,7 @@ def _of_receipt(receipt: AnswerReceipt) -> Claims:
         "run_root": receipt.root.hex(),
         "choice": receipt.choice,
         "prompt_tokens": receipt.prompt,
-        "answer_tokens": receipt.answer,
+        counted: receipt.answer,
         "finish": receipt.finish,
         "time": moment(receipt.time),
         "until": moment(receipt.until),
@@ -59,22 +65,28 @@ def _answer(path: Path) -> FileSaid:
     files = AnswerFiles.read(path)
     signed, answer, _ = files.bound()
     report = check_words(signed, answer)
+    if isinstance(answer, EncodingJob):
+        what, these, gives = "an encoding of a text by a model", "numbers", "gives them"
+        asked = "encoding of this text by this model"
+    else:
+        what, these, gives = "an answer of a model", "tokens", "says that"
+        asked = "answer of this model to this request"
     if report.contradictions:
         sentence = report.contradictions[0].sentence
         proves = f"That its signer has signed what contradicts itself: {sentence}"
     elif report.findings:
         proves = (
-            "That the owner of the key has signed these tokens, and not what stands beside them: "
+            f"That the owner of the key has signed these {these}, and not what stands beside them: "
             f"{report.findings[0].sentence}"
         )
     else:
         proves = (
-            "That the owner of the key has signed these tokens as the answer of this model to this "
-            "request. Whether the model says that, a check shows."
+            f"That the owner of the key has signed these {these} as the {asked}. Whether the model "
+            f"{gives}, a check shows."
         )
     return FileSaid(
-        "answer",
-        "an answer of a model, with its signed receipt",
+        "encoding" if isinstance(answer, EncodingJob) else "answer",
+        f"{what}, with its signed receipt",
         _of_receipt(signed.receipt),
         proves,
         f"tallystick check {path} --model MODEL",
@@ -89,7 +101,7 @@ def _receipt(path: Path) -> FileSaid | None:
     receipt = read_receipt(data).receipt
     return FileSaid(
         "receipt",
-        "the signed receipt of a model's answer",
+        f"the signed receipt of a model's {'encoding' if receipt.is_of_encoding else 'answer'}",
         _of_receipt(receipt),
         "That the owner of the key has signed these digests. Request and tokens beside it show "
         "what they stand for.",
@@ -99,7 +111,20 @@ def _receipt(path: Path) -> FileSaid | None:
 
 
 def _request(path: Path) -> FileSaid:
-    request = ModelRequest.from_bytes(read_file(path, LIMITS.request_bytes, "request"))
+    request = read_request(read_file(path, LIMITS.request_bytes, "request"))
+    if isinstance(request, EncodingRequest):
+        return FileSaid(
+            "request",
+            "a request to an encoder, with the secret that opens it",
+            {
+                "request_digest": request.digest.hex(),
+                "model_digest": request.model.hex(),
+                "input": "text" if request.tokens is None else "tokens",
+                "output": request.output,
+            },
+            _NOTHING_SIGNED,
+            _KEEP,
+        )
     given = {"tokens": request.tokens, "text": request.text, "messages": request.messages}
     return FileSaid(
         "request",
@@ -112,8 +137,8 @@ def _request(path: Path) -> FileSaid:
             "max_tokens": request.settings.max_tokens,
             "choices": request.choices,
         },
-        "Nothing by itself: nobody has signed it. A receipt names it by its digest.",
-        "Keep it from those who must not read it: its secret shows what a receipt hides.",
+        _NOTHING_SIGNED,
+        _KEEP,
     )
 
 
@@ -124,6 +149,18 @@ def _spoken(path: Path) -> FileSaid:
         "the tokens and the text of a model's answer",
         {"prompt_tokens": len(spoken.prompt), "answer_tokens": len(spoken.tokens)},
         "Nothing by itself: the receipt beside it names these tokens, and nothing binds the text.",
+        f"tallystick check {path.parent} --model MODEL",
+    )
+
+
+def _encoded(path: Path) -> FileSaid:
+    encoded = Encoded.from_bytes(read_file(path, LIMITS.spoken_bytes, "encoding"))
+    return FileSaid(
+        "values",
+        "the tokens of a text, and the numbers that an encoder makes of it",
+        {"prompt_tokens": len(encoded.prompt), "values": len(encoded.values)},
+        "Nothing by itself: the receipt beside it names them, and nothing binds the names of "
+        "classes.",
         f"tallystick check {path.parent} --model MODEL",
     )
 
@@ -154,5 +191,6 @@ _READERS: dict[bytes, Callable[[Path], FileSaid | None]] = {
     b'{"payload":': _receipt,
     f'{{"kind":"{REQUEST_KIND}"'.encode(): _request,
     f'{{"kind":"{SPOKEN_KIND}"'.encode(): _spoken,
+    ENCODED_BEGINNING: _encoded,
     b'{"about":': _statement,
 }

@@ -11,7 +11,15 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NoReturn
 
-from tallystick.answers.layout import SETS, Bucket, has_answers
+from tallystick.answers.layout import (
+    ENCODINGS,
+    SETS,
+    AnyBucket,
+    Bucket,
+    EncodingBucket,
+    bucket_of,
+    has_answers,
+)
 from tallystick.commit.encoding import (
     JsonValue,
     Writer,
@@ -50,11 +58,17 @@ class Weight:
 
 @dataclass(frozen=True, order=True)
 class ProgramName:
-    """A program of a model: L places of text, at most A of answer, and the sampler's set."""
+    """A program of a model: L places of text, at most A of answer, and the sampler's set. Of an
+    encoder A is the number of values (ANSWERS 11.2)."""
 
     length: int
     answer: int
     set: str
+
+    @property
+    def bucket(self) -> AnyBucket:
+        """Raises UsageError for one that cannot be."""
+        return bucket_of(self.length, self.answer, self.set)
 
     def __str__(self) -> str:
         return f"{self.set} of bucket {self.length}:{self.answer}"
@@ -111,11 +125,12 @@ class ModelStatement:
         count = len(self.programs)
         _require(0 < count <= LIMITS.model_programs, "it has too many programs, or none")
         for key, digest in self.programs.items():
-            _require(
-                1 <= key.answer < key.length <= LIMITS.text_places and key.set in SETS,
-                "a program has an impossible bucket or an unknown set",
-            )
+            _require(_is_possible(key), "a program has an impossible bucket or an unknown set")
             check_hash(digest, "program digest")
+        kinds = {(key.set, key.answer) for key in self.programs}
+        if any(set_ in ENCODINGS for set_, _ in kinds):
+            _require(len(kinds) == 1, "an encoder's programs are not of one set and one size")
+            _require(not self.stop, "an encoder has no stop tokens")
         _require(len(self.files) <= LIMITS.model_files, "it has too many files")
         for name, digest in self.files.items():
             encode_name(name)
@@ -136,6 +151,12 @@ class ModelStatement:
         for optional in (self.template, self.run, adapter):
             if optional is not None:
                 check_hash(optional, "digest")
+
+    @property
+    def encodes(self) -> str | None:
+        """The set of an encoder's statement, else None (ANSWERS 11.2)."""
+        set_ = next(iter(self.programs)).set
+        return set_ if set_ in ENCODINGS else None
 
     @cached_property
     def digest(self) -> bytes:
@@ -209,12 +230,43 @@ class ModelStatement:
         return max(fits, default=0)
 
     def _buckets(self, set_: str) -> Iterator[Bucket]:
+        for found in self._all_buckets(set_):
+            assert isinstance(found, Bucket)
+            yield found
+
+    def encoding_bucket(self, count: int) -> EncodingBucket:
+        """The bucket of a text of so many tokens (ANSWERS 11.2). Raises UsageError."""
+        set_ = self.encodes
+        if set_ is None:
+            raise UsageError(
+                "The model statement has no program of an encoder.",
+                "Make it from an encoder's directory, or use `tallystick generate`.",
+            )
+        fits = [b for b in self._all_buckets(set_) if count <= b.length]
+        if not fits:
+            raise UsageError(
+                f"The model has no program for a text of {count} tokens, and none is left out.",
+                "Shorten it, or make a statement with a larger bucket.",
+            )
+        assert isinstance(fits[0], EncodingBucket)
+        return fits[0]
+
+    def _all_buckets(self, set_: str) -> Iterator[AnyBucket]:
         """The buckets of a set, ascending. One whose record is over the limit has no answers,
         whoever states a program for it (ANSWERS 10.2)."""
         for key in sorted(self.programs):
-            bucket = Bucket(key.length, key.answer)
-            if key.set == set_ and has_answers(bucket, set_, self.vocabulary):
-                yield bucket
+            if key.set == set_ and has_answers(key.bucket, set_, self.vocabulary):
+                yield key.bucket
+
+
+def _is_possible(key: ProgramName) -> bool:
+    if key.set not in (*SETS, *ENCODINGS) or key.length > LIMITS.text_places:
+        return False
+    try:
+        bucket_of(key.length, key.answer, key.set)
+    except UsageError:
+        return False
+    return True
 
 
 def _hex(digest: bytes | None) -> str | None:

@@ -6,10 +6,12 @@ files that the model statement names. A difference is a finding: no game decides
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tallystick.answers.encoding_job import EncodingJob
+from tallystick.answers.encoding_request import AnyRequest
 from tallystick.answers.receipt import STOP, AnswerReceipt
 from tallystick.answers.request import ModelRequest
 from tallystick.answers.special import TOKENIZER, special_tokens
@@ -62,13 +64,14 @@ class ModelWords:
         made = None if template is None else Template(template)
         return ModelWords(tokenizer_of(files[TOKENIZER], Path(TOKENIZER)), made, special)
 
-    def prompt(self, request: ModelRequest) -> tuple[int, ...]:
+    def prompt(self, request: AnyRequest) -> tuple[int, ...]:
         """The prompt tokens of a request (ANSWERS 5.6). Raises UsageError for messages without a
         template, or that it refuses, and for a text without tokens."""
         if request.tokens is not None:
             return request.tokens
         whole, text = request.text is not None, request.text
         if text is None:
+            assert isinstance(request, ModelRequest)
             if self.template is None:
                 raise UsageError("The model has no chat template.", "Send a prompt, or tokens.")
             messages = [dict(message) for message in request.messages or ()]
@@ -99,6 +102,34 @@ def findings(
     )
 
 
+def findings_of_encoding(
+    words: ModelWords, labels: Sequence[str], answer: EncodingJob
+) -> tuple[Said, ...]:
+    """Where the tokens are not those of the text, and the names of classes not the model's
+    `labels` (ANSWERS 11.9)."""
+    encoded = answer.encoded
+    found = list(_other_prompt(words, answer.request, encoded.prompt))
+    if encoded.labels != tuple(labels):
+        found.append("The names of the classes are not those of the model's config.")
+    return tuple(Said("8.6", sentence) for sentence in found)
+
+
+def _other_prompt(words: ModelWords, request: AnyRequest, told: tuple[int, ...]) -> Iterator[str]:
+    try:
+        prompt = words.prompt(request)
+    except UsageError as error:
+        yield error.message
+        return
+    if prompt != told:
+        pairs = zip(prompt, told, strict=False)
+        same = next((n for n, (a, b) in enumerate(pairs) if a != b), None)
+        place = min(len(prompt), len(told)) if same is None else same
+        yield (
+            "Template and tokenizer give other prompt tokens than the answer was computed "
+            f"from, first at place {place}."
+        )
+
+
 def _found(
     words: ModelWords,
     statement: ModelStatement,
@@ -106,19 +137,7 @@ def _found(
     spoken: Spoken,
     receipt: AnswerReceipt,
 ) -> Iterator[str]:
-    try:
-        prompt = words.prompt(request)
-    except UsageError as error:
-        yield error.message
-    else:
-        if prompt != spoken.prompt:
-            pairs = zip(prompt, spoken.prompt, strict=False)
-            same = next((n for n, (a, b) in enumerate(pairs) if a != b), None)
-            place = min(len(prompt), len(spoken.prompt)) if same is None else same
-            yield (
-                "Template and tokenizer give other prompt tokens than the answer was computed "
-                f"from, first at place {place}."
-            )
+    yield from _other_prompt(words, request, spoken.prompt)
     text = words.text(statement, request, spoken)
     if text != spoken.text:
         yield "The text is not that of the answer's tokens."

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterable, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -12,6 +13,9 @@ from tallystick.errors import RefusedModelError
 
 # Buffers that older versions of transformers saved, and that the module computes.
 _COMPUTED = re.compile(r"(^|\.)(attn\.(masked_)?bias|rotary_emb\.inv_freq)$")
+# Numbers of places and token types, which older versions saved with an encoder.
+UNREAD = re.compile(r"(^|\.)embeddings\.(position_ids|token_type_ids)$")
+_POOLER = "pooler."
 # Mixtral's files have each expert's matrices; the module has those of all experts in one tensor.
 _EXPERT = re.compile(r"(.+)\.block_sparse_moe\.experts\.([0-9]+)\.(w[123])\.weight")
 
@@ -72,6 +76,22 @@ def stored_types(
     full = {_full(_parameter(name), known, prefix): dtype for name, dtype in dtypes.items()}
     found = {tied[name]: dtype for name, dtype in full.items() if name in tied}
     return found | {name: dtype for name, dtype in full.items() if name in shapes}
+
+
+def encoder_names(names: Iterable[str], module: Any) -> dict[str, str]:
+    """The tensors of an encoder's checkpoint that the module reads, by their names there: each with
+    its name in the module. The pooler is none of them where the module has none, nor are numbers of
+    places. A module without a head lacks the prefix of one that has it."""
+    told = [name for name in names if not UNREAD.search(name)]
+    if module.base_model is not module:
+        return {name: name for name in told}
+    prefix = f"{module.base_model_prefix}."
+    bare = {name: name.removeprefix(prefix) for name in told}
+    if len(set(bare.values())) < len(bare):
+        raise RefusedModelError(
+            f"The checkpoint has a tensor with and without {prefix!r}.", "Save the model again."
+        )
+    return {name: own for name, own in bare.items() if not own.startswith(_POOLER)}
 
 
 def _same_bits(a: Array, b: Array) -> bool:

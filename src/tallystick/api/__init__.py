@@ -19,6 +19,10 @@ from tallystick.api.disputes import Dispute as Dispute
 from tallystick.api.disputes import dispute as dispute
 from tallystick.api.disputes import judge as judge
 from tallystick.api.disputes import judge_page as judge_page
+from tallystick.api.encoding import Encoder as Encoder
+from tallystick.api.encoding import GivenEncoding as GivenEncoding
+from tallystick.api.encoding import classify as classify
+from tallystick.api.encoding import embed as embed
 from tallystick.api.given import PathLike as PathLike
 from tallystick.api.runs import audit as audit
 from tallystick.api.runs import continue_run as continue_run

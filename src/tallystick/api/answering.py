@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
 from tallystick.answers.compared import check_program_of, check_vocabulary
-from tallystick.answers.files import read_program, read_statement, write_answer
+from tallystick.answers.files import AnswerFiles, read_program, read_statement
 from tallystick.answers.job import AnswerJob, check_weights
+from tallystick.answers.layout import Settings
 from tallystick.answers.model import Model, open_model, weights
 from tallystick.answers.receipt import STOP, AnswerReceipt, sign_receipt
 from tallystick.answers.request import ModelRequest
+from tallystick.answers.special import TOKENIZER
 from tallystick.answers.spoken import Spoken
 from tallystick.answers.statement import ModelStatement, ProgramName
 from tallystick.answers.text import ModelWords
 from tallystick.answers.words import most_tokens, stop_set
 from tallystick.commit.signing import PrivateKey
 from tallystick.commit.tensor import Array
+from tallystick.data.sources.tokenizer import TokenizerFile, tokenizer_of
 from tallystick.disk.regular import is_directory
 from tallystick.errors import UsageError
 from tallystick.generation.engine import AnswerEngine
@@ -30,6 +35,9 @@ from tallystick.program.ir import Program
 
 # Gets the number of the answer and its text so far, whenever there is more of it.
 Heard = Callable[[int, str], None]
+# Gets each token of one answer with its log-probability, on the engine's thread.
+HearsTokens = Callable[[int, np.float32], None]
+MEMORY = 1 << 30
 _DAY_MS = 24 * 60 * 60 * 1000
 DAYS = 30
 
@@ -49,7 +57,13 @@ class GivenAnswer:
 
     def save(self, directory: Path, overwrite: bool = False) -> None:
         """Write the answer's directory. Raises UsageError where there is one, StorageError."""
-        write_answer(directory, self.receipt, self.job, self.program, overwrite)
+        self.files.write(directory, overwrite)
+
+    @property
+    def files(self) -> AnswerFiles:
+        """The files of the answer, as its directory has them."""
+        job, text = self.job, self.program.text().encode("ascii")
+        return AnswerFiles(self.receipt, job.statement, job.request, job.spoken, text)
 
 
 def statement_place(model: Path) -> Path:
@@ -57,14 +71,34 @@ def statement_place(model: Path) -> Path:
     return model.with_name(model.name + ".statement")
 
 
+@dataclass(frozen=True, eq=False)
+class PreparedRequest:
+    """A request with its prompt's tokens, and the settings by which the engine draws: those of the
+    request, with its seed, its whole stop set, and as many tokens as there can be."""
+
+    request: ModelRequest
+    prompt: tuple[int, ...]
+    asked: Settings
+
+    @property
+    def ends(self) -> tuple[int, ...]:
+        """The tokens that end an answer."""
+        return self.asked.stop
+
+
 class Answering:
     """A model directory with its statement, ready to answer. The weights are compared with the
-    statement once, a program before the first signature that names it. Raises as `open_model`, and
-    DigestMismatchError for another model's statement.
+    statement once, a program before the first signature that names it. `memory` is the most bytes
+    of keys and values. Raises as `open_model`, and DigestMismatchError for another model's
+    statement.
     """
 
     def __init__(
-        self, directory: Path, statement: Path | None = None, threads: int | None = None
+        self,
+        directory: Path,
+        statement: Path | None = None,
+        threads: int | None = None,
+        memory: int = MEMORY,
     ) -> None:
         self.model: Model = open_model(directory)
         self.place = statement_place(directory) if statement is None else statement
@@ -80,21 +114,28 @@ class Answering:
         check_weights(self.statement, held)
         self.words = ModelWords.of(self.statement, self.model.files, self.model.chat_template)
         network = ModelNetwork(self.model, self.statement.contract, held)
-        self._engine = AnswerEngine(network, threads=threads)
+        self._engine = AnswerEngine(network, threads=threads, memory=memory)
         self._programs: dict[ProgramName, Program] = {}
+        self._deriving = threading.Lock()
 
-    def answer(
-        self, request: ModelRequest, key: PrivateKey, days: int = DAYS, heard: Heard | None = None
-    ) -> list[GivenAnswer]:
-        """The answers to a request, one for each choice. Raises UsageError for one that can never
-        be answered, DigestMismatchError where the statement's program is not the model's."""
+    def decode(self, tokens: Sequence[int]) -> str:
+        """The text of tokens. Raises UsageError."""
+        return self._decoder.decode(tokens)
+
+    @cached_property
+    def _decoder(self) -> TokenizerFile:
+        """The tokenizer in a process of its own: what is drawn waits for no prompt that is read."""
+        return tokenizer_of(self.model.files[TOKENIZER], Path(TOKENIZER))
+
+    def prepare(self, request: ModelRequest) -> PreparedRequest:
+        """The prompt of a request, and how it is drawn after. Any thread may call it. Raises
+        UsageError for one that can never be answered."""
         if request.model != self.statement.digest:
             raise UsageError(
                 "The request is to another model than the one here.",
                 "Make it with the digest of this model's statement.",
             )
         prompt = self.words.prompt(request)
-        settings = request.settings
         most = most_tokens(self.statement, request, len(prompt))
         if most < 1:
             raise UsageError(
@@ -102,29 +143,73 @@ class Answering:
                 "Shorten it, or make a statement with a larger one (--bucket).",
             )
         stop = tuple(sorted(stop_set(self.statement, request)))
-        asked = replace(settings, seed=request.seed, stop=stop, max_tokens=most)
-        listeners = [_Listener(self, request, stop, n, heard) for n in range(request.choices)]
-        for number, listener in enumerate(listeners):
-            listener.handle = self._engine.submit(prompt, asked, number, listener)
-        self._engine.run()
-        return [self._signed(listener, prompt, key, days) for listener in listeners]
+        asked = replace(request.settings, seed=request.seed, stop=stop, max_tokens=most)
+        return PreparedRequest(request, prompt, asked)
 
-    def _signed(
-        self, listener: _Listener, prompt: tuple[int, ...], key: PrivateKey, days: int
-    ) -> GivenAnswer:
-        assert listener.handle is not None and listener.handle.answer is not None
-        said, request = listener.handle.answer, listener.request
-        finish = STOP if listener.stopped else said.finish
+    def submit(
+        self,
+        prepared: PreparedRequest,
+        number: int,
+        hears: HearsTokens | None = None,
+        namespace: bytes = b"",
+    ) -> AnswerUnderway:
+        """Put answer `number` to a request into the engine's queue. Only the engine's thread calls
+        it, and `step`. Raises UsageError for one that can never be answered."""
+        underway = AnswerUnderway(prepared, number, self.decode, hears)
+        underway.handle = self._engine.submit(
+            prepared.prompt, prepared.asked, number, underway, namespace
+        )
+        return underway
+
+    def step(self) -> bool:
+        """One pass over the weights, for all answers that are under way. True if there is more to
+        do."""
+        return self._engine.step()
+
+    def answer(
+        self, request: ModelRequest, key: PrivateKey, days: int = DAYS, heard: Heard | None = None
+    ) -> list[GivenAnswer]:
+        """The answers to a request, one for each choice. Raises UsageError for one that can never
+        be answered, DigestMismatchError where the statement's program is not the model's."""
+        prepared = self.prepare(request)
+        answers = [
+            self.submit(prepared, n, None if heard is None else self._texts(n, prepared, heard))
+            for n in range(request.choices)
+        ]
+        while self.step():
+            pass
+        return [self.signed(one, key, days) for one in answers]
+
+    def _texts(self, number: int, prepared: PreparedRequest, heard: Heard) -> HearsTokens:
+        tokens: list[int] = []
+
+        def hear(token: int, _logprob: np.float32) -> None:
+            if token not in prepared.ends:
+                tokens.append(token)
+                heard(number, self.decode(tokens))
+
+        return hear
+
+    def signed(self, underway: AnswerUnderway, key: PrivateKey, days: int = DAYS) -> GivenAnswer:
+        """The answer that has ended, with its receipt. Any thread may call it. Raises
+        DigestMismatchError where the statement's program is not the model's, and what whoever heard
+        its tokens has raised."""
+        if underway.failure is not None:
+            raise underway.failure
+        assert underway.handle is not None and underway.handle.answer is not None
+        said, request = underway.handle.answer, underway.prepared.request
+        prompt, number = underway.prepared.prompt, underway.number
+        finish = STOP if underway.stopped else said.finish
         spoken = Spoken(prompt, said.tokens, np.asarray(said.logprobs, np.float32))
         text = self.words.text(self.statement, request, spoken)
-        job = AnswerJob(self.statement, request, replace(spoken, text=text), listener.number)
-        program = self._program(job.program_name)
+        job = AnswerJob(self.statement, request, replace(spoken, text=text), number)
+        program = self.program(job.program_name)
         final, root = job.roots()
         now = int(time.time() * 1000)
         receipt = AnswerReceipt(
             model=self.statement.digest,
             request=request.digest,
-            choice=listener.number,
+            choice=number,
             job=job.digest,
             root=root,
             state=final,
@@ -145,42 +230,66 @@ class Answering:
             program,
         )
 
-    def _program(self, name: ProgramName) -> Program:
+    def program(self, name: ProgramName) -> Program:
         """A program of the statement, which is the model's: the engine computes by the model, and
-        a job that named another program would convict whoever signs its receipt."""
-        if name not in self._programs:
-            check_program_of(self.model, self.statement, name)
-            self._programs[name] = read_program(self.place, self.statement, name)
-        return self._programs[name]
+        a job that named another program would convict whoever signs its receipt. Any thread may
+        call it."""
+        with self._deriving:
+            if name not in self._programs:
+                check_program_of(self.model, self.statement, name)
+                self._programs[name] = read_program(self.place, self.statement, name)
+            return self._programs[name]
 
 
-class _Listener:
-    """Hears the tokens of one answer, and ends it with a stop string (ANSWERS 6.4)."""
+class AnswerUnderway:
+    """An answer that is computed. It hears its tokens, and ends with a stop string (ANSWERS 6.4).
+
+    `stopped` says that one has ended it, `failure` what has. `decode` makes texts of tokens.
+    """
 
     def __init__(
         self,
-        answering: Answering,
-        request: ModelRequest,
-        ends: tuple[int, ...],
+        prepared: PreparedRequest,
         number: int,
-        heard: Heard | None,
+        decode: Callable[[Sequence[int]], str],
+        hears: HearsTokens | None,
     ) -> None:
-        self.request, self.number = request, number
+        self.prepared, self.number = prepared, number
         self.handle: SubmittedRequest | None = None
         self.stopped = False
-        self._heard, self._tokens, self._ends = heard, list[int](), ends
-        self._tokenizer = answering.words.tokenizer
+        self.failure: Exception | None = None
+        self._decode, self._hears = decode, hears
+        self._tokens: list[int] = []
+
+    @property
+    def ended(self) -> bool:
+        """Whether the answer is there, or what there is of a cancelled one."""
+        return self.handle is not None and self.handle.answer is not None
+
+    def cancel(self) -> None:
+        """End the answer before the next pass. One that is there stays."""
+        assert self.handle is not None
+        self.handle.cancel()
 
     def token(self, token: int, logprob: np.float32) -> None:
-        if token in self._ends:
-            return  # it ends the answer, and is no part of its text (ANSWERS 5.7)
-        self._tokens.append(token)
-        if self._heard is None and not self.request.stop_strings:
+        """Called by the engine for each token, at once. Where whoever hears it fails, this answer
+        ends, and no other."""
+        if self.stopped or self.failure is not None:
             return
-        text = self._tokenizer.decode(self._tokens)
-        if self._heard is not None:
-            self._heard(self.number, text)
-        assert self.handle is not None
-        if any(stop in text for stop in self.request.stop_strings):
+        try:
+            self._hear(token, logprob)
+        except Exception as error:
+            self.failure = error
+            self.cancel()
+
+    def _hear(self, token: int, logprob: np.float32) -> None:
+        if self._hears is not None:
+            self._hears(token, logprob)
+        stops = self.prepared.request.stop_strings
+        if not stops or token in self.prepared.ends:
+            return  # what ends the answer is no part of its text (ANSWERS 5.7)
+        self._tokens.append(token)
+        text = self._decode(self._tokens)
+        if any(stop in text for stop in stops):
             self.stopped = True
-            self.handle.cancel()  # an answer that has ended by itself stays
+            self.cancel()

@@ -4,24 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from tallystick.answers.check import AnswerReport, check_answer, check_words
 from tallystick.answers.compared import check_program_of, check_vocabulary
-from tallystick.answers.files import RECEIPT, AnswerFiles, read_statement
-from tallystick.answers.job import AnswerJob
+from tallystick.answers.encoding_job import EncodingJob
+from tallystick.answers.files import AnswerFiles, free_places, read_statement
 from tallystick.answers.layout import Settings
 from tallystick.answers.model import Model, open_model, weights
 from tallystick.answers.request import Message, ModelRequest, new_nonce, new_secret
-from tallystick.answers.text import ModelWords, findings
-from tallystick.answers.words import Said
+from tallystick.answers.text import ModelWords, findings, findings_of_encoding
+from tallystick.answers.words import AnyJob, Said
 from tallystick.api import given
 from tallystick.api.answering import DAYS, Answering, GivenAnswer, Heard
+from tallystick.api.encoding import GivenEncoding
 from tallystick.api.given import PathLike
 from tallystick.commit.signing import PrivateKey, PublicKey
 from tallystick.devices.find import context_on
-from tallystick.disk.regular import present
-from tallystick.errors import CannotCheckError, DigestMismatchError, UsageError
+from tallystick.errors import CannotCheckError, DigestMismatchError
 
 
 def generate(
@@ -69,7 +68,7 @@ def generate(
     UsageError for a request that can never be answered and where `out` is taken, RefusedModelError,
     DigestMismatchError where the statement is another model's, StorageError.
     """
-    places = [] if out is None else _free(given.path(out), choices)
+    places = [] if out is None else free_places(given.path(out), choices)
     opened = model if isinstance(model, Answering) else _opened(model, statement, threads)
     settings = Settings(
         temperature=temperature,
@@ -103,23 +102,13 @@ def generate(
     return answers
 
 
-def _free(out: Path, choices: int) -> list[Path]:
-    """The directories of the answers. UsageError, before anything is computed, where one is there
-    already: a receipt is not written over."""
-    places = [out] if choices == 1 else [out / str(number) for number in range(choices)]
-    for place in places:
-        if present(place / RECEIPT):
-            raise UsageError(f"{place} already holds an answer.", "Choose another directory.")
-    return places
-
-
 def _opened(model: PathLike, statement: PathLike | None, threads: int | None) -> Answering:
     place = None if statement is None else given.path(statement)
     return Answering(given.path(model), place, threads)
 
 
 def check(
-    receipt: PathLike | GivenAnswer,
+    receipt: PathLike | GivenAnswer | GivenEncoding,
     model: PathLike,
     *,
     statement: PathLike | None = None,
@@ -128,15 +117,17 @@ def check(
     threads: int | None = None,
     device: str = "cpu",
 ) -> AnswerReport:
-    """Check an answer by one prefill: everything that its receipt states, to the last bit.
+    """Check an answer by one prefill, or an encoding by one execution: everything that its receipt
+    states, to the last bit.
 
-    `receipt` is an answer's directory, the receipt in one, or a `GivenAnswer`. `model` is your own
-    copy of the model's directory. From it vocabulary, stop tokens and the answer's program are
-    derived again, and a statement that names others is refused. With `statement`, your own
-    statement of the model, an answer of any other model is refused; yours is believed then, and
-    nothing is derived again. Chat template, prompt tokens and text are compared by the model's
-    files, where no contradiction is found before. With `text` that is all, beside signatures,
-    digests and the receipt's words: no weight is read. `trust` are the signers that you know.
+    `receipt` is an answer's directory, the receipt in one, a `GivenAnswer` or a `GivenEncoding`.
+    `model` is your own copy of the model's directory. From it vocabulary, stop tokens and the
+    answer's program are derived again, and a statement that names others is refused. With
+    `statement`, your own statement of the model, an answer of any other model is refused; yours is
+    believed then, and nothing is derived again. Chat template, prompt tokens and text are compared
+    by the model's files, where no contradiction is found before. With `text` that is all, beside
+    signatures, digests and the receipt's words: no weight is read. `trust` are the signers that you
+    know.
 
     The report's `accepted` is true if nothing contradicts the receipt; its `contradictions`,
     `difference` and `findings` say what does. A dispute over a difference begins with
@@ -146,15 +137,8 @@ def check(
     program not those of the statement, SignatureInvalidError, CorruptFileError for malformed files,
     StorageError, CannotCheckError.
     """
-    if isinstance(receipt, GivenAnswer):
-        job = receipt.job
-        files = AnswerFiles(
-            receipt.receipt,
-            job.statement,
-            job.request,
-            job.spoken,
-            receipt.program.text().encode("ascii"),
-        )
+    if isinstance(receipt, (GivenAnswer, GivenEncoding)):
+        files = receipt.files
     else:
         files = AnswerFiles.read(given.path(receipt))
     own = None if statement is None else read_statement(given.path(statement))
@@ -179,15 +163,17 @@ def check(
     return report if report.contradictions else _with_texts(report, answer, opened, needed=text)
 
 
-def _with_texts(
-    report: AnswerReport, answer: AnswerJob, model: Model, needed: bool
-) -> AnswerReport:
+def _with_texts(report: AnswerReport, answer: AnyJob, model: Model, needed: bool) -> AnswerReport:
     """The report with what 8.6 finds. Where this machine or the model has nothing to compare with,
     that is a note; CannotCheckError if nothing else was asked for (`needed`)."""
-    spoken = answer.spoken
     try:
         words = ModelWords.of(answer.statement, model.files, model.chat_template)
-        found = findings(words, answer.statement, answer.request, spoken, report.receipt)
+        if isinstance(answer, EncodingJob):
+            labels = () if model.encoding is None else model.encoding.labels
+            found = findings_of_encoding(words, labels, answer)
+        else:
+            asked, said = answer.request, answer.spoken
+            found = findings(words, answer.statement, asked, said, report.receipt)
     except CannotCheckError as error:
         if needed:
             raise

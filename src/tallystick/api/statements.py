@@ -8,11 +8,11 @@ from typing import Any
 
 from tallystick.answers.derive import derive
 from tallystick.answers.files import read_statement, write_statement
-from tallystick.answers.layout import Bucket
+from tallystick.answers.layout import AnyBucket, Bucket
 from tallystick.answers.model import open_model
 from tallystick.answers.statement import ModelStatement
 from tallystick.api.answering import statement_place
-from tallystick.errors import UsageError
+from tallystick.errors import DigestMismatchError, UsageError
 from tallystick.run.store.claim import read_claim
 from tallystick.run.store.directory import RunStore
 
@@ -23,7 +23,7 @@ Compared = tuple[Mapping[Any, object], Mapping[Any, object]]
 def make_statement(
     directory: Path,
     place: Path | None,
-    buckets: Sequence[Bucket],
+    buckets: Sequence[Bucket | int],
     contract: str,
     run: Path | None,
     overwrite: bool,
@@ -36,7 +36,10 @@ def make_statement(
     in it.
     """
     if not buckets:
-        raise UsageError("A model statement needs a bucket.", "Give --bucket L:A, as 256:64.")
+        raise UsageError(
+            "A model statement needs a bucket.",
+            "Give --bucket L:A, as 256:64; of an encoder --bucket L.",
+        )
     target = statement_place(directory) if place is None else place
     made, programs = derive(
         open_model(directory),
@@ -56,7 +59,7 @@ def _root_of(run: Path) -> bytes:
     return read_claim(store, store.job()).run_root
 
 
-def _telling(tell: Tell) -> Callable[[Bucket], None]:
+def _telling(tell: Tell) -> Callable[[AnyBucket], None]:
     if tell is None:
         return lambda _: None
     return lambda bucket: tell(f"capturing {bucket.length}:{bucket.answer}")
@@ -66,9 +69,15 @@ def verify_statement(place: Path, directory: Path, tell: Tell) -> tuple[ModelSta
     """The statement at `place`, and what of it differs from the one that the model's directory
     gives again. Only the sets that it states are compared, and none of what `unproved` names."""
     stated = read_statement(place)
+    model = open_model(directory)
+    if (stated.encodes is None) != (model.encoding is None):
+        raise DigestMismatchError(
+            "Of statement and model, one is of an encoder and one is not.",
+            "Name the model that the statement is of.",
+        )
     sizes = sorted({(name.length, name.answer) for name in stated.programs})
-    buckets = [Bucket(length, answer) for length, answer in sizes]
-    made, _ = derive(open_model(directory), buckets, stated.contract, each=_telling(tell))
+    buckets = [size[0] if stated.encodes else Bucket(*size) for size in sizes]
+    made, _ = derive(model, buckets, stated.contract, each=_telling(tell))
     compared = ("contract", "vocabulary", "files", "template", "special", "stop")
     differing = [name for name in compared if getattr(made, name) != getattr(stated, name)]
     programs = {name: made.programs.get(name) for name in stated.programs}

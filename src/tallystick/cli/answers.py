@@ -207,7 +207,8 @@ def check(
     trust: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Check the answer of RECEIPT, a receipt or its directory, by one prefill of the whole text.
+    """Check the answer of RECEIPT, a receipt or its directory, by one prefill of the whole text; an
+    embedding or class numbers by one execution.
 
     Exit code 1 if anything contradicts the receipt.
     """
@@ -241,7 +242,7 @@ def report_json(report: AnswerReport) -> dict[str, object]:
         "run_root": receipt.root,
         "choice": receipt.choice,
         "prompt_tokens": receipt.prompt,
-        "answer_tokens": receipt.answer,
+        **_counted(report),
         "finish": receipt.finish,
         "time": receipt.time,
         "until": receipt.until,
@@ -249,20 +250,17 @@ def report_json(report: AnswerReport) -> dict[str, object]:
         "trusted": report.trusted,
         "contradictions": _said(report.contradictions),
         "state_differs": report.state_differs,
-        "difference": None
-        if found is None
-        else {
-            "row": found.row,
-            "claimed": found.claimed,
-            "drawn": found.drawn,
-            "claimed_logprob": found.claimed_logprob,
-            "computed_logprob": found.computed_logprob,
-            "sentence": found.sentence,
-        },
+        "difference": None if found is None else found.facts,
         "findings": _said(report.findings),
         "notes": _said(report.notes),
         "seconds": report.seconds,
     }
+
+
+def _counted(report: AnswerReport) -> dict[str, object]:
+    """How much there is of an answer or of an encoding."""
+    receipt = report.receipt
+    return {"values" if receipt.is_of_encoding else "answer_tokens": receipt.answer}
 
 
 def _said(sentences: tuple[Said, ...]) -> list[dict[str, str]]:
@@ -285,8 +283,8 @@ def _say(report: AnswerReport, receipt: str, model: str) -> None:
         say(f"note        {one.sentence} (ANSWERS {one.clause})")
     if report.accepted and report.executed:
         words = "; prompt and text by the model's files" if report.texts else ""
-        tokens = f"{report.receipt.answer} tokens and their log-probabilities, bit for bit"
-        say(f"MATCH       {tokens}{words}")
+        of = "values" if report.receipt.is_of_encoding else "tokens and their log-probabilities"
+        say(f"MATCH       {report.receipt.answer} {of}, bit for bit{words}")
         say(f"computed    {report.seconds:.2f} s")
     elif report.accepted:
         say("MATCH       signatures, digests, template, tokens and text; no weight was read")

@@ -77,6 +77,16 @@ _COMMANDS: dict[str, tuple[str, str, str]] = {
         "generate",
         "Answer a prompt with MODEL, and sign a receipt.",
     ),
+    "embed": (
+        "tallystick.cli.encodings",
+        "embed",
+        "The embedding of a text by MODEL, with a receipt.",
+    ),
+    "classify": (
+        "tallystick.cli.encodings",
+        "classify",
+        "The classes of a text by MODEL, with a receipt.",
+    ),
     "check": (
         "tallystick.cli.answers",
         "check",
@@ -88,6 +98,16 @@ _COMMANDS: dict[str, tuple[str, str, str]] = {
         "Make a run of an answer, for a dispute about it.",
     ),
     "kept": ("tallystick.cli.kept", "kept", "The answers that a model server keeps, until when."),
+    "serve-model": (
+        "tallystick.cli.serve_model",
+        "serve_model",
+        "Serve models by OpenAI's interface, with receipts.",
+    ),
+    "chat": (
+        "tallystick.cli.chat",
+        "chat",
+        "Talk with a model server, and check each answer.",
+    ),
     "offer": ("tallystick.cli.offer", "offer", "Offers to providers, and their documents."),
     "settle": ("tallystick.cli.settle", "settle", "The settlement of an offer, signed or checked."),
     "inspect": (

@@ -28,7 +28,8 @@ def model() -> None:
     "buckets",
     multiple=True,
     metavar="L:A",
-    help="Room for a text of L tokens, at most A of them an answer (repeatable).",
+    help="Room for a text of L tokens, at most A of them an answer; of an encoder L alone "
+    "(repeatable).",
 )
 @click.option("--contract", default="ordered/1", show_default=True)
 @click.option("--run", type=click.Path(), help="The run of ours that the weights come from.")
@@ -67,7 +68,9 @@ def statement(
         return
     say(f"{place}: {len(made.weights)} weights, {len(made.programs)} programs")
     say(f"model digest  {made.digest.hex()}")
-    say(f"next          tallystick generate {directory} --prompt TEXT --key KEY -o ANSWER")
+    verb = {"embedding": "embed", "classes": "classify"}.get(made.encodes or "")
+    ask = f"{verb} {directory} TEXT" if verb else f"generate {directory} --prompt TEXT"
+    say(f"next          tallystick {ask} --key KEY -o ANSWER")
 
 
 @model.command()
@@ -100,9 +103,13 @@ def verify(statement: str, directory: str, as_json: bool) -> None:
         finish(MISMATCH)
 
 
-def _bucket(text: str) -> Bucket:
-    """A bucket as a person writes it, L:A. Raises UsageError."""
+def _bucket(text: str) -> Bucket | int:
+    """A bucket as a person writes it, L:A, or L for an encoder. Raises UsageError."""
     length, colon, answer = text.partition(":")
+    if not colon and length.isdecimal() and len(text) <= 20:
+        return int(length)
     if not colon or not (length.isdecimal() and answer.isdecimal()) or len(text) > 20:
-        raise UsageError(f"{text[:40]!r} is not a bucket.", "Write L:A, as 256:64.")
+        raise UsageError(
+            f"{text[:40]!r} is not a bucket.", "Write L:A, as 256:64; of an encoder L, as 128."
+        )
     return Bucket(int(length), int(answer))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,10 +49,10 @@ class Checkpoint:
             array: Array = file.raw(name).view(DTYPES[dtype]).reshape(shape)
             return widened(array) if dtype in STORED else array
 
-    def mapped(self) -> dict[str, Array]:
+    def mapped(self, but: re.Pattern[str] | None = None) -> dict[str, Array]:
         """Every tensor in its stored type, C-contiguous and writable: views of private maps of the
-        files, so that nothing is read before it is used, and a change stays in memory. Raises as
-        `read`."""
+        files, so that nothing is read before it is used, and a change stays in memory. Those whose
+        name `but` finds are left out. Raises as `read`."""
         found: dict[str, Array] = {}
         for path in dict.fromkeys(path for path, _, _ in self.tensors.values()):
             with open_tensors(path, "checkpoint", strict=False) as file:
@@ -60,6 +61,8 @@ class Checkpoint:
                 for name, (dtype, shape) in file.types.items():
                     if self.tensors.get(name) != (path, dtype, shape):
                         raise _changed(path)
+                    if but is not None and but.search(name):
+                        continue
                     self._check_float(name)
                     own = DTYPES[dtype]
                     view = np.frombuffer(memory, own, math.prod(shape), file.places[name])

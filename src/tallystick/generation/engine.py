@@ -70,9 +70,10 @@ class AnswerEngine:
         settings: Settings,
         choice: int = 0,
         listener: TokenListener | None = None,
+        namespace: bytes = b"",
     ) -> SubmittedRequest:
         """Put a request into the queue. Raises UsageError for one that can never be answered."""
-        request = GenerationRequest(tuple(prompt), settings, choice)
+        request = GenerationRequest(tuple(prompt), settings, choice, namespace)
         handle = SubmittedRequest(request, listener)
         self._check(handle)
         self._scheduler.queue.append(handle)
@@ -134,7 +135,9 @@ class AnswerEngine:
 
     def generate(self, requests: Iterable[GenerationRequest]) -> list[GeneratedAnswer]:
         """The answers to these requests, in their order, together with those submitted before."""
-        handles = [self.submit(r.prompt, r.settings, r.choice) for r in requests]
+        handles = [
+            self.submit(r.prompt, r.settings, r.choice, namespace=r.namespace) for r in requests
+        ]
         self.run()
         return [handle.answer for handle in handles if handle.answer is not None]
 

@@ -23,8 +23,8 @@ def pages_for(places: int) -> int:
 
 
 def page_key(before: bytes, tokens: Sequence[int]) -> bytes:
-    """The key of a full page with these tokens; `before` is that of the page before it, or
-    empty."""
+    """The key of a full page with these tokens; `before` is that of the page before it, or of the
+    first page the namespace of its request."""
     return hashlib.sha256(before + np.asarray(tokens, "<i8").tobytes()).digest()
 
 

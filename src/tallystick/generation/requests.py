@@ -13,11 +13,13 @@ from tallystick.answers.layout import Settings
 @dataclass(frozen=True)
 class GenerationRequest:
     """The tokens of a prompt, how tokens are drawn after it, and which of several answers to the
-    same request this is."""
+    same request this is. It shares computed prefixes with requests of the same `namespace` only,
+    which is empty or a hash."""
 
     prompt: tuple[int, ...]
     settings: Settings
     choice: int = 0
+    namespace: bytes = b""
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,8 @@ class Sequence:
         while len(self._keys) <= number:
             at = len(self._keys)
             tokens = self.text[at * PLACES : (at + 1) * PLACES]
-            self._keys.append(page_key(self._keys[-1] if at else b"", tokens))
+            before = self._keys[-1] if at else self.handle.request.namespace
+            self._keys.append(page_key(before, tokens))
         return self._keys[number]
 
     # -- pages -------------------------------------------------------------------------------------

@@ -8,13 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tallystick.answers.check import AnswerReport, check_words
+from tallystick.answers.encoding_job import EncodingJob
 from tallystick.answers.files import AnswerFiles
 from tallystick.answers.job import AnswerJob
 from tallystick.answers.receipt import CANCELLED, LENGTH, STOP
 from tallystick.answers.request import ModelRequest
+from tallystick.answers.words import AnyJob
 from tallystick.api.answers import check
 from tallystick.commit.signing import PublicKey
-from tallystick.job.numbers import moment
+from tallystick.report.encoding_page import encoding_headline, encoding_page
 from tallystick.report.html import Safe, el, join
 from tallystick.report.page import (
     banner,
@@ -27,7 +29,8 @@ from tallystick.report.page import (
     trust_badge,
 )
 from tallystick.report.proved import LEAVES_OPEN, PROVES
-from tallystick.report.words import FINGERPRINT, count, digest, facts, items, number
+from tallystick.report.receipt_facts import digest_facts, signed_facts
+from tallystick.report.words import FINGERPRINT, count, facts, items, number
 
 _ABOUT = "An answer of a language model, and the receipt that its provider has signed for it."
 _ENDED = {
@@ -44,7 +47,7 @@ class AnswerFacts:
     the report is of an execution of the model."""
 
     name: str
-    answer: AnswerJob
+    answer: AnyJob
     report: AnswerReport
     model: Path | None
 
@@ -62,6 +65,8 @@ def read_answer(
 def answer_headline(found: AnswerFacts) -> str:
     """The answer in one sentence."""
     report = found.report
+    if isinstance(found.answer, EncodingJob):
+        return encoding_headline(report)
     if report.contradictions:
         return "The provider has signed an answer that contradicts itself."
     if report.state_differs:
@@ -74,7 +79,10 @@ def answer_headline(found: AnswerFacts) -> str:
 
 
 def answer_page(found: AnswerFacts) -> str:
-    """The page of an answer: a whole HTML document."""
+    """The page of an answer or of an encoding: a whole HTML document."""
+    if isinstance(found.answer, EncodingJob):
+        return encoding_page(found.name, found.answer, found.report)
+    answer = found.answer
     good = {True: True if found.report.executed else None, False: False}[found.report.accepted]
     body = join(
         banner(
@@ -83,12 +91,16 @@ def answer_page(found: AnswerFacts) -> str:
             paragraph(trust_badge(found.report.trusted)),
             good=good,
         ),
-        _said(found),
+        _said(answer),
         _signed(found),
         _checked(found),
-        _worth(found),
+        _worth(found, answer.request),
         _next(found),
-        fold("For experts: settings, tokens and fingerprints", _settings(found), _digests(found)),
+        fold(
+            "For experts: settings, tokens and fingerprints",
+            _settings(found, answer),
+            _digests(found),
+        ),
     )
     return page(f"Answer {found.name}", body, same=found.report.accepted, about=_ABOUT)
 
@@ -125,8 +137,8 @@ def _means(found: AnswerFacts) -> str:
     )
 
 
-def _said(found: AnswerFacts) -> Safe:
-    request, spoken = found.answer.request, found.answer.spoken
+def _said(answer: AnswerJob) -> Safe:
+    request, spoken = answer.request, answer.spoken
     how = "These texts are shown as they came. A check says whether they are those of the tokens."
     return section(
         "What was asked, and what was answered",
@@ -151,13 +163,8 @@ def _asked(request: ModelRequest) -> list[Safe]:
 
 def _signed(found: AnswerFacts) -> Safe:
     receipt = found.report.receipt
-    rows: dict[str, object] = {
-        "Signed by the key": join(
-            digest(receipt.signer.key_id), " ", trust_badge(found.report.trusted)
-        ),
-        "Signed at, by its own clock": moment(receipt.time),
-        "Answers disputes until": moment(receipt.until),
-        "Model": digest(receipt.model),
+    rows = {
+        **signed_facts(found.report),
         "How the answer ended": f"{receipt.finish}: {_ENDED[receipt.finish]}",
     }
     words = f"{FINGERPRINT} The one of the model stands for all its weights and for how it answers."
@@ -192,7 +199,7 @@ def _checked(found: AnswerFacts) -> Safe:
     return section("What was checked when this page was written", items(*told))
 
 
-def _worth(found: AnswerFacts) -> Safe:
+def _worth(found: AnswerFacts, request: ModelRequest) -> Safe:
     proves = [
         "The holder of the key stands by these tokens as this model's answer to this request.",
         "Anyone who has the model finds out whether that is true, on any machine, and convicts the "
@@ -210,7 +217,7 @@ def _worth(found: AnswerFacts) -> Safe:
     ]
     if not found.report.executed:
         open_.insert(0, "That the model gives this answer. This page has not asked it.")
-    if found.answer.request.server_seed:
+    if request.server_seed:
         open_.append("That the provider did not choose this answer among several.")
     return join(section(PROVES, items(*proves)), section(LEAVES_OPEN, items(*open_)))
 
@@ -234,8 +241,8 @@ def _next(found: AnswerFacts) -> Safe:
     )
 
 
-def _settings(found: AnswerFacts) -> Safe:
-    request, spoken = found.answer.request, found.answer.spoken
+def _settings(found: AnswerFacts, answer: AnswerJob) -> Safe:
+    request, spoken = answer.request, answer.spoken
     s = request.settings
     rows: dict[str, object] = {
         "Sampler": s.set,
@@ -259,13 +266,8 @@ def _settings(found: AnswerFacts) -> Safe:
 
 def _digests(found: AnswerFacts) -> Safe:
     receipt = found.report.receipt
-    rows: dict[str, object] = {
-        "Model digest": digest(receipt.model),
-        "Request digest": digest(receipt.request),
-        "Job digest": digest(receipt.job),
-        "Run root": digest(receipt.root),
-        "Final state": digest(receipt.state),
-        "Contract": found.answer.statement.contract,
+    rows = {
+        **digest_facts(found.report, found.answer.statement.contract),
         "Tokens of prompt and answer": f"{receipt.prompt} and {receipt.answer}",
     }
     return section("What was committed to", facts(rows))

@@ -36,12 +36,23 @@ class Refused(Exception):  # noqa: N818  a response, not a fault
         self.status, self.why, self.close = status, why, close
 
 
+def refusal_body(_status: int, why: str) -> bytes:
+    """The body of a refusal, unless a server has another form for it."""
+    return json.dumps({"refused": why}).encode()
+
+
 class Guard:
     """`app` within `bounds`. The guard calls `tell` with the error of a request that failed by a
-    fault of ours; the peer learns nothing of it."""
+    fault of ours; the peer learns nothing of it. `body` gives the body of a refusal."""
 
-    def __init__(self, app: App, bounds: Bounds, tell: Callable[[BaseException], None]) -> None:
-        self._app, self._tell = app, tell
+    def __init__(
+        self,
+        app: App,
+        bounds: Bounds,
+        tell: Callable[[BaseException], None],
+        body: Callable[[int, str], bytes] = refusal_body,
+    ) -> None:
+        self._app, self._tell, self._body_of = app, tell, body
         self.doors = Doors(bounds)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -52,7 +63,7 @@ class Guard:
         try:
             request = self._admit(place)
         except Refused as refused:
-            await _respond(send, refused)
+            await self._respond(send, refused)
             return
         try:
             await self._run(scope, receive, send, request)
@@ -83,6 +94,8 @@ class Guard:
             started = True
             self.doors.theirs(request, _now())  # it has to read the response
             await send(event)
+            if event["type"] == "http.response.start" or event.get("more_body"):
+                self.doors.ours(request)  # it has been read, and the rest is still to be made
 
         try:
             size = self._reserve(scope, request)
@@ -90,13 +103,13 @@ class Guard:
             await self._app(scope, _whole(body, receive), noting)
         except Refused as refused:
             bad = refused.status in _BAD
-            await _respond(send, refused)
+            await self._respond(send, refused)
         except ConnectionAbortedError:
             bad = True
         except Exception as error:
             self._tell(error)
             if not started:
-                await _respond(send, Refused(500, "a fault of this server"))
+                await self._respond(send, Refused(500, "a fault of this server"))
         finally:
             if bad:
                 self.doors.rates.bad(request.peer, request.size)
@@ -135,6 +148,19 @@ class Guard:
             raise Refused(408, "the body came too slowly", close=True) from None
         self.doors.ours(request)
         return body
+
+    async def _respond(self, send: Send, refused: Refused) -> None:
+        body = self._body_of(refused.status, refused.why)
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"content-length", str(len(body)).encode()),
+        ]
+        if refused.close:
+            headers.append((b"connection", b"close"))
+        if refused.status in (429, 503):
+            headers.append((b"retry-after", b"1"))
+        await send({"type": "http.response.start", "status": refused.status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
 
 
 def place_of(scope: Scope) -> DoorConnection:
@@ -182,17 +208,3 @@ def _whole(body: bytes, receive: Receive) -> Receive:
         return {"type": "http.request", "body": body, "more_body": False}
 
     return again
-
-
-async def _respond(send: Send, refused: Refused) -> None:
-    body = json.dumps({"refused": refused.why}).encode()
-    headers = [
-        (b"content-type", b"application/json"),
-        (b"content-length", str(len(body)).encode()),
-    ]
-    if refused.close:
-        headers.append((b"connection", b"close"))
-    if refused.status in (429, 503):
-        headers.append((b"retry-after", b"1"))
-    await send({"type": "http.response.start", "status": refused.status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})

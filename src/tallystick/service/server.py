@@ -70,13 +70,14 @@ class _Server(uvicorn.Server):
 
 
 class HttpServer:
-    """Serves `app` on a socket, until `stop`."""
+    """Serves `app` on a socket, until `stop`. Then requests under way have `grace` seconds."""
 
     def __init__(
         self,
         app: Guard,
         sock: ListeningSocket,
         tls: ssl.SSLContext | None = None,
+        grace: int = 2,
     ) -> None:
         self._socket, bounds = sock, app.doors.bounds
         sock.guard_by(app.doors, handshake=tls is not None)
@@ -96,7 +97,7 @@ class HttpServer:
             date_header=False,
             backlog=_BACKLOG,
             timeout_keep_alive=bounds.idle_seconds,
-            timeout_graceful_shutdown=2,
+            timeout_graceful_shutdown=grace,
             h11_max_incomplete_event_size=bounds.head_bytes,
             ssl_context_factory=(lambda *_: tls) if tls is not None else None,
         )

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 import pytest
 from tiny_network import Tiny
@@ -95,6 +98,23 @@ def test_cancelled_requests_keep_what_they_have() -> None:
     done.cancel()
     one.run()
     assert done.answer is not None and done.answer.finish == "length"
+
+
+def test_a_prefix_is_shared_within_a_namespace_only() -> None:
+    """The bits are the same; only the places that are computed tell."""
+    prompt, settings = tuple(range(1, 41)), Settings(max_tokens=1)
+    one, places = engine(chunk=64), list[int]()
+    compute = one._forward.logits
+
+    def counted(tokens: Sequence[int], *given: Any) -> np.ndarray:
+        places.append(len(tokens))
+        return compute(tokens, *given)
+
+    one._forward.logits = counted  # type: ignore[method-assign]
+    names = (b"a" * 32, b"b" * 32, b"a" * 32, b"", b"b" * 32, b"")
+    found = [one.generate([GenerationRequest(prompt, settings, 0, name)])[0] for name in names]
+    assert len({answer.tokens for answer in found}) == 1
+    assert places == [40, 40, 8, 40, 8, 8]
 
 
 def test_choices_of_one_request_differ() -> None:

@@ -1,0 +1,146 @@
+"""API keys: who may ask a model server. The file has hashes of keys, and no key.
+
+A key has 256 random bits, so that its plain SHA-256 tells nothing about it: no slow hash is needed.
+"""
+
+from __future__ import annotations
+
+import base64
+import hmac
+import os
+import re
+import secrets
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+from tallystick.commit.encoding import JsonValue, canonical_json, parse_canonical_json, sha256
+from tallystick.commit.members import Members
+from tallystick.disk.files import write_file
+from tallystick.disk.regular import present, read_file
+from tallystick.errors import CorruptFileError, UsageError
+
+KIND = "tallystick/api-keys/1"
+_PREFIX = "tsk-"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_FILE_BYTES = 4 << 20
+_RELOAD_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class ApiKey:
+    """A key's name, its hash, and when it was made (milliseconds since 1970). An `operator` reads
+    the metrics of all keys."""
+
+    name: str
+    digest: bytes
+    made: int
+    operator: bool = False
+
+
+def read_keys(path: Path) -> tuple[ApiKey, ...]:
+    """The keys in a file. Raises CorruptFileError, StorageError."""
+    data = read_file(path, _FILE_BYTES, "file of API keys")
+    top = Members(parse_canonical_json(data, "file of API keys", _FILE_BYTES), _malformed)
+    top.only("keys", "kind")
+    if top.of("kind", str) != KIND:
+        _malformed("it is of another kind")
+    found = []
+    for entry in top.of("keys", list):
+        one = Members(entry, _malformed)
+        one.only("digest", "made", "name", "operator")
+        found.append(
+            ApiKey(
+                one.of("name", str), one.hex("digest"), one.of("made", int),
+                one.of("operator", bool),
+            )
+        )  # fmt: skip
+    if len({key.name for key in found}) != len(found):
+        _malformed("a name stands twice in it")
+    return tuple(found)
+
+
+def write_keys(path: Path, keys: Sequence[ApiKey]) -> None:
+    """Write a file of keys, in the place of the one before. Raises StorageError."""
+    entries: list[JsonValue] = [
+        {"digest": k.digest.hex(), "made": k.made, "name": k.name, "operator": k.operator}
+        for k in keys
+    ]
+    write_file(path, [canonical_json({"keys": entries, "kind": KIND})], mode=0o600)
+
+
+def add_key(path: Path, name: str, operator: bool = False) -> str:
+    """Make a key, and put its hash into the file. The key, which stands nowhere else. Raises
+    UsageError for a name that is taken, or is none."""
+    if not _NAME.fullmatch(name):
+        raise UsageError(
+            f"{name!r} is no name of a key.", "Use letters, digits, '.', '_' and '-', at most 64."
+        )
+    keys = read_keys(path) if present(path) else ()
+    if any(key.name == name for key in keys):
+        raise UsageError(f"There is a key named {name} already.", "Remove it, or take another.")
+    text = _PREFIX + base64.urlsafe_b64encode(secrets.token_bytes(32)).rstrip(b"=").decode()
+    write_keys(path, (*keys, ApiKey(name, _digest(text), int(time.time() * 1000), operator)))
+    return text
+
+
+def remove_key(path: Path, name: str) -> None:
+    """Take a key out of the file. Raises UsageError where there is none of this name."""
+    keys = read_keys(path)
+    left = [key for key in keys if key.name != name]
+    if len(left) == len(keys):
+        raise UsageError(
+            f"There is no key named {name}.", "See `tallystick serve-model keys list`."
+        )
+    write_keys(path, left)
+
+
+class KeyRing:
+    """The keys of a file, read again when it changes, so that a removed key opens nothing."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._stamp, self._looked = self._seen(), time.monotonic()
+        self._keys = read_keys(path)
+
+    def find(self, text: str) -> ApiKey | None:
+        """The key whose text is `text`. It takes as long for any text. Raises as `read_keys`."""
+        self._look()
+        digest, found = _digest(text), None
+        for key in self._keys:
+            if hmac.compare_digest(key.digest, digest):
+                found = key
+        return found
+
+    def _look(self) -> None:
+        now = time.monotonic()
+        if now - self._looked < _RELOAD_SECONDS:
+            return
+        self._looked = now
+        if (stamp := self._seen()) != self._stamp:
+            self._stamp, self._keys = stamp, read_keys(self._path)
+
+    def _seen(self) -> tuple[int, int, int]:
+        try:
+            found = os.stat(self._path)
+        except OSError:
+            return 0, 0, 0
+        return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def key_text(path: Path | None, variable: str) -> str | None:
+    """The API key of a client: the first line of a file, or the environment's. Raises
+    StorageError."""
+    if path is not None:
+        return read_file(path, 4096, "file of an API key").decode("utf-8", "replace").strip()
+    return os.environ.get(variable) or None
+
+
+def _digest(text: str) -> bytes:
+    return sha256(text.encode("utf-8", "surrogateescape"))
+
+
+def _malformed(why: str) -> NoReturn:
+    raise CorruptFileError(f"The file of API keys is malformed: {why}.", "Make it again.")

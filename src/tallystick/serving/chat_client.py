@@ -1,0 +1,298 @@
+"""A client of a model server: it streams an answer, and binds what it has got to the receipt.
+
+It chooses nonce and secret itself, so that the request's digest, and with it the seed, are its own.
+Every response is read within a bound.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+import httpx2
+
+from tallystick.answers.files import AnswerFiles
+from tallystick.answers.layout import Settings
+from tallystick.answers.request import Message, ModelRequest, new_nonce, new_secret
+from tallystick.answers.spoken import Spoken
+from tallystick.answers.statement import ModelStatement, ProgramName
+from tallystick.answers.text import ModelWords
+from tallystick.commit.encoding import canonical_json
+from tallystick.errors import CannotCheckError, CorruptFileError, TallystickError, UsageError
+from tallystick.limits import LIMITS
+from tallystick.service.client import check_url, client_context
+
+_TIMEOUT = httpx2.Timeout(connect=10, read=600, write=60, pool=60)
+_JSON_BYTES = 64 << 10
+# A stream repeats some members for each token.
+_STREAM_BYTES = 256 << 20
+_LINE_BYTES = 2 * (LIMITS.spoken_bytes + LIMITS.request_bytes)
+
+
+@dataclass(frozen=True)
+class Received:
+    """What a stream has given: the text that was shown, and the files of the answer."""
+
+    shown: str
+    request: ModelRequest
+    receipt: bytes
+    spoken: Spoken
+
+
+class ChatClient:
+    """The model server at `url`, which may end with /v1. `key` is an API key, `model` the name of a
+    model there, by default its first. Use it as a context."""
+
+    def __init__(
+        self, url: str, key: str | None = None, model: str | None = None, ca: Path | None = None
+    ) -> None:
+        base = check_url(url).removesuffix("/v1")
+        headers = {"accept-encoding": "identity", "user-agent": "tallystick"}
+        if key is not None:
+            headers["authorization"] = f"Bearer {key}"
+        self._client = httpx2.Client(
+            base_url=base,
+            verify=client_context(base, ca),
+            timeout=_TIMEOUT,
+            headers=headers,
+            trust_env=False,
+        )
+        self._model = model
+        self._statement: ModelStatement | None = None
+        self._words: ModelWords | None = None
+
+    def __enter__(self) -> ChatClient:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._client.close()
+
+    # -- what the server has -----------------------------------------------------------------------
+
+    @property
+    def model(self) -> str:
+        """The name of the model. Raises CannotCheckError, CorruptFileError."""
+        if self._model is None:
+            found = _object(self._get("/v1/models", _JSON_BYTES))
+            models = found.get("data")
+            first = models[0] if isinstance(models, list) and models else None
+            name = first.get("id") if isinstance(first, dict) else None
+            if not isinstance(name, str):
+                _malformed("it lists no model")
+            self._model = name
+        return self._model
+
+    @property
+    def statement(self) -> ModelStatement:
+        """The model's statement. Its digest is what a receipt names. Raises as `model`."""
+        if self._statement is None:
+            data = self._of_model("statement", LIMITS.model_statement_bytes)
+            self._statement = ModelStatement.from_bytes(data)
+        return self._statement
+
+    @property
+    def words(self) -> ModelWords:
+        """Tokenizer and chat template, whose digests the statement has. Raises as `model`, and as
+        `ModelWords.of`."""
+        if self._words is None:
+            stated = self.statement
+            most = LIMITS.model_file_bytes
+            files = {name: self._of_model(f"files/{name}", most) for name in stated.files}
+            template = None if stated.template is None else self._of_model("template", most)
+            try:
+                text = None if template is None else template.decode("utf-8")
+            except UnicodeDecodeError:
+                _malformed("its chat template is not UTF-8")
+            self._words = ModelWords.of(stated, files, text)
+        return self._words
+
+    def files(self, got: Received, name: ProgramName) -> AnswerFiles:
+        """All files of an answer, with the program of this name. Raises as `model`."""
+        program = self._of_model(
+            f"programs/{name.length}-{name.answer}-{name.set}", LIMITS.program_bytes
+        )
+        return AnswerFiles(got.receipt, self.statement, got.request, got.spoken, program)
+
+    # -- a question --------------------------------------------------------------------------------
+
+    def ask(
+        self, messages: Sequence[Message], settings: Settings, heard: Callable[[str], None]
+    ) -> Received:
+        """Stream the answer to `messages`; `heard` gets each piece of its text. The settings' seed
+        is not used: the seed follows from a nonce. Raises CannotCheckError for a refusal and a
+        stream that breaks off, CorruptFileError."""
+        nonce, secret = new_nonce(), new_secret()
+        body = {
+            "model": self.model,
+            "messages": [dict(message) for message in messages],
+            "stream": True,
+            "max_tokens": settings.max_tokens,
+            "temperature": settings.temperature,
+            "top_p": settings.top_p,
+            "top_k": settings.top_k,
+            "min_p": settings.min_p,
+            "nonce": nonce.hex(),
+            "secret": secret.hex(),
+        }
+        pieces: list[str] = []
+        told: dict[str, Any] | None = None
+        for value in self._events(body):
+            choice = _choice(value)
+            piece = choice.get("delta", {}).get("content") if choice else None
+            if isinstance(piece, str) and piece:
+                pieces.append(piece)
+                heard(piece)
+            if choice and isinstance(choice.get("tallystick"), dict):
+                told = choice["tallystick"]
+        if told is None:
+            raise CannotCheckError("The stream ended without a receipt.", "Ask again.")
+        request = ModelRequest(
+            self.statement.digest,
+            settings,
+            messages=tuple(messages),
+            nonce=nonce,
+            date=_date(told),
+            secret=secret,
+        )
+        return Received(
+            "".join(pieces),
+            request,
+            _bytes(told.get("receipt")),
+            Spoken.from_bytes(_bytes(told.get("answer"))),
+        )
+
+    def _events(self, body: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        """The objects of a stream, up to its `[DONE]`."""
+        with self._asking("POST", "/v1/chat/completions", json=body) as response:
+            if response.status_code != 200:
+                raise _refusal(response.status_code, _bounded(response, _JSON_BYTES))
+            for line in _lines(response):
+                data = line.removeprefix(b"data: ")
+                if data == line:
+                    continue
+                if data == b"[DONE]":
+                    return
+                value = _object(data)
+                if "error" in value:
+                    raise _refusal(200, data)
+                yield value
+        raise CannotCheckError("The stream broke off.", "Ask again.")
+
+    # -- HTTP --------------------------------------------------------------------------------------
+
+    def _of_model(self, path: str, most: int) -> bytes:
+        return self._get(f"/v1/models/{self.model}/{path}", most)
+
+    def _get(self, path: str, most: int) -> bytes:
+        with self._asking("GET", path) as response:
+            data = _bounded(response, most)
+            if response.status_code != 200:
+                raise _refusal(response.status_code, data)
+            return data
+
+    def _asking(self, method: str, path: str, **given: Any) -> _Asking:
+        return _Asking(self._client.stream(method, path, **given))
+
+
+class _Asking:
+    """A response as a context, whose errors are ours."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def __enter__(self) -> httpx2.Response:
+        try:
+            response: httpx2.Response = self._stream.__enter__()
+        except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
+            raise _unreached(error) from None
+        return response
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        self._stream.__exit__(kind, error, trace)
+        if isinstance(error, (httpx2.HTTPError, httpx2.StreamError, OSError)):
+            raise _unreached(error) from None
+
+
+def _unreached(error: BaseException) -> CannotCheckError:
+    return CannotCheckError(
+        f"The server cannot be reached: {type(error).__name__}.", "Check its address."
+    )
+
+
+def _bounded(response: httpx2.Response, most: int) -> bytes:
+    data = bytearray()
+    for part in response.iter_raw():
+        data += part
+        if len(data) > most:
+            _malformed("it is longer than the limit")
+    return bytes(data)
+
+
+def _lines(response: httpx2.Response) -> Iterator[bytes]:
+    data, size = bytearray(), 0
+    for part in response.iter_raw():
+        size += len(part)
+        data += part
+        *lines, rest = bytes(data).split(b"\n")
+        data = bytearray(rest)
+        if size > _STREAM_BYTES or len(data) > _LINE_BYTES:
+            _malformed("it is longer than the limit")
+        yield from lines
+
+
+def _choice(value: dict[str, Any]) -> dict[str, Any] | None:
+    choices = value.get("choices")
+    first = choices[0] if isinstance(choices, list) and choices else None
+    if first is None:
+        return None
+    if not isinstance(first, dict) or not isinstance(first.get("delta", {}), dict):
+        _malformed("a choice of it is no object")
+    return first
+
+
+def _date(told: dict[str, Any]) -> str | None:
+    """The date that the server has put into the request, for the template."""
+    request = told.get("request")
+    parts = request.get("parts") if isinstance(request, dict) else None
+    date = parts.get("date") if isinstance(parts, dict) else None
+    if date is not None and not isinstance(date, str):
+        _malformed("the request's date is no text")
+    return date
+
+
+def _bytes(value: object) -> bytes:
+    """The file whose JSON this is."""
+    if not isinstance(value, dict):
+        _malformed("a file of the answer is no object")
+    try:
+        return canonical_json(value)
+    except (TallystickError, TypeError, ValueError, RecursionError):
+        _malformed("a file of the answer is no canonical JSON")
+
+
+def _object(data: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(data)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        _malformed("it is no JSON object")
+    return found
+
+
+def _refusal(status: int, data: bytes) -> TallystickError:
+    try:
+        error = _object(data).get("error")
+    except CorruptFileError:
+        error = None
+    said = error.get("message") if isinstance(error, dict) else None
+    why = said[:400] if isinstance(said, str) else f"status {status}"
+    kind = UsageError if status in (400, 401, 403, 404, 413) else CannotCheckError
+    return kind(f"The server refuses: {why}", "Change the request, or ask again later.")
+
+
+def _malformed(why: str) -> NoReturn:
+    raise CorruptFileError(f"The server's response is malformed: {why}.", "Ask another server.")

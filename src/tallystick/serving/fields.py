@@ -1,0 +1,110 @@
+"""The fields of a JSON request, each honoured or refused by name."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+from tallystick.serving.refusals import ApiError, invalid, refused
+
+T = TypeVar("T")
+_DEPTH = 32
+
+
+def parse_body(data: bytes) -> dict[str, Any]:
+    """The object in a body. Raises ApiError."""
+    try:
+        found = json.loads(data.decode("utf-8"), parse_constant=_no_number)
+    except (ValueError, RecursionError):
+        raise ApiError(400, "The body is no JSON in UTF-8.") from None
+    if not isinstance(found, dict) or _deeper(found, _DEPTH):
+        raise ApiError(400, f"The body is no JSON object of at most {_DEPTH} levels.")
+    return found
+
+
+def _no_number(text: str) -> float:
+    raise ValueError(text)
+
+
+def _deeper(value: Any, levels: int) -> bool:
+    if not isinstance(value, (dict, list)):
+        return False
+    inner = value.values() if isinstance(value, dict) else value
+    return levels == 0 or any(_deeper(one, levels - 1) for one in inner)
+
+
+class Fields:
+    """The fields that nothing has read yet. null is as good as no field."""
+
+    def __init__(self, body: Mapping[str, Any]) -> None:
+        self._left = {name: value for name, value in body.items() if value is not None}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._left
+
+    def raw(self, name: str) -> Any:
+        """The value as it came; None where there is none."""
+        return self._left.pop(name, None)
+
+    def of(self, name: str, kind: type[T], default: T) -> T:
+        """A `kind` and nothing else: true is no integer."""
+        value = self.raw(name)
+        if value is None:
+            return default
+        if type(value) is not kind:
+            raise invalid(name, f"it must be {_KINDS[kind]}")
+        return value
+
+    def number(self, name: str, low: float, high: float, default: float) -> float:
+        value = self.raw(name)
+        if value is None:
+            return default
+        if type(value) not in (int, float) or not math.isfinite(value) or not low <= value <= high:
+            raise invalid(name, f"it must be a number from {low:g} to {high:g}")
+        return float(value)
+
+    def whole(self, name: str, low: int, high: int, default: int) -> int:
+        value = self.of(name, int, default)
+        if not low <= value <= high:
+            raise invalid(name, f"it must be a whole number from {low} to {high}")
+        return value
+
+    def hex(self, name: str, length: int) -> bytes | None:
+        """`length` bytes in hexadecimal."""
+        text = self.raw(name)
+        if text is None:
+            return None
+        try:
+            found = (
+                bytes.fromhex(text) if isinstance(text, str) and len(text) == 2 * length else b""
+            )
+        except ValueError:
+            found = b""
+        if len(found) != length:
+            raise invalid(name, f"it must be {length} bytes in hexadecimal")
+        return found
+
+    def neutral(self, table: Mapping[str, Sequence[Any]], why: Mapping[str, str]) -> None:
+        """Drop fields whose value asks for nothing; refuse them by name where it does."""
+        for name, values in table.items():
+            if name in self._left:
+                value = self.raw(name)
+                if not any(type(value) is type(v) and value == v for v in values):
+                    raise refused(name, why.get(name, "this server does not honour it"))
+
+    def end(self) -> None:
+        """Refuse what nobody has read."""
+        if self._left:
+            name = min(self._left)[:80]
+            raise ApiError(400, f"Unknown field: {name}", param=name, code="unknown_parameter")
+
+
+_KINDS = {
+    str: "a string",
+    int: "a whole number",
+    bool: "true or false",
+    dict: "an object",
+    list: "a list",
+}

@@ -1,0 +1,104 @@
+"""Checking an answer that a server has streamed, and saying what of it was checked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tallystick.answers.check import bound, check_words
+from tallystick.answers.files import AnswerFiles
+from tallystick.answers.job import AnswerJob, checked_program
+from tallystick.answers.receipt import AnswerReceipt
+from tallystick.answers.text import findings
+from tallystick.api.answering import GivenAnswer
+from tallystick.api.answers import check
+from tallystick.commit.signing import PublicKey
+from tallystick.errors import CannotCheckError, CorruptFileError
+from tallystick.serving.chat_client import ChatClient, Received
+
+
+@dataclass
+class ReceivedReport:
+    """What was compared (`checked`), what was not (`unchecked`), and what is `wrong`: sentences."""
+
+    checked: list[str] = field(default_factory=list)
+    unchecked: list[str] = field(default_factory=list)
+    wrong: list[str] = field(default_factory=list)
+    files: AnswerFiles | None = None
+
+    @property
+    def accepted(self) -> bool:
+        return not self.wrong
+
+
+def check_received(
+    client: ChatClient,
+    got: Received,
+    trust: Sequence[PublicKey] | None,
+    model: Path | None,
+    threads: int | None,
+) -> ReceivedReport:
+    """Check the answer `got`: signatures, digests, words and text; with the client's own copy of
+    the `model` the computation too.
+
+    Raises DigestMismatchError where the receipt is not one of this request and these tokens,
+    SignatureInvalidError, CorruptFileError.
+    """
+    report = ReceivedReport()
+    signed, answer = bound(got.receipt, client.statement, got.request, got.spoken, trust)
+    known = "" if signed.trusted else ", a key that you have not named as trusted"
+    if not isinstance(answer, AnswerJob):  # it was asked for tokens
+        raise CorruptFileError("The receipt is of no answer.", "Refuse it.")
+    report.checked.append(f"signature: of {signed.receipt.signer.key_id[:16]}{known}")
+    report.checked.append("request: your messages, settings, nonce and secret, by their digest")
+    words = check_words(signed, answer)
+    report.wrong += [one.sentence for one in (*words.contradictions, *words.findings)]
+    report.unchecked += [one.sentence for one in words.notes]
+    if got.shown != got.spoken.text:
+        report.wrong.append("The text that was shown is not the one beside the receipt.")
+    _check_text(client, answer, signed.receipt, report)
+    report.files = client.files(got, answer.program_name)
+    if model is None:
+        report.unchecked.append("computation: name your copy of the model, --model DIR")
+    else:
+        _check_computation(report, answer, model, trust, threads)
+    return report
+
+
+def _check_text(
+    client: ChatClient, answer: AnswerJob, receipt: AnswerReceipt, report: ReceivedReport
+) -> None:
+    """By the files that the statement names; the server has them too, and their digests tell."""
+    try:
+        words = client.words
+    except CannotCheckError as error:
+        report.unchecked.append(f"text: {error.message}")
+        return
+    found = findings(words, answer.statement, answer.request, answer.spoken, receipt)
+    report.wrong += [one.sentence for one in found]
+    if not found:
+        report.checked.append("text: prompt and answer, by the model's tokenizer and template")
+
+
+def _check_computation(
+    report: ReceivedReport,
+    answer: AnswerJob,
+    model: Path,
+    trust: Sequence[PublicKey] | None,
+    threads: int | None,
+) -> None:
+    files, spoken = report.files, answer.spoken
+    assert files is not None
+    program = checked_program(files.program, answer.program_digest)
+    given = GivenAnswer(
+        spoken.text, spoken.tokens, spoken.logprobs, "", files.receipt, answer, program
+    )
+    found = check(given, model, trust=None if trust is None else list(trust), threads=threads)
+    report.wrong += [one.sentence for one in found.findings if one.sentence not in report.wrong]
+    if found.state_differs:
+        sentence = found.difference.sentence if found.difference else "The signed state is another."
+        report.wrong.append(sentence)
+    elif found.executed:
+        tokens = found.receipt.answer
+        report.checked.append(f"computation: {tokens} tokens and log-probabilities, bit for bit")

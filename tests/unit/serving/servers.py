@@ -1,0 +1,90 @@
+"""Model servers in this process, and what tests ask them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx2
+
+from tallystick.api.answering import Answering
+from tallystick.commit.signing import PrivateKey
+from tallystick.service.server import HttpServer, listening_socket
+from tallystick.serving.api_keys import KeyRing
+from tallystick.serving.app import ModelServer
+from tallystick.serving.engine_thread import ModelThread
+from tallystick.serving.keeping import AnswerKeeper, MemoryKeeper
+from tallystick.serving.limits import ServingLimits
+from tallystick.serving.models import ServedModel
+
+KEY = PrivateKey.generate()
+LIMITS = ServingLimits()
+
+
+@dataclass
+class Running:
+    """A server that runs, what it has logged, and the faults it has told of."""
+
+    url: str
+    server: ModelServer
+    logged: list[Mapping[str, Any]] = field(default_factory=list)
+    faults: list[BaseException] = field(default_factory=list)
+
+    @property
+    def thread(self) -> ModelThread:
+        return self.server.models[0].thread
+
+    def client(self, key: str | None = None) -> httpx2.Client:
+        headers = {} if key is None else {"authorization": f"Bearer {key}"}
+        return httpx2.Client(base_url=self.url, headers=headers, timeout=60, trust_env=False)
+
+
+@contextmanager
+def running(
+    model: Path | Answering,
+    limits: ServingLimits = LIMITS,
+    keys: Path | None = None,
+    keeper: AnswerKeeper | None = None,
+    threads: int | None = None,
+) -> Iterator[Running]:
+    """A server of one model on a free port of this machine."""
+    kept = keeper or MemoryKeeper()
+    found = Running("", None)  # type: ignore[arg-type]
+    opened = model if isinstance(model, Answering) else Answering(model, threads=threads)
+    thread = ModelThread(opened, KEY, kept, limits, found.faults.append)
+    thread.start()
+    ring = None if keys is None else KeyRing(keys)
+    server = ModelServer(
+        [ServedModel("tiny", thread)], kept, ring, limits, found.faults.append,
+        found.logged.append,
+    )  # fmt: skip
+    with listening_socket("127.0.0.1:0") as sock:
+        http = HttpServer(server.app(), sock, grace=1)
+        found.url, found.server = f"http://127.0.0.1:{http.port}", server
+        loop = threading.Thread(target=http.run, daemon=True)
+        loop.start()
+        until(lambda: http.started)
+        try:
+            yield found
+        finally:
+            http.stop()
+            loop.join()
+            thread.close()
+
+
+def until(holds: Any, seconds: float = 30) -> None:
+    """Wait until `holds()`, and fail where that takes too long."""
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end, "it does not come true"
+        time.sleep(0.01)
+
+
+def chat(text: str = "abc", **more: Any) -> dict[str, Any]:
+    """A request for a chat."""
+    return {"model": "tiny", "messages": [{"role": "user", "content": text}], **more}
