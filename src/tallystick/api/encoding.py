@@ -108,7 +108,7 @@ class Encoder:
         self.words = ModelWords.of(self.statement, self.model.files, self.model.chat_template)
         self._held = held
         self._context = ExecutionContext(threads)
-        self._program = cache(self._made_program)
+        self.program = cache(self._made_program)
         self._bound = cache(self._made_bound)
 
     def encode(self, request: EncodingRequest, key: PrivateKey, days: int = DAYS) -> GivenEncoding:
@@ -132,7 +132,7 @@ class Encoder:
         name = asked.program_name
         made = self._values(name, asked)
         job = EncodingJob(self.statement, request, Encoded(prompt, made, self.encoding.labels))
-        program = self._program(name)
+        program = self.program(name)
         return GivenEncoding(made, self.encoding.labels, _signed(job, key, days), job, program)
 
     def _check(self, request: EncodingRequest) -> None:
@@ -155,7 +155,7 @@ class Encoder:
 
     def _made_bound(self, name: ProgramName) -> tuple[Executor, dict[str, Array]]:
         """The executor of a program, and its slots: the weights, and room for what it makes."""
-        program = self._program(name)
+        program = self.program(name)
         own = encoding_slots(EncodingBucket(name.length, name.answer))
         room = {n: np.zeros(type_.shape, DTYPES[type_.dtype]) for n, type_ in own.items()}
         held = {**self._held, **room}

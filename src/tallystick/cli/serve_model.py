@@ -74,22 +74,11 @@ def serve_model() -> None:
               help="From a request to the end of its answers.")  # fmt: skip
 @click.option("--memory", type=click.IntRange(1), default=1024, show_default=True, metavar="MIB",
               help="Memory for keys and values, of each model.")  # fmt: skip
-@click.option(
-    "--keep",
-    "kept",
-    type=click.Path(),
-    help="Directory in which answers are kept, for disputes too. Without it they are kept in "
-    "memory, and receipts promise nothing.",
-)
-@click.option(
-    "--keep-mib",
-    "kept_mib",
-    type=click.IntRange(1),
-    default=4096,
-    show_default=True,
-    metavar="MIB",
-    help="Disk for kept answers. Where it is full, requests are refused.",
-)
+@click.option("--keep", "kept", type=click.Path(), help="Directory in which answers are kept, for "
+              "disputes too. Without it: in memory, and receipts promise nothing.")  # fmt: skip
+@click.option("--keep-mib", "kept_mib", type=click.IntRange(1), default=4096, show_default=True,
+              metavar="MIB", help="Disk for kept answers. Where it is full, requests are refused.",
+              )  # fmt: skip
 @click.option("--days", type=click.IntRange(0, 36500), default=DAYS, show_default=True,
               help="For how many days receipts promise answers to disputes.")  # fmt: skip
 @click.option("--tls-cert", type=click.Path(), help="PEM file of this server's certificates.")
@@ -117,7 +106,6 @@ def run(
     without texts. `serve-model keys add NAME` makes an API key.
     """
     require_packages("tallystick serve-model")
-    from tallystick.api.answering import Answering
     from tallystick.commit.signing import PrivateKey
     from tallystick.service.server import (
         HttpServer,
@@ -127,11 +115,10 @@ def run(
     )
     from tallystick.serving.api_keys import KeyRing
     from tallystick.serving.app import ModelServer, is_loopback, log_line
-    from tallystick.serving.engine_thread import ModelThread
     from tallystick.serving.keeping import AnswerKeeper, MemoryKeeper
     from tallystick.serving.kept.answers import KeptAnswers
     from tallystick.serving.limits import ServingLimits
-    from tallystick.serving.models import ServedModel
+    from tallystick.serving.models import open_served
 
     if api_keys is None and not is_loopback(parse_listen(listen)[0]):
         raise UsageError(
@@ -173,15 +160,15 @@ def run(
         served = []
         for path, place in zip(paths, statements or [None] * len(paths), strict=True):
             note(f"reading {path.name}")
-            answering = Answering(
-                path, None if place is None else Path(place), threads, memory=memory * _MIB
+            stated = None if place is None else Path(place)
+            one = open_served(
+                path, stated, signing, keeper, bounds, _tell, threads, memory * _MIB, share_prefixes
             )
             if durable is not None:
-                durable.uses(answering.statement, path)
-            thread = ModelThread(answering, signing, keeper, bounds, _tell, share_prefixes)
-            stack.callback(thread.close)
-            thread.start()
-            served.append(ServedModel(path.name, thread))
+                durable.uses(one.statement, path)
+            stack.callback(one.thread.close)
+            one.thread.start()
+            served.append(one)
         server = ModelServer(served, keeper, ring, bounds, _tell, lambda said: _log(log_line(said)))
         http = HttpServer(server.app(), sock, tls, grace=10)
         host = sock.getsockname()[0]

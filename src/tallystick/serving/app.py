@@ -25,11 +25,12 @@ from tallystick.serving.accounts import Accounts
 from tallystick.serving.answer_reply import AnswerReply, Outcome
 from tallystick.serving.api_keys import ApiKey, KeyRing
 from tallystick.serving.asked import Asked, Named, read_chat, read_completions
+from tallystick.serving.embeddings import embed, embeddings_members, read_embeddings
 from tallystick.serving.fields import Fields, parse_body
 from tallystick.serving.keeping import AnswerKeeper
 from tallystick.serving.limits import ServingLimits, bounds_of
 from tallystick.serving.metrics import Metrics
-from tallystick.serving.models import ServedModel, find_model
+from tallystick.serving.models import Served, ServedEncoder, ServedModel, find_model
 from tallystick.serving.refusals import SERVER, ApiError, no_room, of_error, of_guard
 from tallystick.serving.replies import kept_members
 
@@ -49,7 +50,7 @@ class ModelServer:
     It calls `tell` with faults of this machine, `log` with what it has done, without texts.
     """
 
-    models: list[ServedModel]
+    models: list[Served]
     keeper: AnswerKeeper
     keys: KeyRing | None
     limits: ServingLimits
@@ -121,6 +122,8 @@ class ModelServer:
             raise no_room()
         fields = Fields(body)
         model = find_model(self.models, fields.raw("model"))
+        if not isinstance(model, ServedModel):
+            raise _other_kind(f"{model.name} gives embeddings, no answers")
         asked = read(fields, model.named, self.limits)
         id_ = f"{'chatcmpl' if read is read_chat else 'cmpl'}-{secrets.token_hex(12)}"
         request.scope["state"]["request"] = id_
@@ -145,7 +148,7 @@ class ModelServer:
             id_, owner, model, asked, self.keeper, self.limits, self.workers, self.tell, done
         )
 
-    def _count(self, owner: str, model: ServedModel, outcome: Outcome, seconds: float) -> None:
+    def _count(self, owner: str, model: Served, outcome: Outcome, seconds: float) -> None:
         add = self.metrics.add
         for finish in outcome.finishes:
             add("answers", owner, model=model.name, finish=finish)
@@ -160,14 +163,30 @@ class ModelServer:
             add("first_tokens", owner, model=model.name)
 
     async def _embeddings(self, request: Request) -> Response:
-        self._owner(request)
-        model = find_model(self.models, (await _json(request)).get("model"))
-        raise ApiError(
-            400,
-            f"{model.name} gives answers, no embeddings: name an encoder of /v1/models.",
-            param="model",
-            code="model_not_supported",
-        )
+        owner, body = self._owner(request).name, await _json(request)
+        self._accounts.check(owner, time.monotonic())
+        if await self._work(self.keeper.full) is not None:
+            raise no_room()
+        fields = Fields(body)
+        model = find_model(self.models, fields.raw("model"))
+        if not isinstance(model, ServedEncoder):
+            raise _other_kind(f"{model.name} gives answers, no embeddings: name an encoder")
+        asked, began = read_embeddings(fields, model.statement, self.limits), time.monotonic()
+        kept = await embed(asked, model.thread, owner, self.keeper, self.limits)
+        found = embeddings_members(asked, kept, model.name, model.digest)
+        tokens, now = found["usage"]["total_tokens"], time.monotonic()
+        self._accounts.pay(owner, tokens, now)
+        self._count(owner, model, Outcome(prompt_tokens=tokens), now - began)
+        request.scope["state"]["said"] = {
+            "route": request.url.path,
+            "model": model.name,
+            "status": 200,
+            "prompt_tokens": tokens,
+            "texts": len(kept),
+        }
+        data = await self._work(lambda: json.dumps(found))
+        headers = {"tallystick-receipt": ",".join(one.id for one in kept[:64])}
+        return Response(data, 200, headers, "application/json")
 
     async def _receipt(self, request: Request) -> Response:
         owner, id_ = self._owner(request).name, request.path_params["id"]
@@ -178,7 +197,7 @@ class ModelServer:
 
     # -- models ------------------------------------------------------------------------------------
 
-    def _named(self, request: Request) -> ServedModel:
+    def _named(self, request: Request) -> Served:
         self._owner(request)
         return find_model(self.models, request.path_params["model"])
 
@@ -194,14 +213,14 @@ class ModelServer:
         return Response(data, media_type="application/json")
 
     async def _template(self, request: Request) -> Response:
-        template = self._named(request).thread.answering.model.chat_template
+        template = self._named(request).opened.model.chat_template
         if template is None:
             raise ApiError(404, "The model has no chat template.")
         return PlainTextResponse(template)
 
     async def _file(self, request: Request) -> Response:
         """A file of the tokenizer: its digest is in the statement."""
-        files = self._named(request).thread.answering.model.files
+        files = self._named(request).opened.model.files
         data = files.get(request.path_params["name"])
         if data is None:
             raise ApiError(404, "The model has no such file.")
@@ -214,7 +233,7 @@ class ModelServer:
         name: ProgramName | None = names.get(request.path_params["name"])
         if name is None:
             raise ApiError(404, "The model's statement has no such program.")
-        return PlainTextResponse(model.thread.answering.program(name).text())
+        return PlainTextResponse(model.opened.program(name).text())
 
     # -- the server itself -------------------------------------------------------------------------
 
@@ -290,6 +309,10 @@ def _guarded(do: Callable[[Request], Awaitable[App]]) -> Callable[[Request], Awa
             return _refusal(of_error(error))
 
     return guarded
+
+
+def _other_kind(why: str) -> ApiError:
+    return ApiError(400, f"{why}; see /v1/models.", param="model", code="model_not_supported")
 
 
 def _refusal(error: ApiError) -> Response:

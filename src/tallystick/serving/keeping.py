@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from tallystick.answers.files import AnswerFiles
 from tallystick.api.answering import GivenAnswer
+from tallystick.api.encoding import GivenEncoding
 
 
 class Room(Protocol):
@@ -34,7 +35,7 @@ class AnswerKeeper(Protocol):
         """Room for an answer of `size` bytes (`kept.space.kept_bytes`). Raises StorageError where
         there is none: then the request is not accepted."""
 
-    def keep(self, answer: GivenAnswer, owner: str, room: Any) -> str:
+    def keep(self, answer: GivenAnswer | GivenEncoding, owner: str, room: Any) -> str:
         """Keep an answer to the key `owner`, in a `room` of this keeper's. Its id, once it is as
         safe as this keeper makes it. Raises StorageError where it is not kept: then the answer's
         end is not sent."""
@@ -58,7 +59,7 @@ class MemoryKeeper:
 
     def __init__(self, most: int = 4096) -> None:
         self._most, self._lock = most, threading.Lock()
-        self._kept: OrderedDict[str, tuple[str, GivenAnswer]] = OrderedDict()
+        self._kept: OrderedDict[str, tuple[str, GivenAnswer | GivenEncoding]] = OrderedDict()
 
     def full(self) -> str | None:
         return None
@@ -66,7 +67,7 @@ class MemoryKeeper:
     def reserve(self, size: int) -> Room:
         return NoRoom()
 
-    def keep(self, answer: GivenAnswer, owner: str, room: Any = None) -> str:
+    def keep(self, answer: GivenAnswer | GivenEncoding, owner: str, room: Any = None) -> str:
         id_ = f"answer-{secrets.token_hex(16)}"
         with self._lock:
             self._kept[id_] = owner, answer

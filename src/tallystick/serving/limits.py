@@ -20,6 +20,8 @@ class ServingLimits:
     answer_tokens: int = 4096  # of one answer
     choices: int = 16
     prompts: int = 64  # of one request for completions
+    texts: int = 8192  # that wait for an encoder
+    key_texts: int = 2048
     # Tokens of prompts and answers that a key gets in a minute, and at most at once; 0 for any.
     key_tokens_minute: int = 0
     seconds: float = 600.0  # from a request to the end of its answers

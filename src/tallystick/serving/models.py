@@ -3,44 +3,47 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from pathlib import Path
 
+from tallystick.answers.model import open_model
 from tallystick.answers.statement import ModelStatement
+from tallystick.api.answering import Answering
+from tallystick.api.encoding import Encoder
+from tallystick.commit.signing import PrivateKey
 from tallystick.serving.asked import Named
+from tallystick.serving.encoder_thread import EncoderThread
 from tallystick.serving.engine_thread import ModelThread
+from tallystick.serving.keeping import AnswerKeeper
+from tallystick.serving.limits import ServingLimits
 from tallystick.serving.refusals import ApiError
 
 _DATE = "strftime_now"  # what a template calls for today's date (ANSWERS 5.6)
 
 
 @dataclass(frozen=True, eq=False)
-class ServedModel:
+class Served:
     """A model that is served. Clients name it by `name`, or by its statement's digest."""
 
     name: str
-    thread: ModelThread
+    thread: ModelThread | EncoderThread
     created: int = field(default_factory=lambda: int(time.time()))
-    token_text: Callable[[int], str] = field(init=False)
 
-    def __post_init__(self) -> None:
-        decode = self.thread.answering.decode
-        cached = lru_cache(1 << 16)(lambda token: decode([token]))
-        object.__setattr__(self, "token_text", cached)
+    @property
+    def opened(self) -> Answering | Encoder:
+        """The model, its statement and its programs."""
+        thread = self.thread
+        return thread.answering if isinstance(thread, ModelThread) else thread.encoder
 
     @property
     def statement(self) -> ModelStatement:
-        return self.thread.answering.statement
+        return self.opened.statement
 
     @property
     def digest(self) -> str:
         return self.statement.digest.hex()
-
-    @property
-    def named(self) -> Named:
-        template = self.thread.answering.model.chat_template
-        return Named(self.statement, template is not None and _DATE in template)
 
     def members(self) -> dict[str, object]:
         """The model's object in `/v1/models`."""
@@ -51,10 +54,36 @@ class ServedModel:
             "owned_by": "tallystick",
             "digest": self.digest,
             "contract": self.statement.contract,
+            "gives": "answers" if isinstance(self.thread, ModelThread) else "embeddings",
         }
 
 
-def find_model(models: list[ServedModel], asked: object) -> ServedModel:
+@dataclass(frozen=True, eq=False)
+class ServedModel(Served):
+    """A model that gives answers."""
+
+    thread: ModelThread
+    token_text: Callable[[int], str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        decode = self.thread.answering.decode
+        cached = lru_cache(1 << 16)(lambda token: decode([token]))
+        object.__setattr__(self, "token_text", cached)
+
+    @property
+    def named(self) -> Named:
+        template = self.thread.answering.model.chat_template
+        return Named(self.statement, template is not None and _DATE in template)
+
+
+@dataclass(frozen=True, eq=False)
+class ServedEncoder(Served):
+    """A model that gives embeddings."""
+
+    thread: EncoderThread
+
+
+def find_model(models: Sequence[Served], asked: object) -> Served:
     """The model that a request names. Raises ApiError."""
     if not isinstance(asked, str):
         raise ApiError(400, "model: name one of /v1/models", param="model")
@@ -67,3 +96,24 @@ def find_model(models: list[ServedModel], asked: object) -> ServedModel:
         param="model",
         code="model_not_found",
     )
+
+
+def open_served(
+    directory: Path,
+    statement: Path | None,
+    key: PrivateKey,
+    keeper: AnswerKeeper,
+    limits: ServingLimits,
+    tell: Callable[[BaseException], None],
+    threads: int | None,
+    memory: int,
+    share_prefixes: bool,
+) -> Served:
+    """The model in a directory, under the directory's name; its thread is not started yet. Raises
+    as `Answering` and `Encoder`."""
+    name = directory.name
+    if open_model(directory).encoding is not None:
+        encoder = Encoder(directory, statement, threads)
+        return ServedEncoder(name, EncoderThread(encoder, key, keeper, limits, tell))
+    answering = Answering(directory, statement, threads, memory=memory)
+    return ServedModel(name, ModelThread(answering, key, keeper, limits, tell, share_prefixes))

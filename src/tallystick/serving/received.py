@@ -14,7 +14,7 @@ from tallystick.answers.text import findings
 from tallystick.api.answering import GivenAnswer
 from tallystick.api.answers import check
 from tallystick.commit.signing import PublicKey
-from tallystick.errors import CannotCheckError
+from tallystick.errors import CannotCheckError, CorruptFileError
 from tallystick.serving.chat_client import ChatClient, Received
 
 
@@ -48,6 +48,8 @@ def check_received(
     report = ReceivedReport()
     signed, answer = bound(got.receipt, client.statement, got.request, got.spoken, trust)
     known = "" if signed.trusted else ", a key that you have not named as trusted"
+    if not isinstance(answer, AnswerJob):  # it was asked for tokens
+        raise CorruptFileError("The receipt is of no answer.", "Refuse it.")
     report.checked.append(f"signature: of {signed.receipt.signer.key_id[:16]}{known}")
     report.checked.append("request: your messages, settings, nonce and secret, by their digest")
     words = check_words(signed, answer)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import struct
@@ -25,8 +26,12 @@ from tallystick.answers.layout import Settings
 from tallystick.answers.request import ModelRequest, new_secret
 from tallystick.api.answering import Answering, GivenAnswer
 from tallystick.api.answers import check
+from tallystick.service.doors import DoorConnection
+from tallystick.serving.answer_reply import AnswerReply, Outcome
 from tallystick.serving.api_keys import add_key
+from tallystick.serving.asked import read_chat
 from tallystick.serving.engine_thread import KeptAnswer, ModelThread, WantedAnswer
+from tallystick.serving.fields import Fields
 from tallystick.serving.keeping import MemoryKeeper, NoRoom
 from tallystick.serving.refusals import ApiError
 
@@ -208,6 +213,46 @@ def test_a_client_that_never_reads_does_not_hold_the_engine(model: Path) -> None
             one.close()
         until(lambda: len(server.logged) >= 9)
         assert server.faults == []
+
+
+@pytest.mark.parametrize("kind", ("stuck", "slow"))
+def test_a_stream_that_is_not_taken_is_cut(kind: str, model: Path) -> None:
+    """Below the sockets, whose memory would take a whole answer."""
+    keeper, cuts, outcomes = Recording(), list[bool](), list[Outcome]()
+    limits = replace(LIMITS, unread_seconds=0.3 if kind == "stuck" else 30, unread_tokens=4)
+    with running(model, limits, keeper=keeper) as server:
+        served = server.server.models[0]
+        asked = read_chat(
+            Fields(chat(n=8, max_tokens=40, stream=True, temperature=0)
+                   | {"model": None, "logit_bias": {"1": -100}}),
+            served.named, limits,
+        )  # fmt: skip
+
+        async def main() -> None:
+            sent = 0
+
+            async def send(_: Any) -> None:
+                nonlocal sent
+                sent += 1
+                await asyncio.sleep(3600 if kind == "stuck" and sent > 20 else 0.02)
+
+            async def receive() -> Any:
+                await asyncio.sleep(3600)
+
+            reply = AnswerReply(
+                "id", "me", served, asked, keeper, limits, server.server.workers,
+                server.faults.append, outcomes.append,
+            )  # fmt: skip
+            place = DoorConnection("peer", lambda: cuts.append(True))
+            with pytest.raises(ConnectionAbortedError):
+                await reply({"state": {"place": place}}, receive, send)
+
+        asyncio.run(main())
+        assert cuts == [True] and [one.why for one in outcomes] == ["unread"]
+        until(lambda: server.thread.load == (0, 0))
+        assert server.faults == []
+        # A stream that is stuck holds back nothing before its time; one that is slow is cut before.
+        assert kind == "stuck" or len(keeper.answers) < 8
 
 
 def test_sixty_four_clients_beside_bad_ones(model: Path, tmp_path: Path) -> None:

@@ -18,10 +18,12 @@ from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
-from tallystick.answers.files import AnswerFiles
+from tallystick.answers.files import AnswerFiles, said_of
 from tallystick.answers.receipt import read_receipt
+from tallystick.answers.spoken import Spoken
 from tallystick.answers.statement import ModelStatement
 from tallystick.api.answering import DAYS, GivenAnswer
+from tallystick.api.encoding import GivenEncoding
 from tallystick.disk.files import locked
 from tallystick.errors import StorageError, UsageError
 from tallystick.program.ir import Program
@@ -134,7 +136,9 @@ class KeptAnswers:
         for model in require_models(self.models(), self.statement):
             self.uses(self.statement(model.digest), model.directory)  # and is not hashed again
 
-    def keep(self, answer: GivenAnswer, owner: str, room: Reservation | None = None) -> str:
+    def keep(
+        self, answer: GivenAnswer | GivenEncoding, owner: str, room: Reservation | None = None
+    ) -> str:
         """Keep an answer to `owner` in the room reserved for it; its id, once it is on the disk.
 
         Raises StorageError where it is not: its receipt must not be sent then. Raises UsageError
@@ -147,7 +151,9 @@ class KeptAnswers:
                 "The keeper of answers does not know the model.", "Say where it lies (`uses`)."
             )
         request = job.request.to_bytes()
-        spoken = replace(job.spoken, text="").to_bytes()
+        said = said_of(job)
+        # The text follows from the tokens.
+        spoken = (replace(said, text="") if isinstance(said, Spoken) else said).to_bytes()
         size = kept_bytes(len(request), receipt.prompt, receipt.answer)
         id_ = f"answer-{secrets.token_hex(16)}"
         held = self.reserve(size) if room is None else room

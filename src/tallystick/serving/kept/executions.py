@@ -33,6 +33,7 @@ class Executions:
     def __init__(self, most: int = AT_ONCE, idle_seconds: float = IDLE_SECONDS) -> None:
         self._most, self._idle = most, idle_seconds
         self._held: OrderedDict[bytes, _InMemory] = OrderedDict()
+        self._waiting = set[bytes]()
         self._free = threading.Condition()
         self.highest = 0  # that were there at once
 
@@ -63,6 +64,11 @@ class Executions:
         with self._free:
             return job in self._held and self._held[job].busy
 
+    def waiting(self, job: bytes) -> bool:
+        """Whether a job waits until others make room."""
+        with self._free:
+            return job in self._waiting
+
     def let_go(self, job: bytes) -> None:
         """Free the memory of a job, unless it is making an answer."""
         with self._free:
@@ -85,6 +91,7 @@ class Executions:
         with self._free:
             while True:
                 if job in self._held:
+                    self._waiting.discard(job)
                     self._held.move_to_end(job)
                     held = self._held[job]
                     held.busy = True
@@ -92,9 +99,11 @@ class Executions:
                 if len(self._held) >= self._most:
                     idle = next((j for j, held in self._held.items() if not held.busy), None)
                     if idle is None:
+                        self._waiting.add(job)
                         self._free.wait()
                         continue
                     self._drop(idle)
+                self._waiting.discard(job)
                 held = self._held[job] = _InMemory()
                 self.highest = max(self.highest, len(self._held))
                 return held

@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from tallystick.answers.job import AnswerJob
 from tallystick.answers.model import open_model, weights
 from tallystick.answers.receipt import SignedReceipt
+from tallystick.answers.words import AnyJob
 from tallystick.commit.signing import Envelope, PrivateKey
 from tallystick.commit.streamed import RecordStream, RecordTree
 from tallystick.commit.tensor import Array
@@ -36,7 +36,7 @@ class DisputedAnswer:
     """An answer that its signer answers for: what was kept of it, and where its model lies."""
 
     signed: SignedReceipt
-    answer: AnswerJob
+    answer: AnyJob
     program: Program
     model: Path
 

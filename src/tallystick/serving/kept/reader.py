@@ -10,6 +10,8 @@ from pathlib import Path
 from types import TracebackType
 
 from tallystick.answers.check import bound
+from tallystick.answers.encoded import read_said
+from tallystick.answers.encoding_request import read_request
 from tallystick.answers.files import AnswerFiles
 from tallystick.answers.job import checked_program
 from tallystick.answers.model import open_model
@@ -80,13 +82,17 @@ class KeptReader:
     # -- rows --------------------------------------------------------------------------------------
 
     def find(self, id_: str, owner: str) -> AnswerFiles | None:
-        """The answer with this id, if it is one to `owner`. Its text follows from the model's
-        files; it is empty where they are gone."""
+        """The answer with this id, if it is one to `owner`. An answer's text follows from the
+        model's files; it is empty where they are gone."""
         rows = self._rows("WHERE id = ? AND owner = ?", id_, owner)
         if not rows:
             return None
         files = self.files(rows[0])
-        return replace(files, spoken=replace(files.spoken, text=self._text(files)))
+        said, request = files.spoken, files.request
+        if not isinstance(said, Spoken) or not isinstance(request, ModelRequest):
+            return files
+        text = self._text(files.statement, request, said)
+        return replace(files, spoken=replace(said, text=text))
 
     def of_job(self, job: bytes) -> list[KeptRow]:
         """The answers whose job has this digest, the oldest first."""
@@ -108,8 +114,8 @@ class KeptReader:
         return AnswerFiles(
             row.receipt,
             self.statement(row.model),
-            ModelRequest.from_bytes(request),
-            Spoken.from_bytes(spoken),
+            read_request(request),
+            read_said(spoken),
             self._blob("SELECT text FROM programs WHERE digest = ?", row.program, "program"),
         )
 
@@ -188,11 +194,9 @@ class KeptReader:
         with self._lock, sqlite_errors(self.directory):
             return pages_in_use(self._connection)
 
-    def _text(self, files: AnswerFiles) -> str:
-        words = self._words_of(files.statement)
-        if words is None:
-            return ""
-        return words.text(files.statement, files.request, files.spoken)
+    def _text(self, statement: ModelStatement, request: ModelRequest, said: Spoken) -> str:
+        words = self._words_of(statement)
+        return "" if words is None else words.text(statement, request, said)
 
     def _words_of(self, statement: ModelStatement) -> ModelWords | None:
         digest = statement.digest
