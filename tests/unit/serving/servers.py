@@ -20,7 +20,7 @@ from tallystick.serving.app import ModelServer
 from tallystick.serving.engine_thread import ModelThread
 from tallystick.serving.keeping import AnswerKeeper, MemoryKeeper
 from tallystick.serving.limits import ServingLimits
-from tallystick.serving.models import ServedModel
+from tallystick.serving.models import Served, ServedModel, open_served
 
 KEY = PrivateKey.generate()
 LIMITS = ServingLimits()
@@ -37,7 +37,9 @@ class Running:
 
     @property
     def thread(self) -> ModelThread:
-        return self.server.models[0].thread
+        thread = self.server.models[0].thread
+        assert isinstance(thread, ModelThread)
+        return thread
 
     def client(self, key: str | None = None) -> httpx2.Client:
         headers = {} if key is None else {"authorization": f"Bearer {key}"}
@@ -55,14 +57,15 @@ def running(
     """A server of one model on a free port of this machine."""
     kept = keeper or MemoryKeeper()
     found = Running("", None)  # type: ignore[arg-type]
-    opened = model if isinstance(model, Answering) else Answering(model, threads=threads)
-    thread = ModelThread(opened, KEY, kept, limits, found.faults.append)
+    tell = found.faults.append
+    if isinstance(model, Answering):
+        served: Served = ServedModel("tiny", ModelThread(model, KEY, kept, limits, tell))
+    else:
+        served = open_served(model, None, KEY, kept, limits, tell, threads, 1 << 28, False)
+    thread = served.thread
     thread.start()
     ring = None if keys is None else KeyRing(keys)
-    server = ModelServer(
-        [ServedModel("tiny", thread)], kept, ring, limits, found.faults.append,
-        found.logged.append,
-    )  # fmt: skip
+    server = ModelServer([served], kept, ring, limits, tell, found.logged.append)
     with listening_socket("127.0.0.1:0") as sock:
         http = HttpServer(server.app(), sock, grace=1)
         found.url, found.server = f"http://127.0.0.1:{http.port}", server

@@ -33,6 +33,7 @@ from tallystick.serving.asked import read_chat
 from tallystick.serving.engine_thread import KeptAnswer, ModelThread, WantedAnswer
 from tallystick.serving.fields import Fields
 from tallystick.serving.keeping import MemoryKeeper, NoRoom
+from tallystick.serving.models import ServedModel
 from tallystick.serving.refusals import ApiError
 
 CHAT = "/v1/chat/completions"
@@ -222,6 +223,7 @@ def test_a_stream_that_is_not_taken_is_cut(kind: str, model: Path) -> None:
     limits = replace(LIMITS, unread_seconds=0.3 if kind == "stuck" else 30, unread_tokens=4)
     with running(model, limits, keeper=keeper) as server:
         served = server.server.models[0]
+        assert isinstance(served, ServedModel)
         asked = read_chat(
             Fields(chat(n=8, max_tokens=40, stream=True, temperature=0)
                    | {"model": None, "logit_bias": {"1": -100}}),
