@@ -336,6 +336,19 @@ def test_a_convicted_swap(model: Path, key: Path, answered: Path, tmp_path: Path
         judged = as_json(ts("judge", evidence, "--job", job, "--json"), 1)
         for said in (found, judged):
             assert [one["party"] for one in said["convicted"]] == ["B"]
+        words = ts("judge", evidence, "--job", job)[1]
+        assert "in words    Party B signed" in words and "training" not in words
+    # 9.7: what the last one shows of the text.
+    shown = as_json(ts("inspect", evidence, "--job", job, "--json"))["reveals"]
+    assert shown["activations"] and not shown["tokens"]
+    code, out, _ = ts("inspect", evidence, "--job", job)
+    assert code == 0 and "numbers that the model computed from the text" in out
+    assert ts("inspect", job, "--job", job)[0] == 3
+    assert ts("inspect", answered, "--job", job)[0] == 3
+    assert "reveals" not in as_json(ts("inspect", evidence, "--json"))
+    page = ts("report", evidence, "--job", job, "-o", tmp_path / "page.html")
+    assert "What the evidence shows of the text" in (tmp_path / "page.html").read_text()
+    assert page[0] == 0 and "training" not in page[1]
 
 
 def test_a_false_receipt_cannot_be_defended(

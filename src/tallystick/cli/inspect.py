@@ -24,6 +24,7 @@ from tallystick.cli.output import (
 )
 from tallystick.cli.pages import begins_as_page, inspect_page, say_inspected
 from tallystick.cli.places import PLACE
+from tallystick.cli.revealed import in_words, revealed_in, reveals_json
 from tallystick.disk.mounts import url_of
 from tallystick.disk.regular import is_directory, mode_of, present
 from tallystick.errors import UsageError
@@ -40,8 +41,13 @@ from tallystick.service.show import inspect_archive, session_lines
 
 @click.command()
 @click.argument("path", type=PLACE)
+@click.option(
+    "--job",
+    type=PLACE,
+    help="The job that evidence is of: says what it shows of an answer's text.",
+)
 @json_option
-def inspect(path: str, as_json: bool) -> None:
+def inspect(path: str, job: str | None, as_json: bool) -> None:
     """Say what PATH is, what it claims, what that proves, and what to do next.
 
     PATH is a run, a job, a referee's directory, or a file: evidence, the commitment of a run, a
@@ -51,8 +57,8 @@ def inspect(path: str, as_json: bool) -> None:
     """
     place, words = Path(path), None
     if RunStore(place).exists:
-        found, job = inspect_run(place), RunStore(place).job()
-        words = words_of(job)
+        found = inspect_run(place)
+        words = words_of(RunStore(place).job())
     elif present(place / MANIFEST) and is_directory(place):
         found, words = inspect_job(place), words_of(load_job(place))
     elif is_archive(place):
@@ -60,8 +66,10 @@ def inspect(path: str, as_json: bool) -> None:
     elif stat.S_ISREG(mode_of(place)) and begins_as_page(place, "page"):
         found = inspect_page(place)
     else:
-        _inspect_file(place, as_json)
+        _inspect_file(place, job, as_json)
         return
+    if job is not None:
+        raise _only_evidence()
     if as_json:
         print_json(found if words is None else {**found, "words": words_json(words)})
     elif found["kind"] == "session":
@@ -76,7 +84,11 @@ def inspect(path: str, as_json: bool) -> None:
         finish(CANNOT_CHECK)
 
 
-def _inspect_file(path: Path, as_json: bool) -> None:
+def _only_evidence() -> UsageError:
+    return UsageError("--job goes with evidence only.", "Leave it out.")
+
+
+def _inspect_file(path: Path, job: str | None, as_json: bool) -> None:
     # Loaded for a file only: it brings all kinds of documents with it.
     from tallystick.answers.show import say_of_answer
     from tallystick.run.show.files import say_of
@@ -89,14 +101,21 @@ def _inspect_file(path: Path, as_json: bool) -> None:
             f"{path} is neither a run nor a job nor a referee's directory, nor a file of ours.",
             "Name its directory, or a file that a command of tallystick wrote.",
         )
+    if job is not None and found.kind != "evidence":
+        raise _only_evidence()
+    reveals = None if job is None else revealed_in(path, job)
     if as_json:
-        print_json({**asdict(found), "path": path})
+        more = {} if reveals is None else {"reveals": reveals_json(reveals)}
+        print_json({**asdict(found), "path": path, **more})
         return
     say(f"what        {found.what}")
     for name, value in found.claims.items():
         say(f"claims      {name} {value}")
     for key_id in found.signed_by:
         say(f"signer      {key_id}")
+    if reveals is not None:
+        for line in in_words(reveals):
+            say(f"shows       {line}")
     say(f"proves      {found.proves}")
     say(f"next        {found.next_action}")
 

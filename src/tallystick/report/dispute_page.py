@@ -26,14 +26,20 @@ from tallystick.report.page import (
 )
 from tallystick.report.path import path_section
 from tallystick.report.proved import proved_section
+from tallystick.report.revealed import in_words
 from tallystick.report.ruling import ruling_section
-from tallystick.report.words import FINGERPRINT, PARTIES, code, count, digest, facts
+from tallystick.report.words import FINGERPRINT, PARTIES, code, count, digest, facts, items
 
 # Above the first sentence: what all of it is about, and what the words mean.
 ABOUT = (
     "Two parties each signed that they trained the same model by the same written order, called "
     "the job. Their signed records of that training are called runs. This page shows whether and "
     "where the two runs differ, and what is proved about it."
+)
+_ABOUT_ANSWER = (
+    "Two parties each signed how a language model answers one text, computed by the same written "
+    "order, called the job. Their signed records of that are called runs. This page shows whether "
+    "and where the two runs differ, and what is proved about it."
 )
 # What a verdict by PROTOCOL 5.3 says of the two states.
 _NO_NUMBER = (
@@ -49,7 +55,8 @@ def dispute_page(dispute: DisputeFacts, inside: Inside | None = None) -> str:
     body = dispute_body(dispute, None if inside is None else inside.section)
     same = dispute.verdict.agreement
     title = headline(dispute, inside is not None)
-    return page(title, body, same=same, inside=inside, about=ABOUT)
+    about = _ABOUT_ANSWER if dispute.of_answer else ABOUT
+    return page(title, body, same=same, inside=inside, about=about)
 
 
 @exact_environment()
@@ -68,6 +75,7 @@ def dispute_body(dispute: DisputeFacts, again: Safe | None = None) -> Safe:
         number_section(dispute) if differ else None,
         again,
         proved_section(dispute),
+        _reveals(dispute),
         narrowing_section(dispute, _explains(dispute)) if differ else None,
         job_section(dispute.terms),
         _parties(dispute),
@@ -145,6 +153,20 @@ def _two_states(dispute: DisputeFacts) -> list[Safe]:
     if told:
         told.append(paragraph(_NO_NUMBER))
     return told
+
+
+def _reveals(dispute: DisputeFacts) -> Safe | None:
+    """What the evidence shows of a text that may be meant for few."""
+    if dispute.reveals is None:
+        return None
+    return section(
+        "What the evidence shows of the text",
+        items(*in_words(dispute.reveals)),
+        paragraph(
+            "Whoever has the evidence can read that. The numbers are those that the parties have "
+            "signed, false ones among them.", class_="soft small",
+        ),
+    )  # fmt: skip
 
 
 def _word_of_a_referee(dispute: DisputeFacts) -> Safe:

@@ -23,6 +23,7 @@ from tallystick.protocol.evidence import Evidence
 from tallystick.protocol.judge import Judgement, judge
 from tallystick.protocol.verdict import Verdict
 from tallystick.report.answer_meanings import is_answer
+from tallystick.report.revealed import Revealed, revealed
 from tallystick.run.show.inspect import inspect_run
 from tallystick.run.store.claim import read_claim
 from tallystick.run.store.directory import RunStore
@@ -78,6 +79,8 @@ class DisputeFacts:
     trusted: tuple[bool | None, bool | None] = (None, None)
     curves: tuple[Curve | None, Curve | None] = (None, None)
     referee: str | None = None  # key id of the believed referee that signed the forfeit
+    # What the evidence shows of the text, where the job is one answer.
+    reveals: Revealed | None = None
 
     @cached_property
     def of_answer(self) -> bool:
@@ -182,4 +185,5 @@ def judged_dispute(
         judgement.trusted,
         (curves[0], curves[1]),
         judgement.referee,
+        revealed(terms, evidence) if is_answer(terms) else None,
     )

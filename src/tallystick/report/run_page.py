@@ -7,6 +7,7 @@ import math
 from tallystick.commit.stream import SEQUENTIAL
 from tallystick.devices.environment import exact_environment
 from tallystick.job.words import JobInWords, words_of
+from tallystick.report.answer_meanings import is_answer
 from tallystick.report.curve import CheckpointMarks, figure
 from tallystick.report.facts import Curve, RunFacts
 from tallystick.report.html import Safe, join
@@ -28,7 +29,7 @@ def run_page(run: RunFacts) -> str:
     body = join(
         _banner(run, words),
         _meaning(run),
-        words_section(words),
+        words_section(words, is_answer(run.job.terms)),
         _loss(run),
         _metrics(run),
         _checking(run),
