@@ -77,6 +77,15 @@ def test_a_statement_is_derived_again(form: str, made: Path, ts: Run) -> None:
     assert as_json(ts(*base, "--adapter", made / form, "--json"), 1)["differing"][0] == "adapter"
 
 
+def test_inspect_says_which_adapter(made: Path, ts: Run) -> None:
+    claims = as_json(ts("inspect", made / "merged.statement", "--json"))["claims"]
+    stated = read_statement(made / "merged.statement").adapter
+    assert stated is not None
+    assert claims["adapter"] == stated.digest.hex() and claims["adapter_merged"] is True
+    code, out, _ = ts("inspect", made / "lora.statement")
+    assert code == 0 and "--adapter DIR" in out
+
+
 def test_there_must_be_something_to_merge(made: Path, ts: Run) -> None:
     out = ("-o", made / "nothing", "--bucket", "12:4")
     code, _, errors = ts("model", "statement", made / "model", "--merge", *out)
