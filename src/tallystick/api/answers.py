@@ -76,6 +76,8 @@ def generate(
     UsageError for a request that can never be answered and where `out` is taken, RefusedModelError,
     DigestMismatchError where the statement is another model's, StorageError.
     """
+    if isinstance(model, Answering) and adapter is not None:
+        raise UsageError("An opened model has its adapter already.", "Open it with the adapter.")
     places = [] if out is None else _free(given.path(out), choices)
     opened = model if isinstance(model, Answering) else _opened(model, statement, adapter, threads)
     settings = Settings(
