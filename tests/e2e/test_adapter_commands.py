@@ -24,7 +24,7 @@ from tallystick.answers.files import read_statement
 from tallystick.api.answering import Answering
 from tallystick.cli.main import run
 from tallystick.commit.encoding import sha256
-from tallystick.errors import DigestMismatchError
+from tallystick.errors import DigestMismatchError, UsageError
 
 FORMS = pytest.mark.parametrize("form", ["lora", "merged"])
 
@@ -77,6 +77,15 @@ def test_a_statement_is_derived_again(form: str, made: Path, ts: Run) -> None:
     assert as_json(ts(*base, "--adapter", made / form, "--json"), 1)["differing"][0] == "adapter"
 
 
+def test_inspect_says_which_adapter(made: Path, ts: Run) -> None:
+    claims = as_json(ts("inspect", made / "merged.statement", "--json"))["claims"]
+    stated = read_statement(made / "merged.statement").adapter
+    assert stated is not None
+    assert claims["adapter"] == stated.digest.hex() and claims["adapter_merged"] is True
+    code, out, _ = ts("inspect", made / "lora.statement")
+    assert code == 0 and "--adapter DIR" in out
+
+
 def test_there_must_be_something_to_merge(made: Path, ts: Run) -> None:
     out = ("-o", made / "nothing", "--bucket", "12:4")
     code, _, errors = ts("model", "statement", made / "model", "--merge", *out)
@@ -119,6 +128,19 @@ def test_a_run_for_a_dispute(form: str, answers: Path, tmp_path: Path, ts: Run) 
     assert code == 1 and "none is given" in errors and not (tmp_path / "none").exists()
 
 
+@pytest.mark.parametrize("attack", ["no-adapter", "other-adapter"])
+def test_a_cheat_is_convicted(attack: str, answers: Path, tmp_path: Path, ts: Run) -> None:
+    """In the program of a real model, whose matrices are read through views."""
+    mine, cheat, evidence = (tmp_path / name for name in ("mine", "cheat", "evidence"))
+    model = ("--model", answers / "model", "--adapter", answers / "lora")
+    assert ts("answer-run", answers / "by-lora", *model, "-o", mine)[0] == 0
+    job = mine / "job"
+    assert ts("attack", attack, job, "--out", cheat, "--quiet")[0] == 0
+    play = ("dispute", mine, cheat, "--job", job, "--as-attack", "B", "--out", evidence, "--json")
+    for said in (as_json(ts(*play), 1), as_json(ts("judge", evidence, "--job", job, "--json"), 1)):
+        assert [one["party"] for one in said["convicted"]] == ["B"]
+
+
 def test_a_page_is_checked_with_the_adapter(answers: Path, tmp_path: Path, ts: Run) -> None:
     page = ("report", answers / "by-lora", "-o", tmp_path / "page.html")
     model = ("--model", answers / "model", "--adapter", answers / "lora")
@@ -132,5 +154,9 @@ def test_in_python(answers: Path, tmp_path: Path) -> None:
     assert tallystick.check(one, model, adapter=lora).accepted
     with pytest.raises(DigestMismatchError, match="none is given"):
         tallystick.check(one, model)
+    opened = Answering(model, adapter=lora)
+    assert opened.place == answers / "lora.statement"
+    with pytest.raises(UsageError, match="has its adapter already"):
+        tallystick.generate(opened, prompt="ab", adapter=lora)
     with pytest.raises(DigestMismatchError, match="names no adapter"):
         Answering(model, model.with_name("model.statement"), adapter=lora)

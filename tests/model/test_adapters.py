@@ -248,7 +248,7 @@ def copy(plain: Path, tmp_path: Path) -> Path:
         ({"something_new": 3}, "something_new = 3"),
         ({"init_lora_weights": "pissa_niter_4"}, "init_lora_weights = 'pissa_niter_4'"),
         ({"use_rslora": "yes"}, "use_rslora"),
-        ({"rank_pattern": [3]}, "rank_pattern that is no table"),
+        ({"rank_pattern": [3]}, "rank_pattern or alpha_pattern that is no table"),
         ({"rank_pattern": {"(": 3}}, "the pattern"),
         ({"alpha_pattern": {"(?i)q": 3}}, "the pattern"),
         ({"target_modules": None}, "no target_modules"),
@@ -263,6 +263,8 @@ def copy(plain: Path, tmp_path: Path) -> Path:
         ({"r": True}, "r = True"),
         ({"lora_alpha": "6"}, "lora_alpha = 6"),
         ({"lora_alpha": 1e400}, "lora_alpha = inf"),
+        ({"lora_alpha": float("nan")}, "lora_alpha = nan"),
+        ({"r": 10**400}, "r = 1000"),
     ],
 )
 def test_configurations_that_are_refused_by_name(

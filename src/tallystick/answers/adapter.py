@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tallystick.answers.layer_names import LayerNames, ending
+from tallystick.answers.layer_names import Keys, meant
 from tallystick.answers.statement import Adapter
 from tallystick.commit.encoding import sha256
 from tallystick.disk.checkpoint import Checkpoint
@@ -43,6 +43,7 @@ _READ = frozenset({
     "layers_to_transform", "lora_alpha", "peft_type", "r", "rank_pattern", "target_modules",
     "task_type", "use_rslora",
 })  # fmt: skip
+_USUAL = 8  # rank and alpha, where a configuration has none
 # Other beginnings (PiSSA, OLoRA, LoftQ, …) take something away from the model's own weights.
 _BEGINNINGS = (None, True, False, "gaussian", "orthogonal", "eva")
 
@@ -93,17 +94,17 @@ class LoraAdapter:
             n.removeprefix(_PREFIX): shape for n, (_, _, shape) in self.weights.tensors.items()
         }
         of_file = {match[1] for n in shapes if (match := _MATRIX.fullmatch(n))}
-        wanted = {name for name in layers if self._targets.has(name)}
+        keys = meant(self.config, sorted(layers))
         if odd := sorted(of_file - layers.keys()):
             raise _refused(
                 f"matrices for {odd[0][:120]!r}", "the model has no linear layer of that name"
             )
-        if odd := sorted(wanted ^ of_file):
-            where = "its configuration" if odd[0] in wanted else "its file of weights"
+        if odd := sorted(keys.keys() ^ of_file):
+            where = "its configuration" if odd[0] in keys else "its file of weights"
             raise _refused(
                 f"the layer {odd[0][:120]!r} in {where} only", "nobody can tell which one is meant"
             )
-        found = [self._pair(name) for name in sorted(of_file)]
+        found = [self._pair(name, keys[name]) for name in sorted(of_file)]
         for pair in found:
             (inputs, outputs), (a, b) = layers[pair.layer], pair.names
             if (shapes.get(a), shapes.get(b)) != ((pair.rank, inputs), (outputs, pair.rank)):
@@ -113,31 +114,19 @@ class LoraAdapter:
                 )
         return found
 
-    @property
-    def _targets(self) -> LayerNames:
-        config = self.config
-        return LayerNames(
-            config.get("target_modules"),
-            config.get("exclude_modules"),
-            config.get("layers_to_transform"),
-            config.get("layers_pattern"),
-        )
-
-    def _pair(self, layer: str) -> LoraPair:
-        rank = self._number("r", "rank_pattern", 8, layer)
-        alpha = self._number("lora_alpha", "alpha_pattern", 8, layer)
+    def _pair(self, layer: str, keys: Keys) -> LoraPair:
+        rank = self._number("r", "rank_pattern", keys[0])
+        alpha = self._number("lora_alpha", "alpha_pattern", keys[1])
         if type(rank) is not int or rank < 1:
             raise _refused(f"the rank {rank!r} of {layer[:120]!r}", "it is a positive integer")
         # Each one rounded operation of binary64 (ANSWERS 4.7).
         root = math.sqrt(rank) if self.config.get("use_rslora") else float(rank)
         return LoraPair(layer, rank, float(alpha) / root)
 
-    def _number(self, name: str, patterns: str, usual: int, layer: str) -> int | float:
-        table = self.config.get(patterns) or {}
-        key = next((key for key in table if ending(key).match(layer)), None)
-        found = self.config.get(name, usual) if key is None else table[key]
-        if type(found) not in (int, float) or not math.isfinite(found) or abs(found) >= 1 << 53:
-            raise _refused(f"{name} = {str(found)[:40]}", "it is a finite number")
+    def _number(self, name: str, patterns: str, key: str | None) -> int | float:
+        found = self.config.get(name, _USUAL) if key is None else self.config[patterns][key]
+        if type(found) not in (int, float) or not abs(found) < 1 << 53:  # nor is NaN
+            raise _refused(f"{name} = {str(found)[:40]}", "it is a number below 2^53")
         return found  # type: ignore[no-any-return]
 
 
@@ -210,11 +199,6 @@ def _check(config: Mapping[str, Any]) -> None:
         )
     if type(config.get("use_rslora", False)) is not bool:
         raise _refused("use_rslora that is no truth value", "its scale is not known")
-    for name in ("rank_pattern", "alpha_pattern"):
-        if not isinstance(config.get(name) or {}, dict):
-            raise _refused(f"{name} that is no table", "ranks and scales are not known")
-        for key in config.get(name) or {}:
-            ending(key)
     for name in sorted(config.keys() - _IDLE - _READ):
         if config[name] not in (None, False, [], {}):
             raise _refused(f"{name[:60]} = {str(config[name])[:60]}", "it is not known here")

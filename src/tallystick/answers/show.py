@@ -241,6 +241,7 @@ def _statement(path: Path) -> FileSaid | None:
     if f'"kind":"{STATEMENT_KIND}"'.encode() not in data:
         return None
     stated = ModelStatement.from_bytes(data)
+    adapter = stated.adapter
     where = path.parent if path.name == STATEMENT else path
     return FileSaid(
         "model statement",
@@ -251,10 +252,12 @@ def _statement(path: Path) -> FileSaid | None:
             "vocabulary": stated.vocabulary,
             "weights": len(stated.weights),
             "programs": len(stated.programs),
+            "adapter": None if adapter is None else adapter.digest.hex(),
+            "adapter_merged": None if adapter is None else adapter.merged,
             "run_root": None if stated.run is None else stated.run.hex(),
         },
         "Nothing by itself: whoever has the model derives it again and compares.",
-        f"tallystick model verify {where} --model MODEL",
+        f"tallystick model verify {where} --model MODEL{' --adapter DIR' * bool(adapter)}",
     )
 
 

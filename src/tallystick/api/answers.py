@@ -21,7 +21,7 @@ from tallystick.api.speculating import Speculation
 from tallystick.commit.signing import PrivateKey, PublicKey
 from tallystick.disk.files import write_file
 from tallystick.disk.regular import read_file
-from tallystick.errors import DigestMismatchError
+from tallystick.errors import DigestMismatchError, UsageError
 from tallystick.limits import LIMITS
 
 
@@ -81,6 +81,8 @@ def generate(
     DigestMismatchError where the statement is another model's, StorageError, CorruptFileError and
     SignatureInvalidError for a damaged request or cancellation.
     """
+    if isinstance(model, Answering) and adapter is not None:
+        raise UsageError("An opened model has its adapter already.", "Open it with the adapter.")
     asked: dict[str, Any] = {
         "prompt": prompt,
         "messages": messages,

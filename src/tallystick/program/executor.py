@@ -83,7 +83,7 @@ class Executor(Runner):
     runs. With a hook, every node that is no view runs in every step, at its place in the plan's
     order, not the program's. `numbers` are the nodes' numbers for hooks, taps and errors, where the
     program is a piece of another program (pieces.py). With `narrow`, products read stored weights
-    in their place as they do without a hook (narrow.py): the hook has no kernel for these.
+    in their place as they do without a hook (narrow.py): a hook's kernel for these takes them.
 
     Raises UnsupportedOperatorError where the device has no kernel for an operator, UsageError for a
     program with micro-batches (sectioned.py executes those).
