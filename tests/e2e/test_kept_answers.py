@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import signal
 import subprocess
-import sys
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
@@ -50,26 +48,6 @@ from tallystick.serving.kept.space import LEAST_BUDGET
 
 FAST = ("--sealing", "60s", "--opening", "60s", "--budget", "60s", "--extension", "20s")
 
-# Answers, keeps, says the ids, and waits to be killed.
-SERVER = """
-import sys, time
-from pathlib import Path
-import tallystick
-from tallystick.api.answering import Answering
-from tallystick.disk.keys import load_private_key
-from tallystick.serving.kept.answers import KeptAnswers
-from tallystick.serving.kept.space import LEAST_BUDGET
-model, place, key = map(Path, sys.argv[1:])
-answering = Answering(model)
-kept = KeptAnswers(place, LEAST_BUDGET)
-kept.uses(answering.statement, model)
-for seed in range(3):
-    (answer,) = tallystick.generate(
-        answering, prompt="abc", max_tokens=6, temperature=2.0, seed=seed, key=key)
-    print(kept.keep(answer, "anna"), answer.text.encode().hex(), flush=True)
-time.sleep(600)
-"""
-
 
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -90,16 +68,21 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def killed(stage: Path) -> list[tuple[str, str]]:
     """The ids and texts that a server had said before kill -9."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", SERVER, *map(str, (stage / "model", stage / "kept",
-         stage / "server.pem"))],
-        stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    server = Served(
+        stage / "model", "--listen", "127.0.0.1:0", "--key", stage / "server.pem",
+        "--keep", stage / "kept", verb="serve-model",
     )  # fmt: skip
-    assert process.stdout is not None
-    said = [tuple(process.stdout.readline().split()) for _ in range(3)]
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
-    return [(one[0], bytes.fromhex(one[1]).decode()) for one in said]
+    found = []
+    asked = {"model": "model", "prompt": "abc", "max_tokens": 6, "temperature": 2.0}
+    for seed in range(3):
+        body = json.dumps({**asked, "seed": seed}).encode()
+        headers = {"content-type": "application/json"}
+        request = urllib.request.Request(f"{server.url}/completions", body, headers)
+        with urllib.request.urlopen(request) as answer:
+            (choice,) = json.load(answer)["choices"]
+        found.append((choice["tallystick"]["id"], choice["tallystick"]["answer"]["text"]))
+    server.stop(signal.SIGKILL)
+    return found
 
 
 def serving(stage: Path, kept: Path, at: str = "127.0.0.1:0") -> Served:
@@ -113,7 +96,7 @@ def test_what_a_killed_server_has_promised_is_there(
 ) -> None:
     with KeptReader(stage / "kept") as reader:
         for id_, text in killed:
-            kept = reader.find(id_, "anna")
+            kept = reader.find(id_, "local")
             assert kept is not None and kept.spoken.text == text
             _, job, program = kept.bound()
             place = stage / f"answer-{id_}"
@@ -216,7 +199,7 @@ def test_a_lying_party_is_convicted_by_a_kept_answer(
 
 def kept_files(stage: Path, id_: str, out: Path) -> Path:
     with KeptReader(stage / "kept") as reader:
-        kept = reader.find(id_, "anna")
+        kept = reader.find(id_, "local")
     assert kept is not None
     _, job, program = kept.bound()
     write_answer(out, kept.receipt, job, program)

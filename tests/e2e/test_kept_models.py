@@ -111,3 +111,14 @@ def test_the_command(kept: Path, tmp_path: Path, ts: Run) -> None:
     assert as_json(ts("kept", kept, "--expire", "--json"))["deleted"] == 0
     assert ts("kept", tmp_path / "nothing")[0] == 3
     assert not (tmp_path / "nothing").exists()
+
+
+def test_a_server_does_not_start_without_a_model_that_it_has_promised(
+    kept: Path, tmp_path: Path, ts: Run
+) -> None:
+    pytest.importorskip("uvicorn")
+    assert ts("keys", "new", tmp_path / "key.pem")[0] == 0
+    shutil.move(tmp_path / "old", tmp_path / "away")
+    words = ("serve-model", tmp_path / "new", "--listen", "127.0.0.1:0", "--keep", kept)
+    code, out, errors = ts(*words, "--key", tmp_path / "key.pem")
+    assert code == 1 and out == "" and "/old is not there" in errors and "until 20" in errors

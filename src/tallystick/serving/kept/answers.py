@@ -31,7 +31,7 @@ from tallystick.serving.kept.commits import Commits, Statements
 from tallystick.serving.kept.open_sessions import forget_sessions, jobs_in_session
 from tallystick.serving.kept.reader import KeptModel, KeptReader
 from tallystick.serving.kept.same_files import fingerprint, require_models
-from tallystick.serving.kept.space import Reservation, Space, kept_bytes
+from tallystick.serving.kept.space import Reservation, Space, kept_bytes, row_bytes
 from tallystick.serving.kept.tables import (
     LOCK,
     PAGE,
@@ -154,7 +154,7 @@ class KeptAnswers:
         said = said_of(job)
         # The text follows from the tokens.
         spoken = (replace(said, text="") if isinstance(said, Spoken) else said).to_bytes()
-        size = kept_bytes(len(request), receipt.prompt, receipt.answer)
+        size = row_bytes(len(request) + len(spoken))
         id_ = f"answer-{secrets.token_hex(16)}"
         held = self.reserve(size) if room is None else room
         taken = held.take(size)
