@@ -44,8 +44,9 @@ class EncodingJob(OneStepJob):
 
     @property
     def program_name(self) -> ProgramName:
-        assert self.statement.encodes is not None
-        return ProgramName(self.bucket.length, self.bucket.answer, self.statement.encodes)
+        bucket = self.bucket
+        assert self.statement.encodes is not None  # it has a bucket
+        return ProgramName(bucket.length, bucket.answer, self.statement.encodes)
 
     @property
     def seed(self) -> int:

@@ -277,6 +277,12 @@ def test_files_of_two_kinds_are_refused(toy: ToyEncoder, said: EncodingJob) -> N
     data = receipt_of_encoding(said, request=request.digest)
     with pytest.raises(CorruptFileError, match="one is of an encoding and one is not"):
         bound(data, said.statement, request, said.encoded)
+    # Nor has an encoding of a statement without an encoder.
+    other = Toy.make().statement
+    lost = replace(said.request, model=other.digest)
+    data = receipt_of_encoding(said, model=other.digest, request=lost.digest)
+    with pytest.raises(CorruptFileError, match="no program of an encoder"):
+        bound(data, other, lost, said.encoded)
     # An answer of tokens to an encoder's statement has no program.
     with pytest.raises(UsageError, match="no program of set greedy"):
         AnswerJob(said.statement, request, spoken).digest  # noqa: B018
