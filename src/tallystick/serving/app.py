@@ -31,6 +31,7 @@ from tallystick.serving.keeping import AnswerKeeper
 from tallystick.serving.limits import ServingLimits, bounds_of
 from tallystick.serving.metrics import Metrics
 from tallystick.serving.models import Served, ServedEncoder, ServedModel, find_model
+from tallystick.serving.page_routes import page_routes
 from tallystick.serving.refusals import SERVER, ApiError, no_room, of_error, of_guard
 from tallystick.serving.replies import kept_members
 
@@ -83,7 +84,8 @@ class ModelServer:
             ("/v1/completions", self._completions),
             ("/v1/embeddings", self._embeddings),
         ]
-        routes = [Route(path, _guarded(do), methods=["GET"]) for path, do in get]
+        routes = [*page_routes()]
+        routes += [Route(path, _guarded(do), methods=["GET"]) for path, do in get]
         routes += [Route(path, _guarded(do), methods=["POST"]) for path, do in post]
         app = Starlette(routes=routes, exception_handlers={HTTPException: _of_route, 500: _fault})
         app.router.redirect_slashes = False
@@ -338,7 +340,7 @@ async def _json(request: Request) -> dict[str, Any]:
     return parse_body(await request.body())
 
 
-_ROUTES = ("/health", "/ready", "/metrics", "/v1/chat/completions", "/v1/completions",
+_ROUTES = ("/", "/health", "/ready", "/metrics", "/v1/chat/completions", "/v1/completions",
            "/v1/embeddings")  # fmt: skip
 
 
