@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import signal
 import subprocess
-import sys
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,45 +19,34 @@ from answer_models import save_model
 from answer_words import save_words
 from commands import Run, as_json
 
-for name in ("torch", "transformers", "tokenizers", "jinja2", "starlette", "uvicorn", "httpx2"):
-    pytest.importorskip(name)
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+pytest.importorskip("tokenizers")
+pytest.importorskip("jinja2")
+pytest.importorskip("starlette")
+pytest.importorskip("uvicorn")
+pytest.importorskip("httpx2")
 
 from adversary.three_judges import JUDGE, OtherJudge, built, of_package, plain
 from reference.judge.evidence import judge as by_the_text
-from service.processes import Served, run
+from service.processes import Served, command
+from service.transports import until
 
 import tallystick
-from tallystick.answers.files import AnswerFiles, write_answer
+from tallystick.answers.files import write_answer
 from tallystick.answers.receipt import read_receipt, sign_receipt
 from tallystick.api.answering import Answering
-from tallystick.commit.signing import PrivateKey
+from tallystick.disk import files
+from tallystick.disk.entry_log import EntryLog
 from tallystick.disk.keys import load_private_key
+from tallystick.errors import TallystickError
+from tallystick.job import job_file
 from tallystick.job.job_file import load_job
 from tallystick.serving.kept.answers import KeptAnswers
 from tallystick.serving.kept.reader import KeptReader
 from tallystick.serving.kept.space import LEAST_BUDGET
 
 FAST = ("--sealing", "60s", "--opening", "60s", "--budget", "60s", "--extension", "20s")
-
-# Answers, keeps, says the ids, and waits to be killed.
-SERVER = """
-import sys, time
-from pathlib import Path
-import tallystick
-from tallystick.api.answering import Answering
-from tallystick.disk.keys import load_private_key
-from tallystick.serving.kept.answers import KeptAnswers
-from tallystick.serving.kept.space import LEAST_BUDGET
-model, place, key = map(Path, sys.argv[1:])
-answering = Answering(model)
-kept = KeptAnswers(place, LEAST_BUDGET)
-kept.uses(answering.statement, model)
-for seed in range(3):
-    (answer,) = tallystick.generate(
-        answering, prompt="abc", max_tokens=6, temperature=2.0, seed=seed, key=key)
-    print(kept.keep(answer, "anna"), answer.text.encode().hex(), flush=True)
-time.sleep(600)
-"""
 
 
 @pytest.fixture(scope="module")
@@ -82,21 +68,26 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def killed(stage: Path) -> list[tuple[str, str]]:
     """The ids and texts that a server had said before kill -9."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", SERVER, *map(str, (stage / "model", stage / "kept",
-         stage / "server.pem"))],
-        stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    server = Served(
+        stage / "model", "--listen", "127.0.0.1:0", "--key", stage / "server.pem",
+        "--keep", stage / "kept", verb="serve-model",
     )  # fmt: skip
-    assert process.stdout is not None
-    said = [tuple(process.stdout.readline().split()) for _ in range(3)]
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
-    return [(one[0], bytes.fromhex(one[1]).decode()) for one in said]
+    found = []
+    asked = {"model": "model", "prompt": "abc", "max_tokens": 6, "temperature": 2.0}
+    for seed in range(3):
+        body = json.dumps({**asked, "seed": seed}).encode()
+        headers = {"content-type": "application/json"}
+        request = urllib.request.Request(f"{server.url}/completions", body, headers)
+        with urllib.request.urlopen(request) as answer:
+            (choice,) = json.load(answer)["choices"]
+        found.append((choice["tallystick"]["id"], choice["tallystick"]["answer"]["text"]))
+    server.stop(signal.SIGKILL)
+    return found
 
 
-def serving(stage: Path, kept: Path) -> Served:
+def serving(stage: Path, kept: Path, at: str = "127.0.0.1:0") -> Served:
     key, referee = stage / "server.pem", stage / "referee.pem.pub"
-    listen = ("--listen", "127.0.0.1:0", "--referee", referee)
+    listen = ("--listen", at, "--referee", referee)
     return Served("--answers", kept, *listen, "--key", key, "--threads", "1")
 
 
@@ -105,11 +96,11 @@ def test_what_a_killed_server_has_promised_is_there(
 ) -> None:
     with KeptReader(stage / "kept") as reader:
         for id_, text in killed:
-            files = reader.find(id_, "anna")
-            assert files is not None and files.spoken.text == text
-            signed, job, program = files.bound()
+            kept = reader.find(id_, "local")
+            assert kept is not None and kept.spoken.text == text
+            _, job, program = kept.bound()
             place = stage / f"answer-{id_}"
-            write_answer(place, files.receipt, replace(job, spoken=files.spoken), program)
+            write_answer(place, kept.receipt, replace(job, spoken=kept.spoken), program)
             report = tallystick.check(place, stage / "model")
             assert report.accepted and report.executed
     said = as_json(ts("kept", stage / "kept", "--check", "--json"))
@@ -117,103 +108,102 @@ def test_what_a_killed_server_has_promised_is_there(
     assert said["models"][0]["answers"] == 3
 
 
-def referee(stage: Path, job: Path, out: Path, *urls: str) -> dict[str, Any]:
-    parties = [word for url in urls for word in ("--party", url)]
-    key = ("--key", stage / "referee.pem")
-    done = run("referee", job, *parties, "--out", out, *key, *FAST, "--json")
-    assert done.returncode in (0, 1), done
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
-
-
-def judged_alike(job_place: Path, evidence: bytes, party: int, tmp: Path) -> None:
-    """The package, the judge from the text, and the one in TypeScript convict the same party."""
+def judged_alike(job_place: Path, evidence: bytes, liar: Path | None, tmp: Path) -> None:
+    """The package, the judge from the text, and the one in TypeScript convict the same party: the
+    one that signs with `liar`, or with None the one beside the server."""
     job = load_job(job_place)
-    files = {name: (job_place / name).read_bytes() for name in ("job.json", "program.txt")}
-    assert [c.party for c in tallystick.judge(evidence, job).verdict.convicted] == [party]
-    found = by_the_text(files["job.json"], [files["program.txt"]], evidence)
+    texts = {name: (job_place / name).read_bytes() for name in ("job.json", "program.txt")}
+    said = tallystick.judge(evidence, job)
+    server = load_private_key(liar or tmp / "server.pem").public.key_id
+    seat = said.signers.index(server)
+    party = 1 - seat if liar is None else seat
+    assert [c.party for c in said.verdict.convicted] == [party]
+    found = by_the_text(texts["job.json"], [texts["program.txt"]], evidence)
     assert [who for who, _ in found["convicted"]] == ["AB"[party]]
     if shutil.which("npx") is None or not (JUDGE / "node_modules").is_dir():
         return
     other = OtherJudge(built(tmp))
-    said = other.judge(other.knows(files), evidence, [])
+    elsewhere = other.judge(other.knows(texts), evidence, [])
     other.close()
-    assert plain(said["found"]) == of_package(job.terms, evidence, [])
+    assert plain(elsewhere["found"]) == of_package(job.terms, evidence, [])
 
 
 def disputed(
-    stage: Path, kept: Path, answer: Path, other: Sequence[object], tmp: Path, killed: bool
+    stage: Path, kept: Path, answer: Path, other: Sequence[object], tmp: Path, kill: bool
 ) -> tuple[dict[str, Any], bytes, list[str]]:
-    """A session between the kept answers' server and a party that serves a run; the server may be
-    killed and started again in the middle."""
-    job = tmp / "mine" / "job"
+    """A session between the kept answers' server and a party that serves a run. With `kill` the
+    server is killed in the middle, and started again."""
+    job, out = tmp / "mine" / "job", tmp / "session"
     digest = read_receipt((answer / "receipt.json").read_bytes()).receipt.job.hex()
-    believed = ("--listen", "127.0.0.1:0", "--referee", stage / "referee.pem.pub")
-    ours, theirs = serving(stage, kept), Served(*other, *believed)
+    believed = ("--referee", stage / "referee.pem.pub")
+    ours = serving(stage, kept)
+    theirs = Served(*other, "--listen", "127.0.0.1:0", *believed)
     try:
-        if killed:  # the promise is not the process's
-            port = ours.port
-            ours.stop(signal.SIGKILL)
-            ours = Served(
-                "--answers", kept, "--listen", f"127.0.0.1:{port}", *believed[2:],
-                "--key", stage / "server.pem",
-            )  # fmt: skip
         urls = [f"{ours.url}/answers/{digest}", theirs.url]
         with pytest.raises(urllib.error.HTTPError, match="404"):
             urllib.request.urlopen(f"{ours.url}/answers/{bytes(32).hex()}/v1/party")
-        found = referee(stage, job, tmp / "session", *urls)
+        words = ("referee", job, "--party", urls[0], "--party", urls[1], "--out", out)
+        session = subprocess.Popen(
+            command(*words, "--key", stage / "referee.pem", *FAST, "--json"),
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        if kill:  # both have sealed: the promise is not the process's
+            until(lambda: entries(out) >= 3, 60)
+            port = ours.port
+            ours.stop(signal.SIGKILL)
+            ours = serving(stage, kept, f"127.0.0.1:{port}")
+        said, errors = session.communicate(timeout=120)
+        assert session.returncode == 1, (said, errors)
+        found: dict[str, Any] = json.loads(said)
         (game,) = found["games"]
-        evidence = (tmp / "session" / game["evidence"]).read_bytes()
-        return found, evidence, urls
+        return found, (out / game["evidence"]).read_bytes(), urls
     finally:
         ended = [ours.stop(), theirs.stop()]
         assert [code for code, _ in ended] == [0, 0], ended
 
 
+def entries(out: Path) -> int:
+    try:
+        return len(EntryLog(out))
+    except TallystickError:
+        return 0
+
+
 def test_a_lying_party_is_convicted_by_a_kept_answer(
-    stage: Path, killed: list[tuple[str, str]], tmp_path: Path, ts: Run
-) -> None:
-    test_what_a_killed_server_has_promised_is_there(stage, killed[:0], ts) if False else None
+    stage: Path, killed: list[tuple[str, str]], tmp_path: Path, ts: Run,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
     answer = kept_files(stage, killed[0][0], tmp_path / "answer")
     mine = ("answer-run", answer, "--model", stage / "model", "-o", tmp_path / "mine")
+    copied = list[str]()
+
+    def copying(source: Path, target: Path, inside: Path | None = None) -> None:
+        copied.append(source.name)
+        copy(source, target, inside)
+
+    copy = files.clone_or_copy
+    for module in (files, job_file):
+        monkeypatch.setattr(module, "clone_or_copy", copying)
     assert ts(*mine, "--key", stage / "client.pem")[0] == 0
+    assert "job.json" in copied and "state0.safetensors" not in copied  # it has a second name
     job = tmp_path / "mine" / "job"
     assert ts("attack", "other-weight", job, "--out", tmp_path / "lie", "--quiet")[0] == 0
     liar = (tmp_path / "lie", "--as-attack")
-    found, evidence, urls = disputed(
-        stage, stage / "kept", answer, liar, tmp_path, killed=True
-    )
+    found, evidence, urls = disputed(stage, stage / "kept", answer, liar, tmp_path, kill=True)
     states = {party["url"]: party["state"] for party in found["parties"]}
     assert states == {urls[0]: "left", urls[1]: "lost"}
     assert found["outcome"] == "accepted"
-    party = [p["key"] for p in found["parties"]]
-    assert len(party) == 2
-    judged_alike(job, evidence, seat_of(evidence, stage / "server.pem", honest=True), tmp_path)
+    shutil.copy(stage / "server.pem", tmp_path)
+    judged_alike(job, evidence, None, tmp_path)
 
 
 def kept_files(stage: Path, id_: str, out: Path) -> Path:
     with KeptReader(stage / "kept") as reader:
-        files = reader.find(id_, "anna")
-    assert files is not None
-    _, job, program = files.bound()
-    write_answer(out, files.receipt, job, program)
+        kept = reader.find(id_, "local")
+    assert kept is not None
+    _, job, program = kept.bound()
+    write_answer(out, kept.receipt, job, program)
     return out
-
-
-def seat_of(evidence: bytes, key: Path, honest: bool) -> int:
-    """The seat of the party that lies, where the holder of `key` is the honest one or the liar."""
-    from tallystick.protocol.evidence import Evidence
-
-    raw = load_private_key(key).public
-    found = Evidence.from_bytes(evidence)
-    seat = [run.signer for run in runs_of(found)].index(raw)
-    return 1 - seat if honest else seat
-
-
-def runs_of(evidence: Any) -> list[Any]:
-    from tallystick.commit.signing import Envelope, verify_run
-
-    return [verify_run(Envelope.from_bytes(data))[0] for data in evidence.commitments]
 
 
 def test_a_false_kept_answer_is_convicted_by_its_client(
@@ -239,10 +229,7 @@ def test_a_false_kept_answer_is_convicted_by_its_client(
     mine = ("answer-run", answer, "--model", stage / "model", "-o", tmp_path / "mine")
     assert ts(*mine, "--key", stage / "client.pem")[0] == 0
     client = (tmp_path / "mine", "--key", stage / "client.pem")
-    found, evidence, urls = disputed(
-        stage, tmp_path / "kept", answer, client, tmp_path, killed=False
-    )
+    found, evidence, urls = disputed(stage, tmp_path / "kept", answer, client, tmp_path, kill=False)
     states = {party["url"]: party["state"] for party in found["parties"]}
     assert states == {urls[0]: "lost", urls[1]: "left"}
-    seat = seat_of(evidence, stage / "server.pem", honest=False)
-    judged_alike(tmp_path / "mine" / "job", evidence, seat, tmp_path)
+    judged_alike(tmp_path / "mine" / "job", evidence, stage / "server.pem", tmp_path)

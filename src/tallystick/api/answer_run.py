@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from tallystick.answers.receipt import AnswerReceipt
 from tallystick.commit.signing import PrivateKey
 from tallystick.devices.context import ExecutionContext
 from tallystick.disk.files import new_directory, remove_tree
+from tallystick.disk.regular import os_errors
+from tallystick.job.job import STATE0
 from tallystick.run.execute.trainer import Options, train_job
 
 
@@ -39,6 +42,7 @@ def answer_run_of(
 ) -> AnswerRun:
     """Execute the job of the receipt at `place` into the run directory `out` (ANSWERS 7.6).
 
+    The directory has the weights twice: in state[0], and in the state at the end.
     Raises as `check`, and as `train`.
     """
     signed, answer, program = AnswerFiles.read(place).bound()
@@ -48,6 +52,9 @@ def answer_run_of(
     beside = new_directory(f".{out.name}.job-", out.absolute().parent)
     try:
         job = answer.write(beside / "job", program, held, overwrite=False)
+        # The run gets a second name of the weights, and not a copy (disk.files.share_or_copy).
+        with os_errors(job.directory):
+            os.chmod(job.directory / STATE0, 0o444)
         options = Options(ExecutionContext(threads), key=key, overwrite=overwrite)
         made = train_job(job, out, options)
     finally:

@@ -154,6 +154,7 @@ def run(
         durable: KeptAnswers | None = None
         if kept is not None:
             keeper = durable = stack.enter_context(KeptAnswers(Path(kept), kept_mib * _MIB, days))
+            durable.require_models()  # those of earlier answers too (ANSWERS 7.7.2)
             expiring = threading.Thread(target=_expire, args=(durable,), daemon=True)
             expiring.start()
         sock = stack.enter_context(listening_socket(listen))

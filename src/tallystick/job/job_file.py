@@ -26,6 +26,7 @@ from tallystick.job.job import (
     FORMAT,
     FORMATS,
     MANIFEST,
+    STATE0,
     Evaluation,
     Job,
     altered,
@@ -245,7 +246,8 @@ def copy_job(job: Job, target: Path, inside: Path) -> Job:
     make_directory(target, inside)
     make_directory(target / "data", inside)
     for name in job.files():
-        put = share_or_copy if name.startswith("data/") else clone_or_copy
+        large = name == STATE0 or name.startswith("data/")
+        put = share_or_copy if large else clone_or_copy
         put(job.directory / name, target / name, job.directory)
     sync_path(target)
     return load_job(target)

@@ -173,6 +173,7 @@ def test_so_many_are_executed_at_once(tmp_path: Path) -> None:
         thread.start()
     assert not any(event.wait(0.05) for event in entered[2:])  # they wait
     assert executions.working(bytes([0])) and len(executions) == 2
+    assert [executions.waiting(bytes([n])) for n in range(6)] == 2 * [False] + 4 * [True]
     executions.let_go(bytes([0]))
     executions.sweep()
     assert not made[0].closed  # it is making an answer
@@ -181,6 +182,7 @@ def test_so_many_are_executed_at_once(tmp_path: Path) -> None:
     for thread in threads:
         thread.join(30)
     assert executions.highest == 2 and len(executions) == 2
+    assert not any(executions.waiting(bytes([n])) for n in range(6))
     assert sum(slow.closed for slow in made) == 4  # each made room
     executions.sweep()
     assert len(executions) == 0 and all(slow.closed for slow in made)

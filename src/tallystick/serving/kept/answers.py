@@ -30,8 +30,8 @@ from tallystick.program.ir import Program
 from tallystick.serving.kept.commits import Commits, Statements
 from tallystick.serving.kept.open_sessions import forget_sessions, jobs_in_session
 from tallystick.serving.kept.reader import KeptModel, KeptReader
-from tallystick.serving.kept.same_files import fingerprint
-from tallystick.serving.kept.space import Reservation, Space, kept_bytes
+from tallystick.serving.kept.same_files import fingerprint, require_models
+from tallystick.serving.kept.space import Reservation, Space, kept_bytes, row_bytes
 from tallystick.serving.kept.tables import (
     LOCK,
     PAGE,
@@ -130,6 +130,12 @@ class KeptAnswers:
             self._commits.write(write, size)
         self._models.add(statement.digest)
 
+    def require_models(self) -> None:
+        """Raise DigestMismatchError unless every model that is still needed is where it was, with
+        its weights (ANSWERS 7.7.2)."""
+        for model in require_models(self.models(), self.statement):
+            self.uses(self.statement(model.digest), model.directory)  # and is not hashed again
+
     def keep(
         self, answer: GivenAnswer | GivenEncoding, owner: str, room: Reservation | None = None
     ) -> str:
@@ -148,7 +154,7 @@ class KeptAnswers:
         said = said_of(job)
         # The text follows from the tokens.
         spoken = (replace(said, text="") if isinstance(said, Spoken) else said).to_bytes()
-        size = kept_bytes(len(request), receipt.prompt, receipt.answer)
+        size = row_bytes(len(request) + len(spoken))
         id_ = f"answer-{secrets.token_hex(16)}"
         held = self.reserve(size) if room is None else room
         taken = held.take(size)

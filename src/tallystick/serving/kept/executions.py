@@ -21,7 +21,7 @@ IDLE_SECONDS = 60.0
 
 
 @dataclass
-class _Held:
+class _InMemory:
     prover: Prover | None = None
     busy: bool = True
     used: float = field(default_factory=time.monotonic)
@@ -32,7 +32,8 @@ class Executions:
 
     def __init__(self, most: int = AT_ONCE, idle_seconds: float = IDLE_SECONDS) -> None:
         self._most, self._idle = most, idle_seconds
-        self._held: OrderedDict[bytes, _Held] = OrderedDict()
+        self._held: OrderedDict[bytes, _InMemory] = OrderedDict()
+        self._waiting = set[bytes]()
         self._free = threading.Condition()
         self.highest = 0  # that were there at once
 
@@ -63,6 +64,11 @@ class Executions:
         with self._free:
             return job in self._held and self._held[job].busy
 
+    def waiting(self, job: bytes) -> bool:
+        """Whether a job waits until others make room."""
+        with self._free:
+            return job in self._waiting
+
     def let_go(self, job: bytes) -> None:
         """Free the memory of a job, unless it is making an answer."""
         with self._free:
@@ -81,10 +87,11 @@ class Executions:
         with self._free:
             return len(self._held)
 
-    def _take(self, job: bytes) -> _Held:
+    def _take(self, job: bytes) -> _InMemory:
         with self._free:
             while True:
                 if job in self._held:
+                    self._waiting.discard(job)
                     self._held.move_to_end(job)
                     held = self._held[job]
                     held.busy = True
@@ -92,10 +99,12 @@ class Executions:
                 if len(self._held) >= self._most:
                     idle = next((j for j, held in self._held.items() if not held.busy), None)
                     if idle is None:
+                        self._waiting.add(job)
                         self._free.wait()
                         continue
                     self._drop(idle)
-                held = self._held[job] = _Held()
+                self._waiting.discard(job)
+                held = self._held[job] = _InMemory()
                 self.highest = max(self.highest, len(self._held))
                 return held
 

@@ -7,13 +7,12 @@ while it may go on.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable
 from pathlib import Path
 
 from tallystick.disk.files import remove_tree
-from tallystick.disk.regular import is_directory, names
+from tallystick.disk.regular import is_directory, names, statuses
 
 SESSIONS = "sessions"
 # So long after its last record a session counts as over (ANSWERS 7.7.3).
@@ -46,9 +45,5 @@ def _jobs(directory: Path) -> list[bytes]:
 
 
 def _newest(directory: Path, job: bytes) -> int:
-    place = sessions_of(directory, job)
-    try:
-        times = [entry.stat().st_mtime_ns for entry in os.scandir(place)]
-    except FileNotFoundError:
-        return 0
-    return max(times, default=0) // 1_000_000
+    found = statuses(sessions_of(directory, job), directory)
+    return max((status.st_mtime_ns for _, status in found), default=0) // 1_000_000

@@ -118,7 +118,10 @@ class KeptParties:
         if not isinstance(found, _Open):
             return found
         try:
-            return found.registered.reply(message, patience)
+            said = found.registered.reply(message, patience)
+            if isinstance(said, Working) and self.executions.waiting(job):
+                return Working("other disputes come first")
+            return said
         finally:
             with self._lock:
                 found.users -= 1

@@ -8,6 +8,7 @@ every model that it has ever had. A dispute hashes what it executes with all the
 from __future__ import annotations
 
 import json
+import stat
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -15,16 +16,17 @@ from pathlib import Path
 from tallystick.answers.job import check_weights
 from tallystick.answers.model import open_model, weights
 from tallystick.answers.statement import ModelStatement
-from tallystick.disk.regular import present
+from tallystick.disk.regular import is_directory, look, names, present
 from tallystick.errors import DigestMismatchError, TallystickError
 from tallystick.serving.kept.reader import KeptModel
 
 
 def fingerprint(place: Path) -> str:
     """Names, sizes and times of change of a model's files."""
-    files = sorted(place.iterdir()) if place.is_dir() else [place]
-    found = [(path.name, path.stat()) for path in files if path.is_file()]
-    return json.dumps([[name, stat.st_size, stat.st_mtime_ns, stat.st_ino] for name, stat in found])
+    paths = [place / name for name in sorted(names(place))] if is_directory(place) else [place]
+    looked = [(path.name, look(path, None)) for path in paths]  # links are followed
+    found = [(name, s) for name, s in looked if s is not None and stat.S_ISREG(s.st_mode)]
+    return json.dumps([[name, s.st_size, s.st_mtime_ns, s.st_ino] for name, s in found])
 
 
 def require_models(

@@ -35,8 +35,13 @@ class BudgetFullError(StorageError):
 def kept_bytes(request: int, prompt: int, answer: int) -> int:
     """The most bytes of the database that an answer takes: its request has a file of `request`
     bytes, and it has so many tokens. Its text is not kept: it follows from the tokens."""
-    content = _ROW + request + 128 + prompt * 9 + answer * _TOKEN
-    return (-(-content // (PAGE - _OVERFLOW)) + _PAGES_BESIDE) * PAGE
+    return row_bytes(request + 128 + prompt * 9 + answer * _TOKEN)
+
+
+def row_bytes(files: int) -> int:
+    """The most bytes of the database that an answer takes whose request and tokens are files of so
+    many bytes together."""
+    return (-(-(_ROW + files) // (PAGE - _OVERFLOW)) + _PAGES_BESIDE) * PAGE
 
 
 def kept_bytes_of(request: ModelRequest, prompt: int, most: int) -> int:

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tallystick.disk.files import create_new, make_directory, sync_path
-from tallystick.disk.regular import os_errors, present
+from tallystick.disk.regular import look, os_errors, present
 from tallystick.errors import CorruptFileError, StorageError, UnsupportedVersionError, UsageError
 
 DATABASE, LOCK = "answers.db", "lock"
@@ -146,7 +146,5 @@ def pages_in_use(found: sqlite3.Connection) -> int:
 
 def wal_bytes(directory: Path) -> int:
     """The size of the write-ahead log."""
-    try:
-        return os.stat(directory / f"{DATABASE}-wal").st_size
-    except FileNotFoundError:
-        return 0
+    found = look(directory / f"{DATABASE}-wal", None)
+    return 0 if found is None else found.st_size
