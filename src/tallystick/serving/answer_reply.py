@@ -14,9 +14,9 @@ from typing import Any, TypeVar
 from tallystick.api.answering import PreparedRequest
 from tallystick.errors import StorageError, TallystickError
 from tallystick.service.guard import Receive, Scope, Send, place_of
-from tallystick.serving.asked import Asked
+from tallystick.serving.asked import AskedAnswers
 from tallystick.serving.engine_thread import KeptAnswer, WantedAnswer
-from tallystick.serving.keeping import AnswerKeeper, Room
+from tallystick.serving.keeping import AnswerKeeper, KeptRoom
 from tallystick.serving.kept.space import kept_bytes
 from tallystick.serving.limits import ServingLimits
 from tallystick.serving.models import ServedModel
@@ -35,7 +35,7 @@ _EVENTS = (
 
 
 @dataclass
-class Outcome:
+class ReplyOutcome:
     """What became of a request, for logs and metrics: no text of it."""
 
     status: int = 200
@@ -57,13 +57,13 @@ class AnswerReply:
     id: str
     owner: str
     model: ServedModel
-    asked: Asked
+    asked: AskedAnswers
     keeper: AnswerKeeper
     limits: ServingLimits
     workers: ThreadPoolExecutor
     tell: Callable[[BaseException], None]
-    done: Callable[[Outcome], None]
-    outcome: Outcome = field(default_factory=Outcome)
+    done: Callable[[ReplyOutcome], None]
+    outcome: ReplyOutcome = field(default_factory=ReplyOutcome)
     _wanted: list[WantedAnswer] = field(default_factory=list)
     _streams: bool = False  # the head of a stream has been sent
 
@@ -140,9 +140,9 @@ class AnswerReply:
         else:
             await self._whole(sends, replies, box)
 
-    def _reserve(self, answers: Sequence[PreparedRequest]) -> list[Room]:
+    def _reserve(self, answers: Sequence[PreparedRequest]) -> list[KeptRoom]:
         """Room for each of these answers, or for none. Raises ApiError."""
-        found: list[Room] = []
+        found: list[KeptRoom] = []
         try:
             for one in answers:
                 request = len(one.request.to_bytes())

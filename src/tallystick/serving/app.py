@@ -22,20 +22,21 @@ from tallystick.answers.statement import ProgramName
 from tallystick.errors import TallystickError, UsageError
 from tallystick.service.guard import App, Guard, believed
 from tallystick.serving.accounts import Accounts
-from tallystick.serving.answer_reply import AnswerReply, Outcome
+from tallystick.serving.answer_reply import AnswerReply, ReplyOutcome
 from tallystick.serving.api_keys import ApiKey, KeyRing
-from tallystick.serving.asked import Asked, Named, read_chat, read_completions
+from tallystick.serving.asked import AskedAnswers, Named, read_chat, read_completions
 from tallystick.serving.embeddings import embed, embeddings_members, read_embeddings
 from tallystick.serving.fields import Fields, parse_body
 from tallystick.serving.keeping import AnswerKeeper
 from tallystick.serving.limits import ServingLimits, bounds_of
 from tallystick.serving.metrics import Metrics
 from tallystick.serving.models import Served, ServedEncoder, ServedModel, find_model
+from tallystick.serving.page_routes import page_routes
 from tallystick.serving.refusals import SERVER, ApiError, no_room, of_error, of_guard
 from tallystick.serving.replies import kept_members
 
 Log = Callable[[Mapping[str, Any]], None]
-Read = Callable[[Fields, Named, ServingLimits], Asked]
+Read = Callable[[Fields, Named, ServingLimits], AskedAnswers]
 _WORKERS = 4
 T = TypeVar("T")
 # Without keys everyone on this machine is this one.
@@ -83,7 +84,8 @@ class ModelServer:
             ("/v1/completions", self._completions),
             ("/v1/embeddings", self._embeddings),
         ]
-        routes = [Route(path, _guarded(do), methods=["GET"]) for path, do in get]
+        routes = [*page_routes()]
+        routes += [Route(path, _guarded(do), methods=["GET"]) for path, do in get]
         routes += [Route(path, _guarded(do), methods=["POST"]) for path, do in post]
         app = Starlette(routes=routes, exception_handlers={HTTPException: _of_route, 500: _fault})
         app.router.redirect_slashes = False
@@ -129,7 +131,7 @@ class ModelServer:
         request.scope["state"]["request"] = id_
         route, began = request.url.path, time.monotonic()
 
-        def done(outcome: Outcome) -> None:
+        def done(outcome: ReplyOutcome) -> None:
             now = time.monotonic()
             self._accounts.pay(owner, outcome.prompt_tokens + outcome.answer_tokens, now)
             self._count(owner, model, outcome, now - began)
@@ -148,7 +150,7 @@ class ModelServer:
             id_, owner, model, asked, self.keeper, self.limits, self.workers, self.tell, done
         )
 
-    def _count(self, owner: str, model: Served, outcome: Outcome, seconds: float) -> None:
+    def _count(self, owner: str, model: Served, outcome: ReplyOutcome, seconds: float) -> None:
         add = self.metrics.add
         for finish in outcome.finishes:
             add("answers", owner, model=model.name, finish=finish)
@@ -176,7 +178,7 @@ class ModelServer:
         found = embeddings_members(asked, kept, model.name, model.digest)
         tokens, now = found["usage"]["total_tokens"], time.monotonic()
         self._accounts.pay(owner, tokens, now)
-        self._count(owner, model, Outcome(prompt_tokens=tokens), now - began)
+        self._count(owner, model, ReplyOutcome(prompt_tokens=tokens), now - began)
         request.scope["state"]["said"] = {
             "route": request.url.path,
             "model": model.name,
@@ -338,7 +340,7 @@ async def _json(request: Request) -> dict[str, Any]:
     return parse_body(await request.body())
 
 
-_ROUTES = ("/health", "/ready", "/metrics", "/v1/chat/completions", "/v1/completions",
+_ROUTES = ("/", "/health", "/ready", "/metrics", "/v1/chat/completions", "/v1/completions",
            "/v1/embeddings")  # fmt: skip
 
 

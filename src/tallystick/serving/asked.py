@@ -50,7 +50,7 @@ _EMPTY = ("annotations", "audio", "function_call", "name", "refusal", "tool_call
 
 
 @dataclass(frozen=True)
-class Asked:
+class AskedAnswers:
     """What a request asks for: an answer to each of `requests`, as many choices as each says.
 
     `stops` are the stop strings. `logprobs` asks for the log-probabilities, `usage` for a last
@@ -77,7 +77,7 @@ class Named:
     dated: bool
 
 
-def read_chat(fields: Fields, model: Named, limits: ServingLimits) -> Asked:
+def read_chat(fields: Fields, model: Named, limits: ServingLimits) -> AskedAnswers:
     """A request of `/v1/chat/completions`, without its model. Raises ApiError, UsageError."""
     messages = _messages(fields.raw("messages"))
     logprobs = fields.of("logprobs", bool, False)
@@ -90,7 +90,7 @@ def read_chat(fields: Fields, model: Named, limits: ServingLimits) -> Asked:
     return made(CHAT, ({"messages": messages},), logprobs)
 
 
-def read_completions(fields: Fields, model: Named, limits: ServingLimits) -> Asked:
+def read_completions(fields: Fields, model: Named, limits: ServingLimits) -> AskedAnswers:
     """A request of `/v1/completions`, without its model. Raises ApiError, UsageError."""
     prompts = _prompts(fields.raw("prompt"), limits)
     logprobs = "logprobs" in fields
@@ -107,7 +107,7 @@ def read_completions(fields: Fields, model: Named, limits: ServingLimits) -> Ask
 
 def _common(
     fields: Fields, model: Named, limits: ServingLimits, tokens: int
-) -> Callable[[str, tuple[Mapping[str, Any], ...], bool], Asked]:
+) -> Callable[[str, tuple[Mapping[str, Any], ...], bool], AskedAnswers]:
     """What both interfaces share. Raises ApiError, UsageError."""
     fields.neutral(_NEUTRAL, _WHY)
     tokens_by = "max_completion_tokens" if "max_completion_tokens" in fields else "max_tokens"
@@ -146,7 +146,7 @@ def _common(
     fields.end()
     settings["seed"] = secrets.randbits(64) if servers else seed or 0
 
-    def made(route: str, inputs: tuple[Mapping[str, Any], ...], logprobs: bool) -> Asked:
+    def made(route: str, inputs: tuple[Mapping[str, Any], ...], logprobs: bool) -> AskedAnswers:
         today = time.strftime("%Y-%m-%d", time.gmtime()) if model.dated and route == CHAT else None
         requests = tuple(
             ModelRequest(
@@ -162,7 +162,7 @@ def _common(
             )
             for given in inputs
         )
-        return Asked(route, requests, stream, usage, logprobs)
+        return AskedAnswers(route, requests, stream, usage, logprobs)
 
     return made
 

@@ -18,7 +18,7 @@ from tallystick.answers.statement import ModelStatement
 from tallystick.errors import StorageError, UsageError
 from tallystick.serving.encoder_thread import EncoderThread, KeptEncoding, WantedEncoding
 from tallystick.serving.fields import Fields
-from tallystick.serving.keeping import AnswerKeeper, Room
+from tallystick.serving.keeping import AnswerKeeper, KeptRoom
 from tallystick.serving.kept.space import kept_bytes
 from tallystick.serving.limits import ServingLimits
 from tallystick.serving.refusals import SERVER, ApiError, invalid, no_room
@@ -98,10 +98,10 @@ async def embed(
 
 def _reserve(
     requests: Sequence[EncodingRequest], thread: EncoderThread, keeper: AnswerKeeper
-) -> list[Room]:
+) -> list[KeptRoom]:
     """Room for each encoding, or for none. Raises ApiError."""
     model = thread.encoder.model
-    values, found = thread.encoder.encoding.values, list[Room]()
+    values, found = thread.encoder.encoding.values, list[KeptRoom]()
     try:
         for request in requests:
             size = kept_bytes(len(request.to_bytes()), model.longest, values)

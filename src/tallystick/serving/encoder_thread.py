@@ -13,7 +13,7 @@ from tallystick.api.encoding import Encoder, GivenEncoding
 from tallystick.commit.signing import PrivateKey
 from tallystick.errors import UsageError
 from tallystick.serving.fair import FairQueue
-from tallystick.serving.keeping import AnswerKeeper, Room
+from tallystick.serving.keeping import AnswerKeeper, KeptRoom
 from tallystick.serving.limits import ServingLimits
 from tallystick.serving.refusals import SERVER, ApiError, busy
 
@@ -33,7 +33,7 @@ class WantedEncoding:
 
     owner: str
     request: EncodingRequest
-    room: Room
+    room: KeptRoom
     result: Future[KeptEncoding] = field(default_factory=Future)
 
 

@@ -21,7 +21,7 @@ from tallystick.api.answering import Answering, AnswerUnderway, GivenAnswer, Pre
 from tallystick.commit.encoding import sha256
 from tallystick.commit.signing import PrivateKey
 from tallystick.serving.fair import FairQueue
-from tallystick.serving.keeping import AnswerKeeper, Room
+from tallystick.serving.keeping import AnswerKeeper, KeptRoom
 from tallystick.serving.limits import ServingLimits
 from tallystick.serving.refusals import SERVER, ApiError, busy
 
@@ -36,7 +36,7 @@ class KeptAnswer:
     answer: GivenAnswer
 
 
-class Sink(Protocol):
+class AnswerSink(Protocol):
     """Who waits for an answer. Its methods are called by threads of the model's, and never wait."""
 
     def token(self, token: int, logprob: np.float32) -> None: ...
@@ -54,8 +54,8 @@ class WantedAnswer:
     owner: str
     prepared: PreparedRequest
     number: int
-    sink: Sink
-    room: Room
+    sink: AnswerSink
+    room: KeptRoom
     underway: AnswerUnderway | None = None
     cancelled: bool = field(default=False)
 

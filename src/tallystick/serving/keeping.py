@@ -12,7 +12,7 @@ from tallystick.api.answering import GivenAnswer
 from tallystick.api.encoding import GivenEncoding
 
 
-class Room(Protocol):
+class KeptRoom(Protocol):
     """Room for an answer that is not kept yet."""
 
     def release(self) -> None:
@@ -31,7 +31,7 @@ class AnswerKeeper(Protocol):
     def full(self) -> str | None:
         """Why no further answer can be kept; None where one can. No request is accepted then."""
 
-    def reserve(self, size: int) -> Room:
+    def reserve(self, size: int) -> KeptRoom:
         """Room for an answer of `size` bytes (`kept.space.kept_bytes`). Raises StorageError where
         there is none: then the request is not accepted."""
 
@@ -64,7 +64,7 @@ class MemoryKeeper:
     def full(self) -> str | None:
         return None
 
-    def reserve(self, size: int) -> Room:
+    def reserve(self, size: int) -> KeptRoom:
         return NoRoom()
 
     def keep(self, answer: GivenAnswer | GivenEncoding, owner: str, room: Any = None) -> str:

@@ -82,7 +82,7 @@ class Outbox:
 
 @dataclass(frozen=True)
 class OutboxSink:
-    """The place of one answer in an outbox (engine_thread.Sink)."""
+    """The place of one answer in an outbox (engine_thread.AnswerSink)."""
 
     box: Outbox
     index: int

@@ -10,7 +10,7 @@ from typing import Any
 
 from tallystick.answers.files import AnswerFiles
 from tallystick.answers.job import AnswerJob
-from tallystick.serving.asked import CHAT, Asked
+from tallystick.serving.asked import CHAT, AskedAnswers
 from tallystick.serving.engine_thread import KeptAnswer
 from tallystick.serving.spelling import Decode
 
@@ -59,7 +59,7 @@ class Replies:
     created: int
     model: str
     fingerprint: str
-    asked: Asked
+    asked: AskedAnswers
     decode: Decode
 
     def _whole(self, object_: str, choices: list[Any], **more: Any) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from tallystick.answers.request import ModelRequest, new_secret
 from tallystick.api.answering import Answering, GivenAnswer
 from tallystick.api.answers import check
 from tallystick.service.doors import DoorConnection
-from tallystick.serving.answer_reply import AnswerReply, Outcome
+from tallystick.serving.answer_reply import AnswerReply, ReplyOutcome
 from tallystick.serving.api_keys import add_key
 from tallystick.serving.asked import read_chat
 from tallystick.serving.engine_thread import KeptAnswer, ModelThread, WantedAnswer
@@ -219,7 +219,7 @@ def test_a_client_that_never_reads_does_not_hold_the_engine(model: Path) -> None
 @pytest.mark.parametrize("kind", ("stuck", "slow"))
 def test_a_stream_that_is_not_taken_is_cut(kind: str, model: Path) -> None:
     """Below the sockets, whose memory would take a whole answer."""
-    keeper, cuts, outcomes = Recording(), list[bool](), list[Outcome]()
+    keeper, cuts, outcomes = Recording(), list[bool](), list[ReplyOutcome]()
     limits = replace(LIMITS, unread_seconds=0.3 if kind == "stuck" else 30, unread_tokens=4)
     with running(model, limits, keeper=keeper) as server:
         served = server.server.models[0]
