@@ -18,7 +18,7 @@ from tallystick.answers.words import Said
 from tallystick.api import given
 from tallystick.api.answering import DAYS, Answering, GivenAnswer, Heard
 from tallystick.api.given import PathLike
-from tallystick.api.speculating import Speculation
+from tallystick.api.speculating import Speculation, speculation_of
 from tallystick.commit.signing import PrivateKey, PublicKey
 from tallystick.devices.find import context_on
 from tallystick.disk.regular import present
@@ -50,7 +50,8 @@ def generate(
     date: str | None = None,
     days: int = DAYS,
     threads: int | None = None,
-    speculation: Speculation | None = None,
+    speculate: str | None = None,
+    draft: PathLike | None = None,
     heard: Heard | None = None,
 ) -> list[GivenAnswer]:
     """Answer a request with the model in a directory, each answer with a signed receipt.
@@ -65,17 +66,19 @@ def generate(
     with a token of the model's stop set or of `stop`, or when its text has one of `stop_strings`.
     Without a `seed` the client's nonce gives one (ANSWERS 5.5). `choices` answers are drawn, each
     with a seed of its own. `date` is what the chat template reads as today (YYYY-MM-DD). Disputes
-    are answered for `days`. `heard` gets the number of an answer and its text so far. With
-    `speculation` a pass may give several tokens, of the same bits.
+    are answered for `days`. `heard` gets the number of an answer and its text so far.
+
+    `speculate` (`lookup` or `lookup:K`) proposes up to K tokens that followed the last ones earlier
+    in the text, `draft` those that the smaller model in this directory would say. A pass may draw
+    several tokens then; the answer is the same to the last bit. An `Answering` has its own way.
 
     The answers are written to `out`, or to `out`/0, `out`/1, … where there are several. Raises
     UsageError for a request that can never be answered and where `out` is taken, RefusedModelError,
     DigestMismatchError where the statement is another model's, StorageError.
     """
+    way = speculation_of(speculate, None if draft is None else given.path(draft))
     places = [] if out is None else _free(given.path(out), choices)
-    opened = (
-        model if isinstance(model, Answering) else _opened(model, statement, threads, speculation)
-    )
+    opened = model if isinstance(model, Answering) else _opened(model, statement, threads, way)
     settings = Settings(
         temperature=temperature,
         top_k=top_k,

@@ -14,7 +14,6 @@ from tallystick.api.answer_run import AnswerRun, answer_run_of
 from tallystick.api.answering import DAYS
 from tallystick.api.answers import check as check_of
 from tallystick.api.answers import generate as generate_of
-from tallystick.api.speculating import speculation_of
 from tallystick.cli.output import (
     MISMATCH,
     device_option,
@@ -148,7 +147,8 @@ def generate(
         statement=None if statement is None else Path(statement),
         stop_strings=stops,
         threads=threads,
-        speculation=speculation_of(speculate, None if draft is None else Path(draft)),
+        speculate=speculate,
+        draft=None if draft is None else Path(draft),
         heard=shown.heard if shown.alone else None,
         **settings,
     )
