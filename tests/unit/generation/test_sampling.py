@@ -125,9 +125,12 @@ def test_no_more_tokens_are_put_in_order_than_decide(monkeypatch: pytest.MonkeyP
 
     counts: list[int] = []
     first = truncation._first
-    monkeypatch.setattr(
-        truncation, "_first", lambda row, count: counts.append(count) or first(row, count)
-    )
+
+    def counted(row: np.ndarray, count: int) -> np.ndarray:
+        counts.append(count)
+        return first(row, count)
+
+    monkeypatch.setattr(truncation, "_first", counted)
 
     def softmax(y: np.ndarray) -> np.ndarray:
         e = np.exp(y - y.max(1, keepdims=True))
