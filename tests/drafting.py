@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
@@ -22,7 +22,7 @@ class Oracle:
     vocabulary: int | None = None
     asked: int = field(default=0, init=False)
 
-    def propose(self, asked: Sequence[DraftAsked]) -> Iterable[Sequence[int]]:
+    def propose(self, asked: Sequence[DraftAsked]) -> Sequence[Sequence[int]]:
         self.asked += len(asked)
         return [self.change(self._rest(one), one.most) for one in asked]
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 
-from tallystick.answers.layout import DRAW, FULL, GREEDY, Settings
+from tallystick.answers.layout import DRAW, FULL, GREEDY
 from tallystick.program.build import Builder
 from tallystick.program.ir import Value
 
@@ -15,67 +14,45 @@ Fields = Mapping[str, Value]
 _DRAW = 0  # the program's one random operator is the first
 
 
-@dataclass(frozen=True)
-class FullSteps:
-    """Which steps of `full` change a token (ANSWERS 3.5). An answer's program has them all.
-
-    Without the others a program draws the same tokens: with neutral settings a step leaves each
-    number as it is, but for the sign of a zero, which no later step tells apart.
-    """
-
-    penalties: bool = True
-    top_k: bool = True
-    top_p: bool = True
-    min_p: bool = True
-    noise: bool = True
-
-    @staticmethod
-    def of(settings: Settings) -> FullSteps:
-        """Those that are not neutral in `settings`."""
-        found = settings.rounded
-        neutral = {"repetition": 1, "presence": 0, "frequency": 0}
-        return FullSteps(
-            penalties=any(found[name] != value for name, value in neutral.items()),
-            top_k=settings.top_k > 0,
-            top_p=found["top_p"] < 1,
-            min_p=found["min_p"] > 0,
-            noise=found["temperature"] > 0,
-        )
-
-
-_ALL = FullSteps()
-
-
 def emit(
-    builder: Builder,
-    sampler: str,
-    logits: Value,
-    fields: Fields,
-    vocabulary: int,
-    steps: FullSteps = _ALL,
+    builder: Builder, sampler: str, logits: Value, fields: Fields, vocabulary: int
 ) -> tuple[Value, Value]:
     """(drawn, log-probabilities): i64[A] and f32[A], for logits f32[A, vocabulary].
 
     `fields` are the batch inputs of `layout.batch_types` by name; the random key is the builder's.
-    Of its steps `full` gets those that `steps` names, for settings that need no other. A row that
-    is not live gives the token 0 and +0.
+    A row that is not live gives the token 0 and +0.
     """
+    emitter = _emitter(builder, logits, fields, vocabulary)
+    return emitter.outputs(emitter.drawn(sampler, logits), logits)
+
+
+def emit_scaled(
+    builder: Builder, logits: Value, fields: Fields, vocabulary: int, penalties: bool
+) -> Value:
+    """The logits of `full` before truncation (3.5.1 to 3.5.4). Without `penalties`, which are
+    neutral then, the numbers are the same but for the signs of zeros, which no later step reads."""
+    emitter = _emitter(builder, logits, fields, vocabulary)
+    return emitter.scaled(logits, penalties)[0]
+
+
+def emit_chosen(
+    builder: Builder, truncated: Value, logits: Value, fields: Fields, vocabulary: int, noise: bool
+) -> tuple[Value, Value]:
+    """What `emit` gives for `full` after truncation; `noise` says that the temperature is above
+    0."""
+    emitter = _emitter(builder, logits, fields, vocabulary)
+    return emitter.outputs(emitter.chosen(truncated, noise), logits)
+
+
+def _emitter(builder: Builder, logits: Value, fields: Fields, vocabulary: int) -> _Emitter:
     (rows, _) = builder.type_of(logits).shape
-    emitter = _Emitter(builder, fields, rows, vocabulary, steps)
-    token = emitter.drawn(sampler, logits)
-    logprobs = builder.one("aten._log_softmax", [logits], dim=1)
-    own = builder.one("aten.gather", [logprobs, token], dim=1)
-    live = builder.one("aten.ne.Scalar", [fields["live"]], other=0.0)
-    return emitter.where_live(live, token, "i64"), emitter.where_live(live, own, "f32")
+    return _Emitter(builder, fields, rows, vocabulary)
 
 
 class _Emitter:
-    def __init__(
-        self, builder: Builder, fields: Fields, rows: int, vocabulary: int, steps: FullSteps
-    ) -> None:
+    def __init__(self, builder: Builder, fields: Fields, rows: int, vocabulary: int) -> None:
         self.one, self.rng = builder.one, builder.rng
         self.fields, self.rows, self.vocabulary = fields, rows, vocabulary
-        self.steps = steps
 
     def drawn(self, sampler: str, logits: Value) -> Value:
         """The token of each row, i64[A, 1]."""
@@ -93,19 +70,32 @@ class _Emitter:
         flat = self.one("aten.view", [x], size=(self.rows,))
         return self.one("aten.where", [live, flat, self._full_of((self.rows,), 0.0, dtype)])
 
+    def chosen(self, x: Value, noise: bool) -> Value:
+        """The token of each row, after `noise` where there is any."""
+        return self.one("aten.argmax", [self._noisy(x) if noise else x], dim=1, keepdim=True)
+
+    def outputs(self, token: Value, logits: Value) -> tuple[Value, Value]:
+        """Tokens and log-probabilities where rows are live (3.6)."""
+        logprobs = self.one("aten._log_softmax", [logits], dim=1)
+        own = self.one("aten.gather", [logprobs, token], dim=1)
+        live = self.one("aten.ne.Scalar", [self.fields["live"]], other=0.0)
+        return self.where_live(live, token, "i64"), self.where_live(live, own, "f32")
+
     def _full(self, x: Value) -> Value:
         """ANSWERS 3.5, in its order."""
-        if self.steps.penalties:
-            x = self._penalised(x)
+        x, is_hot = self.scaled(x, penalties=True)
+        x = self._truncated(x)
+        return self.one("aten.where", [is_hot, self._noisy(x), x])
+
+    def scaled(self, x: Value, penalties: bool) -> tuple[Value, Value]:
+        """The logits before truncation, and whether the temperature is above 0."""
+        x = self._penalised(x) if penalties else x
         x = self._sum(x, self.fields["bias"])
-        if not self.steps.noise:
-            return self._truncated(x)
         temperature = self.fields["temperature"]
         is_hot = self.one("aten.gt.Scalar", [temperature], other=0.0)
         one = self._full_of((1,), 1.0, "f32")
         divisor = self.one("aten.where", [is_hot, temperature, one])
-        x = self._truncated(self.one("aten.div.Tensor", [x, divisor]))
-        return self.one("aten.where", [is_hot, self._noisy(x), x])
+        return self.one("aten.div.Tensor", [x, divisor]), is_hot
 
     # -- penalties (3.5.1, 3.5.2) ------------------------------------------------------------------
     def _penalised(self, x: Value) -> Value:
@@ -133,23 +123,14 @@ class _Emitter:
 
     # -- truncation (3.5.5 to 3.5.7) ---------------------------------------------------------------
     def _truncated(self, x: Value) -> Value:
-        steps, kept = self.steps, list[Value]()
-        if steps.top_k or steps.top_p:
-            rank = self.one("tallystick.rank", [x], dim=1, descending=True)
-        if steps.top_k:
-            top_k = self.fields["top_k"]
-            first = self.one("aten.lt.Tensor", [rank, top_k])
-            every = self.one("aten.eq.Scalar", [top_k], other=0.0)
-            x = self._kept(self.one("aten.logical_or", [first, every]), x)
-        if not (steps.top_p or steps.min_p):
-            return x
+        rank = self.one("tallystick.rank", [x], dim=1, descending=True)
+        top_k = self.fields["top_k"]
+        first = self.one("aten.lt.Tensor", [rank, top_k])
+        every = self.one("aten.eq.Scalar", [top_k], other=0.0)
+        x = self._kept(self.one("aten.logical_or", [first, every]), x)
         p = self.one("aten._softmax", [x], dim=1)
-        if steps.top_p:
-            kept.append(self._in_nucleus(p, rank))
-        if steps.min_p:
-            kept.append(self._likely(p))
-        both = self.one("aten.logical_and", kept) if len(kept) == 2 else kept[0]
-        return self._kept(both, x)
+        nucleus, likely = self._in_nucleus(p, rank), self._likely(p)
+        return self._kept(self.one("aten.logical_and", [nucleus, likely]), x)
 
     def _in_nucleus(self, p: Value, rank: Value) -> Value:
         """Whether the probabilities before a token's, in descending order, sum to below top_p."""

@@ -17,7 +17,7 @@ from tallystick.api.encoding import GivenEncoding
 from tallystick.api.given import PathLike
 from tallystick.api.requests import client_request, free_file, request_of
 from tallystick.api.requests import request as new_request
-from tallystick.api.speculating import Speculation
+from tallystick.api.speculating import Speculation, speculation_of
 from tallystick.commit.signing import PrivateKey, PublicKey
 from tallystick.disk.files import write_file
 from tallystick.disk.regular import read_file
@@ -51,7 +51,8 @@ def generate(
     date: str | None = None,
     days: int = DAYS,
     threads: int | None = None,
-    speculation: Speculation | None = None,
+    speculate: str | None = None,
+    draft: PathLike | None = None,
     heard: Heard | None = None,
     request: ModelRequest | PathLike | None = None,
     cancelled: Sequence[PathLike | bytes] = (),
@@ -69,8 +70,12 @@ def generate(
     with a token of the model's stop set or of `stop`, or when its text has one of `stop_strings`.
     Without a `seed` the client's nonce gives one (ANSWERS 5.5). `choices` answers are drawn, each
     with a seed of its own. `date` is what the chat template reads as today (YYYY-MM-DD). Disputes
-    are answered for `days`. `heard` gets the number of an answer and its text so far. With
-    `speculation` a pass may give several tokens, of the same bits.
+    are answered for `days`. `heard` gets the number of an answer and its text so far.
+
+    `speculate` (`lookup` or `lookup:K`) proposes up to K tokens that followed the last ones earlier
+    in the text, `draft` those that the smaller model in this directory would say. A pass may draw
+    several tokens then; the answer is the same to the last bit. An opened `Answering` has its own
+    adapter and its own way, and neither is given beside it.
 
     `request` is the file of a client's own request (`request`), or the request itself. It says all
     that is asked for, and nothing can be said beside it. `cancelled` are cancellations by its
@@ -81,8 +86,12 @@ def generate(
     DigestMismatchError where the statement is another model's, StorageError, CorruptFileError and
     SignatureInvalidError for a damaged request or cancellation.
     """
-    if isinstance(model, Answering) and adapter is not None:
-        raise UsageError("An opened model has its adapter already.", "Open it with the adapter.")
+    if isinstance(model, Answering) and not (adapter is speculate is draft is None):
+        raise UsageError(
+            "An opened model has its adapter and its way of speculation already.",
+            "Name them where it is opened.",
+        )
+    way = speculation_of(speculate, None if draft is None else given.path(draft))
     asked: dict[str, Any] = {
         "prompt": prompt,
         "messages": messages,
@@ -107,9 +116,7 @@ def generate(
         [] if out is None else free_places(given.path(out), theirs.choices if theirs else choices)
     )
     opened = (
-        model
-        if isinstance(model, Answering)
-        else _opened(model, statement, adapter, threads, speculation)
+        model if isinstance(model, Answering) else _opened(model, statement, adapter, threads, way)
     )
     wanted = theirs or new_request(opened.statement, **asked)
     ends = cancellations_of(wanted, cancelled)

@@ -15,7 +15,6 @@ from tallystick.api.answering import DAYS
 from tallystick.api.answers import check as check_of
 from tallystick.api.answers import generate as generate_of
 from tallystick.api.samples import check_sample
-from tallystick.api.speculating import speculation_of
 from tallystick.cli.asked import asked_for, asked_options, refuse_asked
 from tallystick.cli.conviction import check_evidence, is_conviction
 from tallystick.cli.output import (
@@ -116,7 +115,8 @@ def generate(
         days=days,
         adapter=None if adapter is None else Path(adapter),
         threads=threads,
-        speculation=speculation_of(speculate, None if draft is None else Path(draft)),
+        speculate=speculate,
+        draft=None if draft is None else Path(draft),
         heard=shown.heard if shown.alone else None,
         **asked,
     )

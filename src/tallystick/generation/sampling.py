@@ -1,12 +1,13 @@
-"""Draws the next tokens from logits, by the same nodes as an answer's program (ANSWERS 3).
+"""Draws the next tokens from logits, by the nodes of an answer's program (ANSWERS 3).
 
 Greedy rows are drawn together. Of rows with settings those of one text are, since a program has one
-text and one random key.
+text and one random key. Of the set `full`, penalties that are neutral are left out, and truncation
+puts no more tokens in order than decide (truncation.py): tokens and log-probabilities are the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 
 import numpy as np
@@ -15,20 +16,25 @@ from tallystick.answers.layout import (
     FULL,
     GREEDY,
     Bucket,
+    Settings,
     batch_types,
     choice_seed,
     setting_fields,
 )
-from tallystick.answers.sampler import FullSteps, emit
+from tallystick.answers.sampler import emit, emit_chosen, emit_scaled
 from tallystick.devices.context import ExecutionContext
 from tallystick.generation.forward import rows_of_program
 from tallystick.generation.sequences import Sequence as Text
+from tallystick.generation.truncation import truncated, truncates
 from tallystick.numerics.types import TensorType
 from tallystick.program.build import Builder
 from tallystick.program.executor import Executor
+from tallystick.program.ir import Value
 from tallystick.program.runner import StepInputs
 
 Drawn = tuple[int, np.float32]
+Rng = tuple[int, int]
+Emit = Callable[[Builder, Mapping[str, Value]], Mapping[str, Value]]
 # The shortest text of a sampler's program; longer ones are powers of two.
 _LEAST_TEXT = 64
 
@@ -38,20 +44,67 @@ class Sampling:
 
     def __init__(self, contract: str, vocabulary: int, context: ExecutionContext) -> None:
         self._contract, self._vocabulary, self._context = contract, vocabulary, context
-        self._executor = cache(self._made)
+        self._whole = cache(self._made_whole)
+        self._full = cache(self._made_full)
+        self._scaled = cache(self._made_scaled)
+        self._chosen = cache(self._made_chosen)
+        self._shares = cache(self._made_shares)
 
+    # -- programs ----------------------------------------------------------------------------------
     def _made(
-        self, sampler: str, length: int, rows: int, steps: FullSteps | None = None
+        self, sampler: str, length: int, rows: int, given: Sequence[str], by: Emit
     ) -> Executor:
+        """A program whose inputs are those of a set, and f32[rows, V] by the names `given`."""
         builder = Builder(self._contract)
-        logits = builder.batch("logits", TensorType("f32", (rows, self._vocabulary)))
+        numbers = TensorType("f32", (rows, self._vocabulary))
+        fields = {name: builder.batch(name, numbers) for name in given}
         types = batch_types(Bucket(length, rows), sampler, self._vocabulary)
-        fields = {name: builder.batch(name, type_) for name, type_ in types.items()}
-        given = builder, sampler, logits, fields, self._vocabulary
-        drawn, logprobs = emit(*given) if steps is None else emit(*given, steps)
-        program = builder.finish({"drawn": drawn, "logprobs": logprobs})
-        return Executor(program, self._context)
+        fields |= {name: builder.batch(name, type_) for name, type_ in types.items()}
+        return Executor(builder.finish(dict(by(builder, fields))), self._context)
 
+    def _made_whole(self, sampler: str, length: int, rows: int) -> Executor:
+        def by(builder: Builder, fields: Mapping[str, Value]) -> Mapping[str, Value]:
+            return _named(emit(builder, sampler, fields["logits"], fields, self._vocabulary))
+
+        return self._made(sampler, length, rows, ["logits"], by)
+
+    def _made_full(self, length: int, rows: int, penalties: bool, noise: bool) -> Executor:
+        """The set `full` where nothing is cut."""
+
+        def by(builder: Builder, fields: Mapping[str, Value]) -> Mapping[str, Value]:
+            z, count = fields["logits"], self._vocabulary
+            y = emit_scaled(builder, z, fields, count, penalties)
+            return _named(emit_chosen(builder, y, z, fields, count, noise))
+
+        return self._made(FULL, length, rows, ["logits"], by)
+
+    def _made_scaled(self, length: int, rows: int, penalties: bool) -> Executor:
+        """`full` before truncation."""
+
+        def by(builder: Builder, fields: Mapping[str, Value]) -> Mapping[str, Value]:
+            z = fields["logits"]
+            return {"y": emit_scaled(builder, z, fields, self._vocabulary, penalties)}
+
+        return self._made(FULL, length, rows, ["logits"], by)
+
+    def _made_chosen(self, length: int, rows: int, noise: bool) -> Executor:
+        """`full` after truncation."""
+
+        def by(builder: Builder, fields: Mapping[str, Value]) -> Mapping[str, Value]:
+            y, z = fields["y"], fields["logits"]
+            return _named(emit_chosen(builder, y, z, fields, self._vocabulary, noise))
+
+        return self._made(FULL, length, rows, ["y", "logits"], by)
+
+    def _made_shares(self, rows: int) -> Executor:
+        """The probabilities of logits."""
+        builder = Builder(self._contract)
+        y = builder.batch("y", TensorType("f32", (rows, self._vocabulary)))
+        return Executor(
+            builder.finish({"p": builder.one("aten._softmax", [y], dim=1)}), self._context
+        )
+
+    # -- rows --------------------------------------------------------------------------------------
     def draw(self, texts: Sequence[Text], logits: np.ndarray) -> list[list[Drawn]]:
         """Of each text, the token after it and the one after each of its drafts, as if those before
         were its own, with their log-probabilities. `logits` has these rows, text after text."""
@@ -70,7 +123,7 @@ class Sampling:
     def _greedy(self, logits: np.ndarray, which: Sequence[int]) -> list[Drawn]:
         chosen, live = _filled(which)
         rows = len(chosen)
-        executor = self._executor(GREEDY, _LEAST_TEXT + rows, rows)
+        executor = self._whole(GREEDY, _LEAST_TEXT + rows, rows)
         return self._run(executor, {"logits": logits[chosen], "live": live}, None)[: len(which)]
 
     def _with_settings(self, text: Text, logits: np.ndarray, which: Sequence[int]) -> list[Drawn]:
@@ -89,28 +142,58 @@ class Sampling:
             "prompt": np.array([text.prompt]),
             **setting_fields(settings, settings.set, self._vocabulary),
         }
-        seed = choice_seed(settings.seed, request.choice)
-        steps = FullSteps.of(settings) if settings.set == FULL else None
-        executor = self._executor(settings.set, room, len(chosen), steps)
-        rng = (seed, 0) if executor.program.uses_rng else None
-        return self._run(executor, batch, rng)[: len(which)]
+        rng = choice_seed(settings.seed, request.choice), 0
+        if settings.set != FULL:
+            found = self._run(self._whole(settings.set, room, len(chosen)), batch, rng)
+        else:
+            found = self._with_full(settings, room, batch, rng)
+        return found[: len(which)]
+
+    def _with_full(
+        self, settings: Settings, room: int, batch: dict[str, np.ndarray], rng: Rng
+    ) -> list[Drawn]:
+        rows, noise = len(batch["live"]), settings.rounded["temperature"] > 0
+        penalties = not _has_no_penalties(settings)
+        if not truncates(settings):
+            return self._run(self._full(room, rows, penalties, noise), batch, rng)
+        y = self._execute(self._scaled(room, rows, penalties), batch, rng)["y"]
+        alive = int(batch["live"].sum())
+        y[:alive] = truncated(y[:alive], settings, self._softmax)
+        return self._run(self._chosen(room, rows, noise), {**batch, "y": y}, rng)
+
+    def _softmax(self, y: np.ndarray) -> np.ndarray:
+        return self._execute(self._shares(len(y)), {"y": y}, None)["p"]
 
     def _run(
-        self, executor: Executor, batch: dict[str, np.ndarray], rng: tuple[int, int] | None
+        self, executor: Executor, batch: Mapping[str, np.ndarray], rng: Rng | None
     ) -> list[Drawn]:
-        inputs = StepInputs({**self._idle(executor), **batch}, rng=rng)
-        made = executor.execute({}, inputs).outputs
+        made = self._execute(executor, batch, rng)
         return [
             (int(t), np.float32(p)) for t, p in zip(made["drawn"], made["logprobs"], strict=True)
         ]
 
     @staticmethod
-    def _idle(executor: Executor) -> dict[str, np.ndarray]:
-        """Fields of a batch that no node reads."""
-        return {
-            name: np.zeros(type_.shape, np.int64 if type_.dtype == "i64" else np.float32)
+    def _execute(
+        executor: Executor, batch: Mapping[str, np.ndarray], rng: Rng | None
+    ) -> dict[str, np.ndarray]:
+        """The outputs of a program. Fields of a batch that no node reads are zeros."""
+        given = {
+            name: batch[name]
+            if name in batch
+            else np.zeros(type_.shape, np.int64 if type_.dtype == "i64" else np.float32)
             for name, type_ in executor.program.batch_types.items()
         }
+        drawn = rng if executor.program.uses_rng else None
+        return executor.execute({}, StepInputs(given, rng=drawn)).outputs
+
+
+def _named(drawn: tuple[Value, Value]) -> dict[str, Value]:
+    return dict(zip(("drawn", "logprobs"), drawn, strict=True))
+
+
+def _has_no_penalties(settings: Settings) -> bool:
+    found = settings.rounded
+    return found["repetition"] == 1 and found["presence"] == 0 == found["frequency"]
 
 
 def _filled(rows: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:

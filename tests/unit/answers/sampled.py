@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tallystick.answers.layout import Bucket, Settings, batch_types, record
-from tallystick.answers.sampler import FullSteps, emit
+from tallystick.answers.sampler import emit
 from tallystick.numerics.contracts import find_contract
 from tallystick.numerics.types import TensorType
 from tallystick.program.build import Builder
@@ -18,13 +18,7 @@ from tallystick.program.ir import Program
 SALT = np.arange(4)
 
 
-def program(
-    bucket: Bucket,
-    sampler: str,
-    vocabulary: int,
-    contract: str = "ordered/1",
-    steps: FullSteps | None = None,
-) -> Program:
+def program(bucket: Bucket, sampler: str, vocabulary: int, contract: str = "ordered/1") -> Program:
     """Logits are one more batch input."""
     builder = Builder(find_contract(contract).text)
     types = batch_types(bucket, sampler, vocabulary)
@@ -32,8 +26,7 @@ def program(
     logits = builder.batch("logits", TensorType("f32", (bucket.answer, vocabulary)))
     if sampler != "greedy":
         builder.rng()
-    some = FullSteps() if steps is None else steps
-    drawn, logprobs = emit(builder, sampler, logits, fields, vocabulary, some)
+    drawn, logprobs = emit(builder, sampler, logits, fields, vocabulary)
     return builder.finish({"drawn": drawn, "logprobs": logprobs})
 
 

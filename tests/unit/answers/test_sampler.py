@@ -12,7 +12,6 @@ from reference.sampler import Asked, full, noise, places, row
 from unit.answers.sampled import SALT, Drawn, program, run, sampled
 
 from tallystick.answers.layout import Bucket, Settings, record
-from tallystick.answers.sampler import FullSteps
 from tallystick.program.executor import Executor
 
 F32 = np.float32
@@ -90,29 +89,6 @@ def test_each_setting_and_each_two(names: tuple[str, ...], which: int) -> None:
     classes = (7, 33, 64, 257)[turn % 4]
     what = ("ties", "infinities", "NaN")[turn % 3]
     check(settings_of(names, which), logits(what, 6, classes))
-
-
-@pytest.mark.parametrize("what", ["ties", "infinities", "NaN"])
-def test_steps_that_are_neutral_can_be_left_out(what: str) -> None:
-    """Tokens and log-probabilities by all steps, and by those that the settings need."""
-    prompt, answer = text(33, 6, 4)
-    z, bucket, seen = logits(what, 6, 33), Bucket(12, 6), set()
-    executors: dict[FullSteps, Executor] = {}
-    odd = [Settings(presence=-0.0, frequency=-0.0, bias=((3, -0.0),), top_k=5)]
-    of_steps = ("presence", "top_k", "top_p", "min_p", "temperature")
-    sets = [(*names, "bias") for n in range(6) for names in itertools.combinations(of_steps, n)]
-    for settings in [*(settings_of(n, which) for n in (*SETS, *sets) for which in (0, 1)), *odd]:
-        if settings.set != "full":
-            continue
-        batch = {**record(bucket, settings, prompt, answer, SALT, 33), "logits": z}
-        for steps in (FullSteps(), FullSteps.of(settings)):
-            if steps not in executors:
-                executors[steps] = Executor(program(bucket, "full", 33, steps=steps))
-        whole, few = (run(executors[s], batch, SEED) for s in (FullSteps(), FullSteps.of(settings)))
-        assert few.tokens.tobytes() == whole.tokens.tobytes()
-        assert few.logprobs.tobytes() == whole.logprobs.tobytes()
-        seen.add(FullSteps.of(settings))
-    assert len(seen) == 32
 
 
 @pytest.mark.parametrize("what", ["ties", "infinities", "NaN"])
