@@ -35,7 +35,8 @@ SINCE = {"operators-scatter": ("aten.scatter.src",), "operators-rank": ("tallyst
          "operators-fold": ("tallystick.fold",),
          "operators-attention": ("tallystick.attention_scores", "tallystick.attention_weights",
                                  "tallystick.attention_values"),
-         "operators-answer": ("tallystick.gumbel", "tallystick.occurrences")}  # fmt: skip
+         "operators-answer": ("tallystick.gumbel", "tallystick.occurrences"),
+         "operators-quantised": ("tallystick.dequantize",)}  # fmt: skip
 # Golden calls of each operator of a bundle, where two do not reach every branch.
 _MORE = {"tallystick.attention_scores": 13}
 # Groups of golden calls that came after those bundles, for operators that were there.
