@@ -1,4 +1,5 @@
-"""A model as answers are given with it: a transformers directory, read without running its code.
+"""A model as answers are given with it: a transformers directory, read without running its code, or
+a GGUF file (gguf_model.py).
 
 Of the directory these files are read: config.json, generation_config.json, the tokenizer's files,
 and safetensors. Nothing is unpickled, and no code of the directory runs.
@@ -13,8 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from tallystick.answers.families import family_of
+from tallystick.answers.gguf_model import GgufWeights, divided_frequencies, read_gguf
+from tallystick.answers.stored import stored_shape
+from tallystick.answers.weights import stored_types
 from tallystick.commit.tensor import Array
 from tallystick.disk.checkpoint import CONFIG, INDEX, WEIGHTS, Checkpoint, open_checkpoint
+from tallystick.disk.gguf import SUFFIX
 from tallystick.disk.regular import present, read_file
 from tallystick.errors import CorruptFileError, RefusedModelError
 
@@ -33,14 +38,16 @@ _PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 
 @dataclass(frozen=True)
 class Model:
-    """An opened directory. Its programs and weights are read from it when they are asked for.
+    """An opened directory or file. Its programs and weights are read from it when they are asked
+    for.
 
     `vocabulary` counts the logits of a row, `longest` the places of a text. `stop` are the token
     ids that end an answer. `files` has the tokenizer's files by name. `stored` says of each tensor
-    of the files as what it is stored (f32, bf16, f16); so are the programs' slots (NUMERICS 1.14).
+    of the files as what it is stored (f32, bf16, f16, or a format of NUMERICS 19.1); so are the programs' slots. Those of
+    `turned` are the transposes of parameters.
     """
 
-    checkpoint: Checkpoint = field(repr=False)
+    checkpoint: Checkpoint | GgufWeights = field(repr=False)
     family: str
     vocabulary: int
     longest: int
@@ -48,6 +55,7 @@ class Model:
     files: Mapping[str, bytes] = field(repr=False)
     chat_template: str | None = field(repr=False)
     stored: Mapping[str, str] = field(repr=False)
+    turned: frozenset[str] = frozenset()
 
     @property
     def directory(self) -> Path:
@@ -60,7 +68,7 @@ class Model:
 
 
 def open_model(directory: Path | str) -> Model:
-    """The model in a transformers directory.
+    """The model in a transformers directory, or in a GGUF file.
 
     Raises RefusedModelError for one that answers are not given with, by name; UsageError,
     StorageError and CorruptFileError where the directory or a file of it is none.
@@ -68,16 +76,13 @@ def open_model(directory: Path | str) -> Model:
     from tallystick.answers.modules import read_config
 
     directory = Path(directory)
+    if directory.name.endswith(SUFFIX):
+        return _from_gguf(directory)
     _refuse_others(directory)
     checkpoint = open_checkpoint(directory)
     family = family_of(checkpoint.config)
     config = read_config(checkpoint.config)
-    if config.num_hidden_layers > len(checkpoint.tensors):  # before a module is built of them
-        raise RefusedModelError(
-            f"The config has {config.num_hidden_layers} layers, the files only "
-            f"{len(checkpoint.tensors)} tensors.",
-            "Use the weights that belong to this config.json.",
-        )
+    _check_layers(config, len(checkpoint.tensors))
     files = {
         name: read_file(directory / name, _TOKENIZER_BYTES, "tokenizer file")
         for name in TOKENIZER_FILES
@@ -92,6 +97,36 @@ def open_model(directory: Path | str) -> Model:
         files,
         _chat_template(files),
         {name: dtype for name, (_, dtype, _) in checkpoint.tensors.items()},
+    )
+
+
+def _check_layers(config: Any, tensors: int) -> None:
+    """Raise RefusedModelError for more layers than there can be, before a module is built of them."""
+    if config.num_hidden_layers > tensors:
+        raise RefusedModelError(
+            f"The config has {config.num_hidden_layers} layers, the files only {tensors} tensors.",
+            "Use the weights that belong to this config.",
+        )
+
+
+def _from_gguf(path: Path) -> Model:
+    from tallystick.answers.modules import read_config
+
+    found = read_gguf(path)
+    family = family_of(found.weights.config)
+    config = read_config(found.weights.config)
+    tensors = found.weights.tensors
+    _check_layers(config, len(tensors))
+    return Model(
+        found.weights,
+        family,
+        int(config.vocab_size),
+        int(config.max_position_embeddings),
+        found.stop,
+        found.files,
+        found.chat_template,
+        {name: tensor.format for name, tensor in tensors.items()},
+        found.weights.turned,
     )
 
 
@@ -151,7 +186,7 @@ def _chat_template(files: Mapping[str, bytes]) -> str | None:
 
 
 def weights(model: Model) -> dict[str, Array]:
-    """Every state slot of the model's programs, in its stored type, C-contiguous.
+    """Every state slot of the model's programs, in its stored form, C-contiguous.
 
     Weights are private maps of the files: nothing of them is read before it is used. Raises
     RefusedModelError where the files do not fit the config.
@@ -160,7 +195,14 @@ def weights(model: Model) -> dict[str, Array]:
     from tallystick.answers.weights import named
 
     module = empty_module(model.config)
-    found = named(model.checkpoint.mapped(), *parameter_names(module))
+    shapes, tied, prefix = parameter_names(module)
+    types = stored_types(model.stored, shapes, tied, prefix)
+    turned = {name for name in model.turned if name in shapes}
+    stored = {n: stored_shape(types.get(n, ""), s, n in turned) for n, s in shapes.items()}
+    found = named(model.checkpoint.mapped(), stored, tied, prefix)
     slots = {f"param.{name}": array for name, array in found.items()}
     slots |= {f"buffer.{name}": array for name, array in computed_buffers(module).items()}
+    factors = model.checkpoint.rope_factors() if isinstance(model.checkpoint, GgufWeights) else None
+    if factors is not None:
+        slots |= divided_frequencies(slots, factors)
     return dict(sorted(slots.items()))

@@ -17,7 +17,7 @@ from tallystick.answers.stored import over_stored
 from tallystick.answers.weights import stored_types
 from tallystick.errors import UsageError
 from tallystick.numerics.contracts import find_contract
-from tallystick.numerics.types import STORED, TensorType
+from tallystick.numerics.types import TensorType
 from tallystick.program.build import Builder
 from tallystick.program.canonical import canonicalize
 from tallystick.program.check import check_program
@@ -50,9 +50,10 @@ def _captured(
     module = empty_module(model.config)
     program = capture_forward(module, batch, forward, contract)
     types = stored_types(model.stored, *parameter_names(module))
-    stored = {f"param.{name}": dtype for name, dtype in types.items() if dtype in STORED}
-    if stored:
-        program = canonicalize(over_stored(program, stored))
+    stored = {f"param.{name}": kind for name, kind in types.items() if kind != "f32"}
+    turned = {f"param.{name}" for name in model.turned}
+    if stored or turned:
+        program = canonicalize(over_stored(program, stored, turned))
     return _checked(in_order_of_need(program))
 
 
