@@ -27,7 +27,9 @@ type Operands = readonly (TensorType | null)[];
 export const COMMIT = "tallystick.commit";
 
 const RULES = new Map<string, Rule>(
-  [DOT, REDUCTIONS, LAYERS, MOVES, ATTENTION, QUANTISED, OTHERS].flatMap((rules) => Object.entries(rules)),
+  [DOT, REDUCTIONS, LAYERS, MOVES, ATTENTION, QUANTISED, OTHERS].flatMap((rules) =>
+    Object.entries(rules),
+  ),
 );
 
 /**
