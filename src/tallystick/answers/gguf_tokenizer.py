@@ -22,9 +22,7 @@ _SPACE = "\u2581"
 
 _CONTRACTIONS = r"(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])"
 _DIGIT = r"\p{N}"
-_GPT2 = (
-    r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
-)
+_GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 _WORDS = r"|[^\r\n\p{L}\p{N}]?\p{L}+|"
 _REST = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 _LLAMA3 = _CONTRACTIONS + _WORDS + r"\p{N}{1,3}" + _REST
@@ -268,9 +266,7 @@ def _merges_by_score(
 ) -> list[list[str]]:
     """Every pair of tokens that is a token, those of the highest score first."""
     ordinary = {
-        token: scores[n]
-        for n, token in enumerate(tokens)
-        if types[n] in (_NORMAL, _USER, _UNUSED)
+        token: scores[n] for n, token in enumerate(tokens) if types[n] in (_NORMAL, _USER, _UNUSED)
     }
     order = {token: n for n, token in enumerate(tokens)}
     pairs = [

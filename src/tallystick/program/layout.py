@@ -61,9 +61,7 @@ def in_blocks(place: TensorPlace, format_: str) -> TensorPlace:
     """Contiguous rows of bytes as rows of blocks."""
     rows, size = place.shape[0], BLOCKS[format_].size
     shape = (rows, place.shape[1] // size)
-    return TensorPlace(
-        place.storage, place.offset, format_, shape, contiguous_strides(shape, size)
-    )
+    return TensorPlace(place.storage, place.offset, format_, shape, contiguous_strides(shape, size))
 
 
 def new_tensor(device: Device, type_: TensorType) -> Tensor:
