@@ -28,7 +28,7 @@ def with_scale(raw: np.ndarray, name: str, bits: int, which: int) -> None:
 
 
 def dequantize() -> Iterator[Call]:
-    """Random bytes; every kind of scale; every byte of the small formats; no rows, and more axes."""
+    """Random bytes; every kind of scale; every byte of small formats; no rows, and more axes."""
     g = Gen("quantised")
     for name, (elements, size) in SIZES.items():
         attrs = {"format": name}

@@ -12,49 +12,60 @@ TS_INLINE float half_at(const uint8_t* p) {
 }
 
 // --- 32 numbers (19.3) -----------------------------------------------------------------------------
-TS_INLINE void block_q8_0(const uint8_t* b, float* out) {
+TS_INLINE void block_q8_0(const uint8_t* __restrict__ b, float* __restrict__ out) {
   const float d = half_at(b);
   for (int j = 0; j < 32; ++j) out[j] = d * static_cast<float>(static_cast<int8_t>(b[2 + j]));
 }
 
-TS_INLINE void block_q4_0(const uint8_t* b, float* out) {
-  const float d = half_at(b);
-  const uint8_t* q = b + 2;
-  for (int j = 0; j < 16; ++j) {
-    out[j] = d * static_cast<float>((q[j] & 15) - 8);
-    out[j + 16] = d * static_cast<float>((q[j] >> 4) - 8);
+// The lower halves of 16 bytes, then the higher ones.
+TS_INLINE void of_four(const uint8_t* __restrict__ q, uint8_t* __restrict__ out) {
+  for (int j = 0; j < 16; ++j) out[j] = q[j] & 15;
+  for (int j = 0; j < 16; ++j) out[j + 16] = q[j] >> 4;
+}
+
+// Bit i of `bits` as byte i, which is 16 or 0.
+TS_INLINE uint64_t fifth_bits(uint8_t bits) {
+  const uint64_t one_each = (bits * 0x0101010101010101ull) & 0x8040201008040201ull;
+  return ((one_each + 0x00406070787c7e7full) >> 3) & 0x1010101010101010ull;
+}
+
+// With a fifth bit of each number, from four bytes. The machines of these kernels
+// have lower bytes first, so byte i of a word is the number's own.
+TS_INLINE void of_five(const uint8_t* __restrict__ high, const uint8_t* __restrict__ q,
+                       uint8_t* __restrict__ out) {
+  of_four(q, out);
+  for (int k = 0; k < 4; ++k) {
+    uint64_t eight;
+    std::memcpy(&eight, out + 8 * k, sizeof eight);
+    eight |= fifth_bits(high[k]);
+    std::memcpy(out + 8 * k, &eight, sizeof eight);
   }
 }
 
-TS_INLINE void block_q4_1(const uint8_t* b, float* out) {
+TS_INLINE void block_q4_0(const uint8_t* __restrict__ b, float* __restrict__ out) {
+  const float d = half_at(b);
+  uint8_t q[32];
+  of_four(b + 2, q);
+  for (int j = 0; j < 32; ++j) out[j] = d * static_cast<float>(q[j] - 8);
+}
+
+TS_INLINE void block_q4_1(const uint8_t* __restrict__ b, float* __restrict__ out) {
   const float d = half_at(b), m = half_at(b + 2);
-  const uint8_t* q = b + 4;
-  for (int j = 0; j < 16; ++j) {
-    out[j] = d * static_cast<float>(q[j] & 15) + m;
-    out[j + 16] = d * static_cast<float>(q[j] >> 4) + m;
-  }
+  uint8_t q[32];
+  of_four(b + 4, q);
+  for (int j = 0; j < 32; ++j) out[j] = d * static_cast<float>(q[j]) + m;
 }
 
-// Four bits of `q`, and a fifth of `high`.
-TS_INLINE void of_five(const uint8_t* high, const uint8_t* q, int* out) {
-  const uint32_t h = static_cast<uint32_t>(high[0]) | static_cast<uint32_t>(high[1]) << 8 |
-                     static_cast<uint32_t>(high[2]) << 16 | static_cast<uint32_t>(high[3]) << 24;
-  for (int j = 0; j < 16; ++j) {
-    out[j] = (q[j] & 15) | static_cast<int>(h >> j & 1) << 4;
-    out[j + 16] = (q[j] >> 4) | static_cast<int>(h >> (j + 16) & 1) << 4;
-  }
-}
-
-TS_INLINE void block_q5_0(const uint8_t* b, float* out) {
+TS_INLINE void block_q5_0(const uint8_t* __restrict__ b, float* __restrict__ out) {
   const float d = half_at(b);
-  int q[32];
+  uint8_t q[32];
   of_five(b + 2, b + 6, q);
   for (int j = 0; j < 32; ++j) out[j] = d * static_cast<float>(q[j] - 16);
 }
 
-TS_INLINE void block_q5_1(const uint8_t* b, float* out) {
+TS_INLINE void block_q5_1(const uint8_t* __restrict__ b, float* __restrict__ out) {
   const float d = half_at(b), m = half_at(b + 2);
-  int q[32];
+  uint8_t q[32];
   of_five(b + 4, b + 8, q);
   for (int j = 0; j < 32; ++j) out[j] = d * static_cast<float>(q[j]) + m;
 }
@@ -79,7 +90,7 @@ TS_INLINE ScaleAndLeast scale_of(const uint8_t* b, int s) {
   return {d * static_cast<float>(scale), least * static_cast<float>(m)};
 }
 
-TS_INLINE void block_q4_k(const uint8_t* b, float* out) {
+TS_INLINE void block_q4_k(const uint8_t* __restrict__ b, float* __restrict__ out) {
   for (int g = 0; g < 4; ++g, out += 64) {
     const uint8_t* q = b + 16 + 32 * g;
     const ScaleAndLeast lo = scale_of(b, 2 * g), hi = scale_of(b, 2 * g + 1);
@@ -88,7 +99,7 @@ TS_INLINE void block_q4_k(const uint8_t* b, float* out) {
   }
 }
 
-TS_INLINE void block_q5_k(const uint8_t* b, float* out) {
+TS_INLINE void block_q5_k(const uint8_t* __restrict__ b, float* __restrict__ out) {
   const uint8_t* high = b + 16;
   for (int g = 0; g < 4; ++g, out += 64) {
     const uint8_t* q = b + 48 + 32 * g;
@@ -104,7 +115,7 @@ TS_INLINE void block_q5_k(const uint8_t* b, float* out) {
   }
 }
 
-TS_INLINE void block_q6_k(const uint8_t* b, float* out) {
+TS_INLINE void block_q6_k(const uint8_t* __restrict__ b, float* __restrict__ out) {
   const float d = half_at(b + 208);
   for (int half = 0; half < 2; ++half) {
     const uint8_t *low = b + 64 * half, *high = b + 128 + 32 * half;
@@ -122,7 +133,7 @@ TS_INLINE void block_q6_k(const uint8_t* b, float* out) {
   }
 }
 
-template <void (*kBlock)(const uint8_t*, float*)>
+template <void (*kBlock)(const uint8_t* __restrict__, float* __restrict__)>
 TS_INLINE void blocks_of(BlockShape shape, const uint8_t* src, size_t blocks, float* out) {
   for (size_t i = 0; i < blocks; ++i) kBlock(src + i * shape.size, out + i * shape.elements);
 }

@@ -118,7 +118,7 @@ def divided_frequencies(slots: Mapping[str, Array], factors: Array) -> dict[str,
     found = {}
     for name, array in slots.items():
         if name.startswith("buffer.") and name.endswith("inv_freq"):
-            if array.shape != factors.shape or not bool((factors > 0).all()):
+            if array.shape != factors.shape or not bool(np.all(np.greater(factors, 0))):
                 raise CorruptFileError(
                     f"{ROPE_FACTORS} does not fit the frequencies.", "Fetch the file again."
                 )

@@ -43,8 +43,8 @@ class Model:
 
     `vocabulary` counts the logits of a row, `longest` the places of a text. `stop` are the token
     ids that end an answer. `files` has the tokenizer's files by name. `stored` says of each tensor
-    of the files as what it is stored (f32, bf16, f16, or a format of NUMERICS 19.1); so are the programs' slots. Those of
-    `turned` are the transposes of parameters.
+    of the files as what it is stored (f32, bf16, f16, or a format of NUMERICS 19.1); so are the
+    programs' slots. Those of `turned` are the transposes of parameters.
     """
 
     checkpoint: Checkpoint | GgufWeights = field(repr=False)
@@ -101,7 +101,7 @@ def open_model(directory: Path | str) -> Model:
 
 
 def _check_layers(config: Any, tensors: int) -> None:
-    """Raise RefusedModelError for more layers than there can be, before a module is built of them."""
+    """Raise RefusedModelError for more layers than tensors, before a module is built of them."""
     if config.num_hidden_layers > tensors:
         raise RefusedModelError(
             f"The config has {config.num_hidden_layers} layers, the files only {tensors} tensors.",

@@ -16,8 +16,8 @@ from tallystick.products.operators import CONVOLUTION_OPERATORS, Convolution, co
 
 def rows_of(b: np.ndarray) -> np.ndarray:
     """The bytes of a weight in blocks, a row for each column of the matrix `b`."""
-    rows = b.T
-    return rows.view(np.uint8)
+    rows: np.ndarray = b.T.view(np.uint8)
+    return rows
 
 
 # A small model's step makes hundreds of these calls, so each goes straight to the core.
