@@ -17,10 +17,20 @@ TS_INLINE void block_q8_0(const uint8_t* __restrict__ b, float* __restrict__ out
   for (int j = 0; j < 32; ++j) out[j] = d * static_cast<float>(static_cast<int8_t>(b[2 + j]));
 }
 
-// The lower halves of 16 bytes, then the higher ones.
-TS_INLINE void of_four(const uint8_t* __restrict__ q, uint8_t* __restrict__ out) {
-  for (int j = 0; j < 16; ++j) out[j] = q[j] & 15;
-  for (int j = 0; j < 16; ++j) out[j + 16] = q[j] >> 4;
+// gcc writes out a loop of 16 before it looks for vectors, and then finds none.
+#define TS_LOOP _Pragma("GCC unroll 1")
+
+// The numbers d·(q + shift) + m of the lower halves of 16 bytes, then of the higher ones.
+template <int kShift, bool kAdds>
+TS_INLINE void of_four(const uint8_t* __restrict__ q, float d, float m, float* __restrict__ out) {
+  TS_LOOP for (int j = 0; j < 16; ++j) {
+    const float x = d * static_cast<float>((q[j] & 15) + kShift);
+    out[j] = kAdds ? x + m : x;
+  }
+  TS_LOOP for (int j = 0; j < 16; ++j) {
+    const float x = d * static_cast<float>((q[j] >> 4) + kShift);
+    out[j + 16] = kAdds ? x + m : x;
+  }
 }
 
 // Bit i of `bits` as byte i, which is 16 or 0.
@@ -29,45 +39,40 @@ TS_INLINE uint64_t fifth_bits(uint8_t bits) {
   return ((one_each + 0x00406070787c7e7full) >> 3) & 0x1010101010101010ull;
 }
 
-// With a fifth bit of each number, from four bytes. The machines of these kernels
-// have lower bytes first, so byte i of a word is the number's own.
-TS_INLINE void of_five(const uint8_t* __restrict__ high, const uint8_t* __restrict__ q,
-                       uint8_t* __restrict__ out) {
-  of_four(q, out);
+// The same with a fifth bit of each number, from four bytes. The machines of these kernels have lower
+// bytes first, so byte i of a word is the number's own.
+template <int kShift, bool kAdds>
+TS_INLINE void of_five(const uint8_t* __restrict__ high, const uint8_t* __restrict__ q, float d,
+                       float m, float* __restrict__ out) {
+  uint8_t fifth[32];
   for (int k = 0; k < 4; ++k) {
-    uint64_t eight;
-    std::memcpy(&eight, out + 8 * k, sizeof eight);
-    eight |= fifth_bits(high[k]);
-    std::memcpy(out + 8 * k, &eight, sizeof eight);
+    const uint64_t eight = fifth_bits(high[k]);
+    std::memcpy(fifth + 8 * k, &eight, sizeof eight);
+  }
+  TS_LOOP for (int j = 0; j < 16; ++j) {
+    const float x = d * static_cast<float>(((q[j] & 15) | fifth[j]) + kShift);
+    out[j] = kAdds ? x + m : x;
+  }
+  TS_LOOP for (int j = 0; j < 16; ++j) {
+    const float x = d * static_cast<float>(((q[j] >> 4) | fifth[j + 16]) + kShift);
+    out[j + 16] = kAdds ? x + m : x;
   }
 }
 
 TS_INLINE void block_q4_0(const uint8_t* __restrict__ b, float* __restrict__ out) {
-  const float d = half_at(b);
-  uint8_t q[32];
-  of_four(b + 2, q);
-  for (int j = 0; j < 32; ++j) out[j] = d * static_cast<float>(q[j] - 8);
+  of_four<-8, false>(b + 2, half_at(b), 0.0f, out);
 }
 
 TS_INLINE void block_q4_1(const uint8_t* __restrict__ b, float* __restrict__ out) {
-  const float d = half_at(b), m = half_at(b + 2);
-  uint8_t q[32];
-  of_four(b + 4, q);
-  for (int j = 0; j < 32; ++j) out[j] = d * static_cast<float>(q[j]) + m;
+  of_four<0, true>(b + 4, half_at(b), half_at(b + 2), out);
 }
 
 TS_INLINE void block_q5_0(const uint8_t* __restrict__ b, float* __restrict__ out) {
-  const float d = half_at(b);
-  uint8_t q[32];
-  of_five(b + 2, b + 6, q);
-  for (int j = 0; j < 32; ++j) out[j] = d * static_cast<float>(q[j] - 16);
+  of_five<-16, false>(b + 2, b + 6, half_at(b), 0.0f, out);
 }
 
 TS_INLINE void block_q5_1(const uint8_t* __restrict__ b, float* __restrict__ out) {
-  const float d = half_at(b), m = half_at(b + 2);
-  uint8_t q[32];
-  of_five(b + 4, b + 8, q);
-  for (int j = 0; j < 32; ++j) out[j] = d * static_cast<float>(q[j]) + m;
+  of_five<0, true>(b + 4, b + 8, half_at(b), half_at(b + 2), out);
 }
 
 // --- 256 numbers (19.4) ----------------------------------------------------------------------------
@@ -124,7 +129,7 @@ TS_INLINE void block_q6_k(const uint8_t* __restrict__ b, float* __restrict__ out
       const uint8_t* scales = b + 192 + 8 * half + 2 * r;
       for (int part = 0; part < 2; ++part) {
         const float scale = d * static_cast<float>(static_cast<int8_t>(scales[part]));
-        for (int j = 16 * part; j < 16 * part + 16; ++j) {
+        TS_LOOP for (int j = 16 * part; j < 16 * part + 16; ++j) {
           const int x = (q[j] >> (r & 2 ? 4 : 0) & 15) | (high[j] >> (2 * r) & 3) << 4;
           out[j] = scale * static_cast<float>(x - 32);
         }
@@ -132,6 +137,8 @@ TS_INLINE void block_q6_k(const uint8_t* __restrict__ b, float* __restrict__ out
     }
   }
 }
+
+#undef TS_LOOP
 
 template <void (*kBlock)(const uint8_t* __restrict__, float* __restrict__)>
 TS_INLINE void blocks_of(BlockShape shape, const uint8_t* src, size_t blocks, float* out) {
