@@ -10,9 +10,11 @@
 namespace tallystick {
 
 inline BlockFormat block_format(const std::string& name) {
-  constexpr const char* kNames[] = {"q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q4_k", "q5_k", "q6_k"};
-  for (int i = 0; i < 8; ++i)
-    if (name == kNames[i]) return static_cast<BlockFormat>(i);
+  int number = 0;
+  for (const char* known : kBlockFormats) {
+    if (name == known) return static_cast<BlockFormat>(number);
+    ++number;
+  }
   throw nb::value_error("unknown format of quantised weights");
 }
 

@@ -10,6 +10,10 @@ namespace tallystick {
 
 enum class BlockFormat : int { q4_0, q4_1, q5_0, q5_1, q8_0, q4_k, q5_k, q6_k };
 
+// Their names (NUMERICS 19.1), in that order.
+constexpr const char* kBlockFormats[] = {"q4_0", "q4_1", "q5_0", "q5_1",
+                                         "q8_0", "q4_k", "q5_k", "q6_k"};
+
 // A block has so many numbers in so many bytes.
 struct BlockShape {
   size_t elements, size;
