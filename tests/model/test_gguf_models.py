@@ -12,7 +12,7 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from answer_truth import Truth
-from gguf_files import gguf_bytes, random_tensor, small_model, write_small_model
+from model.gguf_files import gguf_bytes, random_tensor, small_model, write_small_model
 from reference.ops import REFERENCE
 from test_engine_families import Family, requests
 
@@ -66,7 +66,9 @@ def test_the_logits_are_those_of_transformers(architecture: str, tmp_path: Path)
 
     path = write_small_model(tmp_path / "m.gguf", architecture, ("q8_0", "q4_1", "f16"))
     model = open_model(path)
-    module = AutoModelForCausalLM.from_config(read_config(model.config), dtype=torch.float32)
+    module = AutoModelForCausalLM.from_config(  # type: ignore[no-untyped-call]
+        read_config(model.config), dtype=torch.float32
+    )
     held = weights(model)
     with torch.no_grad():
         for name, parameter in module.named_parameters():
@@ -152,7 +154,7 @@ def test_frequencies_are_divided_by_the_files_factors(tmp_path: Path) -> None:
     path.write_bytes(gguf_bytes(metadata, tensors))
     after = weights(open_model(path))
     name = "buffer.model.rotary_emb.inv_freq"
-    assert np.array_equal(after[name], before[name] / factors)
+    assert np.array_equal(after[name], np.divide(before[name], factors, dtype=np.float32))
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -30,7 +31,13 @@ SMOLLM2 = Path(os.environ.get("TALLYSTICK_SMOLLM2_GGUF", "/nowhere"))
 needs_file = pytest.mark.skipif(not SMOLLM2.is_file(), reason="TALLYSTICK_SMOLLM2_GGUF is not set")
 
 
-def executed(program: Program, bucket: Bucket, held: dict, prompt: tuple, tokens: tuple) -> dict:
+def executed(
+    program: Program,
+    bucket: Bucket,
+    held: dict[str, Any],
+    prompt: tuple[int, ...],
+    tokens: tuple[int, ...],
+) -> dict[str, Any]:
     """The answer's step over the claimed text."""
     slots = {n: np.zeros(t.shape, DTYPES[t.dtype]) for n, t in answer_slots(bucket).items()}
     fields = record(bucket, Settings(), prompt, tokens, np.zeros(4, np.int64), 49152)

@@ -148,7 +148,7 @@ def test_other_formats_and_parts_of_blocks_are_refused() -> None:
         ({"format": "q8_0"}, TensorType("i64", (4, 34))),
     ):
         with pytest.raises(UsageError):
-            spec.infer(attrs, (type_,))
+            spec.infer(dict(attrs), (type_,))
 
 
 def test_a_block_dtype_names_its_format() -> None:
