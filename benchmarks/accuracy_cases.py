@@ -268,8 +268,8 @@ EXCLUDED = {
     "adds in binary32 by its clause, where torch's CPU kernel adds in binary64": "cumsum",
 }
 # Our own generator, binary64 or places: torch has no counterpart.
-EXCLUDED_OWN = ("beta_power", "commit", "dropout_mask", "gumbel", "normal", "occurrences", "rank",
-                "uniform")  # fmt: skip
+EXCLUDED_OWN = ("beta_power", "commit", "dequantize", "dropout_mask", "gumbel", "normal",
+                "occurrences", "rank", "uniform")  # fmt: skip
 
 
 def excluded() -> set[str]:

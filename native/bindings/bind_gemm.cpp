@@ -3,7 +3,9 @@
 #include <new>
 
 #include "arrays.hpp"
+#include "blocks.hpp"
 #include "convolution.hpp"
+#include "families/quantised.hpp"
 
 namespace tallystick {
 namespace {
@@ -146,6 +148,44 @@ void addmm_stored(InAny c, In<2> a, Bits2 b, Out<2> out, double beta, double alp
   done(TS_DISPATCH(gemm).gemm_stored(p, stored(b, is_f16)));
 }
 
+// Weights in blocks, a row of them for each column of B (NUMERICS 19).
+using Blocks2 = nb::ndarray<const uint8_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+
+GemmProblem product_quantised(const In<2>& a, const Blocks2& b, BlockFormat format,
+                              const Out<2>& out, const char* misfit) {
+  const BlockShape block = block_shape(format);
+  require(b.shape(1) % block.size == 0 && a.shape(1) == b.shape(1) / block.size * block.elements &&
+              out.shape(0) == a.shape(0) && out.shape(1) == b.shape(0),
+          misfit);
+  require_apart(out, a);
+  require_apart(out, b);
+  GemmProblem p = {};
+  p.m = a.shape(0);
+  p.n = b.shape(0);
+  p.k = a.shape(1);
+  p.a = strided(a, 0, 1);
+  p.out = out.data();
+  p.ldc = static_cast<ptrdiff_t>(p.n);
+  return p;
+}
+
+void mm_quantised(const std::string& format, In<2> a, Blocks2 b, Out<2> out) {
+  const BlockFormat kind = block_format(format);
+  const GemmProblem p = product_quantised(a, b, kind, out, "mm: shapes of a, b and out do not fit");
+  nb::gil_scoped_release unlocked;
+  done(TS_DISPATCH(quantised).gemm(p, {b.data(), b.shape(1), kind}));
+}
+
+void addmm_quantised(const std::string& format, InAny c, In<2> a, Blocks2 b, Out<2> out,
+                     double beta, double alpha) {
+  const BlockFormat kind = block_format(format);
+  GemmProblem p = product_quantised(a, b, kind, out, "addmm: shapes of a, b and out do not fit");
+  require_apart(out, c);
+  set_epilogue(p, c, beta, alpha);
+  nb::gil_scoped_release unlocked;
+  done(TS_DISPATCH(quantised).gemm(p, {b.data(), b.shape(1), kind}));
+}
+
 void bmm(In<3> a, In<3> b, Out<3> out) {
   constexpr const char* kMisfit = "bmm: shapes of a, b and out do not fit";
   require(a.shape(0) == b.shape(0) && out.shape(0) == a.shape(0), kMisfit);
@@ -243,6 +283,11 @@ void bind_gemm(nb::module_& m) {
   define(m, "addmm_stored", &addmm_stored, as_is("c"), as_is("a"), as_is("b"), as_is("out"),
          "beta"_a, "alpha"_a, "is_f16"_a,
          "out = beta·c + alpha·(a b), b the bits of bf16 or f16 (NUMERICS 2.5, 10.7).");
+  define(m, "mm_quantised", &mm_quantised, "format"_a, as_is("a"), as_is("b"), as_is("out"),
+         "out = a bᵀ, b rows of blocks (NUMERICS 2.4, 19).");
+  define(m, "addmm_quantised", &addmm_quantised, "format"_a, as_is("c"), as_is("a"), as_is("b"),
+         as_is("out"), "beta"_a, "alpha"_a,
+         "out = beta·c + alpha·(a bᵀ), b rows of blocks (NUMERICS 2.5, 19).");
   define(m, "bmm", &bmm, as_is("a"), as_is("b"), as_is("out"),
          "out[i] = a[i] b[i] for each i (NUMERICS 2.4).");
   define(m, "convolution", &convolution, as_is("input"), as_is("weight"), as_is("bias").none(),

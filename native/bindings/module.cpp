@@ -17,6 +17,7 @@
   X(commit) \
   X(elementary) \
   X(gemm) \
+  X(quantised) \
   X(elementwise) \
   X(reduce) \
   X(random) \

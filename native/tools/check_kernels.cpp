@@ -17,6 +17,7 @@
 #include "adapters_exact.hpp"
 #include "adapters_image.hpp"
 #include "adapters_nn.hpp"
+#include "adapters_quantised.hpp"
 
 using namespace vectors;
 
@@ -95,7 +96,7 @@ const std::map<std::string, Run>& adapters() {
       {"tallystick.cross_entropy_backward", run_cross_entropy_backward},
       {"aten.nll_loss_forward", run_nll}, {"aten.nll_loss_backward", run_nll_backward},
       {"tallystick.attention_scores", run_scores}, {"tallystick.attention_weights", run_weights},
-      {"tallystick.attention_values", run_values},
+      {"tallystick.attention_values", run_values}, {"tallystick.dequantize", run_dequantize},
       {"aten.embedding", run_embedding}, {"aten.embedding_dense_backward", run_embedding_backward},
       {"aten.index_add", run_index_add},
       {"tallystick.adamw_step", [](Case& c) { return run_adam(c, true); }},
@@ -131,7 +132,8 @@ bool above(const Case& c) {
   if (kAbove.count(c.op)) return true;
   const size_t data = c.op == "aten.where" ? 1 : 0;
   const std::string& dtype = c.in.at(data).dtype;
-  return dtype != "f32" && c.op != "tallystick.dropout_mask" && c.op != "tallystick.uniform" &&
+  return dtype != "f32" && c.op != "tallystick.dequantize" &&
+         c.op != "tallystick.dropout_mask" && c.op != "tallystick.uniform" &&
          c.op != "tallystick.normal" && c.op != "tallystick.gumbel";
 }
 

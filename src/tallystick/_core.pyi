@@ -102,6 +102,12 @@ def addmm_stored(c: Annotated[NDArray[numpy.float32], dict(device='cpu', writabl
     out = beta·c + alpha·(a b), b the bits of bf16 or f16 (NUMERICS 2.5, 10.7).
     """
 
+def mm_quantised(format: str, a: Annotated[NDArray[numpy.float32], dict(shape=(None, None), device='cpu', writable=False)], b: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')]) -> None:
+    """out = a bᵀ, b rows of blocks (NUMERICS 2.4, 19)."""
+
+def addmm_quantised(format: str, c: Annotated[NDArray[numpy.float32], dict(device='cpu', writable=False)], a: Annotated[NDArray[numpy.float32], dict(shape=(None, None), device='cpu', writable=False)], b: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')], beta: float, alpha: float) -> None:
+    """out = beta·c + alpha·(a bᵀ), b rows of blocks (NUMERICS 2.5, 19)."""
+
 def bmm(a: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None), device='cpu', writable=False)], b: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None), device='cpu', writable=False)], out: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None), order='C', device='cpu')]) -> None:
     """out[i] = a[i] b[i] for each i (NUMERICS 2.4)."""
 
@@ -116,6 +122,9 @@ def convolution_weight_grad(grad: Annotated[NDArray[numpy.float32], dict(shape=(
 
 def convolution_bias_grad(grad: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None, None), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu')]) -> None:
     """Gradient of a 2-D convolution's bias (NUMERICS 2.7)."""
+
+def dequantize(format: str, raw: Annotated[NDArray[numpy.uint8], dict(order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu')]) -> None:
+    """The numbers of blocks of quantised weights (NUMERICS 19)."""
 
 def ew1(name: str, a: Annotated[NDArray[Any], dict(device='cpu', writable=False)], out: Annotated[NDArray[Any], dict(device='cpu')], p0: float = 0.0, p1: float = 0.0) -> None:
     """

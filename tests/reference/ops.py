@@ -19,6 +19,7 @@ from reference.losses import LOSSES
 from reference.move import MOVE, SCATTER
 from reference.nn import NN
 from reference.optim import OPTIM
+from reference.quantised import QUANTISED
 from reference.rand import RANDOM
 from reference.sums import SUMS
 
@@ -40,6 +41,7 @@ def _finished(name: str, f: Callable[[dict[str, Any], list[Any]], Any]) -> Refer
 
 TABLES = (
     DOTS, SUMS, SCATTER, MOVE, NN, IMAGE, LOSSES, RANDOM, ELEMENTWISE, OPTIM, ATTENTION,
+    QUANTISED,
 )  # fmt: skip
 REFERENCE: dict[str, Reference] = {
     name: _finished(name, f) for table in TABLES for name, f in table.items()

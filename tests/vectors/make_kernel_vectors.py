@@ -18,6 +18,7 @@ import kernel_cases_attention as attention  # noqa: E402
 import kernel_cases_image as image  # noqa: E402
 import kernel_cases_index as index  # noqa: E402
 import kernel_cases_nn as nn  # noqa: E402
+import kernel_cases_quantised as quantised  # noqa: E402
 import kernel_cases_read as read  # noqa: E402
 import kernel_cases_stored as stored  # noqa: E402
 from kernel_format import ROOT, Case, encode  # noqa: E402
@@ -45,6 +46,7 @@ GROUPS: dict[str, tuple[Callable[[], Iterable[basic.Call]], ...]] = {
     "answer": (answer.noise, answer.occurrences),
     "attention": (attention.attention,),
     "stored": (stored.stored,),
+    "quantised": (quantised.dequantize,),
     "optimizer": (nn.optimizer, read.optimizer),
 }
 

@@ -17,6 +17,7 @@ import { LAYERS } from "./rules/layers.ts";
 import { MOVES } from "./rules/moves.ts";
 import { fits, Node, product, textOf, type Rule, type Shape } from "./rules/node.ts";
 import { elementwise, OTHERS } from "./rules/others.ts";
+import { QUANTISED } from "./rules/quantised.ts";
 import { REDUCTIONS } from "./rules/reductions.ts";
 import type { Operator, OperatorTable } from "./table.ts";
 
@@ -26,7 +27,9 @@ type Operands = readonly (TensorType | null)[];
 export const COMMIT = "tallystick.commit";
 
 const RULES = new Map<string, Rule>(
-  [DOT, REDUCTIONS, LAYERS, MOVES, ATTENTION, OTHERS].flatMap((rules) => Object.entries(rules)),
+  [DOT, REDUCTIONS, LAYERS, MOVES, ATTENTION, QUANTISED, OTHERS].flatMap((rules) =>
+    Object.entries(rules),
+  ),
 );
 
 /**

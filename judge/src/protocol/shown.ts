@@ -26,18 +26,28 @@ function written(digits: string, x: number, least: number, most: number): string
   return `${sign}${whole}.${figures.slice(power + 1) || "0"}`;
 }
 
+/** So many places; of two that are equally near the even one, as other judges write it. */
+function nearest(x: number, places: number): string {
+  const exact = /^(-?[0-9](?:\.[0-9]+)?)e(.+)$/.exec(x.toExponential(100));
+  const [, figures = "", power = ""] = exact ?? [];
+  const end = figures.indexOf(".") + 1 + places;
+  const below = figures.slice(0, places === 0 ? end - 1 : end);
+  const isTie = /^50*$/.test(figures.slice(end));
+  return isTie && Number(below.at(-1)) % 2 === 0 ? `${below}e${power}` : x.toExponential(places);
+}
+
 /** The shortest digits that give a binary32 number again. */
 function shownF32(bits: Bits): string {
   const x = f32OfBits(Number(bits));
   let digits = x.toExponential();
   for (let places = 0; places < 9; places++) {
-    const shorter = x.toExponential(places);
+    const shorter = nearest(x, places);
     if (Math.fround(Number(shorter)) === x) {
       digits = shorter;
       break;
     }
   }
-  return written(digits, x, -4, 7);
+  return written(digits, x, -4, 6);
 }
 
 const shownF64 = (bits: Bits): string => {

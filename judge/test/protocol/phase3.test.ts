@@ -157,6 +157,7 @@ const BUNDLES = [
   "operators-fold",
   "operators-attention",
   "operators-answer",
+  "operators-quantised",
   "operators-stored",
   "parts-exact",
   "parts-published",

@@ -1,4 +1,5 @@
-"""A model as answers are given with it: a transformers directory, read without running its code.
+"""A model as answers are given with it: a transformers directory, read without running its code, or
+a GGUF file (gguf_model.py).
 
 Of the directory these files are read: config.json, generation_config.json, the tokenizer's files,
 and safetensors. Nothing is unpickled, and no code of the directory runs.
@@ -16,8 +17,11 @@ from tallystick.answers.adapter import CONFIG as ADAPTER_CONFIG
 from tallystick.answers.adapter import LoraAdapter, open_adapter
 from tallystick.answers.encoders import AFTER_PAD, ENCODERS, Encoding, encoding_of
 from tallystick.answers.families import family_of
+from tallystick.answers.gguf_model import GgufWeights, divided_frequencies, read_gguf
+from tallystick.answers.stored import stored_shape
 from tallystick.commit.tensor import Array
 from tallystick.disk.checkpoint import CONFIG, INDEX, WEIGHTS, Checkpoint, open_checkpoint
+from tallystick.disk.gguf import SUFFIX
 from tallystick.disk.regular import present, read_file
 from tallystick.errors import CorruptFileError, RefusedModelError
 
@@ -36,16 +40,17 @@ _PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 
 @dataclass(frozen=True)
 class Model:
-    """An opened directory. Its programs and weights are read from it when they are asked for.
+    """An opened directory or file. Its programs and weights are read from it when they are asked
+    for.
 
     `vocabulary` counts the logits of a row, `longest` the places of a text. `stop` are the token
     ids that end an answer. `files` has the tokenizer's files by name. `stored` says of each tensor
-    of the files as what it is stored (f32, bf16, f16); so are the programs' slots (NUMERICS 1.14).
-    `adapter` changes the model's layers (ANSWERS 4.7). `encoding` is what an encoder gives; other
-    models have none.
+    of the files as what it is stored (f32, bf16, f16, or a format of NUMERICS 19.1); so are the
+    programs' slots. Those of `turned` are the transposes of parameters. `adapter` changes the
+    model's layers (ANSWERS 4.7). `encoding` is what an encoder gives; other models have none.
     """
 
-    checkpoint: Checkpoint = field(repr=False)
+    checkpoint: Checkpoint | GgufWeights = field(repr=False)
     family: str
     vocabulary: int
     longest: int
@@ -55,6 +60,7 @@ class Model:
     stored: Mapping[str, str] = field(repr=False)
     adapter: LoraAdapter | None = None
     encoding: Encoding | None = None
+    turned: frozenset[str] = frozenset()
 
     @property
     def directory(self) -> Path:
@@ -69,8 +75,8 @@ class Model:
 def open_model(
     directory: Path | str, adapter: Path | str | None = None, merged: bool = False
 ) -> Model:
-    """The model in a transformers directory, with the adapter in a directory of peft; `merged`
-    says that its products are in the weights.
+    """The model in a transformers directory or a GGUF file, with the adapter in a directory of
+    peft; `merged` says that its products are in the weights.
 
     Raises RefusedModelError for one that answers are not given with, by name; UsageError,
     StorageError and CorruptFileError where the directory or a file of it is none.
@@ -78,17 +84,19 @@ def open_model(
     from tallystick.answers.modules import read_config
 
     directory = Path(directory)
+    if directory.name.endswith(SUFFIX):
+        if adapter is not None:
+            raise RefusedModelError(
+                "An adapter goes with a directory, and the model is a GGUF file.",
+                "Use the model's transformers directory.",
+            )
+        return _from_gguf(directory)
     _refuse_others(directory)
     lora = None if adapter is None else open_adapter(Path(adapter), merged)
     checkpoint = open_checkpoint(directory)
     family = family_of(checkpoint.config)
     config = read_config(checkpoint.config)
-    if config.num_hidden_layers > len(checkpoint.tensors):  # before a module is built of them
-        raise RefusedModelError(
-            f"The config has {config.num_hidden_layers} layers, the files only "
-            f"{len(checkpoint.tensors)} tensors.",
-            "Use the weights that belong to this config.json.",
-        )
+    _check_layers(config, len(checkpoint.tensors))
     files = {
         name: read_file(directory / name, _TOKENIZER_BYTES, "tokenizer file")
         for name in TOKENIZER_FILES
@@ -96,6 +104,11 @@ def open_model(
     }
     encoder = family in ENCODERS
     encoding = encoding_of(directory, checkpoint.config, config) if encoder else None
+    if encoding is not None and lora is not None:
+        raise RefusedModelError(
+            "An adapter goes with a model that says tokens, and this one is an encoder.",
+            "Merge it into its model (merge_and_unload), and save that with save_pretrained.",
+        )
     return Model(
         checkpoint,
         family,
@@ -117,6 +130,36 @@ def _longest(config: Any, family: str, encoding: Encoding | None) -> int:
         places -= int(config.pad_token_id) + 1
     most = None if encoding is None else encoding.most
     return places if most is None else min(places, most)
+
+
+def _check_layers(config: Any, tensors: int) -> None:
+    """Raise RefusedModelError for more layers than tensors, before a module is built of them."""
+    if config.num_hidden_layers > tensors:
+        raise RefusedModelError(
+            f"The config has {config.num_hidden_layers} layers, the files only {tensors} tensors.",
+            "Use the weights that belong to this config.",
+        )
+
+
+def _from_gguf(path: Path) -> Model:
+    from tallystick.answers.modules import read_config
+
+    found = read_gguf(path)
+    family = family_of(found.weights.config)
+    config = read_config(found.weights.config)
+    tensors = found.weights.tensors
+    _check_layers(config, len(tensors))
+    return Model(
+        found.weights,
+        family,
+        int(config.vocab_size),
+        int(config.max_position_embeddings),
+        found.stop,
+        found.files,
+        found.chat_template,
+        {name: tensor.format for name, tensor in tensors.items()},
+        turned=found.weights.turned,
+    )
 
 
 def _refuse_others(directory: Path) -> None:
@@ -175,7 +218,7 @@ def _chat_template(files: Mapping[str, bytes]) -> str | None:
 
 
 def weights(model: Model) -> dict[str, Array]:
-    """Every state slot of the model's programs, in its stored type, C-contiguous.
+    """Every state slot of the model's programs, in its stored form, C-contiguous.
 
     Weights are private maps of the files: nothing of them is read before it is used. Only those
     that a merged adapter changes are computed. Raises RefusedModelError where the files do not fit
@@ -183,16 +226,30 @@ def weights(model: Model) -> dict[str, Array]:
     """
     from tallystick.answers.adapted import merge, module_of
     from tallystick.answers.modules import computed_buffers, parameter_names
-    from tallystick.answers.weights import UNREAD, encoder_names, named
+    from tallystick.answers.weights import named, types_of
 
     module, adapter = module_of(model), model.adapter
     matrices = adapter.mapped() if adapter is not None and not adapter.merged else {}
-    arrays = model.checkpoint.mapped(but=None if model.encoding is None else UNREAD)
-    if model.encoding is not None:
-        names = encoder_names(arrays, module)
-        arrays = {own: arrays[name] for name, own in names.items()}
-    found = named({**arrays, **matrices}, *parameter_names(module))
+    arrays = _mapped(model, module)
+    shapes, tied, prefix = parameter_names(module)
+    types, turned = types_of(model, module), model.turned
+    stored = {n: stored_shape(types.get(n, ""), s, n in turned) for n, s in shapes.items()}
+    found = named({**arrays, **matrices}, stored, tied, prefix)
     merge(model, module, found)
     slots = {f"param.{name}": array for name, array in found.items()}
     slots |= {f"buffer.{name}": array for name, array in computed_buffers(module).items()}
+    factors = model.checkpoint.rope_factors() if isinstance(model.checkpoint, GgufWeights) else None
+    if factors is not None:
+        slots |= divided_frequencies(slots, factors)
     return dict(sorted(slots.items()))
+
+
+def _mapped(model: Model, module: Any) -> dict[str, Array]:
+    """The tensors of the files, of an encoder by the names of its module."""
+    from tallystick.answers.weights import UNREAD, encoder_names
+
+    checkpoint = model.checkpoint
+    if model.encoding is None or isinstance(checkpoint, GgufWeights):
+        return checkpoint.mapped()
+    arrays = checkpoint.mapped(but=UNREAD)
+    return {own: arrays[name] for name, own in encoder_names(arrays, module).items()}

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 from tallystick.answers.layout import SALT_WORDS, SETS, Bucket, batch_types
 from tallystick.answers.sampler import emit
 from tallystick.answers.stored import over_stored
-from tallystick.answers.weights import encoder_names, stored_types
+from tallystick.answers.weights import types_of
 from tallystick.errors import RefusedModelError, UsageError
 from tallystick.numerics.contracts import find_contract
-from tallystick.numerics.types import STORED, TensorType
+from tallystick.numerics.types import TensorType
 from tallystick.program.build import Builder
 from tallystick.program.canonical import canonicalize
 from tallystick.program.check import check_program
@@ -45,22 +45,16 @@ def captured(
     model: Model, batch: Mapping[str, Any], forward: Callable[..., Any], contract: str
 ) -> Program:
     from tallystick.answers.adapted import merged_weights, module_of
-    from tallystick.answers.modules import parameter_names
     from tallystick.program.capture.api import capture_forward
 
     module = module_of(model)
     program = capture_forward(module, batch, forward, contract)
-    stored_as = dict(model.stored)
-    if model.encoding is not None:
-        names = encoder_names(stored_as, module)
-        stored_as = {own: stored_as[name] for name, own in names.items()}
-    if model.adapter is not None:
-        stored_as |= model.adapter.stored
-    types = stored_types(stored_as, *parameter_names(module))
+    types = types_of(model, module)
     types |= dict.fromkeys(merged_weights(model, module), "f32")  # ANSWERS 4.7.3
-    stored = {f"param.{name}": dtype for name, dtype in types.items() if dtype in STORED}
-    if stored:
-        program = canonicalize(over_stored(program, stored))
+    stored = {f"param.{name}": kind for name, kind in types.items() if kind != "f32"}
+    turned = {f"param.{name}" for name in model.turned}
+    if stored or turned:
+        program = canonicalize(over_stored(program, stored, turned))
     return checked(in_order_of_need(program))
 
 

@@ -1,13 +1,18 @@
-"""A model's program over weights in the types that they are stored in (NUMERICS 1.14).
+"""A model's program over weights as they are stored: in types of NUMERICS 1.14, or in blocks
+(NUMERICS 19).
 
-Capture knows float32 alone. Here each weight of bf16 or f16 gets its own type, and the conversion
-that makes float32 of it stands right behind it. Of a table of embeddings rows are taken first.
+Capture knows float32 alone. Here each weight of bf16, f16 or a format of blocks gets its own type,
+and the conversion that makes float32 of it stands right behind it. Of a table of embeddings rows
+are taken first. What lies transposed in a file is turned after the conversion.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
+from tallystick.errors import RefusedModelError
+from tallystick.numerics.blocks import BLOCKS
+from tallystick.numerics.operators.quantised import DEQUANTIZE
 from tallystick.numerics.types import STORED, TensorType
 from tallystick.program.build import Builder
 from tallystick.program.ir import Program, Value
@@ -15,36 +20,65 @@ from tallystick.program.ir import Program, Value
 _EMBEDDING = "aten.embedding"
 
 
-def over_stored(program: Program, stored: Mapping[str, str]) -> Program:
-    """`program`, which has no next state, with the slots of `stored` in these types."""
+def stored_shape(kind: str, shape: tuple[int, ...], turned: bool = False) -> tuple[int, ...]:
+    """The shape of the slot of a parameter of `shape` that is stored as `kind`; ANSWERS 12.3."""
+    if turned:
+        shape = shape[::-1]
+    if kind not in BLOCKS:
+        return shape
+    block = BLOCKS[kind]
+    if not shape or shape[-1] % block.elements:
+        raise RefusedModelError(
+            f"Rows of {list(shape)} are not made of whole blocks of {kind}.",
+            "Use the file that belongs to this model.",
+        )
+    return (*shape[:-1], shape[-1] // block.elements * block.size)
+
+
+def over_stored(
+    program: Program, stored: Mapping[str, str], turned: Container[str] = ()
+) -> Program:
+    """`program`, which has no next state, with the slots of `stored` in these types or formats, and
+    those of `turned` transposed."""
     builder = Builder(program.contract)
-    inputs = []
+    inputs: list[Value] = []
+    kinds: dict[Value, tuple[str, bool]] = {}
     for spec in program.inputs:
         if spec.kind == "state":
-            type_ = TensorType(stored.get(spec.name, spec.type.dtype), spec.type.shape)
-            inputs.append(builder.state(spec.name, type_))
+            kind, turns = stored.get(spec.name, spec.type.dtype), spec.name in turned
+            dtype = "u8" if kind in BLOCKS else kind
+            shape = stored_shape(kind, spec.type.shape, turns)
+            value = builder.state(spec.name, TensorType(dtype, shape))
+            kinds[value] = (kind, turns)
         else:
-            inputs.append(builder.batch(spec.name.removeprefix("batch."), spec.type))
+            value = builder.batch(spec.name.removeprefix("batch."), spec.type)
+        inputs.append(value)
     made: list[list[Value]] = []
 
     def moved(value: Value) -> Value:
         return inputs[value.out] if value.is_input else made[value.node][value.out]
 
+    def converted(value: Value, kind: str) -> Value:
+        if kind in BLOCKS:
+            return builder.one(DEQUANTIZE, [value], format=kind)
+        return builder.one("aten._to_copy", [value], dtype="f32") if kind in STORED else value
+
     def wide(value: Value) -> Value:
-        if builder.type_of(value).dtype not in STORED:
-            return value
-        return builder.one("aten._to_copy", [value], dtype="f32")
+        kind, turns = kinds.get(value, ("", False))
+        found = converted(value, kind)
+        return builder.one("aten.permute", [found], dims=(1, 0)) if turns else found
 
     for node in program.nodes:
         operands = [None if v is None else moved(v) for v in node.inputs]
         table = operands[0] if node.op == _EMBEDDING else None
-        if table is not None and builder.type_of(table).dtype in STORED:
+        kind, turns = ("", False) if table is None else kinds.get(table, ("", False))
+        if table is not None and not turns and (kind in BLOCKS or kind in STORED):
             index, (out,) = operands[1], node.out_types
             assert index is not None
             count = builder.type_of(index).numel
             flat = builder.one("aten.view", [index], size=(count,))
             rows = builder.one("aten.index_select", [table, flat], dim=0)
-            made.append([builder.one("aten.view", [wide(rows)], size=out.shape)])
+            made.append([builder.one("aten.view", [converted(rows, kind)], size=out.shape)])
         else:
             given = [None if v is None else wide(v) for v in operands]
             made.append(builder.emit(node.op, given, **node.attrs))

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container, Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tallystick.commit.tensor import Array
 from tallystick.errors import RefusedModelError
+
+if TYPE_CHECKING:
+    from tallystick.answers.model import Model
 
 # Buffers that older versions of transformers saved, and that the module computes.
 _COMPUTED = re.compile(r"(^|\.)(attn\.(masked_)?bias|rotary_emb\.inv_freq)$")
@@ -92,6 +95,19 @@ def encoder_names(names: Iterable[str], module: Any) -> dict[str, str]:
             f"The checkpoint has a tensor with and without {prefix!r}.", "Save the model again."
         )
     return {name: own for name, own in bare.items() if not own.startswith(_POOLER)}
+
+
+def types_of(model: Model, module: Any) -> dict[str, str]:
+    """The type that each parameter of the model's module is stored in, the matrices of an adapter
+    included."""
+    from tallystick.answers.modules import parameter_names
+
+    stored = dict(model.stored)
+    if model.encoding is not None:
+        stored = {own: stored[name] for name, own in encoder_names(stored, module).items()}
+    if model.adapter is not None:
+        stored |= model.adapter.stored
+    return stored_types(stored, *parameter_names(module))
 
 
 def _same_bits(a: Array, b: Array) -> bool:

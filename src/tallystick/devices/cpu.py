@@ -8,7 +8,10 @@ import numpy as np
 
 from tallystick.devices.arrays import copy
 from tallystick.devices.device import ALIGNMENT, Device, DeviceBase
+from tallystick.numerics.blocks import BLOCK_DTYPES
 from tallystick.numerics.types import DTYPES
+
+_LAID = {**DTYPES, **BLOCK_DTYPES}
 
 
 class Processor(DeviceBase):
@@ -33,8 +36,8 @@ class Processor(DeviceBase):
         strides: Sequence[int],
     ) -> np.ndarray:
         if 0 in shape:
-            return np.empty(tuple(shape), DTYPES[dtype])
-        made: np.ndarray = np.ndarray(tuple(shape), DTYPES[dtype], base, offset, tuple(strides))
+            return np.empty(tuple(shape), _LAID[dtype])
+        made: np.ndarray = np.ndarray(tuple(shape), _LAID[dtype], base, offset, tuple(strides))
         return made
 
     def copy(self, source: np.ndarray, target: np.ndarray) -> None:

@@ -10,7 +10,11 @@ import numpy as np
 
 from tallystick.devices.device import Device, Tensor
 from tallystick.kernels.views import view
+from tallystick.numerics.blocks import BLOCK_DTYPES, BLOCKS
 from tallystick.numerics.types import DTYPES, Attrs, TensorType
+
+# What a place's elements may be: also whole blocks of a quantised weight (narrow.py).
+_LAID: dict[str, np.dtype[np.generic]] = {**DTYPES, **BLOCK_DTYPES}
 
 
 def contiguous_strides(shape: Sequence[int], itemsize: int) -> tuple[int, ...]:
@@ -39,7 +43,7 @@ class TensorPlace:
         matter."""
         if 0 in self.shape:
             return True
-        step = DTYPES[self.dtype].itemsize
+        step = _LAID[self.dtype].itemsize
         for size, stride in zip(reversed(self.shape), reversed(self.strides), strict=True):
             if size > 1 and stride != step:
                 return False
@@ -53,6 +57,13 @@ def whole(storage: int, type_: TensorType) -> TensorPlace:
     return TensorPlace(storage, 0, type_.dtype, type_.shape, strides)
 
 
+def in_blocks(place: TensorPlace, format_: str) -> TensorPlace:
+    """Contiguous rows of bytes as rows of blocks."""
+    rows, size = place.shape[0], BLOCKS[format_].size
+    shape = (rows, place.shape[1] // size)
+    return TensorPlace(place.storage, place.offset, format_, shape, contiguous_strides(shape, size))
+
+
 def new_tensor(device: Device, type_: TensorType) -> Tensor:
     """An uninitialised C-contiguous tensor of `type_` on `device`. Raises MemoryError."""
     place = whole(0, type_)
@@ -62,7 +73,7 @@ def new_tensor(device: Device, type_: TensorType) -> Tensor:
 
 def reshaped(place: TensorPlace, shape: tuple[int, ...]) -> TensorPlace | None:
     """The same elements under another shape, or None where only a copy can give that."""
-    itemsize = DTYPES[place.dtype].itemsize
+    itemsize = _LAID[place.dtype].itemsize
     if place.is_contiguous:
         strides = contiguous_strides(shape, itemsize)
         return TensorPlace(place.storage, place.offset, place.dtype, shape, strides)
@@ -101,7 +112,7 @@ def viewed(op: str, attrs: Attrs, place: TensorPlace) -> TensorPlace | None:
         size = attrs["size"]
         assert isinstance(size, tuple)
         return reshaped(place, tuple(int(n) for n in size))
-    dtype = DTYPES[place.dtype]
+    dtype = _LAID[place.dtype]
     reach = sum((n - 1) * s for n, s in zip(place.shape, place.strides, strict=True) if n > 1)
     # No code touches this memory, so the operating system never gives it pages.
     memory = np.empty(reach + dtype.itemsize, dtype=np.uint8)

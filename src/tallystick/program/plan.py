@@ -16,12 +16,13 @@ from tallystick.devices.kernel import Kernel
 from tallystick.errors import UnsupportedOperatorError
 from tallystick.kernels.views import view
 from tallystick.numerics.contracts import parse_contract
+from tallystick.numerics.operators.quantised import DEQUANTIZE
 from tallystick.numerics.types import STORED, TensorType
 from tallystick.program.arena import Span, lower_bound, pack
 from tallystick.program.blocks import BlockGroup, BlockPart, Whole, lay_out
 from tallystick.program.grouping import Grouping, Item
 from tallystick.program.ir import COMMIT, Node, Program, Value, op_spec
-from tallystick.program.layout import TensorPlace, viewed, whole
+from tallystick.program.layout import TensorPlace, in_blocks, viewed, whole
 from tallystick.program.narrow import narrow
 from tallystick.program.schedule import execution_order
 
@@ -163,7 +164,7 @@ class _Planner:
         elif index in self.narrow:  # what reads it reads the stored weight
             assert places[0] is not None
             step.runs = False
-            step.inputs, step.outputs = [places[0]], [places[0]]
+            step.inputs, step.outputs = [places[0]], [self._as_read(node, places[0])]
         else:
             strided = self.kernel(node.op).strided
             for place in places:
@@ -174,6 +175,14 @@ class _Planner:
         for out, place in enumerate(step.outputs):
             self.places[Value(index, out)] = place
         return step
+
+    def _as_read(self, node: Node, place: TensorPlace) -> TensorPlace:
+        """The stored weight of a spared conversion, as the products take it."""
+        if node.op != DEQUANTIZE:
+            return place
+        format_ = node.attrs["format"]
+        assert isinstance(format_, str)
+        return in_blocks(place, format_)
 
     def _layout_group(self, position: int, group: BlockGroup) -> PlanStep:
         """One step for all blocks of `group`: its operands and kept results whole, all else of a

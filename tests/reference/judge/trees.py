@@ -14,9 +14,10 @@ from reference.judge.trees_loss import LOSS
 from reference.judge.trees_move import MOVE
 from reference.judge.trees_norm import NORM
 from reference.judge.trees_point import POINT
+from reference.judge.trees_quantised import QUANTISED
 from reference.judge.trees_reduce import REDUCE
 
-TREES: dict[str, Any] = POINT | MOVE | DOT | REDUCE | NORM | LOSS | ATTENTION
+TREES: dict[str, Any] = POINT | MOVE | DOT | REDUCE | NORM | LOSS | ATTENTION | QUANTISED
 
 
 def quantity(x: Element, contract: str) -> Q:

@@ -10,6 +10,8 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+from reference.judge.trees_quantised import bytes_of
+from reference.quantised import SIZES
 from unit.opening.opening_text import TEXT, block, code, tables
 
 from tallystick.opening.quantity import (
@@ -426,6 +428,16 @@ def attention(p: Place) -> Expected:
     return simple(env, {"1": lambda i: i < env["w"], "0": lambda i: i - env["w"] >= lo})
 
 
+def quantised(p: Place) -> Expected:
+    """7.12."""
+    name = p.site.attrs["format"]
+    assert isinstance(name, str)
+    elements, size = SIZES[name]
+    block_, j = divmod(p.site.element, elements)
+    found = list(dict.fromkeys(bytes_of(name, j)))
+    return simple({"o": block_ * size, "y": lambda i: found[i] if i < len(found) else -1 - size})
+
+
 def norms(p: Place) -> Expected:
     if p.q.name.startswith("s["):
         return simple({"i": p.term})
@@ -450,6 +462,7 @@ FAMILIES: tuple[tuple[str, Callable[[Place], Expected]], ...] = (
     ("### 7.9 ", losses),
     ("### 7.10 ", by_class),
     ("### 7.11 ", attention),
+    ("### 7.12 ", quantised),
 )
 
 

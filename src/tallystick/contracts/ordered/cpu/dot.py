@@ -8,9 +8,16 @@ from tallystick import _core
 from tallystick.contracts.ordered.cpu.table import kernel
 from tallystick.devices.arrays import Arrays, Outputs
 from tallystick.devices.kernel import operand
+from tallystick.numerics.blocks import block_format
 from tallystick.numerics.operators.common import number
 from tallystick.numerics.types import Attrs
 from tallystick.products.operators import CONVOLUTION_OPERATORS, Convolution, convolutions
+
+
+def rows_of(b: np.ndarray) -> np.ndarray:
+    """The bytes of a weight in blocks, a row for each column of the matrix `b`."""
+    rows: np.ndarray = b.T.view(np.uint8)
+    return rows
 
 
 # A small model's step makes hundreds of these calls, so each goes straight to the core.
@@ -19,6 +26,8 @@ def _mm(_attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
     a, b = operand(inputs, 0), operand(inputs, 1)
     if b.dtype == np.float32:
         _core.mm(a, b, outputs[0])
+    elif format_ := block_format(b.dtype):
+        _core.mm_quantised(format_, a, rows_of(b), outputs[0])
     else:  # a weight as it is stored
         _core.mm_stored(a, b.view(np.uint16), outputs[0], b.dtype == np.float16)
 
@@ -34,6 +43,8 @@ def _addmm(attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
     beta, alpha = number(attrs, "beta"), number(attrs, "alpha")
     if b.dtype == np.float32:
         _core.addmm(c, a, b, outputs[0], beta, alpha)
+    elif format_ := block_format(b.dtype):
+        _core.addmm_quantised(format_, c, a, rows_of(b), outputs[0], beta, alpha)
     else:
         is_f16 = b.dtype == np.float16
         _core.addmm_stored(c, a, b.view(np.uint16), outputs[0], beta, alpha, is_f16)
