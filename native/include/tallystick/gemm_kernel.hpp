@@ -20,7 +20,14 @@ struct TileRow {
 };
 using TileFn = void (*)(const TileRow& t);
 
-template <int R, int V, bool InPlace>
+// Floats by which memory is fetched before a streaming kernel needs it.
+constexpr size_t kStreamAhead = 512;
+
+// How a kernel meets its operands: A packed; A in its own place; A packed, and B from memory that no
+// cache has, one row after the other.
+enum class TileKind { packed, in_place, streaming };
+
+template <int R, int V, TileKind Kind>
 TS_INLINE void tile_body(const float* a, ptrdiff_t lda, const float* b, size_t ldb, size_t kc,
                          float* c, ptrdiff_t ldc, int n, int flags) {
   gv acc[R][V];
@@ -31,8 +38,12 @@ TS_INLINE void tile_body(const float* a, ptrdiff_t lda, const float* b, size_t l
     gv_prefetch_write(c + i * ldc + n - 1);
 #endif
   }
+  constexpr bool InPlace = Kind == TileKind::in_place;
   for (size_t k = 0; k < kc; ++k) {
     gv bk[V];
+    if (Kind == TileKind::streaming) {
+      TS_UNROLL for (int f = 0; f < V * kLanes; f += int(kLine)) gv_prefetch(b + kStreamAhead + f);
+    }
     TS_UNROLL for (int v = 0; v < V; ++v) bk[v] = gv_load(b + v * kLanes);
     TS_UNROLL for (int i = 0; i < R; ++i) {
       const gv ai = gv_set(InPlace ? a[i * lda] : a[i]);
@@ -66,7 +77,7 @@ TS_INLINE void tile_body(const float* a, ptrdiff_t lda, const float* b, size_t l
   }
 }
 
-template <int R, int V, bool InPlace>
+template <int R, int V, TileKind Kind>
 TS_INLINE void tile_row(const TileRow& t) {
   const float *b = t.b, *ahead = t.ahead;
   float* c = t.c;
@@ -74,12 +85,12 @@ TS_INLINE void tile_row(const TileRow& t) {
   const ptrdiff_t ldc = t.ldc;
   const int flags = t.flags;
   if (t.n != V * kLanes)
-    return tile_body<R, V, InPlace>(t.a, t.lda, b, ldb, kc, c, ldc, t.n, flags);
+    return tile_body<R, V, Kind>(t.a, t.lda, b, ldb, kc, c, ldc, t.n, flags);
   for (size_t q = t.panels; q != 0; --q) {
 #if !defined(TS_ISA_SCALAR)
     for (size_t f = 0; f < t.step; f += kLine) gv_prefetch_far(ahead + f);
 #endif
-    tile_body<R, V, InPlace>(t.a, t.lda, b, ldb, kc, c, ldc, V * kLanes, flags);
+    tile_body<R, V, Kind>(t.a, t.lda, b, ldb, kc, c, ldc, V * kLanes, flags);
     ahead += t.step;
     b += t.b_panel;
     c += V * kLanes;
@@ -88,13 +99,20 @@ TS_INLINE void tile_row(const TileRow& t) {
 
 template <int R, int V>
 static void tile(const TileRow& t) {
-  tile_row<R, V, false>(t);
+  tile_row<R, V, TileKind::packed>(t);
 }
+
+#if !defined(TS_ISA_SCALAR)
+template <int R, int V>
+static void tile_streaming(const TileRow& t) {
+  tile_row<R, V, TileKind::streaming>(t);
+}
+#endif
 
 #if defined(TS_ISA_AVX2)
 template <int R, int V>
 static void tile_in_place(const TileRow& t) {
-  tile_row<R, V, true>(t);
+  tile_row<R, V, TileKind::in_place>(t);
 }
 #endif
 
@@ -102,7 +120,7 @@ static void tile_in_place(const TileRow& t) {
 // Still one element a time, but with the machine's fma: libm's costs a call per term.
 template <int R, int V>
 __attribute__((target("fma"))) static void tile_hw(const TileRow& t) {
-  tile_row<R, V, false>(t);
+  tile_row<R, V, TileKind::packed>(t);
 }
 #endif
 
@@ -139,6 +157,16 @@ static const TileTable& tiles() {
 #else
 static const TileTable& tiles() { return kTiles; }
 #endif
+
+// Kernels for a B that is read from memory, row after row.
+static const TileTable& tiles_streaming() {
+#if defined(TS_ISA_SCALAR)
+  return tiles();
+#else
+  static const TileTable table = {TS_TILE_ROWS(tile_streaming)};
+  return table;
+#endif
+}
 
 // Kernels that read A's rows in their own place, or null: six rows leave registers for their
 // addresses, more do not.

@@ -15,6 +15,7 @@ from tallystick.errors import UsageError
 from tallystick.generation.attention import PagedAttention, Rows, layer_shape
 from tallystick.generation.cut import LOGITS, ProgramParts, attentions, cut
 from tallystick.generation.network import Network
+from tallystick.generation.panels import Panels
 from tallystick.generation.prepared import prepared
 from tallystick.numerics.contracts import parse_contract
 from tallystick.numerics.registry import OpSpec
@@ -41,7 +42,7 @@ class Forward:
         self._head = cache(self._made_head)
         self._body = cache(self._made_body)
         self._state = cache(self._made_state)
-        self._weights = network.weights()
+        self._weights, self._panels = network.weights(), Panels()
         first = self._cut(1)
         shapes = [layer_shape(first.body, layer) for layer in attentions(first.body)]
         each = sum(4 * shape.page_floats for shape in shapes)
@@ -87,7 +88,11 @@ class Forward:
         contract = parse_contract(program.contract)
 
         def hook(index: int, _node: Node, _spec: OpSpec) -> Run | None:
-            return own.get(index) or prepared(program, index, contract)
+            return (
+                own.get(index)
+                or self._panels.product(program, index, contract)
+                or prepared(program, index, contract)
+            )
 
         return Executor(program, self._context, hook, narrow=True)
 
