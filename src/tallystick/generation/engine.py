@@ -30,7 +30,7 @@ from tallystick.generation.scheduler import Scheduler
 from tallystick.generation.sequences import Sequence as Text
 from tallystick.generation.sequences import longest
 
-MOST_ROWS = 64
+MOST_ROWS = 512
 
 
 class AnswerEngine:

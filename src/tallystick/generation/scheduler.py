@@ -14,6 +14,12 @@ from tallystick.generation.requests import SubmittedRequest
 from tallystick.generation.sequences import Sequence
 
 
+# Texts that are computed together. Each takes a row of logits, which has the size of a vocabulary.
+MOST_TEXTS = 64
+# Rows of prompts in a pass that others wait for, since it gives them their next tokens.
+BESIDE_OTHERS = 64
+
+
 class Scheduler:
     """The queue, and the sequences that are computed, in the order in which they entered.
 
@@ -29,7 +35,7 @@ class Scheduler:
 
     def enter(self) -> None:
         """Let requests of the queue enter, as long as there are rows and pages for them."""
-        while self.queue and len(self.running) < self._rows:
+        while self.queue and len(self.running) < min(self._rows, MOST_TEXTS):
             sequence = Sequence(self.queue[0], self._pages)
             if not sequence.enter():
                 return
@@ -43,6 +49,8 @@ class Scheduler:
         for sequence, _ in found:
             sequence.extend(sequence.computed + 1)
         left = self._rows - len(found)
+        if found:
+            left = min(left, BESIDE_OTHERS)
         for sequence in [s for s in self.running if not s.decodes]:
             count = self._stretch(sequence, min(self._chunk, left))
             if count:

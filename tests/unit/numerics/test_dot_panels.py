@@ -71,7 +71,7 @@ def test_panels_change_no_bit(kind: str, isa: str, threads: int) -> None:
         a, b, c = operands(shape, kind)
         with ExecutionContext(threads, isa).entered():
             plain, added = products(a, b, c)
-            wide = b if kind == "f32" else widened(b)
+            wide: Array = b if kind == "f32" else widened(b)
             due, due_added = np.empty_like(plain), np.empty_like(plain)
             _core.mm(a, wide, due)
             _core.addmm(c, a, wide, due_added, 1.0, 1.0)
