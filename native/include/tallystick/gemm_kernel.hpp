@@ -20,16 +20,14 @@ struct TileRow {
 };
 using TileFn = void (*)(const TileRow& t);
 
-// Floats by which memory is fetched before a streaming kernel needs it.
-constexpr size_t kStreamAhead = 512;
-
-// How a kernel meets its operands: A packed; A in its own place; A packed, and B from memory that no
-// cache has, one row after the other.
+// How a kernel meets its operands: A packed; A in its own place; A packed, while `ahead` is fetched
+// little by little: B comes from memory that no cache has.
 enum class TileKind { packed, in_place, streaming };
 
 template <int R, int V, TileKind Kind>
 TS_INLINE void tile_body(const float* a, ptrdiff_t lda, const float* b, size_t ldb, size_t kc,
-                         float* c, ptrdiff_t ldc, int n, int flags) {
+                         float* c, ptrdiff_t ldc, int n, int flags,
+                         const float* ahead = nullptr, size_t ahead_floats = 0) {
   gv acc[R][V];
   TS_UNROLL for (int i = 0; i < R; ++i) {
     TS_UNROLL for (int v = 0; v < V; ++v) acc[i][v] = gv_zero();
@@ -39,10 +37,14 @@ TS_INLINE void tile_body(const float* a, ptrdiff_t lda, const float* b, size_t l
 #endif
   }
   constexpr bool InPlace = Kind == TileKind::in_place;
+  constexpr bool Streaming = Kind == TileKind::streaming;
+  const size_t each = Streaming ? ceil_div(ahead_floats, kc) : 0;  // a line or two
   for (size_t k = 0; k < kc; ++k) {
     gv bk[V];
-    if (Kind == TileKind::streaming) {
-      TS_UNROLL for (int f = 0; f < V * kLanes; f += int(kLine)) gv_prefetch(b + kStreamAhead + f);
+    if (Streaming) {
+      gv_prefetch(ahead);
+      if (each > kLine) gv_prefetch(ahead + kLine);
+      ahead += each;
     }
     TS_UNROLL for (int v = 0; v < V; ++v) bk[v] = gv_load(b + v * kLanes);
     TS_UNROLL for (int i = 0; i < R; ++i) {
@@ -85,12 +87,13 @@ TS_INLINE void tile_row(const TileRow& t) {
   const ptrdiff_t ldc = t.ldc;
   const int flags = t.flags;
   if (t.n != V * kLanes)
-    return tile_body<R, V, Kind>(t.a, t.lda, b, ldb, kc, c, ldc, t.n, flags);
+    return tile_body<R, V, Kind>(t.a, t.lda, b, ldb, kc, c, ldc, t.n, flags, ahead, t.step);
   for (size_t q = t.panels; q != 0; --q) {
 #if !defined(TS_ISA_SCALAR)
-    for (size_t f = 0; f < t.step; f += kLine) gv_prefetch_far(ahead + f);
+    if (Kind != TileKind::streaming)
+      for (size_t f = 0; f < t.step; f += kLine) gv_prefetch_far(ahead + f);
 #endif
-    tile_body<R, V, Kind>(t.a, t.lda, b, ldb, kc, c, ldc, V * kLanes, flags);
+    tile_body<R, V, Kind>(t.a, t.lda, b, ldb, kc, c, ldc, V * kLanes, flags, ahead, t.step);
     ahead += t.step;
     b += t.b_panel;
     c += V * kLanes;
@@ -158,7 +161,7 @@ static const TileTable& tiles() {
 static const TileTable& tiles() { return kTiles; }
 #endif
 
-// Kernels for a B that is read from memory, row after row.
+// Kernels for a B that is read from memory (TileKind::streaming).
 static const TileTable& tiles_streaming() {
 #if defined(TS_ISA_SCALAR)
   return tiles();

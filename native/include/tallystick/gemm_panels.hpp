@@ -10,6 +10,8 @@
 namespace tallystick::TS_ISA {
 
 constexpr size_t kPanelVectors = kPanelCols / kLanes;
+// Floats by which a panel is fetched before a single row needs it.
+constexpr size_t kRowAhead = 512;
 
 static_assert(kPanelCols % kCols == 0, "a panel is whole tiles");
 
@@ -57,7 +59,7 @@ struct F16Panel {
 template <class Panel, size_t G>
 TS_INLINE void panel_row(const float* a, ptrdiff_t a_step, const typename Panel::Element* b,
                          size_t step, size_t terms, float* out) {
-  constexpr size_t kAhead = kStreamAhead * sizeof(float) / sizeof(typename Panel::Element);
+  constexpr size_t kAhead = kRowAhead * sizeof(float) / sizeof(typename Panel::Element);
   constexpr size_t kLineElements = kLine * sizeof(float) / sizeof(typename Panel::Element);
   gv total[G][kPanelVectors];
   for (size_t k0 = 0; k0 < terms; k0 += kChunk) {

@@ -482,7 +482,7 @@ static bool gemm_stored(const GemmProblem& p, const StoredOperand& b) {
 // Up to so many floats of A stay in a cache while a panel is read with all its chunks, in the order
 // in which it lies in memory. A larger A is met chunk by chunk.
 constexpr size_t kNearFloats = size_t(256) << 10;
-constexpr size_t kTasksOfThread = 4;
+constexpr size_t kTasksOfThread = 4, kSoonFloats = 512;
 
 struct PanelRun {
   Run run;
@@ -511,20 +511,23 @@ static void panels_task(void* ctx, size_t t) {
   const size_t together = run.xn * p.k <= kNearFloats ? kPanelCols : run.strip;
   float* room = nullptr;
   if (r.b->wide == nullptr && (room = strip_room(run, kPanelCols * kChunk)) == nullptr) return;
+  const TileTable* tiles = room == nullptr ? r.streaming : run.tiles;
   for (size_t g = j0; g < j1; g += together) {
     for (size_t c = run.c0; c < run.c1; ++c) {
       const size_t k = chunk_begin(p, c), kc = chunk_end(p, c) - k;
       for (size_t j = g; j < ts_min(g + together, j1); j += kPanelCols) {
         const float* b = panel_chunk(r, j, k, kc, room);
         const size_t cols = ts_min(kPanelCols, p.n - j), whole = cols / kCols * kCols;
-        // The first rows bring the chunk into the nearest cache for the others.
-        const TileTable* tiles = room == nullptr ? r.streaming : run.tiles;
-        for (size_t i = p0; i < p1; ++i, tiles = run.tiles) {
+        // What follows the chunk in memory is fetched meanwhile, a part of it with each panel of
+        // rows. One panel alone fetches what it needs soon.
+        const size_t part = room == nullptr ? ceil_div(kc * kPanelCols, p1 - p0) : 0;
+        const float* ahead = b + (p1 - p0 == 1 ? kSoonFloats : kc * kPanelCols);
+        for (size_t i = p0; i < p1; ++i, ahead += part) {
           const size_t at = rows.begin(i), height = rows.size(i);
           const float* a = panel_of_a(run, at, k, kc);
           if (whole != 0)
             run_tiles(run, tiles, a, run.x0 + at, height, b, kPanelCols, kCols, j, whole, k, kc,
-                      p.out);
+                      p.out, ahead, part);
           if (whole != cols)
             run_tiles(run, tiles, a, run.x0 + at, height, b + whole, kPanelCols, kCols, j + whole,
                       cols - whole, k, kc, p.out);
