@@ -1,7 +1,7 @@
 """Which rows the next pass computes.
 
-Requests enter in the order of their submission, and never overtake one another. At most as many
-are computed together as a pass has rows. So each that decodes has a row in every pass, and at least
+Requests enter in the order of their submission, and never overtake one another. Fewer are computed
+together than a pass has rows, or as many. So each that decodes has a row in every pass, and at least
 one row is left where one of them has not computed its prompt yet: no request waits for ever.
 """
 
@@ -13,11 +13,11 @@ from tallystick.generation.pages import PLACES, Pages
 from tallystick.generation.requests import SubmittedRequest
 from tallystick.generation.sequences import Sequence
 
-
 # Texts that are computed together. Each takes a row of logits, which has the size of a vocabulary.
 MOST_TEXTS = 64
-# Rows of prompts in a pass that others wait for, since it gives them their next tokens.
-BESIDE_OTHERS = 64
+# Rows of a pass that gives texts their next tokens, while prompts are computed beside them: they
+# wait for all of it.
+ROWS_BESIDE = 128
 
 
 class Scheduler:
@@ -48,9 +48,7 @@ class Scheduler:
         found = [(sequence, 1) for sequence in self.running if sequence.decodes]
         for sequence, _ in found:
             sequence.extend(sequence.computed + 1)
-        left = self._rows - len(found)
-        if found:
-            left = min(left, BESIDE_OTHERS)
+        left = (min(self._rows, ROWS_BESIDE) if found else self._rows) - len(found)
         for sequence in [s for s in self.running if not s.decodes]:
             count = self._stretch(sequence, min(self._chunk, left))
             if count:
