@@ -5,6 +5,7 @@
 
 #include "arrays.hpp"
 #include "convolution.hpp"
+#include "sequence.hpp"
 
 namespace tallystick {
 namespace {
@@ -213,16 +214,15 @@ GemmProblem product_panels(const In<2>& a, const Panels<T>& b, const Out<2>& out
 
 void mm_panels(In<2> a, Panels<float> b, Out<2> out, std::optional<InAny> c) {
   const GemmProblem p = product_panels(a, b, out, c);
-  nb::gil_scoped_release unlocked;
-  done(TS_DISPATCH(gemm).gemm_panels(p, {b.data(), nullptr, Stored::bf16}));
+  const PanelOperand panels = {b.data(), nullptr, Stored::bf16};
+  perform([=] { done(TS_DISPATCH(gemm).gemm_panels(p, panels)); });
 }
 
 void mm_panels_stored(In<2> a, Panels<uint16_t> b, Out<2> out, std::optional<InAny> c,
                       bool is_f16) {
   const GemmProblem p = product_panels(a, b, out, c);
-  nb::gil_scoped_release unlocked;
-  const Stored type = is_f16 ? Stored::f16 : Stored::bf16;
-  done(TS_DISPATCH(gemm).gemm_panels(p, {nullptr, b.data(), type}));
+  const PanelOperand panels = {nullptr, b.data(), is_f16 ? Stored::f16 : Stored::bf16};
+  perform([=] { done(TS_DISPATCH(gemm).gemm_panels(p, panels)); });
 }
 
 void bmm(In<3> a, In<3> b, Out<3> out) {

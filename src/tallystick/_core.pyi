@@ -1,6 +1,6 @@
 """Made by native/tools/make_stub.py from the native module. Do not edit."""
 
-from collections.abc import Sequence
+from collections.abc import Sequence as _Sequence
 from typing import Annotated, Any
 
 import numpy
@@ -75,6 +75,29 @@ def sha256_implementation() -> str:
 def set_sha256_implementation(name: str) -> None:
     """Use this implementation from now on; every one gives the same bits."""
 
+class Sequence:
+    """
+    Calls of this module's functions, checked once and made many times. The caller keeps their arrays.
+    """
+
+    def __init__(self) -> None: ...
+
+    def __len__(self) -> int: ...
+
+    @property
+    def done(self) -> int:
+        """How many calls of the last run have ended."""
+
+    def run(self) -> None:
+        """Make all calls, in order."""
+
+def record(into: Sequence) -> None:
+    """
+    Until stop_recording, this thread's calls of ew1, ew2, ew3, elementary, pow, reduce_sum, concatenate_rows, mm_panels and mm_panels_stored go into the sequence and do nothing else.
+    """
+
+def stop_recording() -> None: ...
+
 def elementary_names() -> list[str]:
     """The functions that elementary() knows."""
 
@@ -121,13 +144,13 @@ def mm_panels_stored(a: Annotated[NDArray[numpy.float32], dict(shape=(None, None
 def bmm(a: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None), device='cpu', writable=False)], b: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None), device='cpu', writable=False)], out: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None), order='C', device='cpu')]) -> None:
     """out[i] = a[i] b[i] for each i (NUMERICS 2.4)."""
 
-def convolution(input: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None, None), order='C', device='cpu', writable=False)], weight: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None, None), order='C', device='cpu', writable=False)], bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, out: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None, None), order='C', device='cpu')], stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int], groups: int) -> None:
+def convolution(input: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None, None), order='C', device='cpu', writable=False)], weight: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None, None), order='C', device='cpu', writable=False)], bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, out: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None, None), order='C', device='cpu')], stride: _Sequence[int], padding: _Sequence[int], dilation: _Sequence[int], groups: int) -> None:
     """2-D convolution, C-contiguous f32 (NUMERICS 2.6)."""
 
-def convolution_input_grad(grad: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None, None), order='C', device='cpu', writable=False)], weight: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None, None), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None, None), order='C', device='cpu')], stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int], groups: int) -> None:
+def convolution_input_grad(grad: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None, None), order='C', device='cpu', writable=False)], weight: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None, None), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None, None), order='C', device='cpu')], stride: _Sequence[int], padding: _Sequence[int], dilation: _Sequence[int], groups: int) -> None:
     """Gradient of a 2-D convolution's input (NUMERICS 2.7)."""
 
-def convolution_weight_grad(grad: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None, None), order='C', device='cpu', writable=False)], input: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None, None), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None, None), order='C', device='cpu')], stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int], groups: int) -> None:
+def convolution_weight_grad(grad: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None, None), order='C', device='cpu', writable=False)], input: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None, None), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None, None), order='C', device='cpu')], stride: _Sequence[int], padding: _Sequence[int], dilation: _Sequence[int], groups: int) -> None:
     """Gradient of a 2-D convolution's weight (NUMERICS 2.7)."""
 
 def convolution_bias_grad(grad: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None, None), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu')]) -> None:
@@ -143,6 +166,11 @@ def ew2(name: str, a: Annotated[NDArray[Any], dict(device='cpu', writable=False)
 
 def ew3(name: str, a: Annotated[NDArray[Any], dict(device='cpu', writable=False)], b: Annotated[NDArray[Any], dict(device='cpu', writable=False)], c: Annotated[NDArray[Any], dict(device='cpu', writable=False)], out: Annotated[NDArray[Any], dict(device='cpu')], p0: float = 0.0, p1: float = 0.0) -> None:
     """out = name(a, b, c); operands of any strides, broadcast."""
+
+def concatenate_rows(parts: _Sequence[Annotated[NDArray[numpy.float32], dict(device='cpu', writable=False)]], out: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu')]) -> None:
+    """
+    out = the parts side by side along the last axis, in which each is contiguous.
+    """
 
 def copy_strided(x: Annotated[NDArray[Any], dict(device='cpu', writable=False)], out: Annotated[NDArray[Any], dict(device='cpu')]) -> None:
     """
@@ -258,7 +286,7 @@ def batch_norm_backward(g: Annotated[NDArray[numpy.float32], dict(order='C', dev
     The wanted ones of dx, dw and db; spread is rstd, or the running variance (NUMERICS 6.13).
     """
 
-def max_pool2d(x: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int], y: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu')], index: Annotated[NDArray[numpy.int64], dict(order='C', device='cpu')]) -> None:
+def max_pool2d(x: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], kernel: _Sequence[int], stride: _Sequence[int], padding: _Sequence[int], dilation: _Sequence[int], y: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu')], index: Annotated[NDArray[numpy.int64], dict(order='C', device='cpu')]) -> None:
     """Planes of the last two axes (NUMERICS 6.15)."""
 
 def max_pool2d_backward(g: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], index: Annotated[NDArray[numpy.int64], dict(order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu')]) -> None:

@@ -17,6 +17,7 @@ from tallystick import _core
 from tallystick.devices.arrays import Arrays, Outputs
 from tallystick.devices.cpu import CPU
 from tallystick.devices.kernel import Run, operand
+from tallystick.devices.recorded import one_call
 from tallystick.kernels.views import view
 from tallystick.numerics.contracts import Contract
 from tallystick.numerics.operators.common import number
@@ -55,6 +56,7 @@ class Panels:
             return None
         ordinary, call = CPU.kernels(contract)[node.op].run, None
 
+        @one_call
         def run(attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
             nonlocal call
             if call is None:
