@@ -107,9 +107,10 @@ static void epilogue(const GemmProblem& p, size_t i0, size_t rows, size_t j0, si
 
 // One packed panel of A times columns j.. of B: whole panels, `b_panel` elements apart, or one that
 // is narrower. The floats at `ahead` are read after this row of tiles.
-TS_INLINE void run_tiles(const Run& r, const TileTable* tiles, const float* a, size_t i, size_t rows, const float* b,
-                         size_t ldb, size_t b_panel, size_t j, size_t cols, size_t k, size_t kc,
-                         float* out, const float* ahead = nullptr, size_t ahead_floats = 0) {
+TS_INLINE void run_tiles(const Run& r, const TileTable* tiles, const float* a, size_t i,
+                         size_t rows, const float* b, size_t ldb, size_t b_panel, size_t j,
+                         size_t cols, size_t k, size_t kc, float* out,
+                         const float* ahead = nullptr, size_t ahead_floats = 0) {
   const GemmProblem& p = *r.p;
   const size_t panels = ceil_div(cols, kCols);
   TileRow t;
@@ -253,8 +254,8 @@ static void strip_task_share_a(Run& r, size_t product, size_t strip, size_t spli
                   r.direct ? size_t(kCols) : kCols * kc, j0, edge, k, kc, out,
                   panel + height * kc, next);
       if (whole != n_panels)
-        run_tiles(r, r.tiles, panel, r.x0 + at, height, packed + edge * kc, padded_cols(cols - edge), 0,
-                  j0 + edge, cols - edge, k, kc, out);
+        run_tiles(r, r.tiles, panel, r.x0 + at, height, packed + edge * kc,
+                  padded_cols(cols - edge), 0, j0 + edge, cols - edge, k, kc, out);
     }
   }
 }
@@ -298,8 +299,8 @@ static void strip_task_share_b(Run& r, size_t strip, size_t split) {
     for (size_t q = q0; q < q1; ++q) {
       const size_t j = q * kCols, w = ts_min(r.xn - j, size_t(kCols));
       for (size_t i = 0; i < rows.count; ++i)
-        run_tiles(r, r.tiles, packed + rows.begin(i) * kc, i0 + rows.begin(i), rows.size(i), b + j * kc,
-                  padded_cols(w), 0, r.x0 + j, w, k, kc, p.out);
+        run_tiles(r, r.tiles, packed + rows.begin(i) * kc, i0 + rows.begin(i), rows.size(i),
+                  b + j * kc, padded_cols(w), 0, r.x0 + j, w, k, kc, p.out);
     }
   }
 }
@@ -582,8 +583,7 @@ static bool gemm_panels(const GemmProblem& p, const PanelOperand& b) {
   for (run.x0 = 0; run.x0 < p.m; run.x0 += block) {
     run.xn = ts_min(block, p.m - run.x0);
     const size_t row_panels = RowPanels(run.xn).count;
-    run.splits =
-        run.strips >= threads ? 1 : ts_min(ceil_div(threads, run.strips), row_panels);
+    run.splits = run.strips >= threads ? 1 : ts_min(ceil_div(threads, run.strips), row_panels);
     for (run.c0 = 0; run.c0 < chunks; run.c0 = run.c1) {
       run.c1 = ts_min(run.c0 + chunks_of_block, chunks);
       run.k0 = chunk_begin(p, run.c0);

@@ -1,8 +1,8 @@
 """Which rows the next pass computes.
 
-Requests enter in the order of their submission, and never overtake one another. Fewer are computed
-together than a pass has rows, or as many. So each that decodes has a row in every pass, and at least
-one row is left where one of them has not computed its prompt yet: no request waits for ever.
+Requests enter in the order of their submission, and never overtake one another. At most as many are
+computed together as a pass has rows. So each that decodes has a row in every pass, and at least one
+row is left where one of them has not computed its prompt yet: no request waits for ever.
 """
 
 from __future__ import annotations
