@@ -1,12 +1,19 @@
 """Prefill and decoding of a model's directory, beside transformers' `generate` on as many threads.
 
-    python benchmarks/answers.py MODEL [--threads 2] [--turns 5] [--json] [--out FILE]
+    python benchmarks/answers.py MODEL [--threads 2] [--turns 5] [--case NAME ...] [--alone]
+                                       [--json] [--out FILE]
     python benchmarks/answers.py MODEL --speculation [--turns 3]    lookup beside none
 
 The sides take their turns one after the other, and medians are compared. Each turn has prompts of
 its own, so no page is shared. Seconds are those of the wall; `cpu` are the processor's, which other
 work on the machine disturbs less. One pass of decoding is an answer without its first token, by its
 passes; several requests together are measured from their prompts to the last token.
+
+Beside the cases: the memory that texts take, in ascending order and in a process that has computed
+nothing longer; a second request that shares 1,000 tokens with the first; tokens a second of 16
+requests beside those of one; and the share of the memory's speed that decoding reaches. That is the
+bytes of all weights over the time of a token, beside the bytes that a copy reads and writes. With
+`--alone`, transformers is left out.
 """
 
 from __future__ import annotations
@@ -17,6 +24,7 @@ import os
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,6 +40,7 @@ from tallystick.generation.drafters import PromptLookup
 from tallystick.generation.engine import AnswerEngine
 from tallystick.generation.network import ModelNetwork
 from tallystick_bench.machine import machine
+from tallystick_bench.memory import peak_bytes
 from tallystick_bench.step_time import load
 
 Prompts = list[list[int]]
@@ -49,10 +58,13 @@ class Case:
     answer: int
 
 
+MEMORY = (100, 1000, 4000)  # tokens
+SHARED = 1000  # tokens that a second request shares with the first
 CASES = (
     Case("prefill of 64", 1, 64, 1),
     Case("prefill of 512", 1, 512, 1),
     Case("decoding", 1, 50, 24),
+    Case("1 alone", 1, 50, 16),
     Case("4 together", 4, 50, 16),
     Case("16 together", 16, 50, 16),
 )
@@ -66,7 +78,9 @@ class Ours:
     """The engine."""
 
     def __init__(self, model: Model, contract: str, threads: int) -> None:
-        self._engine = AnswerEngine(ModelNetwork(model, contract), threads=threads, memory=1 << 30)
+        network = ModelNetwork(model, contract)
+        self._engine = AnswerEngine(network, threads=threads, memory=1 << 30)
+        self.weights = sum(int(array.nbytes) for array in network.weights().values())
 
     def __call__(self, prompts: Prompts, answer: int) -> Times:
         heard = [_First() for _ in prompts]
@@ -132,25 +146,81 @@ def spans(case: Case, began: Clock, times: Times) -> Clock:
     return (end[0] - since[0]) / parts, (end[1] - since[1]) / parts
 
 
+def memory(ours: Ours, random: np.random.Generator, model: Model) -> list[dict[str, int]]:
+    """The peak of the process after a prompt of so many tokens, less that after one of 16."""
+    found = []
+    for tokens in (16, *(tokens for tokens in MEMORY if tokens < model.longest)):
+        ours(prompts_of(random, Case("", 1, tokens, 1), model.vocabulary), 1)
+        found.append({"tokens": tokens, "bytes": peak_bytes()})
+    return [row | {"bytes": row["bytes"] - found[0]["bytes"]} for row in found[1:]]
+
+
+def shared_prefix(ours: Ours, random: np.random.Generator, model: Model, turns: int) -> Any:
+    """Seconds to the first token of a request, and of a second one that shares its beginning."""
+    seen: list[tuple[float, float]] = []
+    for _ in range(turns):
+        [prompt, end] = prompts_of(random, Case("", 2, SHARED + 16, 1), model.vocabulary)
+        both = []
+        for tokens in (prompt, prompt[:SHARED] + end[SHARED:]):
+            began = time.perf_counter()
+            both.append(ours([tokens], 1)[0][0] - began)
+        seen.append((both[0], both[1]))
+    first, second = (statistics.median(pair[i] for pair in seen) for i in range(2))
+    ratio = statistics.median(pair[1] / pair[0] for pair in seen)
+    return {"tokens": SHARED, "first": first, "second": second, "ratio": ratio}
+
+
+def copy_speed(threads: int, turns: int) -> float:
+    """Bytes a second that a copy of 256 MiB reads and writes, on so many threads: the median."""
+    source = np.ones(1 << 26, np.float32)
+    target = np.zeros_like(source)
+    parts = list(zip(np.array_split(source, threads), np.array_split(target, threads), strict=True))
+    seen = []
+    with ThreadPoolExecutor(threads) as pool:
+        for _ in range(turns + 1):
+            began = time.perf_counter()
+            list(pool.map(lambda part: np.copyto(part[1], part[0]), parts))
+            seen.append(2 * source.nbytes / (time.perf_counter() - began))
+    return statistics.median(seen[1:])
+
+
 def measure(
-    directory: Path, contract: str, threads: int, turns: int, cases: Sequence[Case] = CASES
+    directory: Path,
+    contract: str,
+    threads: int,
+    turns: int,
+    cases: Sequence[Case] = CASES,
+    alone: bool = False,
 ) -> dict[str, Any]:
-    """Each case, with both sides in turns."""
+    """Each case, with both sides in turns, and what is measured of the engine alone."""
     model, before = open_model(directory), load()
-    sides: dict[str, Callable[[Prompts, int], Times]] = {
-        "tallystick": Ours(model, contract, threads),
-        "transformers": Theirs(directory, threads),
-    }
     random = np.random.default_rng(0)
+    ours = Ours(model, contract, threads)
+    sides: dict[str, Callable[[Prompts, int], Times]] = {"tallystick": ours}
+    texts, shared = memory(ours, random, model), None
+    if model.longest >= SHARED + 17:
+        shared = shared_prefix(ours, random, model, turns)
+    if not alone:
+        sides["transformers"] = Theirs(directory, threads)
+    rows = list(_rows(cases, sides, random, model.vocabulary, turns))
+    speed = copy_speed(threads, turns)
+    seconds = {row["case"]: row["seconds"]["tallystick"] for row in rows}
+    found: dict[str, Any] = {"memory": texts, "shared": shared, "copy": speed}
+    if "decoding" in seconds:
+        found["share"] = ours.weights / seconds["decoding"] / speed
+    if {"1 alone", "16 together"} <= seconds.keys():
+        found["sixteen"] = 16 * seconds["1 alone"] / seconds["16 together"]
     return {
-        "format": 1,
+        "format": 2,
         "bench": "answers",
         "about": {
             "machine": machine() | {"threads": threads},
             "contract": contract,
             "turns": turns,
+            "weights": ours.weights,
         },
-        "cases": list(_rows(cases, sides, random, model.vocabulary, turns)),
+        "cases": rows,
+        **found,
         "load": [before, load()],
     }
 
@@ -175,15 +245,17 @@ def _rows(
             {side: statistics.median(t[i] for t in took) for side, took in seen.items()}
             for i in range(2)
         )
-        yield {
+        row = {
             "case": case.name,
             "requests": case.requests,
             "prompt": case.prompt,
             "seconds": wall,
             "cpu": cpu,
-            "ratio": wall["tallystick"] / wall["transformers"],
-            "cpu_ratio": cpu["tallystick"] / cpu["transformers"],
         }
+        if "transformers" in sides:
+            row["ratio"] = wall["tallystick"] / wall["transformers"]
+            row["cpu_ratio"] = cpu["tallystick"] / cpu["transformers"]
+        yield row
 
 
 _PARAGRAPH = (
@@ -209,7 +281,7 @@ def measure_speculation(
     assert model.chat_template is not None
     tokenizer = tokenizer_of(model.files[TOKENIZER], Path(TOKENIZER))
     template = Template(model.chat_template)
-    special = {name: one.text for name, one in special_tokens(model.files).items()}
+    special = {name: one.text for name, one in special_tokens(model.files, tokenizer).items()}
     engine = AnswerEngine(
         ModelNetwork(model, contract), threads=threads, drafter=PromptLookup(), memory=1 << 29
     )
@@ -264,6 +336,7 @@ def main() -> None:
     parser.add_argument(
         "--case", action="append", choices=[*(case.name for case in CASES), *SPECULATED]
     )
+    parser.add_argument("--alone", action="store_true", help="without transformers")
     parser.add_argument("--json", action="store_true", help="print the results as JSON")
     parser.add_argument("--out", type=Path, help="write them to this file too")
     parser.add_argument("--speculation", action="store_true", help="lookup beside none")
@@ -275,7 +348,7 @@ def main() -> None:
             print(json.dumps(row), flush=True)
         return
     cases = [case for case in CASES if given.case is None or case.name in given.case]
-    found = measure(given.model, given.contract, given.threads, given.turns, cases)
+    found = measure(given.model, given.contract, given.threads, given.turns, cases, given.alone)
     text = json.dumps(found, indent=1, allow_nan=False)
     if given.out:
         given.out.write_text(text + "\n", encoding="utf-8")
@@ -283,11 +356,23 @@ def main() -> None:
         print(text)
         return
     for row in found["cases"]:
-        ours, theirs = row["seconds"]["tallystick"], row["seconds"]["transformers"]
+        line = f"{row['case']:16} {row['seconds']['tallystick'] * 1e3:9.1f} ms"
+        if "ratio" in row:
+            line += f" {row['seconds']['transformers'] * 1e3:9.1f} ms {row['ratio']:6.2f}"
+            line += f"   of the processor {row['cpu_ratio']:6.2f}"
+        print(line)
+    for text in found["memory"]:
+        print(f"memory of {text['tokens']:6} tokens {text['bytes'] / 1e6:9.1f} MB")
+    if found["shared"]:
+        shared = found["shared"]
+        print(f"{shared['tokens']} tokens shared: {shared['ratio']:.3f} of the first one's time")
+    print(f"a copy reads and writes {found['copy'] / 1e9:.1f} GB/s")
+    if "share" in found:
         print(
-            f"{row['case']:16} {ours * 1e3:9.1f} ms {theirs * 1e3:9.1f} ms {row['ratio']:6.2f}"
-            f"   of the processor {row['cpu_ratio']:6.2f}"
+            f"decoding reads {found['share'] * found['copy'] / 1e9:.1f} GB/s: {found['share']:.2f}"
         )
+    if "sixteen" in found:
+        print(f"16 together: {found['sixteen']:.2f} times the tokens a second of one")
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@
 
 #include "arrays.hpp"
 #include "families/elementary.hpp"
+#include "sequence.hpp"
 
 namespace tallystick {
 namespace {
@@ -23,9 +24,13 @@ void elementary(const std::string& name, In x, Out out) {
   check_size(x.size(), out.size());
   for (const NamedUnary& f : kUnary) {
     if (name != f.name) continue;
-    const UnaryFn fn = TS_DISPATCH(elementary).*f.fn;
-    unlocked_ranges(x.size(), kGrain, [&](size_t b, size_t e) {
-      fn(x.data() + b, out.data() + b, e - b);
+    const auto member = f.fn;
+    const size_t n = x.size();
+    const float* from = x.data();
+    float* to = out.data();
+    perform([=] {
+      const UnaryFn fn = TS_DISPATCH(elementary).*member;
+      parallel_ranges(n, kGrain, [&](size_t b, size_t e) { fn(from + b, to + b, e - b); });
     });
     return;
   }
@@ -35,10 +40,14 @@ void elementary(const std::string& name, In x, Out out) {
 void power(In x, In y, Out out) {
   check_size(x.size(), out.size());
   if (y.size() != 1) check_size(y.size(), out.size());
-  const auto fn = TS_DISPATCH(elementary).pow;
-  const size_t step = y.size() == 1 ? 0 : 1;
-  unlocked_ranges(x.size(), kGrain / 8, [&](size_t b, size_t e) {
-    fn(x.data() + b, y.data() + b * step, step, out.data() + b, e - b);
+  const size_t n = x.size(), step = y.size() == 1 ? 0 : 1;
+  const float *from = x.data(), *by = y.data();
+  float* to = out.data();
+  perform([=] {
+    const auto fn = TS_DISPATCH(elementary).pow;
+    parallel_ranges(n, kGrain / 8, [&](size_t b, size_t e) {
+      fn(from + b, by + b * step, step, to + b, e - b);
+    });
   });
 }
 

@@ -2,13 +2,16 @@
 // and the split over threads happen here, the arithmetic in families/elementwise.cpp.
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
+#include <array>
 #include <cstring>
 #include <string>
 #include <vector>
 
 #include "define.hpp"
 #include "families/elementwise.hpp"
+#include "sequence.hpp"
 
 namespace tallystick {
 namespace {
@@ -125,8 +128,8 @@ void walk(const Space& space, size_t begin, size_t end, F&& f) {
 
 void apply(size_t op, const In* const* in, const Out& out, double p0, double p1) {
   const EwInfo& info = kEwInfo[op];
-  size_t width[kEwArity];
-  const char* base[kEwArity];
+  std::array<size_t, kEwArity> width = {};
+  std::array<const char*, kEwArity> base = {};
   for (size_t k = 0; k < info.arity; ++k) {
     const bool mask = info.takes_mask(k);
     if (mask ? !is_bool(in[k]->dtype()) : !is_f32(in[k]->dtype()))
@@ -141,15 +144,18 @@ void apply(size_t op, const In* const* in, const Out& out, double p0, double p1)
   if (space.total == 0) return;
   const size_t out_width = compares ? 1 : 4;
   char* result = static_cast<char*>(out.data());
-  const float param[2] = {static_cast<float>(p0), static_cast<float>(p1)};
-  const EwFn fn = TS_DISPATCH(elementwise).fn[op];
-  unlocked_ranges(space.total, kGrain / info.work, [&](size_t begin, size_t end) {
-    walk(space, begin, end, [&](const ptrdiff_t* at, size_t pos, size_t n) {
-      EwOperand operand[kEwArity];
-      for (size_t k = 0; k < info.arity; ++k)
-        operand[k] = {base[k] + at[k] * static_cast<ptrdiff_t>(width[k]),
-                      space.rank ? space.stride[k][space.rank - 1] : 0};
-      fn(operand, result + pos * out_width, n, param);
+  const std::array<float, 2> param = {static_cast<float>(p0), static_cast<float>(p1)};
+  perform([=] {
+    const EwFn fn = TS_DISPATCH(elementwise).fn[op];
+    const size_t arity = kEwInfo[op].arity;
+    parallel_ranges(space.total, kGrain / kEwInfo[op].work, [&](size_t begin, size_t end) {
+      walk(space, begin, end, [&](const ptrdiff_t* at, size_t pos, size_t n) {
+        EwOperand operand[kEwArity];
+        for (size_t k = 0; k < arity; ++k)
+          operand[k] = {base[k] + at[k] * static_cast<ptrdiff_t>(width[k]),
+                        space.rank ? space.stride[k][space.rank - 1] : 0};
+        fn(operand, result + pos * out_width, n, param.data());
+      });
     });
   });
 }
@@ -252,6 +258,50 @@ void copy_strided(In x, Out out) {
   });
 }
 
+// Arrays side by side along their last axis, whose elements are adjacent.
+void concatenate_rows(const std::vector<nb::ndarray<const float, nb::device::cpu>>& parts,
+                      nb::ndarray<float, nb::c_contig, nb::device::cpu> out) {
+  const size_t axes = out.ndim();
+  size_t columns = 0;
+  if (axes == 0) throw nb::value_error("concatenate_rows takes arrays with axes");
+  struct Part {
+    Space space;  // its rows
+    const float* data;
+    size_t columns;
+  };
+  std::vector<Part> made;
+  for (const auto& x : parts) {
+    bool fits = x.ndim() == axes && (x.shape(axes - 1) <= 1 || x.stride(axes - 1) == 1);
+    for (size_t i = 0; fits && i + 1 < axes; ++i) fits = x.shape(i) == out.shape(i);
+    if (!fits) throw nb::value_error("concatenate_rows: a part does not fit");
+    Part part = {{}, x.data(), x.shape(axes - 1)};
+    part.space.operands = 1;
+    for (size_t i = 0; i + 1 < axes; ++i) {
+      const ptrdiff_t s = static_cast<ptrdiff_t>(x.stride(i));
+      part.space.add_axis(x.shape(i), &s);
+    }
+    columns += part.columns;
+    made.push_back(part);
+  }
+  if (columns != out.shape(axes - 1) || axes > kMaxRank)
+    throw nb::value_error("concatenate_rows: the output does not fit");
+  float* to = out.data();
+  perform([=] {
+    size_t first = 0;
+    for (const Part& part : made) {
+      if (part.space.total == 0) continue;
+      walk(part.space, 0, part.space.total, [&](const ptrdiff_t* at, size_t pos, size_t n) {
+        const ptrdiff_t step = part.space.rank ? part.space.stride[0][part.space.rank - 1] : 0;
+        for (size_t i = 0; i < n; ++i)
+          std::memcpy(to + (pos + i) * columns + first,
+                      part.data + at[0] + static_cast<ptrdiff_t>(i) * step,
+                      part.columns * sizeof(float));
+      });
+      first += part.columns;
+    }
+  });
+}
+
 }  // namespace
 }  // namespace tallystick
 
@@ -263,6 +313,8 @@ void bind_elementwise(nb::module_& m) {
          "out = name(a, b); operands of any strides, broadcast (NUMERICS 10.1).");
   define(m, "ew3", &ew3, "name"_a, as_is("a"), as_is("b"), as_is("c"), as_is("out"), "p0"_a = 0.0,
          "p1"_a = 0.0, "out = name(a, b, c); operands of any strides, broadcast.");
+  define(m, "concatenate_rows", &concatenate_rows, "parts"_a, as_is("out"),
+         "out = the parts side by side along the last axis, in which each is contiguous.");
   define(m, "copy_strided", &copy_strided, as_is("x"), as_is("out"),
          "Copies x, of any strides, to the C-contiguous out of the same shape and dtype.");
 }

@@ -1,11 +1,13 @@
 // Python's door to the dot class (NUMERICS 2). Shapes are checked here because kernels trust them.
 // The sentences that a user sees come from the operator specs in numerics/operators/dot.py.
+#include <algorithm>
 #include <new>
 
 #include "arrays.hpp"
 #include "blocks.hpp"
 #include "convolution.hpp"
 #include "families/quantised.hpp"
+#include "sequence.hpp"
 
 namespace tallystick {
 namespace {
@@ -186,6 +188,83 @@ void addmm_quantised(const std::string& format, InAny c, In<2> a, Blocks2 b, Out
   done(TS_DISPATCH(quantised).gemm(p, {b.data(), b.shape(1), kind}));
 }
 
+// Panels of B: [panels, K, kPanelCols] (tallystick/gemm_panels.hpp).
+template <class T>
+using Panels = nb::ndarray<const T, nb::ndim<3>, nb::c_contig, nb::device::cpu>;
+
+// Moves bits, and fills a last panel that is not whole with zeros.
+template <class T>
+void make_panels_of(const nb::ndarray<const T, nb::ndim<2>, nb::device::cpu>& b,
+                    const nb::ndarray<T, nb::ndim<3>, nb::c_contig, nb::device::cpu>& out) {
+  constexpr size_t kTerms = 16;  // a cache line of a column
+  const size_t terms = b.shape(0), columns = b.shape(1), count = out.shape(0);
+  require(out.shape(1) == terms && out.shape(2) == kPanelCols &&
+              count == (columns + kPanelCols - 1) / kPanelCols,
+          "make_panels: the shape of out does not fit");
+  require_apart(out, b);
+  const T* src = b.data();
+  T* dst = out.data();
+  const ptrdiff_t s_k = static_cast<ptrdiff_t>(b.stride(0));
+  const ptrdiff_t s_x = static_cast<ptrdiff_t>(b.stride(1));
+  unlocked_ranges(count, 1, [=](size_t begin, size_t end) {
+    for (size_t q = begin; q < end; ++q) {
+      T* panel = dst + q * terms * kPanelCols;
+      for (size_t k = 0; k < terms * kPanelCols && (q + 1) * kPanelCols > columns; ++k) panel[k] = 0;
+      for (size_t k0 = 0; k0 < terms; k0 += kTerms) {
+        for (size_t j = q * kPanelCols; j < std::min((q + 1) * kPanelCols, columns); ++j) {
+          for (size_t k = k0; k < std::min(k0 + kTerms, terms); ++k)
+            panel[k * kPanelCols + j % kPanelCols] =
+                src[static_cast<ptrdiff_t>(j) * s_x + static_cast<ptrdiff_t>(k) * s_k];
+        }
+      }
+    }
+  });
+}
+
+void make_panels(In<2> b, nb::ndarray<float, nb::ndim<3>, nb::c_contig, nb::device::cpu> out) {
+  make_panels_of<float>(b, out);
+}
+
+void make_panels_stored(Bits2 b,
+                        nb::ndarray<uint16_t, nb::ndim<3>, nb::c_contig, nb::device::cpu> out) {
+  make_panels_of<uint16_t>(b, out);
+}
+
+template <class T>
+GemmProblem product_panels(const In<2>& a, const Panels<T>& b, const Out<2>& out,
+                           const std::optional<InAny>& c) {
+  require(out.shape(0) == a.shape(0) && b.shape(1) == a.shape(1) && b.shape(2) == kPanelCols &&
+              b.shape(0) == (out.shape(1) + kPanelCols - 1) / kPanelCols,
+          "mm_panels: shapes of a, b and out do not fit");
+  require_apart(out, a);
+  require_apart(out, b);
+  GemmProblem p = {};
+  p.m = a.shape(0);
+  p.n = out.shape(1);
+  p.k = a.shape(1);
+  p.a = strided(a, 0, 1);
+  p.out = out.data();
+  p.ldc = static_cast<ptrdiff_t>(p.n);
+  if (c) {
+    require_apart(out, *c);
+    set_epilogue(p, *c, 1.0, 1.0);
+  }
+  return p;
+}
+
+void mm_panels(In<2> a, Panels<float> b, Out<2> out, std::optional<InAny> c) {
+  const GemmProblem p = product_panels(a, b, out, c);
+  const PanelOperand panels = {b.data(), nullptr, Stored::bf16};
+  perform([=] { done(TS_DISPATCH(gemm).gemm_panels(p, panels)); });
+}
+
+void mm_panels_stored(In<2> a, Panels<uint16_t> b, Out<2> out, std::optional<InAny> c,
+                      bool is_f16) {
+  const GemmProblem p = product_panels(a, b, out, c);
+  const PanelOperand panels = {nullptr, b.data(), is_f16 ? Stored::f16 : Stored::bf16};
+  perform([=] { done(TS_DISPATCH(gemm).gemm_panels(p, panels)); });
+}
+
 void bmm(In<3> a, In<3> b, Out<3> out) {
   constexpr const char* kMisfit = "bmm: shapes of a, b and out do not fit";
   require(a.shape(0) == b.shape(0) && out.shape(0) == a.shape(0), kMisfit);
@@ -283,6 +362,16 @@ void bind_gemm(nb::module_& m) {
   define(m, "addmm_stored", &addmm_stored, as_is("c"), as_is("a"), as_is("b"), as_is("out"),
          "beta"_a, "alpha"_a, "is_f16"_a,
          "out = beta·c + alpha·(a b), b the bits of bf16 or f16 (NUMERICS 2.5, 10.7).");
+  define(m, "make_panels", &make_panels, as_is("b"), as_is("out"),
+         "out[panels,K,32] = b[K,N], f32, 32 columns to a panel, zeros beyond the last.");
+  define(m, "make_panels_stored", &make_panels_stored, as_is("b"), as_is("out"),
+         "The same for the bits of bf16 or f16.");
+  define(m, "mm_panels", &mm_panels, as_is("a"), as_is("b"), as_is("out"), as_is("c").none(),
+         "out = a b, or a b + c; b as panels of 32 columns, zeros beyond the last (NUMERICS 2.4, "
+         "2.5).");
+  define(m, "mm_panels_stored", &mm_panels_stored, as_is("a"), as_is("b"), as_is("out"),
+         as_is("c").none(), "is_f16"_a,
+         "The same, b the bits of bf16 or f16 (NUMERICS 2.4, 2.5, 10.7).");
   define(m, "mm_quantised", &mm_quantised, "format"_a, as_is("a"), as_is("b"), as_is("out"),
          "out = a bᵀ, b rows of blocks (NUMERICS 2.4, 19).");
   define(m, "addmm_quantised", &addmm_quantised, "format"_a, as_is("c"), as_is("a"), as_is("b"),

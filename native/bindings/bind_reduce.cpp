@@ -8,6 +8,7 @@
 
 #include "arrays.hpp"
 #include "families/reduce.hpp"
+#include "sequence.hpp"
 
 namespace tallystick {
 namespace {
@@ -58,16 +59,17 @@ void sum_rows(const ReduceTable& table, const float* x, size_t outer, size_t n, 
 void reduce_sum(In x, size_t outer, size_t n, size_t inner, Out out, bool square, bool mean) {
   check_extent(x.size(), outer, n, inner, out.size());
   if (square && inner != 1) throw nb::value_error("sums of squares take rows");
-  const ReduceTable& table = TS_DISPATCH(reduce);
   const float count = static_cast<float>(n);  // RN32(n): one rounding from the integer
-  const float* divisor = mean ? &count : nullptr;
   const float* in = x.data();
   float* result = out.data();
   if (inner == 1) {
-    nb::gil_scoped_release unlocked;
-    sum_rows(table, in, outer, n, square ? Term::square : Term::value, divisor, result);
-    return;
+    const Term term = square ? Term::square : Term::value;
+    return perform([=] {
+      sum_rows(TS_DISPATCH(reduce), in, outer, n, term, mean ? &count : nullptr, result);
+    });
   }
+  const ReduceTable& table = TS_DISPATCH(reduce);
+  const float* divisor = mean ? &count : nullptr;
   const size_t tiles = (inner + kReduceColumns - 1) / kReduceColumns, jobs = outer * tiles;
   if (jobs == 0) return;
   const size_t threads = static_cast<size_t>(thread_count());

@@ -15,6 +15,7 @@
 
 #define TS_BINDINGS(X) \
   X(commit) \
+  X(sequence) \
   X(elementary) \
   X(gemm) \
   X(quantised) \

@@ -1,6 +1,6 @@
 """Made by native/tools/make_stub.py from the native module. Do not edit."""
 
-from collections.abc import Sequence
+from collections.abc import Sequence as _Sequence
 from typing import Annotated, Any
 
 import numpy
@@ -75,6 +75,29 @@ def sha256_implementation() -> str:
 def set_sha256_implementation(name: str) -> None:
     """Use this implementation from now on; every one gives the same bits."""
 
+class Sequence:
+    """
+    Calls of this module's functions, checked once and made many times. The caller keeps their arrays.
+    """
+
+    def __init__(self) -> None: ...
+
+    def __len__(self) -> int: ...
+
+    @property
+    def done(self) -> int:
+        """How many calls of the last run have ended."""
+
+    def run(self) -> None:
+        """Make all calls, in order."""
+
+def record(into: Sequence) -> None:
+    """
+    Until stop_recording, this thread's calls of ew1, ew2, ew3, elementary, pow, reduce_sum, concatenate_rows, mm_panels and mm_panels_stored go into the sequence and do nothing else.
+    """
+
+def stop_recording() -> None: ...
+
 def elementary_names() -> list[str]:
     """The functions that elementary() knows."""
 
@@ -108,16 +131,32 @@ def mm_quantised(format: str, a: Annotated[NDArray[numpy.float32], dict(shape=(N
 def addmm_quantised(format: str, c: Annotated[NDArray[numpy.float32], dict(device='cpu', writable=False)], a: Annotated[NDArray[numpy.float32], dict(shape=(None, None), device='cpu', writable=False)], b: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')], beta: float, alpha: float) -> None:
     """out = beta·c + alpha·(a bᵀ), b rows of blocks (NUMERICS 2.5, 19)."""
 
+def make_panels(b: Annotated[NDArray[numpy.float32], dict(shape=(None, None), device='cpu', writable=False)], out: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None), order='C', device='cpu')]) -> None:
+    """
+    out[panels,K,32] = b[K,N], f32, 32 columns to a panel, zeros beyond the last.
+    """
+
+def make_panels_stored(b: Annotated[NDArray[numpy.uint16], dict(shape=(None, None), device='cpu', writable=False)], out: Annotated[NDArray[numpy.uint16], dict(shape=(None, None, None), order='C', device='cpu')]) -> None:
+    """The same for the bits of bf16 or f16."""
+
+def mm_panels(a: Annotated[NDArray[numpy.float32], dict(shape=(None, None), device='cpu', writable=False)], b: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')], c: Annotated[NDArray[numpy.float32], dict(device='cpu', writable=False)] | None) -> None:
+    """
+    out = a b, or a b + c; b as panels of 32 columns, zeros beyond the last (NUMERICS 2.4, 2.5).
+    """
+
+def mm_panels_stored(a: Annotated[NDArray[numpy.float32], dict(shape=(None, None), device='cpu', writable=False)], b: Annotated[NDArray[numpy.uint16], dict(shape=(None, None, None), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')], c: Annotated[NDArray[numpy.float32], dict(device='cpu', writable=False)] | None, is_f16: bool) -> None:
+    """The same, b the bits of bf16 or f16 (NUMERICS 2.4, 2.5, 10.7)."""
+
 def bmm(a: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None), device='cpu', writable=False)], b: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None), device='cpu', writable=False)], out: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None), order='C', device='cpu')]) -> None:
     """out[i] = a[i] b[i] for each i (NUMERICS 2.4)."""
 
-def convolution(input: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None, None), order='C', device='cpu', writable=False)], weight: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None, None), order='C', device='cpu', writable=False)], bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, out: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None, None), order='C', device='cpu')], stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int], groups: int) -> None:
+def convolution(input: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None, None), order='C', device='cpu', writable=False)], weight: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None, None), order='C', device='cpu', writable=False)], bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, out: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None, None), order='C', device='cpu')], stride: _Sequence[int], padding: _Sequence[int], dilation: _Sequence[int], groups: int) -> None:
     """2-D convolution, C-contiguous f32 (NUMERICS 2.6)."""
 
-def convolution_input_grad(grad: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None, None), order='C', device='cpu', writable=False)], weight: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None, None), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None, None), order='C', device='cpu')], stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int], groups: int) -> None:
+def convolution_input_grad(grad: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None, None), order='C', device='cpu', writable=False)], weight: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None, None), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None, None), order='C', device='cpu')], stride: _Sequence[int], padding: _Sequence[int], dilation: _Sequence[int], groups: int) -> None:
     """Gradient of a 2-D convolution's input (NUMERICS 2.7)."""
 
-def convolution_weight_grad(grad: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None, None), order='C', device='cpu', writable=False)], input: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None, None), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None, None), order='C', device='cpu')], stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int], groups: int) -> None:
+def convolution_weight_grad(grad: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None, None), order='C', device='cpu', writable=False)], input: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None, None), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None, None), order='C', device='cpu')], stride: _Sequence[int], padding: _Sequence[int], dilation: _Sequence[int], groups: int) -> None:
     """Gradient of a 2-D convolution's weight (NUMERICS 2.7)."""
 
 def convolution_bias_grad(grad: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None, None), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu')]) -> None:
@@ -136,6 +175,11 @@ def ew2(name: str, a: Annotated[NDArray[Any], dict(device='cpu', writable=False)
 
 def ew3(name: str, a: Annotated[NDArray[Any], dict(device='cpu', writable=False)], b: Annotated[NDArray[Any], dict(device='cpu', writable=False)], c: Annotated[NDArray[Any], dict(device='cpu', writable=False)], out: Annotated[NDArray[Any], dict(device='cpu')], p0: float = 0.0, p1: float = 0.0) -> None:
     """out = name(a, b, c); operands of any strides, broadcast."""
+
+def concatenate_rows(parts: _Sequence[Annotated[NDArray[numpy.float32], dict(device='cpu', writable=False)]], out: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu')]) -> None:
+    """
+    out = the parts side by side along the last axis, in which each is contiguous.
+    """
 
 def copy_strided(x: Annotated[NDArray[Any], dict(device='cpu', writable=False)], out: Annotated[NDArray[Any], dict(device='cpu')]) -> None:
     """
@@ -251,7 +295,7 @@ def batch_norm_backward(g: Annotated[NDArray[numpy.float32], dict(order='C', dev
     The wanted ones of dx, dw and db; spread is rstd, or the running variance (NUMERICS 6.13).
     """
 
-def max_pool2d(x: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int], y: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu')], index: Annotated[NDArray[numpy.int64], dict(order='C', device='cpu')]) -> None:
+def max_pool2d(x: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], kernel: _Sequence[int], stride: _Sequence[int], padding: _Sequence[int], dilation: _Sequence[int], y: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu')], index: Annotated[NDArray[numpy.int64], dict(order='C', device='cpu')]) -> None:
     """Planes of the last two axes (NUMERICS 6.15)."""
 
 def max_pool2d_backward(g: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], index: Annotated[NDArray[numpy.int64], dict(order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu')]) -> None:

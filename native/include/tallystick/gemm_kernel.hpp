@@ -20,9 +20,14 @@ struct TileRow {
 };
 using TileFn = void (*)(const TileRow& t);
 
-template <int R, int V, bool InPlace>
+// How a kernel meets its operands: A packed; A in its own place; A packed, while `ahead` is fetched
+// little by little: B comes from memory that no cache has.
+enum class TileKind { packed, in_place, streaming };
+
+template <int R, int V, TileKind Kind>
 TS_INLINE void tile_body(const float* a, ptrdiff_t lda, const float* b, size_t ldb, size_t kc,
-                         float* c, ptrdiff_t ldc, int n, int flags) {
+                         float* c, ptrdiff_t ldc, int n, int flags,
+                         const float* ahead = nullptr, size_t ahead_floats = 0) {
   gv acc[R][V];
   TS_UNROLL for (int i = 0; i < R; ++i) {
     TS_UNROLL for (int v = 0; v < V; ++v) acc[i][v] = gv_zero();
@@ -31,8 +36,16 @@ TS_INLINE void tile_body(const float* a, ptrdiff_t lda, const float* b, size_t l
     gv_prefetch_write(c + i * ldc + n - 1);
 #endif
   }
+  constexpr bool InPlace = Kind == TileKind::in_place;
+  constexpr bool Streaming = Kind == TileKind::streaming;
+  const size_t each = Streaming ? ceil_div(ahead_floats, kc) : 0;  // a line or two
   for (size_t k = 0; k < kc; ++k) {
     gv bk[V];
+    if (Streaming) {
+      gv_prefetch(ahead);
+      if (each > kLine) gv_prefetch(ahead + kLine);
+      ahead += each;
+    }
     TS_UNROLL for (int v = 0; v < V; ++v) bk[v] = gv_load(b + v * kLanes);
     TS_UNROLL for (int i = 0; i < R; ++i) {
       const gv ai = gv_set(InPlace ? a[i * lda] : a[i]);
@@ -66,7 +79,7 @@ TS_INLINE void tile_body(const float* a, ptrdiff_t lda, const float* b, size_t l
   }
 }
 
-template <int R, int V, bool InPlace>
+template <int R, int V, TileKind Kind>
 TS_INLINE void tile_row(const TileRow& t) {
   const float *b = t.b, *ahead = t.ahead;
   float* c = t.c;
@@ -74,12 +87,13 @@ TS_INLINE void tile_row(const TileRow& t) {
   const ptrdiff_t ldc = t.ldc;
   const int flags = t.flags;
   if (t.n != V * kLanes)
-    return tile_body<R, V, InPlace>(t.a, t.lda, b, ldb, kc, c, ldc, t.n, flags);
+    return tile_body<R, V, Kind>(t.a, t.lda, b, ldb, kc, c, ldc, t.n, flags, ahead, t.step);
   for (size_t q = t.panels; q != 0; --q) {
 #if !defined(TS_ISA_SCALAR)
-    for (size_t f = 0; f < t.step; f += kLine) gv_prefetch_far(ahead + f);
+    if (Kind != TileKind::streaming)
+      for (size_t f = 0; f < t.step; f += kLine) gv_prefetch_far(ahead + f);
 #endif
-    tile_body<R, V, InPlace>(t.a, t.lda, b, ldb, kc, c, ldc, V * kLanes, flags);
+    tile_body<R, V, Kind>(t.a, t.lda, b, ldb, kc, c, ldc, V * kLanes, flags, ahead, t.step);
     ahead += t.step;
     b += t.b_panel;
     c += V * kLanes;
@@ -88,13 +102,20 @@ TS_INLINE void tile_row(const TileRow& t) {
 
 template <int R, int V>
 static void tile(const TileRow& t) {
-  tile_row<R, V, false>(t);
+  tile_row<R, V, TileKind::packed>(t);
 }
+
+#if !defined(TS_ISA_SCALAR)
+template <int R, int V>
+static void tile_streaming(const TileRow& t) {
+  tile_row<R, V, TileKind::streaming>(t);
+}
+#endif
 
 #if defined(TS_ISA_AVX2)
 template <int R, int V>
 static void tile_in_place(const TileRow& t) {
-  tile_row<R, V, true>(t);
+  tile_row<R, V, TileKind::in_place>(t);
 }
 #endif
 
@@ -102,7 +123,7 @@ static void tile_in_place(const TileRow& t) {
 // Still one element a time, but with the machine's fma: libm's costs a call per term.
 template <int R, int V>
 __attribute__((target("fma"))) static void tile_hw(const TileRow& t) {
-  tile_row<R, V, false>(t);
+  tile_row<R, V, TileKind::packed>(t);
 }
 #endif
 
@@ -139,6 +160,16 @@ static const TileTable& tiles() {
 #else
 static const TileTable& tiles() { return kTiles; }
 #endif
+
+// Kernels for a B that is read from memory (TileKind::streaming).
+static const TileTable& tiles_streaming() {
+#if defined(TS_ISA_SCALAR)
+  return tiles();
+#else
+  static const TileTable table = {TS_TILE_ROWS(tile_streaming)};
+  return table;
+#endif
+}
 
 // Kernels that read A's rows in their own place, or null: six rows leave registers for their
 // addresses, more do not.

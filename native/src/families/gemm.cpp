@@ -12,6 +12,7 @@
 
 #include "tallystick/gemm_kernel.hpp"
 #include "tallystick/gemm_pack.hpp"
+#include "tallystick/gemm_panels.hpp"
 #include "tallystick/gemm_scratch.hpp"
 #include "tallystick/gemm_thin.hpp"
 #include "tallystick/gemm_widen.hpp"
@@ -106,9 +107,10 @@ static void epilogue(const GemmProblem& p, size_t i0, size_t rows, size_t j0, si
 
 // One packed panel of A times columns j.. of B: whole panels, `b_panel` elements apart, or one that
 // is narrower. The floats at `ahead` are read after this row of tiles.
-TS_INLINE void run_tiles(const Run& r, const float* a, size_t i, size_t rows, const float* b,
-                         size_t ldb, size_t b_panel, size_t j, size_t cols, size_t k, size_t kc,
-                         float* out, const float* ahead = nullptr, size_t ahead_floats = 0) {
+TS_INLINE void run_tiles(const Run& r, const TileTable* tiles, const float* a, size_t i,
+                         size_t rows, const float* b, size_t ldb, size_t b_panel, size_t j,
+                         size_t cols, size_t k, size_t kc, float* out,
+                         const float* ahead = nullptr, size_t ahead_floats = 0) {
   const GemmProblem& p = *r.p;
   const size_t panels = ceil_div(cols, kCols);
   TileRow t;
@@ -125,7 +127,7 @@ TS_INLINE void run_tiles(const Run& r, const float* a, size_t i, size_t rows, co
   t.flags = (k == 0 ? kFirst : 0) | (k + kc == p.k ? kLast : 0);
   t.ahead = ahead;
   t.step = ceil_div(ahead_floats, panels);
-  r.tiles->fn[rows][ceil_div(static_cast<size_t>(t.n), kLanes)](t);
+  tiles->fn[rows][ceil_div(static_cast<size_t>(t.n), kLanes)](t);
   if ((t.flags & kLast) && p.ep.active) epilogue(p, i, rows, j, cols, t.c);
 }
 
@@ -182,6 +184,18 @@ static void pack_shared_task(void* ctx, size_t t) {
   }
 }
 
+// Packs the block's chunks of the shared operand. False where there is no memory for them.
+static bool pack_shared(Run& r, size_t terms, size_t width, size_t panels, size_t threads) {
+  r.shared = shared_scratch.get(terms * width);
+  if (r.shared == nullptr) return false;
+  const size_t groups = threads == 1 ? 1 : threads * 4;
+  r.pack_groups = ts_min(groups, panels);
+  r.pack_runs = ts_min(ceil_div(groups, r.pack_groups), r.c1 - r.c0);
+  const bool serial = threads == 1 || terms * width < 16384;
+  for_tasks(r.pack_runs * r.pack_groups, pack_shared_task, &r, serial);
+  return true;
+}
+
 // Where rows i.. of the block's shared A begin in a chunk.
 TS_INLINE const float* panel_of_a(const Run& r, size_t i, size_t k, size_t kc) {
   if (!r.a_in_place) return r.shared + (k - r.k0) * r.xn + i * kc;
@@ -216,7 +230,7 @@ static void strip_task_share_a(Run& r, size_t product, size_t strip, size_t spli
       for (size_t c = r.c0; c < r.c1; ++c) {
         const size_t k = chunk_begin(p, c), kc = chunk_end(p, c) - k;
         if (!direct) pack_panel(b, j0 + j, w, padded_cols(w), k, kc, packed);
-        run_tiles(r, panel_of_a(r, i, k, kc), r.x0 + i, height,
+        run_tiles(r, r.tiles, panel_of_a(r, i, k, kc), r.x0 + i, height,
                   direct ? b.data + static_cast<ptrdiff_t>(k) * b.s_k + static_cast<ptrdiff_t>(j0 + j)
                          : packed,
                   direct ? static_cast<size_t>(b.s_k) : padded_cols(w), 0, j0 + j, w, k, kc, out);
@@ -235,13 +249,13 @@ static void strip_task_share_a(Run& r, size_t product, size_t strip, size_t spli
       const float* panel = panel_of_a(r, at, k, kc);
       const size_t next = !r.a_in_place && i + 1 < p1 ? rows.size(i + 1) * kc : 0;
       if (whole != 0)
-        run_tiles(r, panel, r.x0 + at, height, r.direct ? b_here : packed,
+        run_tiles(r, r.tiles, panel, r.x0 + at, height, r.direct ? b_here : packed,
                   r.direct ? static_cast<size_t>(b.s_k) : size_t(kCols),
                   r.direct ? size_t(kCols) : kCols * kc, j0, edge, k, kc, out,
                   panel + height * kc, next);
       if (whole != n_panels)
-        run_tiles(r, panel, r.x0 + at, height, packed + edge * kc, padded_cols(cols - edge), 0,
-                  j0 + edge, cols - edge, k, kc, out);
+        run_tiles(r, r.tiles, panel, r.x0 + at, height, packed + edge * kc,
+                  padded_cols(cols - edge), 0, j0 + edge, cols - edge, k, kc, out);
     }
   }
 }
@@ -260,10 +274,10 @@ static void strip_task_rows_of_a(const Run& r, size_t i0, size_t height, size_t 
       const float* a = p.a.data + static_cast<ptrdiff_t>(at) * p.a.s_x + static_cast<ptrdiff_t>(k);
       const float* b = r.shared + (k - r.k0) * padded_cols(r.xn);
       if (whole > q0)
-        run_tiles(r, a, at, h, b + q0 * kCols * kc, kCols, kCols * kc, r.x0 + q0 * kCols,
+        run_tiles(r, r.tiles, a, at, h, b + q0 * kCols * kc, kCols, kCols * kc, r.x0 + q0 * kCols,
                   edge - q0 * kCols, k, kc, p.out);
       if (q1 > whole)
-        run_tiles(r, a, at, h, b + edge * kc, padded_cols(r.xn - edge), 0, r.x0 + edge,
+        run_tiles(r, r.tiles, a, at, h, b + edge * kc, padded_cols(r.xn - edge), 0, r.x0 + edge,
                   r.xn - edge, k, kc, p.out);
     }
   }
@@ -285,8 +299,8 @@ static void strip_task_share_b(Run& r, size_t strip, size_t split) {
     for (size_t q = q0; q < q1; ++q) {
       const size_t j = q * kCols, w = ts_min(r.xn - j, size_t(kCols));
       for (size_t i = 0; i < rows.count; ++i)
-        run_tiles(r, packed + rows.begin(i) * kc, i0 + rows.begin(i), rows.size(i), b + j * kc,
-                  padded_cols(w), 0, r.x0 + j, w, k, kc, p.out);
+        run_tiles(r, r.tiles, packed + rows.begin(i) * kc, i0 + rows.begin(i), rows.size(i),
+                  b + j * kc, padded_cols(w), 0, r.x0 + j, w, k, kc, p.out);
     }
   }
 }
@@ -406,13 +420,7 @@ static bool run_products(const GemmProblem& given, size_t count, ptrdiff_t b_ste
       r.k0 = chunk_begin(p, c0);
       const size_t terms = chunk_end(p, c1 - 1) - r.k0;
       if (!r.share_a || !r.a_in_place) {
-        r.shared = shared_scratch.get(terms * width);
-        if (r.shared == nullptr) return false;
-        const size_t groups = threads == 1 ? 1 : threads * 4;
-        r.pack_groups = ts_min(groups, x_panels);
-        r.pack_runs = ts_min(ceil_div(groups, r.pack_groups), c1 - c0);
-        const bool pack_serial = threads == 1 || terms * width < 16384;
-        for_tasks(r.pack_runs * r.pack_groups, pack_shared_task, &r, pack_serial);
+        if (!pack_shared(r, terms, width, x_panels, threads)) return false;
       }
       for_tasks(tasks * r.splits, strip_task, &r, threads == 1);
       if (r.failed) return false;
@@ -471,6 +479,123 @@ static bool gemm_stored(const GemmProblem& p, const StoredOperand& b) {
   return r.failed == 0;
 }
 
+// --- B as panels ------------------------------------------------------------------------------
+// Up to so many floats of A stay in a cache while a panel is read with all its chunks, in the order
+// in which it lies in memory. A larger A is met chunk by chunk.
+constexpr size_t kNearFloats = size_t(256) << 10;
+constexpr size_t kTasksOfThread = 4, kSoonFloats = 512;
+
+struct PanelRun {
+  Run run;
+  const PanelOperand* b;
+  const TileTable* streaming;
+};
+
+// A chunk of the panel at column j: in its place, or widened into `room`.
+TS_INLINE const float* panel_chunk(const PanelRun& r, size_t j, size_t k, size_t kc, float* room) {
+  const size_t at = j * r.run.p->k + k * kPanelCols;
+  if (r.b->wide != nullptr) return r.b->wide + at;
+  StoredOperand b = {};
+  b.type = r.b->type;
+  widen(b, r.b->stored + at, 1, 0, kc * kPanelCols, 1, room);
+  return room;
+}
+
+static void panels_task(void* ctx, size_t t) {
+  PanelRun& r = *static_cast<PanelRun*>(ctx);
+  Run& run = r.run;
+  const GemmProblem& p = *run.p;
+  const size_t strip = t / run.splits, split = t % run.splits;
+  const size_t j0 = strip * run.strip, j1 = ts_min(j0 + run.strip, p.n);
+  const RowPanels rows(run.xn);
+  const size_t p0 = rows.count * split / run.splits, p1 = rows.count * (split + 1) / run.splits;
+  const size_t together = run.xn * p.k <= kNearFloats ? kPanelCols : run.strip;
+  float* room = nullptr;
+  if (r.b->wide == nullptr && (room = strip_room(run, kPanelCols * kChunk)) == nullptr) return;
+  const TileTable* tiles = room == nullptr ? r.streaming : run.tiles;
+  for (size_t g = j0; g < j1; g += together) {
+    for (size_t c = run.c0; c < run.c1; ++c) {
+      const size_t k = chunk_begin(p, c), kc = chunk_end(p, c) - k;
+      for (size_t j = g; j < ts_min(g + together, j1); j += kPanelCols) {
+        const float* b = panel_chunk(r, j, k, kc, room);
+        const size_t cols = ts_min(kPanelCols, p.n - j), whole = cols / kCols * kCols;
+        // What follows the chunk in memory is fetched meanwhile, a part of it with each panel of
+        // rows. One panel alone fetches what it needs soon.
+        const size_t part = room == nullptr ? ceil_div(kc * kPanelCols, p1 - p0) : 0;
+        const float* ahead = b + (p1 - p0 == 1 ? kSoonFloats : kc * kPanelCols);
+        for (size_t i = p0; i < p1; ++i, ahead += part) {
+          const size_t at = rows.begin(i), height = rows.size(i);
+          const float* a = panel_of_a(run, at, k, kc);
+          if (whole != 0)
+            run_tiles(run, tiles, a, run.x0 + at, height, b, kPanelCols, kCols, j, whole, k, kc,
+                      p.out, ahead, part);
+          if (whole != cols)
+            run_tiles(run, tiles, a, run.x0 + at, height, b + whole, kPanelCols, kCols, j + whole,
+                      cols - whole, k, kc, p.out);
+        }
+      }
+    }
+  }
+}
+
+static void panel_row_task(void* ctx, size_t t) {
+  const PanelRun& r = *static_cast<const PanelRun*>(ctx);
+  const GemmProblem& p = *r.run.p;
+  const size_t j0 = t * r.run.strip, cols = ts_min(r.run.strip, p.n - j0), at = j0 * p.k;
+  float* out = p.out + j0;
+  if (r.b->wide != nullptr) {
+    row_of_panels<Float32Panel>(p.a.data, p.a.s_k, r.b->wide + at, p.k, cols, out);
+  } else if (r.b->type == Stored::bf16) {
+    row_of_panels<Bf16Panel>(p.a.data, p.a.s_k, r.b->stored + at, p.k, cols, out);
+  } else {
+    row_of_panels<F16Panel>(p.a.data, p.a.s_k, r.b->stored + at, p.k, cols, out);
+  }
+  if (p.ep.active) epilogue(p, 0, 1, j0, cols, out);
+}
+
+static bool gemm_panels(const GemmProblem& p, const PanelOperand& b) {
+  if (p.m == 0 || p.n == 0) return true;
+  if (p.k == 0) {
+    fill_empty(p, 1, 0);
+    return true;
+  }
+  const double work = double(p.m) * double(p.n) * double(p.k);
+  const size_t threads = work < kSerialWork ? 1 : static_cast<size_t>(thread_count());
+  PanelRun r = {};
+  r.b = &b;
+  Run& run = r.run;
+  run.p = &p;
+  // The scalar path's micro-kernel has the better fma (see tile_hw).
+  if (kLanes > 1 && p.m == 1) {
+    const size_t panels = ceil_div(p.n, kPanelCols);
+    const size_t each = threads == 1 ? panels : ceil_div(panels, threads * kTasksOfThread);
+    run.strip = (each + each % 2) * kPanelCols;  // pairs of panels are read together
+    for_tasks(ceil_div(p.n, run.strip), panel_row_task, &r, threads == 1);
+    return true;
+  }
+  run.tiles = &tiles();
+  r.streaming = &tiles_streaming();
+  run.share_a = true;
+  run.strip = strip_width(p.n, 1, kPanelCols, kStripCols, threads);
+  run.strips = ceil_div(p.n, run.strip);
+  const size_t chunks = chunk_count(p), block = ts_min(p.m, kSharedMax);
+  const size_t chunks_of_block = ts_max(kSharedFloats / (block * kChunk), size_t(1));
+  for (run.x0 = 0; run.x0 < p.m; run.x0 += block) {
+    run.xn = ts_min(block, p.m - run.x0);
+    const size_t row_panels = RowPanels(run.xn).count;
+    run.splits = run.strips >= threads ? 1 : ts_min(ceil_div(threads, run.strips), row_panels);
+    for (run.c0 = 0; run.c0 < chunks; run.c0 = run.c1) {
+      run.c1 = ts_min(run.c0 + chunks_of_block, chunks);
+      run.k0 = chunk_begin(p, run.c0);
+      const size_t terms = chunk_end(p, run.c1 - 1) - run.k0;
+      if (!pack_shared(run, terms, run.xn, row_panels, threads)) return false;
+      for_tasks(run.strips * run.splits, panels_task, &r, threads == 1);
+      if (run.failed) return false;
+    }
+  }
+  return true;
+}
+
 struct BatchRun {
   const GemmProblem* p;
   ptrdiff_t a_step, b_step, out_step;
@@ -511,6 +636,6 @@ static bool bmm(const GemmProblem& p, size_t count, ptrdiff_t a_step, ptrdiff_t 
 }  // namespace TS_ISA
 
 TS_DEFINE_TABLE(GemmTable, gemm) = {&TS_ISA::gemm, &TS_ISA::bmm,
-                                        &TS_ISA::gemm_stored};
+                                        &TS_ISA::gemm_stored, &TS_ISA::gemm_panels};
 
 }  // namespace tallystick

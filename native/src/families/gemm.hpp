@@ -64,6 +64,16 @@ struct StoredOperand {
   Stored type;
 };
 
+// Columns of a panel (tallystick/gemm_panels.hpp).
+constexpr size_t kPanelCols = 32;
+
+// B as panels, in binary32 or in 16 bits an element: one of the two is there.
+struct PanelOperand {
+  const float* wide;
+  const uint16_t* stored;
+  Stored type;
+};
+
 // out = alpha·d + beta·c with the roundings of NUMERICS 2.5. Factors that are exactly 1 multiply
 // nothing; c == nullptr adds nothing.
 struct GemmEpilogue {
@@ -94,6 +104,8 @@ struct GemmTable {
               ptrdiff_t out_step);
   // One product whose B is `b`; p.b is not read. B is widened in strips that stay in a cache.
   bool (*gemm_stored)(const GemmProblem& p, const StoredOperand& b);
+  // One product whose B is `b`; p.b is not read.
+  bool (*gemm_panels)(const GemmProblem& p, const PanelOperand& b);
 };
 
 TS_DECLARE_TABLES(GemmTable, gemm)

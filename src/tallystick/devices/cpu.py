@@ -8,6 +8,8 @@ import numpy as np
 
 from tallystick.devices.arrays import copy
 from tallystick.devices.device import ALIGNMENT, Device, DeviceBase
+from tallystick.devices.recorded import RecordedCalls
+from tallystick.devices.sequence import Call, Sequenced
 from tallystick.numerics.blocks import BLOCK_DTYPES
 from tallystick.numerics.types import DTYPES
 
@@ -21,6 +23,9 @@ class Processor(DeviceBase):
     architecture = ""
     takes_blocks = True
     hashes_beside = True
+
+    def sequence(self, calls: Sequence[Call]) -> Sequenced:
+        return RecordedCalls(calls)
 
     def allocate(self, nbytes: int) -> np.ndarray:
         raw = np.empty(nbytes + ALIGNMENT, dtype=np.uint8)

@@ -32,7 +32,7 @@ from tallystick.generation.sequences import Sequence as Text
 from tallystick.generation.sequences import longest
 from tallystick.generation.speculation import Speculation
 
-MOST_ROWS = 64
+MOST_ROWS = 512
 
 
 class AnswerEngine:

@@ -16,6 +16,7 @@ from tallystick.generation.attention import PagedAttention, Rows, layer_shape
 from tallystick.generation.cut import LOGITS, ProgramParts, attentions, cut
 from tallystick.generation.experts import chosen_only
 from tallystick.generation.network import Network
+from tallystick.generation.panels import Panels
 from tallystick.generation.prepared import prepared
 from tallystick.numerics.contracts import parse_contract
 from tallystick.numerics.registry import OpSpec
@@ -25,8 +26,10 @@ from tallystick.program.runner import StepInputs
 
 
 def rows_of_program(rows: int) -> int:
-    """The number of rows of the program that computes so many: a power of two."""
-    return 1 << max(0, rows - 1).bit_length()
+    """The number of rows of the program that computes so many: a power of two, or three quarters of
+    one that is no small one. More numbers would take more programs."""
+    size = 1 << max(0, rows - 1).bit_length()
+    return size * 3 // 4 if size >= 32 and rows <= size * 3 // 4 else size
 
 
 class Forward:
@@ -42,7 +45,7 @@ class Forward:
         self._head = cache(self._made_head)
         self._body = cache(self._made_body)
         self._state = cache(self._made_state)
-        self._weights = network.weights()
+        self._weights, self._panels = network.weights(), Panels()
         first = self._cut(1)
         shapes = [layer_shape(first.body, layer) for layer in attentions(first.body)]
         each = sum(4 * shape.page_floats for shape in shapes)
@@ -88,7 +91,11 @@ class Forward:
         own = {**chosen_only(program), **own}
 
         def hook(index: int, _node: Node, _spec: OpSpec) -> Run | None:
-            return own.get(index) or prepared(program, index, contract)
+            return (
+                own.get(index)
+                or self._panels.product(program, index, contract)
+                or prepared(program, index, contract)
+            )
 
         return Executor(program, self._context, hook, narrow=True)
 

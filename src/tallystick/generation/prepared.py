@@ -15,6 +15,7 @@ from tallystick import _core
 from tallystick.contracts.ordered.cpu.reduction import extents
 from tallystick.devices.arrays import Arrays, Outputs
 from tallystick.devices.kernel import Run
+from tallystick.devices.recorded import one_call, one_call_if_contiguous
 from tallystick.kernels.loops import FUNCTION, POINTWISE, POWER, call_of, pointwise_operators
 from tallystick.numerics.contracts import Contract
 from tallystick.numerics.operators.common import axis_of, integer
@@ -29,6 +30,8 @@ _LOOPS: dict[int, Any] = {1: _core.ew1, 2: _core.ew2, 3: _core.ew3}
 _ELEMENTARY: Any = _core.elementary
 _REDUCE_SUM: Any = _core.reduce_sum
 _CONCATENATE: Any = np.concatenate
+_ROWS: Any = _core.concatenate_rows
+_POW: Any = _core.pow
 
 
 def prepared(program: Program, index: int, contract: Contract) -> Run | None:
@@ -42,9 +45,23 @@ def prepared(program: Program, index: int, contract: Contract) -> Run | None:
     if node.op in _POINTWISE:
         return _pointwise(node, types)
     if node.op == "aten.cat":
-        axis = axis_of(node.op, integer(node.attrs, "dim"), len(types[0].shape))
-        return lambda _, inputs, outputs: _CONCATENATE(inputs, axis, outputs[0])
+        return _concatenate(node, types)
     return _mean(node, types[0]) if node.op in _MEANS else None
+
+
+def _concatenate(node: Node, types: Sequence[TensorType]) -> Run:
+    axis, axes = axis_of(node.op, integer(node.attrs, "dim"), len(types[0].shape)), types[0].shape
+    if axis != len(axes) - 1:
+        return lambda _, inputs, outputs: _CONCATENATE(inputs, axis, outputs[0])
+
+    @one_call
+    def run(_attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
+        if all(x is not None and x.strides[-1] == x.itemsize for x in inputs):
+            _ROWS(inputs, outputs[0])
+        else:
+            _CONCATENATE(inputs, axis, outputs[0])
+
+    return run
 
 
 def _pointwise(node: Node, types: Sequence[TensorType]) -> Run | None:
@@ -53,8 +70,10 @@ def _pointwise(node: Node, types: Sequence[TensorType]) -> Run | None:
         return None
     name = call.name
     if call.family == FUNCTION:
-        return lambda _, inputs, outputs: _ELEMENTARY(
-            name, np.ascontiguousarray(inputs[0]), outputs[0]
+        return one_call_if_contiguous(
+            lambda _, inputs, outputs: _ELEMENTARY(
+                name, np.ascontiguousarray(inputs[0]), outputs[0]
+            )
         )
     if call.family not in (POINTWISE, POWER):
         return None
@@ -63,16 +82,21 @@ def _pointwise(node: Node, types: Sequence[TensorType]) -> Run | None:
     gathered = call.gathered(node.op, node.attrs, shown)
     if call.family == POWER:
         exponent = gathered[1].reshape(1)
-        return lambda _, inputs, outputs: _core.pow(
-            np.ascontiguousarray(inputs[0]), exponent, outputs[0]
+        return one_call_if_contiguous(
+            lambda _, inputs, outputs: _POW(np.ascontiguousarray(inputs[0]), exponent, outputs[0])
         )
     loop: Any = _LOOPS[len(call.operands)]
     if call.operands == (0, 1):
-        return lambda _, inputs, outputs: loop(name, inputs[0], inputs[1], outputs[0], *numbers)
+        return one_call(
+            lambda _, inputs, outputs: loop(name, inputs[0], inputs[1], outputs[0], *numbers)
+        )
     if len(call.operands) == 2 and call.operands[0] == 0:
         constant = gathered[1]
-        return lambda _, inputs, outputs: loop(name, inputs[0], constant, outputs[0], *numbers)
+        return one_call(
+            lambda _, inputs, outputs: loop(name, inputs[0], constant, outputs[0], *numbers)
+        )
 
+    @one_call
     def run(_attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
         operands = [
             inputs[x] if isinstance(x, int) else found
@@ -89,6 +113,6 @@ def _mean(node: Node, type_: TensorType) -> Run | None:
     if found is None:
         return None
     outer, n, inner = found
-    return lambda _, inputs, outputs: _REDUCE_SUM(
-        inputs[0], outer, n, inner, outputs[0], False, True
+    return one_call(
+        lambda _, inputs, outputs: _REDUCE_SUM(inputs[0], outer, n, inner, outputs[0], False, True)
     )

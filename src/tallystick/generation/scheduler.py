@@ -1,8 +1,8 @@
 """Which rows the next pass computes.
 
-Requests enter in the order of their submission, and never overtake one another. At most as many
-are computed together as a pass has rows. So each that decodes has a row in every pass, and at least
-one row is left where one of them has not computed its prompt yet: no request waits for ever.
+Requests enter in the order of their submission, and never overtake one another. At most as many are
+computed together as a pass has rows. So each that decodes has a row in every pass, and at least one
+row is left where one of them has not computed its prompt yet: no request waits for ever.
 """
 
 from __future__ import annotations
@@ -13,6 +13,12 @@ from collections.abc import Iterable
 from tallystick.generation.pages import PLACES, Pages
 from tallystick.generation.requests import SubmittedRequest
 from tallystick.generation.sequences import Sequence
+
+# Texts that are computed together. Each takes a row of logits, which has the size of a vocabulary.
+MOST_TEXTS = 64
+# Rows of a pass that gives texts their next tokens, while prompts are computed beside them: they
+# wait for all of it.
+ROWS_BESIDE = 128
 
 
 class Scheduler:
@@ -30,7 +36,7 @@ class Scheduler:
 
     def enter(self) -> None:
         """Let requests of the queue enter, as long as there are rows and pages for them."""
-        while self.queue and len(self.running) < self._rows:
+        while self.queue and len(self.running) < min(self._rows, MOST_TEXTS):
             sequence = Sequence(self.queue[0], self._pages)
             if not sequence.enter():
                 return
@@ -43,7 +49,7 @@ class Scheduler:
         found = [(sequence, 1) for sequence in self.running if sequence.decodes]
         for sequence, _ in found:
             sequence.extend(sequence.computed + 1)
-        left = self._rows - len(found)
+        left = (min(self._rows, ROWS_BESIDE) if found else self._rows) - len(found)
         for sequence in [s for s in self.running if not s.decodes]:
             count = self._stretch(sequence, min(self._chunk, left))
             if count:
@@ -52,8 +58,9 @@ class Scheduler:
         return found
 
     def left(self, work: Iterable[tuple[Sequence, int]]) -> int:
-        """How many rows this plan leaves, for drafts: they never take another's row."""
-        return self._rows - sum(count for _, count in work)
+        """How many rows this plan leaves, for drafts: they never take another's row. Texts wait for
+        all rows of their pass."""
+        return max(0, min(self._rows, ROWS_BESIDE) - sum(count for _, count in work))
 
     def _stretch(self, sequence: Sequence, most: int) -> int:
         """How many places of a prompt the pass computes, at most `most`: none that another sequence

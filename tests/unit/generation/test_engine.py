@@ -156,7 +156,7 @@ def test_the_last_page_is_used() -> None:
 
 def test_engines_that_cannot_be_are_refused() -> None:
     for given, why in (({"memory": PAGE - 1}, "no room"), ({"rows": 0}, "A pass"),
-                       ({"rows": 65}, "A pass"), ({"chunk": 0}, "A pass")):  # fmt: skip
+                       ({"rows": 513}, "A pass"), ({"chunk": 0}, "A pass")):  # fmt: skip
         with pytest.raises(UsageError, match=why):
             engine(**given)
 

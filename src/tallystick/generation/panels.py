@@ -1,0 +1,121 @@
+"""Weights in the order in which products read them.
+
+A model's file has a weight row by row, and a product wants columns side by side: it would transpose
+all weights again in every pass. So the engine holds each weight of a product once more, as panels
+(native/include/tallystick/gemm_panels.hpp). The file's own pages are not read afterwards, and are
+the system's to take back. Panels move elements and change no bit.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from tallystick import _core
+from tallystick.devices.arrays import Arrays, Outputs
+from tallystick.devices.cpu import CPU
+from tallystick.devices.kernel import Run, operand
+from tallystick.devices.recorded import one_call
+from tallystick.kernels.views import view
+from tallystick.numerics.contracts import Contract
+from tallystick.numerics.operators.common import number
+from tallystick.numerics.types import Attrs
+from tallystick.program.ir import Node, Program, Value
+from tallystick.program.narrow import CONVERSION
+
+COLUMNS = 32  # of a panel
+# Memory is taken in pieces of so many bytes: the system gives these large pages.
+_PIECE = 64 << 20
+_ALIGNMENT = 64
+_WEIGHT = {"aten.mm": 1, "aten.addmm": 2}  # where the weight stands
+# The operands are there, and of the types that the declaration gives.
+_MM: Any = _core.mm_panels
+_MM_STORED: Any = _core.mm_panels_stored
+
+
+class Panels:
+    """The panels of one engine's weights: every program of it reads the same ones."""
+
+    def __init__(self) -> None:
+        self._made: dict[tuple[object, ...], np.ndarray] = {}
+        self._piece: np.ndarray = np.empty(0, np.uint8)
+
+    def product(self, program: Program, index: int, contract: Contract) -> Run | None:
+        """The kernel of node `index`; None where it is no product with a whole weight."""
+        node = program.nodes[index]
+        at = _WEIGHT.get(node.op)
+        if at is None or node.op in contract.own_operators or not _adds_plainly(node):
+            return None
+        weight = node.inputs[at]
+        if weight is None or program.type_of(weight).shape[1] < COLUMNS:
+            return None
+        converted = _converted(program, weight)
+        if converted is None:
+            return None
+        ordinary, call = CPU.kernels(contract)[node.op].run, None
+
+        @one_call
+        def run(attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
+            nonlocal call
+            if call is None:
+                array = operand(inputs, at)
+                # A conversion that the product does not make lies in memory that others use too.
+                temporary = converted and array.dtype == np.float32
+                call = ordinary if temporary else self._call(array, at)
+            call(attrs, inputs, outputs)
+
+        return run
+
+    def _call(self, weight: np.ndarray, at: int) -> Run:
+        panels, is_f16 = self._panels(weight), weight.dtype == np.float16
+        if weight.dtype == np.float32:
+            if at == 1:
+                return lambda _, given, out: _MM(given[0], panels, out[0], None)
+            return lambda _, given, out: _MM(given[1], panels, out[0], given[0])
+        if at == 1:
+            return lambda _, given, out: _MM_STORED(given[0], panels, out[0], None, is_f16)
+        return lambda _, given, out: _MM_STORED(given[1], panels, out[0], given[0], is_f16)
+
+    def _panels(self, weight: np.ndarray) -> np.ndarray:
+        """The panels of weight[K, N]: [panels, K, COLUMNS], those of 16 bits as bits."""
+        key = (weight.__array_interface__["data"][0], weight.shape, weight.strides, weight.dtype)
+        if key not in self._made:
+            bits = weight if weight.dtype == np.float32 else weight.view(np.uint16)
+            terms, columns = weight.shape
+            panels = self._room((-(-columns // COLUMNS), terms, COLUMNS), bits.dtype)
+            make: Any = _core.make_panels if bits.itemsize == 4 else _core.make_panels_stored
+            make(bits, panels)
+            self._made[key] = panels
+        return self._made[key]
+
+    def _room(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
+        size = math.prod(shape) * dtype.itemsize
+        if self._piece.size < size:
+            raw = np.empty(max(size, _PIECE) + _ALIGNMENT, np.uint8)
+            self._piece = raw[-raw.ctypes.data % _ALIGNMENT :]
+        taken = self._piece[:size]
+        self._piece = self._piece[-(-size // _ALIGNMENT) * _ALIGNMENT :]
+        return taken.view(dtype).reshape(shape)
+
+
+def _adds_plainly(node: Node) -> bool:
+    """True if a product adds its third operand, if any, as it is."""
+    factors = ("alpha", "beta") if node.op == "aten.addmm" else ()
+    return all(number(node.attrs, name) == 1 for name in factors)
+
+
+def _converted(program: Program, value: Value) -> bool | None:
+    """Whether there is a conversion between a weight and this value, which has all its elements;
+    None where the value is of something else."""
+    found = False
+    while not value.is_input:
+        node = program.nodes[value.node]
+        if node.op not in view and node.op != CONVERSION:
+            return None
+        found = found or node.op == CONVERSION
+        read = node.inputs[0]
+        assert read is not None
+        value = read
+    return found if program.inputs[value.out].kind == "state" else None
