@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tallystick.api.answering import DAYS
+from tallystick.api.speculating import speculation_of
 from tallystick.cli.output import json_option, note, print_json, say, threads_option
 from tallystick.disk.keys import load_private_key
 from tallystick.errors import TallystickError, UsageError
@@ -74,6 +75,10 @@ def serve_model() -> None:
               help="From a request to the end of its answers.")  # fmt: skip
 @click.option("--memory", type=click.IntRange(1), default=1024, show_default=True, metavar="MIB",
               help="Memory for keys and values, of each model.")  # fmt: skip
+@click.option("--speculate", metavar="lookup[:K]", help="Propose up to K tokens that followed the "
+              "last ones before; answers are the same.")  # fmt: skip
+@click.option("--draft", type=click.Path(), help="A smaller model with the same tokens, "
+              "which proposes some; answers are the same.")  # fmt: skip
 @click.option("--keep", "kept", type=click.Path(), help="Directory in which answers are kept, for "
               "disputes too. Without it: in memory, and receipts promise nothing.")  # fmt: skip
 @click.option("--keep-mib", "kept_mib", type=click.IntRange(1), default=4096, show_default=True,
@@ -92,6 +97,8 @@ def run(
     statements: tuple[str, ...],
     share_prefixes: bool,
     memory: int,
+    speculate: str | None,
+    draft: str | None,
     kept: str | None,
     kept_mib: int,
     days: int,
@@ -138,6 +145,7 @@ def run(
             "Kept answers are defended with the key that signed them.",
             "Make one: `tallystick keys new KEY.pem`, and pass --key.",
         )
+    speculation = speculation_of(speculate, None if draft is None else Path(draft))
     signing = PrivateKey.generate() if key is None else load_private_key(Path(key))
     ring = None if api_keys is None else KeyRing(Path(api_keys))
     bounds = ServingLimits(
@@ -163,8 +171,9 @@ def run(
             note(f"reading {path.name}")
             stated = None if place is None else Path(place)
             one = open_served(
-                path, stated, signing, keeper, bounds, _tell, threads, memory * _MIB, share_prefixes
-            )
+                path, stated, signing, keeper, bounds, _tell, threads, memory * _MIB,
+                share_prefixes, speculation,
+            )  # fmt: skip
             if durable is not None:
                 durable.uses(one.statement, path)
             stack.callback(one.thread.close)

@@ -16,7 +16,7 @@ from tallystick.answers.layout import Settings
 from tallystick.answers.request import NONCE_BYTES, Message, ModelRequest, new_secret
 from tallystick.answers.statement import ModelStatement
 from tallystick.limits import LIMITS
-from tallystick.serving.fields import Fields
+from tallystick.serving.fields import Fields, texts_or_tokens
 from tallystick.serving.limits import ServingLimits
 from tallystick.serving.refusals import invalid, refused
 
@@ -92,7 +92,9 @@ def read_chat(fields: Fields, model: Named, limits: ServingLimits) -> AskedAnswe
 
 def read_completions(fields: Fields, model: Named, limits: ServingLimits) -> AskedAnswers:
     """A request of `/v1/completions`, without its model. Raises ApiError, UsageError."""
-    prompts = _prompts(fields.raw("prompt"), limits)
+    prompts = texts_or_tokens(
+        "prompt", fields.raw("prompt"), limits.prompts, "prompts are answered"
+    )
     logprobs = "logprobs" in fields
     if fields.whole("logprobs", 0, 5, 0):
         raise refused("logprobs", f"only 0: {_NOT_CLAIMED}")
@@ -102,7 +104,7 @@ def read_completions(fields: Fields, model: Named, limits: ServingLimits) -> Ask
          "best_of": "every answer that is computed is given: use n"},
     )  # fmt: skip
     made = _common(fields, model, limits, min(_COMPLETION_TOKENS, limits.answer_tokens))
-    return made(COMPLETIONS, prompts, logprobs)
+    return made(COMPLETIONS, tuple(prompts), logprobs)
 
 
 def _common(
@@ -203,21 +205,6 @@ def _one_text(parts: list[Any], where: str) -> str:
     if kinds:
         raise refused(where, f"this server reads no {kinds[0]}")
     raise refused(where, "a message has one text; send several messages")
-
-
-def _prompts(given: Any, limits: ServingLimits) -> tuple[Mapping[str, Any], ...]:
-    several = isinstance(given, list) and given and not all(type(t) is int for t in given)
-    found: list[Mapping[str, Any]] = []
-    for one in given if several else [given]:
-        if isinstance(one, str) and one:
-            found.append({"text": one})
-        elif isinstance(one, list) and one and all(type(t) is int for t in one):
-            found.append({"tokens": tuple(one)})
-        else:
-            raise invalid("prompt", "it must be a text or a list of tokens, or a list of these")
-    if len(found) > limits.prompts:
-        raise invalid("prompt", f"at most {limits.prompts} prompts are answered at once")
-    return tuple(found)
 
 
 def _stops(given: Any) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ from tallystick.answers.request import new_secret
 from tallystick.answers.statement import ModelStatement
 from tallystick.errors import StorageError, UsageError
 from tallystick.serving.encoder_thread import EncoderThread, KeptEncoding, WantedEncoding
-from tallystick.serving.fields import Fields
+from tallystick.serving.fields import Fields, texts_or_tokens
 from tallystick.serving.keeping import AnswerKeeper, KeptRoom
 from tallystick.serving.kept.space import kept_bytes
 from tallystick.serving.limits import ServingLimits
@@ -38,7 +38,7 @@ def read_embeddings(
     fields: Fields, statement: ModelStatement, limits: ServingLimits
 ) -> AskedEmbeddings:
     """A request of `/v1/embeddings`, without its model. Raises ApiError, UsageError."""
-    inputs = _inputs(fields.raw("input"), limits)
+    inputs = texts_or_tokens("input", fields.raw("input"), limits.key_texts, "texts are encoded")
     form = fields.of("encoding_format", str, FLOAT)
     if form not in (FLOAT, BASE64):
         raise invalid("encoding_format", "it must be float or base64")
@@ -51,21 +51,6 @@ def read_embeddings(
         for one in inputs
     )
     return AskedEmbeddings(requests, form)
-
-
-def _inputs(given: Any, limits: ServingLimits) -> list[Mapping[str, Any]]:
-    several = isinstance(given, list) and given and not all(type(t) is int for t in given)
-    found: list[Mapping[str, Any]] = []
-    for one in given if several else [given]:
-        if isinstance(one, str) and one:
-            found.append({"text": one})
-        elif isinstance(one, list) and one and all(type(t) is int for t in one):
-            found.append({"tokens": tuple(one)})
-        else:
-            raise invalid("input", "it must be a text or a list of tokens, or a list of these")
-    if len(found) > limits.key_texts:
-        raise invalid("input", f"at most {limits.key_texts} texts are encoded at once")
-    return found
 
 
 async def embed(

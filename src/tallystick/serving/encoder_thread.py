@@ -15,7 +15,7 @@ from tallystick.errors import UsageError
 from tallystick.serving.fair import FairQueue
 from tallystick.serving.keeping import AnswerKeeper, KeptRoom
 from tallystick.serving.limits import ServingLimits
-from tallystick.serving.refusals import SERVER, ApiError, busy
+from tallystick.serving.refusals import ending
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,16 +75,11 @@ class EncoderThread:
 
     def submit(self, wanted: Sequence[WantedEncoding]) -> None:
         """Put texts of one key into the queue, all or none. Raises ApiError."""
-        owner, limits = wanted[0].owner, self._limits
+        limits = self._limits
         with self._changed:
             if self._closed:
-                raise ApiError(503, "This server is ending.", kind=SERVER, retry_after=5)
-            if self._waiting.count(owner) + len(wanted) > limits.key_texts:
-                raise busy(f"At most {limits.key_texts} texts of a key wait.")
-            if len(self._waiting) + len(wanted) > limits.texts:
-                raise busy(f"At most {limits.texts} texts wait.", "server_overloaded")
-            for one in wanted:
-                self._waiting.put(one)
+                raise ending()
+            self._waiting.put_all(wanted, limits.key_texts, limits.texts, "texts")
             self._changed.notify_all()
 
     def cancel(self, wanted: Sequence[WantedEncoding]) -> None:
@@ -103,9 +98,7 @@ class EncoderThread:
             self._thread.join()
         for one in self._waiting.clear():
             one.room.release()
-            one.result.set_exception(
-                ApiError(503, "This server is ending.", kind=SERVER, retry_after=5)
-            )
+            one.result.set_exception(ending())
 
     def _run(self) -> None:
         while (one := self._next()) is not None:

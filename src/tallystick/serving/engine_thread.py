@@ -23,7 +23,7 @@ from tallystick.commit.signing import PrivateKey
 from tallystick.serving.fair import FairQueue
 from tallystick.serving.keeping import AnswerKeeper, KeptRoom
 from tallystick.serving.limits import ServingLimits
-from tallystick.serving.refusals import SERVER, ApiError, busy
+from tallystick.serving.refusals import ending
 
 _SIGNING_THREADS = 2
 
@@ -110,16 +110,11 @@ class ModelThread:
 
     def submit(self, wanted: Sequence[WantedAnswer]) -> None:
         """Put answers of one key into the queue, all or none. Raises ApiError."""
-        owner, limits = wanted[0].owner, self._limits
+        limits = self._limits
         with self._changed:
             if self._closed:
-                raise ApiError(503, "This server is ending.", kind=SERVER, retry_after=5)
-            if self._waiting.count(owner) + len(wanted) > limits.key_waiting:
-                raise busy(f"At most {limits.key_waiting} answers of a key wait.")
-            if len(self._waiting) + len(wanted) > limits.waiting:
-                raise busy(f"At most {limits.waiting} answers wait.", "server_overloaded")
-            for one in wanted:
-                self._waiting.put(one)
+                raise ending()
+            self._waiting.put_all(wanted, limits.key_waiting, limits.waiting, "answers")
             self._changed.notify_all()
 
     def cancel(self, wanted: Sequence[WantedAnswer]) -> None:
@@ -209,7 +204,7 @@ class ModelThread:
             self._changed.notify_all()
 
     def _give_up(self) -> None:
-        error = ApiError(503, "This server is ending.", kind=SERVER, retry_after=5)
+        error = ending()
         with self._changed:
             self._closed = True
             left = [one for one in self._underway if not _ended(one)] + self._waiting.clear()

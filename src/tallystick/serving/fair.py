@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Generic, Protocol, TypeVar
+
+from tallystick.serving.refusals import busy
 
 
 class Owned(Protocol):
@@ -34,6 +36,17 @@ class FairQueue(Generic[T]):
     def put(self, one: T) -> None:
         self._lines.setdefault(one.owner, deque()).append(one)
         self._length += 1
+
+    def put_all(self, things: Sequence[T], most_of_key: int, most: int, what: str) -> None:
+        """Put things of one key into the queue, all or none. Raises ApiError where more than
+        `most_of_key` of the key, or `most` of all keys, would wait."""
+        owner = things[0].owner
+        if self.count(owner) + len(things) > most_of_key:
+            raise busy(f"At most {most_of_key} {what} of a key wait.")
+        if self._length + len(things) > most:
+            raise busy(f"At most {most} {what} wait.", "server_overloaded")
+        for one in things:
+            self.put(one)
 
     def take(self, may: Callable[[str], bool]) -> T | None:
         """The next thing, of the first key in turn that `may` be served."""

@@ -101,6 +101,23 @@ class Fields:
             raise ApiError(400, f"Unknown field: {name}", param=name, code="unknown_parameter")
 
 
+def texts_or_tokens(name: str, given: Any, most: int, what: str) -> list[dict[str, Any]]:
+    """A text or a list of tokens, or at most `most` of these, each as the member `text` or `tokens`
+    of an input (ANSWERS 5.1). `what` says what is done with them at once."""
+    several = isinstance(given, list) and given and not all(type(t) is int for t in given)
+    found: list[dict[str, Any]] = []
+    for one in given if several else [given]:
+        if isinstance(one, str) and one:
+            found.append({"text": one})
+        elif isinstance(one, list) and one and all(type(t) is int for t in one):
+            found.append({"tokens": tuple(one)})
+        else:
+            raise invalid(name, "it must be a text or a list of tokens, or a list of these")
+    if len(found) > most:
+        raise invalid(name, f"at most {most} {what} at once")
+    return found
+
+
 _KINDS = {
     str: "a string",
     int: "a whole number",

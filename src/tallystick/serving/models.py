@@ -12,6 +12,7 @@ from tallystick.answers.model import open_model
 from tallystick.answers.statement import ModelStatement
 from tallystick.api.answering import Answering
 from tallystick.api.encoding import Encoder
+from tallystick.api.speculating import Speculation
 from tallystick.commit.signing import PrivateKey
 from tallystick.serving.asked import Named
 from tallystick.serving.encoder_thread import EncoderThread
@@ -108,12 +109,13 @@ def open_served(
     threads: int | None,
     memory: int,
     share_prefixes: bool,
+    speculation: Speculation | None = None,
 ) -> Served:
-    """The model in a directory, under the directory's name; its thread is not started yet. Raises
-    as `Answering` and `Encoder`."""
+    """The model in a directory, under the directory's name; its thread is not started yet.
+    `speculation` is for models that say tokens. Raises as `Answering` and `Encoder`."""
     name = directory.name
     if open_model(directory).encoding is not None:
         encoder = Encoder(directory, statement, threads)
         return ServedEncoder(name, EncoderThread(encoder, key, keeper, limits, tell))
-    answering = Answering(directory, statement, threads, memory=memory)
+    answering = Answering(directory, statement, threads, memory=memory, speculation=speculation)
     return ServedModel(name, ModelThread(answering, key, keeper, limits, tell, share_prefixes))

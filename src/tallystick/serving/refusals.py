@@ -60,6 +60,11 @@ def no_room() -> ApiError:
     return ApiError(503, why, kind=SERVER, code="receipts_full", retry_after=60)
 
 
+def ending() -> ApiError:
+    """What whoever still waits gets at the end of the server."""
+    return ApiError(503, "This server is ending.", kind=SERVER, retry_after=5)
+
+
 def of_error(error: TallystickError) -> ApiError:
     """What a client learns of an error: a fault of its request whole, and of ours nothing."""
     if isinstance(error, UsageError):

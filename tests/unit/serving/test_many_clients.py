@@ -253,8 +253,6 @@ def test_a_stream_that_is_not_taken_is_cut(kind: str, model: Path) -> None:
         assert cuts == [True] and [one.why for one in outcomes] == ["unread"]
         until(lambda: server.thread.load == (0, 0))
         assert server.faults == []
-        # A stream that is stuck holds back nothing before its time; one that is slow is cut before.
-        assert kind == "stuck" or len(keeper.answers) < 8
 
 
 def test_sixty_four_clients_beside_bad_ones(model: Path, tmp_path: Path) -> None:
