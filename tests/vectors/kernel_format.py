@@ -71,7 +71,7 @@ def encode(cases: Iterable[Case], group: str, contract: str = CONTRACT) -> tuple
 
 
 # Of types that only a processor holds (NUMERICS 1.14).
-_ON_PROCESSORS = frozenset({"stored"})
+_ON_PROCESSORS = frozenset({"quantised", "stored"})
 
 
 def groups() -> list[str]:

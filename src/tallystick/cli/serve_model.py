@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 import traceback
@@ -179,7 +178,7 @@ def run(
             stack.callback(one.thread.close)
             one.thread.start()
             served.append(one)
-        server = ModelServer(served, keeper, ring, bounds, _tell, lambda said: _log(log_line(said)))
+        server = ModelServer(served, keeper, ring, bounds, _tell, lambda said: note(log_line(said)))
         http = HttpServer(server.app(), sock, tls, grace=10)
         host = sock.getsockname()[0]
         scheme = "http" if tls is None else "https"
@@ -199,11 +198,6 @@ def _expire(keeper: KeptAnswers) -> None:
         except TallystickError as error:
             note(str(error))
         time.sleep(_EXPIRE_SECONDS)
-
-
-def _log(line: str) -> None:
-    sys.stderr.write(line + "\n")
-    sys.stderr.flush()
 
 
 def _tell(error: BaseException) -> None:

@@ -19,8 +19,8 @@ from typing import NoReturn
 from tallystick.commit.encoding import JsonValue, canonical_json, parse_canonical_json, sha256
 from tallystick.commit.members import Members
 from tallystick.disk.files import write_file
-from tallystick.disk.regular import present, read_file
-from tallystick.errors import CorruptFileError, UsageError
+from tallystick.disk.regular import look, present, read_file
+from tallystick.errors import CorruptFileError, StorageError, UsageError
 
 KIND = "tallystick/api-keys/1"
 _PREFIX = "tsk-"
@@ -124,8 +124,10 @@ class KeyRing:
 
     def _seen(self) -> tuple[int, int, int]:
         try:
-            found = os.stat(self._path)
-        except OSError:
+            found = look(self._path, None)
+        except StorageError:
+            found = None
+        if found is None:
             return 0, 0, 0
         return found.st_mtime_ns, found.st_size, found.st_ino
 
