@@ -192,7 +192,7 @@ def test_texts_that_cannot_be_compared(
     def none(*_: object) -> None:
         raise CannotCheckError("tokenizers is missing.", "Install it.")
 
-    monkeypatch.setattr("tallystick.answers.text.tokenizer_of", none)
+    monkeypatch.setattr("tallystick.answers.text.model_tokenizer", none)
     said = as_json(ts("check", answered, "--model", model, "--json"))
     assert said["accepted"] and not said["texts"]
     assert [one["clause"] for one in said["notes"]] == ["8.6"]
