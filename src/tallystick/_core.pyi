@@ -125,12 +125,6 @@ def addmm_stored(c: Annotated[NDArray[numpy.float32], dict(device='cpu', writabl
     out = beta·c + alpha·(a b), b the bits of bf16 or f16 (NUMERICS 2.5, 10.7).
     """
 
-def mm_quantised(format: str, a: Annotated[NDArray[numpy.float32], dict(shape=(None, None), device='cpu', writable=False)], b: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')]) -> None:
-    """out = a bᵀ, b rows of blocks (NUMERICS 2.4, 19)."""
-
-def addmm_quantised(format: str, c: Annotated[NDArray[numpy.float32], dict(device='cpu', writable=False)], a: Annotated[NDArray[numpy.float32], dict(shape=(None, None), device='cpu', writable=False)], b: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')], beta: float, alpha: float) -> None:
-    """out = beta·c + alpha·(a bᵀ), b rows of blocks (NUMERICS 2.5, 19)."""
-
 def make_panels(b: Annotated[NDArray[numpy.float32], dict(shape=(None, None), device='cpu', writable=False)], out: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None), order='C', device='cpu')]) -> None:
     """
     out[panels,K,32] = b[K,N], f32, 32 columns to a panel, zeros beyond the last.
@@ -146,6 +140,12 @@ def mm_panels(a: Annotated[NDArray[numpy.float32], dict(shape=(None, None), devi
 
 def mm_panels_stored(a: Annotated[NDArray[numpy.float32], dict(shape=(None, None), device='cpu', writable=False)], b: Annotated[NDArray[numpy.uint16], dict(shape=(None, None, None), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')], c: Annotated[NDArray[numpy.float32], dict(device='cpu', writable=False)] | None, is_f16: bool) -> None:
     """The same, b the bits of bf16 or f16 (NUMERICS 2.4, 2.5, 10.7)."""
+
+def mm_quantised(format: str, a: Annotated[NDArray[numpy.float32], dict(shape=(None, None), device='cpu', writable=False)], b: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')]) -> None:
+    """out = a bᵀ, b rows of blocks (NUMERICS 2.4, 19)."""
+
+def addmm_quantised(format: str, c: Annotated[NDArray[numpy.float32], dict(device='cpu', writable=False)], a: Annotated[NDArray[numpy.float32], dict(shape=(None, None), device='cpu', writable=False)], b: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')], beta: float, alpha: float) -> None:
+    """out = beta·c + alpha·(a bᵀ), b rows of blocks (NUMERICS 2.5, 19)."""
 
 def bmm(a: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None), device='cpu', writable=False)], b: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None), device='cpu', writable=False)], out: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None), order='C', device='cpu')]) -> None:
     """out[i] = a[i] b[i] for each i (NUMERICS 2.4)."""
