@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from adversary.games import make_job
-from adversary.test_answer_attacks import EXPECTED, HONEST, World, runs_of
+from adversary.test_answer_attacks import EXPECTED, HONEST, OF_ENCODINGS, World, runs_of
 from unit.answers.toy import KEY, Toy
+from unit.answers.toy_encoder import ToyEncoder
 
 from tallystick.answers.job import AnswerJob
 from tallystick.commit.signing import PrivateKey
@@ -37,8 +38,8 @@ class Played:
 @pytest.fixture(scope="module")
 def played(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Played]:
     """Every attack on an answer, as party 1, against an honest party."""
-    world, found = World(Toy.make(), None), {}
-    for name in EXPECTED:
+    world, found = World(Toy.make(), Toy.adapted(), ToyEncoder.make(), None), {}
+    for name in sorted(EXPECTED.keys() - set(OF_ENCODINGS)):
         answer = world.said(name)
         job, honest, cheat = runs_of(world, name, answer, tmp_path_factory.mktemp(name))
         parties = [party_of(honest, HONEST), party_of(cheat, KEY, as_attack=True)]
