@@ -214,6 +214,14 @@ def genesis_of(statement: ModelStatement, types: Mapping[str, TensorType]) -> di
     return {**weight_digests(statement), **own, LOSS_CHAIN_SLOT: chain, LOG_CHAIN_SLOT: chain}
 
 
+def _genesis_root(statement: ModelStatement, types: Mapping[str, TensorType]) -> bytes:
+    """The root of `genesis_of`, made once for a statement: it is the same for every answer."""
+    kept, key = statement.genesis_roots, tuple(types.items())
+    if key not in kept:
+        kept[key] = state_root(genesis_of(statement, types))
+    return kept[key]
+
+
 def commitment_of(
     statement: ModelStatement,
     name: ProgramName,
@@ -226,7 +234,7 @@ def commitment_of(
     return JobCommitment(
         contract=statement.contract,
         program_digest=statement.programs[name],
-        genesis_root=state_root(genesis_of(statement, types)),
+        genesis_root=_genesis_root(statement, types),
         data_root=data,
         record_count=1,
         batch_size=1,

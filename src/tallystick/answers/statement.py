@@ -152,6 +152,11 @@ class ModelStatement:
             if optional is not None:
                 check_hash(optional, "digest")
 
+    @cached_property
+    def genesis_roots(self) -> dict[object, bytes]:
+        """Roots of state[0] of this model's answers, kept by the slots that a step fills."""
+        return {}
+
     @property
     def merged(self) -> bool:
         """Whether the slots have an adapter's product."""
