@@ -82,6 +82,18 @@ void mm(In<2> a, In<2> b, Out<2> out) {
   done(TS_DISPATCH(gemm).gemm(p, 1, 0, 0));
 }
 
+// A product whose B is described apart. The shapes are checked.
+GemmProblem problem_without_b(const In<2>& a, const Out<2>& out) {
+  GemmProblem p = {};
+  p.m = a.shape(0);
+  p.n = out.shape(1);
+  p.k = a.shape(1);
+  p.a = strided(a, 0, 1);
+  p.out = out.data();
+  p.ldc = static_cast<ptrdiff_t>(p.n);
+  return p;
+}
+
 // The weights of a product as they are stored: their bits.
 using Bits2 = nb::ndarray<const uint16_t, nb::ndim<2>, nb::device::cpu>;
 
@@ -95,14 +107,7 @@ GemmProblem product_stored(const In<2>& a, const Bits2& b, const Out<2>& out, co
           misfit);
   require_apart(out, a);
   require_apart(out, b);
-  GemmProblem p = {};
-  p.m = a.shape(0);
-  p.n = b.shape(1);
-  p.k = a.shape(1);
-  p.a = strided(a, 0, 1);
-  p.out = out.data();
-  p.ldc = static_cast<ptrdiff_t>(p.n);
-  return p;
+  return problem_without_b(a, out);
 }
 
 void mm_stored(In<2> a, Bits2 b, Out<2> out, bool is_f16) {
@@ -161,14 +166,7 @@ GemmProblem product_quantised(const In<2>& a, const Blocks2& b, BlockFormat form
           misfit);
   require_apart(out, a);
   require_apart(out, b);
-  GemmProblem p = {};
-  p.m = a.shape(0);
-  p.n = b.shape(0);
-  p.k = a.shape(1);
-  p.a = strided(a, 0, 1);
-  p.out = out.data();
-  p.ldc = static_cast<ptrdiff_t>(p.n);
-  return p;
+  return problem_without_b(a, out);
 }
 
 void mm_quantised(const std::string& format, In<2> a, Blocks2 b, Out<2> out) {
@@ -238,13 +236,7 @@ GemmProblem product_panels(const In<2>& a, const Panels<T>& b, const Out<2>& out
           "mm_panels: shapes of a, b and out do not fit");
   require_apart(out, a);
   require_apart(out, b);
-  GemmProblem p = {};
-  p.m = a.shape(0);
-  p.n = out.shape(1);
-  p.k = a.shape(1);
-  p.a = strided(a, 0, 1);
-  p.out = out.data();
-  p.ldc = static_cast<ptrdiff_t>(p.n);
+  GemmProblem p = problem_without_b(a, out);
   if (c) {
     require_apart(out, *c);
     set_epilogue(p, *c, 1.0, 1.0);

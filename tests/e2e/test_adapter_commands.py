@@ -156,7 +156,7 @@ def test_in_python(answers: Path, tmp_path: Path) -> None:
         tallystick.check(one, model)
     opened = Answering(model, adapter=lora)
     assert opened.place == answers / "lora.statement"
-    with pytest.raises(UsageError, match="its way of speculation already"):
+    with pytest.raises(UsageError, match="is open already"):
         tallystick.generate(opened, prompt="ab", adapter=lora)
     with pytest.raises(DigestMismatchError, match="names no adapter"):
         Answering(model, model.with_name("model.statement"), adapter=lora)

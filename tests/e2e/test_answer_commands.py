@@ -22,7 +22,7 @@ pytest.importorskip("jinja2")
 
 import tallystick
 from tallystick.answers.check import bound, check_answer
-from tallystick.answers.files import AnswerFiles, read_program, read_statement, write_answer
+from tallystick.answers.files import AnswerFiles, read_program, read_statement
 from tallystick.answers.job import LOGPROBS, TOKENS, AnswerJob
 from tallystick.answers.layout import Settings
 from tallystick.answers.model import open_model, weights
@@ -212,7 +212,7 @@ def test_no_texts_after_a_contradiction(
         read_receipt(files.receipt).receipt, job=job.digest, state=final, root=root,
         signer=key.public,
     )  # fmt: skip
-    write_answer(tmp_path / "a", sign_receipt(key, receipt), job, parse_text(files.program))
+    AnswerFiles.of(sign_receipt(key, receipt), job, parse_text(files.program)).write(tmp_path / "a")
     for only in ((), ("--text",)):
         said = as_json(ts("check", tmp_path / "a", "--model", model, "--json", *only), 1)
         assert [one["clause"] for one in said["contradictions"]] == ["6.3"]
@@ -256,7 +256,6 @@ def test_prompt_tokens_that_the_template_does_not_give(
     """A receipt for other prompt tokens than the messages give: a finding, and no conviction."""
     from dataclasses import replace
 
-    from tallystick.answers.files import write_answer
     from tallystick.answers.receipt import read_receipt, sign_receipt
     from tallystick.disk.keys import load_private_key
 
@@ -274,7 +273,7 @@ def test_prompt_tokens_that_the_template_does_not_give(
         answer=len(job.spoken.tokens),
     )  # fmt: skip
     place = tmp_path / "a"
-    write_answer(place, sign_receipt(private, receipt), job, false.program)
+    AnswerFiles.of(sign_receipt(private, receipt), job, false.program).write(place)
     for text in (False, True):
         report = tallystick.check(place, model, text=text)
         assert not report.accepted and report.contradictions == ()
@@ -477,7 +476,9 @@ def test_stop_tokens_and_vocabulary_of_the_signers_own(
         read_receipt(honest.receipt).receipt, model=stated.digest, request=request.digest,
         job=job.digest, state=final, root=root, signer=key.public,
     )  # fmt: skip
-    write_answer(tmp_path / "a", sign_receipt(key, receipt), job, parse_text(honest.program))
+    AnswerFiles.of(sign_receipt(key, receipt), job, parse_text(honest.program)).write(
+        tmp_path / "a"
+    )
     with pytest.raises(DigestMismatchError, match="is not the model's"):
         tallystick.check(tmp_path / "a", model, text=text)
 

@@ -28,7 +28,6 @@ from tallystick.answers.files import (
     AnswerFiles,
     read_program,
     read_statement,
-    write_answer,
     write_statement,
 )
 from tallystick.answers.receipt import read_receipt, sign_receipt
@@ -234,7 +233,7 @@ def lied(encoded: Path, key: Path, to: Path, at: int = 5) -> Path:
     final, root = job.roots()
     receipt = replace(read_receipt(files.receipt).receipt, state=final, root=root)
     program = files.bound()[2]
-    write_answer(to, sign_receipt(load_private_key(key), receipt), job, program)
+    AnswerFiles.of(sign_receipt(load_private_key(key), receipt), job, program).write(to)
     return to
 
 
@@ -306,7 +305,9 @@ def test_tokens_that_the_text_does_not_give(
     receipt = replace(
         read_receipt(files.receipt).receipt, job=job.digest, state=final, root=root, prompt=3
     )
-    write_answer(tmp_path / "a", sign_receipt(load_private_key(key), receipt), job, short.program)
+    AnswerFiles.of(sign_receipt(load_private_key(key), receipt), job, short.program).write(
+        tmp_path / "a"
+    )
     for text in (False, True):
         report = tallystick.check(tmp_path / "a", model, text=text)
         assert not report.accepted and report.contradictions == () and not report.state_differs
@@ -359,7 +360,7 @@ def test_a_hostile_statements_program_is_refused(
             job=job.digest, state=final, root=root,
         ),
     )  # fmt: skip
-    write_answer(tmp_path / "a", signed, job, program)
+    AnswerFiles.of(signed, job, program).write(tmp_path / "a")
     code, _, errors = ts("check", tmp_path / "a", "--model", model)
     assert code == 1 and "The statement's program of 8:24, embedding is not the model's" in errors
     # Whoever gives that statement as their own believes it.

@@ -33,7 +33,7 @@ from service.processes import Served, command
 from service.transports import until
 
 import tallystick
-from tallystick.answers.files import write_answer
+from tallystick.answers.files import AnswerFiles
 from tallystick.answers.receipt import read_receipt, sign_receipt
 from tallystick.api.answering import Answering
 from tallystick.disk import files
@@ -100,7 +100,7 @@ def test_what_a_killed_server_has_promised_is_there(
             assert kept is not None and kept.spoken.text == text
             _, job, program = kept.bound()
             place = stage / f"answer-{id_}"
-            write_answer(place, kept.receipt, replace(job, spoken=kept.spoken), program)
+            AnswerFiles.of(kept.receipt, replace(job, spoken=kept.spoken), program).write(place)
             report = tallystick.check(place, stage / "model")
             assert report.accepted and report.executed
     said = as_json(ts("kept", stage / "kept", "--check", "--json"))
@@ -202,7 +202,7 @@ def kept_files(stage: Path, id_: str, out: Path) -> Path:
         kept = reader.find(id_, "local")
     assert kept is not None
     _, job, program = kept.bound()
-    write_answer(out, kept.receipt, job, program)
+    AnswerFiles.of(kept.receipt, job, program).write(out)
     return out
 
 

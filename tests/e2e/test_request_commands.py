@@ -18,7 +18,7 @@ pytest.importorskip("transformers")
 pytest.importorskip("tokenizers")
 
 import tallystick
-from tallystick.answers.files import AnswerFiles, write_answer
+from tallystick.answers.files import AnswerFiles
 from tallystick.answers.job import AnswerJob
 from tallystick.answers.model import open_model, weights
 from tallystick.answers.receipt import read_receipt, sign_receipt
@@ -267,7 +267,7 @@ def true_run_of_a_false_text(answer: Path, model: Path, to: Path) -> None:
         read_receipt(files.receipt).receipt, job=job.digest, state=state, root=root,
         signer=key.public,
     )  # fmt: skip
-    write_answer(to, sign_receipt(key, receipt), job, program)
+    AnswerFiles.of(sign_receipt(key, receipt), job, program).write(to)
 
 
 def test_evidence_that_needs_no_model(model: Path, asked: Path, tmp_path: Path, ts: Run) -> None:

@@ -18,7 +18,7 @@ pytest.importorskip("transformers")
 pytest.importorskip("tokenizers")
 
 import tallystick
-from tallystick.answers.files import AnswerFiles, write_answer
+from tallystick.answers.files import AnswerFiles
 from tallystick.answers.job import AnswerJob
 from tallystick.answers.receipt import read_receipt, sign_receipt
 from tallystick.answers.samples import drawn, receipt_digest, set_digest
@@ -64,7 +64,7 @@ def lie(place: Path) -> None:
         read_receipt(files.receipt).receipt, state=final, root=root, signer=key.public
     )
     shutil.rmtree(place)
-    write_answer(place, sign_receipt(key, receipt), job, parse_text(files.program))
+    AnswerFiles.of(sign_receipt(key, receipt), job, parse_text(files.program)).write(place)
 
 
 def receipts(root: Path) -> dict[bytes, Path]:

@@ -159,7 +159,7 @@ def test_wrong_usage(stage: Path, ts: Run) -> None:
     model = stage / "model"
     for words, why in (
         ((model, "--listen", "0.0.0.0:0"), "loopback only"),
-        ((model, model, "--listen", "127.0.0.1:0"), "one name"),
+        ((model, model, "--listen", "127.0.0.1:0"), "the same name"),
         ((model, "--listen", "127.0.0.1:0", "--tls-cert", "x"), "its key"),
         ((model, "--listen", "127.0.0.1:0", "--keep", stage / "k"), "the key that signed them"),
         ((model, "--listen", "127.0.0.1:0", "--statement", "a", "--statement", "b"), "once"),

@@ -99,7 +99,7 @@ def test_the_command_speculates(ts: Run, models: Path, tmp_path: Path) -> None:
     [
         (lambda d: ["--speculate", "luck"], "no speculation 'luck'"),
         (lambda d: ["--speculate", "lookup:"], "no speculation"),
-        (lambda d: ["--speculate", "lookup:0"], "finds nothing"),
+        (lambda d: ["--speculate", "lookup:0"], "at least one token"),
         (lambda d: ["--speculate", "lookup:-1"], "no speculation"),
         (lambda d: ["--speculate", "lookup", "--draft", d / "small"], "not by both"),
         (lambda d: ["--draft", d / "other"], "tokenizer.json differs"),

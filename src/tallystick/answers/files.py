@@ -99,6 +99,14 @@ class AnswerFiles:
     cancellation: bytes | None = None
 
     @staticmethod
+    def of(
+        receipt: bytes, job: AnyJob, program: Program, cancellation: bytes | None = None
+    ) -> AnswerFiles:
+        """The files of an answer that has just been given."""
+        text, said = program.text().encode("ascii"), said_of(job)
+        return AnswerFiles(receipt, job.statement, job.request, said, text, cancellation)
+
+    @staticmethod
     def read(place: Path) -> AnswerFiles:
         """The files at `place`, an answer's directory or the receipt in one. Raises StorageError,
         CorruptFileError."""
@@ -165,18 +173,3 @@ def free_places(out: Path, count: int) -> list[Path]:
         if present(place / RECEIPT):
             raise UsageError(f"{place} already holds an answer.", "Choose another directory.")
     return places
-
-
-def write_answer(
-    directory: Path,
-    receipt: bytes,
-    answer: AnyJob,
-    program: Program,
-    overwrite: bool = False,
-    cancellation: bytes | None = None,
-) -> None:
-    """Write an answer's directory, the receipt last. Raises UsageError where there is one,
-    StorageError."""
-    text, said = program.text().encode("ascii"), said_of(answer)
-    files = AnswerFiles(receipt, answer.statement, answer.request, said, text, cancellation)
-    files.write(directory, overwrite)

@@ -71,10 +71,7 @@ class GivenAnswer:
     @property
     def files(self) -> AnswerFiles:
         """The files of the answer, as its directory has them."""
-        job, text = self.job, self.program.text().encode("ascii")
-        return AnswerFiles(
-            self.receipt, job.statement, job.request, job.spoken, text, self.cancellation
-        )
+        return AnswerFiles.of(self.receipt, self.job, self.program, self.cancellation)
 
 
 def statement_place(model: Path, adapter: Path | None = None) -> Path:

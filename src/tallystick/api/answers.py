@@ -63,8 +63,8 @@ def generate(
     `prompt` (a text), `messages` (each with `role` and `content`, for the model's chat template)
     and `tokens` (token ids) is given. `statement` is the directory of `tallystick model statement`;
     by default MODEL.statement beside the model, or ADAPTER.statement beside the directory of an
-    `adapter` of peft. `key` signs; without one, a key that is made for
-    this call and thrown away, which answers no dispute later.
+    `adapter` of peft. `key` signs; without one, a key that is made for this call and thrown away,
+    which answers no dispute later.
 
     The defaults are greedy decoding. `bias` has numbers to add to logits, by token. An answer ends
     with a token of the model's stop set or of `stop`, or when its text has one of `stop_strings`.
@@ -88,8 +88,8 @@ def generate(
     """
     if isinstance(model, Answering) and not (adapter is speculate is draft is None):
         raise UsageError(
-            "An opened model has its adapter and its way of speculation already.",
-            "Name them where it is opened.",
+            "The model is open already, with its own adapter and speculation.",
+            "Name them where you open it.",
         )
     way = speculation_of(speculate, None if draft is None else given.path(draft))
     asked: dict[str, Any] = {

@@ -71,8 +71,7 @@ class GivenEncoding:
     @property
     def files(self) -> AnswerFiles:
         """The files of the encoding, as its directory has them."""
-        job, text = self.job, self.program.text().encode("ascii")
-        return AnswerFiles(self.receipt, job.statement, job.request, job.encoded, text)
+        return AnswerFiles.of(self.receipt, self.job, self.program)
 
 
 class Encoder:

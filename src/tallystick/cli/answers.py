@@ -67,13 +67,13 @@ adapter_option = click.option(
 @click.option(
     "--speculate",
     metavar="lookup[:K]",
-    help="Propose up to K tokens that followed the last ones before; the answer is the same.",
+    help="Guess up to K next tokens from the text so far. The answer stays the same.",
 )
 @click.option(
     "--draft",
     type=click.Path(),
-    help="Directory of a smaller model with the same tokens, which proposes some; the answer is "
-    "the same.",
+    help="Directory of a smaller model with the same tokenizer, which guesses tokens. The answer "
+    "stays the same.",
 )
 @threads_option
 @json_option

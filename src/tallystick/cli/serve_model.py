@@ -56,8 +56,8 @@ def serve_model() -> None:
     "--statement", "statements", multiple=True, type=click.Path(),
     help="Statement of each MODEL in turn (repeatable); by default MODEL.statement.",
 )  # fmt: skip
-@click.option("--share-prefixes", is_flag=True, help="Let keys share computed prefixes: then times "
-              "tell a key what another one has asked.")  # fmt: skip
+@click.option("--share-prefixes", is_flag=True, help="Share computed prefixes between keys. "
+              "Response times then reveal what other keys have asked.")  # fmt: skip
 @click.option("--at-once", type=click.IntRange(1, 64), default=32, show_default=True,
               help="Answers of one model that are computed together.")  # fmt: skip
 @click.option("--key-at-once", type=click.IntRange(1, 64), default=16, show_default=True,
@@ -74,15 +74,15 @@ def serve_model() -> None:
               help="From a request to the end of its answers.")  # fmt: skip
 @click.option("--memory", type=click.IntRange(1), default=1024, show_default=True, metavar="MIB",
               help="Memory for keys and values, of each model.")  # fmt: skip
-@click.option("--speculate", metavar="lookup[:K]", help="Propose up to K tokens that followed the "
-              "last ones before; answers are the same.")  # fmt: skip
-@click.option("--draft", type=click.Path(), help="A smaller model with the same tokens, "
-              "which proposes some; answers are the same.")  # fmt: skip
+@click.option("--speculate", metavar="lookup[:K]", help="Guess up to K next tokens from the text "
+              "so far. The answers stay the same.")  # fmt: skip
+@click.option("--draft", type=click.Path(), help="A smaller model with the same tokenizer, "
+              "which guesses tokens. The answers stay the same.")  # fmt: skip
 @click.option("--keep", "kept", type=click.Path(), help="Directory in which answers are kept, for "
               "disputes too. Without it: in memory, and receipts promise nothing.")  # fmt: skip
 @click.option("--keep-mib", "kept_mib", type=click.IntRange(1), default=4096, show_default=True,
-              metavar="MIB", help="Disk for kept answers. Where it is full, requests are refused.",
-              )  # fmt: skip
+              metavar="MIB", help="Disk budget for kept answers. "
+              "Requests are refused when it is full.")  # fmt: skip
 @click.option("--days", type=click.IntRange(0, 36500), default=DAYS, show_default=True,
               help="For how many days receipts promise answers to disputes.")  # fmt: skip
 @click.option("--tls-cert", type=click.Path(), help="PEM file of this server's certificates.")
@@ -138,7 +138,7 @@ def run(
     tls = tls_context(Path(tls_cert), Path(tls_key)) if tls_cert and tls_key else None
     paths = [Path(model).absolute() for model in models]
     if len({path.name for path in paths}) != len(paths):
-        raise UsageError("Two of these models have one name.", "Rename a directory.")
+        raise UsageError("Two of these models have the same name.", "Rename a directory.")
     if kept is not None and key is None:
         raise UsageError(
             "Kept answers are defended with the key that signed them.",

@@ -59,8 +59,9 @@ class PromptLookup:
     def __post_init__(self) -> None:
         if self.longest < 1 or self.most < 1:
             raise UsageError(
-                f"A lookup of {self.longest} tokens that proposes {self.most} finds nothing.",
-                "Give at least one of each.",
+                "A lookup compares and proposes at least one token, got "
+                f"{self.longest} and {self.most}.",
+                "Give 1 or more of each.",
             )
 
     def propose(self, asked: Sequence[DraftAsked]) -> Sequence[Sequence[int]]:
@@ -91,7 +92,9 @@ class DraftModel:
 
     def __init__(self, engine: AnswerEngine, most: int = 3) -> None:
         if most < 1:
-            raise UsageError(f"A drafter that proposes {most} tokens is none.", "Give at least 1.")
+            raise UsageError(
+                f"A drafter proposes at least one token, got {most}.", "Give 1 or more."
+            )
         self.most, self._engine = most, engine
 
     @property

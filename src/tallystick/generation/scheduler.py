@@ -1,8 +1,9 @@
 """Which rows the next pass computes.
 
 Requests enter in the order of their submission, and never overtake one another. At most as many are
-computed together as a pass has rows. So each that decodes has a row in every pass, and at least one
-row is left where one of them has not computed its prompt yet: no request waits for ever.
+computed together as a pass has rows, and never more than MOST_TEXTS. So each that decodes has a row
+in every pass, and at least one row is left where one of them has not computed its prompt yet: no
+request waits for ever.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from unit.answers.toy import KEY, Toy, receipt_of
 from unit.report.pages import Page
 
 from tallystick.answers.check import bound, check_answer
-from tallystick.answers.files import write_answer, write_statement
+from tallystick.answers.files import AnswerFiles, write_statement
 from tallystick.answers.job import AnswerJob
 from tallystick.answers.receipt import STOP
 from tallystick.answers.request import Message
@@ -39,7 +39,7 @@ def said(toy: Toy) -> AnswerJob:
 
 @pytest.fixture
 def place(toy: Toy, said: AnswerJob, tmp_path: Path) -> Path:
-    write_answer(tmp_path / "answer", receipt_of(said), said, toy.text_of(said))
+    AnswerFiles.of(receipt_of(said), said, toy.text_of(said)).write(tmp_path / "answer")
     return tmp_path / "answer"
 
 
@@ -88,7 +88,7 @@ def test_a_check_that_agrees_and_one_that_does_not(toy: Toy, said: AnswerJob) ->
 
 def test_a_contradiction_needs_no_model(toy: Toy, said: AnswerJob, tmp_path: Path) -> None:
     receipt = receipt_of(said, finish=STOP)
-    write_answer(tmp_path / "answer", receipt, said, toy.text_of(said))
+    AnswerFiles.of(receipt, said, toy.text_of(said)).write(tmp_path / "answer")
     found = read_answer(tmp_path / "answer")
     assert answer_headline(found) == "The provider has signed an answer that contradicts itself."
     assert "It contradicts itself: " in Page(answer_page(found)).text
@@ -99,7 +99,7 @@ def test_a_contradiction_needs_no_model(toy: Toy, said: AnswerJob, tmp_path: Pat
 def test_log_probabilities_that_nobody_signed(toy: Toy, said: AnswerJob, tmp_path: Path) -> None:
     """8.4, without a weight: page and `inspect` do not lay them to the signer."""
     lied = replace(said, spoken=replace(said.spoken, logprobs=said.spoken.logprobs * 2))
-    write_answer(tmp_path / "answer", receipt_of(said), lied, toy.text_of(said))
+    AnswerFiles.of(receipt_of(said), lied, toy.text_of(said)).write(tmp_path / "answer")
     assert "not what was signed" in answer_headline(read_answer(tmp_path / "answer"))
     told = say_of_answer(tmp_path / "answer")
     assert told is not None and "not what stands beside them" in told.proves
