@@ -132,6 +132,21 @@ def test_a_damaged_request_and_one_to_another_model(
     assert code == 3 and "another model" in errors
 
 
+def test_a_message_is_a_conversation_of_one(model: Path, tmp_path: Path, ts: Run) -> None:
+    """`--message` asks what `--messages` with the user's words asks."""
+    place = model.with_name("model.statement")
+    (tmp_path / "said.json").write_text('[{"role": "user", "content": "Why?"}]')
+    asked = {"one": ("--message", "Why?"), "many": ("--messages", tmp_path / "said.json")}
+    inputs = {}
+    for name, words in asked.items():
+        line = ("request", place, *words, "--seed", 1, "-o", tmp_path / name)
+        assert ts(*line)[0] == 0
+        inputs[name] = json.loads((tmp_path / name).read_text())["parts"]["input"]
+    assert inputs["one"] == inputs["many"] == {"messages": [{"role": "user", "content": "Why?"}]}
+    both = ("--message", "Why?", "--messages", tmp_path / "said.json")
+    assert ts("request", place, *both, "-o", tmp_path / "both")[0] == 3
+
+
 def test_what_no_model_of_the_statement_can_answer(model: Path, tmp_path: Path, ts: Run) -> None:
     place = model.with_name("model.statement")
     for name, body, why in (

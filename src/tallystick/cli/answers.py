@@ -94,11 +94,12 @@ def generate(
 ) -> None:
     """Answer with the model in the directory MODEL, and sign a receipt.
 
-    What is asked for is a prompt, messages or tokens, or a client's own request. The answer's
-    directory has the receipt, the request with its secret, the tokens and the text.
+    What is asked for is a prompt, a message, a conversation or tokens, or a client's own request.
+    The answer's directory has the receipt, the request with its secret, the tokens and the text.
     """
     if request is None:
-        theirs, asked = None, asked_for(options, "Give --prompt, --messages, --tokens or --request")
+        ways = "Give --prompt, --message, --messages, --tokens or --request"
+        theirs, asked = None, asked_for(options, ways)
         choices = asked["choices"]
     else:
         refuse_asked(options, "--request")

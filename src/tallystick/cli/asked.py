@@ -22,7 +22,15 @@ Command = Callable[..., Any]
 
 _OPTIONS: tuple[Callable[[Command], Command], ...] = (
     click.option("--prompt", help="A text to continue; - is read from standard input."),
-    click.option("--messages", type=click.Path(), help="A JSON file: a list of role and content."),
+    click.option(
+        "--message",
+        help="What a user says, put into the model's chat template; - is read from standard input.",
+    ),
+    click.option(
+        "--messages",
+        type=click.Path(),
+        help="A whole conversation: a JSON file with a list of role and content.",
+    ),
     click.option("--tokens", type=click.Path(), help="A JSON file: a list of token ids."),
     click.option("--max-tokens", type=click.IntRange(1), default=128, show_default=True),
     click.option("--temperature", type=float, default=0.0, show_default=True),
@@ -81,11 +89,14 @@ def asked_for(options: Mapping[str, Any], help_: str) -> dict[str, Any]:
     """The values of these options as `api.requests.request` takes them. Raises UsageError, which
     begins with `help_`, unless exactly one input is given."""
     asked = dict(options)
+    message = asked.pop("message")
     prompt, messages, tokens = (asked[name] for name in ("prompt", "messages", "tokens"))
-    if sum(given is not None for given in (prompt, messages, tokens)) != 1:
+    if sum(given is not None for given in (prompt, message, messages, tokens)) != 1:
         raise UsageError(f"{help_}, and no other beside it.", "See the command's --help.")
-    if prompt == "-":
-        asked["prompt"] = sys.stdin.read().removesuffix("\n")
+    if prompt is not None:
+        asked["prompt"] = _said(prompt)
+    if message is not None:
+        asked["messages"] = [{"role": "user", "content": _said(message)}]
     if messages is not None:
         asked["messages"] = _list(messages, dict, "messages", '[{"role": …, …}, …]')
     if tokens is not None:
@@ -104,6 +115,11 @@ def refuse_asked(options: Mapping[str, Any], beside: str) -> None:
                 "asked for.",
                 "Leave it out.",
             )
+
+
+def _said(text: str) -> str:
+    """The text of an option, or for - what standard input has."""
+    return sys.stdin.read().removesuffix("\n") if text == "-" else text
 
 
 def _list(path: str, kind: type, what: str, form: str) -> list[JsonValue]:
