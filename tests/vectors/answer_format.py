@@ -10,8 +10,8 @@ FORMAT = "tallystick-answer-vectors/1"
 ROOT = Path(__file__).resolve().parents[2] / "vectors" / "answers"
 INDEX, DATA = ROOT / "answers.json", ROOT / "answers.bin"
 LISTS = (
-    "models", "requests", "answers", "strangers", "shown", "convictions", "refused", "draws",
-    "samples",
+    "models", "requests", "answers", "strangers", "shown", "convictions", "pairs", "refused",
+    "draws", "samples",
 )  # fmt: skip
 Object = dict[str, Any]
 Place = list[int]
@@ -34,6 +34,15 @@ class Pool:
         return bytes(self._data)
 
 
+def splice(honest: bytes, other: bytes) -> tuple[int, int, bytes]:
+    """(offset, number of bytes left out there, bytes put there) that make `other` of `honest`."""
+    least = min(len(honest), len(other))
+    head = next((n for n in range(least) if honest[n] != other[n]), least)
+    room = least - head
+    tail = next((n for n in range(room) if honest[-1 - n] != other[-1 - n]), room)
+    return head, len(honest) - head - tail, other[head : len(other) - tail]
+
+
 def text_of(lists: dict[str, list[Object]]) -> str:
     """The index: a line for each entry."""
     head = f'{{"format":"{FORMAT}","data":"{DATA.name}"'
@@ -53,6 +62,11 @@ class Stored:
 
     def part(self, place: Place) -> bytes:
         return self._data[place[0] : place[0] + place[1]]
+
+    def altered(self, entry: Object) -> bytes:
+        """The file of a refusal."""
+        honest, (at, drop) = self.part(entry["honest"]), entry["cut"]
+        return honest[:at] + self.part(entry["put"]) + honest[at + drop :]
 
     def named(self, name: str) -> list[Object]:
         found: list[Object] = self.lists[name]

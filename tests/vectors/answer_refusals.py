@@ -17,12 +17,12 @@ from tallystick.answers.shown import ShownRequest
 from tallystick.commit.encoding import canonical_json
 from tallystick.commit.signing import Envelope, PrivateKey, sign_envelope
 
-Refusal = tuple[str, str, str, bytes]  # kind, name, clause, file
+Refusal = tuple[str, str, str, bytes, bytes]  # kind, name, clause, the honest file, this one
 Change = Callable[[Any], None]
 
 
-def refused(answers: list[Signed], conviction: bytes) -> Iterator[Refusal]:
-    """`conviction` is an honest file of evidence."""
+def refused(answers: list[Signed], conviction: bytes, pair: bytes) -> Iterator[Refusal]:
+    """`conviction` and `pair` are files of evidence that convict."""
     by_name = {one.name: one for one in answers}
     yield from _statements()
     yield from _requests()
@@ -31,6 +31,7 @@ def refused(answers: list[Signed], conviction: bytes) -> Iterator[Refusal]:
     yield from _cancellations()
     yield from _shown()
     yield from _convictions(conviction)
+    yield from _pairs(pair)
 
 
 def at(*path: str | int, to: Any) -> Change:
@@ -61,9 +62,9 @@ def altered(data: bytes, change: Change) -> bytes:
 
 def _of(kind: str, data: bytes, changes: list[tuple[str, str, Change]]) -> Iterator[Refusal]:
     for name, clause, change in changes:
-        yield kind, name, clause, altered(data, change)
-    yield kind, "a blank before it", "COMMITMENTS 1.11", b" " + data
-    yield kind, "cut off", "COMMITMENTS 1.11", data[:-1]
+        yield kind, name, clause, data, altered(data, change)
+    yield kind, "a blank before it", "COMMITMENTS 1.11", data, b" " + data
+    yield kind, "cut off", "COMMITMENTS 1.11", data, data[:-1]
 
 
 def _statements() -> Iterator[Refusal]:
@@ -172,13 +173,13 @@ def _receipts(data: bytes) -> Iterator[Refusal]:
         ("another key", "7.3", at("key", to=_url(STRANGER.public.raw))),
         ("a key of small order", "COMMITMENTS 9.1.1", at("key", to="A" * 43)),
     ):
-        yield "receipt", name, clause, anew(change)
+        yield "receipt", name, clause, data, anew(change)
     nothing: Change = lambda body: None  # noqa: E731
-    yield "receipt", "signed by somebody else", "7.3", anew(nothing, STRANGER)
-    yield "receipt", "another type", "7.1", anew(nothing, kind=CANCELLATION_TYPE)
+    yield "receipt", "signed by somebody else", "7.3", data, anew(nothing, STRANGER)
+    yield "receipt", "another type", "7.1", data, anew(nothing, kind=CANCELLATION_TYPE)
     one = json.loads(data)["signatures"][0]
     for name, signatures in (("no signature", []), ("two signatures", [one, one])):
-        yield "receipt", name, "7.1", altered(data, at("signatures", to=signatures))
+        yield "receipt", name, "7.1", data, altered(data, at("signatures", to=signatures))
     flipped = base64.b64decode(one["sig"])
     flipped = bytes([flipped[0] ^ 1]) + flipped[1:]
     sig = base64.b64encode(flipped).decode()
@@ -186,10 +187,11 @@ def _receipts(data: bytes) -> Iterator[Refusal]:
         "receipt",
         "an altered signature",
         "7.3",
+        data,
         altered(data, at("signatures", 0, "sig", to=sig)),
     )
-    yield "receipt", "too long", "7.1", data + b" " * 1024
-    yield "receipt", "cut off", "7.1", data[:-1]
+    yield "receipt", "too long", "7.1", data, data + b" " * 1024
+    yield "receipt", "cut off", "7.1", data, data[:-1]
 
 
 def _url(data: bytes) -> str:
@@ -223,7 +225,8 @@ def _said(by_name: dict[str, Signed]) -> Iterator[Refusal]:
 def _cancellations() -> Iterator[Refusal]:
     request = requests()["full ordered"].request
     assert isinstance(request, ModelRequest)
-    payload = Envelope.from_bytes(sign_cancellation(CLIENT, request, 1)).payload
+    honest = sign_cancellation(CLIENT, request, 1)
+    payload = Envelope.from_bytes(honest).payload
     for name, clause, change in (
         ("another kind", "6.6.1", at("kind", to="tallystick/cancelled/2")),
         ("a member more", "6.6.1", at("time", to=1)),
@@ -232,11 +235,11 @@ def _cancellations() -> Iterator[Refusal]:
         ("a short digest", "6.6.1", at("request", to="00" * 31)),
     ):
         data = sign_envelope(CLIENT, CANCELLATION_TYPE, altered(payload, change)).to_bytes()
-        yield "cancellation", name, clause, data
+        yield "cancellation", name, clause, honest, data
     for name, key, kind in (
         ("another type", CLIENT, RECEIPT_TYPE), ("of somebody else", STRANGER, CANCELLATION_TYPE),
     ):  # fmt: skip
-        yield "cancellation", name, "6.6", sign_envelope(key, kind, payload).to_bytes()
+        yield "cancellation", name, "6.6", honest, sign_envelope(key, kind, payload).to_bytes()
 
 
 def _shown() -> Iterator[Refusal]:
@@ -275,4 +278,21 @@ def _convictions(data: bytes) -> Iterator[Refusal]:
         ("a proof too short", "6.9.2", lambda b: b["path"].pop()),
         ("a proof too long", "6.9.2", lambda b: b["path"].append("00" * 32)),
         ("no receipt", "6.9.2", at("receipt", to="")),
+    ])  # fmt: skip
+
+
+def _pairs(data: bytes) -> Iterator[Refusal]:
+    record = ("texts", "records", 0)
+    yield from _of("pair", data, [
+        ("another kind", "6.10.4", at("kind", to="tallystick/two-receipts/2")),
+        ("a member more", "6.10.4", at("request", to={})),
+        ("one receipt", "6.10.4", lambda b: b["receipts"].pop()),
+        ("no receipt", "6.10.5", at("receipts", 1, to="")),
+        ("no texts", "6.10.5", at("texts", to=None)),
+        ("one record", "6.10.4", lambda b: b["texts"]["records"].pop()),
+        ("another seed", "6.10.5", at("texts", "seed", to="12")),
+        ("another set", "6.10.5", at("texts", "set", to="full")),
+        ("no program", "6.10.4", at(*record, "length", to=13)),
+        ("a record too short", "6.10.5", at(*record, "record", to="00")),
+        ("another statement", "6.10.5", at("texts", "statement", "stop", to=[1])),
     ])  # fmt: skip

@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 from answer_cases import SAMPLED, Signed, answers, honest_spoken, models, requests
-from answer_format import DATA, INDEX, LISTS, ROOT, Object, Place, Pool, text_of
+from answer_format import DATA, INDEX, LISTS, ROOT, Object, Place, Pool, splice, text_of
+from answer_pairs import pairs
 from answer_refusals import refused
 from reference.data import Gen
 from unit.answers.sampled import sampled
@@ -27,6 +28,7 @@ from tallystick.answers.receipt import read_receipt
 from tallystick.answers.request import ModelRequest, part_digest, salt_of
 from tallystick.answers.samples import drawn, receipt_digest, set_digest
 from tallystick.answers.shown import ShownRequest, check_shown
+from tallystick.answers.two_receipts import NothingFollowsError, TwoReceipts
 from tallystick.commit.encoding import float_hex, sha256
 
 
@@ -56,10 +58,13 @@ class Maker:
             self.answer(one)
         self.strangers()
         self.shown()
-        self.lists["refused"] += [
-            {"name": name, "kind": kind, "clause": clause, "file": self.place(data)}
-            for kind, name, clause, data in refused(signed, self.convicting)
-        ]
+        self.pairs()
+        for kind, name, clause, honest, data in refused(signed, self.convicting, self.pair):
+            at, drop, put = splice(honest, data)
+            self.lists["refused"].append({
+                "kind": kind, "name": name, "clause": clause, "honest": self.place(honest),
+                "cut": [at, drop], "put": self.place(put),
+            })  # fmt: skip
         self.lists["draws"] += draws(self.pool)
         self.samples(signed)
         return text_of(self.lists), self.pool.data
@@ -138,6 +143,27 @@ class Maker:
         """The first file of evidence."""
         at, length = self.lists["convictions"][0]["file"]
         return self.pool.data[at : at + length]
+
+    @property
+    def pair(self) -> bytes:
+        """The first file about two answers."""
+        one = next(entry for entry in self.lists["pairs"] if entry["clause"] == "6.10.2")
+        at, length = one["file"]
+        return self.pool.data[at : at + length]
+
+    def pairs(self) -> None:
+        """6.10: what two receipts say of each other; `clause` is null where nothing follows."""
+        for name, file in pairs():
+            data = file.to_bytes()
+            entry: Object = {"name": name, "file": self.place(data), "clause": None}
+            try:
+                found = TwoReceipts.from_bytes(data).convicts()
+            except NothingFollowsError:
+                pass
+            else:
+                tokens = None if found.tokens is None else list(found.tokens)
+                entry |= {"clause": found.clause, "row": found.row, "tokens": tokens}
+            self.lists["pairs"].append(entry)
 
     def strangers(self) -> None:
         """8.3: files that are not what was signed."""

@@ -11,7 +11,7 @@ from answer_format import DATA, INDEX, LISTS, Object, Stored
 from make_answer_vectors import Maker, clauses
 from reference.answers import asked as by_text_asked
 from reference.answers import files as by_text
-from reference.answers.conviction import other_tokens
+from reference.answers.conviction import other_tokens, two_receipts
 from reference.answers.job import Job
 from reference.answers.run import answer_slots, executed, first_difference
 from reference.answers.words import bound as bound_by_text
@@ -33,6 +33,7 @@ from tallystick.answers.request import ModelRequest, part_digest, salt_of
 from tallystick.answers.samples import drawn, receipt_digest, set_digest
 from tallystick.answers.shown import ShownRequest, check_shown
 from tallystick.answers.statement import ModelStatement, ProgramName
+from tallystick.answers.two_receipts import NothingFollowsError, TwoReceipts
 from tallystick.commit.encoding import parse_float_hex
 from tallystick.commit.signing import PublicKey
 from tallystick.commit.tensor import DTYPES
@@ -234,6 +235,26 @@ def test_evidence_of_other_tokens(entry: Object) -> None:
     assert sha(receipt.key).hex() == entry["convicted"] and tuple(by) == told
 
 
+@named("pairs")
+def test_two_receipts(entry: Object) -> None:
+    """6.10."""
+    data = PART(entry["file"])
+    file = TwoReceipts.from_bytes(data)
+    assert file.to_bytes() == data
+    if entry["clause"] is None:
+        with pytest.raises(NothingFollowsError):
+            file.convicts()
+        with pytest.raises(REFUSED):
+            two_receipts(data)
+        return
+    found = file.convicts()
+    tokens = None if found.tokens is None else list(found.tokens)
+    told = entry["clause"], entry["row"], entry["tokens"]
+    assert (found.clause, found.row, tokens) == told
+    receipt, *by = two_receipts(data)
+    assert receipt.key == found.receipt.signer.raw and tuple(by) == told
+
+
 def client() -> bytes:
     """Who may cancel (6.6): the client of the requests that have one."""
     keys = {r["file"][0]: request_by_text(n).parts.get("client") for n, r in enumerate(REQUESTS)}
@@ -252,6 +273,7 @@ READERS: dict[str, tuple[Any, Any]] = {
     ),
     "shown": (ShownRequest.from_bytes, by_text_asked.read_shown),
     "conviction": (lambda data: OtherTokens.from_bytes(data).convicts(), other_tokens),
+    "pair": (lambda data: TwoReceipts.from_bytes(data).convicts(), two_receipts),
 }
 
 
@@ -260,10 +282,12 @@ READERS: dict[str, tuple[Any, Any]] = {
 )
 def test_a_file_that_is_refused(entry: Object) -> None:
     package, text = READERS[entry["kind"]]
+    package(PART(entry["honest"]))
+    text(PART(entry["honest"]))
     with pytest.raises(CounterpartyError):
-        package(PART(entry["file"]))
+        package(STORED.altered(entry))
     with pytest.raises(REFUSED):
-        text(PART(entry["file"]))
+        text(STORED.altered(entry))
 
 
 # -- draws and samples -----------------------------------------------------------------------------

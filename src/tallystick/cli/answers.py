@@ -32,6 +32,7 @@ from tallystick.cli.output import (
 )
 from tallystick.cli.samples import say_sample, seed_of
 from tallystick.cli.shown import check_shown_request
+from tallystick.cli.two_receipts import compare
 from tallystick.disk.keys import load_private_key
 from tallystick.errors import UsageError
 from tallystick.terminal.lines import note
@@ -185,6 +186,13 @@ _NO_EVIDENCE = (
     help="The receipt that RECEIPT, the file of `request show`, is compared with; needs no model.",
 )
 @click.option(
+    "--against",
+    type=click.Path(),
+    metavar="OTHER",
+    help="Another receipt, or its answer's directory: do the two contradict each other? Needs no "
+    "model.",
+)
+@click.option(
     "--statement",
     type=click.Path(),
     help="Your own statement of the model: believed, so that no program is derived again.",
@@ -208,7 +216,8 @@ _NO_EVIDENCE = (
 @click.option(
     "--evidence",
     type=click.Path(),
-    help="Where to write evidence, if the receipt is of a run with other tokens than its text.",
+    help="Where to write evidence, if the receipt is of a run with other tokens than its text, or "
+    "two receipts contradict each other.",
 )
 @threads_option
 @device_option
@@ -218,6 +227,7 @@ def check(
     receipt: str,
     model: str | None,
     named: str | None,
+    against: str | None,
     statement: str | None,
     adapter: str | None,
     text: bool,
@@ -238,6 +248,11 @@ def check(
     """
     if seed is not None and sample is None:
         raise UsageError("--seed is for --sample.", "Leave it out.")
+    if against is not None:
+        if named or model or statement or text or request or sample:
+            raise UsageError("--against compares two receipts, and no model.", "Leave out more.")
+        compare(receipt, against, evidence, trust, as_json)
+        return
     if named is not None:
         if model or statement or text or request or evidence or sample:
             raise UsageError("--receipt compares a shown request, and no model.", "Leave out more.")
@@ -250,7 +265,8 @@ def check(
         return
     if model is None:
         raise UsageError(
-            "Give --model, your copy of the model.", "Only --receipt, and evidence, need none."
+            "Give --model, your copy of the model.",
+            "Only --receipt, --against and evidence need none.",
         )
     if sample is not None:
         if text or request or evidence:
