@@ -20,7 +20,7 @@ export interface Act {
 
 const ANOTHER_RECIPE =
   "As signed, that run followed another recipe. It is not the run that was ordered.";
-const BUILT_ON =
+export const BUILT_ON =
   "Each later step builds on this one. So the signed run is not the one that the job describes.";
 const TWO_TRUTHS =
   "At least one of its signed statements is false. So nothing that rests on that run can be relied on.";

@@ -9,6 +9,7 @@ import { sha256 } from "../sha256.ts";
 import type { Court } from "./desk.ts";
 import { contractOf } from "./files.ts";
 import { disputedOf } from "./sources.ts";
+import { workOf } from "./work.ts";
 
 export function courtOf(table: OperatorTable): Court {
   return {
@@ -21,10 +22,12 @@ export function courtOf(table: OperatorTable): Court {
         jobDigest: toHex(terms.jobDigest),
         contract: contractOf(job.manifest),
         steps: terms.steps,
+        work: workOf(terms),
         disputed: disputedOf(found, terms),
       };
     },
     readLog: (entries, job) => readSession(entries, readTerms(job, table)),
+    workOf: (job) => workOf(readTerms(job, table)),
     digestOf: (job) => toHex(readTerms(job, table).jobDigest),
   };
 }

@@ -13,11 +13,13 @@ import type { Found, Judged } from "./judged.ts";
 import { byKeyId, type Names } from "./names.ts";
 import { partiesOf, sessionWords } from "./sessions.ts";
 import { wordsOf, type Words } from "./words.ts";
+import type { Work } from "./work.ts";
 
-/** Those who judge. Each of the three refuses what it is not given in order. */
+/** Those who judge. Each of the four refuses what it is not given in order. */
 export interface Court {
   judge(evidence: Uint8Array, job: JobFiles, options: JudgeOptions): Judged;
   readLog(entries: readonly Uint8Array[], job: JobFiles): SessionOutcome;
+  workOf(job: JobFiles): Work;
   digestOf(job: JobFiles): string;
 }
 
@@ -143,13 +145,13 @@ function sessionOf(table: Table, job: Job, court: Court): Result {
   const indices = [...table.entries.keys()].sort((a, b) => a - b);
   const entries = indices.flatMap((index) => table.entries.get(index) ?? []);
   const outcome = court.readLog(entries, job.files);
-  const digest = court.digestOf(job.files);
+  const [digest, work] = [court.digestOf(job.files), court.workOf(job.files)];
   return {
     kind: "session",
     found: null,
     keys: partiesOf(outcome).map(({ id, label }) => [label, id]),
     byMaker: byKeyId(table.page?.names ?? new Map()),
-    words: (names) => sessionWords(outcome, entries.length, names),
+    words: (names) => sessionWords(outcome, entries.length, names, work),
     basis: basisOf(job, digest),
   };
 }

@@ -3,6 +3,7 @@
 
 import type { Judgement, Name } from "../protocol/judge.ts";
 import type { Disputed } from "./sources.ts";
+import type { Work } from "./work.ts";
 
 /** What was found, in facts: the members of `tallystick judge --json` (docs/INTERFACE.md). */
 export type Found = Judgement;
@@ -16,6 +17,7 @@ export interface Judged {
   readonly jobDigest: string;
   readonly contract: string;
   readonly steps: number;
+  readonly work: Work;
   /** The job's own data or setting, where that was in dispute. */
   readonly disputed: Disputed | null;
 }

@@ -3,6 +3,7 @@
 import type { Kind } from "./acts.ts";
 import type { Found } from "./judged.ts";
 import { inWords } from "./operations.ts";
+import type { Work } from "./work.ts";
 
 const whole = (value: number): string => value.toLocaleString("en");
 const steps = (count: number): string => `${whole(count)} ${count === 1 ? "step" : "steps"}`;
@@ -48,9 +49,10 @@ export function since(kind: Kind, { step, interval }: Found): string {
 }
 
 /** What the disputed place is. */
-function about({ operator, side }: Found): string {
+export function about({ operator, side }: Found, work: Work = "training"): string {
   if (operator === null) return "";
-  const operation = inWords(operator);
+  const said = inWords(operator);
+  const operation = work === "training" ? said : said.replace(/ of the step$/, "");
   if (side === "output") return ` It is about what comes out of ${operation}.`;
   if (side === "input") return ` It is about what goes into ${operation}.`;
   return ` The place is ${operation}.`;

@@ -1,9 +1,10 @@
 /** A session's log (PROTOCOL 10 and 12) in words. */
 
 import type { SessionOutcome } from "../session/log.ts";
-import { actOf } from "./acts.ts";
+import { actAbout } from "./answers.ts";
 import { introduced, keyId, nameOf, type Names } from "./names.ts";
 import type { Words } from "./words.ts";
+import type { Work } from "./work.ts";
 
 /** How a session's parties are called. */
 interface Called {
@@ -27,11 +28,11 @@ const REASONS: Readonly<Record<string, string>> = {
 };
 
 /** Why a party is out, as a sentence. */
-function removal(party: string, reason: string): string {
+function removal(party: string, reason: string, work: Work): string {
   const game = /^game ([0-9]+): (\S+)$/.exec(reason);
   if (game !== null) {
     const [, number = "", clause = ""] = game;
-    const { did, kind } = actOf(clause, "");
+    const { did, kind } = actAbout(work, clause, "");
     const before = kind === "silence" ? "the referee says that " : "";
     return `${party} lost game ${number}: ${before}it ${did} (${clause}).`;
   }
@@ -111,7 +112,7 @@ function endingOf(outcome: SessionOutcome): Ending {
   );
 }
 
-function story(outcome: SessionOutcome, entries: number, names: Names): string[] {
+function story(outcome: SessionOutcome, entries: number, names: Names, work: Work): string[] {
   const read = outcome.index < 0 ? entries : outcome.index;
   const [parties, sides] = [outcome.members.length, outcome.sides.length];
   const said = [`Entries that were played again by the rules, and fit: ${read} of ${entries}.`];
@@ -127,13 +128,18 @@ function story(outcome: SessionOutcome, entries: number, names: Names): string[]
   }
   const removed = partiesOf(outcome).flatMap(({ key, id, label }) => {
     const why = outcome.removed[key];
-    return why === undefined ? [] : [removal(nameOf(label, id, names), why)];
+    return why === undefined ? [] : [removal(nameOf(label, id, names), why, work)];
   });
   return [...said, ...removed];
 }
 
 /** What a log says, of so many entries. */
-export function sessionWords(outcome: SessionOutcome, entries: number, names: Names): Words {
+export function sessionWords(
+  outcome: SessionOutcome,
+  entries: number,
+  names: Names,
+  work: Work = "training",
+): Words {
   const { tone, headline, meaning } = endingOf(outcome);
   const parties = partiesOf(outcome);
   const labelOf = (key: string): string => parties.find((one) => one.key === key)?.label ?? key;
@@ -141,7 +147,7 @@ export function sessionWords(outcome: SessionOutcome, entries: number, names: Na
     tone,
     headline,
     parties: parties.map(({ id, label }) => introduced(label, id, names)),
-    story: story(outcome, entries, names),
+    story: story(outcome, entries, names, work),
     figures: [],
     meaning: [meaning],
     proves: [

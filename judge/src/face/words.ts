@@ -1,11 +1,13 @@
 /** A verdict in sentences for people who know no machine learning. */
 
 import { actOf } from "./acts.ts";
+import { actAbout } from "./answers.ts";
 import type { ConvictedParty } from "../protocol/judge.ts";
 import type { Found, Judged, Side } from "./judged.ts";
 import { introduced, nameOf, visible, type Names } from "./names.ts";
 import { difference, numberIn, plain } from "./numbers.ts";
-import { since, stepsWithin, until } from "./places.ts";
+import { about, since, stepsWithin, until } from "./places.ts";
+import type { Work } from "./work.ts";
 
 export interface Words {
   readonly tone: "convicted" | "same" | "undecided" | "claim";
@@ -42,15 +44,16 @@ const DIGESTS = /^5\.(?:6\.[1245]|8)$/;
 
 const keyOf = (found: Found, side: Side): string => found.signers[side === "A" ? 0 : 1];
 
-/** What the party of a conviction did, and where. */
-function deed(found: Found, { clause, case: of }: ConvictedParty): string {
-  const { did, kind } = actOf(clause, of);
-  return `${did}${since(kind, found)}`;
+/** What the party of a conviction did, and where. One step says nothing of where. */
+function deed({ found, work }: Judged, { clause, case: of }: ConvictedParty): string {
+  const { did, kind } = actAbout(work, clause, of);
+  return work === "training" ? `${did}${since(kind, found)}` : did;
 }
 
 /** The verdict in one sentence, without its full stop. */
-function verdict(found: Found, name: (side: Side) => string): string {
-  const deeds = new Set(found.convicted.map((one) => deed(found, one)));
+function verdict(judged: Judged, name: (side: Side) => string): string {
+  const { found } = judged;
+  const deeds = new Set(found.convicted.map((one) => deed(judged, one)));
   const [first] = deeds;
   const [one, other] = found.convicted;
   if (one === undefined || first === undefined) return "Nobody is shown wrong";
@@ -61,9 +64,10 @@ function verdict(found: Found, name: (side: Side) => string): string {
 }
 
 /** Who did what, where the sentence of the verdict does not say it of each. */
-function accusations(found: Found, name: (side: Side) => string): string[] {
-  if (new Set(found.convicted.map((one) => deed(found, one))).size < 2) return [];
-  return found.convicted.map((one) => `${name(one.party)} ${deed(found, one)}.`);
+function accusations(judged: Judged, name: (side: Side) => string): string[] {
+  const { convicted } = judged.found;
+  if (new Set(convicted.map((one) => deed(judged, one))).size < 2) return [];
+  return convicted.map((one) => `${name(one.party)} ${deed(judged, one)}.`);
 }
 
 /** All that is known of a party whose opponent was shown wrong. */
@@ -89,12 +93,17 @@ const TRUE_VALUES: Readonly<Record<string, string>> = {
   "2c": "The job's data say",
   "2d": "The job says",
 };
-const trueValue = (found: Found): string => TRUE_VALUES[found.case] ?? "The judge computed";
-const asTrueValue = (found: Found): string => `as t${trueValue(found).slice(1)}`;
+function trueValue({ found, work }: Judged): string {
+  // The one step of an answer starts from the job's model, and reads the job's text.
+  const of = work !== "training" && /^2[ac]$/.test(found.case) ? "2d" : found.case;
+  return TRUE_VALUES[of] ?? "The judge computed";
+}
+const asTrueValue = (judged: Judged): string => `as t${trueValue(judged).slice(1)}`;
 
 /** What one party's figure is worth. */
-function note({ found, disputed }: Judged, stated: string, isConvicted: boolean): string {
-  if (!isConvicted) return stated === found.value ? asTrueValue(found) : "not shown wrong";
+function note(judged: Judged, stated: string, isConvicted: boolean): string {
+  const { found, disputed } = judged;
+  if (!isConvicted) return stated === found.value ? asTrueValue(judged) : "not shown wrong";
   if (found.value === "") return "false: it does not follow from its own numbers";
   if (disputed?.what === "setting") return `false: not the fingerprint of ${disputed.value}`;
   if (DIGESTS.test(found.clause ?? "")) return "false: another fingerprint";
@@ -117,12 +126,18 @@ function figures(judged: Judged, name: (side: Side) => string): Words["figures"]
   if (found.value === "") return stated;
   const value = plain(found.value);
   const text = disputed?.what === "setting" ? `${disputed.value} (fingerprint ${value})` : value;
-  return [...stated, { label: trueValue(found), text, note: "" }];
+  return [...stated, { label: trueValue(judged), text, note: "" }];
 }
 
 /** What the dispute came down to, where it is the job's own data or setting, or a fingerprint. */
-function subject({ found, disputed }: Judged, name: (side: Side) => string): string[] {
+function subject({ found, disputed, work }: Judged, name: (side: Side) => string): string[] {
   const guilty = found.convicted.map(({ party }) => name(party)).join(" and ");
+  if (disputed?.what === "record" && work !== "training") {
+    return [
+      `${guilty} signed a false value for “${visible(disputed.field)}”, which is a part of what the ` +
+        "job says: the text, and the settings.",
+    ];
+  }
   if (disputed?.what === "record") {
     return [
       `${guilty} signed a false value for the field “${visible(disputed.field)}” of record ` +
@@ -137,8 +152,9 @@ function subject({ found, disputed }: Judged, name: (side: Side) => string): str
     ];
   }
   if (found.clause === "5.3" && found.case === "") {
+    const result = work === "training" ? "The result of a step" : "The result";
     return [
-      `${FINGERPRINT} The result of a step is very many numbers, and only its fingerprint was ` +
+      `${FINGERPRINT} ${result} is very many numbers, and only its fingerprint was ` +
         "signed. So no single number can be shown.",
     ];
   }
@@ -146,7 +162,8 @@ function subject({ found, disputed }: Judged, name: (side: Side) => string): str
 }
 
 /** The false number in one sentence, for those who read no further. */
-function falseNumber(found: Found, name: (side: Side) => string): string[] {
+function falseNumber(judged: Judged, name: (side: Side) => string): string[] {
+  const { found } = judged;
   if (found.value === "" || DIGESTS.test(found.clause ?? "")) return [];
   return found.convicted.flatMap(({ party }) => {
     const stated = found.claimed[party === "A" ? 0 : 1];
@@ -154,7 +171,7 @@ function falseNumber(found: Found, name: (side: Side) => string): string[] {
     const off = difference(stated, found.value);
     const how = off === undefined ? "" : ` What ${name(party)} signed is ${off}.`;
     const value = plain(found.value);
-    return [`${name(party)} signed ${plain(stated)}. ${trueValue(found)} ${value}.${how}`];
+    return [`${name(party)} signed ${plain(stated)}. ${trueValue(judged)} ${value}.${how}`];
   });
 }
 
@@ -167,7 +184,7 @@ const QUALITY =
   "That the job is a good one, or its model safe to use. This is about who followed the job.";
 
 function aboutConviction(
-  found: Found,
+  { found, work }: Judged,
   name: (side: Side) => string,
 ): Pick<Words, "proves" | "provesNot"> {
   if (found.rests_on === "referee") {
@@ -184,7 +201,7 @@ function aboutConviction(
       ],
     };
   }
-  const kinds = new Set(found.convicted.map((one) => actOf(one.clause, one.case).kind));
+  const kinds = new Set(found.convicted.map((one) => actAbout(work, one.clause, one.case).kind));
   const guilty = found.convicted.map(({ party }) => name(party)).join(" and ");
   const noPlace = kinds.has("answer") ? [NO_PLACE] : [];
   const what =
@@ -211,32 +228,37 @@ function convictedWords(
   judged: Judged,
   name: (side: Side) => string,
 ): Omit<Words, "parties" | "details"> {
-  const { found } = judged;
-  const means = found.convicted.map(({ clause, case: of }) => actOf(clause, of).means);
+  const { found, work } = judged;
+  const means = found.convicted.map(({ clause, case: of }) => actAbout(work, clause, of).means);
+  const place = about(found, work).trim();
   return {
     tone: "convicted",
-    headline: verdict(found, name),
+    headline: verdict(judged, name),
     story: [
-      ...accusations(found, name),
+      ...accusations(judged, name),
       ...consequence(found, name),
-      until(found, judged.steps),
+      ...(work === "training" ? [until(found, judged.steps)] : place === "" ? [] : [place]),
       ...subject(judged, name),
-      ...falseNumber(found, name),
+      ...falseNumber(judged, name),
     ],
     figures: figures(judged, name),
     meaning: [...new Set(means)],
-    ...aboutConviction(found, name),
+    ...aboutConviction(judged, name),
   };
 }
 
-function sameWords(name: (side: Side) => string): Omit<Words, "parties" | "details"> {
+/** From where to where two runs are equal, as people know it. */
+const WHOLE: Readonly<Record<Work, string>> = {
+  training: "from the first step to the final model",
+  answer: "from the model to the last piece of the answer",
+  encoding: "from the model to the last number of the result",
+};
+
+function sameWords(work: Work, name: (side: Side) => string): Omit<Words, "parties" | "details"> {
   return {
     tone: "same",
     headline: "The parties agree: both have signed the same run",
-    story: [
-      `The runs of ${name("A")} and ${name("B")} are equal to the last bit, from the first step to the ` +
-        "final model.",
-    ],
+    story: [`The runs of ${name("A")} and ${name("B")} are equal to the last bit, ${WHOLE[work]}.`],
     figures: [],
     meaning: ["There is nothing to decide between them."],
     proves: ["Both parties stand by one and the same result of this job, each with its signature."],
@@ -292,7 +314,7 @@ function detailsOf(judged: Judged): [string, string][] {
       [`Key id of ${side}`, found.signers[i] ?? null],
       [`${side} signed`, found.claimed[i] ?? null],
     ]),
-    [trueValue(found), found.value],
+    [trueValue(judged), found.value],
     ...found.convicted.map(({ party, clause }): [string, string] => [
       `The clause against ${party}`,
       `PROTOCOL ${clause}`,
@@ -328,7 +350,7 @@ export function wordsOf(judged: Judged, names: Names): Words {
   const { found } = judged;
   const name = (side: Side): string => nameOf(`Party ${side}`, keyOf(found, side), names);
   const said = found.agreement
-    ? sameWords(name)
+    ? sameWords(judged.work, name)
     : found.undecided
       ? undecidedWords(judged, name)
       : convictedWords(judged, name);

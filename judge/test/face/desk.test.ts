@@ -37,6 +37,7 @@ const court = (outcome = OUTCOME): Court => ({
     return { ...judgedOf(found), jobDigest: digest(files.manifest) };
   },
   readLog: () => outcome,
+  workOf: () => "training",
   digestOf: (files) => digest(files.manifest),
 });
 

@@ -57,6 +57,7 @@ export function judgedOf(found: Found): Judged {
     jobDigest: "d".repeat(64),
     contract: "c/1",
     steps: 20,
+    work: "training",
     disputed: null,
   };
 }

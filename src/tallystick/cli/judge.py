@@ -43,7 +43,7 @@ from tallystick.program.terms import Terms
 from tallystick.protocol.evidence import Evidence
 from tallystick.protocol.judge import Judgement, judge
 from tallystick.protocol.statement import sign_statement, statement
-from tallystick.report.answer_meanings import is_answer
+from tallystick.report.work import Work, work_of
 
 job_option = click.option(
     "--job",
@@ -84,7 +84,7 @@ def report(
         body = verdict_json(found)
         print_json({**body, "evidence": path, "evidence_digest": digest, **(more or {})})
     else:
-        say_verdict(found, terms is not None and is_answer(terms))
+        say_verdict(found, Work.TRAINING if terms is None else work_of(terms))
         say(f"evidence    {path} ({len(data):,} bytes, {digest.hex()[:16]})")
         tell()
     if found.verdict.convicted:

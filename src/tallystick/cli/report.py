@@ -78,7 +78,7 @@ def _with_judge(
     dispute = facts_for(data, job.terms, found)
     keys = [*(run.signer for run in dispute.runs), *believed]
     carried = CarriedEvidence(data, terms_files(job), names_by_key(named, keys))
-    return headline(dispute, judged_inside=True), write_page(carried, dispute, built)
+    return headline(dispute), write_page(carried, dispute, built)
 
 
 def _of_session(source: Path, terms: Terms) -> Page:

@@ -1,4 +1,4 @@
-"""`tallystick inspect EVIDENCE --job JOB`: what evidence about an answer shows of the text."""
+"""`tallystick inspect EVIDENCE --job JOB`: what evidence about an answer or an encoding shows."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ def reveals_json(found: Revealed) -> dict[str, Any]:
         "prompt_tokens": found.prompt,
         "drawn": [{"row": row, "token": token} for row, token in found.drawn.items()],
         "logprob_rows": ranges(found.logprobs),
+        "encoding_values": ranges(found.made),
         "fields": found.fields,
         "weights": [_numbers(one) for one in found.weights],
         "activations": [_numbers(one) for one in found.activations],

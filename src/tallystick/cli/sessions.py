@@ -18,7 +18,7 @@ from tallystick.delegation.match import Match
 from tallystick.delegation.session import EXCLUDED, LOST, Session
 from tallystick.protocol.forfeit import open_forfeit
 from tallystick.protocol.judge import Judgement
-from tallystick.report.answer_meanings import is_answer
+from tallystick.report.work import work_of
 from tallystick.run.show.estimate import human_seconds
 from tallystick.service.archive import evidence_name
 from tallystick.service.driver import Driver, Seat
@@ -122,7 +122,7 @@ def say_session(session: Session, seats: list[Seat], out: Path) -> None:
         say(f"game {match.number}")
         found = _judgement(match)
         if found is not None:
-            say_verdict(found, is_answer(session.terms))
+            say_verdict(found, work_of(session.terms))
         elif match.why:
             say(f"NO VERDICT  {match.why}")
         say(f"evidence    {out / evidence_name(match.number)}")

@@ -9,6 +9,7 @@ from tallystick.cli.output import say
 from tallystick.protocol.judge import Judgement
 from tallystick.protocol.verdict import CASES, PARTIES, Event
 from tallystick.report.first import first_sentence, meaning
+from tallystick.report.work import Work
 
 
 def verdict_json(found: Judgement) -> dict[str, Any]:
@@ -66,9 +67,8 @@ def say_event(event: Event) -> None:
     say(text)
 
 
-def say_verdict(found: Judgement, answer: bool = False) -> None:
-    """The verdict in words: parties, place, claims, true value, clause; `answer` says that the job
-    is that of one answer of a model."""
+def say_verdict(found: Judgement, work: Work = Work.TRAINING) -> None:
+    """The verdict in words: parties, place, claims, true value, clause."""
     v = found.verdict
     for party, name in enumerate(PARTIES):
         known = {True: "trusted", False: "not among --trust", None: "unknown to you"}
@@ -79,8 +79,8 @@ def say_verdict(found: Judgement, answer: bool = False) -> None:
     if v.agreement:
         say("AGREEMENT   both runs are the same, to the bit")
         return
-    say(f"in words    {first_sentence(v, answer)}")
-    said = dict.fromkeys(meaning(v, c, answer).means for c in v.convicted)
+    say(f"in words    {first_sentence(v, work)}")
+    said = dict.fromkeys(meaning(v, c, work).means for c in v.convicted)
     for line in (line for words in said for line in wrap(words, 88)):
         say(f"            {line}")
     place = _place(found)

@@ -12,7 +12,7 @@ FILE = "FILE"
 _JUDGE = (
     "The judge is the program that reads the signed answers, plays the whole dispute again, and "
     "computes who signed something false. It believes no verdict, not even this page's. It needs "
-    "seconds and no training. The Python package tallystick has it, and this command starts it:"
+    "seconds and no GPU. The Python package tallystick has it, and this command starts it:"
 )
 _KEY = join(
     code("--trust KEY"), " adds which run a signer has signed whom you know. KEY is a file with "

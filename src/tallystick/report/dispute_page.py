@@ -29,12 +29,18 @@ from tallystick.report.proved import proved_section
 from tallystick.report.revealed import in_words
 from tallystick.report.ruling import ruling_section
 from tallystick.report.words import FINGERPRINT, PARTIES, code, count, digest, facts, items
+from tallystick.report.work import Work
 
 # Above the first sentence: what all of it is about, and what the words mean.
 ABOUT = (
     "Two parties each signed that they trained the same model by the same written order, called "
     "the job. Their signed records of that training are called runs. This page shows whether and "
     "where the two runs differ, and what is proved about it."
+)
+_ABOUT_ENCODING = (
+    "Two parties each signed which numbers a model makes of one text, computed by the same written "
+    "order, called the job. Their signed records of that are called runs. This page shows whether "
+    "and where the two runs differ, and what is proved about it."
 )
 _ABOUT_ANSWER = (
     "Two parties each signed how a language model answers one text, computed by the same written "
@@ -54,8 +60,8 @@ def dispute_page(dispute: DisputeFacts, inside: Inside | None = None) -> str:
     """The page of a dispute: a whole HTML document, with the judge `inside` or without."""
     body = dispute_body(dispute, None if inside is None else inside.section)
     same = dispute.verdict.agreement
-    title = headline(dispute, inside is not None)
-    about = _ABOUT_ANSWER if dispute.of_answer else ABOUT
+    title = headline(dispute)
+    about = {Work.ANSWER: _ABOUT_ANSWER, Work.ENCODING: _ABOUT_ENCODING}.get(dispute.work, ABOUT)
     return page(title, body, same=same, inside=inside, about=about)
 
 
@@ -67,7 +73,7 @@ def dispute_body(dispute: DisputeFacts, again: Safe | None = None) -> Safe:
     differ = not verdict.agreement
     return join(
         banner(
-            headline(dispute, again is not None),
+            headline(dispute),
             *_lead(dispute),
             good=None if verdict.undecided else not differ,
             doubtful=verdict.forfeit,
@@ -92,25 +98,24 @@ def dispute_body(dispute: DisputeFacts, again: Safe | None = None) -> Safe:
 
 
 @exact_environment()
-def headline(dispute: DisputeFacts, judged_inside: bool = False) -> str:
-    """The verdict in one sentence. The judge that a page carries compares it with its own, which
-    knows no words about answers."""
-    return first_sentence(dispute.verdict, dispute.of_answer and not judged_inside)
+def headline(dispute: DisputeFacts) -> str:
+    """The verdict in one sentence. The judge that a page carries compares it with its own."""
+    return first_sentence(dispute.verdict, dispute.work)
 
 
 def _lead(dispute: DisputeFacts) -> list[Safe | None]:
     verdict = dispute.verdict
-    found = {meaning(verdict, c, dispute.of_answer).means: None for c in verdict.convicted}
+    found = {meaning(verdict, c, dispute.work).means: None for c in verdict.convicted}
     if len(found) > 1:
         told = [paragraph(el("strong", PARTIES[c.party]), f" {m.did}. ", m.means)
                 for c in verdict.convicted
-                for m in [meaning(verdict, c, dispute.of_answer)]]  # fmt: skip
+                for m in [meaning(verdict, c, dispute.work)]]  # fmt: skip
     else:
         told = [paragraph(words, class_="lead") for words in found]
-    place = "" if dispute.of_answer else until(verdict)
+    place = until(verdict) if dispute.work is Work.TRAINING else ""
     return [
         *told,
-        paragraph(consequence(verdict, dispute.of_answer), class_=None if told else "lead"),
+        paragraph(consequence(verdict, dispute.work), class_=None if told else "lead"),
         paragraph(FINGERPRINT) if _explains(dispute) else None,
         the_number(dispute),
         *_two_states(dispute),

@@ -22,8 +22,8 @@ from tallystick.program.terms import Terms
 from tallystick.protocol.evidence import Evidence
 from tallystick.protocol.judge import Judgement, judge
 from tallystick.protocol.verdict import Verdict
-from tallystick.report.answer_meanings import is_answer
 from tallystick.report.revealed import Revealed, revealed
+from tallystick.report.work import Work, work_of
 from tallystick.run.show.inspect import inspect_run
 from tallystick.run.store.claim import read_claim
 from tallystick.run.store.directory import RunStore
@@ -79,13 +79,13 @@ class DisputeFacts:
     trusted: tuple[bool | None, bool | None] = (None, None)
     curves: tuple[Curve | None, Curve | None] = (None, None)
     referee: str | None = None  # key id of the believed referee that signed the forfeit
-    # What the evidence shows of the text, where the job is one answer.
+    # What the evidence shows of the text, where the job is no training.
     reveals: Revealed | None = None
 
     @cached_property
-    def of_answer(self) -> bool:
-        """Whether the job is that of one answer of a model."""
-        return is_answer(self.terms)
+    def work(self) -> Work:
+        """What the job is the work of."""
+        return work_of(self.terms)
 
     @property
     def program(self) -> Program:
@@ -185,5 +185,5 @@ def judged_dispute(
         judgement.trusted,
         (curves[0], curves[1]),
         judgement.referee,
-        revealed(terms, evidence) if is_answer(terms) else None,
+        None if work_of(terms) is Work.TRAINING else revealed(terms, evidence),
     )

@@ -12,6 +12,7 @@ from tallystick.report.operations import in_words
 from tallystick.report.page import paragraph, section, table
 from tallystick.report.sources import record_of, setting_of, source_of
 from tallystick.report.words import PARTIES, bits_of, code
+from tallystick.report.work import Work
 
 _DIGEST = re.compile(r"[0-9a-f]{16}")
 _DIGITS = Context(prec=40, traps=[InvalidOperation, Overflow])
@@ -56,12 +57,16 @@ def where(facts: DisputeFacts) -> str:
         return ""
     layer = layer_of(program, place.node)
     inside = f", in layer {layer}" if layer else ""
-    operation = f"operation {place.node:,} ({in_words(place.operator or '')}{inside})"
+    said = in_words(place.operator or "")
+    if facts.work is not Work.TRAINING:
+        said = said.removesuffix(" of the step")
+    operation = f"operation {place.node:,} ({said}{inside})"
     source = source_of(facts)
+    of_step = f" of step {place.step:,}" if facts.work is Work.TRAINING else ""
     if source:
-        return f"{source}. It goes into {operation} of step {place.step:,}"
+        return f"{source}. It goes into {operation}{of_step}"
     side = {"input": "a number that goes into ", "output": "a result of "}.get(place.side or "", "")
-    return f"{side}{operation} of step {place.step:,}"
+    return f"{side}{operation}{of_step}"
 
 
 def _about(facts: DisputeFacts) -> Safe | None:
@@ -70,6 +75,11 @@ def _about(facts: DisputeFacts) -> Safe | None:
     if record is not None:
         field, index = record
         guilty = " and ".join(PARTIES[c.party] for c in facts.verdict.convicted)
+        if facts.work is not Work.TRAINING:
+            return paragraph(
+                f"{guilty} signed a false value for “{field}”, which is a part of what the job "
+                "says: the text, and the settings."
+            )
         return paragraph(
             f"{guilty} signed a false value for the field “{field}” of record {index:,} of the "
             "data (records count from 0)."
@@ -84,6 +94,8 @@ def _shown(value: str) -> object:
 def true_name(facts: DisputeFacts) -> str:
     """Where the true value comes from."""
     case = facts.verdict.case
+    if facts.work is not Work.TRAINING and case in ("2a", "2c"):
+        case = "2d"  # the one step starts from the job's model, and reads the job's text
     known = {
         "0": "The runs prove",
         "2a": "The step before gave",

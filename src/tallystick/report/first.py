@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 from tallystick.protocol.verdict import Conviction, Place, Verdict
-from tallystick.report.answer_meanings import answer_meaning_of
-from tallystick.report.meanings import Kind, Meaning, meaning_of
+from tallystick.report.answer_meanings import meaning_about
+from tallystick.report.meanings import Kind, Meaning
 from tallystick.report.words import PARTIES, count, nth
+from tallystick.report.work import Work
 
 AGREE = "The parties agree: both have signed the same run."
 UNDECIDED = "It could not be decided: the runs differ, and neither party is shown wrong."
+# The end of a run, as people know it.
+_LAST = {
+    Work.TRAINING: "the final model",
+    Work.ANSWER: "the last piece of the answer",
+    Work.ENCODING: "the last number of the result",
+}
 # What a silence begins with: it is that referee's word, and no signature of a party shows it.
 BY_WORD = "A referee says that "
 
 
-def meaning(verdict: Verdict, conviction: Conviction, answer: bool = False) -> Meaning:
-    """What the conviction of one party means; `answer` says here and below that the job is that of
-    one answer of a model, and so that no words are about training."""
-    of = answer_meaning_of if answer else meaning_of
-    return of(conviction.clause, verdict.case)
+def meaning(verdict: Verdict, conviction: Conviction, work: Work = Work.TRAINING) -> Meaning:
+    """What the conviction of one party means; `work` says here and below what the job is the work
+    of."""
+    return meaning_about(work, conviction.clause, verdict.case)
 
 
 def steps_within(interval: tuple[int, int]) -> str:
@@ -43,20 +49,22 @@ def since(kind: Kind, place: Place) -> str:
     return f"{'' if kind is Kind.SILENCE else ','} when asked about {where}"
 
 
-def deed(verdict: Verdict, conviction: Conviction, answer: bool = False) -> str:
-    """What a convicted party did, and where, as a sentence goes on after its name. An answer has
-    one step, which says nothing of where."""
-    found = meaning(verdict, conviction, answer)
-    return found.did if answer else f"{found.did}{since(found.kind, verdict.place)}"
+def deed(verdict: Verdict, conviction: Conviction, work: Work = Work.TRAINING) -> str:
+    """What a convicted party did, and where, as a sentence goes on after its name. One step says
+    nothing of where."""
+    found = meaning(verdict, conviction, work)
+    if work is not Work.TRAINING:
+        return found.did
+    return f"{found.did}{since(found.kind, verdict.place)}"
 
 
-def first_sentence(verdict: Verdict, answer: bool = False) -> str:
+def first_sentence(verdict: Verdict, work: Work = Work.TRAINING) -> str:
     """The verdict in one sentence."""
     if verdict.agreement:
         return AGREE
     if verdict.undecided:
         return UNDECIDED
-    told = {deed(verdict, c, answer) for c in verdict.convicted}
+    told = {deed(verdict, c, work) for c in verdict.convicted}
     before = BY_WORD if verdict.forfeit else ""
     if len(verdict.convicted) > 1:
         if len(told) == 1:
@@ -71,11 +79,11 @@ def not_shown_wrong(party: str) -> str:
     return f"{party} was not shown wrong here; it may still be wrong elsewhere."
 
 
-def consequence(verdict: Verdict, answer: bool = False) -> str:
+def consequence(verdict: Verdict, work: Work = Work.TRAINING) -> str:
     """What follows for the two runs."""
     if verdict.agreement:
-        whole = "the model" if answer else "the first step"
-        last = "the last piece of the answer" if answer else "the final model"
+        whole = "the first step" if work is Work.TRAINING else "the model"
+        last = _LAST[work]
         return (
             f"The two runs are equal to the last bit, from {whole} to {last}. "
             "There is nothing to decide."

@@ -9,15 +9,28 @@ from tallystick.job.words import JobInWords, beside, job_in_words, rows
 from tallystick.job.words.parts import ProgramWords
 from tallystick.job.words.tables import table_words
 from tallystick.program.terms import Terms
-from tallystick.report.answer_meanings import is_answer
 from tallystick.report.html import Safe, el
 from tallystick.report.page import fold, paragraph, section
 from tallystick.report.words import FINGERPRINT, count, items
+from tallystick.report.work import Work, work_of
 
 _MOST = 10
 _MOST_NAMED = 6
 _MOST_BESIDE = 60
 _RATE = "lr"
+_TERMS = (
+    "A parameter is a number of the model, a tensor is a table of numbers, and the one record is "
+    "the text with its settings."
+)
+_OF_TRAINING = (
+    "A parameter is a number of the model, and frozen where training does not change it. A tensor "
+    "is a table of numbers, a record is one example of the data, and an epoch is one pass over the "
+    "data."
+)
+_ENCODING = (
+    "What a model makes of one text, in one go: numbers that stand for the whole text, or a number "
+    "for each class that it may be of. No number of the model changes."
+)
 _ANSWER = (
     "One answer of a language model, over its whole text in one go: from each piece of the text "
     "(token) the model computes how likely each possible next one is, and the next one is drawn "
@@ -27,25 +40,21 @@ _ANSWER = (
 
 def job_section(terms: Terms) -> Safe:
     """The job of a page, in words that follow from the job digest alone."""
-    return words_section(job_in_words(terms), is_answer(terms))
+    return words_section(job_in_words(terms), work_of(terms))
 
 
-def words_section(words: JobInWords, answer: bool = False) -> Safe:
+def words_section(words: JobInWords, work: Work = Work.TRAINING) -> Safe:
     """A job's words: what anyone wants to know first, and all of it behind a fold for those who
-    know the field's terms. What no digest covers stands apart from them. `answer` says that the job
-    is that of one answer of a model."""
+    know the field's terms. What no digest covers stands apart from them."""
     note = (
         f"{FINGERPRINT} The job has one too: if any sentence of the job is changed, the job's "
         "fingerprint changes."
     )
-    terms = (
-        "A parameter is a number of the model, and frozen where training does not change it. A "
-        "tensor is a table of numbers, a record is one example of the data, and an epoch is one "
-        "pass over the data."
-    )
+    terms = _OF_TRAINING if work is Work.TRAINING else _TERMS
+    told = {Work.ANSWER: _ANSWER, Work.ENCODING: _ENCODING}.get(work)
     return section(
-        "What the job computes" if answer else "What the job trains",
-        items(*([_ANSWER] if answer else _told(words))),
+        "What the job trains" if work is Work.TRAINING else "What the job computes",
+        items(*(_told(words) if told is None else [told])),
         paragraph(note, class_="soft small"),
         fold(
             "For experts: the whole job in words",

@@ -9,15 +9,16 @@ from tallystick.report.html import Safe, join
 from tallystick.report.meanings import Kind
 from tallystick.report.page import section
 from tallystick.report.words import PARTIES, items
+from tallystick.report.work import Work
 
 PROVES, LEAVES_OPEN = "What this proves", "What it does not prove"
 _AUDIT = "To know more, repeat its training: tallystick audit does so with the run and the data."
-_CHECK = "To know more, ask the model again: tallystick check does so with the answer."
+_CHECK = "To know more, ask the model again: tallystick check does so with the receipt's files."
 
 
 def proved_section(dispute: DisputeFacts) -> Safe:
     """Both lists."""
-    verdict, more = dispute.verdict, _CHECK if dispute.of_answer else _AUDIT
+    verdict, more = dispute.verdict, _AUDIT if dispute.work is Work.TRAINING else _CHECK
     if verdict.agreement:
         proves, open_ = _agreement(more)
     elif verdict.undecided:
@@ -25,7 +26,7 @@ def proved_section(dispute: DisputeFacts) -> Safe:
     elif verdict.forfeit:
         proves, open_ = _silence(verdict)
     else:
-        proves, open_ = _falsehood(verdict, dispute.of_answer, more)
+        proves, open_ = _falsehood(verdict, dispute.work, more)
     open_ += [
         "Which person holds a key. A key signs; whose it is, you must know from elsewhere.",
         "That the job is a good one, or its model safe to use. This is about who followed the job.",
@@ -60,9 +61,9 @@ def _silence(verdict: Verdict) -> tuple[list[str], list[str]]:
     return proves, [*open_, "That one run is false, or that the other one is true."]
 
 
-def _falsehood(verdict: Verdict, answer: bool, more: str) -> tuple[list[str], list[str]]:
+def _falsehood(verdict: Verdict, work: Work, more: str) -> tuple[list[str], list[str]]:
     guilty = " and ".join(PARTIES[c.party] for c in verdict.convicted)
-    found = [meaning(verdict, c, answer) for c in verdict.convicted]
+    found = [meaning(verdict, c, work) for c in verdict.convicted]
     kinds = {one.kind for one in found}
     what = (
         "an answer that a party of a true run does not give"
@@ -76,8 +77,9 @@ def _falsehood(verdict: Verdict, answer: bool, more: str) -> tuple[list[str], li
     open_ = ["Why the signed statement is false: a broken machine signs the same as a cheat."]
     open_ += sorted({one.open_ for one in found if one.open_})
     step = verdict.place.step
-    if answer and kinds == {Kind.STEP}:
-        open_.append("Anything else of the answer: the dispute ends at the first difference.")
+    if work is not Work.TRAINING and kinds == {Kind.STEP}:
+        what = "answer" if work is Work.ANSWER else "result"
+        open_.append(f"Anything else of the {what}: the dispute ends at the first difference.")
     elif step is not None and kinds == {Kind.STEP}:
         open_.append(
             f"What was done after step {step:,}, or elsewhere in it: the dispute ends at the first "

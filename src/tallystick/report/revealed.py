@@ -1,4 +1,4 @@
-"""What the evidence of a dispute about an answer shows of the text (ANSWERS 9.7).
+"""What the evidence of a dispute about an answer or an encoding shows of the text (ANSWERS 9.7).
 
 Each signed answer says to which query it is. So the evidence and the job's terms tell which leaves,
 values and records stand open in it, and the program tells what those are: tokens, numbers of the
@@ -29,12 +29,12 @@ from tallystick.protocol.evidence import Evidence
 from tallystick.protocol.facts import INPUT, Facts
 from tallystick.protocol.messages import ANSWERED, Query, open_answer
 from tallystick.protocol.queries import Leaf, Opening, Record, Values, decode_query
-from tallystick.report.answer_meanings import is_answer
 from tallystick.report.layers import layer_of
 from tallystick.report.words import count
+from tallystick.report.work import Work, work_of
 
 _TEXT, _TOKENS = BATCH_PREFIX + "text", ANSWER_PREFIX + "tokens"
-_LOGPROBS = ANSWER_PREFIX + "logprobs"
+_LOGPROBS, _VALUES = ANSWER_PREFIX + "logprobs", ANSWER_PREFIX + "values"
 _VIEW = "aten.view"
 _I64 = 8
 _MOST = 8  # of one kind, in words
@@ -60,11 +60,12 @@ class OpenedNumbers:
 
 @dataclass(frozen=True)
 class Revealed:
-    """What stands open in evidence about an answer.
+    """What stands open in evidence about an answer or an encoding.
 
     `tokens` are those of the text by place, as far as they are shown, prompt and answer;
     `prompt` is the number of prompt tokens, where that is shown. `drawn` are tokens that a party
-    says were drawn, and `logprobs` their log-probabilities, by row. `fields` are other fields of
+    says were drawn, and `logprobs` their log-probabilities, by row; `made` are values of an
+    encoding. `fields` are other fields of
     the record. `weights` are numbers of the model, which its owner has. `activations` are numbers
     that the model computed from the text; `values` counts the terms that were opened below them.
     """
@@ -77,24 +78,26 @@ class Revealed:
     weights: tuple[OpenedNumbers, ...]
     activations: tuple[OpenedNumbers, ...]
     values: int
+    made: tuple[int, ...] = ()
 
     @property
     def nothing(self) -> bool:
         """Whether no number of the text, or made of it, stands open."""
-        return (
-            not (self.tokens or self.drawn or self.logprobs or self.fields or self.activations)
-            and not self.values
-        )
+        return not (
+            self.tokens or self.drawn or self.logprobs or self.fields or self.activations
+        ) and not (self.values or self.made)
 
 
 def revealed(terms: Terms, evidence: Evidence) -> Revealed:
-    """What `evidence` shows of the answer that the job of `terms` is.
+    """What `evidence` shows of the answer or encoding that the job of `terms` is.
 
-    Raises UsageError for a job that is none of an answer, and for evidence of another job;
+    Raises UsageError for a job that is neither, and for evidence of another job;
     CorruptFileError for a message that its party has not signed.
     """
-    if not is_answer(terms):
-        raise UsageError("The job is none of an answer.", "Name the job that the evidence is of.")
+    if work_of(terms) is Work.TRAINING:
+        raise UsageError(
+            "The job is none of an answer or an encoding.", "Name the job that the evidence is of."
+        )
     if evidence.job_digest != terms.digest:
         raise UsageError("The evidence is of another job.", "Name the job that it is of.")
     facts = Facts(terms).at(0)
@@ -142,7 +145,8 @@ def in_words(found: Revealed) -> list[str]:
 def _texts(found: Revealed) -> Iterator[str]:
     if found.tokens and found.prompt is not None:
         answer = len(found.tokens) - found.prompt
-        yield f"The whole text: {count(found.prompt, 'token')} of prompt, {answer} of answer."
+        said = f", {answer} of answer" if answer else ""
+        yield f"The whole text: {count(found.prompt, 'token')} of prompt{said}."
     elif found.tokens:
         places = _listed(ranges(found.tokens))
         yield f"{count(len(found.tokens), 'token')} of prompt and answer, at {places} of the text."
@@ -151,6 +155,9 @@ def _texts(found: Revealed) -> Iterator[str]:
     if found.logprobs:
         rows = _listed(ranges(found.logprobs), "row")
         yield f"How likely the tokens were in {rows} of the answer."
+    if found.made:
+        made = _listed(ranges(found.made), "number")
+        yield f"Of the numbers that the model made of the text: {made}."
     if found.fields:
         yield f"Of the request: {', '.join(found.fields)}."
 
@@ -230,9 +237,12 @@ class _Found:
         assert schema is not None  # an answer reads one record
         fields = parse_record(schema, body.record)
         self.tokens |= dict(enumerate(fields["text"].tolist()))
-        self.prompt = int(fields["place"][0]) + 1
-        self.fields |= fields.keys() - {"text", "place", "live"}
-        self.end = self.prompt + int(fields["live"].sum())
+        self.fields |= fields.keys() - {"text", "place", "live", "length"}
+        if "length" in fields:  # of an encoding, whose text has no answer
+            self.prompt = self.end = int(fields["length"][0])
+        else:
+            self.prompt = int(fields["place"][0]) + 1
+            self.end = self.prompt + int(fields["live"].sum())
 
     def _leaves(self, node: int, side: int, operand: int, leaves: Mapping[int, bytes]) -> None:
         value = self._value(node, side, operand)
@@ -275,13 +285,13 @@ class _Found:
 
     def revealed(self) -> Revealed:
         weights, activations, fields = [], [], set(self.fields)
-        logprobs: set[int] = set()
+        rows: dict[str, set[int]] = {_LOGPROBS: set(), _VALUES: set()}
         for value, elements in sorted(self.elements.items(), key=lambda pair: pair[0]):
             name, slot = self._name(value), self._slots.get(value)
             if name == _TEXT or slot == _TOKENS:
                 continue
-            if slot == _LOGPROBS:
-                logprobs |= elements
+            if slot in rows:
+                rows[slot] |= elements
             elif name.startswith(BATCH_PREFIX):
                 fields.add(name.removeprefix(BATCH_PREFIX))
             elif name and not name.startswith(ANSWER_PREFIX):
@@ -292,11 +302,12 @@ class _Found:
             {n: t for n, t in sorted(self.tokens.items()) if self.end is None or n < self.end},
             self.prompt,
             dict(sorted(self.drawn.items())),
-            tuple(sorted(logprobs)),
+            tuple(sorted(rows[_LOGPROBS])),
             tuple(sorted(fields)),
             tuple(weights),
             tuple(activations),
             self.values,
+            tuple(sorted(rows[_VALUES])),
         )
 
     def _numbers(self, value: Value, elements: set[int]) -> OpenedNumbers:

@@ -18,7 +18,6 @@ from tallystick.delegation.outcome import Fate
 from tallystick.delegation.outcome import SealedMember as Ended
 from tallystick.delegation.session import Session
 from tallystick.devices.environment import exact_environment
-from tallystick.report.answer_meanings import is_answer
 from tallystick.report.bracket import bracket
 from tallystick.report.clauses import clause_quote
 from tallystick.report.first import deed
@@ -28,6 +27,7 @@ from tallystick.report.meanings import OUTSIDE
 from tallystick.report.page import badge, banner, commands, fold, page, paragraph, section, table
 from tallystick.report.proved import LEAVES_OPEN, PROVES
 from tallystick.report.words import code, count, digest, facts, items, size
+from tallystick.report.work import Work, work_of
 
 
 @exact_environment()
@@ -181,21 +181,21 @@ def _claim(member: Member | None) -> Safe:
 
 def _games(session: Session) -> Safe:
     heads = ("Game", "Round", "Between", "How it ended", "Signed answers")
-    answer = is_answer(session.terms)
-    rows = [_game(match, answer) for match in session.matches]
+    work = work_of(session.terms)
+    rows = [_game(match, work) for match in session.matches]
     note = "Games and rounds are numbered; the first game is game 0, the first round is round 1."
     return section("The games", table("Each game of two parties", heads, rows),
                    paragraph(note, class_="soft small"))  # fmt: skip
 
 
-def _game(match: Match, answer: bool) -> list[object]:
+def _game(match: Match, work: Work) -> list[object]:
     first, second = (m.key.key_id[:12] for m in match.members)
     asked = 0 if match.referee is None else len(match.referee.transcript)
     between = join(code(first), " and ", code(second))
-    return [f"game {match.number}", match.round, between, _end(match, answer), count(asked)]
+    return [f"game {match.number}", match.round, between, _end(match, work), count(asked)]
 
 
-def _end(match: Match, answer: bool) -> Safe:
+def _end(match: Match, work: Work) -> Safe:
     if match.ending is None:
         return join("It goes on.")
     if match.ending.outcome != CONVICTED:
@@ -206,7 +206,7 @@ def _end(match: Match, answer: bool) -> Safe:
     for conviction in verdict.convicted:
         key = match.members[conviction.party].key.key_id[:12]
         before = "The referee says that " if verdict.forfeit else None
-        told += [before, code(key), f" {deed(verdict, conviction, answer)}. "]
+        told += [before, code(key), f" {deed(verdict, conviction, work)}. "]
     return join(*told)
 
 

@@ -6,6 +6,7 @@ from tallystick.program.ir import BATCH_PREFIX, RNG_INPUT, SCALAR_PREFIX
 from tallystick.protocol.facts import Facts
 from tallystick.protocol.records import wanted_record
 from tallystick.report.facts import DisputeFacts
+from tallystick.report.work import Work
 
 _STATE_KINDS = {"param": "a weight of the model", "buffer": "a stored number of the model",
                 "opt": "a memory of the training", "ema": "an average of the weights"}  # fmt: skip
@@ -33,12 +34,15 @@ def source_of(facts: DisputeFacts) -> str | None:
     if name == RNG_INPUT:
         return "the source of the step's random numbers"
     if name.startswith(BATCH_PREFIX):
-        return f"the data's field “{name[len(BATCH_PREFIX) :]}”"
+        field = name[len(BATCH_PREFIX) :]
+        if facts.work is not Work.TRAINING:
+            return f"the job's “{field}”, a part of its text and settings"
+        return f"the data's field “{field}”"
     if name.startswith(SCALAR_PREFIX):
         setting = name[len(SCALAR_PREFIX) :]
         return _SETTINGS.get(setting, f"the setting “{setting}”")
     kind, _, rest = name.partition(".")
-    return f"{_STATE_KINDS.get(kind, 'a stored number of the training')}, “{rest or name}”"
+    return f"{_STATE_KINDS.get(kind, 'a stored number')}, “{rest or name}”"
 
 
 def setting_of(facts: DisputeFacts) -> float | None:

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from adversary.games import make_job
-from adversary.test_answer_attacks import EXPECTED, HONEST, OF_ENCODINGS, World, runs_of
+from adversary.test_answer_attacks import (
+    ALSO_OF_ENCODINGS,
+    EXPECTED,
+    HONEST,
+    OF_ENCODINGS,
+    World,
+    runs_of,
+)
 from unit.answers.toy import KEY, Toy
 from unit.answers.toy_encoder import ToyEncoder
 
@@ -98,7 +106,7 @@ def test_what_is_not_of_this_answer(played: dict[str, Played], tmp_path: Path) -
     one = played["other-prompt"]
     with pytest.raises(UsageError, match="of another job"):
         revealed(played["early-stop"].job.terms, one.evidence)
-    with pytest.raises(UsageError, match="none of an answer"):
+    with pytest.raises(UsageError, match="none of an answer or an encoding"):
         revealed(make_job(tmp_path / "job").terms, one.evidence)
     party, message = one.evidence.messages[-1]
     forged = bytearray(message)
@@ -150,3 +158,32 @@ def test_the_page_says_it(played: dict[str, Played], tmp_path: Path) -> None:
 
 def test_ranges() -> None:
     assert ranges([3, 1, 2, 7, 7, 9]) == ((1, 3), (7, 7), (9, 9)) and ranges([]) == ()
+
+
+@pytest.mark.parametrize("name", sorted((*OF_ENCODINGS, *ALSO_OF_ENCODINGS)))
+def test_evidence_about_an_encoding(name: str, tmp_path: Path) -> None:
+    """11: the text has no answer, and what was made of it are numbers."""
+    world = World(Toy.make(), Toy.adapted(), ToyEncoder.make(), None)
+    said = world.encoded(name)
+    job, honest, cheat = runs_of(world, name, said, tmp_path)
+    parties = [party_of(honest, HONEST), party_of(cheat, KEY, as_attack=True)]
+    game = play(job.terms, parties)
+    for party in parties:
+        party.close()
+    shown = revealed(job.terms, game.evidence)
+    prompt, told = said.encoded.prompt, " ".join(in_words(shown))
+    assert not shown.drawn and not shown.logprobs
+    for place, token in shown.tokens.items():
+        assert token == (prompt[place] if place < len(prompt) else 0)
+    if name == "other-prompt":
+        assert list(shown.tokens.values()) == list(prompt) and shown.prompt == len(prompt)
+        assert f"The whole text: {len(prompt)} tokens of prompt." in told
+    if name == "false-embedding":
+        assert shown.made and "the numbers that the model made of the text" in told
+    # The page has words of its own: none about training, and none about an answer's tokens.
+    (tmp_path / "evidence").write_bytes(game.evidence.to_bytes())
+    facts = read_dispute(tmp_path / "evidence", job.terms)
+    page = dispute_page(facts)
+    first = page.partition("<h1>")[2].partition("For experts")[0]
+    assert "which numbers a model makes of one text" in page
+    assert not re.search(r"train|final model|of the answer", first), first
