@@ -20,17 +20,21 @@ _ANY_BUDGET = 1 << 62  # nothing is added but the place of a model
 
 @click.command("kept")
 @click.argument("directory", type=click.Path())
-@click.option("--check", is_flag=True, help="Compare every answer and every model that is needed.")
 @click.option(
-    "--model", type=click.Path(), help="Say where a model lies now; its weights are compared."
+    "--check", is_flag=True, help="Check every kept answer and every model that is still needed."
 )
-@click.option("--expire", is_flag=True, help="Delete what has passed its date.")
+@click.option(
+    "--model",
+    type=click.Path(),
+    help="New place of a model that has moved. Its weights are checked.",
+)
+@click.option("--expire", is_flag=True, help="Delete answers past their date.")
 @json_option
 def kept(directory: str, check: bool, model: str | None, expire: bool, as_json: bool) -> None:
-    """List the models whose answers are kept in DIRECTORY, and until when each is needed.
+    """List the models whose answers are kept in DIRECTORY, and how long each is needed.
 
-    A model's directory must stay until that date: disputes are answered with its weights. With
-    --check the exit code is 1 if anything is damaged or missing.
+    Keep a model's directory until that date: disputes are answered with its weights. With --check
+    the exit code is 1 if anything is damaged or missing.
     """
     place = Path(directory)
     KeptReader(place).close()  # nothing is made where nothing is kept

@@ -45,8 +45,13 @@ def serve_model() -> None:
 
 @serve_model.command(options_metavar="MODEL... [OPTIONS]")
 @click.argument("models", nargs=-1, required=True, type=click.Path(), metavar="")
-@click.option("--listen", required=True, metavar="HOST:PORT", help="Port 0 takes a free one.")
-@click.option("--key", type=click.Path(), help="The private key that signs; by default a new one.")
+@click.option(
+    "--listen",
+    required=True,
+    metavar="HOST:PORT",
+    help="Address to listen on. Port 0 takes a free port.",
+)
+@click.option("--key", type=click.Path(), help="Private key that signs. Default: a new one.")
 @click.option(
     "--api-keys",
     type=click.Path(),

@@ -32,7 +32,7 @@ _LEAST_BYTES = 1 << 14
 class TextSettings(StepSettings):
     """Keys of `--set` of a model of text."""
 
-    text_bytes: int = setting(1_000_000, "bytes of text to use at most; 0 is all", low=0)
+    text_bytes: int = setting(1_000_000, "most bytes of the text to use; 0 = all", low=0)
     validation: float = setting(0.05, "share of the records held out", low=0, high=0.9)
 
 
