@@ -1,4 +1,4 @@
-"""A cancellation: the client's signed word that an answer ends after so many tokens (ANSWERS 6.6).
+"""A cancellation: the client's signed word that an answer ends after N tokens (ANSWERS 6.6).
 
 It is a file beside the receipt. Its bytes are another party's, and its signer is the key that the
 request names: without one in the request there is nothing to sign with.

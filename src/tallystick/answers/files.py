@@ -166,7 +166,7 @@ def said_of(answer: AnyJob) -> Spoken | Encoded:
 
 
 def free_places(out: Path, count: int) -> list[Path]:
-    """The directories of so many answers. UsageError, before anything is computed, where one is
+    """The directories of `count` answers. UsageError, before anything is computed, where one is
     there already: a receipt is not written over."""
     places = [out] if count == 1 else [out / str(number) for number in range(count)]
     for place in places:

@@ -94,7 +94,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Bucket:
-    """A program's room: so many places of text, and at most so many of them an answer."""
+    """A program's room: its places of text, and how many of them an answer may take at most."""
 
     length: int
     answer: int

@@ -235,7 +235,7 @@ class ModelStatement:
         )
 
     def most(self, prompt: int, set_: str) -> int:
-        """The longest answer to a prompt of so many tokens for which there is a program."""
+        """The longest answer that some program allows after a prompt of this length."""
         fits = (min(b.answer, b.length - prompt) for b in self._buckets(set_))
         return max(fits, default=0)
 
@@ -245,7 +245,7 @@ class ModelStatement:
             yield found
 
     def encoding_bucket(self, count: int) -> EncodingBucket:
-        """The bucket of a text of so many tokens (ANSWERS 11.2). Raises UsageError."""
+        """The bucket for a text of this many tokens (ANSWERS 11.2). Raises UsageError."""
         set_ = self.encodes
         if set_ is None:
             raise UsageError(

@@ -89,7 +89,7 @@ def layer_shape(program: Program, layer: Attention) -> LayerShape:
 
 
 class PagedAttention:
-    """The kernels of one layer's three nodes, in a program of so many rows.
+    """The kernels of one layer's three nodes, in a program of a given number of rows.
 
     The first keeps queries and keys, the second sinks. The third writes keys and values to their
     pages, and computes. The outputs of the first two are never written. `rows` are those of the

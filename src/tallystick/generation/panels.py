@@ -26,7 +26,7 @@ from tallystick.program.ir import Node, Program, Value
 from tallystick.program.narrow import CONVERSION
 
 COLUMNS = 32  # of a panel
-# Memory is taken in pieces of so many bytes: the system gives these large pages.
+# Memory is taken in pieces of this many bytes, for which the system gives large pages.
 _PIECE = 64 << 20
 _ALIGNMENT = 64
 _WEIGHT = {"aten.mm": 1, "aten.addmm": 2}  # where the weight stands

@@ -34,7 +34,7 @@ class RowPrograms:
         )
 
     def program(self, rows: int) -> Program:
-        """The program for so many rows, checked."""
+        """The program for this many rows, checked."""
         one, other = self._one, self._other
 
         def number(a: int, b: int) -> int:

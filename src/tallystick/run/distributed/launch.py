@@ -115,7 +115,7 @@ class Checking:
 
 @dataclass(frozen=True)
 class Workers:
-    """So many workers of a run, of which this process is the first: the device of those that it
+    """The workers of a run, of which this process is the first: the device of those that it
     starts, the seconds after which a silent one counts as dead, and how they are checked."""
 
     count: int
