@@ -157,7 +157,7 @@ def _parsed(payload: bytes) -> Cancellation:
 
 def _require(holds: bool, why: str) -> None:
     if not holds:
-        raise UsageError(f"This is no cancellation: {why}.", "Change what the sentence names.")
+        raise UsageError(f"This is not a cancellation: {why}.", "Change what the sentence names.")
 
 
 def _malformed(why: str) -> NoReturn:

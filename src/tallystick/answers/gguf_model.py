@@ -67,7 +67,7 @@ class GgufWeights:
             return None
         found = self.file.mapped()[ROPE_FACTORS]
         if found.dtype != np.float32 or found.ndim != 1:
-            raise CorruptFileError(f"{ROPE_FACTORS} is no list of f32.", "Fetch the file again.")
+            raise CorruptFileError(f"{ROPE_FACTORS} is not a list of f32.", "Fetch the file again.")
         return found
 
 
@@ -129,5 +129,5 @@ def divided_frequencies(slots: Mapping[str, Array], factors: Array) -> dict[str,
 def _template(metadata: Mapping[str, Value]) -> str | None:
     found = metadata.get(_TEMPLATE)
     if found is not None and not isinstance(found, str):
-        raise CorruptFileError(f"{_TEMPLATE} is no text.", "Fetch the file again.")
+        raise CorruptFileError(f"{_TEMPLATE} is not text.", "Fetch the file again.")
     return found

@@ -117,7 +117,7 @@ class EncodingBucket:
     def __post_init__(self) -> None:
         if min(self.length, self.answer) < 1 or max(self.length, self.answer) > LIMITS.text_places:
             raise UsageError(
-                f"A bucket of {self.length} places with {self.answer} values is no encoder's.",
+                f"A bucket of {self.length} places with {self.answer} values is not an encoder's.",
                 f"Both are from 1 to {LIMITS.text_places}.",
             )
 

@@ -292,7 +292,7 @@ def save_job(
     if validation is not None:
         chosen = next(iter(programs), "") if evaluate is None else evaluate
         if chosen not in programs:
-            raise UsageError(f"evaluate={chosen!r} is no program.", "Name one of programs.")
+            raise UsageError(f"evaluate={chosen!r} is not a program.", "Name one of programs.")
         _refuse_shared(programs[chosen].passes, programs.values(), validation_short)
         of = programs[chosen].evaluation
         short = None if validation_short is None else validation_short.evaluation

@@ -88,7 +88,7 @@ class Encoder:
         self.model = open_model(directory)
         if self.model.encoding is None:
             raise RefusedModelError(
-                "The model says tokens after a text: it is no encoder.",
+                "The model says tokens after a text: it is not an encoder.",
                 "Use `tallystick generate`.",
             )
         self.encoding = self.model.encoding

@@ -121,7 +121,7 @@ def client_request(asked: ModelRequest | PathLike, others: Mapping[str, Any]) ->
     found = request_of(asked)
     if found.server_seed:
         raise UsageError(
-            "The request says that the server has chosen its seed, so it is no client's own.",
+            "The request says that the server has chosen its seed, so it is not a client's own.",
             "Ask the client for a request with its seed or nonce.",
         )
     return found

@@ -95,7 +95,7 @@ def freeze(
     try:
         share = Fraction(hold_out)
     except (ValueError, ZeroDivisionError):
-        raise UsageError(f"--hold-out {hold_out} is no share.", "Give 0.05, or 1/20.") from None
+        raise UsageError(f"--hold-out {hold_out} is not a share.", "Give 0.05, or 1/20.") from None
     if not pads and (mask or length or truncate):
         raise UsageError("--mask, --length and --truncate belong to --pad.", "Name a field.")
     with FreezeBar() as bar:
@@ -140,7 +140,7 @@ def _pad(text: str, mask: bool, length: bool, truncate: bool) -> tuple[str, Pad]
     except ValueError:
         sign = ""
     if not sign or not name:
-        raise UsageError(f"--pad {text} is no rule.", "As in --pad tokens=max:-1.")
+        raise UsageError(f"--pad {text} is not a rule.", "As in --pad tokens=max:-1.")
     return name, Pad(limit, number, mask, length, truncate)
 
 
@@ -152,7 +152,7 @@ def _size(text: str | None) -> tuple[int, int] | None:
         height, width = sides * 2 if len(sides) == 1 else sides
         return height, width
     except ValueError:
-        raise UsageError(f"--size {text} is no size.", "As in --size 224, or 224x320.") from None
+        raise UsageError(f"--size {text} is not a size.", "As in --size 224, or 224x320.") from None
 
 
 @data.command()

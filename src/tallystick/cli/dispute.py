@@ -117,7 +117,7 @@ def _check_targets(*targets: str | None) -> None:
         raise UsageError("A and B cannot hand over to one directory.", "Name two.")
     for path in named:
         if present(path) and not is_directory(path):
-            raise UsageError(f"{path} is no directory.", "Name one for the logs.")
+            raise UsageError(f"{path} is not a directory.", "Name one for the logs.")
 
 
 def _handed_over(

@@ -223,7 +223,9 @@ def _number(name: str, text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise UsageError(f"{name}={text[:40]} is no number.", "As in --scalar lr=1e-4.") from None
+        raise UsageError(
+            f"{name}={text[:40]} is not a number.", "As in --scalar lr=1e-4."
+        ) from None
 
 
 @job.command()

@@ -259,7 +259,7 @@ def fetch_logs(
     whole = load_job(Path(job)) if as_run else None
     terms, target = whole.terms if whole else load_terms(Path(job)), Path(out)
     if present(target) and not is_directory(target):
-        raise UsageError(f"{out} is no directory.", "Name one for the logs.")
+        raise UsageError(f"{out} is not a directory.", "Name one for the logs.")
     with LogSource(url, Path(tls_ca) if tls_ca else None) as source:
         run, _ = verify_run(Envelope.from_bytes(source.commitment, LIMITS.commitment_bytes))
         with counted("logs", max(0, run.final_step - from_step), as_json) as tell:

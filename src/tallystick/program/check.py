@@ -230,7 +230,7 @@ def _check_carried(program: Program) -> None:
         raise UsageError("Carried slots are not in bytewise name order, each once (PROGRAM 6.4).")
     for name, value in program.carried:
         if name not in program.state_types:
-            raise UsageError(f"The carried {name[:80]!r} is no state slot (PROGRAM 6.4).")
+            raise UsageError(f"The carried {name[:80]!r} is not a state slot (PROGRAM 6.4).")
         if not _in_section(program, value):
             raise UsageError(f"Slot {name} carries a value that is not the section's.")
         if value.out >= len(program.nodes[value.node].out_types):

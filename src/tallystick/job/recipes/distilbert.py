@@ -276,7 +276,7 @@ def load_data(s: DistilbertSettings, sources: Sources, seed: int) -> RecipeData:
         )
     if sources.data is not None:
         raise UsageError(
-            f"{sources.data} is no frozen data set.", "Make one with `tallystick data freeze`."
+            f"{sources.data} is not a frozen data set.", "Make one with `tallystick data freeze`."
         )
     _fits(s, s.length)
     held_out = max(s.batch_size, round(s.records * s.validation))

@@ -64,7 +64,7 @@ class LoraSettings(llama.LlamaSettings):
         for name in names:
             if name not in PROJECTIONS or names.count(name) > 1:
                 raise UsageError(
-                    f"llama-lora: target_modules={self.target_modules} is no list of projections.",
+                    f"llama-lora: target_modules={self.target_modules} does not list projections.",
                     f"Name some of {','.join(PROJECTIONS)}, or all.",
                 )
         return names

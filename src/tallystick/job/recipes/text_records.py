@@ -40,7 +40,7 @@ def tokens_of(s: Any, sources: Sources) -> tuple[Array, dict[str, str]]:
     """The tokens of the text, i64[n], and what a job says about them. Raises UsageError."""
     if sources.data is not None:
         raise UsageError(
-            f"{sources.data} is no frozen data set.", "Make one with `tallystick data freeze`."
+            f"{sources.data} is not a frozen data set.", "Make one with `tallystick data freeze`."
         )
     if sources.text is not None:
         data, origin = read_text(sources.text), f"text file {sources.text.name}"

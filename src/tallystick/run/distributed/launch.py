@@ -108,7 +108,7 @@ class Checking:
     def __post_init__(self) -> None:
         if not 0 < self.fraction <= 1:
             raise UsageError(
-                f"{self.fraction} is no share of the work that is computed again.",
+                f"{self.fraction} is not a share of the work that is computed again.",
                 "Give a number above 0, at most 1 (--check-workers 0.1).",
             )
 
