@@ -147,8 +147,8 @@ def _from_gguf(path: Path) -> Model:
     found = read_gguf(path)
     family = family_of(found.weights.config)
     config = read_config(found.weights.config)
-    tensors = found.weights.tensors
-    _check_layers(config, len(tensors))
+    formats = found.weights.formats
+    _check_layers(config, len(formats))
     return Model(
         found.weights,
         family,
@@ -157,7 +157,7 @@ def _from_gguf(path: Path) -> Model:
         found.stop,
         found.files,
         found.chat_template,
-        {name: tensor.format for name, tensor in tensors.items()},
+        formats,
         turned=found.weights.turned,
     )
 
