@@ -17,12 +17,10 @@ from model.gguf_converted import (
     FORMS,
     Form,
     config_changes,
-    file_tensors,
     from_q8_0,
     is_matrix,
     write_converted,
 )
-from model.gguf_files import gguf_bytes
 from test_engine_families import Family, requests
 
 from tallystick.answers.model import open_model, weights

@@ -6,7 +6,6 @@ from typing import Any
 
 from tallystick.answers.gguf_facts import Facts, refused
 
-
 _NO_SCALING = "rope.scaling.yarn_attn_factor", "rope.scaling.attn_factor"
 
 
@@ -121,5 +120,3 @@ def gpt2(f: Facts) -> dict[str, Any]:
         "layer_norm_epsilon": f.real("attention.layer_norm_epsilon"),
         "activation_function": "gelu_new",
     }
-
-

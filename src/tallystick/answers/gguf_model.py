@@ -58,7 +58,9 @@ class GgufWeights:
         if any(p.ndim < 2 or p.shape[:-2] != parts[0].shape[:-2] for p in parts) or any(
             p.shape[-1] != parts[0].shape[-1] for p in parts
         ):
-            raise CorruptFileError(f"The rows of {names[0][:80]!r} fit no others.", "Fetch it again.")
+            raise CorruptFileError(
+                f"The rows of {' and '.join(names)} do not fit together.", "Fetch it again."
+            )
         return np.ascontiguousarray(np.concatenate(parts, axis=-2))
 
     def _rows(self, name: str, array: Array) -> Array:
@@ -131,7 +133,7 @@ def _check_one_type(parts: Sequence[GgufTensor], names: Sequence[str]) -> None:
     kinds = sorted({part.format for part in parts})
     if len(kinds) > 1:
         raise RefusedModelError(
-            f"{' and '.join(names)} are stored as {' and '.join(kinds)}, and one weight holds both.",
+            f"{' and '.join(names)} are stored as {' and '.join(kinds)}, and make one weight.",
             "Use a file that stores them alike, or the model's directory.",
         )
 
