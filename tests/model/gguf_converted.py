@@ -86,12 +86,40 @@ def _mixtral_keys(c: Any) -> dict[str, Any]:
     return {**_llama_keys(c), **experts}
 
 
+def _wide(c: Any) -> dict[str, Any]:
+    return {"attention.key_length": c.head_dim, "attention.value_length": c.head_dim}
+
+
+def _gemma_keys(c: Any) -> dict[str, Any]:
+    return {**_rms(c), **_wide(c)}
+
+
+def _gemma2_keys(c: Any) -> dict[str, Any]:
+    return {
+        **_rms(c),
+        **_wide(c),
+        "attn_logit_softcapping": float(c.attn_logit_softcapping),
+        "final_logit_softcapping": float(c.final_logit_softcapping),
+        "attention.sliding_window": c.sliding_window,
+    }
+
+
+def _gemma3_keys(c: Any) -> dict[str, Any]:
+    near = float(c.rope_parameters["sliding_attention"]["rope_theta"])
+    found = {**_rms(c), **_wide(c), **_rope(c.rope_parameters["full_attention"])}
+    return {**found, "rope.freq_base_swa": near, "attention.sliding_window": c.sliding_window}
+
+
 _YARN = {
     "rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "beta_fast": 24.0,
     "beta_slow": 2.0, "original_max_position_embeddings": 16,
 }  # fmt: skip
 _LINEAR = {"rope_type": "linear", "rope_theta": 5000.0, "factor": 2.5}
 _NORMED = {"self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm"}
+_GEMMA2 = {
+    **_ATTENTION, **_MLP, "post_attention_layernorm": "post_attention_norm",
+    "pre_feedforward_layernorm": "ffn_norm", "post_feedforward_layernorm": "post_ffw_norm",
+}  # fmt: skip
 _ROUTED = {**_ATTENTION, "post_attention_layernorm": "ffn_norm", "mlp.gate": "ffn_gate_inp"}
 
 # Widths are multiples of 32, so that every row is made of blocks; an epsilon is a number of f32.
@@ -109,6 +137,13 @@ FORMS: Mapping[str, Form] = {
     "qwen3 linear": Form("qwen3", "qwen3", {**_LLAMA, **_NORMED}, _llama_keys, {
         "attention_bias": False, "rope_parameters": _LINEAR,
     }),
+    "gemma": Form("gemma", "gemma", _LLAMA, _gemma_keys, {"head_dim": 24}, plus_one=True),
+    "gemma2": Form("gemma2", "gemma2", _GEMMA2, _gemma2_keys, {
+        "query_pre_attn_scalar": 16,
+    }, plus_one=True),
+    "gemma3": Form("gemma3", "gemma3", {**_GEMMA2, **_NORMED}, _gemma3_keys, {
+        "query_pre_attn_scalar": 16, "num_hidden_layers": 7, "layer_types": None,
+    }, plus_one=True),
     "mixtral": Form("mixtral", "llama", _ROUTED, _mixtral_keys, {
         "sliding_window": None,
     }, in_pairs=True),

@@ -24,7 +24,8 @@ class Architecture:
     file's: of the whole model, and of each block, which stand below `blocks`; `parts` names
     parameters of a block that are put together of the rows of several tensors, in this order.
     Matrices of `turned` modules lie in the file the other way; the rows of `interleaved` ones are
-    in pairs.
+    in pairs. `plus_one` says that weights of norms are those of transformers plus one, and
+    `divided` that a file may divide its rotary frequencies.
     """
 
     family: str
@@ -35,6 +36,8 @@ class Architecture:
     parts: _Names = field(default_factory=dict)
     turned: frozenset[str] = frozenset()
     interleaved: frozenset[str] = frozenset()
+    plus_one: bool = False
+    divided: bool = True
 
     def parameter(self, name: str) -> str | None:
         """transformers' name of the parameter that the file's tensor is, or is a part of; None of
@@ -60,6 +63,10 @@ class Architecture:
         block = _BLOCK.fullmatch(name)
         return block is not None and block[2] in self.turned and block[3] == "weight"
 
+    def is_plus_one(self, name: str) -> bool:
+        """Whether a tensor of the file is the parameter plus one."""
+        return self.plus_one and name.endswith("norm.weight")
+
     def is_interleaved(self, name: str) -> bool:
         block = _BLOCK.fullmatch(name)
         return block is not None and block[2] in self.interleaved
@@ -73,6 +80,10 @@ _ATTENTION = {
 _GATED = {"ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj"}
 _INNER = {**_ATTENTION, "ffn_norm": "post_attention_layernorm", **_GATED}
 _NORMED = {"attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm"}
+_GEMMA2 = {
+    **_ATTENTION, **_GATED, "post_attention_norm": "post_attention_layernorm",
+    "ffn_norm": "pre_feedforward_layernorm", "post_ffw_norm": "post_feedforward_layernorm",
+}  # fmt: skip
 _PHI3 = {**_INNER, "attn_qkv": "self_attn.qkv_proj", "ffn_up": "mlp.gate_up_proj"}
 _MIXTRAL = {**_ATTENTION, "ffn_norm": "post_attention_layernorm", "ffn_gate_inp": "mlp.gate"}
 _EXPERTS = {
@@ -95,6 +106,16 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     ),
     "qwen2": Architecture("qwen2", config.qwen, "model.layers", _OUTER, _INNER),
     "qwen3": Architecture("qwen3", config.qwen, "model.layers", _OUTER, {**_INNER, **_NORMED}),
+    "gemma": Architecture(
+        "gemma", config.gemma, "model.layers", _OUTER, _INNER, plus_one=True, divided=False
+    ),
+    "gemma2": Architecture(
+        "gemma2", config.gemma2, "model.layers", _OUTER, _GEMMA2, plus_one=True, divided=False
+    ),
+    "gemma3": Architecture(
+        "gemma3_text", config.gemma3, "model.layers", _OUTER, {**_GEMMA2, **_NORMED},
+        plus_one=True, divided=False,
+    ),
     "phi3": Architecture("phi3", config.phi3, "model.layers", _OUTER, _PHI3),
     "gpt2": Architecture(
         "gpt2", config.gpt2, "transformer.h", _GPT2_OUTER, _GPT2_INNER,

@@ -108,6 +108,57 @@ def phi3(f: Facts) -> dict[str, Any]:
     }
 
 
+# -- Gemma -----------------------------------------------------------------------------------------
+_GELU = "gelu_pytorch_tanh"
+_SLIDING, _FULL = "sliding_attention", "full_attention"
+
+
+def gemma(f: Facts) -> dict[str, Any]:
+    return {**_without_experts(f), "hidden_act": _GELU}
+
+
+def gemma2(f: Facts) -> dict[str, Any]:
+    f.only("rope.freq_base_swa", f.real("rope.freq_base", 1e4))
+    return {
+        **_without_experts(f),
+        "hidden_activation": _GELU,
+        "query_pre_attn_scalar": _scaled_by(f, large=46),
+        "sliding_window": f.whole("attention.sliding_window", 4096),
+        "layer_types": _layer_types(f.sliding(2)),
+        "attn_logit_softcapping": f.real("attn_logit_softcapping", 50.0),
+        "final_logit_softcapping": f.real("final_logit_softcapping", 30.0),
+    }
+
+
+def gemma3(f: Facts) -> dict[str, Any]:
+    window = f.whole("attention.sliding_window", 0)
+    config = _without_experts(f)
+    near = {"rope_type": "default", "rope_theta": f.real("rope.freq_base_swa", 1e4)}
+    return {
+        **config,
+        "hidden_activation": _GELU,
+        "query_pre_attn_scalar": _scaled_by(f, large=62),
+        "sliding_window": window or None,
+        "layer_types": _layer_types([slides and window > 0 for slides in f.sliding(6)]),
+        "rope_parameters": {_SLIDING: near, _FULL: config["rope_parameters"]},
+        "attn_logit_softcapping": None,
+        "final_logit_softcapping": f.real("final_logit_softcapping", 0.0) or None,
+    }
+
+
+def _scaled_by(f: Facts, large: int) -> int:
+    """Whose root divides the products of queries and keys. No key says it: it is the width of a
+    head, but in the model of `large` blocks."""
+    width, heads = f.heads()
+    share = width // heads
+    return share if f.whole("block_count") == large else f.whole("attention.key_length", share)
+
+
+def _layer_types(sliding: list[bool]) -> list[str]:
+    return [_SLIDING if slides else _FULL for slides in sliding]
+
+
+# -- others ----------------------------------------------------------------------------------------
 def gpt2(f: Facts) -> dict[str, Any]:
     width, heads = f.heads()
     return {

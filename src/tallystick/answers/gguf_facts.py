@@ -50,6 +50,20 @@ class Facts:
             raise corrupt(f"{heads} heads do not share {width} elements")
         return width, heads
 
+    def sliding(self, every: int) -> list[bool]:
+        """Whether the attention of each block slides: all but the last of every so many, unless the
+        file says otherwise."""
+        key = "attention.sliding_window_pattern"
+        count, found = self.whole("block_count"), self.get(key)
+        if count > len(self.file.tensors):
+            raise corrupt(f"{count} blocks have only {len(self.file.tensors)} tensors")
+        if isinstance(found, list):
+            if len(found) != count or any(x not in (0, 1) for x in found):
+                raise corrupt(f"{self.name}.{key} does not say of each block whether it slides")
+            return [bool(x) for x in found]
+        every = self.whole(key, every)
+        return [every == 0 or i % every < every - 1 for i in range(count)]
+
     def common(self) -> dict[str, Any]:
         """What every config has."""
         embedding = self.file.tensors.get(EMBEDDING)

@@ -45,6 +45,12 @@ class GgufWeights:
         turned = self.architecture.is_turned
         return frozenset(n for n, (own, *_) in self.names.items() if turned(own))
 
+    @property
+    def plus_one(self) -> frozenset[str]:
+        """The parameters to which the file's tensors add one."""
+        added = self.architecture.is_plus_one
+        return frozenset(n for n, (own, *_) in self.names.items() if added(own))
+
     def mapped(self) -> dict[str, Array]:
         """Every weight in its slot's form (ANSWERS 12.3). Raises as `GgufFile.mapped`."""
         arrays = self.file.mapped()
@@ -107,7 +113,7 @@ def read_gguf(path: Path) -> GgufModel:
         name = architecture.parameter(own)
         if name is not None:
             names[name] = (*names.get(name, ()), own)
-        elif own != ROPE_FACTORS:
+        elif own != ROPE_FACTORS or not architecture.divided:
             raise RefusedModelError(
                 f"The file has a tensor {own[:80]!r}, and {architecture.family} none of that name.",
                 "Use the model's directory, as save_pretrained wrote it.",

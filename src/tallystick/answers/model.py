@@ -46,8 +46,9 @@ class Model:
     `vocabulary` counts the logits of a row, `longest` the places of a text. `stop` are the token
     ids that end an answer. `files` has the tokenizer's files by name. `stored` says of each tensor
     of the files as what it is stored (f32, bf16, f16, or a format of NUMERICS 19.1); so are the
-    programs' slots. Those of `turned` are the transposes of parameters. `adapter` changes the
-    model's layers (ANSWERS 4.7). `encoding` is what an encoder gives; other models have none.
+    programs' slots. Those of `turned` are the transposes of parameters, and those of `plus_one` are
+    parameters plus one. `adapter` changes the model's layers (ANSWERS 4.7). `encoding` is what an
+    encoder gives; other models have none.
     """
 
     checkpoint: Checkpoint | GgufWeights = field(repr=False)
@@ -61,6 +62,7 @@ class Model:
     adapter: LoraAdapter | None = None
     encoding: Encoding | None = None
     turned: frozenset[str] = frozenset()
+    plus_one: frozenset[str] = frozenset()
 
     @property
     def directory(self) -> Path:
@@ -159,6 +161,7 @@ def _from_gguf(path: Path) -> Model:
         found.chat_template,
         formats,
         turned=found.weights.turned,
+        plus_one=found.weights.plus_one,
     )
 
 

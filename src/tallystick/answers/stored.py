@@ -4,7 +4,7 @@
 Capture knows float32 alone. Here each weight of bf16, f16 or a format of blocks gets its own type,
 and the conversion that makes float32 of it stands right behind it. Of a table of embeddings rows
 are taken first, and of experts in blocks one's matrix. What lies transposed in a file is turned
-after the conversion.
+after the conversion; what a file has already added one to is read where one would be added.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from tallystick.program.ir import Node, Program, Value
 
 _EMBEDDING = "aten.embedding"
 _SLICE, _VIEW = "aten.slice", "aten.view"
+_ADD = "aten.add.Scalar"
 
 
 def stored_shape(kind: str, shape: tuple[int, ...], turned: bool = False) -> tuple[int, ...]:
@@ -38,10 +39,14 @@ def stored_shape(kind: str, shape: tuple[int, ...], turned: bool = False) -> tup
 
 
 def over_stored(
-    program: Program, stored: Mapping[str, str], turned: Container[str] = ()
+    program: Program,
+    stored: Mapping[str, str],
+    turned: Container[str] = (),
+    plus_one: Container[str] = (),
 ) -> Program:
-    """`program`, which has no next state, with the slots of `stored` in these types or formats, and
-    those of `turned` transposed."""
+    """`program`, which has no next state, with the slots of `stored` in these types or formats,
+    those of `turned` transposed, and those of `plus_one` greater by one. Raises RefusedModelError
+    for one of them that is read otherwise than plus one."""
     builder = Builder(program.contract)
     inputs: list[Value] = []
     kinds: dict[Value, tuple[str, bool]] = {}
@@ -87,6 +92,20 @@ def over_stored(
 
     for node in program.nodes:
         operands = [None if v is None else moved(v) for v in node.inputs]
+        read = [
+            name
+            for v in node.inputs
+            if v is not None and v.is_input and (name := program.inputs[v.out].name) in plus_one
+        ]
+        if read and not _adds_one(node):
+            raise RefusedModelError(
+                f"The file has {read[0]} plus one, and transformers reads it otherwise.",
+                "Use the model's directory, as save_pretrained wrote it.",
+            )
+        if read:
+            assert operands[0] is not None
+            made.append([wide(operands[0])])
+            continue
         table = operands[0] if node.op == _EMBEDDING else None
         kind, turns = ("", False) if table is None else kinds.get(table, ("", False))
         if table is not None and not turns and (kind in BLOCKS or kind in STORED):
@@ -102,3 +121,7 @@ def over_stored(
             given = [None if v is None else wide(v) for v in operands]
             made.append(builder.emit(node.op, given, **node.attrs))
     return builder.finish({name: wide(moved(value)) for name, value in program.outputs})
+
+
+def _adds_one(node: Node) -> bool:
+    return node.op == _ADD and node.attrs["other"] == 1 and node.attrs["alpha"] == 1
