@@ -35,6 +35,8 @@ class Form:
 _OUTER = {
     "model.embed_tokens.weight": "token_embd.weight", "model.norm.weight": "output_norm.weight",
     "lm_head.weight": "output.weight", "lm_head.bias": "output.bias",
+    "model.final_layernorm.weight": "output_norm.weight",
+    "model.final_layernorm.bias": "output_norm.bias",
 }  # fmt: skip
 _ATTENTION = {
     "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
@@ -110,6 +112,16 @@ def _gemma3_keys(c: Any) -> dict[str, Any]:
     return {**found, "rope.freq_base_swa": near, "attention.sliding_window": c.sliding_window}
 
 
+def _phi2_keys(c: Any) -> dict[str, Any]:
+    head = c.hidden_size // c.num_attention_heads
+    part = c.rope_parameters["partial_rotary_factor"]
+    return {
+        **_sizes(c),
+        "attention.layer_norm_epsilon": float(c.layer_norm_eps),
+        "rope.dimension_count": int(part * head),
+    }
+
+
 _YARN = {
     "rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "beta_fast": 24.0,
     "beta_slow": 2.0, "original_max_position_embeddings": 16,
@@ -119,6 +131,9 @@ _NORMED = {"self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm"}
 _GEMMA2 = {
     **_ATTENTION, **_MLP, "post_attention_layernorm": "post_attention_norm",
     "pre_feedforward_layernorm": "ffn_norm", "post_feedforward_layernorm": "post_ffw_norm",
+}  # fmt: skip
+_PHI2 = {
+    **_ATTENTION, "self_attn.dense": "attn_output", "mlp.fc1": "ffn_up", "mlp.fc2": "ffn_down",
 }  # fmt: skip
 _ROUTED = {**_ATTENTION, "post_attention_layernorm": "ffn_norm", "mlp.gate": "ffn_gate_inp"}
 
@@ -144,6 +159,9 @@ FORMS: Mapping[str, Form] = {
     "gemma3": Form("gemma3", "gemma3", {**_GEMMA2, **_NORMED}, _gemma3_keys, {
         "query_pre_attn_scalar": 16, "num_hidden_layers": 7, "layer_types": None,
     }, plus_one=True),
+    "phi2": Form("phi", "phi2", _PHI2, _phi2_keys, {
+        "qk_layernorm": False, "layer_norm_eps": 2.0**-17,
+    }),
     "mixtral": Form("mixtral", "llama", _ROUTED, _mixtral_keys, {
         "sliding_window": None,
     }, in_pairs=True),

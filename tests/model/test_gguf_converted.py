@@ -17,14 +17,19 @@ from model.gguf_converted import (
     FORMS,
     Form,
     config_changes,
+    file_tensors,
     from_q8_0,
+    given,
     is_matrix,
+    metadata_of,
     write_converted,
 )
+from model.gguf_files import Given, gguf_bytes
 from test_engine_families import Family, requests
 
 from tallystick.answers.model import open_model, weights
 from tallystick.answers.programs import engine_program, forward_program
+from tallystick.errors import CorruptFileError, RefusedModelError
 from tallystick.generation.engine import AnswerEngine
 from tallystick.program.executor import Executor
 from tallystick.program.runner import StepInputs
@@ -96,3 +101,79 @@ def test_experts_become_numbers_one_by_one(tmp_path: Path) -> None:
     assert all(len(t.shape) == 2 for t in made)
     assert len(made) == 2 * (4 + 4 * 2) + 2
     assert Executor(program).arena_bytes < 64 * 96 * 4
+
+
+def changed(name: str, directory: Path, keys: dict[str, Any], tensors: dict[str, Given]) -> Path:
+    """The file of the form `name`, with other keys and tensors."""
+    form = FORMS[name]
+    module = saved(form, directory / "model")
+    own = {n: given(x, "f32", n) for n, x in file_tensors(form, module)}
+    path = directory / "m.gguf"
+    path.write_bytes(gguf_bytes({**metadata_of(form, module), **keys}, {**own, **tensors}))
+    return path
+
+
+VECTOR = Given("f32", (8,), bytes(32))
+EXPERTS = Given("f16", (4, 96, 64), bytes(2 * 4 * 96 * 64))
+
+
+@pytest.mark.parametrize(
+    ("name", "keys", "tensors", "said"),
+    [
+        ("gemma2", {"gemma2.rope.freq_base_swa": 500.0}, {}, "freq_base_swa 500"),
+        ("gemma", {}, {"rope_freqs.weight": VECTOR}, "rope_freqs"),
+        ("gemma3", {}, {"blk.0.attn_output.bias": VECTOR}, "self_attn.o_proj.bias"),
+        ("gemma3", {"gemma3.rope.scaling.type": "su"}, {}, "'su'"),
+        ("phi2", {"phi2.rope.dimension_count": 17}, {}, "17 elements"),
+        ("mixtral", {}, {"blk.1.ffn_up_exps.weight": EXPERTS}, "stored as f16 and f32"),
+        ("mixtral", {"llama.expert_weights_scale": 2.0}, {}, "expert_weights_scale 2.0"),
+        ("mixtral", {}, {"blk.0.ffn_gate_shexp.weight": VECTOR}, "ffn_gate_shexp"),
+    ],
+)
+def test_what_is_not_known_is_refused_by_its_name(
+    name: str, keys: dict[str, Any], tensors: dict[str, Given], said: str, tmp_path: Path
+) -> None:
+    path = changed(name, tmp_path, keys, tensors)
+    with pytest.raises(RefusedModelError, match=said):
+        weights(open_model(path))
+
+
+@pytest.mark.parametrize(
+    ("name", "keys", "tensors"),
+    [
+        ("gemma3", {"gemma3.block_count": 2**31 - 1}, {}),
+        ("gemma3", {"gemma3.attention.sliding_window_pattern": [1, 0]}, {}),
+        ("gemma3", {"gemma3.attention.sliding_window_pattern": [1, 0, 1, 1, 1, 2, 0]}, {}),
+        ("mixtral", {}, {"blk.0.ffn_up_exps.weight": VECTOR}),
+    ],
+)
+def test_what_contradicts_itself_is_refused(
+    name: str, keys: dict[str, Any], tensors: dict[str, Given], tmp_path: Path
+) -> None:
+    path = changed(name, tmp_path, keys, tensors)
+    with pytest.raises(CorruptFileError):
+        weights(open_model(path))
+
+
+def test_a_list_says_which_blocks_slide(tmp_path: Path) -> None:
+    slides = [0, 1, 1, 0, 1, 0, 1]
+    keys = {"gemma3.attention.sliding_window_pattern": slides}
+    found = open_model(changed("gemma3", tmp_path, keys, {})).config["layer_types"]
+    assert found == [("full", "sliding")[x] + "_attention" for x in slides]
+    keys = {"gemma3.attention.sliding_window": 0}
+    found = open_model(changed("gemma3", tmp_path, keys, {})).config["layer_types"]
+    assert found == ["full_attention"] * 7
+
+
+@pytest.mark.parametrize(
+    ("name", "blocks", "root"), [("gemma2", 46, 16), ("gemma3", 62, 16), ("gemma2", 45, 24)]
+)
+def test_the_largest_gemmas_divide_by_another_root(
+    name: str, blocks: int, root: int, tmp_path: Path
+) -> None:
+    """By that of the share of a head in the width of the model, 64 / 4, and not of a head's own."""
+    keys = {f"{name}.block_count": blocks, f"{name}.attention.key_length": 24,
+            f"{name}.attention.value_length": 24}  # fmt: skip
+    more = {f"blk.{n}.attn_norm.weight": VECTOR for n in range(blocks)}
+    found = open_model(changed(name, tmp_path, keys, more)).config
+    assert found["query_pre_attn_scalar"] == root

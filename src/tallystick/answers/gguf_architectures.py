@@ -90,6 +90,10 @@ _EXPERTS = {
     "ffn_gate_exps": "mlp.experts.gate_up_proj", "ffn_up_exps": "mlp.experts.gate_up_proj",
     "ffn_down_exps": "mlp.experts.down_proj",
 }  # fmt: skip
+_PHI2_OUTER = {**_OUTER, "output_norm": "model.final_layernorm"}
+_PHI2 = {
+    **_ATTENTION, "attn_output": "self_attn.dense", "ffn_up": "mlp.fc1", "ffn_down": "mlp.fc2",
+}  # fmt: skip
 _GPT2_OUTER = {
     "token_embd": "transformer.wte", "position_embd": "transformer.wpe",
     "output_norm": "transformer.ln_f", "output": "lm_head",
@@ -116,6 +120,7 @@ ARCHITECTURES: Mapping[str, Architecture] = {
         "gemma3_text", config.gemma3, "model.layers", _OUTER, {**_GEMMA2, **_NORMED},
         plus_one=True, divided=False,
     ),
+    "phi2": Architecture("phi", config.phi2, "model.layers", _PHI2_OUTER, _PHI2, divided=False),
     "phi3": Architecture("phi3", config.phi3, "model.layers", _OUTER, _PHI3),
     "gpt2": Architecture(
         "gpt2", config.gpt2, "transformer.h", _GPT2_OUTER, _GPT2_INNER,

@@ -159,6 +159,31 @@ def _layer_types(sliding: list[bool]) -> list[str]:
 
 
 # -- others ----------------------------------------------------------------------------------------
+def phi2(f: Facts) -> dict[str, Any]:
+    width, heads = f.heads()
+    head = width // heads
+    turned = f.whole("rope.dimension_count", head)
+    part = turned / head
+    if not 0 < turned <= head or int(head * part) != turned:
+        raise refused(
+            f"rotary embeddings of {turned} elements of a head of {head}",
+            "transformers computes their number from a quotient that is another one",
+        )
+    return {
+        **f.common(),
+        "hidden_size": width,
+        "intermediate_size": f.whole("feed_forward_length"),
+        "num_hidden_layers": f.whole("block_count"),
+        "num_attention_heads": heads,
+        "num_key_value_heads": f.whole("attention.head_count_kv", heads),
+        "max_position_embeddings": f.whole("context_length"),
+        "layer_norm_eps": f.real("attention.layer_norm_epsilon"),
+        "hidden_act": "gelu_new",
+        "qk_layernorm": False,
+        "rope_parameters": {**_rope(f), "partial_rotary_factor": part},
+    }
+
+
 def gpt2(f: Facts) -> dict[str, Any]:
     width, heads = f.heads()
     return {
