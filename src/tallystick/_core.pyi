@@ -93,7 +93,7 @@ class Sequence:
 
 def record(into: Sequence) -> None:
     """
-    Until stop_recording, this thread's calls of ew1, ew2, ew3, elementary, pow, reduce_sum, concatenate_rows, mm_panels and mm_panels_stored go into the sequence and do nothing else.
+    Until stop_recording, this thread's calls of ew1, ew2, ew3, elementary, pow, reduce_sum, concatenate_rows, mm_panels, mm_panels_stored and mm_panels_quantised go into the sequence and do nothing else.
     """
 
 def stop_recording() -> None: ...
@@ -140,6 +140,14 @@ def mm_panels(a: Annotated[NDArray[numpy.float32], dict(shape=(None, None), devi
 
 def mm_panels_stored(a: Annotated[NDArray[numpy.float32], dict(shape=(None, None), device='cpu', writable=False)], b: Annotated[NDArray[numpy.uint16], dict(shape=(None, None, None), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')], c: Annotated[NDArray[numpy.float32], dict(device='cpu', writable=False)] | None, is_f16: bool) -> None:
     """The same, b the bits of bf16 or f16 (NUMERICS 2.4, 2.5, 10.7)."""
+
+def make_panels_quantised(format: str, rows: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.uint8], dict(shape=(None, None, None, None), order='C', device='cpu')]) -> None:
+    """
+    out[panels,blocks,bytes,32]: rows of blocks, 32 rows to a panel, zeros beyond the last.
+    """
+
+def mm_panels_quantised(format: str, a: Annotated[NDArray[numpy.float32], dict(shape=(None, None), device='cpu', writable=False)], b: Annotated[NDArray[numpy.uint8], dict(shape=(None, None, None, None), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')], c: Annotated[NDArray[numpy.float32], dict(device='cpu', writable=False)] | None) -> None:
+    """out = a b, or a b + c; b as panels of blocks (NUMERICS 2.4, 2.5, 19)."""
 
 def mm_quantised(format: str, a: Annotated[NDArray[numpy.float32], dict(shape=(None, None), device='cpu', writable=False)], b: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')]) -> None:
     """out = a bᵀ, b rows of blocks (NUMERICS 2.4, 19)."""
