@@ -64,6 +64,14 @@ def test_state_root_is_of_a_set() -> None:  # 5.1, 5.3
     assert state.state_root(renamed) != root
 
 
+@pytest.mark.parametrize("size", [1, 2, 7, 64])
+def test_state_roots_that_differ_in_one_slot(size: int) -> None:  # 5.3
+    slots, digests = {f"s{i}": d(i) for i in range(size)}, [d("a"), d("b"), d("a")]
+    for name in slots:
+        due = [state.state_root({**slots, name: digest}) for digest in digests]
+        assert state.state_roots_by(slots, name, digests) == due
+
+
 def test_slot_order_is_of_bytes() -> None:  # 1.4
     assert state.slot_order(["é", "z", "Z", "a.b", "a", "a-b", "\U0001f600", "\ufb33"]) == [
         "Z", "a", "a-b", "a.b", "z", "é", "\ufb33", "\U0001f600",
