@@ -15,10 +15,10 @@ from tallystick import _core
 from tallystick.devices.arrays import Arrays, Outputs
 from tallystick.devices.kernel import Run, operand, optional
 from tallystick.errors import UsageError
-from tallystick.generation.cut import Attention
 from tallystick.generation.pages import PLACES
 from tallystick.numerics.operators.common import flag, integer, number
 from tallystick.numerics.types import Attrs
+from tallystick.program.attention import Attention
 from tallystick.program.ir import Program
 
 
