@@ -83,7 +83,7 @@ class Settings:
         """The settings of kind f32 as programs read them: RN32 of each number (ANSWERS 3.1)."""
         return {name: _f32(getattr(self, name)) for name in FLOATS}
 
-    @property
+    @cached_property
     def set(self) -> str:
         """The sampler set that these settings need (ANSWERS 3.2)."""
         values: dict[str, object] = {"top_k": self.top_k, "bias": self.bias, **self.rounded}

@@ -30,6 +30,7 @@ from tallystick.commit.encoding import (
     tag,
 )
 from tallystick.commit.members import Members
+from tallystick.commit.state import StateRoots
 from tallystick.commit.tensor import TensorHeader
 from tallystick.errors import CorruptFileError, TallystickError, UsageError
 from tallystick.limits import LIMITS
@@ -88,6 +89,15 @@ class SpecialToken:
 
     text: str
     id: int | None
+
+
+@dataclass(frozen=True)
+class StepRoots:
+    """What all answers of a model share whose step fills the same slots: how their states' roots
+    are made, in which most leaves are weights, and the root of their state[0]."""
+
+    states: StateRoots
+    genesis: bytes
 
 
 @dataclass(frozen=True)
@@ -153,8 +163,8 @@ class ModelStatement:
                 check_hash(optional, "digest")
 
     @cached_property
-    def genesis_roots(self) -> dict[object, bytes]:
-        """Roots of state[0] of this model's answers, kept by the slots that a step fills."""
+    def kept(self) -> dict[object, StepRoots]:
+        """What all answers whose step fills the same slots share, by these slots."""
         return {}
 
     @property

@@ -312,6 +312,8 @@ class _Planner:
         if place is None:
             return None
         storage = self.find(place.storage)
+        if storage == place.storage:
+            return place
         return TensorPlace(storage, place.offset, place.dtype, place.shape, place.strides)
 
     def settled(self, place: TensorPlace) -> TensorPlace:
