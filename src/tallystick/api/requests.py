@@ -94,7 +94,7 @@ def request(
         secret=new_secret(),
         client=_public(client),
     )
-    _answerable(stated, made)
+    require_answerable(stated, made)
     if out is not None:
         write_new(given.path(out), made.to_bytes(), "request", _PRIVATE)
     return made
@@ -226,7 +226,7 @@ def _public(key: PublicKey | PathLike | None) -> PublicKey | None:
     return None if found is None else found[0]
 
 
-def _answerable(statement: ModelStatement, request: ModelRequest) -> None:
+def require_answerable(statement: ModelStatement, request: ModelRequest) -> None:
     """UsageError for a request that the statement's model can never answer, as far as that can be
     seen without its tokenizer."""
     settings, most = request.settings, statement.vocabulary

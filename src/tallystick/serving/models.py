@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
+from tallystick.answers.dates import reads_date
 from tallystick.answers.model import open_model
 from tallystick.answers.statement import ModelStatement
 from tallystick.api.answering import Answering
@@ -20,8 +21,6 @@ from tallystick.serving.engine_thread import ModelThread
 from tallystick.serving.keeping import AnswerKeeper
 from tallystick.serving.limits import ServingLimits
 from tallystick.serving.refusals import ApiError
-
-_DATE = "strftime_now"  # what a template calls for today's date (ANSWERS 5.6)
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,8 +72,7 @@ class ServedModel(Served):
 
     @property
     def named(self) -> Named:
-        template = self.thread.answering.model.chat_template
-        return Named(self.statement, template is not None and _DATE in template)
+        return Named(self.statement, reads_date(self.thread.answering.model.chat_template))
 
 
 @dataclass(frozen=True, eq=False)

@@ -31,8 +31,15 @@ from tallystick.serving.kept.commits import Commits, Statements
 from tallystick.serving.kept.open_sessions import forget_sessions, jobs_in_session
 from tallystick.serving.kept.reader import KeptModel, KeptReader
 from tallystick.serving.kept.same_files import fingerprint, require_models
-from tallystick.serving.kept.space import Reservation, Space, kept_bytes, row_bytes
+from tallystick.serving.kept.space import (
+    CANCELLED_BYTES,
+    Reservation,
+    Space,
+    kept_bytes,
+    row_bytes,
+)
 from tallystick.serving.kept.tables import (
+    CANCELLATIONS,
     LOCK,
     PAGE,
     connected,
@@ -154,7 +161,8 @@ class KeptAnswers:
         said = said_of(job)
         # The text follows from the tokens.
         spoken = (replace(said, text="") if isinstance(said, Spoken) else said).to_bytes()
-        size = row_bytes(len(request) + len(spoken))
+        signed = answer.cancellation if isinstance(answer, GivenAnswer) else None
+        size = row_bytes(len(request) + len(spoken)) + (0 if signed is None else CANCELLED_BYTES)
         id_ = f"answer-{secrets.token_hex(16)}"
         held = self.reserve(size) if room is None else room
         taken = held.take(size)
@@ -173,7 +181,10 @@ class KeptAnswers:
                 "INSERT INTO answers (id, owner, model, program, job, until, receipt, request,"
                 " spoken) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
             )
-            self._commits.write([(insert, row)], size)
+            write: Statements = [(insert, row)]
+            if signed is not None:
+                write += [(f"INSERT INTO {CANCELLATIONS} VALUES (?, ?)", (id_, signed))]
+            self._commits.write(write, size)
         finally:
             self._space.give_back(taken)
         return id_
@@ -216,6 +227,8 @@ class KeptAnswers:
             )
         ):
             deleted += found
+        beside = f"DELETE FROM {CANCELLATIONS} WHERE answer NOT IN (SELECT id FROM answers)"
+        self._commits.alone(lambda tables: tables.execute(beside).rowcount)
         for table, column, own in (
             ("programs", "program", self._programs), ("models", "model", self._models),
         ):  # fmt: skip

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 
+from tallystick.answers.cancellation import finding_of
 from tallystick.answers.check import bound
 from tallystick.answers.encoded import read_said
 from tallystick.answers.encoding_request import read_request
@@ -23,7 +24,13 @@ from tallystick.answers.text import ModelWords
 from tallystick.commit.signing import PublicKey
 from tallystick.errors import CorruptFileError, TallystickError
 from tallystick.serving.kept.prover import DisputedAnswer
-from tallystick.serving.kept.tables import DATABASE, pages_in_use, reading, sqlite_errors
+from tallystick.serving.kept.tables import (
+    CANCELLATIONS,
+    DATABASE,
+    pages_in_use,
+    reading,
+    sqlite_errors,
+)
 
 _ROW = "number, id, owner, model, program, job, until, receipt"
 
@@ -117,6 +124,7 @@ class KeptReader:
             read_request(request),
             read_said(spoken),
             self._blob("SELECT text FROM programs WHERE digest = ?", row.program, "program"),
+            self._cancellation(row.id),
         )
 
     def check(self, row: KeptRow) -> SignedReceipt:
@@ -129,6 +137,9 @@ class KeptReader:
         if stated != (receipt.model, answer.program_digest, receipt.job, receipt.until):
             raise CorruptFileError("Its row is of another receipt.", "Restore the directory.")
         checked_program(files.program, row.program)
+        if files.cancellation is not None and isinstance(files.request, ModelRequest):
+            for found in finding_of(files.cancellation, receipt, files.request):
+                raise CorruptFileError(found.sentence, "Restore the directory.")
         return signed
 
     def damaged(self) -> list[str]:
@@ -209,6 +220,13 @@ class KeptReader:
                 return None  # the directory may come back
             self._words[digest] = found
         return self._words[digest]
+
+    def _cancellation(self, id_: str) -> bytes | None:
+        there = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?"
+        if not self._all(there, CANCELLATIONS):
+            return None
+        found = self._all(f"SELECT signed FROM {CANCELLATIONS} WHERE answer = ?", id_)
+        return bytes(found[0][0]) if found else None
 
     def _rows(self, where: str, *values: object) -> list[KeptRow]:
         found = self._all(f"SELECT {_ROW} FROM answers {where}", *values)

@@ -35,6 +35,11 @@ _SCHEMA = (
     "CREATE INDEX answers_by_program ON answers (program)",
     f"PRAGMA user_version = {_VERSION}",
 )
+# Clients' words beside receipts (ANSWERS 6.6). A directory without this table has none.
+CANCELLATIONS = "cancellations"
+_CANCELLATIONS = (
+    f"CREATE TABLE IF NOT EXISTS {CANCELLATIONS} (answer TEXT PRIMARY KEY, signed BLOB NOT NULL)"
+)
 _SETTINGS = (
     "journal_mode = WAL", "synchronous = FULL", "fullfsync = ON", "secure_delete = ON",
     "wal_autocheckpoint = 0", "trusted_schema = OFF", "cell_size_check = ON",
@@ -78,6 +83,8 @@ def create_tables(directory: Path) -> None:
                 for statement in _SCHEMA:
                     found.execute(statement)
                 found.execute("COMMIT")
+            if _version(found) == _VERSION:
+                found.execute(_CANCELLATIONS)
     finally:
         found.close()
 
