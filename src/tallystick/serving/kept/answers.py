@@ -114,15 +114,17 @@ class KeptAnswers:
 
     # -- keeping -----------------------------------------------------------------------------------
 
-    def uses(self, statement: ModelStatement, directory: Path) -> None:
-        """Say where the model of `statement` lies, after its weights were compared. Its answers
-        may be kept then."""
-        seen, place = fingerprint(directory), str(directory.absolute())
+    def uses(self, statement: ModelStatement, directory: Path, adapter: Path | None = None) -> None:
+        """Say where the model of `statement` lies, and its adapter, after its weights were
+        compared. Its answers may be kept then."""
+        seen, place = fingerprint(directory, adapter), str(directory.absolute())
+        beside = None if adapter is None else str(adapter.absolute())
         write: Statements = [
             (
-                "INSERT INTO models VALUES (?, ?, ?, ?) ON CONFLICT (digest)"
-                " DO UPDATE SET directory = excluded.directory, seen = excluded.seen",
-                (statement.digest, statement.to_bytes(), place, seen),
+                "INSERT INTO models (digest, statement, directory, seen, adapter)"
+                " VALUES (?, ?, ?, ?, ?) ON CONFLICT (digest) DO UPDATE SET"
+                " directory = excluded.directory, seen = excluded.seen, adapter = excluded.adapter",
+                (statement.digest, statement.to_bytes(), place, seen, beside),
             )
         ]
         size = len(statement.to_bytes()) + 4 * PAGE
@@ -134,7 +136,8 @@ class KeptAnswers:
         """Raise DigestMismatchError unless every model that is still needed is where it was, with
         its weights (ANSWERS 7.7.2)."""
         for model in require_models(self.models(), self.statement):
-            self.uses(self.statement(model.digest), model.directory)  # and is not hashed again
+            # It is not hashed again then.
+            self.uses(self.statement(model.digest), model.directory, model.adapter)
 
     def keep(
         self, answer: GivenAnswer | GivenEncoding, owner: str, room: Reservation | None = None
