@@ -76,9 +76,9 @@ def kept(
         say(f"answers     {answers}" + (f", {deleted} deleted" if expire else ""))
         for one in models:
             when = f"until {until_words(one.until)}" if one.answers else "not needed"
-            place = str(one.directory)
-            place += "" if one.adapter is None else f" with {one.adapter}"
-            say(f"model       {one.digest.hex()}  {place}: {one.answers} answers, {when}")
+            beside = "" if one.adapter is None else f" with {one.adapter}"
+            where = f"{one.directory}{beside}: {one.answers} answers, {when}"
+            say(f"model       {one.digest.hex()}  {where}")
         for sentence in damage:
             say(f"DAMAGED     {sentence}")
     if damage:
