@@ -49,6 +49,7 @@ _ASKS = ("message", "system", "max_tokens", "temperature", "top_p")
 @click.option("--served", metavar="NAME", help="Which model of the server; by default its first.")
 @click.option("--digest", help="The model digest to accept; others are refused.")
 @click.option("--model", type=click.Path(), help="Your copy of the model: check the computation.")
+@click.option("--adapter", type=click.Path(), help="Your copy of its adapter, if it has one.")
 @click.option("--key", type=click.Path(), help=f"File of the API key; by default ${KEY_VARIABLE}.")
 @click.option("-o", "--output", type=click.Path(), help="The directory of the answer (--message).")
 @click.option("--max-tokens", type=click.IntRange(1), default=256, show_default=True)
@@ -77,6 +78,7 @@ def chat(
     served: str | None,
     digest: str | None,
     model: str | None,
+    adapter: str | None,
     key: str | None,
     output: str | None,
     max_tokens: int,
@@ -103,6 +105,8 @@ def chat(
 
     if message is None and file is None and (as_json or output is not None):
         raise UsageError("--json and -o are for one answer.", "Give --message or --request.")
+    if adapter is not None and model is None:
+        raise UsageError("--adapter goes with --model.", "Name the model too.")
     settings = Settings(max_tokens=max_tokens, temperature=temperature, top_p=top_p)
     believed = load_trust(trust)
     text = key_text(None if key is None else Path(key), KEY_VARIABLE)
@@ -118,8 +122,8 @@ def chat(
             got = question.answer()
         if not as_json:
             say_text("\n")
-        copy = None if model is None else Path(model)
-        return got.shown, check_received(server, got, believed, copy, threads)
+        copy, beside = (None if name is None else Path(name) for name in (model, adapter))
+        return got.shown, check_received(server, got, believed, copy, threads, beside)
 
     def questions(server: ChatClient) -> Iterator[ModelRequest]:
         if own is not None:

@@ -47,6 +47,7 @@ class Served:
 
     def members(self) -> dict[str, object]:
         """The model's object in `/v1/models`."""
+        adapter = self.statement.adapter
         return {
             "id": self.name,
             "object": "model",
@@ -54,6 +55,7 @@ class Served:
             "owned_by": "tallystick",
             "digest": self.digest,
             "contract": self.statement.contract,
+            "adapter": None if adapter is None else adapter.digest.hex(),
             "gives": "answers" if isinstance(self.thread, ModelThread) else "embeddings",
         }
 
@@ -97,6 +99,11 @@ def find_model(models: Sequence[Served], asked: object) -> Served:
     )
 
 
+def served_name(directory: Path, adapter: Path | None) -> str:
+    """The name of a model without an adapter, or with one."""
+    return (adapter or directory).name
+
+
 def open_served(
     directory: Path,
     statement: Path | None,
@@ -108,12 +115,14 @@ def open_served(
     memory: int,
     share_prefixes: bool,
     speculation: Speculation | None = None,
+    adapter: Path | None = None,
 ) -> Served:
-    """The model in a directory, under the directory's name; its thread is not started yet.
-    `speculation` is for models that say tokens. Raises as `Answering` and `Encoder`."""
-    name = directory.name
-    if open_model(directory).encoding is not None:
+    """The model in a directory, under the directory's name, or under that of its adapter's. Its
+    thread is not started yet. `speculation` is for models that say tokens. Raises as `Answering`
+    and `Encoder`."""
+    name = served_name(directory, adapter)
+    if open_model(directory, adapter).encoding is not None:
         encoder = Encoder(directory, statement, threads)
         return ServedEncoder(name, EncoderThread(encoder, key, keeper, limits, tell))
-    answering = Answering(directory, statement, threads, memory=memory, speculation=speculation)
+    answering = Answering(directory, statement, threads, adapter, memory, speculation)
     return ServedModel(name, ModelThread(answering, key, keeper, limits, tell, share_prefixes))

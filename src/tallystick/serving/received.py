@@ -42,9 +42,11 @@ def check_received(
     trust: Sequence[PublicKey] | None,
     model: Path | None,
     threads: int | None,
+    adapter: Path | None = None,
 ) -> ReceivedReport:
     """Check the answer `got` to a request of the client's own: signatures, digests, words and text;
-    with the client's own copy of the `model` the computation too.
+    with the client's own copy of the `model`, and of its `adapter` if it has one, the computation
+    too.
 
     Raises DigestMismatchError where the receipt is not one of this request and these tokens,
     SignatureInvalidError, CorruptFileError.
@@ -71,7 +73,7 @@ def check_received(
     if model is None:
         report.unchecked.append("computation: name your copy of the model, --model DIR")
     else:
-        _check_computation(report, answer, model, trust, threads)
+        _check_computation(report, answer, model, trust, threads, adapter)
     return report
 
 
@@ -119,6 +121,7 @@ def _check_computation(
     model: Path,
     trust: Sequence[PublicKey] | None,
     threads: int | None,
+    adapter: Path | None,
 ) -> None:
     files, spoken = report.files, answer.spoken
     assert files is not None
@@ -127,7 +130,8 @@ def _check_computation(
         spoken.text, spoken.tokens, spoken.logprobs, "", files.receipt, answer, program,
         files.cancellation,
     )  # fmt: skip
-    found = check(given, model, trust=None if trust is None else list(trust), threads=threads)
+    believed = None if trust is None else list(trust)
+    found = check(given, model, trust=believed, threads=threads, adapter=adapter)
     report.wrong += [one.sentence for one in found.findings if one.sentence not in report.wrong]
     if found.state_differs:
         sentence = found.difference.sentence if found.difference else "The signed state is another."

@@ -229,12 +229,27 @@ def test_a_file_that_is_none(tmp_path: Path) -> None:
 def test_tables_of_another_version(tmp_path: Path) -> None:
     keeper(tmp_path / "kept").close()
     base = sqlite3.connect(tmp_path / "kept" / DATABASE)
-    base.execute("PRAGMA user_version = 2")
+    base.execute("PRAGMA user_version = 3")
     base.close()
-    with pytest.raises(UnsupportedVersionError, match="version 2"):
+    with pytest.raises(UnsupportedVersionError, match="version 3"):
         KeptReader(tmp_path / "kept")
-    with pytest.raises(UnsupportedVersionError, match="version 2"):
+    with pytest.raises(UnsupportedVersionError, match="version 3"):
         KeptAnswers(tmp_path / "kept", BUDGET)
+
+
+def test_tables_of_the_first_version(tmp_path: Path) -> None:
+    """They had no column for adapters. A server brings them to this version, and loses nothing."""
+    with keeper(tmp_path / "kept") as kept:
+        id_ = kept.keep(given(), "anna")
+    base = sqlite3.connect(tmp_path / "kept" / DATABASE)
+    base.execute("ALTER TABLE models DROP COLUMN adapter")
+    base.execute("PRAGMA user_version = 1")
+    base.close()
+    with pytest.raises(UnsupportedVersionError, match="version 1"):
+        KeptReader(tmp_path / "kept")
+    with keeper(tmp_path / "kept") as kept:
+        assert kept.find(id_, "anna") is not None
+        assert [model.adapter for model in kept.models()] == [None]
 
 
 def test_two_receipts_of_one_job_are_both_kept(tmp_path: Path) -> None:

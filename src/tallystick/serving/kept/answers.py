@@ -39,7 +39,6 @@ from tallystick.serving.kept.space import (
     row_bytes,
 )
 from tallystick.serving.kept.tables import (
-    CANCELLATIONS,
     LOCK,
     PAGE,
     connected,
@@ -121,15 +120,17 @@ class KeptAnswers:
 
     # -- keeping -----------------------------------------------------------------------------------
 
-    def uses(self, statement: ModelStatement, directory: Path) -> None:
-        """Say where the model of `statement` lies, after its weights were compared. Its answers
-        may be kept then."""
-        seen, place = fingerprint(directory), str(directory.absolute())
+    def uses(self, statement: ModelStatement, directory: Path, adapter: Path | None = None) -> None:
+        """Say where the model of `statement` lies, and its adapter, after its weights were
+        compared. Its answers may be kept then."""
+        seen, place = fingerprint(directory, adapter), str(directory.absolute())
+        beside = None if adapter is None else str(adapter.absolute())
         write: Statements = [
             (
-                "INSERT INTO models VALUES (?, ?, ?, ?) ON CONFLICT (digest)"
-                " DO UPDATE SET directory = excluded.directory, seen = excluded.seen",
-                (statement.digest, statement.to_bytes(), place, seen),
+                "INSERT INTO models (digest, statement, directory, seen, adapter)"
+                " VALUES (?, ?, ?, ?, ?) ON CONFLICT (digest) DO UPDATE SET"
+                " directory = excluded.directory, seen = excluded.seen, adapter = excluded.adapter",
+                (statement.digest, statement.to_bytes(), place, seen, beside),
             )
         ]
         size = len(statement.to_bytes()) + 4 * PAGE
@@ -141,7 +142,8 @@ class KeptAnswers:
         """Raise DigestMismatchError unless every model that is still needed is where it was, with
         its weights (ANSWERS 7.7.2)."""
         for model in require_models(self.models(), self.statement):
-            self.uses(self.statement(model.digest), model.directory)  # and is not hashed again
+            # It is not hashed again then.
+            self.uses(self.statement(model.digest), model.directory, model.adapter)
 
     def keep(
         self, answer: GivenAnswer | GivenEncoding, owner: str, room: Reservation | None = None
@@ -183,7 +185,7 @@ class KeptAnswers:
             )
             write: Statements = [(insert, row)]
             if signed is not None:
-                write += [(f"INSERT INTO {CANCELLATIONS} VALUES (?, ?)", (id_, signed))]
+                write += [("INSERT INTO cancellations VALUES (?, ?)", (id_, signed))]
             self._commits.write(write, size)
         finally:
             self._space.give_back(taken)
@@ -227,7 +229,7 @@ class KeptAnswers:
             )
         ):
             deleted += found
-        beside = f"DELETE FROM {CANCELLATIONS} WHERE answer NOT IN (SELECT id FROM answers)"
+        beside = "DELETE FROM cancellations WHERE answer NOT IN (SELECT id FROM answers)"
         self._commits.alone(lambda tables: tables.execute(beside).rowcount)
         for table, column, own in (
             ("programs", "program", self._programs), ("models", "model", self._models),
