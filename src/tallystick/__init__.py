@@ -47,6 +47,8 @@ if TYPE_CHECKING:
     from tallystick.api import Program as Program
     from tallystick.api import Progress as Progress
     from tallystick.api import PublicKey as PublicKey
+    from tallystick.api import ReceiptsConviction as ReceiptsConviction
+    from tallystick.api import ReceiptsReport as ReceiptsReport
     from tallystick.api import RMSprop as RMSprop
     from tallystick.api import RunSummary as RunSummary
     from tallystick.api import SampleReport as SampleReport
@@ -66,6 +68,7 @@ if TYPE_CHECKING:
     from tallystick.api import check_sample as check_sample
     from tallystick.api import check_shown as check_shown
     from tallystick.api import classify as classify
+    from tallystick.api import compare_receipts as compare_receipts
     from tallystick.api import continue_run as continue_run
     from tallystick.api import dispute as dispute
     from tallystick.api import embed as embed
@@ -123,6 +126,8 @@ __all__ = [
     "Progress",
     "PublicKey",
     "RMSprop",
+    "ReceiptsConviction",
+    "ReceiptsReport",
     "RunSummary",
     "SampleReport",
     "ShownReport",
@@ -142,6 +147,7 @@ __all__ = [
     "check_sample",
     "check_shown",
     "classify",
+    "compare_receipts",
     "continue_run",
     "dispute",
     "embed",

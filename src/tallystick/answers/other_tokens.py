@@ -13,18 +13,18 @@ from typing import NoReturn
 import numpy as np
 
 from tallystick.answers.job import TOKENS, AnswerJob
-from tallystick.answers.layout import Bucket, batch_types, has_answers
-from tallystick.answers.one_step import commitment_of, genesis_of
+from tallystick.answers.layout import Bucket
+from tallystick.answers.one_step import genesis_of
 from tallystick.answers.programs import answer_slots
 from tallystick.answers.receipt import AnswerReceipt, SignedReceipt, read_receipt
+from tallystick.answers.signed_record import SignedRecord
 from tallystick.answers.statement import ModelStatement, ProgramName, integers
-from tallystick.commit.data import DataSchema, Field, data_root, parse_record, record_bytes
 from tallystick.commit.encoding import canonical_json, parse_canonical_json
 from tallystick.commit.members import Members
 from tallystick.commit.signing import PublicKey
 from tallystick.commit.state import SlotProof, prove_slot, slot_order
 from tallystick.commit.tensor import Array, tensor_digest
-from tallystick.errors import CorruptFileError, DigestMismatchError, UsageError
+from tallystick.errors import CorruptFileError, DigestMismatchError
 from tallystick.limits import LIMITS
 
 KIND = "tallystick/other-tokens/1"
@@ -72,13 +72,13 @@ class OtherTokens:
         signed: SignedReceipt, answer: AnswerJob, final: Mapping[str, bytes], tokens: Array
     ) -> OtherTokens:
         """From the final state of the receipt's run: its tensor digests, and its tokens."""
-        values = {name: array[0] for name, array in answer.columns.items()}
+        own = SignedRecord.of(answer)
         return OtherTokens(
             signed.data,
             answer.statement,
-            answer.program_name,
-            answer.seed,
-            record_bytes(answer.schema, values),
+            own.program,
+            own.seed,
+            own.record,
             tuple(int(token) for token in tokens),
             prove_slot(final, TOKENS).path,
         )
@@ -137,10 +137,8 @@ class OtherTokens:
         receipt, name = signed.receipt, self.program
         if self.statement.digest != receipt.model:
             raise DigestMismatchError("The receipt is of another model than the one here.", _NEXT)
-        bucket = Bucket(name.length, name.answer)
-        if not has_answers(bucket, name.set, self.statement.vocabulary):
-            _malformed("its program has no answers")
-        text = self._text(receipt, bucket)
+        own = SignedRecord(name, self.seed, self.record)
+        text, bucket = own.fields(self.statement, receipt, _malformed, _NEXT)["text"], own.bucket
         claimed = np.zeros(name.answer, np.int64)
         claimed[: receipt.answer] = text[receipt.prompt : receipt.prompt + receipt.answer]
         drawn = np.array(self.tokens, np.int64)
@@ -153,33 +151,6 @@ class OtherTokens:
             raise CorruptFileError("The signed state has the tokens of the signed text.", _NEXT)
         at = int(rows[0])
         return TokenConviction(receipt, signed.trusted, at, int(claimed[at]), int(drawn[at]))
-
-    def _text(self, receipt: AnswerReceipt, bucket: Bucket) -> Array:
-        """The text of the record, which is the one of the receipt's job."""
-        types = batch_types(bucket, self.program.set, self.statement.vocabulary)
-        schema = DataSchema(tuple(Field(n, t.dtype, t.shape) for n, t in types.items()))
-        try:
-            fields = parse_record(schema, self.record)
-            columns = {name: array[np.newaxis] for name, array in fields.items()}
-            root, slots = data_root(schema, columns), answer_slots(bucket)
-            job = commitment_of(self.statement, self.program, slots, root, self.seed).digest()
-        except UsageError as error:
-            _malformed(error.message.rstrip("."))
-        if job != receipt.job:
-            raise DigestMismatchError(
-                "The receipt's job is not that of this statement, record and seed.", _NEXT
-            )
-        prompt, count = receipt.prompt, receipt.answer
-        rows = np.arange(bucket.answer)
-        fits = count <= bucket.answer and prompt + count <= bucket.length
-        if not (
-            fits
-            and np.array_equal(fields["place"], prompt - 1 + np.minimum(rows, count - 1))
-            and np.array_equal(fields["live"], (rows < count).astype(np.int64))
-            and not fields["text"][prompt + count :].any()
-        ):
-            _malformed("its record is not laid out as an answer of the receipt's counts")
-        return fields["text"]
 
     def _proof(self, bucket: Bucket, digest: bytes, state: bytes) -> bool:
         names = slot_order(list(genesis_of(self.statement, answer_slots(bucket))))

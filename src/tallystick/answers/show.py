@@ -24,6 +24,8 @@ from tallystick.answers.spoken import KIND as SPOKEN_KIND
 from tallystick.answers.spoken import Spoken
 from tallystick.answers.statement import KIND as STATEMENT_KIND
 from tallystick.answers.statement import ModelStatement
+from tallystick.answers.two_receipts import BEGINNING as TWO_RECEIPTS
+from tallystick.answers.two_receipts import TwoReceipts
 from tallystick.commit.signing import Envelope
 from tallystick.disk.regular import is_directory, open_beginning, os_errors, present, read_file
 from tallystick.job.numbers import moment
@@ -187,11 +189,34 @@ def _shown(path: Path) -> FileSaid:
     )
 
 
-def is_other_tokens(path: Path) -> bool:
-    """Whether the file at `path` begins as evidence of other tokens (ANSWERS 6.9)."""
+def is_evidence(path: Path) -> bool:
+    """Whether the file at `path` begins as evidence about receipts (ANSWERS 6.9, 6.10)."""
     file, _ = open_beginning(path, "file", _BEGINNING)
     with os_errors(path), file:
-        return bool(_OTHER_TOKENS.match(file.read(_BEGINNING)))
+        first = file.read(_BEGINNING)
+    return bool(_OTHER_TOKENS.match(first)) or first.startswith(TWO_RECEIPTS)
+
+
+def _two_receipts(path: Path) -> FileSaid:
+    data = read_file(path, LIMITS.conviction_bytes, "evidence")
+    found = TwoReceipts.from_bytes(data).convicts()
+    first, second = found.receipts
+    return FileSaid(
+        "two receipts",
+        "evidence that two receipts of one signer contradict each other",
+        {
+            "model_digest": first.model.hex(),
+            "request_digest": first.request.hex(),
+            "job_digest": first.job.hex(),
+            "other_job_digest": second.job.hex(),
+            "run_root": first.root.hex(),
+            "other_run_root": second.root.hex(),
+            "clause": found.clause,
+        },
+        f"That the signer has signed a false one. {found.sentence}",
+        f"tallystick check {path}",
+        (first.signer.key_id,),
+    )
 
 
 def _other_tokens(path: Path) -> FileSaid:
@@ -266,6 +291,7 @@ _READERS: dict[bytes, Callable[[Path], FileSaid | None]] = {
     f'{{"kind":"{REQUEST_KIND}"'.encode(): _request,
     f'{{"kind":"{SPOKEN_KIND}"'.encode(): _spoken,
     b'{"hidden":': _shown,
+    TWO_RECEIPTS: _two_receipts,
     ENCODED_BEGINNING: _encoded,
     b'{"about":': _statement,
 }

@@ -9,9 +9,9 @@ from tallystick.answers.other_tokens import TokenConviction as TokenConviction
 from tallystick.answers.request import ModelRequest as ModelRequest
 from tallystick.answers.shown import ShownReport as ShownReport
 from tallystick.answers.shown import ShownRequest as ShownRequest
+from tallystick.answers.two_receipts import ReceiptsConviction as ReceiptsConviction
 from tallystick.api.answering import GivenAnswer as GivenAnswer
 from tallystick.api.answers import check as check
-from tallystick.api.answers import check_conviction as check_conviction
 from tallystick.api.answers import generate as generate
 from tallystick.api.capturing import Capture as Capture
 from tallystick.api.capturing import capture as capture
@@ -20,6 +20,9 @@ from tallystick.api.capturing import from_onnx as from_onnx
 from tallystick.api.capturing import records_of as records_of
 from tallystick.api.capturing import reproducible as reproducible
 from tallystick.api.capturing import save_job as save_job
+from tallystick.api.convictions import ReceiptsReport as ReceiptsReport
+from tallystick.api.convictions import check_conviction as check_conviction
+from tallystick.api.convictions import compare_receipts as compare_receipts
 from tallystick.api.disputes import Dispute as Dispute
 from tallystick.api.disputes import dispute as dispute
 from tallystick.api.disputes import judge as judge

@@ -8,7 +8,6 @@ from typing import Any
 from tallystick.answers.cancellation import cancellation_of
 from tallystick.answers.check import AnswerReport
 from tallystick.answers.files import AnswerFiles, free_places
-from tallystick.answers.other_tokens import OtherTokens, TokenConviction
 from tallystick.answers.request import Message, ModelRequest
 from tallystick.api import given
 from tallystick.api.answering import DAYS, Answering, GivenAnswer, Heard
@@ -210,20 +209,3 @@ def check(
     if target is not None and report.convicting is not None:
         write_file(target, [report.convicting.to_bytes()])
     return report
-
-
-def check_conviction(
-    evidence: PathLike | bytes, *, trust: Sequence[PublicKey | PathLike] | None = None
-) -> TokenConviction:
-    """Verify the evidence that `check` has written about a receipt, without the model.
-
-    What it returns says whom it convicts, `receipt.signer`, and by what: `row`, `claimed`, `drawn`,
-    `sentence`. `trust` are the signers that you know.
-
-    Raises SignatureInvalidError, DigestMismatchError and CorruptFileError for a file that convicts
-    nobody, StorageError.
-    """
-    data = evidence
-    if not isinstance(data, bytes):
-        data = read_file(given.path(data), LIMITS.conviction_bytes, "evidence")
-    return OtherTokens.from_bytes(data).convicts(given.publics(trust))

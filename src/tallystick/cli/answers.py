@@ -32,6 +32,7 @@ from tallystick.cli.output import (
 )
 from tallystick.cli.samples import say_sample, seed_of
 from tallystick.cli.shown import check_shown_request
+from tallystick.cli.two_receipts import compare
 from tallystick.disk.keys import load_private_key
 from tallystick.errors import UsageError
 from tallystick.terminal.lines import note
@@ -190,6 +191,13 @@ _NO_EVIDENCE = (
     " show`. No model is needed.",
 )
 @click.option(
+    "--against",
+    type=click.Path(),
+    metavar="OTHER",
+    help="Say whether this other receipt, or that of this answer's directory, contradicts RECEIPT. "
+    "No model is needed.",
+)
+@click.option(
     "--statement",
     type=click.Path(),
     help="A statement of the model that you trust. The programs are then not derived again,"
@@ -220,7 +228,8 @@ _NO_EVIDENCE = (
 @click.option(
     "--evidence",
     type=click.Path(),
-    help="Where to write evidence if the receipt's run has other tokens than its text.",
+    help="Where to write evidence if the receipt's run has other tokens than its text, or if two "
+    "receipts contradict each other.",
 )
 @threads_option
 @device_option
@@ -230,6 +239,7 @@ def check(
     receipt: str,
     model: str | None,
     named: str | None,
+    against: str | None,
     statement: str | None,
     adapter: str | None,
     text: bool,
@@ -250,6 +260,11 @@ def check(
     """
     if seed is not None and sample is None:
         raise UsageError("--seed is for --sample.", "Leave it out.")
+    if against is not None:
+        if named or model or statement or text or request or sample:
+            raise UsageError("--against compares two receipts, and no model.", "Leave out more.")
+        compare(receipt, against, evidence, trust, as_json)
+        return
     if named is not None:
         if model or statement or text or request or evidence or sample:
             raise UsageError("--receipt compares a shown request, and no model.", "Leave out more.")
@@ -262,7 +277,8 @@ def check(
         return
     if model is None:
         raise UsageError(
-            "Give --model, your copy of the model.", "Only --receipt, and evidence, need none."
+            "Give --model, your copy of the model.",
+            "Only --receipt, --against and evidence need none.",
         )
     if sample is not None:
         if text or request or evidence:

@@ -1,19 +1,21 @@
-"""`tallystick check EVIDENCE`: a signed state with other tokens than its text (ANSWERS 6.9)."""
+"""`tallystick check EVIDENCE`: what convicts the signer of a receipt (ANSWERS 6.9, 6.10)."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from tallystick.answers.show import is_other_tokens
-from tallystick.api.answers import check_conviction
+from tallystick.answers.show import is_evidence
+from tallystick.answers.two_receipts import ReceiptsConviction
+from tallystick.api.convictions import check_conviction
 from tallystick.cli.output import MISMATCH, finish, load_trust, print_json, say
+from tallystick.cli.two_receipts import conviction_json, known, say_conviction
 from tallystick.disk.regular import is_directory, present
 from tallystick.errors import CannotCheckError, CounterpartyError
 
 
 def is_conviction(path: Path) -> bool:
     """Whether the file at `path` begins as such evidence."""
-    return present(path) and not is_directory(path) and is_other_tokens(path)
+    return present(path) and not is_directory(path) and is_evidence(path)
 
 
 def check_evidence(evidence: str, trust: tuple[str, ...], as_json: bool) -> None:
@@ -24,7 +26,12 @@ def check_evidence(evidence: str, trust: tuple[str, ...], as_json: bool) -> None
     except CounterpartyError as error:
         raise CannotCheckError(error.message, error.next_action) from error
     receipt = found.receipt
-    if as_json:
+    if isinstance(found, ReceiptsConviction):
+        if as_json:
+            print_json(conviction_json(found))
+        else:
+            say_conviction(found)
+    elif as_json:
         print_json(
             {
                 "convicted": receipt.signer.key_id,
@@ -41,8 +48,7 @@ def check_evidence(evidence: str, trust: tuple[str, ...], as_json: bool) -> None
             }
         )
     else:
-        known = "trusted" if found.trusted else "unknown to you; --trust KEY names those you accept"
         say(f"model       {receipt.model.hex()}")
-        say(f"signer      {receipt.signer.key_id} ({known})")
+        say(f"signer      {receipt.signer.key_id} ({known(found.trusted)})")
         say(f"CONVICTED   by its own words: {found.sentence} (ANSWERS 6.7)")
     finish(MISMATCH)

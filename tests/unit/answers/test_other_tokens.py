@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from unit.answers.toy import KEY, Toy, receipt_of
+from unit.answers.toy_encoder import ToyEncoder
 
 from tallystick.answers.check import AnswerReport, bound, check_answer
 from tallystick.answers.job import TOKENS, AnswerJob
@@ -197,6 +198,19 @@ def test_a_record_over_the_limit_is_never_made(file: bytes) -> None:
         OtherTokens.from_bytes(evidence.to_bytes()).convicts()
     with pytest.raises(CorruptFileError, match="exceed the limit"):
         OtherTokens.from_bytes(file + b" " * LIMITS.conviction_bytes)
+
+
+def test_a_program_of_an_encoder_has_no_tokens(file: bytes) -> None:
+    """It may have as many values as places, which no bucket of an answer has."""
+    stated = ToyEncoder.make().statement
+    name = next(iter(stated.programs))
+    receipt = receipt_of(false_one()[0], model=stated.digest)
+    evidence = replace(
+        OtherTokens.from_bytes(file), statement=stated, program=name, receipt=receipt,
+        tokens=(0,) * name.answer,
+    )  # fmt: skip
+    with pytest.raises(CorruptFileError, match="has no answers"):
+        OtherTokens.from_bytes(evidence.to_bytes()).convicts()
 
 
 def test_any_bytes_convict_nobody_or_are_a_typed_error(file: bytes) -> None:

@@ -1,0 +1,4 @@
+"""Answers and encodings as `spec/ANSWERS.md` says them: files, jobs, words, runs.
+
+It imports nothing of the package.
+"""
