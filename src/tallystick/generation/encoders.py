@@ -23,7 +23,7 @@ from tallystick.devices.context import ExecutionContext
 from tallystick.devices.cpu import CPU
 from tallystick.devices.kernel import Run, operand
 from tallystick.errors import UsageError
-from tallystick.generation.cut import LOGITS, SCORES, VALUES, WEIGHTS
+from tallystick.generation.cut import LOGITS
 from tallystick.generation.forward import rows_of_program
 from tallystick.generation.panels import Panels
 from tallystick.generation.prepared import prepared
@@ -31,6 +31,7 @@ from tallystick.generation.sizes import RowPrograms
 from tallystick.numerics.contracts import find_contract, parse_contract
 from tallystick.numerics.registry import OpSpec
 from tallystick.numerics.types import Attrs
+from tallystick.program.attention import SCORES, VALUES, WEIGHTS
 from tallystick.program.executor import Executor
 from tallystick.program.ir import Node, Program, Value
 from tallystick.program.runner import StepInputs

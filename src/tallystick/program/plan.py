@@ -155,7 +155,7 @@ class _Planner:
 
     def _layout(self, position: int, index: int, node: Node) -> PlanStep:
         step = PlanStep(index)
-        inputs = node.inputs
+        inputs: Sequence[Value | None] = node.inputs
         attention = self.attention.get(index)
         if attention is not None:
             if index != attention.values:  # the last node computes all three
