@@ -88,6 +88,14 @@ def _mixtral_keys(c: Any) -> dict[str, Any]:
     return {**_llama_keys(c), **experts}
 
 
+def _qwen3_moe_keys(c: Any) -> dict[str, Any]:
+    experts = {
+        "expert_count": c.num_experts, "expert_used_count": c.num_experts_per_tok,
+        "expert_feed_forward_length": c.moe_intermediate_size,
+    }  # fmt: skip
+    return {**_llama_keys(c), **experts}
+
+
 def _wide(c: Any) -> dict[str, Any]:
     return {"attention.key_length": c.head_dim, "attention.value_length": c.head_dim}
 
@@ -159,6 +167,9 @@ FORMS: Mapping[str, Form] = {
     "gemma3": Form("gemma3", "gemma3", {**_GEMMA2, **_NORMED}, _gemma3_keys, {
         "query_pre_attn_scalar": 16, "num_hidden_layers": 7, "layer_types": None,
     }, plus_one=True),
+    "qwen3moe": Form("qwen3_moe", "qwen3moe", {**_ROUTED, **_NORMED}, _qwen3_moe_keys, {
+        "moe_intermediate_size": 32,
+    }),
     "phi2": Form("phi", "phi2", _PHI2, _phi2_keys, {
         "qk_layernorm": False, "layer_norm_eps": 2.0**-17,
     }),

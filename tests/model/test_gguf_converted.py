@@ -76,7 +76,7 @@ def test_the_logits_are_those_of_the_directory(name: str, tmp_path: Path) -> Non
     assert quantised == logits(open_model(tmp_path / "rounded"))
 
 
-@pytest.mark.parametrize("name", ["gemma3", "mixtral"])
+@pytest.mark.parametrize("name", ["gemma3", "mixtral", "qwen3moe"])
 def test_answers_are_those_of_the_whole_text(name: str, tmp_path: Path) -> None:
     form = FORMS[name]
     file = tmp_path / "m.gguf"
@@ -145,6 +145,9 @@ def test_what_is_not_known_is_refused_by_its_name(
         ("gemma3", {"gemma3.attention.sliding_window_pattern": [1, 0]}, {}),
         ("gemma3", {"gemma3.attention.sliding_window_pattern": [1, 0, 1, 1, 1, 2, 0]}, {}),
         ("mixtral", {}, {"blk.0.ffn_up_exps.weight": VECTOR}),
+        ("mixtral", {"llama.expert_used_count": 5}, {}),
+        ("mixtral", {"llama.expert_count": 2**31 - 1}, {}),
+        ("qwen3moe", {"qwen3moe.expert_used_count": 0}, {}),
     ],
 )
 def test_what_contradicts_itself_is_refused(

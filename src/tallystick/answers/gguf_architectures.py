@@ -85,7 +85,7 @@ _GEMMA2 = {
     "ffn_norm": "pre_feedforward_layernorm", "post_ffw_norm": "post_feedforward_layernorm",
 }  # fmt: skip
 _PHI3 = {**_INNER, "attn_qkv": "self_attn.qkv_proj", "ffn_up": "mlp.gate_up_proj"}
-_MIXTRAL = {**_ATTENTION, "ffn_norm": "post_attention_layernorm", "ffn_gate_inp": "mlp.gate"}
+_ROUTED = {**_ATTENTION, "ffn_norm": "post_attention_layernorm", "ffn_gate_inp": "mlp.gate"}
 _EXPERTS = {
     "ffn_gate_exps": "mlp.experts.gate_up_proj", "ffn_up_exps": "mlp.experts.gate_up_proj",
     "ffn_down_exps": "mlp.experts.down_proj",
@@ -110,6 +110,9 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     ),
     "qwen2": Architecture("qwen2", config.qwen, "model.layers", _OUTER, _INNER),
     "qwen3": Architecture("qwen3", config.qwen, "model.layers", _OUTER, {**_INNER, **_NORMED}),
+    "qwen3moe": Architecture(
+        "qwen3_moe", config.qwen3_moe, "model.layers", _OUTER, {**_ROUTED, **_NORMED}, _EXPERTS
+    ),
     "gemma": Architecture(
         "gemma", config.gemma, "model.layers", _OUTER, _INNER, plus_one=True, divided=False
     ),
@@ -131,7 +134,7 @@ ARCHITECTURES: Mapping[str, Architecture] = {
 
 # llama with experts.
 _WITH_EXPERTS = Architecture(
-    "mixtral", config.mixtral, "model.layers", _OUTER, _MIXTRAL, _EXPERTS,
+    "mixtral", config.mixtral, "model.layers", _OUTER, _ROUTED, _EXPERTS,
     interleaved=frozenset({"attn_q", "attn_k"}),
 )  # fmt: skip
 

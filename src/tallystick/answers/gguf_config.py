@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tallystick.answers.gguf_facts import Facts, refused
+from tallystick.answers.gguf_facts import Facts, corrupt, refused
 
 _NO_SCALING = "rope.scaling.yarn_attn_factor", "rope.scaling.attn_factor"
 
@@ -77,15 +77,39 @@ def llama(f: Facts) -> dict[str, Any]:
     }
 
 
+def _experts(f: Facts) -> dict[str, Any]:
+    f.only("expert_weights_scale", 0.0, 1.0)
+    count, used = f.whole("expert_count"), f.whole("expert_used_count")
+    if not 0 < used <= count:
+        raise corrupt(f"tokens go to {used} of {count} experts")
+    router = f.file.tensors.get("blk.0.ffn_gate_inp.weight")
+    if router is None or router.shape[0] != count:
+        raise corrupt(f"its first block does not choose among {count} experts")
+    return {**_decoder(f), "num_experts_per_tok": used}
+
+
 def mixtral(f: Facts) -> dict[str, Any]:
     """llama with experts."""
-    f.only("expert_weights_scale", 0.0, 1.0)
     return {
-        **_decoder(f),
+        **_experts(f),
         "num_local_experts": f.whole("expert_count"),
-        "num_experts_per_tok": f.whole("expert_used_count"),
         "hidden_act": "silu",
         "sliding_window": None,
+    }
+
+
+def qwen3_moe(f: Facts) -> dict[str, Any]:
+    config = _experts(f)
+    share = f.whole("feed_forward_length") // config["num_experts_per_tok"]
+    return {
+        **config,
+        "num_experts": f.whole("expert_count"),
+        "moe_intermediate_size": f.whole("expert_feed_forward_length", share),
+        "norm_topk_prob": True,
+        "decoder_sparse_step": 1,
+        "mlp_only_layers": [],
+        "hidden_act": "silu",
+        "use_sliding_window": False,
     }
 
 

@@ -83,7 +83,7 @@ def over_stored(
         shape, (out,) = builder.type_of(given).shape, node.out_types
         if node.op == _SLICE and node.attrs["dim"] == 0 and len(shape) == 3:
             found = builder.one(_SLICE, [given], **node.attrs)
-        elif node.op == _VIEW and shape[0] == 1 and len(out.shape) == 2 == len(shape) - 1:
+        elif node.op == _VIEW and len(shape) == 3 and (1, *out.shape[:-1]) == shape[:-1]:
             found = builder.one(_VIEW, [given], size=shape[1:])
         else:
             return None

@@ -7,7 +7,7 @@ value straight into its state array when no node will read the old value again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tallystick.devices.cpu import CPU
