@@ -3,8 +3,9 @@
     python benchmarks/receipts.py MODEL STATEMENT [--threads 2] [--turns 3] [--json] [--out FILE]
 
 STATEMENT is what `tallystick model statement MODEL --bucket …` wrote. Sides take turns, and medians
-are compared. *Receipts*: 16 answers together, from request to text, with receipts and without;
-programs are compared with the model's before, once. *Checks*: one answer, or 16 that were given
+are compared. *Receipts*: 16 answers together, from request to text, with receipts and without; both
+sides answer the same request, and so draw the same tokens. Programs are compared with the model's
+before, once. *Checks*: one answer, or 16 that were given
 together, checked one by one: with a statement of the checker's own (derived once, by `model
 verify`), and with the answer's program derived again each time. `cpu` are seconds of the processor.
 """
@@ -15,7 +16,7 @@ import argparse
 import json
 import os
 import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,14 +44,24 @@ def timed(call: Callable[[], object]) -> Clock:
     return end[0] - began[0], end[1] - began[1]
 
 
-def medians(sides: Sides, turns: int) -> dict[str, dict[str, float]]:
-    """Seconds of each side, by the clock and of the processor, in turns after one that warms up."""
+def in_turns(
+    sides: Sides, turns: int, before: Callable[[], None] = lambda: None
+) -> dict[str, list[Clock]]:
+    """The times of each side, in turns after one that warms up. `before` is called before each
+    turn. Each side begins in its turn."""
     seen: dict[str, list[Clock]] = {name: [] for name in sides}
     for turn in range(turns + 1):
-        for name, call in sides.items():
+        before()
+        order = list(sides.items())
+        for name, call in order if turn % 2 else order[::-1]:
             took = timed(call)
             if turn:
                 seen[name].append(took)
+    return seen
+
+
+def medians(seen: Mapping[str, Sequence[Clock]]) -> dict[str, dict[str, float]]:
+    """Seconds of each side, by the clock and of the processor."""
     return {
         name: {
             "seconds": statistics.median(t[0] for t in took),
@@ -80,9 +91,9 @@ class Bench:
         first = int(self._random.integers(len(self._text) - count))
         return tuple(self._text[first : first + count])
 
-    def given(self, prompt: int, tokens: int, choices: int = 1) -> list[GivenAnswer]:
-        """Answers with receipts, drawn with temperature 1; they may end early."""
-        request = ModelRequest(
+    def request(self, prompt: int, tokens: int, choices: int = 1) -> ModelRequest:
+        """A request for answers that are drawn with temperature 1; they may end early."""
+        return ModelRequest(
             self.answering.statement.digest,
             Settings(temperature=1.0, max_tokens=tokens),
             tokens=self.prompt(prompt),
@@ -90,16 +101,20 @@ class Bench:
             choices=choices,
             secret=new_secret(),
         )
-        return self.answering.answer(request, self.key)
 
-    def without(self, prompt: int, tokens: int, choices: int) -> None:
-        """The same without receipts."""
-        tokens_of, stop = self.prompt(prompt), self.answering.statement.stop
-        seed = int(self._random.integers(1 << 62))
-        settings = Settings(temperature=1.0, max_tokens=tokens, seed=seed, stop=stop)
-        for choice in range(choices):
-            self.bare.submit(tokens_of, settings, choice)
+    def given(self, prompt: int, tokens: int, choices: int = 1) -> list[GivenAnswer]:
+        """Answers with receipts."""
+        return self.answering.answer(self.request(prompt, tokens, choices), self.key)
+
+    def without(self, request: ModelRequest) -> int:
+        """The same answers without receipts; the number of their tokens."""
+        prepared = self.answering.prepare(request)
+        handles = [
+            self.bare.submit(prepared.prompt, prepared.asked, choice)
+            for choice in range(request.choices)
+        ]
         self.bare.run()
+        return sum(len(one.answer.tokens) for one in handles if one.answer is not None)
 
     def whole(self, prompt: int, tokens: int, choices: int = 1) -> tuple[list[GivenAnswer], Clock]:
         """Answers that hardly ended early, and the time that they took."""
@@ -112,13 +127,24 @@ class Bench:
         raise SystemExit(f"No answer of {tokens} tokens in 20 requests.")
 
     def receipts(self, turns: int) -> dict[str, Any]:
+        asked, counts = list[ModelRequest](), list[int]()
+
+        def with_() -> None:
+            made = self.answering.answer(asked[-1], self.key)
+            counts.append(sum(len(answer.tokens) for answer in made))
+
         sides: Sides = {
-            "with": lambda: self.given(50, 64, TOGETHER),
-            "without": lambda: self.without(50, 64, TOGETHER),
+            "with": with_,
+            "without": lambda: counts.append(self.without(asked[-1])),
         }
-        found = medians(sides, turns)
-        ratios = {key: found["with"][key] / found["without"][key] for key in ("seconds", "cpu")}
-        return {"case": "receipts", "requests": TOGETHER, **found, "ratio": ratios}
+        seen = in_turns(sides, turns, lambda: asked.append(self.request(50, 64, TOGETHER)))
+        assert counts[::2] == counts[1::2], counts
+        pairs = list(zip(seen["with"], seen["without"], strict=True))
+        ratios = {
+            key: statistics.median(a[i] / b[i] for a, b in pairs)
+            for i, key in enumerate(("seconds", "cpu"))
+        }
+        return {"case": "receipts", "requests": TOGETHER, **medians(seen), "ratio": ratios}
 
     def checks(self, prompt: int, tokens: int, choices: int, turns: int) -> dict[str, Any]:
         self.given(prompt, tokens, choices)  # the program is compared, the passes are planned
@@ -133,7 +159,8 @@ class Bench:
 
             return call
 
-        found = medians({"own statement": all_of(self.statement), "derived": all_of(None)}, turns)
+        sides = {"own statement": all_of(self.statement), "derived": all_of(None)}
+        found = medians(in_turns(sides, turns))
         giving = {
             key: statistics.median(took[i] for _, took in pairs)
             for i, key in enumerate(("seconds", "cpu"))

@@ -64,6 +64,10 @@ CONFIGS: Mapping[str, tuple[str, dict[str, Any]]] = {
     "mixtral": ("MixtralConfig", {
         "num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": WINDOW,
     }),
+    "qwen3_moe": ("Qwen3MoeConfig", {
+        "head_dim": 16, "num_experts": 6, "num_experts_per_tok": 3, "moe_intermediate_size": 24,
+        "norm_topk_prob": True,
+    }),
 }  # fmt: skip
 
 

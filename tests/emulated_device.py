@@ -37,7 +37,7 @@ class There:
 
 
 def _at(x: There) -> np.ndarray:
-    assert isinstance(x, There), f"{type(x).__name__} is no tensor of this device"
+    assert isinstance(x, There), f"{type(x).__name__} is not a tensor of this device"
     return x._there
 
 

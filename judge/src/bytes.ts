@@ -4,6 +4,8 @@ import { refuse } from "./errors.ts";
 
 const UTF8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 const ENCODER = new TextEncoder();
+/** Texts of so many characters count as short. */
+const SHORT = 64;
 const DIGITS = "0123456789abcdef";
 /** The characters of base64 as their codes, the value of each code, and the code of padding. */
 const BASE64 = ENCODER.encode("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/");
@@ -65,8 +67,22 @@ export function concatAll(parts: readonly Uint8Array[]): Uint8Array {
   return out;
 }
 
+/** A short text of ASCII as bytes, if it is one: the encoder takes ten times as long for a name. */
+function shortAscii(text: string): Uint8Array | undefined {
+  if (text.length > SHORT) return undefined;
+  const bytes = new Uint8Array(text.length);
+  for (let k = 0; k < bytes.length; k++) {
+    const unit = text.charCodeAt(k);
+    if (unit > 0x7f) return undefined;
+    bytes[k] = unit;
+  }
+  return bytes;
+}
+
 /** UTF-8 of a string; a lone surrogate has none and is refused (COMMITMENTS 1.2). */
 export function toUtf8(text: string): Uint8Array {
+  const ascii = shortAscii(text);
+  if (ascii !== undefined) return ascii;
   if (/\p{Surrogate}/u.test(text)) throw refuse("a lone surrogate has no UTF-8");
   return ENCODER.encode(text);
 }

@@ -24,17 +24,23 @@ export function splitOf(n: number): number {
   return k;
 }
 
+/** Gives a leaf's hash. Of a large tree it is made when it is asked for, once, and not kept. */
+export type LeafAt = (index: number) => Uint8Array;
+
+/** The root over leaves `first` to `end - 1`, at least one (COMMITMENTS 2.3). */
+function rootBetween(leafAt: LeafAt, first: number, end: number): Uint8Array {
+  if (end - first === 1) return leafAt(first);
+  const middle = first + splitOf(end - first);
+  return nodeHash(rootBetween(leafAt, first, middle), rootBetween(leafAt, middle, end));
+}
+
 /** The root over leaves `first` to `end - 1` of these leaf hashes (COMMITMENTS 2.3). */
 export function rootOf(
   hashes: readonly Uint8Array[],
   first = 0,
   end: number = hashes.length,
 ): Uint8Array {
-  const only = hashes[first];
-  if (end === first || only === undefined) return sha256();
-  if (end - first === 1) return only;
-  const middle = first + splitOf(end - first);
-  return nodeHash(rootOf(hashes, first, middle), rootOf(hashes, middle, end));
+  return end === first ? sha256() : rootBetween((k) => hashes[k] ?? sha256(), first, end);
 }
 
 /** The subtrees beside the way from the root down to a leaf: their leaves, and on which side. */
@@ -55,10 +61,16 @@ export function inclusionLength(index: number, size: number): number {
   return beside(index, size).length;
 }
 
-/** The inclusion proof of a leaf (COMMITMENTS 2.5), upwards. */
+/** The inclusion proof of a leaf of so many (COMMITMENTS 2.5), upwards. */
+export function inclusionProofBy(leafAt: LeafAt, index: number, size: number): Uint8Array[] {
+  return beside(index, size)
+    .reverse()
+    .map(({ first, end }) => rootBetween(leafAt, first, end));
+}
+
+/** The same in a tree of these leaf hashes. */
 export function inclusionProof(hashes: readonly Uint8Array[], index: number): Uint8Array[] {
-  const subtrees = beside(index, hashes.length).reverse();
-  return subtrees.map(({ first, end }) => rootOf(hashes, first, end));
+  return inclusionProofBy((k) => hashes[k] ?? sha256(), index, hashes.length);
 }
 
 function allHashes(hashes: readonly Uint8Array[]): boolean {

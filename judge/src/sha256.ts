@@ -11,11 +11,25 @@ const FRESH = noble.create();
 /** Set back for each use: to make one anew takes half as long as to hash a leaf. */
 const hash = noble.create();
 
+/** Short parts are put together here: to hash a part of a few bytes costs more than to copy it. */
+const short = new Uint8Array(256);
+
 /** The same of a list, which may have more items than a call takes arguments. */
 export function sha256All(parts: readonly Uint8Array[]): Uint8Array {
   FRESH._cloneInto(hash);
-  for (const part of parts) hash.update(part);
-  return hash.digest();
+  let held = 0;
+  for (const part of parts) {
+    if (held + part.length > short.length) {
+      hash.update(short.subarray(0, held));
+      held = 0;
+    }
+    if (part.length > short.length) hash.update(part);
+    else {
+      short.set(part, held);
+      held += part.length;
+    }
+  }
+  return hash.update(short.subarray(0, held)).digest();
 }
 
 const TAGS = new Map<string, Uint8Array>();

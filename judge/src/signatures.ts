@@ -57,7 +57,8 @@ export class PublicKey {
     const encoded = signature.subarray(0, 32);
     const s = integerOf(signature.subarray(32));
     if (s >= ORDER) return false;
-    const k = integerOf(sha512(concatBytes(encoded, this.raw, message))) % ORDER;
+    const k =
+      integerOf(sha512.create().update(encoded).update(this.raw).update(message).digest()) % ORDER;
     const r = Point.BASE.multiplyUnsafe(s).subtract(this.#point.multiplyUnsafe(k));
     return !r.is0() && equalBytes(r.toBytes(), encoded);
   }

@@ -1,7 +1,7 @@
 /** States, the chains of losses and of logs, and the COMMIT node (COMMITMENTS 5). */
 
 import { compareBytes, equalBytes, toUtf8 } from "./bytes.ts";
-import { inclusionProof, leafHash, rootByInclusion, rootOf } from "./merkle.ts";
+import { inclusionProofBy, leafHash, rootByInclusion, rootOf } from "./merkle.ts";
 import { nodeDigest } from "./nodes.ts";
 import { sha256 } from "./sha256.ts";
 import { tensorDigest, type TensorType } from "./tensors.ts";
@@ -49,11 +49,14 @@ export function stateRootsBy(
 ): Uint8Array[] {
   const names = slotOrder([...others.keys(), name]);
   const index = names.indexOf(name);
-  const leaves = names.map((each) => slotLeaf(each, others.get(each) ?? new Uint8Array(32)));
-  const proof = inclusionProof(leaves, index);
+  const leafAt = (k: number): Uint8Array => {
+    const other = names[k] ?? "";
+    return slotLeaf(other, others.get(other) ?? new Uint8Array());
+  };
+  const proof = inclusionProofBy(leafAt, index, names.length);
   return digests.map((digest) => {
-    const tree = rootByInclusion(slotLeaf(name, digest), index, leaves.length, proof);
-    return stateRootByTree(leaves.length, tree ?? new Uint8Array());
+    const tree = rootByInclusion(slotLeaf(name, digest), index, names.length, proof);
+    return stateRootByTree(names.length, tree ?? new Uint8Array());
   });
 }
 

@@ -6,6 +6,9 @@ import { LIMITS } from "./limits.ts";
 import { sha256All, tag } from "./sha256.ts";
 
 const U64 = 1n << 64n;
+/** A number is written here, and copied: a view of each field's own bytes would cost far more. */
+const field = new Uint8Array(8);
+const view = new DataView(field.buffer);
 
 export class Writer {
   readonly #parts: Uint8Array[] = [];
@@ -20,10 +23,8 @@ export class Writer {
     return this;
   }
 
-  #field(length: number, set: (view: DataView) => void): this {
-    const bytes = new Uint8Array(length);
-    set(new DataView(bytes.buffer));
-    return this.raw(bytes);
+  #field(length: number): this {
+    return this.raw(field.slice(0, length));
   }
 
   u8(value: number | boolean): this {
@@ -31,29 +32,25 @@ export class Writer {
   }
 
   u16(value: number): this {
-    return this.#field(2, (view) => {
-      view.setUint16(0, value, true);
-    });
+    view.setUint16(0, value, true);
+    return this.#field(2);
   }
 
   u32(value: number): this {
-    return this.#field(4, (view) => {
-      view.setUint32(0, value, true);
-    });
+    view.setUint32(0, value, true);
+    return this.#field(4);
   }
 
   u64(value: number | bigint): this {
     const whole = BigInt(value);
     if (whole < 0n || whole >= U64) throw refuse(`${whole.toString()} is no u64`);
-    return this.#field(8, (view) => {
-      view.setBigUint64(0, whole, true);
-    });
+    view.setBigUint64(0, whole, true);
+    return this.#field(8);
   }
 
   f64(value: number): this {
-    return this.#field(8, (view) => {
-      view.setFloat64(0, value, true);
-    });
+    view.setFloat64(0, value, true);
+    return this.#field(8);
   }
 
   hash(bytes: Uint8Array): this {

@@ -1,8 +1,10 @@
 /**
  * Takes one check after the other out of the judge's source, and looks whether the vectors notice:
- * `node tools/mutation.js FOLDER_OR_FILE... [--json FILE]` (docs/proofs/judge.md). What they do not
- * notice is named, for a test of its own.
+ * `node tools/mutation.js FOLDER_OR_FILE... [--json FILE] [--sample COUNT] [--seed NUMBER]`
+ * (docs/proofs/judge.md). What they do not notice is named, for a test of its own. A sample takes
+ * so many changes of each folder or file, by the digest of the seed and of what the change is.
  */
+import { createHash } from "node:crypto";
 import { mkdtempSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { dirname, join, relative } from "node:path";
@@ -27,16 +29,36 @@ function files(path) {
 }
 
 const args = process.argv.slice(2);
-const at = args.indexOf("--json");
-const [report] = at < 0 ? [undefined] : args.splice(at, 2).slice(1);
+function option(name) {
+  const at = args.indexOf(name);
+  return at < 0 ? undefined : args.splice(at, 2)[1];
+}
+const report = option("--json");
+const count = Number(option("--sample") ?? Infinity);
+const seed = option("--seed") ?? "0";
 if (args.length === 0) throw new Error("name files or folders of src");
 
+/** What orders the changes of a sample. */
+const keyOf = ({ path, line, kind, was }) =>
+  createHash("sha256")
+    .update([seed, relative(HERE, path), line, kind, was].join("|"))
+    .digest("hex");
+
 const changes = [];
+const tried = [];
 const texts = new Map();
-for (const path of args.flatMap((name) => files(join(HERE, name)))) {
-  const { text, found } = changed(path, changes.length);
-  texts.set(path, text);
-  changes.push(...found);
+for (const name of args) {
+  const numbers = [];
+  for (const path of files(join(HERE, name))) {
+    const { text, found } = changed(path, changes.length);
+    texts.set(path, text);
+    for (const one of found) numbers.push(changes.push(one) - 1);
+  }
+  const keys = new Map(numbers.map((number) => [number, keyOf(changes[number])]));
+  numbers.sort((a, b) => (keys.get(a) < keys.get(b) ? -1 : 1));
+  const taken = numbers.slice(0, count).sort((a, b) => a - b);
+  process.stdout.write(`${name}: ${taken.length} of ${numbers.length} changes\n`);
+  tried.push(...taken);
 }
 
 const script = join(mkdtempSync(join(tmpdir(), "mutation-")), "check.mjs");
@@ -63,18 +85,28 @@ await build({
 
 const left = [];
 let ended = 0;
+let waiting = tried;
 function say(number, by, cases) {
   const { path, line, kind, was } = changes[number];
   const place = `${relative(HERE, path)}:${line}`;
   if (by === null) left.push({ file: relative(HERE, path), line, kind, was, cases });
+  if (report !== undefined) {
+    const found = { changes: changes.length, tried: ended + 1, left };
+    writeFileSync(report, `${JSON.stringify(found, null, 2)}\n`);
+  }
   const how = by ?? `NOT NOTICED by ${cases} cases`;
   process.stdout.write(
-    `${++ended}/${changes.length} ${place} ${kind}: ${was.slice(0, 60)} | ${how}\n`,
+    `${++ended}/${tried.length} ${place} ${kind}: ${was.slice(0, 60)} | ${how}\n`,
   );
 }
 
+/** Says how many cases there are, when all have been run without a change. */
+function told({ cases, ms }) {
+  process.stdout.write(`${cases} cases, ${Math.round(ms / 1000)} s of a processor\n`);
+}
+
 const ofReading = ({ path }) =>
-  /[/]src[/](job|program|operators)[/]|[/]src[/][a-z]+[.]ts$/.test(path);
+  /[/]src[/](data|job|numbers|operators|program)[/]|[/]src[/][a-z]+[.]ts$/.test(path);
 const reading = new Set(changes.flatMap((one, number) => (ofReading(one) ? [number] : [])));
 
 /** Runs the switches from one on; the switch at which the worker had to be stopped, if it had. */
@@ -84,7 +116,8 @@ function run(switches) {
     let [begun, timer, stopped] = [undefined, undefined, undefined];
     worker.on("message", (message) => {
       clearTimeout(timer);
-      if (message.begun === undefined) say(message.number, message.by, message.cases);
+      if (message.ms !== undefined) told(message);
+      else if (message.begun === undefined) say(message.number, message.by, message.cases);
       else {
         begun = message.begun;
         timer = setTimeout(() => {
@@ -101,14 +134,12 @@ function run(switches) {
   });
 }
 
-let waiting = changes.map((_, number) => number);
 while (waiting.length > 0) {
   const stopped = await run(waiting);
   if (stopped === undefined) break;
   say(stopped, "it does not end", 0);
   waiting = waiting.slice(waiting.indexOf(stopped) + 1);
 }
-if (report !== undefined) {
-  writeFileSync(report, `${JSON.stringify({ changes: changes.length, left }, null, 2)}\n`);
-}
-process.stdout.write(`${changes.length} changes, ${left.length} not noticed by the vectors\n`);
+process.stdout.write(
+  `${tried.length} of ${changes.length} changes, ${left.length} not noticed by the vectors\n`,
+);

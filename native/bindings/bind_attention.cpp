@@ -1,6 +1,8 @@
 // Python's door to attention (NUMERICS 18): whole tensors, and pages of keys and values.
 #include <algorithm>
+#include <memory>
 #include <new>
+#include <numeric>
 #include <vector>
 
 #include "arrays.hpp"
@@ -128,6 +130,20 @@ void check_row(int64_t start, int64_t place, int64_t low, const Whole& tables, s
             "attention: a table names no page");
 }
 
+// `longest`: the most rows that follow each other; `most`: the keys of the row that sees the most;
+// `all`: those of all rows.
+void compute_pages(const AttentionPages& p, size_t longest, size_t most, size_t all) {
+  const auto& table = TS_DISPATCH(attention);
+  const size_t tiles = (p.heads / p.groups + kHeadTile - 1) / kHeadTile;
+  const size_t tasks = p.rows * p.groups * tiles;
+  const size_t work = all * p.heads * (p.depth + p.width) / std::max<size_t>(1, tasks);
+  const size_t room = table.pages_scratch(std::min(longest, kBlockQueries), most);
+  unlocked_ranges(tasks, grain_of(work), [&](size_t b, size_t e) {
+    const std::unique_ptr<float[]> scratch(new float[room]);
+    table.pages(p, b, e, scratch.get());
+  });
+}
+
 void attention_pages(InC<3> q, InC<2> pool, Whole tables, Whole starts, Whole places, size_t groups,
                      OutC<3> out, double scale, double softcap, int64_t window, MaybeHeads slopes,
                      MaybeHeads sinks) {
@@ -140,25 +156,34 @@ void attention_pages(InC<3> q, InC<2> pool, Whole tables, Whole starts, Whole pl
           "attention_pages: a page of the pool does not fit q and out");
   require(0 <= window && window <= kMaxPlace, "attention_pages: the window is out of range");
   require_disjoint({out}, {q, pool, tables, starts, places, slopes, sinks});
-  size_t most = 0, all = 0;
+  size_t most = 0, all = 0, run = 0, longest = 0;
   for (size_t r = 0; r < rows; ++r) {
     const int64_t place = places.data()[r];
+    const bool follows = r > 0 && starts.data()[r] == starts.data()[r - 1] &&
+                         place == places.data()[r - 1] + 1;
+    run = follows ? run + 1 : 1;
+    longest = std::max(longest, run);
     const int64_t low = window != 0 && place >= window ? place - window + 1 : 0;
     check_row(starts.data()[r], place, low, tables, pool.shape(0));
     most = std::max(most, static_cast<size_t>(place) + 1);
     all += static_cast<size_t>(place - low) + 1;
   }
-  const AttentionPages p = {rows, heads, groups, depth, width, q.data(), pool.data(), pool.shape(1),
-                            tables.data(), starts.data(), places.data(), window,
-                            rule_of(scale, softcap, slopes, heads), of_heads(sinks, heads),
-                            out.data()};
-  const auto& table = TS_DISPATCH(attention);
-  const size_t tiles = (heads / groups + kHeadTile - 1) / kHeadTile, tasks = rows * groups * tiles;
-  const size_t work = all * heads * (depth + width) / std::max<size_t>(1, tasks);
-  unlocked_ranges(tasks, grain_of(work), [&](size_t b, size_t e) {
-    std::vector<float> scratch(table.pages_scratch(most));
-    table.pages(p, b, e, scratch.data());
-  });
+  const size_t all_keys = static_cast<size_t>(kMaxPlace) + 1;
+  compute_pages({rows, heads, groups, depth, width, {q.data(), heads * depth, depth}, pool.data(),
+                 pool.shape(1), tables.data(), starts.data(), places.data(), true, window, all_keys,
+                 rule_of(scale, softcap, slopes, heads), of_heads(sinks, heads),
+                 {out.data(), heads * width, width}},
+                longest, most, all);
+}
+
+// Writes the keys and values of one row, of the depth and width of `pool`, as number `at` of a page.
+void write_page(float* page, size_t groups, size_t depth, size_t width, size_t at, const float* k,
+                size_t k_step, const float* v, size_t v_step) {
+  float* values = page + groups * depth * kPageKeys;
+  for (size_t g = 0; g < groups; ++g, k += k_step, v += v_step) {
+    for (size_t d = 0; d < depth; ++d) page[(g * depth + d) * kPageKeys + at] = k[d];
+    std::copy(v, v + width, values + (g * kPageKeys + at) * width);
+  }
 }
 
 void attention_append(InC<3> k, InC<3> v, OutC<2> pool, Whole tables, Whole starts, Whole places) {
@@ -175,13 +200,41 @@ void attention_append(InC<3> k, InC<3> v, OutC<2> pool, Whole tables, Whole star
   for (size_t r = 0; r < rows; ++r) {
     const size_t place = static_cast<size_t>(places.data()[r]), at = place % kPageKeys;
     const int64_t page = tables.data()[static_cast<size_t>(starts.data()[r]) + place / kPageKeys];
-    float* keys = pool.data() + static_cast<size_t>(page) * pool.shape(1);
-    float* values = keys + groups * depth * kPageKeys;
-    for (size_t g = 0; g < groups; ++g) {
-      const float *key = k.data() + (r * groups + g) * depth, *value = v.data() + (r * groups + g) * width;
-      for (size_t d = 0; d < depth; ++d) keys[(g * depth + d) * kPageKeys + at] = key[d];
-      std::copy(value, value + width, values + (g * kPageKeys + at) * width);
-    }
+    write_page(pool.data() + static_cast<size_t>(page) * pool.shape(1), groups, depth, width, at,
+               k.data() + r * groups * depth, depth, v.data() + r * groups * width, width);
+  }
+}
+
+// The three operators at once. Of each text of the batch, keys and values go to pages of its own
+// that are one after the other, so memory grows with the number of keys and not with all pairs.
+void attention(InC<4> q, InC<4> k, InC<4> v, MaybeHeads slopes, MaybeHeads sinks, OutC<4> out,
+               double scale, double softcap, bool causal, int64_t first, int64_t window) {
+  const size_t batches = q.shape(0), heads = q.shape(1), queries = q.shape(2), depth = q.shape(3);
+  const size_t groups = k.shape(1), keys = k.shape(2), width = v.shape(3);
+  require(k.shape(0) == batches && k.shape(3) == depth && v.shape(0) == batches &&
+              v.shape(1) == groups && v.shape(2) == keys && out.shape(0) == batches &&
+              out.shape(1) == heads && out.shape(2) == queries && out.shape(3) == width,
+          "attention: shapes of q, k, v and out do not fit");
+  check_groups(heads, groups);
+  require_disjoint({out}, {q, k, v, slopes, sinks});
+  (void)seen_of(causal, first, window, queries, keys);
+  const ScoreRule rule = rule_of(scale, softcap, slopes, heads);
+  const size_t floats = groups * kPageKeys * (depth + width), pages = (keys - 1) / kPageKeys + 1;
+  std::vector<float> pool(pages * floats);
+  std::vector<int64_t> tables(pages), starts(queries), places(queries);
+  std::iota(tables.begin(), tables.end(), int64_t(0));
+  std::iota(places.begin(), places.end(), first);
+  for (size_t b = 0; b < batches; ++b) {
+    const float *key = k.data() + b * groups * keys * depth, *value = v.data() + b * groups * keys * width;
+    for (size_t j = 0; j < keys; ++j)
+      write_page(pool.data() + j / kPageKeys * floats, groups, depth, width, j % kPageKeys,
+                 key + j * depth, keys * depth, value + j * width, keys * width);
+    const size_t at = b * heads * queries;
+    compute_pages({queries, heads, groups, depth, width, {q.data() + at * depth, depth, queries * depth},
+                   pool.data(), floats, tables.data(), starts.data(), places.data(), causal, window,
+                   keys, rule, of_heads(sinks, heads),
+                   {out.data() + at * width, width, queries * width}},
+                  queries, keys, queries * keys);
   }
 }
 
@@ -202,6 +255,11 @@ void bind_attention(nb::module_& m) {
          "out[B,H,T,S], which may be s, of s[B,H,T,S], sinks[H] or None (NUMERICS 18.4).");
   define(m, "attention_values", &attention_values, as_is("p"), as_is("v"), out, causal, first,
          window, "out[B,H,T,E] of p[B,H,T,S] and v[B,G,S,E] (NUMERICS 18.5).");
+  define(m, "attention", &attention, as_is("q"), as_is("k"), as_is("v"), slopes, sinks, out, scale,
+         softcap, causal, first, window,
+         "out[B,H,T,E] of q[B,H,T,D], k[B,G,S,D], v[B,G,S,E], slopes[H] and sinks[H] or None: the "
+         "three operators at once, with the same attributes, in memory that does not grow with T*S "
+         "(NUMERICS 18.3 to 18.5).");
   define(m, "attention_pages", &attention_pages, as_is("q"), pool, tables, starts, places,
          "groups"_a, out, scale, softcap, window, slopes, sinks,
          "out[rows,H,E] of q[rows,H,D]: the three operators for one query a row, causal, first = its "

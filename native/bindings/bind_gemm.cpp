@@ -228,10 +228,36 @@ void make_panels_stored(Bits2 b,
   make_panels_of<uint16_t>(b, out);
 }
 
+// Panels of blocks: [panels, blocks of a row, bytes of a block, kPanelCols].
 template <class T>
-GemmProblem product_panels(const In<2>& a, const Panels<T>& b, const Out<2>& out,
+using BlockPanels = nb::ndarray<T, nb::ndim<4>, nb::c_contig, nb::device::cpu>;
+
+void make_panels_quantised(const std::string& format, Blocks2 rows, BlockPanels<uint8_t> out) {
+  const size_t size = block_shape(block_format(format)).size;
+  const size_t columns = rows.shape(0), bytes = rows.shape(1), count = out.shape(0);
+  require(bytes == out.shape(1) * size && out.shape(2) == size && out.shape(3) == kPanelCols &&
+              count == (columns + kPanelCols - 1) / kPanelCols,
+          "make_panels: the shape of out does not fit");
+  require_apart(out, rows);
+  const uint8_t* src = rows.data();
+  uint8_t* dst = out.data();
+  unlocked_ranges(count, 1, [=](size_t begin, size_t end) {
+    for (size_t q = begin; q < end; ++q) {
+      uint8_t* panel = dst + q * bytes * kPanelCols;
+      const size_t first = q * kPanelCols, here = std::min(columns - first, kPanelCols);
+      for (size_t i = 0; i < bytes; ++i) {
+        for (size_t j = 0; j < kPanelCols; ++j)
+          panel[i * kPanelCols + j] = j < here ? src[(first + j) * bytes + i] : 0;
+      }
+    }
+  });
+}
+
+template <class B>
+GemmProblem product_panels(const In<2>& a, const B& b, size_t terms, const Out<2>& out,
                            const std::optional<InAny>& c) {
-  require(out.shape(0) == a.shape(0) && b.shape(1) == a.shape(1) && b.shape(2) == kPanelCols &&
+  require(out.shape(0) == a.shape(0) && terms == a.shape(1) &&
+              b.shape(b.ndim() - 1) == kPanelCols &&
               b.shape(0) == (out.shape(1) + kPanelCols - 1) / kPanelCols,
           "mm_panels: shapes of a, b and out do not fit");
   require_apart(out, a);
@@ -245,16 +271,27 @@ GemmProblem product_panels(const In<2>& a, const Panels<T>& b, const Out<2>& out
 }
 
 void mm_panels(In<2> a, Panels<float> b, Out<2> out, std::optional<InAny> c) {
-  const GemmProblem p = product_panels(a, b, out, c);
-  const PanelOperand panels = {b.data(), nullptr, Stored::bf16};
+  const GemmProblem p = product_panels(a, b, b.shape(1), out, c);
+  const PanelOperand panels = {b.data(), nullptr, Stored::bf16, nullptr};
   perform([=] { done(TS_DISPATCH(gemm).gemm_panels(p, panels)); });
 }
 
 void mm_panels_stored(In<2> a, Panels<uint16_t> b, Out<2> out, std::optional<InAny> c,
                       bool is_f16) {
-  const GemmProblem p = product_panels(a, b, out, c);
-  const PanelOperand panels = {nullptr, b.data(), is_f16 ? Stored::f16 : Stored::bf16};
+  const GemmProblem p = product_panels(a, b, b.shape(1), out, c);
+  const PanelOperand panels = {nullptr, b.data(), is_f16 ? Stored::f16 : Stored::bf16,
+                               nullptr};
   perform([=] { done(TS_DISPATCH(gemm).gemm_panels(p, panels)); });
+}
+
+void mm_panels_quantised(const std::string& format, In<2> a, BlockPanels<const uint8_t> b,
+                         Out<2> out, std::optional<InAny> c) {
+  const BlockFormat kind = block_format(format);
+  const BlockShape block = block_shape(kind);
+  const size_t terms = b.shape(2) == block.size ? b.shape(1) * block.elements : SIZE_MAX;
+  const GemmProblem p = product_panels(a, b, terms, out, c);
+  const QuantisedPanels panels = {b.data(), kind};
+  perform([=] { done(TS_DISPATCH(quantised).gemm_panels(p, panels)); });
 }
 
 void bmm(In<3> a, In<3> b, Out<3> out) {
@@ -364,6 +401,12 @@ void bind_gemm(nb::module_& m) {
   define(m, "mm_panels_stored", &mm_panels_stored, as_is("a"), as_is("b"), as_is("out"),
          as_is("c").none(), "is_f16"_a,
          "The same, b the bits of bf16 or f16 (NUMERICS 2.4, 2.5, 10.7).");
+  define(m, "make_panels_quantised", &make_panels_quantised, "format"_a, as_is("rows"),
+         as_is("out"),
+         "out[panels,blocks,bytes,32]: rows of blocks, 32 rows to a panel, zeros beyond the last.");
+  define(m, "mm_panels_quantised", &mm_panels_quantised, "format"_a, as_is("a"), as_is("b"),
+         as_is("out"), as_is("c").none(),
+         "out = a b, or a b + c; b as panels of blocks (NUMERICS 2.4, 2.5, 19).");
   define(m, "mm_quantised", &mm_quantised, "format"_a, as_is("a"), as_is("b"), as_is("out"),
          "out = a bᵀ, b rows of blocks (NUMERICS 2.4, 19).");
   define(m, "addmm_quantised", &addmm_quantised, "format"_a, as_is("c"), as_is("a"), as_is("b"),

@@ -21,6 +21,7 @@ void bind_sequence(nb::module_& m) {
       .def("run", &Sequence::run, nb::call_guard<FpEnvironment>(), "Make all calls, in order.");
   define(m, "record", +[](Sequence& into) { recorded_into() = &into; }, "into"_a,
          "Until stop_recording, this thread's calls of ew1, ew2, ew3, elementary, pow, reduce_sum, "
-         "concatenate_rows, mm_panels and mm_panels_stored go into the sequence and do nothing else.");
+         "concatenate_rows, mm_panels, mm_panels_stored and mm_panels_quantised go into the sequence "
+         "and do nothing else.");
   define(m, "stop_recording", +[] { recorded_into() = nullptr; });
 }

@@ -356,7 +356,8 @@ Results blocks() {
           {"exact totals", totals.hash}};
 }
 
-// Texts of several lengths in pages of one pool, with a window or without (NUMERICS 18).
+// Texts of several lengths in pages of one pool, with a window or without (NUMERICS 18). Queries that
+// follow each other have the same bits in blocks and one by one.
 Results paged() {
   Digest digest;
   state = 14;
@@ -369,12 +370,31 @@ Results paged() {
   const std::vector<int64_t> places = {0, 15, 16, 127, 128, 300, 767}, starts(places.size());
   const std::vector<float> q = values(places.size() * heads * depth);
   for (const int64_t window : {0, 1, 140}) {
-    std::vector<float> y(places.size() * heads * width), room(table.pages_scratch(768));
-    const AttentionPages p = {places.size(), heads, groups, depth, width, q.data(), pool.data(),
-                              floats, tables.data(), starts.data(), places.data(), window,
-                              {0.125f, window == 1, 30.0f, slopes.data()}, slopes.data(), y.data()};
+    std::vector<float> y(places.size() * heads * width), room(table.pages_scratch(1, 768));
+    const AttentionPages p = {places.size(), heads, groups, depth, width,
+                              {q.data(), heads * depth, depth}, pool.data(), floats, tables.data(),
+                              starts.data(), places.data(), true, window, 768,
+                              {0.125f, window == 1, 30.0f, slopes.data()}, slopes.data(),
+                              {y.data(), heads * width, width}};
     table.pages(p, 0, places.size() * groups, room.data());
     digest.add(y.data(), 4 * y.size());
+
+    constexpr size_t run = 37;
+    std::vector<int64_t> at(run), same(run);
+    for (size_t i = 0; i < run; ++i) at[i] = static_cast<int64_t>(243 + i);
+    const std::vector<float> asked = values(run * heads * depth);
+    std::vector<float> blocks(run * heads * width), single(blocks.size());
+    std::vector<float> wide(table.pages_scratch(kBlockQueries, 768));
+    AttentionPages b = p;
+    b.rows = run;
+    b.q.data = asked.data();
+    b.starts = same.data();
+    b.places = at.data();
+    b.out.data = blocks.data();
+    table.pages(b, 0, run * groups, wide.data());
+    b.out.data = single.data();
+    for (size_t t = 0; t < run * groups; ++t) table.pages(b, t, t + 1, wide.data());
+    if (std::memcmp(blocks.data(), single.data(), 4 * blocks.size()) != 0) digest.add("differs", 7);
   }
   return {{"attention pages", digest.hash}};
 }

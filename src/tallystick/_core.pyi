@@ -93,7 +93,7 @@ class Sequence:
 
 def record(into: Sequence) -> None:
     """
-    Until stop_recording, this thread's calls of ew1, ew2, ew3, elementary, pow, reduce_sum, concatenate_rows, mm_panels and mm_panels_stored go into the sequence and do nothing else.
+    Until stop_recording, this thread's calls of ew1, ew2, ew3, elementary, pow, reduce_sum, concatenate_rows, mm_panels, mm_panels_stored and mm_panels_quantised go into the sequence and do nothing else.
     """
 
 def stop_recording() -> None: ...
@@ -140,6 +140,14 @@ def mm_panels(a: Annotated[NDArray[numpy.float32], dict(shape=(None, None), devi
 
 def mm_panels_stored(a: Annotated[NDArray[numpy.float32], dict(shape=(None, None), device='cpu', writable=False)], b: Annotated[NDArray[numpy.uint16], dict(shape=(None, None, None), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')], c: Annotated[NDArray[numpy.float32], dict(device='cpu', writable=False)] | None, is_f16: bool) -> None:
     """The same, b the bits of bf16 or f16 (NUMERICS 2.4, 2.5, 10.7)."""
+
+def make_panels_quantised(format: str, rows: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.uint8], dict(shape=(None, None, None, None), order='C', device='cpu')]) -> None:
+    """
+    out[panels,blocks,bytes,32]: rows of blocks, 32 rows to a panel, zeros beyond the last.
+    """
+
+def mm_panels_quantised(format: str, a: Annotated[NDArray[numpy.float32], dict(shape=(None, None), device='cpu', writable=False)], b: Annotated[NDArray[numpy.uint8], dict(shape=(None, None, None, None), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')], c: Annotated[NDArray[numpy.float32], dict(device='cpu', writable=False)] | None) -> None:
+    """out = a b, or a b + c; b as panels of blocks (NUMERICS 2.4, 2.5, 19)."""
 
 def mm_quantised(format: str, a: Annotated[NDArray[numpy.float32], dict(shape=(None, None), device='cpu', writable=False)], b: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')]) -> None:
     """out = a bᵀ, b rows of blocks (NUMERICS 2.4, 19)."""
@@ -262,6 +270,11 @@ def attention_weights(s: Annotated[NDArray[numpy.float32], dict(shape=(None, Non
 
 def attention_values(p: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None, None), order='C', device='cpu', writable=False)], v: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None, None), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None, None), order='C', device='cpu')], causal: bool, first: int, window: int) -> None:
     """out[B,H,T,E] of p[B,H,T,S] and v[B,G,S,E] (NUMERICS 18.5)."""
+
+def attention(q: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None, None), order='C', device='cpu', writable=False)], k: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None, None), order='C', device='cpu', writable=False)], v: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None, None), order='C', device='cpu', writable=False)], slopes: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, sinks: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, out: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None, None), order='C', device='cpu')], scale: float, softcap: float, causal: bool, first: int, window: int) -> None:
+    """
+    out[B,H,T,E] of q[B,H,T,D], k[B,G,S,D], v[B,G,S,E], slopes[H] and sinks[H] or None: the three operators at once, with the same attributes, in memory that does not grow with T*S (NUMERICS 18.3 to 18.5).
+    """
 
 def attention_pages(q: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None), order='C', device='cpu', writable=False)], pool: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], tables: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], starts: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], places: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], groups: int, out: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None), order='C', device='cpu')], scale: float, softcap: float, window: int, slopes: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, sinks: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None) -> None:
     """

@@ -26,6 +26,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+import tallystick._core
+
 ROOT = Path(__file__).resolve().parents[2]
 MODULES = (
     "protocol/phase0.py", "protocol/phase1.py", "protocol/phase2.py", "protocol/phase3.py",
@@ -237,6 +239,29 @@ def killed_by(mutant: Mutant, package: Path, first: Sequence[str] = ()) -> str:
     return failed.group(1).replace("tests/", "", 1) if failed else "collection"
 
 
+def _copy_of_the_package(package: Path) -> Path:
+    """A copy that Python imports from `package`, with the installed core.
+
+    An editable installation finds `tallystick` before any directory on the path: without its
+    finder taken away, every test would read the sources that no check was taken out of."""
+    shutil.copytree(ROOT / "src/tallystick", package / "tallystick")
+    core = Path(tallystick._core.__file__)
+    (package / "tallystick" / core.name).symlink_to(core)
+    (package / "sitecustomize.py").write_text(
+        "import sys\n"
+        "sys.meta_path[:] = [f for f in sys.meta_path\n"
+        "                    if type(f).__module__ != '_editable_skbc_tallystick']\n"
+    )
+    env = {**os.environ, "PYTHONPATH": str(package)}
+    show = "import tallystick.protocol.judge as j; print(j.__file__)"
+    seen = subprocess.run(
+        [sys.executable, "-c", show], env=env, capture_output=True, text=True, check=True
+    )
+    if not Path(seen.stdout.strip()).is_relative_to(package):
+        raise SystemExit(f"Python imports {seen.stdout.strip()}, not the copy in {package}.")
+    return package
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--jobs", type=int, default=2)
@@ -255,9 +280,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         packages = []
         for number in range(given.jobs):
-            package = Path(scratch) / str(number)
-            shutil.copytree(ROOT / "src/tallystick", package / "tallystick")
-            packages.append(package)
+            packages.append(_copy_of_the_package(Path(scratch) / str(number)))
 
         def run(number: int) -> list[tuple[Mutant, str]]:
             mine = []

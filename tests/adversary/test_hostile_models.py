@@ -114,7 +114,7 @@ def test_rules_that_take_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     ],
 )
 def test_malformed_tokenizers(tmp_path: Path, changed: dict[str, Any]) -> None:
-    with pytest.raises(UsageError, match=r"is no tokenizers file|no tokens for"):
+    with pytest.raises(UsageError, match=r"is not a tokenizers file|no tokens for"):
         _tokenizer(tmp_path, **changed).encode(b"a", "text")
 
 
@@ -122,7 +122,7 @@ def test_deep_and_large_files_are_refused(tmp_path: Path) -> None:
     pytest.importorskip("tokenizers", reason="the package tokenizers is not installed")
     file = tmp_path / "tokenizer.json"
     file.write_text('{"normalizer":' + '{"type":"Sequence","normalizers":[' * 100_000)
-    with pytest.raises(UsageError, match="is no tokenizers file"):
+    with pytest.raises(UsageError, match="is not a tokenizers file"):
         load_tokenizer(file)
     with file.open("wb") as out:
         out.truncate(1 << 40)

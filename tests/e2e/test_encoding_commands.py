@@ -176,7 +176,7 @@ def test_models_of_other_kinds(model: Path, classifier: Path, tmp_path: Path, ts
     assert code != 0 and "encoder" in errors
     save_model("smollm", tmp_path)
     save_words(tmp_path)
-    with pytest.raises(RefusedModelError, match="no encoder"):
+    with pytest.raises(RefusedModelError, match="not an encoder"):
         tallystick.embed(tmp_path, "abc")
 
 

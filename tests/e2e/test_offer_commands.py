@@ -184,7 +184,7 @@ def test_what_no_party_can_sign(market: Market, ts: Run, tmp_path: Path) -> None
     bare = ("offer", "new", market.job, "--out", out, "--key", key, "--referee")
     for number in ("price=x", "prize=1", "price=-1", "providers=65", "reexecution.payer=all"):
         assert ts(*bare, tmp_path / "referee.pub", "--set", number)[0] == 3
-    assert ts(*bare, tmp_path / "a.pub")[0] == 3  # a party's key is no referee's (14.2.1)
+    assert ts(*bare, tmp_path / "a.pub")[0] == 3  # a party's key is not a referee's (14.2.1)
     assert not out.exists()
     damaged = tmp_path / "damaged"
     damaged.write_bytes(market.offer.read_bytes().replace(b'"sig":"', b'"sig":"A'))

@@ -372,7 +372,7 @@ def test_wrong_arguments() -> None:
         capture(lambda x: x, total, X, SGD(0.1))  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="scalar"):
         capture(nn.Linear(4, 4), lambda m, b: m(b["x"]), X, SGD(0.1))
-    with pytest.raises(UsageError, match="no dtype"):
+    with pytest.raises(UsageError, match="not a dtype"):
         capture(nn.Linear(4, 4), total, {"x": ((3, 4), "f99")}, SGD(0.1))
     with pytest.raises(UsageError, match="'x' is a list"):
         capture(nn.Linear(4, 4), total, {"x": [1.0]}, SGD(0.1))

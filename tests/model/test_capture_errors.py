@@ -109,8 +109,8 @@ CASES: dict[str, tuple[Callable[[], Any], str, str]] = {
     "pair": (by_batch({"x": ((3, "a"), "f32")}), "'x'", "pair"),
     "negative": (by_batch({"x": ((3, -1), "f32")}), "'x'", "pair"),
     "string": (by_batch({"x": "f32"}), "'x' is a str", "pair"),
-    "dtype": (by_batch({"x": ((3, 4), "f99")}), "'f99' is no dtype", "torch.int64"),
-    "objects": (by_batch({"x": np.array([None])}), "no dtype", "torch.int64"),
+    "dtype": (by_batch({"x": ((3, 4), "f99")}), "'f99' is not a dtype", "torch.int64"),
+    "objects": (by_batch({"x": np.array([None])}), "not a dtype", "torch.int64"),
     "half a batch": (
         by_batch({"x": torch.ones(3, 4).bfloat16()}),
         "bfloat16",

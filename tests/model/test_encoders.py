@@ -132,7 +132,7 @@ def test_class_numbers_are_torchs(family: str, tmp_path: Path) -> None:
         ({"num_labels": 10**9}, RefusedModelError, "num_labels"),
         ({"num_labels": "3"}, RefusedModelError, "num_labels"),
         ({"id2label": {"0": "a", "x": "b"}}, RefusedModelError, "ValueError"),
-        ({"id2label": {"0": "\ud800", "1": "b", "2": "c"}}, CorruptFileError, "no text"),
+        ({"id2label": {"0": "\ud800", "1": "b", "2": "c"}}, CorruptFileError, "not text"),
     ],
 )
 def test_labels_that_are_refused(
@@ -233,7 +233,7 @@ def test_models_that_are_refused(
         (["Transformer"], RefusedModelError, "modules Transformer"),
         (["Pooling", "Transformer"], RefusedModelError, "modules Pooling"),
         (None, RefusedModelError, r"no modules\.json"),
-        ([1], CorruptFileError, "no list of modules"),
+        ([1], CorruptFileError, "not a list of modules"),
         (["Transformer", "Pooling", "../x"], CorruptFileError, "no folder"),
     ],
 )

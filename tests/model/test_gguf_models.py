@@ -161,8 +161,12 @@ def test_frequencies_are_divided_by_the_files_factors(tmp_path: Path) -> None:
     ("change", "said"),
     [
         ({"general.architecture": "mamba"}, "'mamba'"),
-        ({"llama.expert_count": 8}, "experts"),
-        ({"llama.rope.scaling.type": "yarn"}, "'yarn'"),
+        ({"llama.rope.scaling.type": "longrope"}, "'longrope'"),
+        ({"llama.rope.scaling.attn_factor": 0.5}, "attn_factor 0.5"),
+        (
+            {"llama.rope.scaling.type": "yarn", "llama.rope.scaling.yarn_log_multiplier": 0.1},
+            "yarn_log_multiplier 0.1",
+        ),
         ({"llama.rope.dimension_count": 8}, "part of a head"),
         ({"tokenizer.ggml.model": "t5"}, "'t5'"),
         ({"tokenizer.ggml.pre": "superbpe"}, "'superbpe'"),
@@ -175,6 +179,14 @@ def test_what_is_not_read_is_refused_by_its_name(
     path = tmp_path / "m.gguf"
     path.write_bytes(gguf_bytes({**metadata, **change}, tensors))
     with pytest.raises(RefusedModelError, match=said):
+        open_model(path)
+
+
+def test_experts_of_other_architectures_are_refused(tmp_path: Path) -> None:
+    metadata, tensors = small_model("qwen2", ("q8_0",))
+    path = tmp_path / "m.gguf"
+    path.write_bytes(gguf_bytes({**metadata, "qwen2.expert_count": 8}, tensors))
+    with pytest.raises(RefusedModelError, match="experts: those of qwen2"):
         open_model(path)
 
 

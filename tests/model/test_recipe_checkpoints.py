@@ -114,7 +114,7 @@ def test_checkpoints_that_are_refused(tmp_path: Path) -> None:
 
     refused("distilbert", "llama", "model_type is 'llama'")
     refused("gpt2", "llama", "takes no --checkpoint")
-    refused("llama", "nowhere", "is no checkpoint")
+    refused("llama", "nowhere", "is not a checkpoint")
     given = json.loads((tmp_path / "llama" / "config.json").read_text())
     for key, value, named in (
         ("head_dim", "a", "head_dim"),

@@ -254,7 +254,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
     refused("no program of the job", tmp_path, schedule=[("critic", 1)])
     refused("has no turn", tmp_path, schedule=[("generator", 1)])
     refused("no whole number of rounds", tmp_path, validation=DATA, evaluate_every=4)
-    refused("'critic' is no program", tmp_path, validation=DATA, evaluate="critic")
+    refused("'critic' is not a program", tmp_path, validation=DATA, evaluate="critic")
     refused("needs held-out records", tmp_path, evaluate_every=6)
     refused("own_data names no program", tmp_path, own_data={"critic": {"z": Z}})
     refused("fields", tmp_path, own_data=None)

@@ -183,7 +183,7 @@ def vector(module: Any, batch: dict[str, Tensor], update: Any) -> Tensor:
         (loss_first, OPTIMIZERS, "never updates discriminator"),
         (unknown, OPTIMIZERS, "'critic', which is no optimizer"),
         (detached, OPTIMIZERS, "depends on no parameter of generator"),
-        (vector, OPTIMIZERS, "update 0 .discriminator. is no scalar"),
+        (vector, OPTIMIZERS, "update 0 .discriminator. is not a scalar"),
         (gan_step, {"generator": SGD(0.1)}, "discriminator.0.bias belongs to no optimizer"),
         (gan_step, OPTIMIZERS | {"generator.0": SGD(0.1)}, "belongs to several optimizers"),
         (gan_step, OPTIMIZERS | {"critic": SGD(0.1)}, "belongs to the optimizer 'critic'"),

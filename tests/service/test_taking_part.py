@@ -75,7 +75,7 @@ def test_a_wrong_address_to_listen_at_begins_no_session(
     words += ["--key", str(tmp_path / "key"), "--listen", "nowhere", "--sealing", "200ms"]
     words += ["--allow", _public(tmp_path / "a.pub", A), "--allow", _public(tmp_path / "b.pub", B)]
     assert main(words) == 3
-    assert "no address" in capsys.readouterr().err
+    assert "not an address" in capsys.readouterr().err
     assert len(EntryLog(tmp_path / "out")) == 0
 
 

@@ -224,7 +224,7 @@ def test_a_run_goes_on_to_the_same_root(tmp_path: Path) -> None:
         again.train()  # its model is trained: another genesis
     with pytest.raises(UsageError, match="no run to resume"):
         trainer(tmp_path / "c").train(resume_from_checkpoint=True)
-    with pytest.raises(UsageError, match="no run of this Trainer"):
+    with pytest.raises(UsageError, match="not a run of this Trainer"):
         trainer(tmp_path / "a").train(resume_from_checkpoint=str(tmp_path / "b"))
     anew = trainer(tmp_path / "a", overwrite=True)
     anew.train()

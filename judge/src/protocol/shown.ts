@@ -13,7 +13,6 @@ function written(digits: string, x: number, least: number, most: number): string
   if (Number.isNaN(x)) return "nan";
   if (!Number.isFinite(x)) return x > 0 ? "inf" : "-inf";
   const sign = x < 0 || Object.is(x, -0) ? "-" : "";
-  if (x === 0) return `${sign}0.0`;
   const [mantissa = "", exponent = "0"] = digits.replace(/^-/, "").split("e");
   const power = Number(exponent);
   if (power < least || power >= most) {
@@ -57,8 +56,6 @@ const shownF64 = (bits: Bits): string => {
 
 /** Three figures, without zeros at the end. */
 function rough(x: number): string {
-  if (Number.isNaN(x)) return "nan";
-  if (!Number.isFinite(x)) return x > 0 ? "inf" : "-inf";
   const digits = x.toExponential(2).replace(/\.?0+e/, "e");
   return written(digits, x, -4, 3).replace(/\.0$/, "");
 }
@@ -69,8 +66,8 @@ function shownDyadic(n: bigint, q: number): string {
   const drop = Math.max(0, size.toString(2).length - 64);
   // Bits below the 64 highest ones only decide a tie.
   const kept = (size >> BigInt(drop)) | (size & ((1n << BigInt(drop)) - 1n) ? 1n : 0n);
-  const x = Number(kept) * 2 ** (drop + q);
-  return written((n < 0n ? -x : x).toExponential(), n < 0n ? -x : x, -4, 16);
+  const x = (n < 0n ? -1 : 1) * Number(kept) * 2 ** (drop + q);
+  return written(x.toExponential(), x, -4, 16);
 }
 
 function shownRecord(bits: Bits): string {

@@ -173,3 +173,55 @@ describe("sizes of batches", () => {
     }
   });
 });
+
+describe("parts of a job of format 3, by hand", () => {
+  const stream: JobStream = {
+    name: "a",
+    data: 0,
+    batchSize: 2,
+    byPass: false,
+    epochRecords: 0,
+    first: 0,
+  };
+  const program = { name: "a", digest: DIGEST, stream: 0, batchSize: 2, microBatches: 1 };
+  const isTaken = (change: Partial<Job>): boolean => {
+    const turns = [{ program: 0, steps: 1 }];
+    const job = {
+      ...jobOf({ streams: [stream], programs: [program], turns, steps: 3 }),
+      ...change,
+    };
+    const checked = orRefused(() => {
+      checkPlan(job, new Timetable(job), batchesOf(job));
+    });
+    return checked !== "refused";
+  };
+  const turns = [
+    { program: 0, steps: 1 },
+    { program: 1, steps: 1 },
+  ];
+
+  test("a program has a batch size of its stream (7.7.5)", () => {
+    expect(isTaken({})).toBe(true);
+    expect(isTaken({ programs: [{ ...program, batchSize: 3 }] })).toBe(false);
+  });
+
+  test("no two programs and no two streams have one name (7.6.1)", () => {
+    const second = { ...program, name: "b" };
+    expect(isTaken({ programs: [program, second], turns })).toBe(true);
+    expect(isTaken({ programs: [program, { ...second, name: "a" }], turns })).toBe(false);
+    const streams = [stream, { ...stream, name: "b" }];
+    const programs = [program, { ...second, stream: 1 }];
+    expect(isTaken({ programs, streams, turns })).toBe(true);
+    expect(isTaken({ programs, streams: [stream, stream], turns })).toBe(false);
+  });
+
+  test("a job that one of format 2 can be is refused, and no other (7.7.1)", () => {
+    const data = jobOf({ streams: [], programs: [], turns: [], steps: 0 }).data;
+    const shuffled = data.map((set) => ({ ...set, isSequential: false }));
+    expect(isTaken({ data: shuffled })).toBe(false);
+    expect(isTaken({ data: shuffled, streams: [{ ...stream, epochRecords: 4 }] })).toBe(true);
+    expect(isTaken({ data: shuffled, streams: [{ ...stream, name: "b" }] })).toBe(true);
+    const programs = [program, { ...program, name: "b" }];
+    expect(isTaken({ data: shuffled, programs, turns })).toBe(true);
+  });
+});

@@ -53,6 +53,13 @@ test("exact sums", () => {
 test("a pair, a block and others", () => {
   const pair = (0x3d00000000000000n << 64n) | 0x3ff0000000000000n;
   expect(shown("real", pair)).toBe("1.0 within 7.11e-15");
+  const radii = [0x7ff0000000000000n, 0x7ff8000000000000n, 0n];
+  expect(radii.map((bits) => shown("real", bits << 64n))).toEqual([
+    "0.0 within inf",
+    "0.0 within nan",
+    "0.0 within 0",
+  ]);
+  expect(shown("acc", 0n)).toBe("the exact sum 0.0 (0x0 * 2^-298, flags 0)");
   const block = (0x3eefab62n << 160n) | (0x3ef022fen << 128n) | 0x3fcc200000000000n;
   expect(shown("blk", block)).toBe(
     "the total 0.2197265625, the block's sum 0, magnitudes 0x3ef022fe and 0x3eefab62",

@@ -1,5 +1,7 @@
 // Attention, one copy per instruction set (NUMERICS 18). The same rows of scores, sums and tiles of
-// values serve whole tensors and pages, so that their bits are one.
+// values serve whole tensors and pages, so that their bits are one. Queries that follow each other
+// in a text are computed in blocks: a register of keys or values is loaded once for several rows.
+// Each row's terms keep their order.
 #include "families/attention.hpp"
 
 #include "families/gemm.hpp"
@@ -12,22 +14,57 @@ namespace tallystick {
 namespace TS_ISA {
 namespace {
 
-constexpr size_t kTileVectors = 4;  // registers of results that a head has in a tile
+// A tile of results in registers: so many rows, and so many registers of each.
+#if defined(TS_ISA_AVX512) || defined(TS_ISA_NEON)
+constexpr int kTileRows = 6, kTileVectors = 4;
+#elif defined(TS_ISA_AVX2)
+constexpr int kTileRows = 6, kTileVectors = 2;
+#else
+constexpr int kTileRows = 3, kTileVectors = 4;
+#endif
 
-// --- chunks (2.1, 2.2) ---------------------------------------------------------------------------
+// Each tile is a function of its own: of all sizes in one, its loops would lack registers.
+#define TS_TILE __attribute__((noinline))
+
+// --- blocks --------------------------------------------------------------------------------------
+// One head of one query. Rows of a block share a group's keys and values; of two that follow each
+// other, the second begins and ends at or after the first.
+struct Row {
+  KeysSeen seen;
+  const float *q, *w;  // w: the weight of key j at w[j]
+  float *s, *out;      // s: its score at s[j]
+};
+struct Block {
+  Row rows[kBlockQueries * kHeadTile];
+  size_t count;
+};
+
+// A value that several terms read: gcc would load it again for each of a few.
+TS_INLINE f32v held(f32v x) {
+#if defined(TS_ISA_AVX512)
+  asm("" : "+v"(x));
+#elif defined(TS_ISA_AVX2)
+  asm("" : "+x"(x));
+#endif
+  return x;
+}
+
+template <int N>
+struct Count {
+  static constexpr int value = N;
+};
+
+// tile(Count<N>, first) of all numbers from `first` to n - 1: N of them at a time, then fewer.
+template <int N, class Tile>
+TS_INLINE void in_tiles(size_t first, size_t n, const Tile& tile) {
+  for (; first + N <= n; first += N) tile(Count<N>(), first);
+  if constexpr (N > 1) in_tiles<N - 1>(first, n, tile);
+}
+
 template <int R, int V>
 TS_INLINE void zero(f32v (&x)[R][V]) {
   TS_UNROLL for (int r = 0; r < R; ++r) {
     TS_UNROLL for (int v = 0; v < V; ++v) x[r][v] = v_zero();
-  }
-}
-
-// The first chunk initialises the total.
-template <int R, int V>
-TS_INLINE void add_chunk(bool first, const f32v (&chunk)[R][V], f32v (&total)[R][V]) {
-  TS_UNROLL for (int r = 0; r < R; ++r) {
-    TS_UNROLL for (int v = 0; v < V; ++v)
-      total[r][v] = first ? chunk[r][v] : v_add(total[r][v], chunk[r][v]);
   }
 }
 
@@ -148,118 +185,133 @@ struct PagedRows {
   }
 };
 
-// Columns e to e + V registers of R heads: DOT over keys 0 to hi, of which those below lo are
-// +0·+0. `left`: columns of a last register that is not whole, else 0.
-template <int R, int V, class Rows>
-TS_INLINE void values_tile(const float* const* w, const Rows& rows, KeysSeen seen, size_t e,
-                           size_t left, float* const* out) {
-  f32v total[R][V];
-  zero(total);
-  // Chunks below that of lo are +0, and total begins with theirs.
-  for (size_t c = seen.lo / kChunkTerms; c <= seen.hi / kChunkTerms; ++c) {
-    f32v acc[R][V];
-    zero(acc);
-    const size_t end = ts_min((c + 1) * kChunkTerms, seen.hi + 1);
-    for (size_t j = ts_max(c * kChunkTerms, seen.lo); j < end;) {
-      const size_t n = rows.together(j, end - j);
-      const float* x = rows.row(j) + e;
-      for (size_t i = 0; i < n; ++i, x += rows.width) {
-        f32v value[V];
-        TS_UNROLL for (int v = 0; v < V; ++v) {
-          value[v] = v == V - 1 && left != 0 ? v_load_n(x + v * kF32Lanes, left)
-                                             : v_load(x + v * kF32Lanes);
-        }
-        TS_UNROLL for (int r = 0; r < R; ++r) {
-          const f32v by = v_set1(w[r][j + i]);
-          TS_UNROLL for (int v = 0; v < V; ++v) acc[r][v] = v_fma(by, value[v], acc[r][v]);
-        }
+// Adds the terms of keys j to end - 1 to V registers of R rows. With `edge`, some rows do not see
+// some of these keys. `left`: columns of a last register that is not whole, else 0.
+template <bool edge, int R, int V, class Rows>
+TS_INLINE void values_terms(const Row* row, const Rows& rows, size_t j, size_t end, size_t e,
+                            size_t left, f32v (&acc)[R][V]) {
+  const float* w[R];
+  TS_UNROLL for (int r = 0; r < R; ++r) w[r] = row[r].w;
+  while (j < end) {
+    const size_t n = rows.together(j, end - j);
+    const float* x = rows.row(j) + e;
+    for (const size_t stop = j + n; j < stop; ++j, x += rows.width) {
+      f32v value[V];
+      TS_UNROLL for (int v = 0; v < V; ++v) {
+        value[v] = held(v == V - 1 && left != 0 ? v_load_n(x + v * kF32Lanes, left)
+                                                : v_load(x + v * kF32Lanes));
       }
-      j += n;
-    }
-    add_chunk(c == 0, acc, total);
-  }
-  TS_UNROLL for (int r = 0; r < R; ++r) {
-    TS_UNROLL for (int v = 0; v < V; ++v) {
-      float* y = out[r] + e + v * kF32Lanes;
-      if (v == V - 1 && left != 0) v_put_n(y, total[r][v], left);
-      else v_put(y, total[r][v]);
+      TS_UNROLL for (int r = 0; r < R; ++r) {
+        if (edge && (j < row[r].seen.lo || row[r].seen.hi < j)) continue;
+        const f32v by = v_set1(w[r][j]);
+        TS_UNROLL for (int v = 0; v < V; ++v) acc[r][v] = v_fma(by, value[v], acc[r][v]);
+      }
     }
   }
 }
 
-template <int R, class Rows>
-void values_of_heads(const float* const* w, const Rows& rows, KeysSeen seen, float* const* out) {
-  constexpr size_t kWide = kTileVectors * kF32Lanes;
-  const size_t width = rows.width, left = width % kF32Lanes;
-  size_t e = 0;
-  for (; e + kWide <= width; e += kWide) values_tile<R, kTileVectors>(w, rows, seen, e, 0, out);
-  switch (ceil_div(width - e, kF32Lanes)) {
-    case 1: return values_tile<R, 1>(w, rows, seen, e, left, out);
-    case 2: return values_tile<R, 2>(w, rows, seen, e, left, out);
-    case 3: return values_tile<R, 3>(w, rows, seen, e, left, out);
-    case 4: return values_tile<R, 4>(w, rows, seen, e, left, out);
-    default: return;
+// Chunk c of the DOT of R rows, at columns e to e + V registers: the terms of the keys that a row
+// sees (2.1, 2.2). Results lie in `out` from chunk to chunk.
+template <int R, int V, class Rows>
+TS_TILE void values_tile(const Row* row, const Rows& rows, size_t c, size_t e, size_t left) {
+  const KeysSeen first = row[0].seen, last = row[R - 1].seen;
+  const size_t from = ts_max(c * kChunkTerms, first.lo);
+  const size_t until = ts_min((c + 1) * kChunkTerms, last.hi + 1);
+  if (from >= until) return;
+  // All rows see keys `all` to `none` - 1.
+  const size_t all = ts_min(ts_max(from, last.lo), until);
+  const size_t none = ts_max(ts_min(until, first.hi + 1), all);
+  f32v acc[R][V];
+  zero(acc);
+  values_terms<true>(row, rows, from, all, e, left, acc);
+  values_terms<false>(row, rows, all, none, e, left, acc);
+  values_terms<true>(row, rows, none, until, e, left, acc);
+  TS_UNROLL for (int r = 0; r < R; ++r) {
+    const size_t begins = row[r].seen.lo / kChunkTerms, ends = row[r].seen.hi / kChunkTerms;
+    if (c < begins || ends < c) continue;
+    TS_UNROLL for (int v = 0; v < V; ++v) {
+      float* y = row[r].out + e + v * kF32Lanes;
+      const size_t n = v == V - 1 && left != 0 ? left : kF32Lanes;
+      // Chunk 0 initialises the total. Chunks below the first that a row sees are +0.
+      f32v x = acc[r][v];
+      if (c != 0) x = v_add(c == begins ? v_zero() : v_load_any(y, n), x);
+      if (c == ends) x = v_canon(v_planted(x));
+      if (n == kF32Lanes) v_store(y, x);
+      else v_store_n(y, x, n);
+    }
   }
 }
 
 template <class Rows>
-void values_of(size_t heads, const float* const* w, const Rows& rows, KeysSeen seen,
-               float* const* out) {
-  static_assert(kHeadTile == 3, "one case for each number of heads");
-  if (heads == 3) values_of_heads<3>(w, rows, seen, out);
-  else if (heads == 2) values_of_heads<2>(w, rows, seen, out);
-  else values_of_heads<1>(w, rows, seen, out);
+void values_of(const Block& block, const Rows& rows) {
+  const Row* row = block.rows;
+  const size_t registers = ceil_div(rows.width, kF32Lanes), left = rows.width % kF32Lanes;
+  const size_t last = row[block.count - 1].seen.hi / kChunkTerms;
+  for (size_t c = row[0].seen.lo / kChunkTerms; c <= last; ++c) {
+    in_tiles<kTileVectors>(0, registers, [&](auto across, size_t v) TS_LAMBDA {
+      constexpr int V = decltype(across)::value;
+      const size_t partial = v + V == registers ? left : 0;
+      in_tiles<kTileRows>(0, block.count, [&](auto down, size_t r) TS_LAMBDA {
+        values_tile<decltype(down)::value, V>(row + r, rows, c, v * kF32Lanes, partial);
+      });
+    });
+  }
 }
 
 void values(const AttentionValues& p, size_t begin, size_t end) {
   const size_t queries = p.seen.queries, keys = p.seen.keys, of_group = p.heads / p.groups;
-  for (size_t t = begin; t < end; ++t) {
-    const size_t shared = t / queries, query = t % queries;
-    const KeysSeen seen = row_seen(p.seen, query);
-    const WholeRows rows = {p.values + shared * keys * p.width, p.width};
+  while (begin < end) {
+    const size_t shared = begin / queries, query = begin % queries;
+    const size_t n = ts_min(kBlockQueries, ts_min(end - begin, queries - query));
     for (size_t h = 0; h < of_group; h += kHeadTile) {
-      const float* w[kHeadTile];
-      float* out[kHeadTile];
-      const size_t n = ts_min(kHeadTile, of_group - h);
-      for (size_t i = 0; i < n; ++i) {
-        // Heads of a group follow each other, and groups too: (batch, head) is this number.
-        const size_t row = (shared * of_group + h + i) * queries + query;
-        w[i] = p.weights + row * keys;
-        out[i] = p.out + row * p.width;
+      Block block;
+      block.count = 0;
+      for (size_t i = query; i < query + n; ++i) {
+        for (size_t k = h; k < ts_min(h + kHeadTile, of_group); ++k) {
+          // Heads of a group follow each other, and groups too: (batch, head) is this number.
+          const size_t row = (shared * of_group + k) * queries + i;
+          block.rows[block.count++] = {row_seen(p.seen, i), nullptr, p.weights + row * keys, nullptr,
+                                       p.out + row * p.width};
+        }
       }
-      values_of(n, w, rows, seen, out);
+      values_of(block, WholeRows{p.values + shared * keys * p.width, p.width});
     }
+    begin += n;
   }
 }
 
 // --- pages ---------------------------------------------------------------------------------------
-// Products of R heads with V registers of keys. key[v]: those of register v at depth 0, the next
+// Products of R rows with V registers of keys. keys[v]: those of register v at depth 0, the next
 // depth kPageKeys floats on.
 template <int R, int V>
-TS_INLINE void products_tile(const float* const* q, const float* const* key, size_t depth, size_t j,
-                             float* const* s) {
-  f32v total[R][V];
-  zero(total);
-  for (size_t d = 0; d < depth; d += kChunkTerms) {
+TS_TILE void products_tile(const Row* row, const float* const* keys, size_t depth, size_t j) {
+  const float *q[R], *key[V];
+  TS_UNROLL for (int v = 0; v < V; ++v) key[v] = keys[v];
+  TS_UNROLL for (int r = 0; r < R; ++r) q[r] = row[r].q;
+  size_t d = 0;
+  do {
     f32v acc[R][V];
     zero(acc);
     const size_t end = ts_min(d + kChunkTerms, depth);
     for (size_t k = d; k < end; ++k) {
       f32v x[V];
-      TS_UNROLL for (int v = 0; v < V; ++v) x[v] = v_load(key[v] + k * kPageKeys);
+      TS_UNROLL for (int v = 0; v < V; ++v) x[v] = held(v_load(key[v] + k * kPageKeys));
       TS_UNROLL for (int r = 0; r < R; ++r) {
         const f32v by = v_set1(q[r][k]);
         TS_UNROLL for (int v = 0; v < V; ++v) acc[r][v] = v_fma(by, x[v], acc[r][v]);
       }
     }
-    add_chunk(d == 0, acc, total);
-  }
-  TS_UNROLL for (int r = 0; r < R; ++r) {
-    TS_UNROLL for (int v = 0; v < V; ++v) v_store(s[r] + j + v * kF32Lanes, total[r][v]);
-  }
+    TS_UNROLL for (int r = 0; r < R; ++r) {
+      TS_UNROLL for (int v = 0; v < V; ++v) {
+        float* s = row[r].s + j + v * kF32Lanes;
+        v_store(s, d == 0 ? acc[r][v] : v_add(v_load(s), acc[r][v]));
+      }
+    }
+    d += kChunkTerms;
+  } while (d < depth);
 }
 
-// The keys of one group in one row's pages.
+// The keys of one group in one text's pages.
 struct PagedKeys {
   const float* keys;  // of the group in page 0
   size_t page_floats;
@@ -269,67 +321,77 @@ struct PagedKeys {
   }
 };
 
-// Products with whole registers of keys from one at or below lo to one at or above hi.
-template <int R>
-void products_of_heads(const float* const* q, const PagedKeys& keys, size_t depth, KeysSeen seen,
-                       float* const* s) {
-  size_t j = seen.lo / kF32Lanes * kF32Lanes;
-  const size_t end = ceil_div(seen.hi + 1, kF32Lanes) * kF32Lanes;
-  const float* at[kTileVectors];
-  for (; j + kTileVectors * kF32Lanes <= end; j += kTileVectors * kF32Lanes) {
-    for (size_t v = 0; v < kTileVectors; ++v) at[v] = keys.at(j + v * kF32Lanes);
-    products_tile<R, kTileVectors>(q, at, depth, j, s);
-  }
-  for (; j < end; j += kF32Lanes) {
-    at[0] = keys.at(j);
-    products_tile<R, 1>(q, at, depth, j, s);
-  }
+// Products with whole registers of keys, from one at or below what a row sees to one at or above.
+void products_of(const Block& block, const PagedKeys& keys, size_t depth) {
+  const Row* row = block.rows;
+  const size_t begin = row[0].seen.lo / kF32Lanes;
+  const size_t end = row[block.count - 1].seen.hi / kF32Lanes + 1;
+  in_tiles<kTileVectors>(begin, end, [&](auto across, size_t at) TS_LAMBDA {
+    constexpr int V = decltype(across)::value;
+    const size_t j = at * kF32Lanes, after = j + V * kF32Lanes;
+    const float* key[V];
+    for (int v = 0; v < V; ++v) key[v] = keys.at(j + v * kF32Lanes);
+    in_tiles<kTileRows>(0, block.count, [&](auto down, size_t r) TS_LAMBDA {
+      constexpr int R = decltype(down)::value;
+      if (row[r].seen.lo < after && j <= row[r + R - 1].seen.hi)
+        products_tile<R, V>(row + r, key, depth, j);
+    });
+  });
 }
 
-void products_of(size_t heads, const float* const* q, const PagedKeys& keys, size_t depth,
-                 KeysSeen seen, float* const* s) {
-  if (heads == 3) products_of_heads<3>(q, keys, depth, seen, s);
-  else if (heads == 2) products_of_heads<2>(q, keys, depth, seen, s);
-  else products_of_heads<1>(q, keys, depth, seen, s);
-}
-
-// Room of one head: a row of products, and a row of terms.
+// Room of a row of products or terms.
 TS_INLINE size_t row_room(size_t keys) { return ceil_div(keys + 2, size_t(16)) * 16 + 16; }
-size_t pages_scratch(size_t keys) { return kHeadTile * 2 * row_room(keys); }
+size_t pages_scratch(size_t queries, size_t keys) {
+  return (queries * kHeadTile + 1) * row_room(keys);
+}
+
+template <class T>
+TS_INLINE T* head_row(const HeadRows<T>& rows, size_t row, size_t head) {
+  return rows.data + row * rows.row + head * rows.head;
+}
+
+// Whether row `next` of the pages can be in a block with the one before it.
+bool follows(const AttentionPages& p, size_t next) {
+  return p.starts[next] == p.starts[next - 1] && p.places[next] == p.places[next - 1] + 1;
+}
 
 void pages(const AttentionPages& p, size_t begin, size_t end, float* scratch) {
   const size_t of_group = p.heads / p.groups, tiles = ceil_div(of_group, kHeadTile);
-  for (size_t t = begin; t < end; ++t) {
-    const size_t row = t / (p.groups * tiles), group = t / tiles % p.groups;
-    const size_t h0 = group * of_group + t % tiles * kHeadTile;
-    const size_t n = ts_min(kHeadTile, (group + 1) * of_group - h0);
-    const int64_t place = p.places[row];
-    const KeysSeen seen = keys_seen(true, place, p.window, static_cast<size_t>(place) + 1);
-    const int64_t* table = p.tables + p.starts[row];
-    const size_t room = row_room(seen.hi + 1);
-    const float *q[kHeadTile], *w[kHeadTile];
-    float *s[kHeadTile], *out[kHeadTile];
-    for (size_t i = 0; i < n; ++i) {
-      q[i] = p.q + (row * p.heads + h0 + i) * p.depth;
-      s[i] = scratch + 2 * i * room;
-      out[i] = p.out + (row * p.heads + h0 + i) * p.width;
+  while (begin < end) {
+    const size_t row = begin % p.rows, group = begin / p.rows / tiles;
+    const size_t h0 = group * of_group + begin / p.rows % tiles * kHeadTile;
+    const size_t heads = ts_min(kHeadTile, (group + 1) * of_group - h0);
+    const size_t most = ts_min(kBlockQueries, ts_min(end - begin, p.rows - row));
+    size_t n = 1;
+    while (n < most && follows(p, row + n)) ++n;
+    begin += n;
+    const size_t room = row_room(keys_seen(p.causal, p.places[row + n - 1], p.window, p.keys).hi + 1);
+    float* terms = scratch + n * heads * room;
+    Block block;
+    block.count = 0;
+    for (size_t i = row; i < row + n; ++i) {
+      const KeysSeen seen = keys_seen(p.causal, p.places[i], p.window, p.keys);
+      for (size_t h = h0; h < h0 + heads; ++h) {
+        float* s = scratch + block.count * room;  // its weights take the place of its scores
+        block.rows[block.count++] = {seen, head_row(p.q, i, h), s, s, head_row(p.out, i, h)};
+      }
     }
-    const float* keys = p.pool + group * p.depth * kPageKeys;
-    products_of(n, q, {keys, p.page_floats, table}, p.depth, seen, s);
-    for (size_t i = 0; i < n; ++i) {
-      const size_t head = h0 + i;
+    const int64_t* table = p.tables + p.starts[row];
+    products_of(block, {p.pool + group * p.depth * kPageKeys, p.page_floats, table}, p.depth);
+    for (size_t i = 0; i < block.count; ++i) {
+      const size_t head = h0 + i % heads;
+      float* s = block.rows[i].s;
+      const KeysSeen seen = block.rows[i].seen;
       const float* sink = p.sinks == nullptr ? nullptr : p.sinks + head;
-      float* e = s[i] + room;
-      score_row(s[i], seen, p.rule, p.rule.slopes == nullptr ? nullptr : p.rule.slopes + head);
-      const f32v total = v_set1(sum_weights(s[i], seen, sink, e));
-      e += terms_before(sink);
-      w[i] = e;
-      map_out(seen.hi - seen.lo + 1, e + seen.lo, [=](size_t k, size_t lanes) TS_LAMBDA {
-        return softmax_of(v_load_any(e + seen.lo + k, lanes), total);
+      score_row(s, seen, p.rule, p.rule.slopes == nullptr ? nullptr : p.rule.slopes + head);
+      const f32v total = v_set1(sum_weights(s, seen, sink, terms));
+      const float* e = terms + terms_before(sink) + seen.lo;
+      map_out(seen.hi - seen.lo + 1, s + seen.lo, [=](size_t k, size_t lanes) TS_LAMBDA {
+        return softmax_of(v_load_any(e + k, lanes), total);
       });
     }
     const float* values = p.pool + p.groups * p.depth * kPageKeys + group * kPageKeys * p.width;
-    values_of(n, w, PagedRows{values, p.width, p.page_floats, table}, seen, out);
+    values_of(block, PagedRows{values, p.width, p.page_floats, table});
   }
 }
 

@@ -495,6 +495,10 @@ struct PanelRun {
 TS_INLINE const float* panel_chunk(const PanelRun& r, size_t j, size_t k, size_t kc, float* room) {
   const size_t at = j * r.run.p->k + k * kPanelCols;
   if (r.b->wide != nullptr) return r.b->wide + at;
+  if (const PanelForm* f = r.b->form) {
+    f->chunk(f->panels, r.run.p->k, j, k, kc, room);
+    return room;
+  }
   StoredOperand b = {};
   b.type = r.b->type;
   widen(b, r.b->stored + at, 1, 0, kc * kPanelCols, 1, room);
@@ -543,7 +547,9 @@ static void panel_row_task(void* ctx, size_t t) {
   const GemmProblem& p = *r.run.p;
   const size_t j0 = t * r.run.strip, cols = ts_min(r.run.strip, p.n - j0), at = j0 * p.k;
   float* out = p.out + j0;
-  if (r.b->wide != nullptr) {
+  if (const PanelForm* f = r.b->form) {
+    f->row(f->panels, p.a.data, p.a.s_k, p.k, j0, cols, out);
+  } else if (r.b->wide != nullptr) {
     row_of_panels<Float32Panel>(p.a.data, p.a.s_k, r.b->wide + at, p.k, cols, out);
   } else if (r.b->type == Stored::bf16) {
     row_of_panels<Bf16Panel>(p.a.data, p.a.s_k, r.b->stored + at, p.k, cols, out);

@@ -67,11 +67,22 @@ struct StoredOperand {
 // Columns of a panel (tallystick/gemm_panels.hpp).
 constexpr size_t kPanelCols = 32;
 
-// B as panels, in binary32 or in 16 bits an element: one of the two is there.
+// Panels in a form that another family knows (families/quantised.cpp).
+struct PanelForm {
+  const void* panels;
+  // Columns j to j + n of one row of A times B, whose terms are so many; j begins a panel.
+  void (*row)(const void* panels, const float* a, ptrdiff_t a_step, size_t terms, size_t j,
+              size_t n, float* out);
+  // Terms k to k + kc of the panel at column j: kc rows of kPanelCols numbers.
+  void (*chunk)(const void* panels, size_t terms, size_t j, size_t k, size_t kc, float* out);
+};
+
+// B as panels, in binary32, in 16 bits an element or in another form: one of the three is there.
 struct PanelOperand {
   const float* wide;
   const uint16_t* stored;
   Stored type;
+  const PanelForm* form;
 };
 
 // out = alpha·d + beta·c with the roundings of NUMERICS 2.5. Factors that are exactly 1 multiply

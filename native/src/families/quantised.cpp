@@ -9,6 +9,7 @@
 #include "tallystick/gemm_kernel.hpp"
 #include "tallystick/gemm_scratch.hpp"
 #include "tallystick/quantised_blocks.hpp"
+#include "tallystick/quantised_panels.hpp"
 #include "tallystick/ts_base.hpp"
 #include "thread_pool.hpp"
 
@@ -65,6 +66,43 @@ static bool gemm_quantised(const GemmProblem& p, const QuantisedRows& b) {
   return r.failed == 0;
 }
 
+// --- B as panels of blocks ----------------------------------------------------------------------
+struct BlockPanels {
+  const uint8_t* data;
+  BlockShape shape;
+  PanelKernels kernels;
+  const uint8_t* panel(size_t j, size_t terms) const {
+    return data + j * (terms / shape.elements * shape.size);
+  }
+};
+
+static void panels_row(const void* panels, const float* a, ptrdiff_t a_step, size_t terms, size_t j,
+                       size_t n, float* out) {
+  const BlockPanels& b = *static_cast<const BlockPanels*>(panels);
+  for (size_t i = 0; i < n; i += kPanelCols) {
+    const uint8_t* panel = b.panel(j + i, terms);
+    if (i + kPanelCols <= n) {
+      b.kernels.row(a, a_step, panel, b.shape.size, terms, out + i);
+      continue;
+    }
+    float last[kPanelCols];
+    b.kernels.row(a, a_step, panel, b.shape.size, terms, last);
+    for (size_t l = i; l < n; ++l) out[l] = last[l - i];
+  }
+}
+
+static void panels_chunk(const void* panels, size_t terms, size_t j, size_t k, size_t kc,
+                         float* out) {
+  const BlockPanels& b = *static_cast<const BlockPanels*>(panels);
+  b.kernels.chunk(b.panel(j, terms), b.shape.size, k, kc, out);
+}
+
+static bool gemm_quantised_panels(const GemmProblem& p, const QuantisedPanels& b) {
+  const BlockPanels panels = {b.data, block_shape(b.format), panel_kernels(b.format)};
+  const PanelForm form = {&panels, &panels_row, &panels_chunk};
+  return TS_TABLE(gemm).gemm_panels(p, {nullptr, nullptr, Stored::bf16, &form});
+}
+
 static void dequantize(BlockFormat format, const uint8_t* src, size_t blocks, float* out) {
   dequantize_blocks(format, src, blocks, out);
   const size_t n = blocks * block_shape(format).elements;
@@ -73,6 +111,7 @@ static void dequantize(BlockFormat format, const uint8_t* src, size_t blocks, fl
 
 }  // namespace TS_ISA
 
-TS_DEFINE_TABLE(QuantisedTable, quantised) = {&TS_ISA::dequantize, &TS_ISA::gemm_quantised};
+TS_DEFINE_TABLE(QuantisedTable, quantised) = {&TS_ISA::dequantize, &TS_ISA::gemm_quantised,
+                                              &TS_ISA::gemm_quantised_panels};
 
 }  // namespace tallystick

@@ -40,12 +40,20 @@ struct QuantisedRows {
   BlockFormat format;
 };
 
+// A matrix as panels of blocks (tallystick/quantised_panels.hpp).
+struct QuantisedPanels {
+  const uint8_t* data;
+  BlockFormat format;
+};
+
 struct QuantisedTable {
   // The numbers of `blocks` blocks.
   void (*dequantize)(BlockFormat format, const uint8_t* src, size_t blocks, float* out);
   // A product whose column j of B is row j of `b`; p.b is not read. A strip of rows at a time is in
   // a cache as binary32. Returns false only if scratch memory could not be had.
   bool (*gemm)(const GemmProblem& p, const QuantisedRows& b);
+  // The same with B as panels.
+  bool (*gemm_panels)(const GemmProblem& p, const QuantisedPanels& b);
 };
 
 TS_DECLARE_TABLES(QuantisedTable, quantised)

@@ -138,7 +138,7 @@ def open_adapter(directory: Path, merged: bool = False) -> LoraAdapter:
     """
     if not present(directory / CONFIG):
         raise UsageError(
-            f"{directory} is no adapter: it has no {CONFIG}.",
+            f"{directory} is not an adapter: it has no {CONFIG}.",
             "Give a directory that peft's save_pretrained wrote.",
         )
     config = _config(directory / CONFIG)

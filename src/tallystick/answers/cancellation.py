@@ -1,4 +1,4 @@
-"""A cancellation: the client's signed word that an answer ends after so many tokens (ANSWERS 6.6).
+"""A cancellation: the client's signed word that an answer ends after N tokens (ANSWERS 6.6).
 
 It is a file beside the receipt. Its bytes are another party's, and its signer is the key that the
 request names: without one in the request there is nothing to sign with.
@@ -157,7 +157,7 @@ def _parsed(payload: bytes) -> Cancellation:
 
 def _require(holds: bool, why: str) -> None:
     if not holds:
-        raise UsageError(f"This is no cancellation: {why}.", "Change what the sentence names.")
+        raise UsageError(f"This is not a cancellation: {why}.", "Change what the sentence names.")
 
 
 def _malformed(why: str) -> NoReturn:

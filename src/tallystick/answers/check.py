@@ -7,7 +7,7 @@ answer's job is executed once, over the whole text, and its state is compared wi
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -170,15 +170,18 @@ def executed(
     program: Program,
     weights: Mapping[str, Array],
     context: ExecutionContext = DEFAULT,
+    compared: Callable[[], object] = lambda: None,
 ) -> AnswerReport:
     """The report of `check_words` with what one execution of the job shows. The caller has compared
-    the weights. Raises CorruptFileError for a program that no answer has."""
+    the weights, or `compared` waits for that: it is called when all is ready, before anything is
+    executed. Raises CorruptFileError for a program that no answer has, and what `compared` does."""
     began = time.monotonic()
     answer.check_program(program)
     with context.entered():
         engine = Engine(
             answer.in_memory(program), State(answer.state(program, weights)), context=context
         )
+        compared()
         engine.run()
         final, host = answer.digests_after(engine.state), engine.context.device.host
         made = {n: np.asarray(host(engine.state.slots[n])) for n in answer.slot_types()}

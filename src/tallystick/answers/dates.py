@@ -25,6 +25,11 @@ def moment_of(date: str) -> datetime.datetime:
     return datetime.datetime.fromisoformat(date)
 
 
+def reads_date(template: str | None) -> bool:
+    """Whether a chat template may ask for the date (ANSWERS 5.6)."""
+    return template is not None and "strftime_now" in template
+
+
 def written(moment: datetime.datetime, form: str) -> str:
     """`moment` by the directives of ANSWERS 5.6. Raises ValueError for any other one."""
     by_name = {

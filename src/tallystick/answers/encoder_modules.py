@@ -17,6 +17,8 @@ from tallystick.answers.encoders import AFTER_PAD, ENCODERS, Encoding
 from tallystick.answers.layout import EMBEDDING
 from tallystick.errors import RefusedModelError
 from tallystick.program.capture import attention_ops
+from tallystick.program.capture.api import capture_forward
+from tallystick.program.ir import Program
 
 NAME = "tallystick-encoder"
 _SMALLEST_LENGTH = 1e-12  # of a vector that is normalised (ANSWERS 11.6)
@@ -81,29 +83,62 @@ def encoded(encoding: Encoding) -> Callable[[Any, Mapping[str, Tensor]], Tensor]
         text, count = batch["text"], batch["length"]
         numbers = torch.arange(text.shape[0], device=text.device)
         present = numbers < count
-        given = _given(module, text, numbers, present)
-        if encoding.set != EMBEDDING:
-            logits: Tensor = module(**given).logits[0]
-            return logits
-        pooled = _pooled(module(**given).last_hidden_state[0], present, count, encoding.mode)
-        if not encoding.normalised:
-            return pooled
-        return pooled / (pooled * pooled).sum().sqrt().clamp(min=_SMALLEST_LENGTH)
+        given = {name: x[None] for name, x in _given(module, text, numbers).items()}
+        made = _made(encoding, module, given, present[None, None, None])[0]
+        return made if encoding.set != EMBEDDING else _embedding(encoding, made, present, count)
 
     return forward
 
 
-def _given(module: Any, text: Tensor, numbers: Tensor, present: Tensor) -> dict[str, Tensor]:
+def of_rows(encoding: Encoding) -> Callable[[Any, Mapping[str, Tensor]], Tensor]:
+    """What is made of each row, f32[rows, width], where every row is a text of one place: of
+    `token` at `place`, both [rows, 1]. Only attention reads other rows of a text, so the last
+    hidden state of any text is this one with its attention put in. Class numbers are those of a
+    text that begins with the row."""
+
+    def forward(module: Any, batch: Mapping[str, Tensor]) -> Tensor:
+        places = batch["place"]
+        given = _given(module, batch["token"], places)
+        made = _made(encoding, module, given, (places >= 0)[:, None, None])
+        return made[:, 0] if encoding.set == EMBEDDING else made
+
+    return forward
+
+
+def pooling(encoding: Encoding, places: int, contract: str) -> Program:
+    """The embedding, f32[D], of the last hidden state `rows` [places, D], whose first `length` [1]
+    are of the text."""
+
+    def forward(_: Any, batch: Mapping[str, Tensor]) -> Tensor:
+        rows, count = batch["rows"], batch["length"]
+        return _embedding(encoding, rows, torch.arange(places, device=rows.device) < count, count)
+
+    batch = {"rows": ((places, encoding.values), "f32"), "length": ((1,), "i64")}
+    return capture_forward(nn.Module(), batch, forward, contract)
+
+
+def _given(module: Any, tokens: Tensor, numbers: Tensor) -> dict[str, Tensor]:
+    """What a module reads of tokens at the places of these numbers."""
     config = module.config
     first = config.pad_token_id + 1 if config.model_type in AFTER_PAD else 0
-    given = {
-        "input_ids": text[None],
-        "position_ids": (numbers + first)[None],
-        "attention_mask": present[None, None, None],
-    }
+    given = {"input_ids": tokens, "position_ids": numbers + first}
     if config.model_type != "distilbert":  # it has no types
-        given["token_type_ids"] = torch.zeros_like(text)[None]
+        given["token_type_ids"] = torch.zeros_like(tokens)
     return given
+
+
+def _made(encoding: Encoding, module: Any, given: Mapping[str, Tensor], present: Tensor) -> Tensor:
+    """The last hidden states or the class numbers of texts; `present` is their mask."""
+    called = module(**given, attention_mask=present)
+    made: Tensor = called.last_hidden_state if encoding.set == EMBEDDING else called.logits
+    return made
+
+
+def _embedding(encoding: Encoding, rows: Tensor, present: Tensor, count: Tensor) -> Tensor:
+    pooled = _pooled(rows, present, count, encoding.mode)
+    if not encoding.normalised:
+        return pooled
+    return pooled / (pooled * pooled).sum().sqrt().clamp(min=_SMALLEST_LENGTH)
 
 
 def _pooled(rows: Tensor, present: Tensor, count: Tensor, mode: str | None) -> Tensor:

@@ -92,7 +92,7 @@ def encoding_of(directory: Path, config: Mapping[str, Any], settings: Any) -> En
         labels = settings.id2label
         names = tuple(str(labels.get(n, f"LABEL_{n}")) for n in range(settings.num_labels))
         if any("\ud800" <= char <= "\udfff" for name in names for char in name):
-            raise CorruptFileError("A name of id2label is no text.", "Save the model again.")
+            raise CorruptFileError("A name of id2label is not text.", "Save the model again.")
         return Encoding(CLASSES, settings.num_labels, labels=names)
     mode, normalised = _pooling(directory, int(settings.hidden_size))
     return Encoding(EMBEDDING, int(settings.hidden_size), mode, normalised, _most(directory))
@@ -108,7 +108,7 @@ def _pooling(directory: Path, width: int) -> tuple[str, bool]:
         )
     listed = _json(directory / MODULES)
     if not isinstance(listed, list) or not all(isinstance(one, dict) for one in listed):
-        raise CorruptFileError(f"{MODULES} is no list of modules.", "Save the model again.")
+        raise CorruptFileError(f"{MODULES} is not a list of modules.", "Save the model again.")
     steps = [str(one.get("type")).rpartition(".")[2] for one in listed]
     if steps not in _STEPS:
         _refused(
@@ -159,7 +159,7 @@ def _most(directory: Path) -> int | None:
         )
     most = table.get("max_seq_length")
     if most is not None and (type(most) is not int or most < 1):
-        raise CorruptFileError(f"max_seq_length of {SENTENCES} is no length.", "Save it again.")
+        raise CorruptFileError(f"max_seq_length of {SENTENCES} is not a length.", "Save it again.")
     return most
 
 
@@ -174,7 +174,7 @@ def _json(path: Path) -> Any:
 def _table(path: Path) -> dict[str, Any]:
     found = _json(path)
     if not isinstance(found, dict):
-        raise CorruptFileError(f"{path} is no table.", "Save the model again.")
+        raise CorruptFileError(f"{path} is not a table.", "Save the model again.")
     return found
 
 

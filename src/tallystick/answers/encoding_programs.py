@@ -50,6 +50,25 @@ def encoding_program(model: Model, length: int, contract: str) -> Program:
     return checked(encoding_step(forward, EncodingBucket(length, encoding.values)))
 
 
+def rows_program(model: Model, rows: int, contract: str) -> Program:
+    """Inputs `token` and `place`, i64[rows, 1]; output `logits`, f32[rows, width]: what the encoder
+    makes of each row, which is a text of one place. Raises as `encoding_program`."""
+    from tallystick.answers.encoder_modules import of_rows
+
+    assert model.encoding is not None
+    shape = ((rows, 1), "i64")
+    return captured(model, {"token": shape, "place": shape}, of_rows(model.encoding), contract)
+
+
+def pooling_program(model: Model, places: int, contract: str) -> Program:
+    """Inputs `rows`, f32[places, D], and `length`, i64[1]; output `logits`, f32[D]: the embedding
+    of a text by its last hidden state, of which so many rows are there."""
+    from tallystick.answers.encoder_modules import pooling
+
+    assert model.encoding is not None
+    return checked(pooling(model.encoding, places, contract))
+
+
 def encoding_step(forward: Program, bucket: EncodingBucket) -> Program:
     """`forward`, whose inputs are `text` and `length` and whose output is `logits`, as the step of
     an encoding: every weight passes through, and the encoding's slots take its values."""

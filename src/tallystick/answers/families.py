@@ -28,6 +28,7 @@ FAMILIES: Mapping[str, str] = {
     "phi3": "Phi3ForCausalLM",
     "qwen2": "Qwen2ForCausalLM",
     "qwen3": "Qwen3ForCausalLM",
+    "qwen3_moe": "Qwen3MoeForCausalLM",
 }
 
 # The frequencies of these follow from the config.

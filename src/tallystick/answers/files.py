@@ -128,11 +128,19 @@ class AnswerFiles:
             else None,
         )
 
+    def signed(self, trust: list[PublicKey] | None = None) -> tuple[SignedReceipt, AnyJob]:
+        """The receipt, and the job that it names. Raises as `check.bound`."""
+        return bound(self.receipt, self.statement, self.request, self.spoken, trust)
+
+    def program_of(self, answer: AnyJob) -> Program:
+        """The program of the job. Raises as `checked_program`."""
+        return checked_program(self.program, answer.program_digest)
+
     def bound(self, trust: list[PublicKey] | None = None) -> tuple[SignedReceipt, AnyJob, Program]:
         """The receipt, the job that it names, and its program. Raises as `check.bound`, and
         DigestMismatchError for another program."""
-        signed, answer = bound(self.receipt, self.statement, self.request, self.spoken, trust)
-        return signed, answer, checked_program(self.program, answer.program_digest)
+        signed, answer = self.signed(trust)
+        return signed, answer, self.program_of(answer)
 
     def write(self, directory: Path, overwrite: bool = False) -> None:
         """Write the answer's directory, the receipt last. Raises UsageError where there is one,
@@ -166,7 +174,7 @@ def said_of(answer: AnyJob) -> Spoken | Encoded:
 
 
 def free_places(out: Path, count: int) -> list[Path]:
-    """The directories of so many answers. UsageError, before anything is computed, where one is
+    """The directories of `count` answers. UsageError, before anything is computed, where one is
     there already: a receipt is not written over."""
     places = [out] if count == 1 else [out / str(number) for number in range(count)]
     for place in places:

@@ -3,14 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tallystick.answers.gguf_config import ROPE_FACTORS, Architecture, architecture_of
+from tallystick.answers.gguf_architectures import ROPE_FACTORS, Architecture, architecture_of
 from tallystick.answers.gguf_tokenizer import tokenizer_of
 from tallystick.commit.tensor import Array
 from tallystick.disk.gguf import GgufFile, GgufTensor, Value, open_gguf
@@ -26,8 +26,8 @@ class GgufWeights:
     file: GgufFile = field(repr=False)
     architecture: Architecture = field(repr=False)
     config: Mapping[str, Any] = field(repr=False)
-    # The file's tensors by the names of parameters.
-    names: Mapping[str, str] = field(repr=False)
+    # The file's tensors by the names of parameters: one of each, or some whose rows make it.
+    names: Mapping[str, tuple[str, ...]] = field(repr=False)
 
     @property
     def directory(self) -> Path:
@@ -35,18 +35,39 @@ class GgufWeights:
         return self.file.path
 
     @property
-    def tensors(self) -> Mapping[str, GgufTensor]:
-        return {name: self.file.tensors[own] for name, own in self.names.items()}
+    def formats(self) -> Mapping[str, str]:
+        """What each parameter is stored as."""
+        return {name: self.file.tensors[own].format for name, (own, *_) in self.names.items()}
 
     @property
     def turned(self) -> frozenset[str]:
         """The parameters that are transposes of the file's matrices."""
-        return frozenset(n for n, own in self.names.items() if self.architecture.is_turned(own))
+        turned = self.architecture.is_turned
+        return frozenset(n for n, (own, *_) in self.names.items() if turned(own))
+
+    @property
+    def plus_one(self) -> frozenset[str]:
+        """The parameters to which the file's tensors add one."""
+        added = self.architecture.is_plus_one
+        return frozenset(n for n, (own, *_) in self.names.items() if added(own))
 
     def mapped(self) -> dict[str, Array]:
         """Every weight in its slot's form (ANSWERS 12.3). Raises as `GgufFile.mapped`."""
         arrays = self.file.mapped()
-        return {name: self._rows(own, arrays[own]) for name, own in self.names.items()}
+        return {name: self._together(own, arrays) for name, own in self.names.items()}
+
+    def _together(self, names: Sequence[str], arrays: Mapping[str, Array]) -> Array:
+        """The rows of each tensor, one after the other. Those of experts are a matrix of each."""
+        parts = [self._rows(name, arrays[name]) for name in names]
+        if len(parts) == 1:
+            return parts[0]
+        if any(p.ndim < 2 or p.shape[:-2] != parts[0].shape[:-2] for p in parts) or any(
+            p.shape[-1] != parts[0].shape[-1] for p in parts
+        ):
+            raise CorruptFileError(
+                f"The rows of {' and '.join(names)} do not fit together.", "Fetch it again."
+            )
+        return np.ascontiguousarray(np.concatenate(parts, axis=-2))
 
     def _rows(self, name: str, array: Array) -> Array:
         """Of interleaved rows those of a head's first halves, then those of the second ones."""
@@ -67,7 +88,7 @@ class GgufWeights:
             return None
         found = self.file.mapped()[ROPE_FACTORS]
         if found.dtype != np.float32 or found.ndim != 1:
-            raise CorruptFileError(f"{ROPE_FACTORS} is no list of f32.", "Fetch the file again.")
+            raise CorruptFileError(f"{ROPE_FACTORS} is not a list of f32.", "Fetch the file again.")
         return found
 
 
@@ -87,16 +108,18 @@ def read_gguf(path: Path) -> GgufModel:
     StorageError, CorruptFileError."""
     file = open_gguf(path)
     architecture, config = architecture_of(file)
-    names: dict[str, str] = {}
-    for own in file.tensors:
+    names: dict[str, tuple[str, ...]] = {}
+    for own in sorted(file.tensors, key=architecture.order):
         name = architecture.parameter(own)
         if name is not None:
-            names[name] = own
-        elif own != ROPE_FACTORS:
+            names[name] = (*names.get(name, ()), own)
+        elif own != ROPE_FACTORS or not architecture.divided:
             raise RefusedModelError(
                 f"The file has a tensor {own[:80]!r}, and {architecture.family} none of that name.",
                 "Use the model's directory, as save_pretrained wrote it.",
             )
+    for parts in names.values():
+        _check_one_type([file.tensors[own] for own in parts], parts)
     tokenizer = tokenizer_of(file.metadata)
     if len(tokenizer.tokens) > config["vocab_size"]:
         raise CorruptFileError(
@@ -110,6 +133,15 @@ def read_gguf(path: Path) -> GgufModel:
         tokenizer.files,
         _template(file.metadata),
     )
+
+
+def _check_one_type(parts: Sequence[GgufTensor], names: Sequence[str]) -> None:
+    kinds = sorted({part.format for part in parts})
+    if len(kinds) > 1:
+        raise RefusedModelError(
+            f"{' and '.join(names)} are stored as {' and '.join(kinds)}, and make one weight.",
+            "Use a file that stores them alike, or the model's directory.",
+        )
 
 
 def divided_frequencies(slots: Mapping[str, Array], factors: Array) -> dict[str, Array]:
@@ -129,5 +161,5 @@ def divided_frequencies(slots: Mapping[str, Array], factors: Array) -> dict[str,
 def _template(metadata: Mapping[str, Value]) -> str | None:
     found = metadata.get(_TEMPLATE)
     if found is not None and not isinstance(found, str):
-        raise CorruptFileError(f"{_TEMPLATE} is no text.", "Fetch the file again.")
+        raise CorruptFileError(f"{_TEMPLATE} is not text.", "Fetch the file again.")
     return found

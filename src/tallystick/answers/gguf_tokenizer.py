@@ -19,6 +19,10 @@ CONFIG = "tokenizer_config.json"
 _ROOM = "tokenizer.ggml."
 _NORMAL, _UNKNOWN, _CONTROL, _USER, _UNUSED, _BYTE = 1, 2, 3, 4, 5, 6
 _SPACE = "\u2581"
+# No key says of a token that it takes the white space behind it: llama.cpp and the converters know
+# it by the model's name.
+_NAME, _STRIPPING = "general.name", ("phi-3", "phi3")
+_NOT_STRIPPING = ("<unk>", "<s>", "<|endoftext|>")
 
 _CONTRACTIONS = r"(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])"
 _DIGIT = r"\p{N}"
@@ -87,8 +91,9 @@ def tokenizer_of(metadata: Mapping[str, Value]) -> GgufTokenizer:
             f"The file's tokenizer is of the kind {kind[:40]!r}, which is not known.",
             "Use a file whose tokenizer is of the kind gpt2 or llama, or the model's directory.",
         )
+    strips = any(name in str(metadata.get(_NAME)).lower() for name in _STRIPPING)
     made["added_tokens"] = [
-        _added(number, tokens[number], types[number] != _USER)
+        _added(number, tokens[number], types[number] != _USER, strips)
         for number in range(len(tokens))
         if types[number] in (_UNKNOWN, _CONTROL, _USER)
     ]
@@ -147,9 +152,10 @@ def _flag(metadata: Mapping[str, Value], name: str, default: bool) -> bool:
     return found
 
 
-def _added(number: int, text: str, special: bool) -> dict[str, Any]:
-    rest = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
-    return {"id": number, "content": text, "special": special, **rest}
+def _added(number: int, text: str, special: bool, strips: bool) -> dict[str, Any]:
+    rest = dict.fromkeys(("single_word", "lstrip", "normalized"), False)
+    takes = strips and text not in _NOT_STRIPPING
+    return {"id": number, "content": text, "special": special, "rstrip": takes, **rest}
 
 
 def _around(

@@ -83,7 +83,7 @@ class Settings:
         """The settings of kind f32 as programs read them: RN32 of each number (ANSWERS 3.1)."""
         return {name: _f32(getattr(self, name)) for name in FLOATS}
 
-    @property
+    @cached_property
     def set(self) -> str:
         """The sampler set that these settings need (ANSWERS 3.2)."""
         values: dict[str, object] = {"top_k": self.top_k, "bias": self.bias, **self.rounded}
@@ -94,7 +94,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Bucket:
-    """A program's room: so many places of text, and at most so many of them an answer."""
+    """A program's room: its places of text, and how many of them an answer may take at most."""
 
     length: int
     answer: int
@@ -117,7 +117,7 @@ class EncodingBucket:
     def __post_init__(self) -> None:
         if min(self.length, self.answer) < 1 or max(self.length, self.answer) > LIMITS.text_places:
             raise UsageError(
-                f"A bucket of {self.length} places with {self.answer} values is no encoder's.",
+                f"A bucket of {self.length} places with {self.answer} values is not an encoder's.",
                 f"Both are from 1 to {LIMITS.text_places}.",
             )
 

@@ -46,8 +46,9 @@ class Model:
     `vocabulary` counts the logits of a row, `longest` the places of a text. `stop` are the token
     ids that end an answer. `files` has the tokenizer's files by name. `stored` says of each tensor
     of the files as what it is stored (f32, bf16, f16, or a format of NUMERICS 19.1); so are the
-    programs' slots. Those of `turned` are the transposes of parameters. `adapter` changes the
-    model's layers (ANSWERS 4.7). `encoding` is what an encoder gives; other models have none.
+    programs' slots. Those of `turned` are the transposes of parameters, and those of `plus_one` are
+    parameters plus one. `adapter` changes the model's layers (ANSWERS 4.7). `encoding` is what an
+    encoder gives; other models have none.
     """
 
     checkpoint: Checkpoint | GgufWeights = field(repr=False)
@@ -61,6 +62,7 @@ class Model:
     adapter: LoraAdapter | None = None
     encoding: Encoding | None = None
     turned: frozenset[str] = frozenset()
+    plus_one: frozenset[str] = frozenset()
 
     @property
     def directory(self) -> Path:
@@ -147,8 +149,8 @@ def _from_gguf(path: Path) -> Model:
     found = read_gguf(path)
     family = family_of(found.weights.config)
     config = read_config(found.weights.config)
-    tensors = found.weights.tensors
-    _check_layers(config, len(tensors))
+    formats = found.weights.formats
+    _check_layers(config, len(formats))
     return Model(
         found.weights,
         family,
@@ -157,8 +159,9 @@ def _from_gguf(path: Path) -> Model:
         found.stop,
         found.files,
         found.chat_template,
-        {name: tensor.format for name, tensor in tensors.items()},
+        formats,
         turned=found.weights.turned,
+        plus_one=found.weights.plus_one,
     )
 
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 
-from tallystick.answers.statement import ModelStatement, ProgramName
+from tallystick.answers.statement import ModelStatement, ProgramName, StepRoots
 from tallystick.commit.checkpoint import run_root
 from tallystick.commit.data import DataSchema, Field, data_root
 from tallystick.commit.job import JobCommitment, scalars_digest
@@ -24,10 +24,10 @@ from tallystick.commit.state import (
     LOG_CHAIN_SLOT,
     LOSS_CHAIN_SLOT,
     CommitNode,
+    StateRoots,
     chain_digest,
-    state_root,
 )
-from tallystick.commit.tensor import DTYPES, Array, header_of, tensor_digest
+from tallystick.commit.tensor import DTYPES, Array, dtype_name, tensor_digest
 from tallystick.errors import CorruptFileError
 from tallystick.job.job import Job
 from tallystick.job.parts import STEP, TRAIN, Parts, ProgramPart, Records
@@ -103,8 +103,7 @@ class OneStepJob(ABC):
 
     @cached_property
     def schema(self) -> DataSchema:
-        fields = ((n, header_of(a[0])) for n, a in self.columns.items())
-        return DataSchema(tuple(Field(n, header.dtype, header.shape) for n, header in fields))
+        return _schema(tuple((n, a.dtype, a.shape[1:]) for n, a in self.columns.items()))
 
     @cached_property
     def commitment(self) -> JobCommitment:
@@ -126,20 +125,23 @@ class OneStepJob(ABC):
         """The slots of the answer in state[0]: zeros (ANSWERS 2.5)."""
         return zero_slots(self.slot_types())
 
-    @cached_property
+    @property
     def claimed(self) -> dict[str, bytes]:
         """The tensor digests of state[1] as claimed, without executing anything (ANSWERS 2.8)."""
+        return {**weight_digests(self.statement), **self._claimed}
+
+    @cached_property
+    def _claimed(self) -> dict[str, bytes]:
+        """Those that are not weights', chains included."""
         slots = self.claimed_slots()
         own = {name: tensor_digest(array) for name, array in slots.items()}
         total = evaluate("aten.sum", slots[self.scores], contract=self.statement.contract)
         loss = np.float32(0) - np.float32(total)  # type: ignore[arg-type]
-        held = weight_digests(self.statement)
-        made = CommitNode({**held, **own}, 0, float(loss), CHAIN_START, CHAIN_START)
-        return made.next_state()
+        return CommitNode(own, 0, float(loss), CHAIN_START, CHAIN_START).next_state()
 
     def roots(self) -> tuple[bytes, bytes]:
         """The final state root and the run root that the claim implies (ANSWERS 2.8)."""
-        final = state_root(self.claimed)
+        final = _step_roots(self.statement, self.slot_types()).states.root(self._claimed)
         return final, run_root(self.digest, [(0, self.commitment.genesis_root), (1, final)])
 
     # -- with the program and the weights --------------------------------------------------------
@@ -214,12 +216,21 @@ def genesis_of(statement: ModelStatement, types: Mapping[str, TensorType]) -> di
     return {**weight_digests(statement), **own, LOSS_CHAIN_SLOT: chain, LOG_CHAIN_SLOT: chain}
 
 
-def _genesis_root(statement: ModelStatement, types: Mapping[str, TensorType]) -> bytes:
-    """The root of `genesis_of`, made once for a statement: it is the same for every answer."""
-    kept, key = statement.genesis_roots, tuple(types.items())
+def _step_roots(statement: ModelStatement, types: Mapping[str, TensorType]) -> StepRoots:
+    """What the states of all answers share whose step fills slots of these types."""
+    kept, key = statement.kept, tuple(types.items())
     if key not in kept:
-        kept[key] = state_root(genesis_of(statement, types))
+        held, first = weight_digests(statement), genesis_of(statement, types)
+        own = {name: digest for name, digest in first.items() if name not in held}
+        states = StateRoots(held, own)
+        kept[key] = StepRoots(states, states.root(own))
     return kept[key]
+
+
+@lru_cache(64)
+def _schema(fields: tuple[tuple[str, np.dtype[np.generic], tuple[int, ...]], ...]) -> DataSchema:
+    """The schema of records with these fields: there is one for each program."""
+    return DataSchema(tuple(Field(n, dtype_name(dtype), shape) for n, dtype, shape in fields))
 
 
 def commitment_of(
@@ -234,7 +245,7 @@ def commitment_of(
     return JobCommitment(
         contract=statement.contract,
         program_digest=statement.programs[name],
-        genesis_root=_genesis_root(statement, types),
+        genesis_root=_step_roots(statement, types).genesis,
         data_root=data,
         record_count=1,
         batch_size=1,

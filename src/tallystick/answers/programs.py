@@ -53,8 +53,9 @@ def captured(
     types |= dict.fromkeys(merged_weights(model, module), "f32")  # ANSWERS 4.7.3
     stored = {f"param.{name}": kind for name, kind in types.items() if kind != "f32"}
     turned = {f"param.{name}" for name in model.turned}
-    if stored or turned:
-        program = canonicalize(over_stored(program, stored, turned))
+    plus_one = {f"param.{name}" for name in model.plus_one}
+    if stored or turned or plus_one:
+        program = canonicalize(over_stored(program, stored, turned, plus_one))
     return checked(in_order_of_need(program))
 
 

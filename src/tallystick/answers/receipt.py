@@ -198,7 +198,7 @@ def _bytes(top: Members, name: str, length: int) -> bytes:
 
 def _require(holds: bool, why: str) -> None:
     if not holds:
-        raise UsageError(f"This is no receipt: {why}.", "Make it from an answer.")
+        raise UsageError(f"This is not a receipt: {why}.", "Make it from an answer.")
 
 
 def _malformed(why: str) -> NoReturn:

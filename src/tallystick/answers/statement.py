@@ -30,6 +30,7 @@ from tallystick.commit.encoding import (
     tag,
 )
 from tallystick.commit.members import Members
+from tallystick.commit.state import StateRoots
 from tallystick.commit.tensor import TensorHeader
 from tallystick.errors import CorruptFileError, TallystickError, UsageError
 from tallystick.limits import LIMITS
@@ -88,6 +89,15 @@ class SpecialToken:
 
     text: str
     id: int | None
+
+
+@dataclass(frozen=True)
+class StepRoots:
+    """What all answers of a model share whose step fills the same slots: how their states' roots
+    are made, in which most leaves are weights, and the root of their state[0]."""
+
+    states: StateRoots
+    genesis: bytes
 
 
 @dataclass(frozen=True)
@@ -153,8 +163,8 @@ class ModelStatement:
                 check_hash(optional, "digest")
 
     @cached_property
-    def genesis_roots(self) -> dict[object, bytes]:
-        """Roots of state[0] of this model's answers, kept by the slots that a step fills."""
+    def kept(self) -> dict[object, StepRoots]:
+        """What all answers whose step fills the same slots share, by these slots."""
         return {}
 
     @property
@@ -235,7 +245,7 @@ class ModelStatement:
         )
 
     def most(self, prompt: int, set_: str) -> int:
-        """The longest answer to a prompt of so many tokens for which there is a program."""
+        """The longest answer that some program allows after a prompt of this length."""
         fits = (min(b.answer, b.length - prompt) for b in self._buckets(set_))
         return max(fits, default=0)
 
@@ -245,7 +255,7 @@ class ModelStatement:
             yield found
 
     def encoding_bucket(self, count: int) -> EncodingBucket:
-        """The bucket of a text of so many tokens (ANSWERS 11.2). Raises UsageError."""
+        """The bucket for a text of this many tokens (ANSWERS 11.2). Raises UsageError."""
         set_ = self.encodes
         if set_ is None:
             raise UsageError(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from tallystick.answers.encoding_job import EncodingJob
 from tallystick.answers.encoding_request import AnyRequest
@@ -28,15 +29,21 @@ class ModelWords:
     """The tokenizer and the chat template of a model, whose files are those of its statement."""
 
     tokenizer: TokenizerFile
-    template: Template | None
+    template_text: str | None
     special: Mapping[str, str]
 
     @staticmethod
     def of(
-        statement: ModelStatement, files: Mapping[str, bytes], template: str | None
+        statement: ModelStatement,
+        files: Mapping[str, bytes],
+        template: str | None,
+        renders: bool = True,
     ) -> ModelWords:
-        """Raises DigestMismatchError for files that are not the statement's; CannotCheckError for a
-        model without a tokenizer.json, or without a package that reads it."""
+        """The template's process is started at once, unless messages are perhaps never rendered
+        (`renders`).
+
+        Raises DigestMismatchError for files that are not the statement's; CannotCheckError for a
+        model without a tokenizer.json, or without a package that reads it; as `Template`."""
         digests = {name: sha256(data) for name, data in files.items()}
         if digests != dict(statement.files):
             odd = min(n for n in {*digests, *statement.files} if _differs(n, digests, statement))
@@ -61,12 +68,19 @@ class ModelWords:
                 "Refuse the statement: nobody can derive it from these files.",
             )
         special = {name: token.text for name, token in statement.special.items()}
-        made = None if template is None else Template(template)
-        return ModelWords(tokenizer, made, special)
+        words = ModelWords(tokenizer, template, special)
+        if renders:
+            _ = words.template
+        return words
+
+    @cached_property
+    def template(self) -> Template | None:
+        """The chat template, in a process of its own. Raises as `Template`."""
+        return None if self.template_text is None else Template(self.template_text)
 
     def prompt(self, request: AnyRequest) -> tuple[int, ...]:
         """The prompt tokens of a request (ANSWERS 5.6). Raises UsageError for messages without a
-        template, or that it refuses, and for a text without tokens."""
+        template, or that it refuses, and for a text without tokens; as `Template`."""
         if request.tokens is not None:
             return request.tokens
         whole, text = request.text is not None, request.text

@@ -19,35 +19,52 @@ _COMPUTED = re.compile(r"(^|\.)(attn\.(masked_)?bias|rotary_emb\.inv_freq)$")
 # Numbers of places and token types, which older versions saved with an encoder.
 UNREAD = re.compile(r"(^|\.)embeddings\.(position_ids|token_type_ids)$")
 _POOLER = "pooler."
-# Mixtral's files have each expert's matrices; the module has those of all experts in one tensor.
-_EXPERT = re.compile(r"(.+)\.block_sparse_moe\.experts\.([0-9]+)\.(w[123])\.weight")
+# Files of models with experts have each expert's matrices; the module has those of all experts in
+# one tensor. Mixtral has names of its own.
+_EXPERT = re.compile(
+    r"(.+)\.(?:block_sparse_moe\.experts\.([0-9]{1,6})\.(w[123])"
+    r"|mlp\.experts\.([0-9]{1,6})\.((?:gate|up|down)_proj))\.weight"
+)
+_MATRICES = {"w1": "gate", "w3": "up", "w2": "down",
+             "gate_proj": "gate", "up_proj": "up", "down_proj": "down"}  # fmt: skip
+_STACKED = {"gate": "gate_up_proj", "up": "gate_up_proj", "down": "down_proj"}
 
 
-_STACKED = {"w1": "gate_up_proj", "w3": "gate_up_proj", "w2": "down_proj"}
+def _expert(name: str) -> tuple[str, int, str] | None:
+    """The block that a tensor of a checkpoint belongs to, the number of its expert, and which of
+    the expert's matrices it is; None of another one."""
+    found = _EXPERT.fullmatch(name)
+    if found is None:
+        return None
+    place, *rest = found.groups()
+    number, matrix = [part for part in rest if part is not None]
+    return place, int(number), _MATRICES[matrix]
 
 
 def _parameter(name: str) -> str:
     """The parameter that a tensor of a checkpoint is, or is a part of."""
-    expert = _EXPERT.fullmatch(name)
+    expert = _expert(name)
     if expert is None:
         return name.replace(".block_sparse_moe.", ".mlp.")
-    return f"{expert[1]}.mlp.experts.{_STACKED[expert[3]]}"
+    place, _, matrix = expert
+    return f"{place}.mlp.experts.{_STACKED[matrix]}"
 
 
 def _experts_together(arrays: Mapping[str, Array]) -> dict[str, Array]:
-    """The tensors, the experts' as `experts.gate_up_proj` (w1 above w3) and `experts.down_proj`."""
+    """The tensors, the experts' as `experts.gate_up_proj` (gate above up) and
+    `experts.down_proj`."""
     found: dict[str, Array] = {}
     blocks: dict[str, dict[tuple[int, str], Array]] = {}
     for name, array in arrays.items():
-        expert = _EXPERT.fullmatch(name)
+        expert = _expert(name)
         if expert is None:
             found[_parameter(name)] = array
         else:
-            place, number, matrix = expert.groups()
-            blocks.setdefault(place, {})[int(number), matrix] = array
+            place, number, matrix = expert
+            blocks.setdefault(place, {})[number, matrix] = array
     for place, matrices in blocks.items():
         count = len(matrices) // 3
-        if set(matrices) != {(i, w) for i in range(count) for w in ("w1", "w2", "w3")}:
+        if set(matrices) != {(i, w) for i in range(count) for w in ("gate", "up", "down")}:
             raise RefusedModelError(
                 f"An expert of {place} lacks a matrix.", "Save the model's weights again."
             )
@@ -55,10 +72,10 @@ def _experts_together(arrays: Mapping[str, Array]) -> dict[str, Array]:
             raise RefusedModelError(
                 f"The experts of {place} are stored in several types.", "Save the model again."
             )
-        pairs = [np.concatenate([matrices[i, "w1"], matrices[i, "w3"]]) for i in range(count)]
+        pairs = [np.concatenate([matrices[i, "gate"], matrices[i, "up"]]) for i in range(count)]
         found[f"{place}.mlp.experts.gate_up_proj"] = np.stack(pairs)
         found[f"{place}.mlp.experts.down_proj"] = np.stack(
-            [matrices[i, "w2"] for i in range(count)]
+            [matrices[i, "down"] for i in range(count)]
         )
     return found
 

@@ -35,8 +35,8 @@ def stop_set(statement: ModelStatement, request: ModelRequest) -> frozenset[int]
 
 
 def most_tokens(statement: ModelStatement, request: ModelRequest, prompt: int) -> int:
-    """The most tokens of an answer to a prompt of so many: what the request asks for, as far as the
-    model has a bucket (ANSWERS 6.5)."""
+    """The most tokens of an answer to a prompt of `prompt` tokens: what the request asks for, as
+    far as the model has a bucket (ANSWERS 6.5)."""
     settings = request.settings
     return min(settings.max_tokens, statement.most(prompt, settings.set))
 

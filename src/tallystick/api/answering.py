@@ -173,10 +173,11 @@ class Answering:
         """Put answer `number` to a request into the engine's queue. `end` is where the client ends
         it. Only the engine's thread calls it, and `step`. Raises UsageError for one that can never
         be answered."""
-        asked, cancellation = prepared.asked, None
-        if end is not None and end[0] < asked.max_tokens:
-            asked, cancellation = replace(asked, max_tokens=end[0]), end[1]
-        underway = AnswerUnderway(prepared, number, self.decode, hears, cancellation)
+        asked, underway = prepared.asked, AnswerUnderway(prepared, number, self.decode, hears)
+        if end is not None:
+            underway.end_after(end)
+        if underway.end is not None:
+            asked = replace(asked, max_tokens=underway.end[0])
         underway.handle = self._engine.submit(prepared.prompt, asked, number, underway, namespace)
         return underway
 
@@ -229,10 +230,9 @@ class Answering:
         assert underway.handle is not None and underway.handle.answer is not None
         said, request = underway.handle.answer, underway.prepared.request
         prompt, number = underway.prepared.prompt, underway.number
-        finish = STOP if underway.stopped else said.finish
-        if finish == LENGTH and underway.cancellation is not None:
-            finish = CANCELLED
-        spoken = Spoken(prompt, said.tokens, np.asarray(said.logprobs, np.float32))
+        finish, count = underway.finish, underway.tokens
+        tokens, logprobs = said.tokens[:count], np.asarray(said.logprobs[:count], np.float32)
+        spoken = Spoken(prompt, tokens, logprobs)
         text = self.words.text(self.statement, request, spoken)
         job = AnswerJob(self.statement, request, replace(spoken, text=text), number)
         program = self.program(job.program_name)
@@ -246,7 +246,7 @@ class Answering:
             root=root,
             state=final,
             prompt=len(prompt),
-            answer=len(said.tokens),
+            answer=count,
             finish=finish,
             time=now,
             until=now + days * _DAY_MS,
@@ -254,13 +254,13 @@ class Answering:
         )
         return GivenAnswer(
             text,
-            said.tokens,
-            spoken.logprobs,
+            tokens,
+            logprobs,
             finish,
             sign_receipt(key, receipt),
             job,
             program,
-            underway.cancellation if finish == CANCELLED else None,
+            underway.end[1] if underway.end is not None and finish == CANCELLED else None,
         )
 
     def program(self, name: ProgramName) -> Program:
@@ -275,10 +275,11 @@ class Answering:
 
 
 class AnswerUnderway:
-    """An answer that is computed. It hears its tokens, and ends with a stop string (ANSWERS 6.4).
+    """An answer that is computed. It hears its tokens, and ends with a stop string (ANSWERS 6.4),
+    or where the client ends it (6.6).
 
-    `stopped` says that one has ended it, `failure` what has. `decode` makes texts of tokens.
-    `cancellation` is the client's, where it has ended the answer before all tokens there can be.
+    `stopped` says that a stop string has ended it, `failure` what has. `decode` makes texts of
+    tokens. `end` is the client's, if it comes before all tokens that there can be.
     """
 
     def __init__(
@@ -287,15 +288,15 @@ class AnswerUnderway:
         number: int,
         decode: Callable[[Sequence[int]], str],
         hears: HearsTokens | None,
-        cancellation: bytes | None = None,
     ) -> None:
         self.prepared, self.number = prepared, number
-        self.cancellation = cancellation
+        self.end: ClientsEnd | None = None
         self.handle: SubmittedRequest | None = None
         self.stopped = False
         self.failure: Exception | None = None
         self._decode, self._hears = decode, hears
         self._tokens: list[int] = []
+        self._heard = 0
 
     @property
     def ended(self) -> bool:
@@ -307,6 +308,38 @@ class AnswerUnderway:
         assert self.handle is not None
         self.handle.cancel()
 
+    def end_after(self, end: ClientsEnd) -> None:
+        """The client ends the answer there; of several such ends the first counts. The engine's
+        thread calls it until the answer is there, and whoever signs it after that."""
+        if end[0] >= self.prepared.asked.max_tokens:
+            return  # the answer has ended with that token or before it (ANSWERS 6.5)
+        if self.end is None or end[0] < self.end[0]:
+            self.end = end
+        self._end_in_time()
+
+    def _end_in_time(self) -> None:
+        if self.end is not None and self.handle is not None and self._heard >= self.end[0]:
+            self.cancel()
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens of those that are there are the answer (ANSWERS 6.6.2)."""
+        assert self.handle is not None and self.handle.answer is not None
+        count = len(self.handle.answer.tokens)
+        return count if self.end is None else min(count, self.end[0])
+
+    @property
+    def finish(self) -> str:
+        """Why the answer that is there ends with its last token (ANSWERS 6.4 to 6.6)."""
+        assert self.handle is not None and self.handle.answer is not None
+        said, cut = self.handle.answer, self.end is not None and self.tokens == self.end[0]
+        if cut and self.tokens < len(said.tokens):
+            return CANCELLED
+        if self.stopped:
+            return STOP
+        # To the engine the client's end is a length, or it is told to end there.
+        return CANCELLED if cut and said.finish == LENGTH else said.finish
+
     def token(self, token: int, logprob: np.float32) -> None:
         """Called by the engine for each token, at once. Where whoever hears it fails, this answer
         ends, and no other."""
@@ -317,6 +350,9 @@ class AnswerUnderway:
         except Exception as error:
             self.failure = error
             self.cancel()
+        else:
+            self._heard += 1
+            self._end_in_time()
 
     def _hear(self, token: int, logprob: np.float32) -> None:
         if self._hears is not None:

@@ -189,8 +189,8 @@ def capture(
     `mode` says whether `module` is in training mode ("train") or after `module.eval()` ("eval").
     Capture refuses the other mode and switches none; submodules keep theirs.
 
-    `micro_batches` divides the batch into so many parts, which are computed one after the other in
-    the memory of one, with one update at the end. `loss_over="mean"` takes the mean of their
+    `micro_batches` divides the batch into this many parts, which are computed one after the other
+    in the memory of one, with one update at the end. `loss_over="mean"` takes the mean of their
     losses. With "sum" the loss function returns (sum, count), or (sum, count, metrics), and the
     step's loss is the sum of all sums divided by the sum of all counts.
 
@@ -292,7 +292,7 @@ def save_job(
     if validation is not None:
         chosen = next(iter(programs), "") if evaluate is None else evaluate
         if chosen not in programs:
-            raise UsageError(f"evaluate={chosen!r} is no program.", "Name one of programs.")
+            raise UsageError(f"evaluate={chosen!r} is not a program.", "Name one of programs.")
         _refuse_shared(programs[chosen].passes, programs.values(), validation_short)
         of = programs[chosen].evaluation
         short = None if validation_short is None else validation_short.evaluation

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -14,13 +13,14 @@ from tallystick.answers.files import AnswerFiles, read_statement
 from tallystick.answers.job import check_weights
 from tallystick.answers.model import open_model, weights
 from tallystick.answers.receipt import SignedReceipt
-from tallystick.answers.statement import ModelStatement
+from tallystick.answers.statement import ModelStatement, ProgramName
 from tallystick.answers.text import ModelWords, findings, findings_of_encoding
 from tallystick.answers.words import AnyJob, Said
+from tallystick.api.begun import Begun
 from tallystick.commit.signing import PublicKey
+from tallystick.devices.context import ExecutionContext
 from tallystick.devices.find import context_on
 from tallystick.errors import CannotCheckError, DigestMismatchError
-from tallystick.program.ir import Program
 
 
 class AnswerChecks:
@@ -44,53 +44,71 @@ class AnswerChecks:
         self._weights = cache(lambda merged: weights(self._model(merged)))
         self._own = None if statement is None else read_statement(statement)
         self._trust, self._threads, self._device = trust, threads, device
-        self._compared: set[tuple[object, ...]] = set()
-        self._words: dict[bytes, ModelWords] = {}
+        self._derived: set[tuple[bytes, ProgramName]] = set()
+        # By the digest of a statement.
+        self._compared: dict[bytes, Begun[None]] = {}
+        self._words: dict[bytes, Begun[ModelWords]] = {}
 
     def words(self, files: AnswerFiles) -> AnswerReport:
         """Check an answer without a weight: signatures, digests, words and texts. Raises as
         `check`, and CannotCheckError where texts cannot be compared here."""
-        signed, answer, _ = self._of_this_model(files)
+        signed, answer = self._of_this_model(files)
         report = check_words(signed, answer, files.cancellation)
+        if not report.contradictions:
+            self._words_begun(answer.statement)
+        files.program_of(answer)
         return report if report.contradictions else self._with_texts(report, answer, needed=True)
 
     def report(self, files: AnswerFiles, *, execute: bool = True) -> AnswerReport:
         """Check an answer: also that weights and program of its statement are the model's, and with
         `execute` every number that it states. Raises as `check`."""
-        signed, answer, program = self._of_this_model(files)
+        signed, answer = self._of_this_model(files)
         statement, merged = answer.statement, answer.statement.merged
-        if self._own is None:
-            self._once(
-                (statement.digest, answer.program_name),
-                lambda: check_program_of(self._model(merged), statement, answer.program_name),
-            )
         report = check_words(signed, answer, files.cancellation)
         if not report.contradictions:
-            self._once((statement.digest,), lambda: check_weights(statement, self._weights(merged)))
-            if execute:
-                context = context_on(self._device, lambda: statement.contract, self._threads)
-                report = executed(report, signed, answer, program, self._weights(merged), context)
+            # The tokenizer's process, and the digests of weights, go on beside what follows.
+            self._words_begun(statement)
+            compared = self._weights_begun(statement).result
+        program = files.program_of(answer)
+        if self._own is None:
+            self._derive(statement, answer.program_name)
+        if not report.contradictions and execute:
+            context, held = self._context(statement), self._weights(merged)
+            report = executed(report, signed, answer, program, held, context, compared)
+        elif not report.contradictions:
+            compared()
         if self._own is not None:
             sentence = "The program is that of your own statement, and was not derived again."
             report = noted(report, Said("8.5", sentence))
         return report if report.contradictions else self._with_texts(report, answer, needed=False)
 
-    def _of_this_model(self, files: AnswerFiles) -> tuple[SignedReceipt, AnyJob, Program]:
+    def _context(self, statement: ModelStatement) -> ExecutionContext:
+        return context_on(self._device, lambda: statement.contract, self._threads)
+
+    def _of_this_model(self, files: AnswerFiles) -> tuple[SignedReceipt, AnyJob]:
         if self._own is not None and self._own.digest != files.statement.digest:
             raise DigestMismatchError(
                 "The answer is of another model than your statement.", "Refuse it."
             )
-        signed, answer, program = files.bound(self._trust)
+        signed, answer = files.signed(self._trust)
         if self._own is None:
             model = self._model(answer.statement.merged)
             check_adapter(model, answer.statement)
             check_vocabulary(model, answer.statement)
-        return signed, answer, program
+        return signed, answer
 
-    def _once(self, what: tuple[object, ...], compare: Callable[[], None]) -> None:
-        if what not in self._compared:
-            compare()
-            self._compared.add(what)
+    def _derive(self, statement: ModelStatement, name: ProgramName) -> None:
+        """Compare a program of the statement with the model's, once."""
+        if (statement.digest, name) not in self._derived:
+            check_program_of(self._model(statement.merged), statement, name)
+            self._derived.add((statement.digest, name))
+
+    def _weights_begun(self, statement: ModelStatement) -> Begun[None]:
+        """The comparison of the weights with the statement, which is made once."""
+        if statement.digest not in self._compared:
+            held = self._weights(statement.merged)
+            self._compared[statement.digest] = Begun(lambda: check_weights(statement, held))
+        return self._compared[statement.digest]
 
     def _with_texts(self, report: AnswerReport, answer: AnyJob, needed: bool) -> AnswerReport:
         """The report with what 8.6 finds. Where this machine or the model has nothing to compare
@@ -105,17 +123,18 @@ class AnswerChecks:
         return replace(report, findings=(*report.findings, *found), texts=True)
 
     def _found(self, report: AnswerReport, answer: AnyJob) -> tuple[Said, ...]:
-        words = self._words_of(answer.statement)
+        words = self._words_begun(answer.statement).result()
         if isinstance(answer, EncodingJob):
             encoding = self._model(answer.statement.merged).encoding
             return findings_of_encoding(words, () if encoding is None else encoding.labels, answer)
         return findings(words, answer.statement, answer.request, answer.spoken, report.receipt)
 
-    def _words_of(self, statement: ModelStatement) -> ModelWords:
+    def _words_begun(self, statement: ModelStatement) -> Begun[ModelWords]:
+        """The tokenizer of the model, whose process takes a while to start."""
         if statement.digest not in self._words:
             model = self._model(statement.merged)
-            self._words[statement.digest] = ModelWords.of(
-                statement, model.files, model.chat_template
+            self._words[statement.digest] = Begun(
+                lambda: ModelWords.of(statement, model.files, model.chat_template, renders=False)
             )
         return self._words[statement.digest]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
 from pathlib import Path
 
 import numpy as np
@@ -31,11 +31,14 @@ from tallystick.commit.tensor import DTYPES, Array
 from tallystick.devices.context import ExecutionContext
 from tallystick.disk.regular import is_directory
 from tallystick.errors import RefusedModelError, UsageError
+from tallystick.generation.encoders import EncoderEngine, ModelEncoder
 from tallystick.program.executor import Executor
 from tallystick.program.ir import Program
 from tallystick.program.runner import StepInputs
 
 _DAY_MS = 24 * 60 * 60 * 1000
+# Texts of one call from which on the engine pays, which takes a second or more to open.
+_MANY = 32
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +79,8 @@ class GivenEncoding:
 
 class Encoder:
     """An encoder's directory with its statement, ready to encode. The weights are compared with the
-    statement and bound once, a program before the first signature that names it.
+    statement and bound once, a program before the first signature that names it. Many texts are
+    computed together (`engine`); then and alone they have the same bits.
 
     Raises as `open_model`, RefusedModelError for a model that is no encoder, UsageError without a
     statement, DigestMismatchError for another model's.
@@ -88,7 +92,7 @@ class Encoder:
         self.model = open_model(directory)
         if self.model.encoding is None:
             raise RefusedModelError(
-                "The model says tokens after a text: it is no encoder.",
+                "The model says tokens after a text: it is not an encoder.",
                 "Use `tallystick generate`.",
             )
         self.encoding = self.model.encoding
@@ -110,9 +114,28 @@ class Encoder:
         self.program = cache(self._made_program)
         self._bound = cache(self._made_bound)
 
+    @cached_property
+    def engine(self) -> EncoderEngine:
+        """What computes several texts at once. Whoever opens it has every text of the engine's
+        size computed by it from then on."""
+        network = ModelEncoder(self.model, self.statement.contract)
+        return EncoderEngine(network, self._held, self._context)
+
     def encode(self, request: EncodingRequest, key: PrivateKey, days: int = DAYS) -> GivenEncoding:
         """The encoding of a request's text. Raises UsageError for one that has none: a text that is
         too long is never shortened."""
+        return self.encode_all([request], key, days)[0]
+
+    def encode_all(
+        self, requests: Sequence[EncodingRequest], key: PrivateKey, days: int = DAYS
+    ) -> list[GivenEncoding]:
+        """The encodings of the texts of several requests. Raises as `encode`."""
+        asked = [self.prepare(request) for request in requests]
+        found = zip(asked, self.values(asked), strict=True)
+        return [self.signed(one, values, key, days) for one, values in found]
+
+    def prepare(self, request: EncodingRequest) -> EncodingJob:
+        """The job of a request, whose values are not known yet. Raises as `encode`."""
         self._check(request)
         prompt = self.words.prompt(request)
         if odd := [token for token in prompt if not 0 <= token < self.model.vocabulary]:
@@ -127,12 +150,31 @@ class Encoder:
                 "Send its parts by themselves.",
             )
         unknown = np.zeros(self.encoding.values, np.float32)
-        asked = EncodingJob(self.statement, request, Encoded(prompt, unknown))
-        name = asked.program_name
-        made = self._values(name, asked)
-        job = EncodingJob(self.statement, request, Encoded(prompt, made, self.encoding.labels))
-        program = self.program(name)
-        return GivenEncoding(made, self.encoding.labels, _signed(job, key, days), job, program)
+        job = EncodingJob(self.statement, request, Encoded(prompt, unknown))
+        assert job.bucket  # or the text has none
+        return job
+
+    def values(self, jobs: Sequence[EncodingJob]) -> list[Array]:
+        """The values of the text of each job. A text of more places than a pass has rows is
+        computed by the program of its bucket."""
+        if len(jobs) < _MANY and "engine" not in self.__dict__:
+            return [self._values(job) for job in jobs]
+        engine = self.engine
+        short = [job.text for job in jobs if len(job.text) <= engine.longest]
+        found = iter(engine.values(short))
+        return [
+            next(found) if len(job.text) <= engine.longest else self._values(job) for job in jobs
+        ]
+
+    def signed(
+        self, asked: EncodingJob, values: Array, key: PrivateKey, days: int = DAYS
+    ) -> GivenEncoding:
+        """The encoding of a prepared request, with its receipt. Raises DigestMismatchError where
+        the statement's program is not the model's."""
+        labels = self.encoding.labels
+        program = self.program(asked.program_name)
+        job = replace(asked, encoded=Encoded(asked.encoded.prompt, values, labels))
+        return GivenEncoding(values, labels, _signed(job, key, days), job, program)
 
     def _check(self, request: EncodingRequest) -> None:
         if request.model != self.statement.digest:
@@ -147,8 +189,8 @@ class Encoder:
                 "Ask for what the model gives.",
             )
 
-    def _values(self, name: ProgramName, job: EncodingJob) -> Array:
-        executor, slots = self._bound(name)
+    def _values(self, job: EncodingJob) -> Array:
+        executor, slots = self._bound(job.program_name)
         executor.execute(slots, StepInputs(job.columns))
         return np.array(slots[VALUES], np.float32)
 
@@ -252,7 +294,7 @@ def _encoded(
         else EncodingRequest(digest, output, tokens=tuple(one), secret=new_secret())
         for one in asked
     ]
-    encodings = [opened.encode(request, signing, days) for request in requests]
+    encodings = opened.encode_all(requests, signing, days)
     for directory, one in zip(places, encodings, strict=False):  # none without `out`
         one.save(directory)
     return encodings

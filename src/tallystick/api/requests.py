@@ -94,7 +94,7 @@ def request(
         secret=new_secret(),
         client=_public(client),
     )
-    _answerable(stated, made)
+    require_answerable(stated, made)
     if out is not None:
         write_new(given.path(out), made.to_bytes(), "request", _PRIVATE)
     return made
@@ -121,7 +121,7 @@ def client_request(asked: ModelRequest | PathLike, others: Mapping[str, Any]) ->
     found = request_of(asked)
     if found.server_seed:
         raise UsageError(
-            "The request says that the server has chosen its seed, so it is no client's own.",
+            "The request says that the server has chosen its seed, so it is not a client's own.",
             "Ask the client for a request with its seed or nonce.",
         )
     return found
@@ -135,7 +135,7 @@ def cancel(
     choice: int = 0,
     out: PathLike | None = None,
 ) -> bytes:
-    """Sign, as the client of a request, that an answer to it ends after so many tokens.
+    """Sign, as the client of a request, that an answer to it ends after `after` tokens.
 
     `key` is the private key whose public half the request names as `client`. `choice` says which of
     the answers. The bytes, written to `out`, are for the server: `generate(…, cancelled=[FILE])`
@@ -226,7 +226,7 @@ def _public(key: PublicKey | PathLike | None) -> PublicKey | None:
     return None if found is None else found[0]
 
 
-def _answerable(statement: ModelStatement, request: ModelRequest) -> None:
+def require_answerable(statement: ModelStatement, request: ModelRequest) -> None:
     """UsageError for a request that the statement's model can never answer, as far as that can be
     seen without its tokenizer."""
     settings, most = request.settings, statement.vocabulary

@@ -62,8 +62,8 @@ def train(
     a job, each with its share of the slots; `threads` are then those of each. With `check_workers`
     this share of what each of them computes is computed again by another one (docs/adr/0024). Where
     a worker is convicted, WorkerConvictedError is raised; with `on_conviction="continue"` the run
-    goes on without it, and the result's `convicted` names it. So many times as `retries` says new
-    processes go on where a worker died or failed.
+    goes on without it, and the result's `convicted` names it. `retries` is how many times training
+    may restart with new processes after a worker has died or failed.
     Errors: see `run.execute.trainer.train_job` and `run.distributed.launch.train_with`.
     """
     if work is not None and not is_url(str(out)):
@@ -153,8 +153,8 @@ def audit(
     the signers that you know. `device` is as in `train`. Errors: see
     `run.execute.auditor.audit_run`.
 
-    With `workers` so many segments between stored states are repeated at once, each in a process of
-    `threads` threads (without it they divide this machine's); with `ray`, the address of a Ray
+    With `workers`, that many segments between stored states are repeated at once, each in a process
+    of `threads` threads (without it they divide this machine's); with `ray`, the address of a Ray
     cluster, on its nodes. The verdict is the same. `state`, a directory of yours, keeps what an
     interrupted audit has done. `sample`, a share (0.05, "5%") or a number of segments (12), repeats
     only segments drawn from a secret: the report's `sampled` is then true, `accepted` speaks about

@@ -38,10 +38,12 @@ from tallystick.errors import UsageError
 from tallystick.terminal.lines import note
 
 statement_option = click.option(
-    "--statement", type=click.Path(), help="The model statement; by default MODEL.statement."
+    "--statement", type=click.Path(), help="The model's statement. Default: MODEL.statement."
 )
 adapter_option = click.option(
-    "--adapter", type=click.Path(), help="The directory of the model's adapter (LoRA, by peft)."
+    "--adapter",
+    type=click.Path(),
+    help="Directory of the model's adapter, a LoRA that peft has saved.",
 )
 
 
@@ -50,31 +52,33 @@ adapter_option = click.option(
 @click.option(
     "--request",
     type=click.Path(),
-    help="A client's own request (`tallystick request`), which says all that is asked for.",
+    help="Answer this request, which a client has made with `tallystick request`. It "
+    "replaces every option that asks for something.",
 )
 @click.option(
     "--cancelled",
     multiple=True,
     type=click.Path(),
-    help="A cancellation by its client, which ends an answer (repeatable).",
+    help="A cancellation signed by the request's client, which ends an answer early (repeatable).",
 )
-@click.option("--key", type=click.Path(), help="The private key that signs; by default a new one.")
-@click.option("-o", "--output", type=click.Path(), help="The directory of the answer.")
+@click.option("--key", type=click.Path(), help="Private key that signs. Default: a new one.")
+@click.option("-o", "--output", type=click.Path(), help="Directory for the answer.")
 @statement_option
 @asked_options
 @adapter_option
 @click.option("--days", type=click.IntRange(0, 36500), default=DAYS, show_default=True,
-              help="For how many days the signer answers disputes.")  # fmt: skip
+              help="Days for which the signer promises to answer disputes.")  # fmt: skip
 @click.option(
     "--speculate",
     metavar="lookup[:K]",
-    help="Guess up to K next tokens from the text so far. The answer stays the same.",
+    help="Guess up to K tokens ahead from the text so far. This changes the speed and never"
+    " the answer.",
 )
 @click.option(
     "--draft",
     type=click.Path(),
-    help="Directory of a smaller model with the same tokenizer, which guesses tokens. The answer "
-    "stays the same.",
+    help="Guess tokens with the smaller model in this directory; it needs the same "
+    "tokenizer. This changes the speed and never the answer.",
 )
 @threads_option
 @json_option
@@ -95,8 +99,8 @@ def generate(
 ) -> None:
     """Answer with the model in the directory MODEL, and sign a receipt.
 
-    What is asked for is a prompt, a message, a conversation or tokens, or a client's own request.
-    The answer's directory has the receipt, the request with its secret, the tokens and the text.
+    Ask with a prompt, a message, a conversation, tokens or a client's own request. The answer's
+    directory holds the receipt, the request with its secret, the tokens and the text.
     """
     if request is None:
         ways = "Give --prompt, --message, --messages, --tokens or --request"
@@ -183,41 +187,49 @@ _NO_EVIDENCE = (
     "--receipt",
     "named",
     type=click.Path(),
-    help="The receipt that RECEIPT, the file of `request show`, is compared with; needs no model.",
+    help="Check that this receipt is for the request that RECEIPT shows, a file of `request"
+    " show`. No model is needed.",
 )
 @click.option(
     "--against",
     type=click.Path(),
     metavar="OTHER",
-    help="Another receipt, or its answer's directory: do the two contradict each other? Needs no "
-    "model.",
+    help="Say whether this other receipt, or that of this answer's directory, contradicts RECEIPT. "
+    "No model is needed.",
 )
 @click.option(
     "--statement",
     type=click.Path(),
-    help="Your own statement of the model: believed, so that no program is derived again.",
+    help="A statement of the model that you trust. The programs are then not derived again,"
+    " which saves time.",
 )
 @adapter_option
 @click.option(
-    "--text", is_flag=True, help="Compare template, tokens and text only; no weight is read."
+    "--text",
+    is_flag=True,
+    help="Check only template, tokens and text, without reading any weights.",
 )
 @click.option(
     "--request",
     type=click.Path(),
-    help="Your own request: an answer to any other is refused.",
+    help="Your own request. An answer to any other request is refused.",
 )
 @click.option(
     "--sample",
     type=click.IntRange(1),
     metavar="N",
-    help="RECEIPT is a directory of answers: check all of them, and execute N of them.",
+    help="RECEIPT is a directory of answers. Check the files of all, and compute N of them again.",
 )
-@click.option("--seed", metavar="HEX", help="With --sample: draw as the report with this seed did.")
+@click.option(
+    "--seed",
+    metavar="HEX",
+    help="With --sample: draw the same answers as the report that names this seed.",
+)
 @click.option(
     "--evidence",
     type=click.Path(),
-    help="Where to write evidence, if the receipt is of a run with other tokens than its text, or "
-    "two receipts contradict each other.",
+    help="Where to write evidence if the receipt's run has other tokens than its text, or if two "
+    "receipts contradict each other.",
 )
 @threads_option
 @device_option
@@ -240,11 +252,11 @@ def check(
     trust: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Check the answer of RECEIPT, a receipt or its directory, by one prefill of the whole text; an
-    embedding or class numbers by one execution.
+    """Check the answer of RECEIPT, which is a receipt or the directory of an answer.
 
-    RECEIPT may be evidence that --evidence has written, which needs no model.
-    Exit code 1 if anything contradicts the receipt.
+    One pass over the whole text computes every token of an answer again. An embedding or class
+    numbers take one execution. RECEIPT may also be evidence that --evidence has written, which
+    needs no model. The exit code is 1 if anything contradicts the receipt.
     """
     if seed is not None and sample is None:
         raise UsageError("--seed is for --sample.", "Leave it out.")
@@ -376,8 +388,8 @@ def _say(report: AnswerReport, receipt: str, model: str) -> None:
 @click.argument("receipt", type=click.Path())
 @click.option("--model", required=True, type=click.Path(), help="Your copy of the model.")
 @adapter_option
-@click.option("-o", "--output", required=True, type=click.Path(), help="The run to make.")
-@click.option("--key", type=click.Path(), help="The private key that signs; by default a new one.")
+@click.option("-o", "--output", required=True, type=click.Path(), help="Directory for the run.")
+@click.option("--key", type=click.Path(), help="Private key that signs. Default: a new one.")
 @overwrite_option
 @threads_option
 @json_option
@@ -393,9 +405,10 @@ def answer_run(
 ) -> None:
     """Execute the job of RECEIPT into a run directory, for a dispute about it.
 
-    The run is yours, and says what the model answers. Its job is in OUTPUT/job, for `dispute`,
-    `serve`, `referee` and `judge`. With the key that signed the receipt it must be the receipt's
-    run: otherwise that receipt cannot be defended (exit code 1).
+    The run is yours, and says what the model answers. OUTPUT/job is its job, for `dispute`,
+    `serve`, `referee` and `judge`. If you sign with the key that signed the receipt, the run must
+    be the receipt's run. If it is another, the receipt cannot be defended, and the exit code
+    is 1.
     """
     made: AnswerRun = answer_run_of(
         Path(receipt),

@@ -21,62 +21,66 @@ _GIVEN = ParameterSource.COMMANDLINE
 Command = Callable[..., Any]
 
 _OPTIONS: tuple[Callable[[Command], Command], ...] = (
-    click.option("--prompt", help="A text to continue; - is read from standard input."),
+    click.option("--prompt", help="Text to continue. Use - for standard input."),
     click.option(
         "--message",
-        help="What a user says, put into the model's chat template; - is read from standard input.",
+        help="One message from a user, put into the model's chat template. Use - for "
+        "standard input.",
     ),
     click.option(
         "--messages",
         type=click.Path(),
-        help="A whole conversation: a JSON file with a list of role and content.",
+        help="JSON file with a whole conversation: a list of objects with role and content.",
     ),
-    click.option("--tokens", type=click.Path(), help="A JSON file: a list of token ids."),
+    click.option("--tokens", type=click.Path(), help="JSON file with a list of token ids."),
     click.option("--max-tokens", type=click.IntRange(1), default=128, show_default=True),
     click.option("--temperature", type=float, default=0.0, show_default=True),
     click.option(
-        "--top-k", type=click.IntRange(0), default=0, help="Draw among the K likeliest tokens only."
+        "--top-k",
+        type=click.IntRange(0),
+        default=0,
+        help="Draw only from the K most likely tokens.",
     ),
     click.option(
         "--top-p",
         type=float,
         default=1.0,
-        help="Draw among the likeliest tokens that reach probability P together.",
+        help="Draw only from the most likely tokens that together have probability P.",
     ),
     click.option(
         "--min-p",
         type=float,
         default=0.0,
-        help="Draw no token with less than P times the probability of the likeliest.",
+        help="Never draw a token with less than P times the probability of the most likely one.",
     ),
     click.option(
         "--repetition",
         type=float,
         default=1.0,
-        help="Factor against tokens that prompt or answer already has.",
+        help="Penalty factor for tokens that already occur in the prompt or the answer.",
     ),
     click.option(
         "--presence",
         type=float,
         default=0.0,
-        help="Subtracted from the logit of a token that the answer already has.",
+        help="Amount subtracted from the logit of each token that already occurs in the answer.",
     ),
     click.option(
         "--frequency",
         type=float,
         default=0.0,
-        help="Subtracted once for each time that the answer has the token.",
+        help="Amount subtracted from a token's logit for each time it occurs in the answer.",
     ),
     click.option(
-        "--stop", "stops", multiple=True, help="A text that ends the answer (repeatable)."
+        "--stop", "stops", multiple=True, help="End the answer when this text appears (repeatable)."
     ),
     click.option(
         "--seed",
         type=click.IntRange(0, (1 << 64) - 1),
-        help="By default it follows from a new nonce.",
+        help="Seed of the draws. Default: derived from a new nonce.",
     ),
     click.option("--choices", type=click.IntRange(1, LIMITS.choices), default=1, show_default=True),
-    click.option("--date", metavar="YYYY-MM-DD", help="What the chat template reads as today."),
+    click.option("--date", metavar="YYYY-MM-DD", help="Date that the chat template sees as today."),
 )
 
 

@@ -44,17 +44,24 @@ def train_cheat(
 @click.command()
 @click.argument("name", required=False)
 @click.argument("job", required=False, type=PLACE)
-@click.option("--out", type=click.Path(), help="The run directory to make.")
-@click.option("--set", "pairs", multiple=True, metavar="KEY=VALUE", help="A parameter.")
+@click.option("--out", type=click.Path(), help="Directory for the run.")
+@click.option(
+    "--set",
+    "pairs",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Set a parameter of the attack (repeatable).",
+)
 @click.option(
     "--list",
     "listed",
     is_flag=True,
-    help="List the attacks; NAME: describe it; a job's directory: those that fit it.",
+    help="List the attacks. With NAME: describe that one. With a job's directory: list "
+    "those that fit the job.",
 )
-@click.option("--key", type=click.Path(), help="The private key that signs; by default a new one.")
+@click.option("--key", type=click.Path(), help="Private key that signs. Default: a new one.")
 @overwrite_option
-@click.option("--quiet", is_flag=True, help="No progress.")
+@click.option("--quiet", is_flag=True, help="Show no progress.")
 @threads_option
 @json_option
 def attack(
@@ -69,10 +76,10 @@ def attack(
     threads: int | None,
     as_json: bool,
 ) -> None:
-    """Train JOB with the cheat NAME into --out: a signed run, and the declaration of its cheat.
+    """Train JOB with the cheat NAME: a signed run that declares its cheat.
 
-    `dispute` answers for the run with the same code as for an honest one, and plays the cheat with
-    `--as-attack`.
+    `dispute --as-attack` lets the run play its cheat, with the code that answers for honest
+    runs.
     """
     if listed:
         if job is not None or out is not None or pairs:

@@ -88,29 +88,38 @@ def report_json(report: AuditReport) -> dict[str, object]:
 @click.command()
 @click.argument("run", type=PLACE)
 @click.option("--job", "job", type=PLACE, help="Your own copy of the job.")
-@click.option("--steps", metavar="A:B", help="Only steps A to B - 1, from a stored checkpoint.")
+@click.option(
+    "--steps", metavar="A:B", help="Audit only steps A to B - 1, starting from a stored checkpoint."
+)
 @threads_option
 @device_option
 @click.option(
     "--workers",
     type=click.IntRange(1, MOST_WORKERS),
-    help="Repeat so many segments between stored states at once, each in a process.",
+    help="Number of processes. Each repeats one segment between stored states at a time.",
 )
-@click.option("--ray", metavar="ADDRESS", help="Repeat segments on this Ray cluster ([ray]).")
+@click.option(
+    "--ray", metavar="ADDRESS", help="Repeat segments on this Ray cluster (needs the extra [ray])."
+)
 @click.option(
     "--state",
     type=click.Path(),
     metavar="DIR",
-    help="Your own directory: the same command takes an interrupted audit up again.",
+    help="Directory for the audit's own state, so that the same command can resume an "
+    "interrupted audit.",
 )
 @click.option(
     "--sample",
     metavar="P",
-    help="Draw a share (0.05, 5%) or a number (12) of the segments from a secret.",
+    help="Repeat only a random sample of the segments: a share (0.05 or 5%) or a number (12).",
 )
-@click.option("--secret", metavar="HEX|FILE", help="Repeat the draw of an earlier report.")
+@click.option(
+    "--secret",
+    metavar="HEX|FILE",
+    help="Secret of an earlier report, to draw the same sample again.",
+)
 @trust_option
-@click.option("--quiet", is_flag=True, help="No progress.")
+@click.option("--quiet", is_flag=True, help="Show no progress.")
 @json_option
 def audit(
     run: str,
@@ -129,10 +138,10 @@ def audit(
 ) -> None:
     """Repeat RUN, or a segment of it, and compare every committed bit.
 
-    With --workers, --ray, --state or --sample the segments between stored states are repeated one
-    by one, by processes or by tasks of a cluster; the verdict is the same. --threads are those of
-    each worker then. An accepted sample is accepted as far as sampled: the report says how likely
-    it would have met a false run.
+    With --workers, --ray, --state or --sample, the segments between stored states are repeated
+    one at a time by each process or cluster task. The verdict is the same. --threads then counts
+    for each worker. With --sample only the drawn segments are checked, and the report says how
+    likely the sample was to find a false run.
     """
     loaded = load_job(Path(job)) if job else None
     asked = Auditing(

@@ -68,37 +68,64 @@ def _on_device(name: str) -> bool:
     "--device",
     default=None,
     metavar="DEVICE",
-    help="gemm, step: on this GPU (cuda or cuda:N), against torch on it.",
+    help="gemm, step: measure on this GPU (cuda or cuda:N) and compare with torch on the same GPU.",
 )
 @click.option(
-    "--shape", "shapes", multiple=True, metavar="MxKxN", help="gemm: this product; repeatable."
+    "--shape",
+    "shapes",
+    multiple=True,
+    metavar="MxKxN",
+    help="gemm: measure this product (repeatable).",
 )
-@click.option("--operator", "operators", multiple=True, help="dispute: over this; repeatable.")
-@click.option("--set", "pairs", multiple=True, metavar="KEY=VALUE", help="dispute: as `job new`.")
+@click.option(
+    "--operator",
+    "operators",
+    multiple=True,
+    help="dispute: put the false number into this operator (repeatable).",
+)
+@click.option(
+    "--set",
+    "pairs",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="dispute: a setting of the recipe, as in `job new`.",
+)
 @click.option(
     "--model",
     "models",
     multiple=True,
     metavar="MODEL",
-    help="step: this one, or FILE.py:FUNCTION; paper: only this one; repeatable.",
+    help="step: measure this model, or FILE.py:FUNCTION. paper: only this model. Repeatable.",
 )
 @click.option(
-    "--part", "parts", multiple=True, metavar="PART", help="step, ovt, paper: this; repeatable."
+    "--part",
+    "parts",
+    multiple=True,
+    metavar="PART",
+    help="step, ovt, paper: measure only this part (repeatable).",
 )
-@click.option("--quick", is_flag=True, help="ovt, paper: small models and few steps.")
-@click.option("--out", type=click.Path(path_type=Path), help="ovt, paper: raw results, plots.")
-@click.option("--text", type=click.Path(path_type=Path), help="ovt, paper: as `job new`.")
-@click.option("--cifar10", type=click.Path(path_type=Path), help="ovt, paper: as `job new`.")
+@click.option("--quick", is_flag=True, help="ovt, paper: use small models and few steps.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    help="ovt, paper: directory for raw results and plots.",
+)
+@click.option(
+    "--text", type=click.Path(path_type=Path), help="ovt, paper: the data, as in `job new`."
+)
+@click.option(
+    "--cifar10", type=click.Path(path_type=Path), help="ovt, paper: the data, as in `job new`."
+)
 @json_option
 def bench(name: str, threads: int | None, as_json: bool, **options: Any) -> None:
     """Measure NAME: gemm, step, dispute, ovt or paper.
 
-    gemm and step compare with torch float32 (step: eager and torch.compile), on the processor or
-    with --device on a GPU. dispute is over one false number. ovt gives costs and results of
-    `replay/1` and `rounded/1`. paper prints the tables of OVT and Verde beside ours; it takes
-    hours, and goes on where --out has results.
+    gemm and step compare with float32 torch (step: eager and torch.compile), on the processor or
+    on a GPU with --device. dispute measures a dispute over one false number. ovt measures the
+    costs of `replay/1` and `rounded/1`. paper prints the tables of OVT and Verde beside ours. It
+    takes hours, and resumes from the results in --out.
 
-    Prints rows with their targets.
+    Every row has its target beside it.
     """
     package = benchmarks()
     known: dict[str, str] = package.BENCHMARKS

@@ -28,19 +28,19 @@ _KINDS = ", ".join(kind.name for kind in kinds())
 
 @click.group()
 def calibrate() -> None:
-    """Thresholds of published rounding logs."""
+    """Measure the thresholds of published rounding logs."""
 
 
 @calibrate.command("sample")
 @click.argument("path", metavar="JOB", type=PLACE)
-@click.option("--out", required=True, type=click.Path(), help="The sample file to write.")
+@click.option("--out", required=True, type=click.Path(), help="Sample file to write.")
 @click.option("--steps", type=click.IntRange(1), default=1, show_default=True)
 @click.option(
     "--elements",
     type=click.IntRange(1, 1 << 26),
     default=ELEMENTS,
     show_default=True,
-    help="Elements of each output that are looked at; the same on every machine.",
+    help="Number of elements to sample from each output. Use the same number on every machine.",
 )
 @click.option(
     "--kind", default="plain", show_default=True, help=f"A kind of hardware to play: {_KINDS}."

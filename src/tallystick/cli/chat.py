@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from tallystick.answers.layout import Settings
+from tallystick.answers.request import ModelRequest
+from tallystick.api.requests import client_request
 from tallystick.cli.output import (
     MISMATCH,
     finish,
@@ -22,13 +29,17 @@ from tallystick.cli.output import (
     trust_option,
 )
 from tallystick.cli.serve import tls_ca_option
+from tallystick.commit.signing import PublicKey
+from tallystick.disk.keys import load_private_key
 from tallystick.errors import DigestMismatchError, UsageError
 from tallystick.service import require_packages
 
 if TYPE_CHECKING:  # it needs the packages of the extra
+    from tallystick.serving.question import Question
     from tallystick.serving.received import ReceivedReport
 
 KEY_VARIABLE = "TALLYSTICK_API_KEY"
+_ASKS = ("message", "system", "max_tokens", "temperature", "top_p")
 
 
 @click.command()
@@ -38,11 +49,24 @@ KEY_VARIABLE = "TALLYSTICK_API_KEY"
 @click.option("--served", metavar="NAME", help="Which model of the server; by default its first.")
 @click.option("--digest", help="The model digest to accept; others are refused.")
 @click.option("--model", type=click.Path(), help="Your copy of the model: check the computation.")
+@click.option("--adapter", type=click.Path(), help="Your copy of its adapter, if it has one.")
 @click.option("--key", type=click.Path(), help=f"File of the API key; by default ${KEY_VARIABLE}.")
 @click.option("-o", "--output", type=click.Path(), help="The directory of the answer (--message).")
 @click.option("--max-tokens", type=click.IntRange(1), default=256, show_default=True)
 @click.option("--temperature", type=float, default=1.0, show_default=True)
 @click.option("--top-p", type=float, default=1.0, show_default=True)
+@click.option(
+    "--request",
+    "file",
+    type=click.Path(),
+    help="Ask what this file of `tallystick request` says, once.",
+)
+@click.option(
+    "--client",
+    type=click.Path(),
+    metavar="KEY",
+    help="Your private key: Ctrl-C ends an answer with your signature.",
+)
 @tls_ca_option
 @threads_option
 @trust_option
@@ -54,11 +78,14 @@ def chat(
     served: str | None,
     digest: str | None,
     model: str | None,
+    adapter: str | None,
     key: str | None,
     output: str | None,
     max_tokens: int,
     temperature: float,
     top_p: float,
+    file: str | None,
+    client: str | None,
     tls_ca: str | None,
     threads: int | None,
     trust: tuple[str, ...],
@@ -66,42 +93,63 @@ def chat(
 ) -> None:
     """Talk with a model of the server at URL, and check each answer's receipt.
 
+    Each question is a request of your own, with a nonce and a secret that the server cannot choose.
     Signature, request and text are always checked, with --model the computation too; the lines
     after an answer say which. Exit code 1 if an answer is not what was signed.
     """
     require_packages("tallystick chat")
     from tallystick.serving.api_keys import key_text
     from tallystick.serving.chat_client import ChatClient
+    from tallystick.serving.question import Question
     from tallystick.serving.received import check_received
 
-    if message is None and (as_json or output is not None):
-        raise UsageError("--json and -o are for one answer.", "Give --message.")
+    if message is None and file is None and (as_json or output is not None):
+        raise UsageError("--json and -o are for one answer.", "Give --message or --request.")
+    if adapter is not None and model is None:
+        raise UsageError("--adapter goes with --model.", "Name the model too.")
     settings = Settings(max_tokens=max_tokens, temperature=temperature, top_p=top_p)
     believed = load_trust(trust)
     text = key_text(None if key is None else Path(key), KEY_VARIABLE)
+    signs = None if client is None else load_private_key(Path(client))
+    own = None if file is None else _own(Path(file), None if signs is None else signs.public)
     messages = [] if system is None else [{"role": "system", "content": system}]
     wrong = False
 
-    def ask(client: ChatClient, said: str) -> tuple[str, ReceivedReport]:
-        messages.append({"role": "user", "content": said})
+    def ask(server: ChatClient, request: ModelRequest) -> tuple[str, ReceivedReport]:
         heard = (lambda _: None) if as_json else say_text
-        got = client.ask(messages, settings, heard)
+        question = Question(server, request, heard, signs)
+        with _cancelled_by_interrupt(question, signs is not None):
+            got = question.answer()
         if not as_json:
             say_text("\n")
-        messages.append({"role": "assistant", "content": got.shown})
-        own = None if model is None else Path(model)
-        return got.shown, check_received(client, got, believed, own, threads)
+        copy, beside = (None if name is None else Path(name) for name in (model, adapter))
+        return got.shown, check_received(server, got, believed, copy, threads, beside)
 
-    with ChatClient(url, text, served, None if tls_ca is None else Path(tls_ca)) as client:
-        if digest is not None and client.statement.digest.hex() != digest.lower():
+    def questions(server: ChatClient) -> Iterator[ModelRequest]:
+        if own is not None:
+            yield own
+            return
+        for said in [message] if message is not None else map(str.rstrip, sys.stdin):
+            if said:
+                messages.append({"role": "user", "content": said})
+                yield server.request(messages, settings, None if signs is None else signs.public)
+
+    with ChatClient(url, text, served, None if tls_ca is None else Path(tls_ca)) as server:
+        stated = server.statement.digest
+        if digest is not None and stated.hex() != digest.lower():
             raise DigestMismatchError(
-                f"The server's {client.model} is the model {client.statement.digest.hex()}.",
+                f"The server's {server.model} is the model {stated.hex()}.",
                 "Name another server, or --served.",
             )
-        for said in [message] if message is not None else map(str.rstrip, sys.stdin):
-            if not said:
-                continue
-            answer, report = ask(client, said)
+        if own is not None and own.model != stated:
+            raise UsageError(
+                f"The request is to the model {own.model.hex()}, and the server's {server.model} "
+                f"is {stated.hex()}.",
+                "Name another server, or --served.",
+            )
+        for request in questions(server):
+            answer, report = ask(server, request)
+            messages.append({"role": "assistant", "content": answer})
             wrong |= not report.accepted
             if output is not None and report.files is not None:
                 report.files.write(Path(output))
@@ -110,7 +158,9 @@ def chat(
                     {
                         "text": answer,
                         "accepted": report.accepted,
-                        "model_digest": client.statement.digest,
+                        "model_digest": stated,
+                        "request_digest": request.digest,
+                        "finish": report.finish,
                         "checked": report.checked,
                         "unchecked": report.unchecked,
                         "wrong": report.wrong,
@@ -120,6 +170,46 @@ def chat(
                 _say(report)
     if wrong:
         finish(MISMATCH)
+
+
+def _own(file: Path, client: PublicKey | None) -> ModelRequest:
+    """The request in a file, beside which nothing is said. Raises UsageError."""
+    context = click.get_current_context()
+    for param in context.command.params:
+        given = context.get_parameter_source(str(param.name)) is ParameterSource.COMMANDLINE
+        if given and param.name in _ASKS:
+            raise UsageError(
+                f"{param.opts[0]} cannot be given beside --request, which says itself what is "
+                "asked for.",
+                "Leave it out.",
+            )
+    found = client_request(file, {})
+    if client is not None and found.client != client:
+        raise UsageError(
+            "The request names another client than the key of --client, or none.",
+            "Make it with `tallystick request … --client`, or leave --client out here.",
+        )
+    return found
+
+
+@contextmanager
+def _cancelled_by_interrupt(question: Question, signs: bool) -> Iterator[None]:
+    """Within this context the first Ctrl-C ends the answer with a signature, the second ends the
+    command. Without a key, or outside of the main thread, an interrupt is what it is."""
+    if not signs or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(number: int, frame: Any) -> None:
+        if question.cancelled:
+            raise KeyboardInterrupt
+        question.cancel()
+
+    before = signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _say(report: ReceivedReport) -> None:

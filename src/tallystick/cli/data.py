@@ -25,31 +25,46 @@ def data() -> None:
 
 @data.command()
 @click.argument("source", nargs=-1, required=True, type=click.Path())
-@click.option("--out", required=True, type=click.Path(), help="The frozen data set's directory.")
-@click.option("--kind", type=click.Choice(KINDS), help="The kind of files, if names do not say it.")
-@click.option("--fields", help="Fields to take, with commas between; the others are left out.")
+@click.option("--out", required=True, type=click.Path(), help="Directory for the frozen data set.")
+@click.option(
+    "--kind", type=click.Choice(KINDS), help="Kind of the files, where their names do not tell."
+)
+@click.option("--fields", help="Fields to keep, separated by commas. Default: all.")
 @click.option(
     "--dtype",
     "dtypes",
     multiple=True,
     metavar="FIELD=DTYPE",
-    help="f32, f64, i64, i32, u8 or bool for a field (repeatable); f32 alone: for all floats.",
+    help="Type of a field: f32, f64, i64, i32, u8 or bool (repeatable). A type alone, such "
+    "as f32, is for every floating-point field.",
 )
 @click.option(
     "--pad",
     "pads",
     multiple=True,
     metavar="FIELD=N[:VALUE]",
-    help="Pad a ragged field to N, or max, with VALUE (default 0); repeatable.",
+    help="Pad a ragged field to N elements, or to the longest with max, using VALUE "
+    "(default 0). Repeatable.",
 )
-@click.option("--mask", is_flag=True, help="A field FIELD_mask for each padded field.")
-@click.option("--length", is_flag=True, help="A field FIELD_length for each padded field.")
-@click.option("--truncate", is_flag=True, help="Cut what is longer than its pad, not refuse it.")
-@click.option("--hold-out", default="0", help="Share of the records for validation, as 0.05.")
-@click.option("--tokenizer", type=click.Path(), help="tokenizer.json for text; else bytes.")
-@click.option("--block", type=click.IntRange(1), help="Tokens of a record of text.")
-@click.option("--end-token", help="A token of the tokenizer put behind each text file.")
-@click.option("--size", help="Side of the images, or HEIGHTxWIDTH: resized and cut.")
+@click.option("--mask", is_flag=True, help="Add a field FIELD_mask for each padded field.")
+@click.option("--length", is_flag=True, help="Add a field FIELD_length for each padded field.")
+@click.option(
+    "--truncate",
+    is_flag=True,
+    help="Cut what is longer than its padding allows, instead of refusing it.",
+)
+@click.option(
+    "--hold-out", default="0", help="Share of the records to hold out for validation, such as 0.05."
+)
+@click.option(
+    "--tokenizer", type=click.Path(), help="tokenizer.json for text. Default: bytes are the tokens."
+)
+@click.option("--block", type=click.IntRange(1), help="Tokens in each record of text.")
+@click.option("--end-token", help="Token to append to each text file.")
+@click.option(
+    "--size",
+    help="Size of the images: their side, or HEIGHTxWIDTH. Images are resized and cropped to it.",
+)
 @overwrite_option
 @json_option
 def freeze(
@@ -72,15 +87,15 @@ def freeze(
 ) -> None:
     """Write the records of SOURCE once, for `job new --data`.
 
-    SOURCE is a file, several files of one kind, or a directory: Parquet, .safetensors or .npz
-    columns, tar shards, text, or one folder of images for each class.
+    SOURCE is a file, several files of one kind, or a directory. It may hold Parquet, .safetensors
+    or .npz columns, tar shards, text, or one folder of images for each class.
     """
     from fractions import Fraction
 
     try:
         share = Fraction(hold_out)
     except (ValueError, ZeroDivisionError):
-        raise UsageError(f"--hold-out {hold_out} is no share.", "Give 0.05, or 1/20.") from None
+        raise UsageError(f"--hold-out {hold_out} is not a share.", "Give 0.05, or 1/20.") from None
     if not pads and (mask or length or truncate):
         raise UsageError("--mask, --length and --truncate belong to --pad.", "Name a field.")
     with FreezeBar() as bar:
@@ -125,7 +140,7 @@ def _pad(text: str, mask: bool, length: bool, truncate: bool) -> tuple[str, Pad]
     except ValueError:
         sign = ""
     if not sign or not name:
-        raise UsageError(f"--pad {text} is no rule.", "As in --pad tokens=max:-1.")
+        raise UsageError(f"--pad {text} is not a rule.", "As in --pad tokens=max:-1.")
     return name, Pad(limit, number, mask, length, truncate)
 
 
@@ -137,12 +152,12 @@ def _size(text: str | None) -> tuple[int, int] | None:
         height, width = sides * 2 if len(sides) == 1 else sides
         return height, width
     except ValueError:
-        raise UsageError(f"--size {text} is no size.", "As in --size 224, or 224x320.") from None
+        raise UsageError(f"--size {text} is not a size.", "As in --size 224, or 224x320.") from None
 
 
 @data.command()
 @click.argument("directory", type=PLACE)
-@click.option("--verify", is_flag=True, help="Hash every record, and compare.")
+@click.option("--verify", is_flag=True, help="Hash every record and compare the digests.")
 @json_option
 def inspect(directory: str, verify: bool, as_json: bool) -> None:
     """Print what the frozen data set DIRECTORY holds, and the rules that made it."""

@@ -261,7 +261,7 @@ class Demo:
 @click.option("--out", default="demo-out", show_default=True, type=click.Path())
 @click.option("--text", type=click.Path(), help="Train on this text instead.")
 @click.option("--steps", type=click.IntRange(60, 100_000), default=STEPS, show_default=True)
-@click.option("--quiet", is_flag=True, help="No progress.")
+@click.option("--quiet", is_flag=True, help="Show no progress.")
 @json_option
 def demo(out: str, text: str | None, steps: int, quiet: bool, as_json: bool) -> None:
     """Train a small GPT-2, audit it on another code path, catch cheats and convict two of them."""

@@ -48,13 +48,13 @@ from tallystick.terminal.progress import counted
     "attacks",
     type=click.Choice(PARTIES),
     multiple=True,
-    help="Play this run with the cheat that its override.json declares (repeatable).",
+    help="Let this run play the cheat that its override.json declares (repeatable).",
 )
 @click.option(
     "--logs-a",
     type=click.Path(),
-    help="If the game ends undecided: get A's rounding logs, from the disputed step on, and write "
-    "them to this directory. Name the directory `logs` of your copy of A's run.",
+    help="If the game ends undecided, fetch A's rounding logs from the disputed step on "
+    "into this directory. Name the directory `logs` in your copy of A's run.",
 )
 @click.option("--logs-b", type=click.Path(), help="The same for B's rounding logs.")
 @threads_option
@@ -80,7 +80,8 @@ def dispute(
 ) -> None:
     """Let RUN_A and RUN_B answer a referee, and write the evidence of the verdict.
 
-    Exit code 0 if the runs are the same, 1 if a party is convicted, 2 if there is no decision.
+    The exit code is 0 if the runs are the same, 1 if a party is convicted, 2 if nothing is
+    decided.
     """
     terms, target = terms_of(job), target_file(out, "evidence")
     referee_key = load_private_key(Path(key)) if key else None
@@ -116,7 +117,7 @@ def _check_targets(*targets: str | None) -> None:
         raise UsageError("A and B cannot hand over to one directory.", "Name two.")
     for path in named:
         if present(path) and not is_directory(path):
-            raise UsageError(f"{path} is no directory.", "Name one for the logs.")
+            raise UsageError(f"{path} is not a directory.", "Name one for the logs.")
 
 
 def _handed_over(

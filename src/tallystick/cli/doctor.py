@@ -118,7 +118,9 @@ def examine() -> tuple[dict[str, Any], str]:
 @click.command()
 @json_option
 def doctor(as_json: bool) -> None:
-    """Instruction set, floating-point environment, versions, memory, disk, GPU."""
+    """Print this machine's instruction set, floating-point environment, versions, memory, disk
+    and GPU.
+    """
     facts, refusal = examine()
     if as_json:
         print_json(facts)

@@ -29,17 +29,17 @@ def _options(command: Command) -> Command:
         click.argument("model", type=click.Path()),
         click.argument("texts", metavar="TEXT…", nargs=-1, required=True),
         click.option(
-            "--key", type=click.Path(), help="The private key that signs; by default a new one."
+            "--key", type=click.Path(), help="Private key that signs. Default: a new one."
         ),
         click.option(
             "-o",
             "--output",
             type=click.Path(),
-            help="The directory of the encoding; of several texts OUTPUT/0, OUTPUT/1 and so on.",
+            help="Directory for the encoding. Several texts go to OUTPUT/0, OUTPUT/1 and so on.",
         ),
         statement_option,
         click.option("--days", type=click.IntRange(0, 36500), default=DAYS, show_default=True,
-                     help="For how many days the signer answers disputes."),
+                     help="Days for which the signer promises to answer disputes."),
         threads_option,
         json_option,
     )):  # fmt: skip
@@ -50,10 +50,10 @@ def _options(command: Command) -> Command:
 @click.command()
 @_options
 def embed(model: str, output: str | None, as_json: bool, **asked: Any) -> None:
-    """The embedding of each TEXT by the encoder in the directory MODEL, with a signed receipt.
+    """Embed each TEXT with the encoder in the directory MODEL, and sign a receipt.
 
-    MODEL has the files of sentence-transformers. The text - is read from standard input. A text
-    that is longer than the model reads is refused, and never shortened.
+    MODEL is a directory of sentence-transformers. Use - for a text from standard input. A text
+    that is too long for the model is refused and never shortened.
     """
     _tell(_given(embed_of, model, output, **asked), _embedding, model, output, as_json)
 
@@ -61,11 +61,10 @@ def embed(model: str, output: str | None, as_json: bool, **asked: Any) -> None:
 @click.command()
 @_options
 def classify(model: str, output: str | None, as_json: bool, **asked: Any) -> None:
-    """The number of each class for each TEXT by the classifier in the directory MODEL, with a
-    signed receipt.
+    """Classify each TEXT with the classifier in the directory MODEL, and sign a receipt.
 
-    The numbers are the model's logits: the largest one is its choice. The text - is read from
-    standard input.
+    Prints the model's logit for each class. The class with the largest one is its choice. Use -
+    for a text from standard input.
     """
     _tell(_given(classify_of, model, output, **asked), _classes, model, output, as_json)
 

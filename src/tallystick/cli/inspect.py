@@ -44,16 +44,17 @@ from tallystick.service.show import inspect_archive, session_lines
 @click.option(
     "--job",
     type=PLACE,
-    help="The job that evidence is of: says what it shows of an answer's text.",
+    help="Job that the evidence belongs to. With it, the command says what the evidence "
+    "reveals of an answer's text.",
 )
 @json_option
 def inspect(path: str, job: str | None, as_json: bool) -> None:
     """Say what PATH is, what it claims, what that proves, and what to do next.
 
-    PATH is a run, a job, a referee's directory, or a file: evidence, the commitment of a run, a
-    statement, an answer of a model and each of its files, a model statement, an offer or a
-    document of one, the outcome, a seal or a log entry of a session, a
-    model of `export`, a key, a page that carries evidence. Executes no step.
+    PATH is a run, a job, a referee's directory, or any file that Tallystick writes: evidence, a
+    commitment, a statement, an answer or a part of one, an offer or one of its documents, an
+    outcome, a seal, a log entry, an exported model, a key, or a page that carries evidence. No
+    step is executed.
     """
     place, words = Path(path), None
     if RunStore(place).exists:
@@ -176,18 +177,20 @@ def _say_losses(losses: list[float]) -> None:
 
 @click.command()
 @click.argument("run", type=PLACE)
-@click.option("--job", type=PLACE, help="Play a referee's log again, by this job.")
-@click.option("--copy", type=click.Path(), help="Another copy of a referee's log, to compare.")
+@click.option("--job", type=PLACE, help="Replay a referee's log with this job.")
+@click.option(
+    "--copy", type=click.Path(), help="Another copy of a referee's log, to compare with this one."
+)
 @trust_option
 @json_option
 def fsck(
     run: str, job: str | None, copy: str | None, trust: tuple[str, ...], as_json: bool
 ) -> None:
-    """Check every byte of RUN (or of a job) against its digests. Executes no step.
+    """Check every byte of RUN, or of a job, against its digests. No step is executed.
 
-    Of a referee's directory it checks the log and the evidence. With --job it plays the log again,
-    and names the entry by which a referee has deviated from its rules (exit code 1). With --copy
-    it compares the log with one that another person has got from the same referee.
+    Of a referee's directory, the command checks the log and the evidence. With --job it replays
+    the log and names the first entry by which the referee broke its rules (exit code 1). With
+    --copy it compares the log with a copy that someone else has fetched.
     """
     directory = Path(run)
     if is_archive(directory) and not RunStore(directory).exists:

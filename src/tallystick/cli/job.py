@@ -57,16 +57,18 @@ def job() -> None:
 
 @job.command(cls=_NewCommand)
 @click.argument("recipe")
-@click.option("--out", required=True, type=click.Path(), help="The job directory.")
+@click.option("--out", required=True, type=click.Path(), help="Directory for the job.")
 @click.option("--text", type=click.Path(), help="Train on this text file (gpt2, llama …).")
 @click.option(
-    "--tokenizer", type=click.Path(), help="tokenizer.json: the text's tokens; else its bytes."
+    "--tokenizer",
+    type=click.Path(),
+    help="tokenizer.json that splits the text. Default: bytes are the tokens.",
 )
 @click.option(
     "--checkpoint", type=click.Path(), help="Start from this Hugging Face directory (safetensors)."
 )
-@click.option("--cifar10", type=click.Path(), help="Directory of CIFAR-10, binary version.")
-@click.option("--data", type=PLACE, help="A frozen data set, or x and y (.npz).")
+@click.option("--cifar10", type=click.Path(), help="Directory with the binary version of CIFAR-10.")
+@click.option("--data", type=PLACE, help="Frozen data set, or an .npz file with x and y.")
 @click.option("--contract", default="ordered/1", show_default=True)
 @click.option("--steps", type=int, default=DEFAULT_STEPS, show_default=True)
 @click.option("--seed", type=int, default=0, show_default=True)
@@ -81,38 +83,41 @@ def job() -> None:
     "--evaluate-every",
     type=click.IntRange(0),
     default=None,
-    help="Steps between validation losses; 0 is never. Default: ten times a run.",
+    help="Steps between validation losses; 0 means never. Default: ten validations in a run.",
 )
 @click.option(
     "--micro-batches",
     type=click.IntRange(1, 1 << 16),
     default=None,
-    help="Compute each batch in so many parts, one after the other: the memory of one part.",
+    help="Split each batch into this many parts and compute them one after another, in the "
+    "memory of one part.",
 )
 @click.option(
     "--commit-validation",
     is_flag=True,
-    help="Validation losses are part of the run: committed, audited, disputed.",
+    help="Make the validation losses part of the run, so that they are committed, audited "
+    "and open to dispute.",
 )
 @click.option(
     "--patience",
     type=click.IntRange(1, 1 << 20),
     default=None,
-    help="Stop after so many committed validation losses without a better one.",
+    help="Stop after this many committed validation losses in a row without an improvement.",
 )
 @click.option(
     "--min-delta",
     type=click.FloatRange(0),
     default=0.0,
     show_default=True,
-    help="A validation loss is better if it is less than the best one by more than this.",
+    help="Smallest improvement of the validation loss that counts as one.",
 )
 @click.option(
     "--set",
     "pairs",
     multiple=True,
     metavar="KEY=VALUE",
-    help="A setting of the recipe, listed below and by `job recipes` (repeatable).",
+    help="Change a setting of the recipe (repeatable). The settings are listed below and by"
+    " `job recipes`.",
 )
 @overwrite_option
 @json_option
@@ -182,21 +187,24 @@ def new(
 
 @job.command("continue")
 @click.argument("run", type=PLACE)
-@click.option("--out", required=True, type=click.Path(), help="The new job's directory.")
-@click.option("--steps", required=True, type=click.IntRange(1, (1 << 32) - 1), help="More steps.")
+@click.option("--out", required=True, type=click.Path(), help="Directory for the new job.")
+@click.option(
+    "--steps", required=True, type=click.IntRange(1, (1 << 32) - 1), help="Number of further steps."
+)
 @click.option(
     "--scalar",
     "pairs",
     multiple=True,
     metavar="NAME=NUMBER",
-    help="A scalar from now on, such as lr=1e-4 (repeatable). Other tables keep their last value.",
+    help="Set a scalar for the further steps, such as lr=1e-4 (repeatable). Every other "
+    "scalar keeps its last value.",
 )
 @overwrite_option
 @json_option
 def continue_(
     run: str, out: str, steps: int, pairs: tuple[str, ...], overwrite: bool, as_json: bool
 ) -> None:
-    """Make a job that goes on where the finished RUN ended, moments included."""
+    """Make a job that continues where the finished RUN ended, with its optimizer's moments."""
     given = {name: _number(name, text) for name, text in parse_pairs(list(pairs)).items()}
     made = continue_run(Path(run), Path(out), steps, given, overwrite=overwrite)
     if as_json:
@@ -215,12 +223,16 @@ def _number(name: str, text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise UsageError(f"{name}={text[:40]} is no number.", "As in --scalar lr=1e-4.") from None
+        raise UsageError(
+            f"{name}={text[:40]} is not a number.", "As in --scalar lr=1e-4."
+        ) from None
 
 
 @job.command()
 @click.argument("path", metavar="JOB", type=PLACE)
-@click.option("--checkpoint", type=click.Path(), help="The directory that the job starts from.")
+@click.option(
+    "--checkpoint", type=click.Path(), help="Hugging Face directory that the job starts from."
+)
 @json_option
 def verify(path: str, checkpoint: str | None, as_json: bool) -> None:
     """Check every byte of JOB, derive it again from its recipe and compare. Needs PyTorch."""
@@ -235,12 +247,18 @@ def verify(path: str, checkpoint: str | None, as_json: bool) -> None:
 
 @job.command()
 @click.argument("path", metavar="JOB", type=PLACE)
-@click.option("--against", "other", type=PLACE, metavar="JOB", help="Say what differs from it.")
+@click.option(
+    "--against",
+    "other",
+    type=PLACE,
+    metavar="JOB",
+    help="Say what differs between JOB and this job.",
+)
 @json_option
 def show(path: str, other: str | None, as_json: bool) -> None:
-    """Say in words what JOB trains: what its digest covers, and apart from it what not.
+    """Say in words what JOB trains. What its digest covers stands apart from what it does not.
 
-    With --against it says what differs between two jobs, A being JOB.
+    With --against, say what differs between JOB, called A, and another job.
     """
     words = words_of(load_job(Path(path)))
     if other is not None:
@@ -261,7 +279,7 @@ def show(path: str, other: str | None, as_json: bool) -> None:
 @click.argument("recipe", required=False)
 @json_option
 def recipes(recipe: str | None, as_json: bool) -> None:
-    """The recipes, or the settings of one (for --set), with types and defaults."""
+    """List the recipes, or the settings of RECIPE with their types and defaults (for --set)."""
     names = [find_recipe(recipe).name] if recipe is not None else list(RECIPES)
     table = {
         name: [

@@ -95,11 +95,13 @@ def report(
 
 @click.command("judge")
 @click.argument("evidence", type=click.Path())
-@click.option("--job", type=PLACE, help="Your own copy of the job. A page brings one along.")
+@click.option("--job", type=PLACE, help="Your own copy of the job. A page carries one itself.")
 @name_option
 @trust_option
 @trust_referee_option
-@click.option("--statement", "claim", type=click.Path(), help="Write the accepted claim here.")
+@click.option(
+    "--statement", "claim", type=click.Path(), help="Write the accepted claim to this file."
+)
 @click.option("--key", type=click.Path(), help="Key that signs the statement.")
 @json_option
 def judge_command(
@@ -112,13 +114,14 @@ def judge_command(
     key: str | None,
     as_json: bool,
 ) -> None:
-    """Play the game in the EVIDENCE file again and print its verdict.
+    """Replay the game in the EVIDENCE file and print its verdict.
 
-    No statement in the file is believed. EVIDENCE may be a page of `report --with-judge`: of it
-    only the evidence counts, and without --job the job that came with it.
+    Nothing that the file says is believed unless it is proved. EVIDENCE may be a page of
+    `report --with-judge`. Only the evidence in the page counts, and without --job the job that
+    the page carries.
 
-    Exit code 0 for an agreement, 1 if a party is convicted, 2 if the evidence is refused or decides
-    nothing.
+    The exit code is 0 for an agreement, 1 if a party is convicted, 2 if the evidence is refused
+    or decides nothing.
     """
     terms, path = terms_of(job) if job else None, Path(evidence)
     if claim and not key:

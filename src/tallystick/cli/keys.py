@@ -16,14 +16,14 @@ _DEFAULT = "tallystick-key.pem"
 
 @click.group()
 def keys() -> None:
-    """Keys that sign runs."""
+    """Make and show the keys that sign."""
 
 
 @keys.command()
 @click.argument("file", type=click.Path(), default=_DEFAULT)
 @json_option
 def new(file: str, as_json: bool) -> None:
-    """Make a private key in FILE (default tallystick-key.pem) and FILE.pub beside it."""
+    """Write a private key to FILE (default tallystick-key.pem) and its public key to FILE.pub."""
     path = Path(file)
     if str(path.parent) not in ("", "."):
         make_directory(path.parent)
@@ -43,7 +43,7 @@ def new(file: str, as_json: bool) -> None:
 @click.argument("file", type=click.Path())
 @json_option
 def show(file: str, as_json: bool) -> None:
-    """The key id of a private or public key FILE; never the secret."""
+    """Print the key id of FILE, a private or public key. No secret is printed."""
     key = load_public_key(Path(file))
     if as_json:
         print_json({"key_id": key.key_id, "public_key": key.raw})

@@ -27,23 +27,31 @@ _COMMANDS: dict[str, tuple[str, str, str]] = {
     "doctor": (
         "tallystick.cli.doctor",
         "doctor",
-        "Check the abilities of this machine and this build.",
+        "Show what this machine and this build can do.",
     ),
-    "data": ("tallystick.cli.data", "data", "Freeze data sets into records, and look at them."),
+    "data": ("tallystick.cli.data", "data", "Freeze data sets into records, and inspect them."),
     "job": ("tallystick.cli.job", "job", "Make, check and show jobs."),
-    "train": ("tallystick.cli.train", "train", "Train JOB into a run directory, or resume it."),
-    "audit": ("tallystick.cli.audit", "audit", "Repeat RUN, or a segment of it; compare all bits."),
+    "train": ("tallystick.cli.train", "train", "Train JOB into a run directory, or resume a run."),
+    "audit": (
+        "tallystick.cli.audit",
+        "audit",
+        "Repeat RUN, or a segment of it, and compare every bit.",
+    ),
     "dispute": (
         "tallystick.cli.dispute",
         "dispute",
-        "Referee between two runs of one job, to a verdict.",
+        "Settle a dispute between two runs of one job.",
     ),
     "serve": ("tallystick.cli.serve", "serve", "Answer for a run over a network."),
-    "referee": ("tallystick.cli.referee", "referee", "Referee between parties on a network."),
+    "referee": (
+        "tallystick.cli.referee",
+        "referee",
+        "Settle a dispute between parties on a network.",
+    ),
     "fetch-logs": (
         "tallystick.cli.serve",
         "fetch_logs",
-        "Get a party's rounding logs over a network.",
+        "Fetch a party's rounding logs over a network.",
     ),
     "judge": (
         "tallystick.cli.judge",
@@ -55,7 +63,7 @@ _COMMANDS: dict[str, tuple[str, str, str]] = {
     "verify-model": (
         "tallystick.cli.model",
         "verify_model",
-        "Check that FILE holds the weights RUN committed to.",
+        "Check that FILE holds the weights that RUN committed to.",
     ),
     "sample": (
         "tallystick.cli.model",
@@ -65,12 +73,12 @@ _COMMANDS: dict[str, tuple[str, str, str]] = {
     "evaluate": (
         "tallystick.cli.model",
         "evaluate",
-        "The validation loss of a stored state of RUN.",
+        "Compute the validation loss of a stored state of RUN.",
     ),
     "model": (
         "tallystick.cli.statements",
         "model",
-        "Name a model: its weights, programs and tokenizer by digests.",
+        "Name a model by the digests of its weights, programs and tokenizer.",
     ),
     "request": (
         "tallystick.cli.requests",
@@ -85,40 +93,48 @@ _COMMANDS: dict[str, tuple[str, str, str]] = {
     "embed": (
         "tallystick.cli.encodings",
         "embed",
-        "The embedding of a text by MODEL, with a receipt.",
+        "Embed a text with MODEL, and sign a receipt.",
     ),
     "classify": (
         "tallystick.cli.encodings",
         "classify",
-        "The classes of a text by MODEL, with a receipt.",
+        "Classify a text with MODEL, and sign a receipt.",
     ),
     "check": (
         "tallystick.cli.answers",
         "check",
-        "Check an answer by its receipt, to the last bit.",
+        "Check an answer against its receipt, to the last bit.",
     ),
     "answer-run": (
         "tallystick.cli.answers",
         "answer_run",
-        "Make a run of an answer, for a dispute about it.",
+        "Make a run from an answer, for a dispute about it.",
     ),
-    "kept": ("tallystick.cli.kept", "kept", "The answers that a model server keeps, until when."),
+    "kept": ("tallystick.cli.kept", "kept", "List the answers that a model server keeps."),
     "serve-model": (
         "tallystick.cli.serve_model",
         "serve_model",
-        "Serve models by OpenAI's interface, with receipts.",
+        "Serve models through OpenAI's interface, with receipts.",
     ),
     "chat": (
         "tallystick.cli.chat",
         "chat",
-        "Talk with a model server, and check each answer.",
+        "Talk to a model server, and check each answer.",
     ),
-    "offer": ("tallystick.cli.offer", "offer", "Offers to providers, and their documents."),
-    "settle": ("tallystick.cli.settle", "settle", "The settlement of an offer, signed or checked."),
+    "offer": (
+        "tallystick.cli.offer",
+        "offer",
+        "Offer jobs to providers, and sign the documents of an offer.",
+    ),
+    "settle": (
+        "tallystick.cli.settle",
+        "settle",
+        "Compute, sign or check the settlement of an offer.",
+    ),
     "inspect": (
         "tallystick.cli.inspect",
         "inspect",
-        "Say what a run, a job or any file of ours is.",
+        "Say what a run, a job or any file of Tallystick is.",
     ),
     "fsck": ("tallystick.cli.inspect", "fsck", "Check every byte of a run or a referee's log."),
     "judge-page": (
@@ -129,13 +145,13 @@ _COMMANDS: dict[str, tuple[str, str, str]] = {
     "report": (
         "tallystick.cli.report",
         "report",
-        "A run, a dispute or a session as one HTML page.",
+        "Show a run, a dispute, a session or an answer as one HTML page.",
     ),
-    "keys": ("tallystick.cli.keys", "keys", "Keys that sign runs."),
+    "keys": ("tallystick.cli.keys", "keys", "Make and show the keys that sign."),
     "calibrate": (
         "tallystick.cli.calibrate",
         "calibrate",
-        "Thresholds of published rounding logs.",
+        "Measure the thresholds of published rounding logs.",
     ),
     "bench": (
         "tallystick.cli.bench",
@@ -169,9 +185,9 @@ class _Commands(click.Group):
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(tallystick_version(), prog_name="tallystick")
 def cli() -> None:
-    """Training that anyone can repeat to the same bits.
+    """Training and answers of models that anyone can repeat to the same bits.
 
-    Exit codes: 0 accepted or done, 1 mismatch, 2 could not check, 3 wrong usage.
+    Exit codes: 0 accepted or done, 1 mismatch or conviction, 2 could not check, 3 wrong usage.
     """
 
 

@@ -25,10 +25,10 @@ from tallystick.run.store.export import (
 from tallystick.run.store.export import verify_model as verify
 
 _best_option = click.option(
-    "--best", is_flag=True, help="The weights of the best committed validation loss."
+    "--best", is_flag=True, help="Use the weights with the best committed validation loss."
 )
 _ema_option = click.option(
-    "--ema", is_flag=True, help="The averages of the parameters in the place of the last ones."
+    "--ema", is_flag=True, help="Use the averaged parameters instead of the last ones."
 )
 
 
@@ -53,7 +53,7 @@ def _report_json(report: ModelReport) -> dict[str, object]:
     "--output",
     required=True,
     type=click.Path(),
-    help="The file to write, as model.safetensors.",
+    help="File to write, such as model.safetensors.",
 )
 @_ema_option
 @_best_option
@@ -81,9 +81,9 @@ def export(
 def verify_model(
     file: str, run: str, ema: bool, best: bool, trust: tuple[str, ...], as_json: bool
 ) -> None:
-    """Check that FILE is, byte for byte, the file of `export` for RUN's committed weights.
+    """Check that FILE is, byte for byte, what `export` writes for RUN's committed weights.
 
-    Exit code 1 for any other file, also for one with the same tensors in another form.
+    The exit code is 1 for any other file, even one with the same tensors in another form.
     """
     report = verify(Path(file), Path(run), load_trust(trust), Which(ema, best))
     if as_json:
@@ -99,14 +99,14 @@ def verify_model(
 @click.option("--prompt", default="The ", show_default=True, help="Text to continue.")
 @click.option("--length", type=click.IntRange(1, 100_000), default=200, show_default=True)
 @click.option("--temperature", type=click.FloatRange(0), default=0.8, show_default=True)
-@click.option("--greedy", is_flag=True, help="Always the likeliest token.")
-@click.option("--top-k", type=click.IntRange(1), help="Draw among the K likeliest tokens only.")
+@click.option("--greedy", is_flag=True, help="Always take the most likely token.")
+@click.option("--top-k", type=click.IntRange(1), help="Draw only from the K most likely tokens.")
 @click.option(
     "--top-p",
     type=click.FloatRange(0, 1, min_open=True),
-    help="Draw among the likeliest tokens whose probabilities reach P together.",
+    help="Draw only from the most likely tokens that together have probability P.",
 )
-@click.option("--count", type=click.IntRange(1, 1000), default=1, help="So many texts.")
+@click.option("--count", type=click.IntRange(1, 1000), default=1, help="Number of texts.")
 @click.option("--seed", type=click.IntRange(0, (1 << 64) - 1), default=0, show_default=True)
 @_ema_option
 @_best_option
@@ -129,10 +129,10 @@ def sample(
     tokenizer: str | None,
     as_json: bool,
 ) -> None:
-    """Print text from the final weights of RUN (a text model).
+    """Print text from the final weights of RUN, which must be a text model.
 
-    The prompt - is read from standard input, without its last line break. Text number i is that
-    of seed + i.
+    With `--prompt -` the prompt is read from standard input, without its last line break. Text
+    number i is drawn with the seed + i.
     """
     check_environment()
     which = Which(ema, best)
@@ -169,10 +169,15 @@ def sample(
 
 @click.command()
 @click.argument("run", type=PLACE)
-@click.option("--step", type=click.IntRange(0), default=None, help="A stored step; the last one.")
+@click.option(
+    "--step",
+    type=click.IntRange(0),
+    default=None,
+    help="Stored step to evaluate. Default: the last one.",
+)
 @json_option
 def evaluate(run: str, step: int | None, as_json: bool) -> None:
-    """The validation loss of a stored state of RUN."""
+    """Compute the validation loss of a stored state of RUN."""
     check_environment()
     store = RunStore(Path(run))
     store.require()
@@ -181,7 +186,7 @@ def evaluate(run: str, step: int | None, as_json: bool) -> None:
     chosen = claim.last_step if step is None else step
     if chosen not in claim.roots:
         raise UsageError(
-            f"Step {chosen} is no checkpoint of {run}.", f"The last one is {claim.last_step}."
+            f"Step {chosen} is not a checkpoint of {run}.", f"The last one is {claim.last_step}."
         )
     state = final_state(store, job, chosen, claim.roots[chosen])
     job.verify_validation()  # no state covers the records: an altered one would give a false loss

@@ -22,7 +22,8 @@ name_option = click.option(
     "named",
     multiple=True,
     metavar="KEY=NAME",
-    help="Your name for the holder of a public key: its file, or its 64 digits (repeatable).",
+    help="Your name for the holder of a public key. KEY is the key's file or its 64 "
+    "hexadecimal digits (repeatable).",
 )
 _DIGITS = re.compile(r"[0-9a-f]{64}")
 

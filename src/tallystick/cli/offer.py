@@ -44,7 +44,7 @@ from tallystick.numerics.contracts import find_contract
 HOUR, MINUTE = 3_600_000, 60_000  # milliseconds
 _TIMES = ("deadlines.accept", "deadlines.withdraw", "deadlines.seal")
 
-out_option = click.option("--out", required=True, type=click.Path(), help="The file to write.")
+out_option = click.option("--out", required=True, type=click.Path(), help="File to write.")
 key_option = click.option("--key", required=True, type=click.Path(), help="Your private key.")
 
 
@@ -74,9 +74,9 @@ def read_book(paths: tuple[str, ...]) -> Book:
 
 @click.group()
 def offer() -> None:
-    """Offers of a job to providers, and the documents that answer them.
+    """Offer jobs to providers, and sign the documents that answer an offer.
 
-    A settlement (`tallystick settle`) is computed from these. No money moves by them.
+    `tallystick settle` computes from them who owes whom. No money moves.
     """
 
 
@@ -162,17 +162,23 @@ def _ascending(keys: list[PublicKey]) -> tuple[PublicKey, ...]:
 @out_option
 @key_option
 @click.option("--referee", "referees", required=True, multiple=True, type=click.Path(),
-              help="Public key of a referee that you believe (repeatable).")  # fmt: skip
-@click.option("--provider", "providers", multiple=True, type=click.Path(),
-              help="Public key that may accept (repeatable). Without it: any key.")  # fmt: skip
+              help="Public key of a referee that you trust (repeatable).")  # fmt: skip
+@click.option(
+    "--provider",
+    "providers",
+    multiple=True,
+    type=click.Path(),
+    help="Public key of a provider that may accept (repeatable). Default: any.",
+)
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE",
-              help="A number of the offer: price=100, deadlines.accept=+60000, ….")  # fmt: skip
+              help="Set a term of the offer, such as price=100 or deadlines.accept=+60000 "
+              "(repeatable).")  # fmt: skip
 @json_option
 def new(
     job: str, out: str, key: str, referees: tuple[str, ...], providers: tuple[str, ...],
     settings: tuple[str, ...], as_json: bool,
 ) -> None:  # fmt: skip
-    """Offer JOB to providers: writes the offer, signed by your key."""
+    """Offer JOB to providers. The offer is written to a file and signed with your key."""
     secret = load_private_key(Path(key))
     made = _offer(secret.public, job, load_keys(providers), load_keys(referees), settings)
     _write(out, secret, made, as_json)
@@ -185,10 +191,10 @@ def new(
 @click.argument("file", metavar="OFFER", type=click.Path())
 @out_option
 @key_option
-@click.option("--job", type=PLACE, help="Your copy of the job; the offer must be about it.")
+@click.option("--job", type=PLACE, help="Your copy of the job. The offer must be for this job.")
 @json_option
 def accept(file: str, out: str, key: str, job: str | None, as_json: bool) -> None:
-    """Accept OFFER as a provider. It counts once a referee has given a receipt for it."""
+    """Accept OFFER as a provider. It counts once a referee has signed a receipt for it."""
     wanted = read_offer(file)
     if job is not None and load_terms(Path(job)).digest != wanted.job_digest:
         raise MismatchError("The offer is about another job.", "Do not accept it.")
@@ -210,9 +216,13 @@ def withdraw(file: str, out: str, key: str, as_json: bool) -> None:
 
 @offer.command()
 @click.argument("file", metavar="OFFER", type=click.Path())
-@click.option("--outcome", type=click.Path(), help="Outcome of the offer's session.")
-@click.option("--log", type=click.Path(), help="Or the directory of its referee, with the log.")
-@click.option("--job", type=PLACE, help="Your copy of the job, to play the log again.")
+@click.option("--outcome", type=click.Path(), help="Outcome file of the offer's session.")
+@click.option(
+    "--log",
+    type=click.Path(),
+    help="Instead of --outcome: the directory of the session's referee, with its log.",
+)
+@click.option("--job", type=PLACE, help="Your copy of the job, to replay the log.")
 @out_option
 @key_option
 @json_option
@@ -220,7 +230,7 @@ def alarm(
     file: str, outcome: str | None, log: str | None, job: str | None, out: str, key: str,
     as_json: bool,
 ) -> None:  # fmt: skip
-    """State that the claim accepted for OFFER is false. A false alarm costs your stake."""
+    """State that the claim accepted for OFFER is false. A false alarm costs you your stake."""
     wanted = read_offer(file)
     if job is not None and log is None:
         raise UsageError("--job plays a log again.", "Give --log, or leave it.")
@@ -246,7 +256,7 @@ def alarm(
 @key_option
 @json_option
 def receive(file: str, document: str, out: str, key: str, as_json: bool) -> None:
-    """Sign, as a referee of OFFER, that DOCUMENT came now."""
+    """Sign, as a referee of OFFER, that DOCUMENT has arrived now."""
     wanted, (came, _) = read_offer(file), read_document(document)
     secret = load_private_key(Path(key))
     if secret.public not in wanted.referees:
@@ -273,7 +283,7 @@ def _write(out: str, secret: PrivateKey, document: Document, as_json: bool) -> N
 @click.argument("documents", nargs=-1, required=True, type=click.Path())
 @json_option
 def check(documents: tuple[str, ...], as_json: bool) -> None:
-    """Check the signatures of an offer and its DOCUMENTS, and say what stands."""
+    """Check the signatures of an offer and its DOCUMENTS, and say what they settle so far."""
     book = read_book(documents)
     found = providers_of(book)
     if as_json:

@@ -97,9 +97,11 @@ def target_file(out: str, what: str) -> Path:
     return target
 
 
-json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+json_option = click.option(
+    "--json", "as_json", is_flag=True, help="Print one JSON object to standard output."
+)
 overwrite_option = click.option(
-    "--overwrite", is_flag=True, help="Replace what such a command has made there before."
+    "--overwrite", is_flag=True, help="Replace what an earlier run of this command made there."
 )
 trust_option = click.option(
     "--trust", multiple=True, metavar="KEY", help="Accept only signers with this key (repeatable)."
@@ -109,7 +111,7 @@ trust_referee_option = click.option(
     "believed",
     multiple=True,
     metavar="KEY",
-    help="Take the word of the referee with this key that a party was silent (repeatable).",
+    help="Trust the referee with this key when it says that a party was silent (repeatable).",
 )
 device_option = click.option(
     "--device",

@@ -78,7 +78,8 @@ def _time(
     required=True,
     multiple=True,
     metavar="URL",
-    help="Repeat: 2 to 64; one for an offer with one provider.",
+    help="URL of a party (repeatable). A session has 2 to 64 parties, or one for an offer "
+    "with a single provider.",
 )
 @click.option("--out", required=True, type=click.Path(), help="Directory for log and evidence.")
 @click.option("--key", required=True, type=click.Path(), help="The referee's private key.")
@@ -86,7 +87,8 @@ def _time(
     "--allow",
     multiple=True,
     metavar="KEY",
-    help="Public key of a party that may take part (repeatable); default: those of the URLs.",
+    help="Public key of a party that may take part (repeatable). Default: the keys that the"
+    " URLs show.",
 )
 @click.option("--arity", type=click.IntRange(MIN_ARITY, MAX_ARITY), default=20, show_default=True)
 @_time("--sealing", "10m", "How long parties may take to seal.")
@@ -97,7 +99,8 @@ def _time(
     "--steps",
     type=click.IntRange(0, LIMITS.duration_ms),
     default=None,
-    help="Steps that an honest party may have to execute in a game; default: twice the job's.",
+    help="Largest number of steps that an honest party may have to execute in a game. "
+    "Default: twice the job's.",
 )
 @_time("--extension", "2m", "What a party has at least for each answer.")
 @click.option(
@@ -106,14 +109,16 @@ def _time(
     multiple=True,
     type=click.Path(),
     metavar="FILE",
-    help="An offer and its documents with receipts (repeatable): they fix the session's rules.",
+    help="An offer, or one of its documents with a receipt (repeatable). They fix the "
+    "session's rules.",
 )
 @click.option(
     "--challenge-of",
     type=click.Path(),
-    help="Hold the session after an alarm; name the directory of the offer's session.",
+    help="Hold the session that follows an alarm. PATH is the directory of the offer's "
+    "first session.",
 )
-@click.option("--listen", metavar="HOST:PORT", help="Publish the log by GETs at this address.")
+@click.option("--listen", metavar="HOST:PORT", help="Publish the log over HTTP at this address.")
 @tls_ca_option
 @json_option
 def referee(
@@ -137,10 +142,10 @@ def referee(
 ) -> None:
     """Hold a session about JOB between the parties at the URLs, and write its log and evidence.
 
-    The same command with the same --out goes on where an interrupted one stopped; the rules are
-    then those of the log.
+    The same command with the same --out resumes an interrupted session, with the rules in its log.
 
-    Exit code 0 if all parties have one claim, 1 if a party is convicted, 2 if there is no decision.
+    The exit code is 0 if all parties make the same claim, 1 if a party is convicted, 2 if nothing
+    is decided.
     """
     require_packages("tallystick referee")
     from tallystick.service.client import check_url

@@ -143,17 +143,23 @@ def _check_options(
 
 @click.command()
 @click.argument("path", type=PLACE)
-@click.option("-o", "--out", required=True, type=click.Path(), help="The page to write.")
-@click.option("--job", type=PLACE, help="Your own copy of the job; evidence needs it.")
+@click.option("-o", "--out", required=True, type=click.Path(), help="Page to write.")
+@click.option("--job", type=PLACE, help="Your own copy of the job. Evidence needs it.")
 @click.option(
-    "--run", "beside", multiple=True, type=PLACE, help="A party's run: draw its losses too."
+    "--run", "beside", multiple=True, type=PLACE, help="Run of a party, to draw its losses as well."
 )
-@click.option("--model", type=click.Path(), help="Your copy of an answer's model: check it too.")
-@click.option("--adapter", type=click.Path(), help="The adapter of an answer's model.")
+@click.option(
+    "--model",
+    type=click.Path(),
+    help="Your copy of an answer's model, to check the computation as well.",
+)
+@click.option("--adapter", type=click.Path(), help="Directory of the adapter of an answer's model.")
 @trust_option
 @trust_referee_option
 @click.option(
-    "--with-judge", is_flag=True, help="Put evidence, job and judge into the page, with a script."
+    "--with-judge",
+    is_flag=True,
+    help="Put the evidence, the job and a judge into the page. The page then has a script.",
 )
 @name_option
 @json_option
@@ -170,14 +176,13 @@ def report(
     named: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Write PATH as one HTML page: a run, the evidence of a dispute, a referee's directory, or an
-    answer of a model.
+    """Write one HTML page about PATH: a run, evidence, a referee's directory, or an answer.
 
-    Evidence is judged, and a referee's log is played again, before any part of it is shown. What
-    fails a check gets a page with the reason alone, and exit code 1 or 2.
+    Evidence is judged and a referee's log is replayed before any part of it is shown. If a check
+    fails, the page gives only the reason, and the exit code is 1 or 2.
 
-    With --with-judge the page of evidence judges itself again where it is opened, and names given
-    with --name go along as yours. Without --with-judge a page has no script.
+    With --with-judge the page judges its evidence again wherever it is opened. Names given with
+    --name are shown as yours. Without --with-judge the page has no script.
     """
     source, target = Path(path), target_file(out, "page")
     if same_file(target, source):

@@ -27,7 +27,7 @@ class _Requests(click.Group):
 
 @click.group(cls=_Requests)
 def request() -> None:
-    """A client's own request to a model: made, shown in part, cancelled.
+    """Make, show or cancel a client's own request to a model.
 
     `tallystick request STATEMENT …` is short for `tallystick request make STATEMENT …`.
     """
@@ -36,10 +36,14 @@ def request() -> None:
 @request.command()
 @click.argument("statement", type=click.Path())
 @asked_options
-@click.option("--nonce", help="16 bytes in hexadecimal, in the place of a new nonce.")
-@click.option("--client", type=click.Path(), metavar="KEY",
-              help="Your key: whoever has its private half can cancel an answer.")  # fmt: skip
-@click.option("-o", "--output", required=True, type=click.Path(), help="The file to write.")
+@click.option("--nonce", help="Nonce to use, as 16 bytes in hexadecimal. Default: a new one.")
+@click.option(
+    "--client",
+    type=click.Path(),
+    metavar="KEY",
+    help="Your public key. Its private key can later sign a cancellation.",
+)
+@click.option("-o", "--output", required=True, type=click.Path(), help="File to write.")
 @json_option
 def make(
     statement: str,
@@ -49,9 +53,10 @@ def make(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Write a request to the model of STATEMENT, a model statement's directory or file.
+    """Write a request to the model that STATEMENT names. STATEMENT is a file or its directory.
 
-    No model is needed. Seed or nonce, and the secret, are yours: a server has nothing to choose.
+    The model itself is not needed. You choose the seed or nonce and the secret, so that nothing
+    is left for a server to choose.
     """
     made = request_of(
         Path(statement),
@@ -82,16 +87,16 @@ def make(
 @request.command()
 @click.argument("file", type=click.Path())
 @click.option("--after", "tokens", required=True, type=click.IntRange(1), metavar="N",
-              help="After how many tokens the answer ends.")  # fmt: skip
+              help="Number of tokens after which the answer ends.")  # fmt: skip
 @click.option("--key", required=True, type=click.Path(), help="The client's private key.")
 @click.option("--choice", type=click.IntRange(0), default=0, show_default=True)
-@click.option("-o", "--output", required=True, type=click.Path(), help="The file to write.")
+@click.option("-o", "--output", required=True, type=click.Path(), help="File to write.")
 @json_option
 def cancel(file: str, tokens: int, key: str, choice: int, output: str, as_json: bool) -> None:
     """Sign that an answer to the request in FILE ends after N tokens.
 
-    FILE must name the key as its client. The server ends the answer there, and its receipt proves
-    with what is signed here that you wanted that.
+    The request must name the key as its client. The server ends the answer there. Its receipt and
+    the cancellation together prove that you wanted that.
     """
     private = load_private_key(Path(key))
     cancel_of(Path(file), tokens, private, choice=choice, out=Path(output))
@@ -116,14 +121,16 @@ def cancel(file: str, tokens: int, key: str, choice: int, output: str, as_json: 
     "--parts",
     required=True,
     metavar="NAME,NAME",
-    help="Of choices, client, date, input, model, seed, settings, stop_strings.",
+    help="Parts to show, separated by commas: choices, client, date, input, model, seed, "
+    "settings, stop_strings.",
 )
-@click.option("-o", "--output", required=True, type=click.Path(), help="The file to write.")
+@click.option("-o", "--output", required=True, type=click.Path(), help="File to write.")
 @json_option
 def show(file: str, parts: str, output: str, as_json: bool) -> None:
-    """Show some parts of the request in FILE, each with its salt, and digests of the others.
+    """Show some parts of the request in FILE with their salts, and only digests of the others.
 
-    The secret stays where it is. `tallystick check OUTPUT --receipt RECEIPT` says what that proves.
+    The secret is not shown. `tallystick check OUTPUT --receipt RECEIPT` says what the parts
+    prove.
     """
     names = [name.strip() for name in parts.split(",") if name.strip()]
     shown = show_request(Path(file), names, out=Path(output))

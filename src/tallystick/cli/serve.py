@@ -47,36 +47,45 @@ if TYPE_CHECKING:
 tls_ca_option = click.option(
     "--tls-ca",
     type=click.Path(),
-    help="PEM file of the authorities to believe, in place of the system's.",
+    help="PEM file of the certificate authorities to trust instead of the system's.",
 )
 
 
 @click.command()
 @click.argument("run", type=PLACE, required=False)
-@click.option("--answers", type=click.Path(), help="In place of RUN: what a model server keeps.")
-@click.option("--listen", required=True, metavar="HOST:PORT", help="Port 0 takes a free one.")
+@click.option(
+    "--answers",
+    type=click.Path(),
+    help="Instead of RUN: the directory in which a model server keeps its answers.",
+)
+@click.option(
+    "--listen",
+    required=True,
+    metavar="HOST:PORT",
+    help="Address to listen on. Port 0 takes a free port.",
+)
 @click.option(
     "--referee",
     "referees",
     required=True,
     multiple=True,
     metavar="KEY",
-    help="Public key of a referee to believe (repeatable).",
+    help="Public key of a referee to trust (repeatable).",
 )
 @click.option(
     "--key",
     "keys",
     multiple=True,
     type=click.Path(),
-    help="The run's private key, if the run lacks it; with --answers, that of receipts "
-    "(repeatable).",
+    help="The run's private key, if the run does not hold it. With --answers: a key that "
+    "signed receipts (repeatable).",
 )
 @click.option(
     "--at-once",
     type=click.IntRange(1),
     default=1,
     show_default=True,
-    help="With --answers: how many of them are executed at one time.",
+    help="With --answers: number of answers computed at the same time.",
 )
 @click.option("--as-attack", is_flag=True, help="Play the cheat that the run's directory declares.")
 @click.option("--tls-cert", type=click.Path(), help="PEM file of this server's certificates.")
@@ -84,7 +93,7 @@ tls_ca_option = click.option(
 @click.option(
     "--sessions",
     type=click.Path(),
-    help="Directory of this party's sessions; default RUN.sessions, beside the run.",
+    help="Directory for this party's sessions. Default: RUN.sessions, beside the run.",
 )
 @click.option(
     "--offer",
@@ -92,7 +101,8 @@ tls_ca_option = click.option(
     multiple=True,
     type=click.Path(),
     metavar="FILE",
-    help="An offer that you have accepted (repeatable): its session has its rules or is refused.",
+    help="An offer that you have accepted (repeatable). A session for it must have its "
+    "rules, or is refused.",
 )
 @threads_option
 @device_option
@@ -111,14 +121,14 @@ def serve(
     threads: int | None,
     device: str,
 ) -> None:
-    """Answer the believed referees for RUN, or for kept answers, until SIGINT or SIGTERM.
+    """Answer trusted referees about RUN, or about kept answers, until SIGINT or SIGTERM.
 
-    The server seals the run's commitment, opens it, and answers the queries of its games and no
-    others (PROTOCOL 13). Nothing else of the run can be read. Under a contract with logs it hands
-    over the logs once it has sealed (PROTOCOL 6.15.1).
+    The server seals the run's commitment, opens it, and answers the queries of its own games and
+    no others (PROTOCOL 13). Nothing else of the run can be read. Under a contract with logs, it
+    hands over the logs once it has sealed (PROTOCOL 6.15.1).
 
-    With --answers it answers for every answer that a model server keeps, each at an address of its
-    own: URL/answers/JOB, where JOB is the job digest in the receipt.
+    With --answers it answers for every answer that a model server keeps. Each has an address of
+    its own: URL/answers/JOB, where JOB is the job digest in the receipt.
     """
     require_packages("tallystick serve")
     from tallystick.service.party_app import party_app
@@ -219,7 +229,9 @@ def _tell(error: BaseException) -> None:
 @click.option("--job", required=True, type=PLACE, help="Your own copy of the job.")
 @click.option("--out", required=True, type=click.Path(), help="Directory for the logs.")
 @click.option("--from-step", type=click.IntRange(min=0), default=0, show_default=True)
-@click.option("--as-run", is_flag=True, help="Make DIR a run that `train --replay DIR` follows.")
+@click.option(
+    "--as-run", is_flag=True, help="Make the directory a run that `train --replay` can follow."
+)
 @tls_ca_option
 @json_option
 def fetch_logs(
@@ -231,11 +243,11 @@ def fetch_logs(
     tls_ca: str | None,
     as_json: bool,
 ) -> None:
-    """Write the logs of the party at URL to a directory, each checked against its signed run.
+    """Fetch the logs of the party at URL, and check each against its signed run.
 
-    With --as-run the directory is a copy of the run, without states, that `train --replay` follows.
-    Else name the directory `logs` of a copy that you have. Only the steps that are missing there
-    are fetched, so the same command goes on after an interruption.
+    With --as-run the directory becomes a copy of the run, without states, that `train --replay`
+    can follow. Otherwise name the directory `logs` in your copy of the run. Only missing steps
+    are fetched, so the same command resumes an interrupted one.
     """
     require_packages("tallystick fetch-logs")
     from tallystick.service.client import LogSource
@@ -247,7 +259,7 @@ def fetch_logs(
     whole = load_job(Path(job)) if as_run else None
     terms, target = whole.terms if whole else load_terms(Path(job)), Path(out)
     if present(target) and not is_directory(target):
-        raise UsageError(f"{out} is no directory.", "Name one for the logs.")
+        raise UsageError(f"{out} is not a directory.", "Name one for the logs.")
     with LogSource(url, Path(tls_ca) if tls_ca else None) as source:
         run, _ = verify_run(Envelope.from_bytes(source.commitment, LIMITS.commitment_bytes))
         with counted("logs", max(0, run.final_step - from_step), as_json) as tell:

@@ -30,7 +30,7 @@ def serve_answers(
     if not keys:
         raise UsageError("Receipts are signed with a key.", "Pass it: --key FILE.")
     if {key.public for key in keys} & set(referees):
-        raise UsageError("A party is no referee (PROTOCOL 2.10.1).", "Name another key.")
+        raise UsageError("A party is not a referee (PROTOCOL 2.10.1).", "Name another key.")
     with KeptReader(directory) as kept:
         for model in kept.models():
             if model.answers:

@@ -45,8 +45,13 @@ def serve_model() -> None:
 
 @serve_model.command(options_metavar="MODEL... [OPTIONS]")
 @click.argument("models", nargs=-1, required=True, type=click.Path(), metavar="")
-@click.option("--listen", required=True, metavar="HOST:PORT", help="Port 0 takes a free one.")
-@click.option("--key", type=click.Path(), help="The private key that signs; by default a new one.")
+@click.option(
+    "--listen",
+    required=True,
+    metavar="HOST:PORT",
+    help="Address to listen on. Port 0 takes a free port.",
+)
+@click.option("--key", type=click.Path(), help="Private key that signs. Default: a new one.")
 @click.option(
     "--api-keys",
     type=click.Path(),
@@ -55,6 +60,11 @@ def serve_model() -> None:
 @click.option(
     "--statement", "statements", multiple=True, type=click.Path(),
     help="Statement of each MODEL in turn (repeatable); by default MODEL.statement.",
+)  # fmt: skip
+@click.option(
+    "--adapter", "adapters", multiple=True, type=click.Path(), metavar="DIR",
+    help="Adapter (LoRA, by peft) of each MODEL in turn (repeatable), - for a MODEL without one. "
+    "The statement is DIR.statement then, and the name DIR's.",
 )  # fmt: skip
 @click.option("--share-prefixes", is_flag=True, help="Share computed prefixes between keys. "
               "Response times then reveal what other keys have asked.")  # fmt: skip
@@ -94,6 +104,7 @@ def run(
     key: str | None,
     api_keys: str | None,
     statements: tuple[str, ...],
+    adapters: tuple[str, ...],
     share_prefixes: bool,
     memory: int,
     speculate: str | None,
@@ -124,7 +135,7 @@ def run(
     from tallystick.serving.keeping import AnswerKeeper, MemoryKeeper
     from tallystick.serving.kept.answers import KeptAnswers
     from tallystick.serving.limits import ServingLimits
-    from tallystick.serving.models import open_served
+    from tallystick.serving.models import open_served, served_name
 
     if api_keys is None and not is_loopback(parse_listen(listen)[0]):
         raise UsageError(
@@ -133,11 +144,16 @@ def run(
         )
     if statements and len(statements) != len(models):
         raise UsageError("Give --statement once for each MODEL, or not at all.")
+    if adapters and len(adapters) != len(models):
+        raise UsageError(
+            "Give --adapter once for each MODEL, or not at all.", "- is for a MODEL without one."
+        )
     if (tls_cert is None) != (tls_key is None):
         raise UsageError("TLS needs a certificate and its key.", "Pass --tls-cert and --tls-key.")
     tls = tls_context(Path(tls_cert), Path(tls_key)) if tls_cert and tls_key else None
     paths = [Path(model).absolute() for model in models]
-    if len({path.name for path in paths}) != len(paths):
+    beside = [None if one == "-" else Path(one).absolute() for one in adapters or "-" * len(models)]
+    if len(set(map(served_name, paths, beside))) != len(paths):
         raise UsageError("Two of these models have the same name.", "Rename a directory.")
     if kept is not None and key is None:
         raise UsageError(
@@ -166,15 +182,16 @@ def run(
             expiring.start()
         sock = stack.enter_context(listening_socket(listen))
         served = []
-        for path, place in zip(paths, statements or [None] * len(paths), strict=True):
-            note(f"reading {path.name}")
+        stateds = statements or [None] * len(paths)
+        for path, adapter, place in zip(paths, beside, stateds, strict=True):
+            note(f"reading {served_name(path, adapter)}")
             stated = None if place is None else Path(place)
             one = open_served(
                 path, stated, signing, keeper, bounds, _tell, threads, memory * _MIB,
-                share_prefixes, speculation,
+                share_prefixes, speculation, adapter,
             )  # fmt: skip
             if durable is not None:
-                durable.uses(one.statement, path)
+                durable.uses(one.statement, path, adapter)
             stack.callback(one.thread.close)
             one.thread.start()
             served.append(one)

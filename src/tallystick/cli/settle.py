@@ -28,14 +28,23 @@ from tallystick.limits import LIMITS
 
 @click.command()
 @click.argument("documents", nargs=-1, required=True, type=click.Path())
-@click.option("--outcome", type=click.Path(), help="Outcome of the offer's session.")
-@click.option("--challenge", type=click.Path(), help="Outcome of the session after an alarm.")
+@click.option("--outcome", type=click.Path(), help="Outcome file of the offer's session.")
+@click.option("--challenge", type=click.Path(), help="Outcome file of the session after an alarm.")
 @click.option("--log", type=click.Path(), help="Instead of --outcome: the referee's directory.")
-@click.option("--challenge-log", type=click.Path(), help="Instead of --challenge: the same.")
-@click.option("--job", type=PLACE, help="Your copy of the job, to play logs again.")
-@click.option("--key", type=click.Path(), help="A referee's private key, to sign.")
+@click.option(
+    "--challenge-log",
+    type=click.Path(),
+    help="Instead of --challenge: the directory of the referee of that session.",
+)
+@click.option("--job", type=PLACE, help="Your copy of the job, to replay the logs.")
+@click.option("--key", type=click.Path(), help="Private key of a referee, to sign the settlement.")
 @click.option("--out", type=click.Path(), help="Where the signed settlement is written.")
-@click.option("--check", "signed", type=click.Path(), help="Check this settlement instead.")
+@click.option(
+    "--check",
+    "signed",
+    type=click.Path(),
+    help="Check this signed settlement instead of writing one.",
+)
 @json_option
 def settle(
     documents: tuple[str, ...],
@@ -51,8 +60,8 @@ def settle(
 ) -> None:
     """Compute who owes whom from an offer, its DOCUMENTS with receipts, and outcomes.
 
-    With --key and --out it is written as a signed statement. With --check a signed one is computed
-    again: exit code 1 if it is not the one that follows.
+    With --key and --out, the settlement is signed and written. With --check, a signed settlement
+    is computed again. The exit code is 1 if it does not follow.
     """
     if job is not None and log is None and challenge_log is None:
         raise UsageError("--job plays a log again.", "Give --log or --challenge-log, or leave it.")

@@ -16,25 +16,36 @@ from tallystick.terminal.lines import note
 
 @click.group()
 def model() -> None:
-    """Statements that name a model: its weights, programs and tokenizer by digests."""
+    """Name a model by the digests of its weights, programs and tokenizer."""
 
 
 @model.command()
 @click.argument("directory", type=click.Path())
-@click.option("-o", "--output", type=click.Path(), help="By default DIRECTORY.statement.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(),
+    help="Directory for the statement. Default: DIRECTORY.statement.",
+)
 @click.option(
     "--bucket",
     "--buckets",
     "buckets",
     multiple=True,
     metavar="L:A",
-    help="Room for a text of L tokens, at most A of them an answer; of an encoder L alone "
-    "(repeatable).",
+    help="Make a program for texts of up to L tokens, of which at most A are the answer "
+    "(repeatable). For an encoder: L alone.",
 )
-@click.option("--adapter", type=click.Path(), help="An adapter of the model (LoRA, by peft).")
-@click.option("--merge", is_flag=True, help="Put the adapter's products into the weights.")
+@click.option(
+    "--adapter",
+    type=click.Path(),
+    help="Directory of an adapter of the model, a LoRA that peft has saved.",
+)
+@click.option("--merge", is_flag=True, help="Merge the adapter into the weights.")
 @click.option("--contract", default="ordered/1", show_default=True)
-@click.option("--run", type=click.Path(), help="The run of ours that the weights come from.")
+@click.option(
+    "--run", type=click.Path(), help="Tallystick run that the weights were exported from."
+)
 @overwrite_option
 @json_option
 def statement(
@@ -85,13 +96,17 @@ def statement(
 
 @model.command()
 @click.argument("statement", type=click.Path())
-@click.option("--model", "directory", required=True, type=click.Path(), help="The model.")
-@click.option("--adapter", type=click.Path(), help="The adapter that the statement names.")
+@click.option(
+    "--model", "directory", required=True, type=click.Path(), help="Directory of the model."
+)
+@click.option(
+    "--adapter", type=click.Path(), help="Directory of the adapter that the statement names."
+)
 @json_option
 def verify(statement: str, directory: str, adapter: str | None, as_json: bool) -> None:
     """Derive STATEMENT again from the model's directory, and compare.
 
-    Exit code 1 where anything but its words for people differs.
+    The exit code is 1 if anything differs, except for descriptions that are meant for people.
     """
     made, differing = verify_statement(
         Path(statement),

@@ -69,13 +69,14 @@ def summary_json(result: RunSummary) -> dict[str, object]:
 @click.command()
 @click.argument("job", type=PLACE)
 @click.option("--out", required=True, type=TARGET, help="The run's directory, or its URL.")
-@click.option("--work", type=click.Path(), help="With a URL: the directory to work in.")
+@click.option("--work", type=click.Path(), help="With a URL: local directory to work in.")
 @threads_option
 @device_option
 @click.option(
     "--workers",
     type=click.IntRange(1, 65536),
-    help="Processes that share the micro-batches; never changes a bit. [default: 1, or torchrun's]",
+    help="Number of processes that share the micro-batches; never changes a bit. [default: "
+    "1, or torchrun's]",
 )
 @click.option(
     "--timeout",
@@ -86,42 +87,47 @@ def summary_json(result: RunSummary) -> dict[str, object]:
     "--check-workers",
     type=float,
     metavar="Q",
-    help="Of what each worker computes, the share that another one computes again (0 to 1), so "
-    "that a worker that lies is convicted (docs/adr/0024).",
+    help="Share of each worker's results that another worker computes again, from 0 to 1. "
+    "It convicts a worker that lies (docs/adr/0024).",
 )
 @click.option(
     "--on-conviction",
     type=click.Choice([STOP, CONTINUE]),
     default=STOP,
     show_default=True,
-    help="Where a worker is convicted: stop, or continue without it, from the last stored "
-    "checkpoint. The exit code is 1 either way.",
+    help="What to do when a worker is convicted: stop, or continue without it from the last"
+    " stored checkpoint. Either way the exit code is 1.",
 )
 @click.option(
     "--retries",
     type=click.IntRange(0, MOST_RETRIES),
     default=0,
     show_default=True,
-    help="With --workers: so many times go on with new processes where a worker died or failed.",
+    help="With --workers: how many times training may restart with new processes after a "
+    "worker has died or failed.",
 )
 @click.option("--key", type=click.Path(), help="Private key that signs (see `keys new`).")
 @click.option(
     "--keep-checkpoints",
     type=click.IntRange(1, 1_000_000),
-    help=f"Keep so many states on the disk, evenly over the run [default: up to "
+    help=f"Number of states to keep on the disk, spread evenly over the run [default: up to "
     f"{DEFAULT_KEEP}, as far as it takes little time].",
 )
 @click.option(
     "--replay",
     metavar="RUN",
     type=PLACE,
-    help="Follow the rounding logs of RUN, as its auditor (contract replay/1).",
+    help="Audit RUN by following its rounding logs (contract replay/1).",
 )
 @click.option("--zstd", is_flag=True, help="Compress the rounding logs (contract replay/1).")
-@click.option("--trace", metavar="A:B", help="Also keep node digests of steps A to B - 1.")
+@click.option(
+    "--trace", metavar="A:B", help="Also keep the digest of every node for steps A to B - 1."
+)
 @overwrite_option
-@click.option("--estimate", is_flag=True, help="Only print the time, disk and memory of the run.")
-@click.option("--quiet", is_flag=True, help="No progress.")
+@click.option(
+    "--estimate", is_flag=True, help="Only print how much time, disk and memory the run will take."
+)
+@click.option("--quiet", is_flag=True, help="Show no progress.")
 @json_option
 def train(
     job: str,
@@ -144,11 +150,11 @@ def train(
     quiet: bool,
     as_json: bool,
 ) -> None:
-    """Train JOB into a run directory; the same command takes an interrupted run up again.
+    """Train JOB into a run directory. The same command resumes an interrupted run.
 
-    With --overwrite a run that is there is removed, and training begins anew.
+    With --overwrite an existing run is removed and training starts from the beginning.
 
-    A job with micro-batches can be trained by several --workers, or by torchrun's:
+    A job with micro-batches can be trained by several --workers, or under torchrun:
 
     torchrun --nproc-per-node 4 -m tallystick train JOB --out RUN
     """

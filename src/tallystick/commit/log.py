@@ -37,7 +37,7 @@ class Section:
 
     def __post_init__(self) -> None:
         if self.form not in (BOUNDED, PUBLISHED):
-            raise UsageError(f"{self.form} is no form of a log.", "Use BOUNDED or PUBLISHED.")
+            raise UsageError(f"{self.form} is not a form of a log.", "Use BOUNDED or PUBLISHED.")
         if not 0 <= self.elements <= LIMITS.tensor_bytes:
             raise UsageError(f"A section of {self.elements} elements.", "Name an output's size.")
 

@@ -8,12 +8,12 @@ the next state root, so it ties the node roots of a disputed step to the checkpo
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from tallystick.commit import merkle
+from tallystick.commit import _native, merkle
 from tallystick.commit.encoding import Writer, check_hash, encode_name, tag
 from tallystick.commit.node import node_digest
 from tallystick.commit.tensor import tensor_digest
@@ -65,6 +65,39 @@ def state_root(slots: Mapping[str, bytes]) -> bytes:
     """The state root of `slots` (name -> tensor digest), 32 bytes (COMMITMENTS 5.3)."""
     tree = state_tree(slots)
     return state_root_of(tree.size, tree.root())
+
+
+def state_roots_by(slots: Mapping[str, bytes], name: str, digests: Sequence[bytes]) -> list[bytes]:
+    """The state roots of `slots` with each of these digests in slot `name`, which is one of them.
+
+    One tree gives them all: with 100,000 slots a tree is what costs.
+    """
+    index, tree = slot_order(list(slots)).index(name), state_tree(slots)
+    path, roots = tree.inclusion(index), []
+    for digest in digests:
+        root = merkle.inclusion_root(slot_leaf(name, digest), index, tree.size, path)
+        assert root is not None  # the path is this tree's own
+        roots.append(state_root_of(tree.size, root))
+    return roots
+
+
+class StateRoots:
+    """Roots of states that have the slots `fixed` in common, whose leaves are hashed once, and the
+    slots `own` besides. Raises UsageError as `slot_order`."""
+
+    def __init__(self, fixed: Mapping[str, bytes], own: Iterable[str]) -> None:
+        order = slot_order([*fixed, *own])
+        self._leaves = [slot_leaf(n, fixed[n]) if n in fixed else b"" for n in order]
+        self._places = {n: place for place, n in enumerate(order) if n not in fixed}
+
+    def root(self, own: Mapping[str, bytes]) -> bytes:
+        """The state root (COMMITMENTS 5.3) with these digests of all slots that are not fixed."""
+        if own.keys() != self._places.keys():
+            raise UsageError("These are not the slots of the state.", "Give each of them.")
+        leaves = self._leaves.copy()
+        for name, digest in own.items():
+            leaves[self._places[name]] = slot_leaf(name, digest)
+        return state_root_of(len(leaves), _native.root_of_hashes(b"".join(leaves)))
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ RNG_SEED_MAX = (1 << 63) - 1
 
 
 class ScheduleTurn(NamedTuple):
-    """So many steps, one after the other, execute one program."""
+    """A number of consecutive steps that execute one program."""
 
     program: int
     steps: int

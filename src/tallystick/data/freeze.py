@@ -151,7 +151,8 @@ def _share(hold_out: float | Fraction) -> Fraction:
     share = hold_out if isinstance(hold_out, Fraction) else Fraction(str(hold_out))
     if not 0 <= share < 1 or share.denominator > _MOST_PARTS:
         raise UsageError(
-            f"hold_out={hold_out} is no share of the records.", "Give a number from 0 to below 1."
+            f"hold_out={hold_out} is not a share of the records.",
+            "Give a number from 0 to below 1.",
         )
     return share
 

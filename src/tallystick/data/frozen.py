@@ -147,7 +147,7 @@ def load_frozen(directory: Path | str) -> Frozen:
     path = Path(directory) / MANIFEST
     if not present(path):
         raise UsageError(
-            f"{directory} is no frozen data set: it has no {MANIFEST}.",
+            f"{directory} is not a frozen data set: it has no {MANIFEST}.",
             "Make one with `tallystick data freeze`.",
         )
     content = load_manifest(path, "data manifest", FORMAT)

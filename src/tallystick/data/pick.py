@@ -87,7 +87,7 @@ def _of_object(source: Any, options: PickOptions) -> tuple[DataSource, dict[str,
     if isinstance(source, Iterable):
         return IterableSource(source, fields), {}
     raise UsageError(
-        f"{type(source).__name__} is no source of records.",
+        f"{type(source).__name__} is not a source of records.",
         "Give a mapping of columns, a data set with a length, an iterable, or a path.",
     )
 

@@ -40,7 +40,7 @@ class Pad:
     def __post_init__(self) -> None:
         good = self.to == "max" or (isinstance(self.to, int) and 0 < self.to <= LIMITS.tensor_bytes)
         if not good or isinstance(self.to, bool):
-            raise UsageError(f"Pad(to={self.to!r}) is no length.", 'Give a number, or "max".')
+            raise UsageError(f"Pad(to={self.to!r}) is not a length.", 'Give a number, or "max".')
 
     def words(self) -> dict[str, Any]:
         """The rule for a manifest."""

@@ -180,7 +180,7 @@ class Arbiter:
                 except (CorruptFileError, UsageError):
                     continue
                 return answered
-        raise NoEffectError("This message is no answer to a query of a game.", "Refuse it.")
+        raise NoEffectError("This message is not an answer to a query of a game.", "Refuse it.")
 
     def _games(self) -> list[Match]:
         if self.session.state != PLAYING:

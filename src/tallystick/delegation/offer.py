@@ -247,7 +247,7 @@ def _key(raw: bytes) -> PublicKey:
         return PublicKey(raw)
     except UsageError as error:
         raise CorruptFileError(
-            f"A document names what is no valid key: {error.message}", "Refuse it."
+            f"A document names what is not a valid key: {error.message}", "Refuse it."
         ) from error
 
 

@@ -22,7 +22,7 @@ def read_key(source: Reader) -> PublicKey:
         return PublicKey(source.raw(32))
     except UsageError as error:
         raise CorruptFileError(
-            f"A message names what is no valid key: {error.message}", "Refuse it."
+            f"A message names what is not a valid key: {error.message}", "Refuse it."
         ) from error
 
 

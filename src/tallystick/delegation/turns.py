@@ -282,7 +282,7 @@ def decode_card(status: int, body: bytes) -> Card:
     found = _read_json(body)
     if found.get("format") != CARD_FORMAT or found.get("protocol") != 1:
         raise CorruptFileError(
-            "The server at this address is no party of this protocol.", "Check its address."
+            "The server at this address is not a party of this protocol.", "Check its address."
         )
     try:
         key = PublicKey(bytes.fromhex(str(found.get("key"))))

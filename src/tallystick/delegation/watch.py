@@ -43,7 +43,7 @@ def opened(message: bytes, referee: PublicKey | None, index: int) -> Entry:
         signed = split_compact(message, LIMITS.entry_bytes, "log entry")
         if referee is None or not signed.verified(ENTRY_TYPE, referee):
             raise
-        raise DeviationError(index, "12.1", "it is signed, and is no entry") from error
+        raise DeviationError(index, "12.1", "it is signed, and is not an entry") from error
 
 
 def contradiction(one: Iterable[bytes], two: Iterable[bytes]) -> DeviationError | None:

@@ -23,12 +23,15 @@ class Kernel:
     `run` fills the outputs. A `strided` kernel takes operands of any strides. For any other kernel
     the caller makes the operands C-contiguous. `inplace` lists (input, output) pairs that may share
     storage. `widens` are the operands that may be bf16 or f16 in the place of their float32 values.
+    `attends`, of attention's last operator, computes all three from q, k, v, slopes and sinks, with
+    the attributes of the first (NUMERICS 18).
     """
 
     run: Run
     strided: bool = False
     inplace: tuple[tuple[int, int], ...] = ()
     widens: tuple[int, ...] = ()
+    attends: Run | None = None
 
 
 def entry(
@@ -37,9 +40,10 @@ def entry(
     strided: bool = False,
     inplace: tuple[tuple[int, int], ...] = (),
     widens: tuple[int, ...] = (),
+    attends: Run | None = None,
 ) -> Kernel:
     """A table's entry, of a decorated function and its marks (numerics/attachments.py)."""
-    return Kernel(run, strided, inplace, widens)
+    return Kernel(run, strided, inplace, widens, attends)
 
 
 def replaced(

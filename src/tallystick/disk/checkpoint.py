@@ -87,7 +87,7 @@ def open_checkpoint(directory: Path) -> Checkpoint:
     CorruptFileError."""
     if not present(directory / CONFIG):
         raise UsageError(
-            f"{directory} is no checkpoint: it has no {CONFIG}.",
+            f"{directory} is not a checkpoint: it has no {CONFIG}.",
             "Give a directory that save_pretrained wrote, with model.safetensors.",
         )
     config = _read_json(directory / CONFIG)
@@ -130,5 +130,5 @@ def _read_json(path: Path) -> dict[str, Any]:
     except (ValueError, RecursionError):
         raise CorruptFileError(f"{path} is not JSON.", "Save the checkpoint again.") from None
     if not isinstance(found, dict):
-        raise CorruptFileError(f"{path} is no table.", "Save the checkpoint again.")
+        raise CorruptFileError(f"{path} is not a table.", "Save the checkpoint again.")
     return found

@@ -29,7 +29,7 @@ def require_own(path: Path) -> None:
     with os_errors(path):
         found = os.lstat(path)
     if not stat.S_ISREG(found.st_mode):
-        raise StorageError(f"{path} is no plain file.", "Remove it.")
+        raise StorageError(f"{path} is not a plain file.", "Remove it.")
     _require_own(path, found)
 
 

@@ -15,10 +15,10 @@ from tallystick import _core
 from tallystick.devices.arrays import Arrays, Outputs
 from tallystick.devices.kernel import Run, operand, optional
 from tallystick.errors import UsageError
-from tallystick.generation.cut import Attention
 from tallystick.generation.pages import PLACES
 from tallystick.numerics.operators.common import flag, integer, number
 from tallystick.numerics.types import Attrs
+from tallystick.program.attention import Attention
 from tallystick.program.ir import Program
 
 
@@ -89,7 +89,7 @@ def layer_shape(program: Program, layer: Attention) -> LayerShape:
 
 
 class PagedAttention:
-    """The kernels of one layer's three nodes, in a program of so many rows.
+    """The kernels of one layer's three nodes, in a program of a given number of rows.
 
     The first keeps queries and keys, the second sinks. The third writes keys and values to their
     pages, and computes. The outputs of the first two are never written. `rows` are those of the

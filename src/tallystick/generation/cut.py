@@ -17,14 +17,12 @@ from tallystick.devices.cpu import CPU
 from tallystick.errors import UsageError
 from tallystick.kernels.views import view
 from tallystick.numerics.contracts import parse_contract
+from tallystick.program.attention import SCORES, VALUES, WEIGHTS, Attention
 from tallystick.program.ir import Input, Program, Value, op_spec
 from tallystick.program.narrow import narrow
 from tallystick.program.pieces import given, piece, value_name
 from tallystick.program.plan import CONSTANT_BYTES
 
-SCORES = "tallystick.attention_scores"
-WEIGHTS = "tallystick.attention_weights"
-VALUES = "tallystick.attention_values"
 LOGITS = "logits"
 
 
@@ -38,15 +36,6 @@ class ProgramParts:
     body: Program
     head: Program
     crossing: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Attention:
-    """The nodes of one layer's attention, by their numbers in a program."""
-
-    scores: int
-    weights: int
-    values: int
 
 
 def attentions(program: Program) -> list[Attention]:

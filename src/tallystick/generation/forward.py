@@ -26,7 +26,7 @@ from tallystick.program.runner import StepInputs
 
 
 def rows_of_program(rows: int) -> int:
-    """The number of rows of the program that computes so many: a power of two, or three quarters of
+    """The number of rows of the program that computes `rows`: a power of two, or three quarters of
     one that is no small one. More numbers would take more programs."""
     size = 1 << max(0, rows - 1).bit_length()
     return size * 3 // 4 if size >= 32 and rows <= size * 3 // 4 else size

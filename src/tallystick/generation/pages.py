@@ -18,7 +18,7 @@ PLACES = 16
 
 
 def pages_for(places: int) -> int:
-    """How many pages a text of so many places takes."""
+    """The number of pages that a text with this many places takes."""
     return -(-places // PLACES)
 
 
@@ -63,12 +63,12 @@ class Pages:
         return self._by_key.get(key) in self._idle
 
     def promise(self, pages: int) -> None:
-        """Promise so many pages, of those that are unpromised."""
+        """Promise this many of the pages that nobody has been promised yet."""
         assert 0 <= pages <= self.unpromised
         self._promised += pages
 
     def renounce(self, pages: int) -> None:
-        """Give back so many promises."""
+        """Give back this many promises."""
         assert 0 <= pages <= self._promised
         self._promised -= pages
 

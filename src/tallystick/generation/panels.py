@@ -2,8 +2,9 @@
 
 A model's file has a weight row by row, and a product wants columns side by side: it would transpose
 all weights again in every pass. So the engine holds each weight of a product once more, as panels
-(native/include/tallystick/gemm_panels.hpp). The file's own pages are not read afterwards, and are
-the system's to take back. Panels move elements and change no bit.
+(native/include/tallystick/gemm_panels.hpp). Of a quantised weight the bytes of its blocks are moved
+likewise (quantised_panels.hpp). The file's own pages are not read afterwards, and are the system's
+to take back. Panels move elements and change no bit.
 """
 
 from __future__ import annotations
@@ -19,20 +20,24 @@ from tallystick.devices.cpu import CPU
 from tallystick.devices.kernel import Run, operand
 from tallystick.devices.recorded import one_call
 from tallystick.kernels.views import view
+from tallystick.numerics.blocks import block_format
 from tallystick.numerics.contracts import Contract
 from tallystick.numerics.operators.common import number
+from tallystick.numerics.operators.quantised import DEQUANTIZE
 from tallystick.numerics.types import Attrs
 from tallystick.program.ir import Node, Program, Value
 from tallystick.program.narrow import CONVERSION
 
 COLUMNS = 32  # of a panel
-# Memory is taken in pieces of so many bytes: the system gives these large pages.
+# Memory is taken in pieces of this many bytes, for which the system gives large pages.
 _PIECE = 64 << 20
 _ALIGNMENT = 64
+_CONVERSIONS = (CONVERSION, DEQUANTIZE)
 _WEIGHT = {"aten.mm": 1, "aten.addmm": 2}  # where the weight stands
 # The operands are there, and of the types that the declaration gives.
 _MM: Any = _core.mm_panels
 _MM_STORED: Any = _core.mm_panels_stored
+_MM_QUANTISED: Any = _core.mm_panels_quantised
 
 
 class Panels:
@@ -69,26 +74,39 @@ class Panels:
         return run
 
     def _call(self, weight: np.ndarray, at: int) -> Run:
-        panels, is_f16 = self._panels(weight), weight.dtype == np.float16
+        panels, is_f16 = self.of(weight), weight.dtype == np.float16
         if weight.dtype == np.float32:
             if at == 1:
                 return lambda _, given, out: _MM(given[0], panels, out[0], None)
             return lambda _, given, out: _MM(given[1], panels, out[0], given[0])
+        if name := block_format(weight.dtype):
+            if at == 1:
+                return lambda _, given, out: _MM_QUANTISED(name, given[0], panels, out[0], None)
+            return lambda _, given, out: _MM_QUANTISED(name, given[1], panels, out[0], given[0])
         if at == 1:
             return lambda _, given, out: _MM_STORED(given[0], panels, out[0], None, is_f16)
         return lambda _, given, out: _MM_STORED(given[1], panels, out[0], given[0], is_f16)
 
-    def _panels(self, weight: np.ndarray) -> np.ndarray:
-        """The panels of weight[K, N]: [panels, K, COLUMNS], those of 16 bits as bits."""
+    def of(self, weight: np.ndarray) -> np.ndarray:
+        """The panels of weight[K, N]: [panels, K, COLUMNS], those of 16 bits as bits; of a weight
+        whose elements are blocks [panels, K, bytes of a block, COLUMNS]."""
         key = (weight.__array_interface__["data"][0], weight.shape, weight.strides, weight.dtype)
         if key not in self._made:
-            bits = weight if weight.dtype == np.float32 else weight.view(np.uint16)
-            terms, columns = weight.shape
-            panels = self._room((-(-columns // COLUMNS), terms, COLUMNS), bits.dtype)
-            make: Any = _core.make_panels if bits.itemsize == 4 else _core.make_panels_stored
-            make(bits, panels)
-            self._made[key] = panels
+            self._made[key] = self._panels(weight)
         return self._made[key]
+
+    def _panels(self, weight: np.ndarray) -> np.ndarray:
+        terms, columns = weight.shape
+        count = -(-columns // COLUMNS)
+        if name := block_format(weight.dtype):
+            panels = self._room((count, terms, weight.itemsize, COLUMNS), np.dtype(np.uint8))
+            _core.make_panels_quantised(name, weight.T.view(np.uint8), panels)
+            return panels
+        bits = weight if weight.dtype == np.float32 else weight.view(np.uint16)
+        panels = self._room((count, terms, COLUMNS), bits.dtype)
+        make: Any = _core.make_panels if bits.itemsize == 4 else _core.make_panels_stored
+        make(bits, panels)
+        return panels
 
     def _room(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
         size = math.prod(shape) * dtype.itemsize
@@ -112,9 +130,9 @@ def _converted(program: Program, value: Value) -> bool | None:
     found = False
     while not value.is_input:
         node = program.nodes[value.node]
-        if node.op not in view and node.op != CONVERSION:
+        if node.op not in view and node.op not in _CONVERSIONS:
             return None
-        found = found or node.op == CONVERSION
+        found = found or node.op in _CONVERSIONS
         read = node.inputs[0]
         assert read is not None
         value = read

@@ -34,7 +34,7 @@ class RowPrograms:
         )
 
     def program(self, rows: int) -> Program:
-        """The program for so many rows, checked."""
+        """The program for this many rows, checked."""
         one, other = self._one, self._other
 
         def number(a: int, b: int) -> int:
@@ -61,7 +61,7 @@ class RowPrograms:
                 return shape(a, b)
             raise UsageError(
                 f"An attribute of this model's program is {a} for {self._few} rows and {b} for "
-                f"{self._many}, and is no size.",
+                f"{self._many}, and is not a size.",
                 "Use another model.",
             )
 

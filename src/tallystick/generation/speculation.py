@@ -37,7 +37,7 @@ class Pace:
         return self.most
 
     def learn(self, right: int) -> None:
-        """So many drafts of a pass that had some were right."""
+        """Note how many drafts of a pass were right; the pass had some."""
         self.most = 2 * right + 1
         self._misses = 0 if right else self._misses + 1
         if self._misses:
@@ -99,7 +99,7 @@ class Speculation:
         return found
 
     def learn(self, text: Sequence, right: int) -> None:
-        """So many of the drafts of `text` are what was drawn."""
+        """Note how many of the drafts of `text` are what was drawn."""
         if text.drafts:
             self.right += right
             self._paces[text].learn(right)

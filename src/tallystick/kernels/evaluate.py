@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 
@@ -23,16 +24,18 @@ Result = np.ndarray | tuple[np.ndarray, ...]
 _Types = tuple[TensorType | None, ...]
 
 
-def _candidates(op: str, contract: Contract) -> list[OpSpec]:
-    """The operator `op`, then its overloads. Raises UnsupportedOperatorError."""
-    ops = {name: spec for name, spec in all_ops().items() if spec.is_under(contract.name)}
+@lru_cache(256)
+def _candidates(op: str, contract: str) -> tuple[OpSpec, ...]:
+    """The operator `op` of the contract called so, then its overloads. Raises
+    UnsupportedOperatorError."""
+    ops = {name: spec for name, spec in all_ops().items() if spec.is_under(contract)}
     found = [ops[op]] if op in ops else []
     found += [spec for name, spec in sorted(ops.items()) if name.startswith(op + ".")]
     if not found:
         near = difflib.get_close_matches(op, ops, n=3)
         hint = f"Did you mean {', '.join(near)}?" if near else "See spec/NUMERICS.md for them all."
-        raise UnsupportedOperatorError(f"Operator {op!r} is not defined by {contract.name}.", hint)
-    return found
+        raise UnsupportedOperatorError(f"Operator {op!r} is not defined by {contract}.", hint)
+    return tuple(found)
 
 
 def _operand(op: str, position: int, x: object) -> np.ndarray | None:
@@ -75,7 +78,7 @@ def _resolve(
     """The one overload that takes these operands and attributes."""
     fits: list[tuple[OpSpec, Attrs, tuple[TensorType, ...]]] = []
     errors: list[UsageError] = []
-    for spec in _candidates(op, contract):
+    for spec in _candidates(op, contract.name):
         try:
             attrs = complete_attrs(spec, attributes, types)
             fits.append((spec, attrs, spec.infer(attrs, types)))

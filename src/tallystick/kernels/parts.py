@@ -75,6 +75,14 @@ def _before_reduced(attrs: Attrs, result: TensorType) -> int:
     return min(axis % len(result.shape) for axis in axes)
 
 
+@_leading("aten.argmax")
+def _before_searched(attrs: Attrs, result: TensorType) -> int:
+    axis = attrs.get("dim")
+    if not isinstance(axis, int) or not attrs["keepdim"] or not result.shape:
+        return 0
+    return axis % len(result.shape)
+
+
 @_leading("aten.bmm")
 def _batches(_attrs: Attrs, _result: TensorType) -> int:
     return 1

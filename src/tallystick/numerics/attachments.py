@@ -85,6 +85,10 @@ class Attachments(Mapping[str, T], Generic[T]):
     def __getitem__(self, name: str) -> T:
         return self.load()[name]
 
+    def __contains__(self, name: object) -> bool:
+        # Asked for every node of a program: without the exception of a missing key.
+        return name in self.load()
+
     def __iter__(self) -> Iterator[str]:
         return iter(self.load())
 

@@ -1,4 +1,4 @@
-"""The formats of quantised weights: so many numbers in blocks of so many bytes (NUMERICS 19.1)."""
+"""The formats of quantised weights: the numbers and the bytes of a block (NUMERICS 19.1)."""
 
 from __future__ import annotations
 

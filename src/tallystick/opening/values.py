@@ -181,7 +181,7 @@ def _sum_blocks(values: Array) -> Array:
 
 
 def chain_states(chain: Chain, source: Source, positions: Sequence[int]) -> Array:
-    """States of `chain` after so many links, for ascending `positions`."""
+    """States of `chain` after each number of links in `positions`, which ascend."""
     needs = needs_of(chain, source)
     states, state, at = [], chain.start, 0
     for position in positions:

@@ -11,8 +11,8 @@ from tallystick import _core
 
 # The number of binary64 values that a tile may hold, operands and result: 48 MiB.
 BUDGET = 6 << 20
-# A longer contraction is added in parts of so many terms. An element's error grows with the length
-# of the parts (pieces.depth_share), and every doubtful element is summed exactly.
+# A longer contraction is added in parts of this many terms. An element's error grows with the
+# length of the parts (pieces.depth_share), and every doubtful element is summed exactly.
 DEPTH = 1024
 
 

@@ -20,7 +20,7 @@ _AT_ONCE = 1024
 
 
 def block_count(elements: int) -> int:
-    """The number of blocks of so many elements."""
+    """The number of blocks that this many elements make."""
     return -(-elements // BLOCK)
 
 

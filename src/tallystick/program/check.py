@@ -8,8 +8,8 @@ from tallystick.errors import UsageError
 from tallystick.limits import LIMITS
 from tallystick.numerics.contracts import is_contract, parse_contract
 from tallystick.numerics.operators.fold import FOLD
-from tallystick.numerics.registry import check_attrs
-from tallystick.numerics.types import DTYPES, STORED, AttrValue, TensorType
+from tallystick.numerics.registry import InTypes, OpSpec, check_attrs
+from tallystick.numerics.types import DTYPES, STORED, Attrs, AttrValue, TensorType
 from tallystick.program.ir import (
     BATCH_PREFIX,
     COMMIT,
@@ -61,22 +61,38 @@ def _check_attr_value(op: str, name: str, value: AttrValue) -> None:
         raise UsageError(f"{op}: attribute {name!r} does not fit 64 bits.")
 
 
-def check_node(program: Program, index: int, node: Node) -> None:
-    """Node `index`: known operator, valid attributes, earlier operands, types as inferred."""
+# What a call of an operator gives, by operator, attributes (the object) and operands' types.
+_Inferred = dict[tuple[str, int, InTypes], tuple[TensorType, ...]]
+
+
+def _infer(spec: OpSpec, attrs: Attrs, types: InTypes) -> tuple[TensorType, ...]:
+    """The types of a call with these attributes, which are valid. Raises UsageError."""
+    op = spec.name
+    check_attrs(spec, attrs)
+    for name, attr in attrs.items():
+        _check_attr_value(op, name, attr)
+    try:
+        inferred = spec.infer(attrs, types)
+    except _INFER_FAILURES as error:
+        # A shape rule met senseless operands. They may come from a counterparty.
+        raise UsageError(f"{op}: operands do not fit the operator ({error}).") from error
+    for type_ in inferred:
+        check_type(type_)
+    return inferred
+
+
+def check_node(program: Program, index: int, node: Node, known: _Inferred) -> None:
+    """Node `index`: known operator, valid attributes, earlier operands, types as inferred. Equal
+    layers have equal calls: `known` has those of the nodes before."""
     spec = op_spec(node.op, program.contract)
     if len(node.inputs) > LIMITS.node_inputs:
         raise UsageError(f"{node.op}: {len(node.inputs)} inputs exceed the limit.")
-    check_attrs(spec, node.attrs)
-    for name, attr in node.attrs.items():
-        _check_attr_value(node.op, name, attr)
     types = tuple(None if v is None else _type_before(program, index, v) for v in node.inputs)
-    try:
-        inferred = spec.infer(node.attrs, types)
-    except _INFER_FAILURES as error:
-        # A shape rule met senseless operands. They may come from a counterparty.
-        raise UsageError(f"{node.op}: operands do not fit the operator ({error}).") from error
-    for type_ in inferred:
-        check_type(type_)
+    # The program holds the attributes, so no other ones get their number.
+    call = node.op, id(node.attrs), types
+    inferred = known.get(call)
+    if inferred is None:
+        inferred = known[call] = _infer(spec, node.attrs, types)
     if inferred != node.out_types:
         raise UsageError(
             f"{node.op}: stated types {', '.join(map(str, node.out_types))} are not the "
@@ -161,9 +177,10 @@ def check_program(program: Program) -> None:
         raise UsageError("Inputs are not in bytewise name order, each once (PROGRAM 1.2).")
     for spec in program.inputs:
         _check_input(spec)
+    known: _Inferred = {}
     for index, node in enumerate(program.nodes):
         try:
-            check_node(program, index, node)
+            check_node(program, index, node, known)
         except UsageError as error:
             raise type(error)(f"Node {index}: {error.message}", error.next_action) from error
     _check_outputs(program)
@@ -230,7 +247,7 @@ def _check_carried(program: Program) -> None:
         raise UsageError("Carried slots are not in bytewise name order, each once (PROGRAM 6.4).")
     for name, value in program.carried:
         if name not in program.state_types:
-            raise UsageError(f"The carried {name[:80]!r} is no state slot (PROGRAM 6.4).")
+            raise UsageError(f"The carried {name[:80]!r} is not a state slot (PROGRAM 6.4).")
         if not _in_section(program, value):
             raise UsageError(f"Slot {name} carries a value that is not the section's.")
         if value.out >= len(program.nodes[value.node].out_types):

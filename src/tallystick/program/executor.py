@@ -213,8 +213,13 @@ class Executor(Runner):
             for index, inputs, outputs in parts if step.runs else ():
                 node = self.program.nodes[index]
                 if node.op not in view and node.op != COMMIT:
-                    run, given = self._kernel(index, node), [optional(p) for p in inputs]
-                    calls.append((run, node.attrs, given, [tensor(p) for p in outputs], index))
+                    run, attrs = self._kernel(index, node), node.attrs
+                    if step.attention is not None:
+                        attends = self._table[node.op].attends
+                        assert attends is not None, "the plan has asked for it"
+                        run, attrs = attends, self.program.nodes[step.attention.scores].attrs
+                    given = [optional(p) for p in inputs]
+                    calls.append((run, attrs, given, [tensor(p) for p in outputs], index))
             return calls
 
         for step in plan.constants:

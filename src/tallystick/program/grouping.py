@@ -10,8 +10,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 
 from tallystick.devices.kernel import Kernel
 from tallystick.kernels.parts import is_cheap, leading_axes
@@ -54,6 +55,10 @@ class Grouping:
         self.position = {index: at for at, index in enumerate(order)}
         self.order = order
         self.roots = view_roots(program)
+        # These are asked for again and again.
+        self._views = {i for i, node in enumerate(program.nodes) if node.op in view}
+        self._read = [tuple(v for v in node.inputs if v is not None) for node in program.nodes]
+        self._axes = cache(self._axes_of)
         self.readers: dict[Value, list[int]] = {}
         for index in order:
             if not self._is_view(index):
@@ -70,10 +75,10 @@ class Grouping:
         return self.program.nodes[index]
 
     def _is_view(self, index: int) -> bool:
-        return self._node(index).op in view
+        return index in self._views
 
-    def _operands(self, index: int) -> Iterator[Value]:
-        return (value for value in self._node(index).inputs if value is not None)
+    def _operands(self, index: int) -> tuple[Value, ...]:
+        return self._read[index]
 
     def _root(self, value: Value) -> Value:
         return self.roots.get(value, value)
@@ -86,7 +91,7 @@ class Grouping:
 
     # -- what fits together ------------------------------------------------------------------
 
-    def _axes(self, index: int) -> int:
+    def _axes_of(self, index: int) -> int:
         node = self._node(index)
         if index in self.apart or node.op in view or node.op == COMMIT or not node.out_types:
             return 0
@@ -119,7 +124,7 @@ class Grouping:
         contiguous = not strides
         for index in reversed(views_of(self.program, value)[1]):
             node = self._node(index)
-            shape, source = node.out_types[0].shape, next(self._operands(index))
+            shape, source = node.out_types[0].shape, self._operands(index)[0]
             axes, given = prefix(shape, outer), self.program.type_of(source).shape
             if axes is None or prefix(given, outer) is None:
                 return False
@@ -263,8 +268,8 @@ class Grouping:
 
     def _is_cheap(self, index: int) -> bool:
         node = self._node(index)
-        first = next(self._operands(index), None)
-        return first is not None and is_cheap(node.op, self.program.type_of(first))
+        operands = self._operands(index)
+        return bool(operands) and is_cheap(node.op, self.program.type_of(operands[0]))
 
     def _lives(self, value: Value, until: int) -> bool:
         """True if `value` exists at position `until` anyway."""

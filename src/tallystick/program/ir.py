@@ -72,9 +72,9 @@ class Node:
 class Program:
     """Inputs and outputs are in bytewise name order; nodes are in topological order.
 
-    A *text 2* (PROGRAM 6) has a `section`: its first so many nodes compute one micro-batch, and are
-    repeated. `carried` are slots with the section's value that the next micro-batch reads in their
-    place. Its nodes are not the steps that a run executes: those are `expand(program, V)`'s.
+    A *text 2* (PROGRAM 6) has a `section`: its first `section` nodes compute one micro-batch, and
+    are repeated. `carried` are slots with the section's value that the next micro-batch reads in
+    their place. Its nodes are not the steps that a run executes: those are `expand(program, V)`'s.
     """
 
     contract: str

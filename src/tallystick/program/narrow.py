@@ -14,10 +14,10 @@ from tallystick.devices.kernel import Kernel
 from tallystick.kernels.views import view
 from tallystick.numerics.operators.quantised import DEQUANTIZE
 from tallystick.numerics.types import STORED
-from tallystick.program.ir import Node, Program
+from tallystick.program.ir import Node, Program, Value
 
 CONVERSION = "aten._to_copy"
-_PERMUTE = "aten.permute"
+_PERMUTE, _SLICE, _VIEW = "aten.permute", "aten.slice", "aten.view"
 
 
 def narrow(program: Program, kernels: Mapping[str, Kernel]) -> set[int]:
@@ -48,6 +48,17 @@ def narrow(program: Program, kernels: Mapping[str, Kernel]) -> set[int]:
     return found
 
 
+def _is_whole(program: Program, weight: Value) -> bool:
+    """Whether a matrix in blocks is an input, or one of several that an input has."""
+    while not weight.is_input:
+        node = program.nodes[weight.node]
+        read = node.inputs[0] if node.op in (_SLICE, _VIEW) else None
+        if read is None or program.type_of(read).shape[-2:] != program.type_of(weight).shape[-2:]:
+            return False
+        weight = read
+    return True
+
+
 def _transposes(node: Node) -> bool:
     return node.op == _PERMUTE and node.attrs["dims"] == (1, 0)
 
@@ -58,5 +69,5 @@ def _is_conversion(program: Program, node: Node) -> bool:
         return False
     type_ = program.type_of(weight)
     if node.op == DEQUANTIZE:
-        return weight.is_input and len(type_.shape) == 2
+        return len(type_.shape) == 2 and _is_whole(program, weight)
     return node.op == CONVERSION and type_.dtype in STORED

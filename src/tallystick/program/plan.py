@@ -7,7 +7,7 @@ value straight into its state array when no node will read the old value again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tallystick.devices.cpu import CPU
@@ -19,6 +19,7 @@ from tallystick.numerics.contracts import parse_contract
 from tallystick.numerics.operators.quantised import DEQUANTIZE
 from tallystick.numerics.types import STORED, TensorType
 from tallystick.program.arena import Span, lower_bound, pack
+from tallystick.program.attention import Attention, closed, operands
 from tallystick.program.blocks import BlockGroup, BlockPart, Whole, lay_out
 from tallystick.program.grouping import Grouping, Item
 from tallystick.program.ir import COMMIT, Node, Program, Value, op_spec
@@ -50,6 +51,7 @@ class PlanStep:
 
     A group of nodes (blocks.py) has `parts` instead of one kernel's call: the calls of its blocks,
     in order. `inputs` and `outputs` are then those of the whole group, `index` is its last node.
+    The last node of an `attention` that is one call (attention.py) has the operands of all three.
     """
 
     index: int
@@ -59,6 +61,7 @@ class PlanStep:
     runs: bool = True
     writes_state: bool = False
     parts: list[BlockPart] = field(default_factory=list)
+    attention: Attention | None = None
 
 
 @dataclass
@@ -81,8 +84,8 @@ class Plan:
 @dataclass(frozen=True)
 class PlanOptions:
     """Without `reuse` every operand stays intact until its node has ended (for taps). Without
-    `blocks` every node is executed by itself, on whole tensors. Without `narrow` every conversion
-    of a stored weight has memory of its own (narrow.py)."""
+    `blocks` every node is executed by itself, on whole tensors, attention's three too. Without
+    `narrow` every conversion of a stored weight has memory of its own (narrow.py)."""
 
     reuse: bool = True
     hoist: bool = True
@@ -105,8 +108,10 @@ class _Planner:
         self.narrow = narrow(program, kernels) if options.narrow else set()
         self.schedule: list[Item] = [*order]
         self.kept: set[Value] = set()
+        self.attention = closed(program, kernels, self.constant) if options.blocks else {}
         if options.blocks:
-            grouping = Grouping(program, order, kernels, self.constant | self.narrow)
+            apart = self.constant | self.narrow | self.attention.keys()
+            grouping = Grouping(program, order, kernels, apart)
             self.schedule, self.kept = grouping.schedule(), grouping.kept()
         self.end = len(self.schedule)
         self.into: list[int] = []
@@ -150,7 +155,14 @@ class _Planner:
 
     def _layout(self, position: int, index: int, node: Node) -> PlanStep:
         step = PlanStep(index)
-        places = [None if v is None else self.places[v] for v in node.inputs]
+        inputs: Sequence[Value | None] = node.inputs
+        attention = self.attention.get(index)
+        if attention is not None:
+            if index != attention.values:  # the last node computes all three
+                step.runs = False
+                return step
+            step.attention, inputs = attention, operands(self.program, attention)
+        places = [None if v is None else self.places[v] for v in inputs]
         kind = "constant" if index in self.constant else "arena"
         if node.op in view and places and places[0] is not None:
             step.runs = False
@@ -300,6 +312,8 @@ class _Planner:
         if place is None:
             return None
         storage = self.find(place.storage)
+        if storage == place.storage:
+            return place
         return TensorPlace(storage, place.offset, place.dtype, place.shape, place.strides)
 
     def settled(self, place: TensorPlace) -> TensorPlace:

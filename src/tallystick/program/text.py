@@ -32,6 +32,7 @@ _NODE = re.compile(
     r"(?:\{(?P<attrs>[^{}]*)\})? : (?P<types>[a-z0-9\[\], ]+)",
     re.ASCII,
 )
+_INTEGER = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 _VALUE = re.compile(r"%([0-9]{1,9})(?:\.([0-9]{1,9}))?", re.ASCII)
 _ATTR = re.compile(r"([A-Za-z0-9_]+)=(\[[^\]]*\]|\"[^\"]*\"|[^,\[\]\" ]+)(?:, |$)", re.ASCII)
 
@@ -98,7 +99,7 @@ class _MalformedError(Exception):
 
 
 def _integer(text: str) -> int:
-    if not re.fullmatch(r"-?[0-9]{1,19}", text, re.ASCII):
+    if not _INTEGER.fullmatch(text):
         raise _MalformedError(f"{text[:40]!r} is not an integer")
     return int(text)
 
@@ -158,7 +159,8 @@ def _parse_attrs(op: str, text: str) -> dict[str, AttrValue]:
 
 class _Parser:
     """Line by line; the order input, micro, carry, node, output is checked by the final
-    comparison."""
+    comparison. Equal layers repeat types and attributes: one spelling is read once, and nodes share
+    what it says."""
 
     def __init__(self, has_section: bool) -> None:
         self.has_section = has_section
@@ -168,6 +170,21 @@ class _Parser:
         self.nodes: list[Node] = []
         self.outputs: list[tuple[str, Value]] = []
         self.by_name: dict[str, int] = {}
+        self._types: dict[str, tuple[TensorType, ...]] = {}
+        self._attrs: dict[tuple[str, str], Attrs] = {}
+
+    def types(self, text: str) -> tuple[TensorType, ...]:
+        """The types after the colon of a node line."""
+        if text not in self._types:
+            parts = [] if text == "none" else text.split(", ")
+            self._types[text] = tuple(map(_parse_type, parts))
+        return self._types[text]
+
+    def attrs(self, op: str, text: str) -> Attrs:
+        """What stands between the braces of a node line."""
+        if (op, text) not in self._attrs:
+            self._attrs[op, text] = _parse_attrs(op, text)
+        return self._attrs[op, text]
 
     def value(self, text: str) -> Value | None:
         if text == "none":
@@ -232,15 +249,15 @@ class _Parser:
         if len(match["attrs"] or "") > LIMITS.attribute_bytes:
             raise _MalformedError(f"attributes exceed {LIMITS.attribute_bytes} bytes")
         args = match["args"].split(", ") if match["args"] else []
-        types = [] if match["types"] == "none" else _split_types(match["types"])
+        types = self.types(match["types"])
         if len(types) > LIMITS.node_outputs:
             raise _MalformedError(f"more than {LIMITS.node_outputs} outputs")
         self.nodes.append(
             Node(
                 match["op"],
                 tuple(self.value(a) for a in args),
-                _parse_attrs(match["op"], match["attrs"] or ""),
-                tuple(types),
+                self.attrs(match["op"], match["attrs"] or ""),
+                types,
             )
         )
 
@@ -252,10 +269,6 @@ class _Parser:
         if value is None:
             raise _MalformedError("an output cannot be none")
         self.outputs.append((parts[1], value))
-
-
-def _split_types(text: str) -> list[TensorType]:
-    return [_parse_type(part) for part in text.split(", ")]
 
 
 _AUTHOR = "The file does not follow spec/PROGRAM.md; ask its author for the original."

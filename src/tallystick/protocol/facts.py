@@ -6,6 +6,7 @@ depends on the program that a step executes is asked of `Facts.at(step)`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -24,18 +25,29 @@ from tallystick.errors import UsageError
 from tallystick.numerics.contracts import Contract, parse_contract
 from tallystick.numerics.types import TensorType
 from tallystick.opening.quantity import Site
-from tallystick.program.ir import COMMIT, Program, Value
+from tallystick.program.ir import COMMIT, Node, Program, Value
 from tallystick.program.terms import Terms
 from tallystick.program.text import attribute_text
 
 INPUT, OUTPUT = 0, 1  # a side of a node (PROTOCOL 2.2)
 CHAIN = TensorType("u8", (32,))
 LOSS = TensorType("f32", ())
+# The number of an operand, its source (a value or the name of a slot), and its type.
+Operand = tuple[int, Value | str, TensorType]
 
 
 def header_of_type(type_: TensorType) -> TensorHeader:
     """The header of a tensor of a program's type (COMMITMENTS 3.1)."""
     return TensorHeader(type_.dtype, type_.shape)
+
+
+def _operands_of(program: Program, node: Node) -> list[Operand]:
+    """The present inputs of a node."""
+    return [
+        (number, value, program.type_of(value))
+        for number, value in enumerate(node.inputs)
+        if value is not None
+    ]
 
 
 @dataclass(frozen=True)
@@ -118,21 +130,28 @@ class Facts:
         """The COMMIT node."""
         return len(self.program.nodes) - 1
 
-    def operands(self, node: int) -> list[tuple[int, Value | str, TensorType]]:
-        """The present operands: number, source (a value or the name of a slot), type."""
-        program = self.program
+    def operands(self, node: int) -> Sequence[Operand]:
+        """The present operands of a node."""
         given = self.program.nodes[node]
-        found: list[tuple[int, Value | str, TensorType]] = [
-            (number, value, program.type_of(value))
-            for number, value in enumerate(given.inputs)
-            if value is not None
-        ]
-        if given.op == COMMIT:  # PROTOCOL 5.6.5
-            at = len(given.inputs)
-            found.append((at, program.output_values["loss"], LOSS))
-            found.append((at + 1, "chain.loss", CHAIN))
-            found.append((at + 2, "chain.log", CHAIN))
-        return found
+        return self._commit_operands if given.op == COMMIT else _operands_of(self.program, given)
+
+    # A COMMIT node may have 100,000 operands, and every round asks for them.
+
+    @cached_property
+    def _commit_operands(self) -> tuple[Operand, ...]:
+        """Those of the COMMIT node: its inputs, then the loss and the chains (PROTOCOL 5.6.5)."""
+        program, given = self.program, self.program.nodes[self.last_node]
+        at = len(given.inputs)
+        return (
+            *_operands_of(program, given),
+            (at, program.output_values["loss"], LOSS),
+            (at + 1, "chain.loss", CHAIN),
+            (at + 2, "chain.log", CHAIN),
+        )
+
+    @cached_property
+    def _commit_attributes(self) -> bytes:
+        return commit_attributes(list(self.program.state_types))
 
     def type_at(self, node: int, side: int, number: int) -> TensorType:
         """The type of an operand or an output of a node (PROTOCOL 2.2, 5.6.5).
@@ -156,7 +175,7 @@ class Facts:
         """Operator, attributes and number of outputs of a node, by the program."""
         given = self.program.nodes[node]
         if given.op == COMMIT:
-            return COMMIT_OPERATOR, commit_attributes(list(self.program.state_types)), 3
+            return COMMIT_OPERATOR, self._commit_attributes, 3
         return given.op, attribute_text(given.attrs).encode("ascii"), len(given.out_types)
 
     def site(self, node: int, output: int, element: int) -> Site:

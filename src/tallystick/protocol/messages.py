@@ -126,12 +126,12 @@ DEPTH = 5  # PROTOCOL 2.4
 
 
 def list_bytes(count: int) -> int:
-    """Bytes of a counted list of so many hashes."""
+    """Bytes of a counted list of `count` hashes."""
     return U64_BYTES + HASH_BYTES * count
 
 
 def path_bytes(leaves: int) -> int:
-    """Bytes of an inclusion proof in a tree of so many leaves, at most."""
+    """The most bytes of an inclusion proof in a tree with this many leaves."""
     return list_bytes(max(leaves - 1, 0).bit_length())
 
 
@@ -141,7 +141,7 @@ def attributes_fit(attributes: bytes, inputs: int) -> bool:
 
 
 def parts_bytes(count: int) -> int:
-    """Bytes of the hashes of the parts of a range of so many leaves."""
+    """Bytes of the hashes of the parts of a range with this many leaves."""
     return HASH_BYTES * len(merkle.parts_of(0, count, DEPTH))
 
 

@@ -13,7 +13,7 @@ from tallystick.commit.state import (
     SlotProof,
     chain_digest,
     extend_loss_chain,
-    state_root,
+    state_roots_by,
 )
 from tallystick.commit.tensor import Array, tensor_digest
 from tallystick.errors import CounterpartyError
@@ -274,10 +274,9 @@ def commit(game: Game, given: DisputedOutput) -> Rounds:
     chains, logs = (before, before), None
     if game.facts.log_form is not None:
         logs, chains = yield from opened_logs(game, given.step)
-    true = []
-    for log_chain in chains:
-        after[LOG_CHAIN_SLOT] = log_chain
-        true.append((after[LOSS_CHAIN_SLOT], log_chain, state_root(after)))
+    after[LOG_CHAIN_SLOT] = before
+    roots = state_roots_by(after, LOG_CHAIN_SLOT, chains)
+    true = [(after[LOSS_CHAIN_SLOT], *pair) for pair in zip(chains, roots, strict=True)]
     guilt = {
         p: ("5.8", f"output {given.output} of its COMMIT node does not follow from its inputs")
         for p in BOTH

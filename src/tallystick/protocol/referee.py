@@ -34,7 +34,7 @@ def _commitment(data: bytes, party: int, job_digest: bytes) -> RunCommitment:
         run, _ = verify_run(Envelope.from_bytes(data, LIMITS.commitment_bytes))
     except CounterpartyError as error:
         raise UsageError(
-            f"Party {party} is no party to a game: {error.message}", "Ask for a signed run."
+            f"Party {party} is not a party to a game: {error.message}", "Ask for a signed run."
         ) from error
     if run.job_digest != job_digest:
         raise UsageError(
@@ -164,7 +164,7 @@ class Referee:
         answer = self._open(party, message)
         known = self._said[party].get(answer.query)
         if known is None and answer.query != self.pending.get(party):
-            raise CorruptFileError("This is no answer to an open query.", "Refuse it.")
+            raise CorruptFileError("This is not an answer to an open query.", "Refuse it.")
         return answer, known
 
     def _open(self, party: int, message: bytes) -> Answer:

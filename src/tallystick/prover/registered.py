@@ -91,7 +91,7 @@ class Registered:
         if not referees:
             raise UsageError("No referee's key is believed.", "Name one with --referee.")
         if key.public in referees:
-            raise UsageError("A party is no referee (PROTOCOL 2.10.1).", "Name another key.")
+            raise UsageError("A party is not a referee (PROTOCOL 2.10.1).", "Name another key.")
         run, _ = verify_run(Envelope.from_bytes(party.commitment, LIMITS.commitment_bytes))
         if (run.signer, run.job_digest) != (key.public, terms.digest):
             raise UsageError("The run is of another key or job.", "Name those of this run.")
@@ -242,7 +242,9 @@ class Registered:
                     if mirror.referee.transcript[number] != (party, message):
                         raise _RefusedError(IN_CONFLICT, f"message {number} was other bytes before")
                 elif mirror.dead or not self._receive(mirror, party, message):
-                    raise _RefusedError(MALFORMED, f"message {number} is no answer in this game")
+                    raise _RefusedError(
+                        MALFORMED, f"message {number} is not an answer in this game"
+                    )
             if not request.query:
                 return Needs(mirror.known)
             said = mirror.referee.said(request.party, request.query)
@@ -286,7 +288,7 @@ class Registered:
     def _end(self, turn: Turn, request: Ended, referee: PublicKey) -> Reply:
         self._session(turn.session, referee)
         if not isinstance(open_entry(request.entry, referee).event, SessionResult):
-            raise _RefusedError(MALFORMED, "the entry is no result")
+            raise _RefusedError(MALFORMED, "the entry is not a result")
         self._mirrors.end(turn.session)
         return Message(b"")
 

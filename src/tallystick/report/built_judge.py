@@ -50,7 +50,7 @@ def _inside(page: bytes, name: bytes) -> bytes:
     content, end, _ = rest.partition(b"</" + name + b">")
     if not before or not end:
         raise CannotCheckError(
-            "The judge of this build is no page that a report can take it from.",
+            "The judge of this build is not a page that a report can take it from.",
             "Build it anew, from `judge` of the source tree.",
         )
     return content

@@ -55,7 +55,7 @@ def check_url(url: str) -> str:
     except ValueError:
         valid = False
     if not valid or parts.query or parts.fragment or parts.username is not None:
-        raise UsageError(f"{url!r} is no address of a party.", "Write https://HOST:PORT.")
+        raise UsageError(f"{url!r} is not an address of a party.", "Write https://HOST:PORT.")
     return url.rstrip("/")
 
 

@@ -28,7 +28,7 @@ def parse_listen(text: str) -> tuple[str, int]:
     elif ":" in host:
         host = ""  # an IPv6 address needs brackets
     if not (colon and host and port.isascii() and port.isdecimal() and int(port) < 1 << 16):
-        raise UsageError(f"{text!r} is no address.", "Write HOST:PORT, as 127.0.0.1:8440.")
+        raise UsageError(f"{text!r} is not an address.", "Write HOST:PORT, as 127.0.0.1:8440.")
     return host, int(port)
 
 

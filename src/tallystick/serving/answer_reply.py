@@ -15,9 +15,10 @@ from tallystick.api.answering import PreparedRequest
 from tallystick.errors import StorageError, TallystickError
 from tallystick.service.guard import Receive, Scope, Send, place_of
 from tallystick.serving.asked import AskedAnswers
+from tallystick.serving.cancelling import Cancelling
 from tallystick.serving.engine_thread import KeptAnswer, WantedAnswer
 from tallystick.serving.keeping import AnswerKeeper, KeptRoom
-from tallystick.serving.kept.space import kept_bytes
+from tallystick.serving.kept.space import answer_bytes
 from tallystick.serving.limits import ServingLimits
 from tallystick.serving.models import ServedModel
 from tallystick.serving.outbox import Outbox, OverfullError
@@ -63,6 +64,7 @@ class AnswerReply:
     workers: ThreadPoolExecutor
     tell: Callable[[BaseException], None]
     done: Callable[[ReplyOutcome], None]
+    cancelling: Cancelling = field(default_factory=Cancelling)
     outcome: ReplyOutcome = field(default_factory=ReplyOutcome)
     _wanted: list[WantedAnswer] = field(default_factory=list)
     _streams: bool = False  # the head of a stream has been sent
@@ -84,6 +86,7 @@ class AnswerReply:
                 task.cancel()
             await asyncio.gather(work, gone, return_exceptions=True)
             self.model.thread.cancel(self._wanted)
+            self.cancelling.leave(self._wanted, self.model.thread)
             self.done(self.outcome)
 
     async def _within_time(self, scope: Scope, sends: _Sending) -> None:
@@ -126,6 +129,7 @@ class AnswerReply:
             WantedAnswer(self.owner, one, n, box.sink(index), rooms[index])
             for index, (one, n) in enumerate(pairs)
         ]
+        self.cancelling.enter(self._wanted, thread)
         try:
             thread.submit(self._wanted)
         except ApiError:
@@ -141,12 +145,13 @@ class AnswerReply:
             await self._whole(sends, replies, box)
 
     def _reserve(self, answers: Sequence[PreparedRequest]) -> list[KeptRoom]:
-        """Room for each of these answers, or for none. Raises ApiError."""
+        """Room for each of these answers, or for none. It hashes their requests too, in a thread
+        that may take its time. Raises ApiError."""
         found: list[KeptRoom] = []
         try:
             for one in answers:
-                request = len(one.request.to_bytes())
-                size = kept_bytes(request, len(one.prompt), one.asked.max_tokens)
+                assert one.request.digest
+                size = answer_bytes(one.request, len(one.prompt), one.asked.max_tokens)
                 found.append(self.keeper.reserve(size))
         except StorageError as error:
             for room in found:
@@ -224,13 +229,15 @@ def _more(
     tokens: Sequence[tuple[int, float]],
     kept: KeptAnswer | None,
 ) -> bytes:
-    """What a stream says of one answer's news."""
+    """What a stream says of one answer's news. What the client has cancelled is no part of it."""
+    left = len(tokens) if kept is None else len(kept.answer.tokens) - spelling.heard
+    tokens = tokens[: max(left, 0)]
     offset = len(spelling.said)
     text = spelling.more([token for token, _ in tokens])
     end = b""
     if kept is not None:
         try:
-            text += spelling.rest(kept.answer.text)
+            text += "" if left < 0 else spelling.rest(kept.answer.text)
         except ValueError as error:
             raise ApiError(
                 500, f"Discard this stream: {error}. Its receipt is {kept.id}.", kind=SERVER

@@ -76,7 +76,8 @@ def add_key(path: Path, name: str, operator: bool = False) -> str:
     UsageError for a name that is taken, or is none."""
     if not _NAME.fullmatch(name):
         raise UsageError(
-            f"{name!r} is no name of a key.", "Use letters, digits, '.', '_' and '-', at most 64."
+            f"{name!r} is not a name of a key.",
+            "Use letters, digits, '.', '_' and '-', at most 64.",
         )
     keys = read_keys(path) if present(path) else ()
     if any(key.name == name for key in keys):

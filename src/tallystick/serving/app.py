@@ -24,13 +24,22 @@ from tallystick.service.guard import App, Guard, believed
 from tallystick.serving.accounts import Accounts
 from tallystick.serving.answer_reply import AnswerReply, ReplyOutcome
 from tallystick.serving.api_keys import ApiKey, KeyRing
-from tallystick.serving.asked import AskedAnswers, Named, read_chat, read_completions
+from tallystick.serving.asked import (
+    CHAT,
+    COMPLETIONS,
+    AskedAnswers,
+    Named,
+    read_chat,
+    read_completions,
+)
+from tallystick.serving.cancelling import BODY_BYTES, Cancelling
 from tallystick.serving.embeddings import embed, embeddings_members, read_embeddings
 from tallystick.serving.fields import Fields, parse_body
 from tallystick.serving.keeping import AnswerKeeper
 from tallystick.serving.limits import ServingLimits, bounds_of
 from tallystick.serving.metrics import Metrics
 from tallystick.serving.models import Served, ServedEncoder, ServedModel, find_model
+from tallystick.serving.own_request import OWN, read_own
 from tallystick.serving.page_routes import page_routes
 from tallystick.serving.refusals import SERVER, ApiError, no_room, of_error, of_guard
 from tallystick.serving.replies import kept_members
@@ -58,6 +67,7 @@ class ModelServer:
     tell: Callable[[BaseException], None]
     log: Log
     metrics: Metrics = field(default_factory=Metrics)
+    cancelling: Cancelling = field(default_factory=Cancelling)
     workers: ThreadPoolExecutor = field(
         default_factory=lambda: ThreadPoolExecutor(_WORKERS, "tallystick-texts")
     )
@@ -83,6 +93,7 @@ class ModelServer:
             ("/v1/chat/completions", self._chat),
             ("/v1/completions", self._completions),
             ("/v1/embeddings", self._embeddings),
+            ("/v1/cancellations", self._cancel),
         ]
         routes = [*page_routes()]
         routes += [Route(path, _guarded(do), methods=["GET"]) for path, do in get]
@@ -126,7 +137,11 @@ class ModelServer:
         model = find_model(self.models, fields.raw("model"))
         if not isinstance(model, ServedModel):
             raise _other_kind(f"{model.name} gives embeddings, no answers")
-        asked = read(fields, model.named, self.limits)
+        if OWN in fields:  # a file, which takes its time
+            about = model.named, self.limits, CHAT if read is read_chat else COMPLETIONS
+            asked = await self._work(lambda: read_own(fields, *about))
+        else:
+            asked = read(fields, model.named, self.limits)
         id_ = f"{'chatcmpl' if read is read_chat else 'cmpl'}-{secrets.token_hex(12)}"
         request.scope["state"]["request"] = id_
         route, began = request.url.path, time.monotonic()
@@ -147,8 +162,14 @@ class ModelServer:
             }
 
         return AnswerReply(
-            id_, owner, model, asked, self.keeper, self.limits, self.workers, self.tell, done
-        )
+            id_, owner, model, asked, self.keeper, self.limits, self.workers, self.tell, done,
+            self.cancelling,
+        )  # fmt: skip
+
+    async def _cancel(self, request: Request) -> Response:
+        """A client's signed word that an answer ends (ANSWERS 6.6)."""
+        owner = self._owner(request).name
+        return JSONResponse(self.cancelling.cancel(owner, await _json(request, BODY_BYTES)))
 
     def _count(self, owner: str, model: Served, outcome: ReplyOutcome, seconds: float) -> None:
         add = self.metrics.add
@@ -332,16 +353,20 @@ async def _fault(_: Request, error: Exception) -> Response:
     return _refusal(found or ApiError(500, "A fault of this server.", kind=SERVER))
 
 
-async def _json(request: Request) -> dict[str, Any]:
-    """The object in the body. A page of another site cannot send this type unasked."""
+async def _json(request: Request, most: int | None = None) -> dict[str, Any]:
+    """The object in the body, of at most `most` bytes. A page of another site cannot send this type
+    unasked."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise ApiError(415, "The body must be application/json.")
-    return parse_body(await request.body())
+    data = await request.body()
+    if most is not None and len(data) > most:
+        raise ApiError(413, f"This body has at most {most} bytes.")
+    return parse_body(data)
 
 
 _ROUTES = ("/", "/health", "/ready", "/metrics", "/v1/chat/completions", "/v1/completions",
-           "/v1/embeddings")  # fmt: skip
+           "/v1/embeddings", "/v1/cancellations")  # fmt: skip
 
 
 def _route(path: str) -> str:

@@ -44,6 +44,13 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "service_tier": ("auto", "default"), "store": (False,), "tool_choice": ("none",),
     "tools": ([],), "user": (), "verbosity": (), "web_search_options": (),
 }  # fmt: skip
+_NEUTRAL_COMPLETIONS: dict[str, tuple[Any, ...]] = {
+    "echo": (False,), "suffix": ("",), "best_of": (1,)
+}  # fmt: skip
+_WHY_COMPLETIONS = {
+    "echo": "the prompt is not repeated", "suffix": "no model here fills in a middle",
+    "best_of": "every answer that is computed is given: use n",
+}  # fmt: skip
 _ROLES = ("assistant", "developer", "system", "user")
 # What a client's own library puts into a message that it has received, as null or empty.
 _EMPTY = ("annotations", "audio", "function_call", "name", "refusal", "tool_call_id", "tool_calls")
@@ -79,15 +86,13 @@ class Named:
 
 def read_chat(fields: Fields, model: Named, limits: ServingLimits) -> AskedAnswers:
     """A request of `/v1/chat/completions`, without its model. Raises ApiError, UsageError."""
-    messages = _messages(fields.raw("messages"))
-    logprobs = fields.of("logprobs", bool, False)
-    if fields.whole("top_logprobs", 0, 20, 0):
-        raise refused("top_logprobs", _NOT_CLAIMED)
+    messages = read_messages(fields.raw("messages"))
+    logprobs = read_logprobs(fields, CHAT)
     if "max_completion_tokens" in fields and "max_tokens" in fields:
         raise invalid("max_tokens", "give max_completion_tokens or max_tokens")
     longest = max((name.answer for name in model.statement.programs), default=1)
-    made = _common(fields, model, limits, min(longest, limits.answer_tokens))
-    return made(CHAT, ({"messages": messages},), logprobs)
+    made = _common(CHAT, fields, model, limits, min(longest, limits.answer_tokens))
+    return made(({"messages": messages},), logprobs)
 
 
 def read_completions(fields: Fields, model: Named, limits: ServingLimits) -> AskedAnswers:
@@ -95,23 +100,18 @@ def read_completions(fields: Fields, model: Named, limits: ServingLimits) -> Ask
     prompts = texts_or_tokens(
         "prompt", fields.raw("prompt"), limits.prompts, "prompts are answered"
     )
-    logprobs = "logprobs" in fields
-    if fields.whole("logprobs", 0, 5, 0):
-        raise refused("logprobs", f"only 0: {_NOT_CLAIMED}")
-    fields.neutral(
-        {"echo": (False,), "suffix": ("",), "best_of": (1,)},
-        {"echo": "the prompt is not repeated", "suffix": "no model here fills in a middle",
-         "best_of": "every answer that is computed is given: use n"},
-    )  # fmt: skip
-    made = _common(fields, model, limits, min(_COMPLETION_TOKENS, limits.answer_tokens))
-    return made(COMPLETIONS, tuple(prompts), logprobs)
+    logprobs = read_logprobs(fields, COMPLETIONS)
+    made = _common(
+        COMPLETIONS, fields, model, limits, min(_COMPLETION_TOKENS, limits.answer_tokens)
+    )
+    return made(tuple(prompts), logprobs)
 
 
 def _common(
-    fields: Fields, model: Named, limits: ServingLimits, tokens: int
-) -> Callable[[str, tuple[Mapping[str, Any], ...], bool], AskedAnswers]:
+    route: str, fields: Fields, model: Named, limits: ServingLimits, tokens: int
+) -> Callable[[tuple[Mapping[str, Any], ...], bool], AskedAnswers]:
     """What both interfaces share. Raises ApiError, UsageError."""
-    fields.neutral(_NEUTRAL, _WHY)
+    read_neutral(fields, route)
     tokens_by = "max_completion_tokens" if "max_completion_tokens" in fields else "max_tokens"
     settings: dict[str, Any] = {
         "max_tokens": fields.whole(tokens_by, 1, limits.answer_tokens, tokens),
@@ -137,18 +137,12 @@ def _common(
     servers = seed is None and nonce is None
     if by not in (None, "client", "server") or (by is not None and servers != (by == "server")):
         raise invalid("seed_by", "`client` comes with a seed or a nonce, `server` with neither")
-    stream = fields.of("stream", bool, False)
-    options = Fields(fields.of("stream_options", dict, {}))
-    if not stream and "include_usage" in options:
-        raise invalid("stream_options", "it is for streams")
-    usage = options.of("include_usage", bool, False)
-    options.neutral({"include_obfuscation": (False,)}, {})
-    options.end()
+    stream, usage = read_stream(fields)
     date = fields.of("date", str, "") or None
     fields.end()
     settings["seed"] = secrets.randbits(64) if servers else seed or 0
 
-    def made(route: str, inputs: tuple[Mapping[str, Any], ...], logprobs: bool) -> AskedAnswers:
+    def made(inputs: tuple[Mapping[str, Any], ...], logprobs: bool) -> AskedAnswers:
         today = time.strftime("%Y-%m-%d", time.gmtime()) if model.dated and route == CHAT else None
         requests = tuple(
             ModelRequest(
@@ -169,7 +163,38 @@ def _common(
     return made
 
 
-def _messages(given: Any) -> tuple[Message, ...]:
+def read_logprobs(fields: Fields, route: str) -> bool:
+    """Whether log-probabilities are asked for. Raises ApiError for those of other tokens."""
+    if route == CHAT:
+        if fields.whole("top_logprobs", 0, 20, 0):
+            raise refused("top_logprobs", _NOT_CLAIMED)
+        return fields.of("logprobs", bool, False)
+    found = "logprobs" in fields
+    if fields.whole("logprobs", 0, 5, 0):
+        raise refused("logprobs", f"only 0: {_NOT_CLAIMED}")
+    return found
+
+
+def read_neutral(fields: Fields, route: str) -> None:
+    """Drop what asks for nothing. Raises ApiError where it asks for something."""
+    if route == COMPLETIONS:
+        fields.neutral(_NEUTRAL_COMPLETIONS, _WHY_COMPLETIONS)
+    fields.neutral(_NEUTRAL, _WHY)
+
+
+def read_stream(fields: Fields) -> tuple[bool, bool]:
+    """Whether the response is a stream, and whether it ends with the numbers of tokens."""
+    stream = fields.of("stream", bool, False)
+    options = Fields(fields.of("stream_options", dict, {}))
+    if not stream and "include_usage" in options:
+        raise invalid("stream_options", "it is for streams")
+    usage = options.of("include_usage", bool, False)
+    options.neutral({"include_obfuscation": (False,)}, {})
+    options.end()
+    return stream, usage
+
+
+def read_messages(given: Any) -> tuple[Message, ...]:
     if not isinstance(given, list) or not given:
         raise invalid("messages", "it must be a list of messages")
     return tuple(_message(one, f"messages[{n}]") for n, one in enumerate(given))

@@ -1,26 +1,26 @@
-"""A client of a model server: it streams an answer, and binds what it has got to the receipt.
+"""A client of a model server: what the server has, and one stream of an answer.
 
-It chooses nonce and secret itself, so that the request's digest, and with it the seed, are its own.
-Every response is read within a bound.
+It makes its requests itself, so that the request's digest, and with it the seed, are its own. Every
+response is read within a bound.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NoReturn
 
 import httpx2
 
-from tallystick.answers.files import AnswerFiles
+from tallystick.answers.dates import reads_date
 from tallystick.answers.layout import Settings
 from tallystick.answers.request import Message, ModelRequest, new_nonce, new_secret
-from tallystick.answers.spoken import Spoken
 from tallystick.answers.statement import ModelStatement, ProgramName
 from tallystick.answers.text import ModelWords
-from tallystick.commit.encoding import canonical_json
+from tallystick.commit.signing import PublicKey
 from tallystick.errors import CannotCheckError, CorruptFileError, TallystickError, UsageError
 from tallystick.limits import LIMITS
 from tallystick.service.client import check_url, client_context
@@ -30,16 +30,6 @@ _JSON_BYTES = 64 << 10
 # A stream repeats some members for each token.
 _STREAM_BYTES = 256 << 20
 _LINE_BYTES = 2 * (LIMITS.spoken_bytes + LIMITS.request_bytes)
-
-
-@dataclass(frozen=True)
-class Received:
-    """What a stream has given: the text that was shown, and the files of the answer."""
-
-    shown: str
-    request: ModelRequest
-    receipt: bytes
-    spoken: Spoken
 
 
 class ChatClient:
@@ -81,7 +71,7 @@ class ChatClient:
             first = models[0] if isinstance(models, list) and models else None
             name = first.get("id") if isinstance(first, dict) else None
             if not isinstance(name, str):
-                _malformed("it lists no model")
+                malformed("it lists no model")
             self._model = name
         return self._model
 
@@ -101,72 +91,47 @@ class ChatClient:
             stated = self.statement
             most = LIMITS.model_file_bytes
             files = {name: self._of_model(f"files/{name}", most) for name in stated.files}
-            template = None if stated.template is None else self._of_model("template", most)
-            try:
-                text = None if template is None else template.decode("utf-8")
-            except UnicodeDecodeError:
-                _malformed("its chat template is not UTF-8")
-            self._words = ModelWords.of(stated, files, text)
+            self._words = ModelWords.of(stated, files, self._template)
         return self._words
 
-    def files(self, got: Received, name: ProgramName) -> AnswerFiles:
-        """All files of an answer, with the program of this name. Raises as `model`."""
-        program = self._of_model(
-            f"programs/{name.length}-{name.answer}-{name.set}", LIMITS.program_bytes
-        )
-        return AnswerFiles(got.receipt, self.statement, got.request, got.spoken, program)
+    @cached_property
+    def _template(self) -> str | None:
+        """The chat template as the server gives it. Raises as `model`."""
+        if self.statement.template is None:
+            return None
+        try:
+            return self._of_model("template", LIMITS.model_file_bytes).decode("utf-8")
+        except UnicodeDecodeError:
+            malformed("its chat template is not UTF-8")
+
+    def program(self, name: ProgramName) -> bytes:
+        """The text of the program of this name. Raises as `model`."""
+        file = f"programs/{name.length}-{name.answer}-{name.set}"
+        return self._of_model(file, LIMITS.program_bytes)
 
     # -- a question --------------------------------------------------------------------------------
 
-    def ask(
-        self, messages: Sequence[Message], settings: Settings, heard: Callable[[str], None]
-    ) -> Received:
-        """Stream the answer to `messages`; `heard` gets each piece of its text. The settings' seed
-        is not used: the seed follows from a nonce. Raises CannotCheckError for a refusal and a
-        stream that breaks off, CorruptFileError."""
-        nonce, secret = new_nonce(), new_secret()
-        body = {
-            "model": self.model,
-            "messages": [dict(message) for message in messages],
-            "stream": True,
-            "max_tokens": settings.max_tokens,
-            "temperature": settings.temperature,
-            "top_p": settings.top_p,
-            "top_k": settings.top_k,
-            "min_p": settings.min_p,
-            "nonce": nonce.hex(),
-            "secret": secret.hex(),
-        }
-        pieces: list[str] = []
-        told: dict[str, Any] | None = None
-        for value in self._events(body):
-            choice = _choice(value)
-            piece = choice.get("delta", {}).get("content") if choice else None
-            if isinstance(piece, str) and piece:
-                pieces.append(piece)
-                heard(piece)
-            if choice and isinstance(choice.get("tallystick"), dict):
-                told = choice["tallystick"]
-        if told is None:
-            raise CannotCheckError("The stream ended without a receipt.", "Ask again.")
-        request = ModelRequest(
+    def request(
+        self, messages: Sequence[Message], settings: Settings, client: PublicKey | None = None
+    ) -> ModelRequest:
+        """A request of our own: nonce and secret are new, and the settings' seed is not used.
+        `client` is the key that may cancel its answer. Raises as `model`."""
+        today = time.strftime("%Y-%m-%d", time.gmtime()) if reads_date(self._template) else None
+        return ModelRequest(
             self.statement.digest,
             settings,
             messages=tuple(messages),
-            nonce=nonce,
-            date=_date(told),
-            secret=secret,
-        )
-        return Received(
-            "".join(pieces),
-            request,
-            _bytes(told.get("receipt")),
-            Spoken.from_bytes(_bytes(told.get("answer"))),
+            nonce=new_nonce(),
+            date=today,
+            secret=new_secret(),
+            client=client,
         )
 
-    def _events(self, body: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        """The objects of a stream, up to its `[DONE]`."""
-        with self._asking("POST", "/v1/chat/completions", json=body) as response:
+    def events(self, path: str, body: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        """The objects of a stream, up to its `[DONE]`. Raises CannotCheckError for a refusal and a
+        stream that breaks off, UsageError for a request that the server never answers,
+        CorruptFileError."""
+        with self._asking("POST", path, json=body) as response:
             if response.status_code != 200:
                 raise _refusal(response.status_code, _bounded(response, _JSON_BYTES))
             for line in _lines(response):
@@ -180,6 +145,16 @@ class ChatClient:
                     raise _refusal(200, data)
                 yield value
         raise CannotCheckError("The stream broke off.", "Ask again.")
+
+    def cancel(self, signed: bytes) -> None:
+        """Give the server a cancellation (ANSWERS 6.6). Any thread may call it. Raises as
+        `events`."""
+        headers = {"content-type": "application/json"}
+        given = {"content": signed, "headers": headers}
+        with self._asking("POST", "/v1/cancellations", **given) as response:
+            data = _bounded(response, _JSON_BYTES)
+            if response.status_code != 200:
+                raise _refusal(response.status_code, data)
 
     # -- HTTP --------------------------------------------------------------------------------------
 
@@ -227,7 +202,7 @@ def _bounded(response: httpx2.Response, most: int) -> bytes:
     for part in response.iter_raw():
         data += part
         if len(data) > most:
-            _malformed("it is longer than the limit")
+            malformed("it is longer than the limit")
     return bytes(data)
 
 
@@ -239,38 +214,8 @@ def _lines(response: httpx2.Response) -> Iterator[bytes]:
         *lines, rest = bytes(data).split(b"\n")
         data = bytearray(rest)
         if size > _STREAM_BYTES or len(data) > _LINE_BYTES:
-            _malformed("it is longer than the limit")
+            malformed("it is longer than the limit")
         yield from lines
-
-
-def _choice(value: dict[str, Any]) -> dict[str, Any] | None:
-    choices = value.get("choices")
-    first = choices[0] if isinstance(choices, list) and choices else None
-    if first is None:
-        return None
-    if not isinstance(first, dict) or not isinstance(first.get("delta", {}), dict):
-        _malformed("a choice of it is no object")
-    return first
-
-
-def _date(told: dict[str, Any]) -> str | None:
-    """The date that the server has put into the request, for the template."""
-    request = told.get("request")
-    parts = request.get("parts") if isinstance(request, dict) else None
-    date = parts.get("date") if isinstance(parts, dict) else None
-    if date is not None and not isinstance(date, str):
-        _malformed("the request's date is no text")
-    return date
-
-
-def _bytes(value: object) -> bytes:
-    """The file whose JSON this is."""
-    if not isinstance(value, dict):
-        _malformed("a file of the answer is no object")
-    try:
-        return canonical_json(value)
-    except (TallystickError, TypeError, ValueError, RecursionError):
-        _malformed("a file of the answer is no canonical JSON")
 
 
 def _object(data: bytes) -> dict[str, Any]:
@@ -279,7 +224,7 @@ def _object(data: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
-        _malformed("it is no JSON object")
+        malformed("it is no JSON object")
     return found
 
 
@@ -294,5 +239,6 @@ def _refusal(status: int, data: bytes) -> TallystickError:
     return kind(f"The server refuses: {why}", "Change the request, or ask again later.")
 
 
-def _malformed(why: str) -> NoReturn:
+def malformed(why: str) -> NoReturn:
+    """Raise CorruptFileError for what a server has sent."""
     raise CorruptFileError(f"The server's response is malformed: {why}.", "Ask another server.")

@@ -1,5 +1,6 @@
 """The one thread that owns an encoder, for many clients: texts wait in a queue that serves the keys
-in turn, and each encoding is signed and kept before its client hears of it."""
+in turn, those that fill a pass are computed together, and each encoding is signed and kept before
+its client hears of it."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
+from tallystick.answers.encoding_job import EncodingJob
 from tallystick.answers.encoding_request import EncodingRequest
 from tallystick.api.encoding import Encoder, GivenEncoding
 from tallystick.commit.signing import PrivateKey
@@ -57,7 +59,8 @@ class EncoderThread:
         self._thread = threading.Thread(target=self._run, name="tallystick-encoder", daemon=True)
 
     def start(self) -> None:
-        """Begin. Every program of the statement is derived before. Raises as `Encoder`."""
+        """Begin. Every program is derived before. Raises as `Encoder`."""
+        assert self.encoder.engine  # opened before the first text waits
         for name in self.encoder.statement.programs:
             self.encoder.program(name)
         self._thread.start()
@@ -101,26 +104,64 @@ class EncoderThread:
             one.result.set_exception(ending())
 
     def _run(self) -> None:
-        while (one := self._next()) is not None:
+        while (first := self._next(wait=True)) is not None:
+            taken = self._pass(first)
             try:
-                encoding = self.encoder.encode(one.request, self._key, self._keeper.days)
-                kept = KeptEncoding(self._keeper.keep(encoding, one.owner, one.room), encoding)
+                found = self.encoder.values([job for _, job in taken])
+            except BaseException as error:
+                self._tell(error)
+                for one, _ in taken:
+                    self._end(one, error)
+                continue
+            for (one, job), values in zip(taken, found, strict=True):
+                try:
+                    encoding = self.encoder.signed(job, values, self._key, self._keeper.days)
+                    kept = KeptEncoding(self._keeper.keep(encoding, one.owner, one.room), encoding)
+                except BaseException as error:
+                    self._tell(error)
+                    self._end(one, error)
+                else:
+                    self._end(one, kept)
+
+    def _pass(self, first: WantedEncoding) -> list[tuple[WantedEncoding, EncodingJob]]:
+        """This text, and those behind it in turn until there are as many places as a pass has rows:
+        a key waits for the texts of one pass, and not for all of another key."""
+        taken: list[tuple[WantedEncoding, EncodingJob]] = []
+        places, one = 0, first
+        while True:
+            try:
+                job = self.encoder.prepare(one.request)
             except BaseException as error:
                 if not isinstance(error, UsageError):  # else the text is at fault
                     self._tell(error)
-                one.result.set_exception(error)
+                self._end(one, error)
             else:
-                one.result.set_result(kept)
-            finally:
-                one.room.release()
-                with self._changed:
-                    self._underway = 0
+                taken.append((one, job))
+                places += len(job.text)
+            if places >= self.encoder.engine.longest or (another := self._next()) is None:
+                return taken
+            one = another
 
-    def _next(self) -> WantedEncoding | None:
+    def _end(self, one: WantedEncoding, found: KeptEncoding | BaseException) -> None:
+        one.room.release()
+        with self._changed:
+            self._underway -= 1
+        if isinstance(found, BaseException):
+            one.result.set_exception(found)
+        else:
+            one.result.set_result(found)
+
+    def _next(self, wait: bool = False) -> WantedEncoding | None:
         with self._changed:
             while not self._closed:
                 if (one := self._waiting.take(lambda _: True)) is not None:
-                    self._underway = 1
-                    return one
+                    # From here on nobody takes its result away.
+                    if one.result.set_running_or_notify_cancel():
+                        self._underway += 1
+                        return one
+                    one.room.release()
+                    continue
+                if not wait:
+                    break
                 self._changed.wait()
             return None

@@ -17,7 +17,13 @@ from typing import Protocol
 
 import numpy as np
 
-from tallystick.api.answering import Answering, AnswerUnderway, GivenAnswer, PreparedRequest
+from tallystick.api.answering import (
+    Answering,
+    AnswerUnderway,
+    ClientsEnd,
+    GivenAnswer,
+    PreparedRequest,
+)
 from tallystick.commit.encoding import sha256
 from tallystick.commit.signing import PrivateKey
 from tallystick.serving.fair import FairQueue
@@ -49,7 +55,8 @@ class AnswerSink(Protocol):
 @dataclass(eq=False)
 class WantedAnswer:
     """Answer `number` to a request of the key `owner`. `room` is where it will be kept; the thread
-    releases it, once the answer has been put into its queue."""
+    releases it, once the answer has been put into its queue. `end` is the client's, which may come
+    until the answer is `settled`: it is being signed, or nobody waits for it."""
 
     owner: str
     prepared: PreparedRequest
@@ -58,6 +65,8 @@ class WantedAnswer:
     room: KeptRoom
     underway: AnswerUnderway | None = None
     cancelled: bool = field(default=False)
+    end: ClientsEnd | None = None
+    settled: bool = False
 
 
 class ModelThread:
@@ -121,10 +130,18 @@ class ModelThread:
         """Nobody waits for these answers any more: they end, and nothing is signed."""
         with self._changed:
             for one in wanted:
-                one.cancelled = True
+                one.cancelled = one.settled = True
                 if self._waiting.remove(one):
                     one.room.release()
             self._changed.notify_all()
+
+    def end_after(self, one: WantedAnswer, end: ClientsEnd) -> bool:
+        """The client ends an answer there, and it is signed (ANSWERS 6.6.2). False where it is
+        settled already."""
+        with self._changed:
+            if not one.settled and (one.end is None or end[0] < one.end[0]):
+                one.end = end
+            return not one.settled
 
     def close(self) -> None:
         """End. Whoever still waits gets an error."""
@@ -172,7 +189,7 @@ class ModelThread:
         namespace = b"" if self._share else sha256(one.owner.encode("utf-8"))
         try:
             one.underway = self.answering.submit(
-                one.prepared, one.number, one.sink.token, namespace
+                one.prepared, one.number, one.sink.token, namespace, one.end
             )
         except Exception as error:  # of this request alone: a refusal, or a fault of ours
             self._leave(one)
@@ -182,8 +199,11 @@ class ModelThread:
         with self._changed:
             computing = [one for one in self._underway if not _ended(one)]
         for one in computing:
-            if one.cancelled and one.underway is not None:
+            assert one.underway is not None
+            if one.cancelled:
                 one.underway.cancel()
+            elif one.end is not None:
+                one.underway.end_after(one.end)
         self.answering.step()
         for one in computing:
             if not _ended(one):
@@ -195,6 +215,7 @@ class ModelThread:
 
     def _leave(self, one: WantedAnswer) -> None:
         with self._changed:
+            one.settled = True
             if one in self._underway:
                 del self._underway[one]
                 self._of_key[one.owner] -= 1
@@ -217,6 +238,10 @@ class ModelThread:
     def _sign(self, one: WantedAnswer) -> None:
         try:
             assert one.underway is not None
+            with self._changed:
+                one.settled = True
+            if one.end is not None:
+                one.underway.end_after(one.end)
             answer = self.answering.signed(one.underway, self._key, self._keeper.days)
             kept = KeptAnswer(self._keeper.keep(answer, one.owner, one.room), answer)
         except BaseException as error:

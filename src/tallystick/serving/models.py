@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
+from tallystick.answers.dates import reads_date
 from tallystick.answers.model import open_model
 from tallystick.answers.statement import ModelStatement
 from tallystick.api.answering import Answering
@@ -20,8 +21,6 @@ from tallystick.serving.engine_thread import ModelThread
 from tallystick.serving.keeping import AnswerKeeper
 from tallystick.serving.limits import ServingLimits
 from tallystick.serving.refusals import ApiError
-
-_DATE = "strftime_now"  # what a template calls for today's date (ANSWERS 5.6)
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +47,7 @@ class Served:
 
     def members(self) -> dict[str, object]:
         """The model's object in `/v1/models`."""
+        adapter = self.statement.adapter
         return {
             "id": self.name,
             "object": "model",
@@ -55,6 +55,7 @@ class Served:
             "owned_by": "tallystick",
             "digest": self.digest,
             "contract": self.statement.contract,
+            "adapter": None if adapter is None else adapter.digest.hex(),
             "gives": "answers" if isinstance(self.thread, ModelThread) else "embeddings",
         }
 
@@ -73,8 +74,7 @@ class ServedModel(Served):
 
     @property
     def named(self) -> Named:
-        template = self.thread.answering.model.chat_template
-        return Named(self.statement, template is not None and _DATE in template)
+        return Named(self.statement, reads_date(self.thread.answering.model.chat_template))
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,6 +99,11 @@ def find_model(models: Sequence[Served], asked: object) -> Served:
     )
 
 
+def served_name(directory: Path, adapter: Path | None) -> str:
+    """The name of a model without an adapter, or with one."""
+    return (adapter or directory).name
+
+
 def open_served(
     directory: Path,
     statement: Path | None,
@@ -110,12 +115,14 @@ def open_served(
     memory: int,
     share_prefixes: bool,
     speculation: Speculation | None = None,
+    adapter: Path | None = None,
 ) -> Served:
-    """The model in a directory, under the directory's name; its thread is not started yet.
-    `speculation` is for models that say tokens. Raises as `Answering` and `Encoder`."""
-    name = directory.name
-    if open_model(directory).encoding is not None:
+    """The model in a directory, under the directory's name, or under that of its adapter's. Its
+    thread is not started yet. `speculation` is for models that say tokens. Raises as `Answering`
+    and `Encoder`."""
+    name = served_name(directory, adapter)
+    if open_model(directory, adapter).encoding is not None:
         encoder = Encoder(directory, statement, threads)
         return ServedEncoder(name, EncoderThread(encoder, key, keeper, limits, tell))
-    answering = Answering(directory, statement, threads, memory=memory, speculation=speculation)
+    answering = Answering(directory, statement, threads, adapter, memory, speculation)
     return ServedModel(name, ModelThread(answering, key, keeper, limits, tell, share_prefixes))

@@ -9,13 +9,16 @@ from pathlib import Path
 from tallystick.answers.check import bound, check_words
 from tallystick.answers.files import AnswerFiles
 from tallystick.answers.job import AnswerJob, checked_program
-from tallystick.answers.receipt import AnswerReceipt
+from tallystick.answers.receipt import CANCELLED, AnswerReceipt
+from tallystick.answers.request import ModelRequest
 from tallystick.answers.text import findings
 from tallystick.api.answering import GivenAnswer
 from tallystick.api.answers import check
 from tallystick.commit.signing import PublicKey
 from tallystick.errors import CannotCheckError, CorruptFileError
-from tallystick.serving.chat_client import ChatClient, Received
+from tallystick.serving.chat_client import ChatClient
+from tallystick.serving.question import Received
+from tallystick.serving.spelling import shown
 
 
 @dataclass
@@ -26,6 +29,7 @@ class ReceivedReport:
     unchecked: list[str] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
     files: AnswerFiles | None = None
+    finish: str = ""
 
     @property
     def accepted(self) -> bool:
@@ -38,9 +42,11 @@ def check_received(
     trust: Sequence[PublicKey] | None,
     model: Path | None,
     threads: int | None,
+    adapter: Path | None = None,
 ) -> ReceivedReport:
-    """Check the answer `got`: signatures, digests, words and text; with the client's own copy of
-    the `model` the computation too.
+    """Check the answer `got` to a request of the client's own: signatures, digests, words and text;
+    with the client's own copy of the `model`, and of its `adapter` if it has one, the computation
+    too.
 
     Raises DigestMismatchError where the receipt is not one of this request and these tokens,
     SignatureInvalidError, CorruptFileError.
@@ -51,19 +57,47 @@ def check_received(
     if not isinstance(answer, AnswerJob):  # it was asked for tokens
         raise CorruptFileError("The receipt is of no answer.", "Refuse it.")
     report.checked.append(f"signature: of {signed.receipt.signer.key_id[:16]}{known}")
-    report.checked.append("request: your messages, settings, nonce and secret, by their digest")
-    words = check_words(signed, answer)
+    report.checked.append(f"request: {_asked(got.request)}, by their digest")
+    report.finish = signed.receipt.finish
+    words = check_words(signed, answer, got.cancellation)
     report.wrong += [one.sentence for one in (*words.contradictions, *words.findings)]
     report.unchecked += [one.sentence for one in words.notes]
-    if got.shown != got.spoken.text:
+    _check_cancellation(got, signed.receipt, report)
+    if got.shown != shown(got.spoken.text, got.request.stop_strings):
         report.wrong.append("The text that was shown is not the one beside the receipt.")
     _check_text(client, answer, signed.receipt, report)
-    report.files = client.files(got, answer.program_name)
+    program = client.program(answer.program_name)
+    report.files = AnswerFiles(
+        got.receipt, client.statement, got.request, got.spoken, program, got.cancellation
+    )
     if model is None:
         report.unchecked.append("computation: name your copy of the model, --model DIR")
     else:
-        _check_computation(report, answer, model, trust, threads)
+        _check_computation(report, answer, model, trust, threads, adapter)
     return report
+
+
+def _asked(request: ModelRequest) -> str:
+    kinds = {"messages": request.messages, "text": request.text, "tokens": request.tokens}
+    what = next(name for name, given in kinds.items() if given is not None)
+    return f"your {what}, settings, {'seed' if request.nonce is None else 'nonce'} and secret"
+
+
+def _check_cancellation(got: Received, receipt: AnswerReceipt, report: ReceivedReport) -> None:
+    """What became of the client's word (ANSWERS 6.6). A check of the words has verified the file
+    that stands beside the receipt."""
+    if receipt.finish == CANCELLED and got.cancellation is None:
+        report.wrong.append("The receipt says that you have cancelled, and shows no word of yours.")
+    elif receipt.finish == CANCELLED:
+        said = f"cancellation: after {receipt.answer} tokens, with the signature of your request's"
+        report.checked.append(f"{said} client")
+    elif got.refusal is not None:
+        report.unchecked.append(f"cancellation: {got.refusal}")
+    elif got.ended_after is not None and receipt.answer > got.ended_after:
+        said = f"The server has taken your cancellation after {got.ended_after} tokens, and its "
+        report.wrong.append(f"{said}answer has {receipt.answer}.")
+    elif got.ended_after is not None:
+        report.unchecked.append("cancellation: the answer had ended by itself")
 
 
 def _check_text(
@@ -87,14 +121,17 @@ def _check_computation(
     model: Path,
     trust: Sequence[PublicKey] | None,
     threads: int | None,
+    adapter: Path | None,
 ) -> None:
     files, spoken = report.files, answer.spoken
     assert files is not None
     program = checked_program(files.program, answer.program_digest)
     given = GivenAnswer(
-        spoken.text, spoken.tokens, spoken.logprobs, "", files.receipt, answer, program
-    )
-    found = check(given, model, trust=None if trust is None else list(trust), threads=threads)
+        spoken.text, spoken.tokens, spoken.logprobs, "", files.receipt, answer, program,
+        files.cancellation,
+    )  # fmt: skip
+    believed = None if trust is None else list(trust)
+    found = check(given, model, trust=believed, threads=threads, adapter=adapter)
     report.wrong += [one.sentence for one in found.findings if one.sentence not in report.wrong]
     if found.state_differs:
         sentence = found.difference.sentence if found.difference else "The signed state is another."

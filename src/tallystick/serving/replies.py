@@ -25,8 +25,8 @@ def event(value: Mapping[str, Any]) -> bytes:
 
 
 def receipt_members(kept: KeptAnswer) -> dict[str, Any]:
-    """What a choice has as `tallystick`: the receipt, the answer's file, and the request's without
-    its input, which the client has."""
+    """What a choice has as `tallystick`: the receipt, the answer's file, the request's without its
+    input, which the client has, and the client's cancellation where there is one."""
     job: AnswerJob = kept.answer.job
     request = json.loads(job.request.to_bytes())
     del request["parts"]["input"]
@@ -35,6 +35,7 @@ def receipt_members(kept: KeptAnswer) -> dict[str, Any]:
         "receipt": json.loads(kept.answer.receipt),
         "request": request,
         "answer": json.loads(job.spoken.to_bytes()),
+        **_cancelled(kept.answer.cancellation),
     }
 
 
@@ -47,7 +48,12 @@ def kept_members(id_: str, files: AnswerFiles) -> dict[str, Any]:
         "receipt": json.loads(files.receipt),
         "request": json.loads(files.request.to_bytes()),
         "answer": json.loads(files.spoken.to_bytes()),
+        **_cancelled(files.cancellation),
     }
+
+
+def _cancelled(signed: bytes | None) -> dict[str, Any]:
+    return {} if signed is None else {"cancellation": json.loads(signed)}
 
 
 @dataclass(frozen=True)

@@ -25,9 +25,11 @@ class Spelling:
         self._decode, self._stops, self._ends = decode, stops, frozenset(ends)
         self._tokens: list[int] = []
         self.said = ""
+        self.heard = 0  # tokens
 
     def more(self, tokens: Sequence[int]) -> str:
         """What can be said after these tokens beyond what has been."""
+        self.heard += len(tokens)
         self._tokens += [token for token in tokens if token not in self._ends]
         text = self._decode(self._tokens) if self._tokens else ""
         return self._say(self._settled(text))

@@ -214,7 +214,7 @@ class Trainer(_Base):  # type: ignore[misc]
             metric = self.args.metric_for_best_model or "loss"
             if metric not in ("loss", "eval_loss") or self.args.greater_is_better:
                 raise UsageError(
-                    f"{wants}: metric_for_best_model={metric!r} is no committed number.",
+                    f"{wants}: metric_for_best_model={metric!r} is not a committed number.",
                     "Leave it out: the validation loss decides, and less is better.",
                 )
             if not self._evaluates:
@@ -452,7 +452,7 @@ class Trainer(_Base):  # type: ignore[misc]
             same_file(Path(wanted), own) for own in (out, out / RUN) if present(own)
         ):
             raise UsageError(
-                f"resume_from_checkpoint={wanted!r} is no run of this Trainer.",
+                f"resume_from_checkpoint={wanted!r} is not a run of this Trainer.",
                 f"Give True, or {out / RUN}: a run goes on in its own directory.",
             )
 

@@ -387,5 +387,7 @@ def _one(loaders: Any, what: str) -> Any:
     if isinstance(loaders, (tuple, list)) and len(loaders) == 1:
         return loaders[0]
     if loaders is None or isinstance(loaders, (tuple, list, Mapping)):
-        raise UsageError(f"{what} is no single DataLoader.", "Give one, or a datamodule with one.")
+        raise UsageError(
+            f"{what} is not a single DataLoader.", "Give one, or a datamodule with one."
+        )
     return loaders

@@ -163,7 +163,9 @@ def updates_of(records: int, batch_size: int, accumulate: int) -> int:
 
 
 def steps_of(epochs: float | None, steps: int | None, epoch: int) -> int:
-    """The number of updates of so many epochs of `epoch` ones. Raises UsageError."""
+    """The number of updates in all: `steps`, or `epochs` of `epoch` updates each.
+
+    Raises UsageError."""
     if (epochs is None) == (steps is None):
         raise UsageError("Give either epochs or steps.", "steps=1000, or epochs=3.")
     if steps is not None:

@@ -76,7 +76,7 @@ class Epochs:
         return list(range(every, self.steps + 1, every)) or [self.steps]
 
     def _fraction(self, made: int) -> float:
-        """The epochs of so many updates."""
+        """The number of epochs in this many updates."""
         if not made:
             return 0.0
         epoch, number = divmod(made - 1, self.updates)

@@ -195,7 +195,7 @@ class _Play:
     roots: Mapping[str, Any]
 
     def once(self, steps: int, found: Rehearsed) -> tuple[Scene, dict[int, dict[str, Any]]]:
-        """All events of so many updates, of the callbacks without a reason; the end of them.
+        """All events of `steps` updates, for the callbacks without a reason, and their end.
         Raises _FailedError."""
         with rehearsing(), put_back(self.roots), self.watch.kept():
             stage = _staged(self.trainer, self.callbacks, found.reasons)

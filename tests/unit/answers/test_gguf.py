@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import struct
 from pathlib import Path
 from typing import Any
@@ -164,3 +165,12 @@ def test_a_file_without_a_model_is_refused(tmp_path: Path) -> None:
 def test_tokenizers_that_contradict_themselves_are_refused(change: dict[str, Any]) -> None:
     with pytest.raises(CorruptFileError):
         tokenizer_of({**byte_tokens(48), **change})
+
+
+@pytest.mark.parametrize(
+    ("name", "takes"), [("Phi3 mini", True), ("my phi-3.5", True), ("x", False)]
+)
+def test_tokens_of_phi_3_take_the_white_space_behind_them(name: str, takes: bool) -> None:
+    made = tokenizer_of({**byte_tokens(48), "general.name": name})
+    added = json.loads(made.files["tokenizer.json"])["added_tokens"]
+    assert {t["content"]: t["rstrip"] for t in added} == {"<s>": False, "</s>": takes}

@@ -64,6 +64,27 @@ def test_state_root_is_of_a_set() -> None:  # 5.1, 5.3
     assert state.state_root(renamed) != root
 
 
+@pytest.mark.parametrize("size", [1, 2, 7, 64])
+def test_state_roots_that_differ_in_one_slot(size: int) -> None:  # 5.3
+    slots, digests = {f"s{i}": d(i) for i in range(size)}, [d("a"), d("b"), d("a")]
+    for name in slots:
+        due = [state.state_root({**slots, name: digest}) for digest in digests]
+        assert state.state_roots_by(slots, name, digests) == due
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 6, 31])
+@pytest.mark.parametrize("own", [["m"], ["a", "z"], ["a", "é", "~"]])
+def test_roots_over_fixed_slots(count: int, own: list[str]) -> None:  # 5.3
+    fixed = {f"k{i}": d(i) for i in range(count)}
+    roots = state.StateRoots(fixed, own)
+    for turn in range(2):
+        given = {name: d(name, turn) for name in own}
+        assert roots.root(given) == state.state_root({**given, **fixed})
+    for wrong in ({}, {**given, "k0": d(0)}, {"other": d(1)}):
+        with pytest.raises(UsageError):
+            roots.root(wrong)
+
+
 def test_slot_order_is_of_bytes() -> None:  # 1.4
     assert state.slot_order(["é", "z", "Z", "a.b", "a", "a-b", "\U0001f600", "\ufb33"]) == [
         "Z", "a", "a-b", "a.b", "z", "é", "\ufb33", "\U0001f600",

@@ -227,8 +227,8 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
     "tuple": ([(1, 2, 3)], {}, "a tuple of 3 values without names"),
     "dtypes": ([{"x": np.int64(1)}, {"x": np.int32(1)}], {}, "int32 and int64 in one source"),
     "names": ([{"x": 1}, {"y": 1}], {}, r"Item 1 has the fields \['y'\]"),
-    "number": (17, {}, "int is no source of records"),
-    "share": ([1, 2], {"hold_out": 1.0}, "hold_out=1.0 is no share"),
+    "number": (17, {}, "int is not a source of records"),
+    "share": ([1, 2], {"hold_out": 1.0}, "hold_out=1.0 is not a share"),
     "few": ([1, 2], {"hold_out": 0.1}, "too few to hold out"),
     "collate": ([1, 2], {"collate": "each"}, "collate= is for a DataLoader"),
     "block": ([1, 2], {"block": 3}, "block= says nothing about a source in memory"),
@@ -397,7 +397,7 @@ def test_what_was_altered_is_found(tmp_path: Path) -> None:
     manifest.write_text(json.dumps({**whole, "records": 999}))
     with pytest.raises(TallystickError):
         load_frozen(tmp_path / "a")
-    with pytest.raises(UsageError, match="no frozen data set"):
+    with pytest.raises(UsageError, match="not a frozen data set"):
         load_frozen(tmp_path)
 
 
@@ -445,7 +445,7 @@ def test_after_a_kill_a_freeze_begins_anew(kind: str, tmp_path: Path) -> None:
         if (out / "data.json").exists():  # the last flushes, of the directory
             again = load_frozen(out)
         else:
-            with pytest.raises(UsageError, match="no frozen data set"):
+            with pytest.raises(UsageError, match="not a frozen data set"):
                 load_frozen(out)
             again = freeze(source, out, hold_out=0.25)
         assert again.root == wanted.root

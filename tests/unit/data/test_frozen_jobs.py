@@ -95,7 +95,7 @@ def test_no_job_is_made_of_altered_records(tmp_path: Path) -> None:
     frozen.file.write_bytes(whole)
     with pytest.raises(DigestMismatchError, match="was altered"):
         captured().save_job(tmp_path / "job", frozen, steps=3)
-    with pytest.raises(UsageError, match="no frozen data set"):
+    with pytest.raises(UsageError, match="not a frozen data set"):
         captured().save_job(tmp_path / "job", tmp_path, steps=3)
 
 

@@ -244,7 +244,7 @@ def test_tar_shards(tmp_path: Path) -> None:
         freeze(text, tmp_path / "t")
     assert freeze(text, tmp_path / "u", fields=["cls"]).columns["cls"].tolist() == [1]
     odd = _tar(tmp_path / "o.tar", {"0.cls": b"one"})
-    with pytest.raises(UsageError, match="no whole number"):
+    with pytest.raises(UsageError, match="not a whole number"):
         freeze(odd, tmp_path / "o")
     (tmp_path / "b.tar").write_bytes(b"x" * 2000)
     with pytest.raises(CorruptFileError, match="cannot be read as tar"):
@@ -330,7 +330,7 @@ def test_text_by_a_tokenizer_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert len(tokens) == (len(ids) - 1) // 4
     assert len(str(found.source["tokenizer_sha256"])) == 64
     (tmp_path / "bad.json").write_text(json.dumps({"model": 3}))
-    with pytest.raises(UsageError, match="is no tokenizers file"):
+    with pytest.raises(UsageError, match="is not a tokenizers file"):
         freeze(tmp_path / "a.txt", tmp_path / "g", tokenizer=tmp_path / "bad.json", block=4)
     with pytest.raises(UsageError, match="has no token '<s>'"):
         freeze(

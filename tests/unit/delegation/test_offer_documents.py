@@ -261,5 +261,5 @@ def test_under_a_contract_with_logs_a_challenge_has_two() -> None:  # PROTOCOL 1
 def test_a_public_key_is_checked() -> None:  # COMMITMENTS 9.1.1
     payload = canonical_json({**json.loads(DOCUMENTS[1].payload()), "provider": "00" * 32})
     envelope = sign_envelope(PARTIES[0], payload_type("acceptance"), payload)
-    with pytest.raises(CorruptFileError, match="no valid key"):
+    with pytest.raises(CorruptFileError, match="not a valid key"):
         open_document(envelope.to_bytes())

@@ -9,7 +9,8 @@ import pytest
 from reference.data import Gen
 from vectors.kernel_format import same_bits
 
-from tallystick import evaluate
+from tallystick import _core, evaluate
+from tallystick.devices.context import ExecutionContext
 from tallystick.errors import UnsupportedOperatorError, UsageError
 from tallystick.numerics.registry import all_ops, lookup
 from tallystick.numerics.types import TensorType
@@ -98,6 +99,32 @@ def test_one_query_at_a_time_has_the_bits_of_all() -> None:
             until = place + 1
             one = attended(q[:, :, place:until], k[:, :, :until], v[:, :, :until], place, window)
             assert same_bits(one, np.ascontiguousarray(whole[:, :, place:until]))
+
+
+@pytest.mark.parametrize("isa", _core.supported_isas())
+@pytest.mark.parametrize("threads", [1, 3])
+def test_all_three_at_once_have_their_bits(isa: str, threads: int) -> None:
+    """What a plan calls where nobody reads scores and weights (program/attention.py)."""
+    for heads, groups, depth, width, queries, keys, first, causal, window in (
+        (9, 3, 64, 64, 70, 70, 0, True, 0), (4, 1, 130, 35, 33, 200, 150, True, 40),
+        (2, 2, 5, 7, 300, 300, 0, True, 140), (7, 1, 16, 80, 20, 17, 3, True, 0),
+        (5, 5, 8, 9, 19, 40, 0, False, 0), (8, 2, 257, 96, 50, 400, 350, True, 129),
+        (1, 1, 1, 1, 1, 1, 0, True, 1), (3, 1, 4, 4, 0, 5, 0, True, 0),
+    ):  # fmt: skip
+        for nasty in (False, True):
+            g = Gen(f"at once {heads} {keys} {nasty}")
+            make = g.wide if nasty else g.floats
+            q, k = make(2, heads, queries, depth), make(2, groups, keys, depth)
+            v = g.mixed(2, groups, keys, width)
+            slopes, sinks = (g.floats(heads) if nasty else None for _ in range(2))
+            seen: dict[str, Any] = {"causal": causal, "first": first, "window": window}
+            attrs: dict[str, Any] = {"scale": 0.25, "softcap": 30.0 * nasty, **seen}
+            s: Any = evaluate(NAMES[0], q, k, slopes, **attrs)
+            p: Any = evaluate(NAMES[1], s, sinks, **seen)
+            out = np.full((2, heads, queries, width), 7, np.float32)
+            with ExecutionContext(threads=threads, isa=isa).entered():
+                _core.attention(q, k, v, slopes, sinks, out, *attrs.values())
+            assert same_bits(out, np.asarray(evaluate(NAMES[2], p, v, **seen)))
 
 
 def attended(q: Any, k: Any, v: Any, first: int, window: int) -> Any:

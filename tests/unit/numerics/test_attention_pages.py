@@ -101,6 +101,9 @@ def compare(label: str, shape: Shape, lengths: list[int], rule: Rule, maker: str
     taken = np.argsort(g.words(len(rows)))[:150]
     found = pages.attend(np.ascontiguousarray(rows[taken]), which[taken], places[taken], rule)
     assert same_bits(found, np.ascontiguousarray(np.concatenate(wanted)[taken]))
+    # In their order, so in blocks.
+    rows = np.ascontiguousarray(rows)
+    assert same_bits(pages.attend(rows, which, places, rule), np.concatenate(wanted))
 
 
 SHAPES = [

@@ -380,6 +380,9 @@ def test_no_operator_that_mixes_rows_has_leading_axes() -> None:
     assert leading_axes("aten.sum.dim_IntList", reduced, t) == 1
     assert leading_axes("aten.sum.dim_IntList", reduced | {"keepdim": False}, t) == 0
     assert leading_axes("aten._softmax", {"dim": -2}, t) == 1
+    assert leading_axes("aten.argmax", {"dim": -1, "keepdim": True}, t) == 2
+    assert leading_axes("aten.argmax", {"dim": 1, "keepdim": False}, t) == 0
+    assert leading_axes("aten.argmax", {"dim": None, "keepdim": True}, t) == 0
     assert leading_axes("aten.mse_loss", {"reduction": "mean"}, t) == 0
     mixing = {name for name, spec in all_ops().items() if spec.op_class in ("scatter", "random")}
     assert leading_axes("aten.amax", {"dim": (0,), "keepdim": True}, TensorType("f32", ())) == 0

@@ -43,7 +43,7 @@ def test_the_check_sees_stale_files(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     (place / "judge.html").write_bytes(page_of(SCRIPT + b";", STYLE))
     assert "not the last one" in str(stale(place))
     (place / "judge.html").write_bytes(SCRIPT)
-    with pytest.raises(CannotCheckError, match="no page that a report can take it from"):
+    with pytest.raises(CannotCheckError, match="not a page that a report can take it from"):
         found_judge()
     (place / "judge.html").unlink()
     assert "none is there" in str(stale(place))

@@ -202,7 +202,7 @@ def test_files_that_are_no_samples_are_refused(
     }
     for number, (name, change) in enumerate(bad.items()):
         path = rewritten(samples[0], tmp_path / f"bad{number}", **{name: change})
-        with pytest.raises(CorruptFileError, match="no calibration sample"):
+        with pytest.raises(CorruptFileError, match="not a calibration sample"):
             calibration.read_sample(job, path)
     for steps in ("0", "13", "9" * 18):  # so many wrap around in a key
         path = rewritten(samples[0], tmp_path / f"steps{steps}", steps=steps)
@@ -211,7 +211,7 @@ def test_files_that_are_no_samples_are_refused(
     for change in (None, sample.x[:-1], sample.x.astype(np.float32)):
         number += 1
         path = rewritten(samples[0], tmp_path / f"bad{number}", x=change)
-        with pytest.raises(CorruptFileError, match="no calibration sample"):
+        with pytest.raises(CorruptFileError, match="not a calibration sample"):
             calibration.read_sample(job, path)
     # More results than the job has elements are refused before there is room for them.
     header, _ = header_bytes(

@@ -73,7 +73,7 @@ def test_what_has_no_best_state_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no best validation loss"):
         export_model(tmp_path / "run", tmp_path / "m", which=Which(best=True))
     run = improving(tmp_path / "odd", interval=7)
-    with pytest.raises(UsageError, match="is no checkpoint"):
+    with pytest.raises(UsageError, match="is not a checkpoint"):
         export_model(run, tmp_path / "m", which=Which(best=True))
 
 

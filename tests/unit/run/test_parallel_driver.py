@@ -463,7 +463,7 @@ def _entry_link(state: Path) -> None:
         (_stranger, UsageError, "notes.txt"),
         (_for_all, UsageError, "Other users"),
         (_entry_for_all, UsageError, "Other users"),
-        (_entry_link, StorageError, "no plain file"),
+        (_entry_link, StorageError, "not a plain file"),
     ],
 )
 def test_a_state_that_is_damaged_or_foreign_is_refused(

@@ -404,7 +404,7 @@ def test_who_torchrun_says_we_are(monkeypatch: pytest.MonkeyPatch) -> None:
     assert launched({}) is None
     given = {"RANK": "2", "WORLD_SIZE": "3", "MASTER_ADDR": "a", "MASTER_PORT": "1"}
     assert launched(given) == (2, 3) and launched(given | {"WORLD_SIZE": "1"}) is None
-    with pytest.raises(UsageError, match="no number"):
+    with pytest.raises(UsageError, match="not a number"):
         launched(given | {"RANK": "x"})
     for name, value in given.items():
         monkeypatch.setenv(name, value)

@@ -25,6 +25,7 @@ import tallystick
 from tallystick.answers.encoded import Encoded
 from tallystick.answers.files import AnswerFiles, read_statement
 from tallystick.answers.request import new_secret
+from tallystick.api.encoding import Encoder
 from tallystick.commit.encoding import canonical_json
 from tallystick.serving.kept.answers import KeptAnswers
 from tallystick.serving.kept.space import LEAST_BUDGET
@@ -76,6 +77,21 @@ def test_an_embedding_is_the_encoders(form: str | None, served: Running, encoder
     assert response.headers["tallystick-receipt"].split(",") == [
         one["tallystick"]["id"] for one in found["data"]
     ]
+
+
+def test_many_texts_are_computed_together(encoder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that no pass has room for, by the program of their bucket."""
+    monkeypatch.setattr("tallystick.api.encoding._MANY", 4)
+    opened = Encoder(encoder)
+    texts = ["abc", "de", "abcdefghijkl", "a", "f" * 20]
+    few = tallystick.embed(opened, texts[:3])
+    assert "engine" not in vars(opened)
+    opened.engine.longest = 8
+    together = tallystick.embed(opened, texts)
+    alone = [tallystick.embed(encoder, [text])[0] for text in texts]
+    assert [x.values.tobytes() for x in together] == [x.values.tobytes() for x in alone]
+    assert [x.values.tobytes() for x in few] == [x.values.tobytes() for x in alone[:3]]
+    assert all(tallystick.check(one, encoder).accepted for one in together)
 
 
 def test_its_receipt_is_checked_and_kept(encoder: Path, tmp_path: Path) -> None:

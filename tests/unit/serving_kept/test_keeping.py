@@ -10,9 +10,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from unit.answers.toy import receipt_of
 from unit.serving_kept.samples import BUDGET, DAY, NOW, given, keeper, toy
 
-from tallystick.commit.signing import PrivateKey
+from tallystick.answers.cancellation import CANCELLATION_TYPE, Cancellation
+from tallystick.answers.layout import Settings
+from tallystick.answers.receipt import CANCELLED
+from tallystick.api.answering import GivenAnswer
+from tallystick.commit.signing import PrivateKey, sign_envelope
 from tallystick.errors import (
     CorruptFileError,
     StorageError,
@@ -25,6 +30,8 @@ from tallystick.serving.kept.open_sessions import SESSION_MS, sessions_of
 from tallystick.serving.kept.reader import KeptReader
 from tallystick.serving.kept.space import BudgetFullError, kept_bytes_of
 from tallystick.serving.kept.tables import DATABASE, PAGE
+
+CLIENT = PrivateKey(bytes([3]) * 32)
 
 
 def test_a_kept_answer_is_found_again_by_its_owner_only(tmp_path: Path) -> None:
@@ -82,6 +89,56 @@ def test_those_who_wait_together_share_a_flush(tmp_path: Path) -> None:
             thread.join()
         assert len(set(ids)) == 63 and kept.commits - before < 40
         assert all(kept.find(id_, "anna") for id_ in ids)
+
+
+# -- what the client has signed (6.6) --------------------------------------------------------------
+def cancelled(seed: int = 11, signed_by: PrivateKey = CLIENT) -> GivenAnswer:
+    """An answer whose client has ended it."""
+    answer = given(seed)
+    asked = replace(answer.job.request, client=CLIENT.public, settings=Settings(max_tokens=4))
+    job = replace(answer.job, request=asked)
+    said = Cancellation(asked.digest, 0, 3).payload()
+    word = sign_envelope(signed_by, CANCELLATION_TYPE, said).to_bytes()
+    receipt = receipt_of(job, CANCELLED, time=NOW - 60 * DAY, until=NOW + 30 * DAY)
+    return replace(answer, job=job, receipt=receipt, finish=CANCELLED, cancellation=word)
+
+
+def test_the_clients_word_is_kept_beside_the_receipt(tmp_path: Path) -> None:
+    answer = cancelled()
+    with keeper(tmp_path / "kept") as kept:
+        with kept.reserve(kept_bytes_of(answer.job.request, 3, 4)) as room:
+            id_ = kept.keep(answer, "anna", room)
+        plain = kept.keep(given(), "anna")
+    with KeptReader(tmp_path / "kept") as reader:
+        found, other = reader.find(id_, "anna"), reader.find(plain, "anna")
+        assert found is not None and found.cancellation == answer.cancellation
+        assert other is not None and other.cancellation is None
+        assert reader.damaged() == []
+    with keeper(tmp_path / "kept") as kept:
+        before = kept._reader.pages()
+        for seed in range(40):
+            kept.keep(cancelled(seed), "o" * 60)
+        used = (kept._reader.pages() - before) * PAGE
+        assert used <= 40 * kept_bytes_of(answer.job.request, 3, 4)
+        wrong = kept.keep(cancelled(signed_by=PrivateKey(bytes([4]) * 32)), "anna")
+        assert [sentence.partition(":")[0] for sentence in kept.damaged()] == [wrong]
+        assert kept.expire(NOW + 31 * DAY) == 43
+        assert kept._reader._all("SELECT * FROM cancellations") == []
+
+
+def test_a_directory_of_an_older_build_has_none(tmp_path: Path) -> None:
+    with keeper(tmp_path / "kept") as kept:
+        id_ = kept.keep(given(), "anna")
+    older = sqlite3.connect(tmp_path / "kept" / DATABASE)
+    older.execute("DROP TABLE cancellations")
+    older.commit()
+    older.close()
+    with KeptReader(tmp_path / "kept") as reader:
+        found = reader.find(id_, "anna")
+        assert found is not None and found.cancellation is None and reader.damaged() == []
+    with keeper(tmp_path / "kept") as kept:
+        found = kept.find(kept.keep(cancelled(), "anna"), "anna")
+        assert found is not None and found.cancellation is not None
 
 
 # -- the budget ------------------------------------------------------------------------------------
@@ -229,12 +286,27 @@ def test_a_file_that_is_none(tmp_path: Path) -> None:
 def test_tables_of_another_version(tmp_path: Path) -> None:
     keeper(tmp_path / "kept").close()
     base = sqlite3.connect(tmp_path / "kept" / DATABASE)
-    base.execute("PRAGMA user_version = 2")
+    base.execute("PRAGMA user_version = 3")
     base.close()
-    with pytest.raises(UnsupportedVersionError, match="version 2"):
+    with pytest.raises(UnsupportedVersionError, match="version 3"):
         KeptReader(tmp_path / "kept")
-    with pytest.raises(UnsupportedVersionError, match="version 2"):
+    with pytest.raises(UnsupportedVersionError, match="version 3"):
         KeptAnswers(tmp_path / "kept", BUDGET)
+
+
+def test_tables_of_the_first_version(tmp_path: Path) -> None:
+    """They had no column for adapters. A server brings them to this version, and loses nothing."""
+    with keeper(tmp_path / "kept") as kept:
+        id_ = kept.keep(given(), "anna")
+    base = sqlite3.connect(tmp_path / "kept" / DATABASE)
+    base.execute("ALTER TABLE models DROP COLUMN adapter")
+    base.execute("PRAGMA user_version = 1")
+    base.close()
+    with pytest.raises(UnsupportedVersionError, match="version 1"):
+        KeptReader(tmp_path / "kept")
+    with keeper(tmp_path / "kept") as kept:
+        assert kept.find(id_, "anna") is not None
+        assert [model.adapter for model in kept.models()] == [None]
 
 
 def test_two_receipts_of_one_job_are_both_kept(tmp_path: Path) -> None:

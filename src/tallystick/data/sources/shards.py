@@ -94,7 +94,7 @@ def _decoded(name: str, field: str, data: bytes) -> Any:
         try:
             return int(data)
         except ValueError:
-            raise UsageError(f"{name} is no whole number.", "Repair the shard.") from None
+            raise UsageError(f"{name} is not a whole number.", "Repair the shard.") from None
     raise UsageError(
         f"{name}: a member of this kind has no numbers.",
         "Leave it out with fields=[...], or write an .npy member in its place.",
@@ -112,7 +112,7 @@ def _npy_header(file: Any, name: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
         shape, fortran, dtype = read(file)
     except (ValueError, KeyError, OSError, EOFError) as error:
         raise CorruptFileError(
-            f"{name} is no array of numpy: {str(error)[:120]}.", "Make it again."
+            f"{name} is not an array of numpy: {str(error)[:120]}.", "Make it again."
         ) from None
     if dtype.hasobject or (fortran and len(shape) > 1):
         raise UsageError(

@@ -100,7 +100,7 @@ def tokenizer_of(data: bytes, path: Path) -> TokenizerFile:
         process = RulesProcess(data)
     except UsageError as error:
         raise UsageError(
-            f"{path} is no tokenizers file: {error.message}.", error.next_action
+            f"{path} is not a tokenizers file: {error.message}.", error.next_action
         ) from None
     return TokenizerFile(process, path.name, sha256(data).hex(), tokenizers.__version__)
 

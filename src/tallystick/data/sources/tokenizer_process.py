@@ -11,10 +11,13 @@ Requests and answers: u8 kind, u64 length, so many bytes. The first request is t
 from __future__ import annotations
 
 import json
+import os
 import resource
+import select
 import struct
 import sys
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from typing import IO, Any
@@ -26,6 +29,7 @@ from tallystick.started import Child
 ENCODE, DECODE, TOKEN, COUNT, WHOLE = range(5)
 _DONE, _REFUSED = range(2)
 _HEAD = struct.Struct("<BQ")
+_PIECE = 1 << 20
 # Of the other process, and more for each byte of a request: an honest tokenizer needs a part of it.
 MEMORY_BYTES, MEMORY_EACH = 4 << 30, 1 << 10
 SECONDS, SECONDS_EACH = 120.0, 1e-3
@@ -54,28 +58,49 @@ class RulesProcess:
 
     def _asked(self, kind: int, data: bytes) -> bytes:
         patience = SECONDS + SECONDS_EACH * len(data)
-        late = threading.Timer(patience, self._child.kill)
-        late.start()
         try:
-            status, answer = self._exchanged(kind, data)
+            status, answer = self._exchanged(kind, data, time.monotonic() + patience)
         except (OSError, EOFError):
-            late.cancel()
             self._child.kill()
             raise UsageError(
                 f"its rules do not end within {patience:.0f} seconds and "
                 f"{_memory(len(data)) >> 20} MiB of memory",
                 "Give the tokenizer.json of the model, from its author.",
             ) from None
-        finally:
-            late.cancel()
         if status == _REFUSED:
             why = answer.decode("utf-8", "replace")
             raise UsageError(why, "Give the tokenizer.json of the model.")
         return answer
 
-    def _exchanged(self, kind: int, data: bytes) -> tuple[int, bytes]:
-        self._child.write(_HEAD.pack(kind, len(data)) + data)
-        return _read(self._child.output)
+    def _exchanged(self, kind: int, data: bytes, until: float) -> tuple[int, bytes]:
+        """The other process's status and answer. Raises OSError and EOFError, also `until`."""
+        message = _HEAD.pack(kind, len(data)) + data
+        if len(message) <= select.PIPE_BUF:  # an empty pipe takes it at once
+            self._child.write(message)
+        else:
+            late = threading.Timer(until - time.monotonic(), self._child.kill)
+            late.start()
+            try:
+                self._child.write(message)
+            finally:
+                late.cancel()
+        status, size = _HEAD.unpack(self._received(_HEAD.size, until))
+        return status, self._received(size, until)
+
+    def _received(self, size: int, until: float) -> bytes:
+        """So many bytes of its output, of which nothing else reads. Raises as `_exchanged`."""
+        pipe, found = self._child.output.fileno(), bytearray()
+        poll = select.poll()
+        poll.register(pipe, select.POLLIN)
+        while len(found) < size:
+            left = until - time.monotonic()
+            if left <= 0 or not poll.poll(left * 1000):
+                raise TimeoutError
+            piece = os.read(pipe, min(size - len(found), _PIECE))
+            if not piece:
+                raise EOFError
+            found += piece
+        return bytes(found)
 
 
 def _end(child: Child) -> None:

@@ -85,7 +85,7 @@ class Cuda(DeviceBase):
         return self.scratch_memory.address
 
     def places(self, sizes: Sequence[int]) -> list[int]:
-        """The addresses of places in the scratch memory, of so many bytes each."""
+        """The addresses of places in the scratch memory; `sizes` are their bytes."""
         starts = [0, *accumulate(-(-size // _ALIGNED) * _ALIGNED for size in sizes)]
         base = self.scratch(max(starts.pop(), _ALIGNED))
         return [base + start for start in starts]

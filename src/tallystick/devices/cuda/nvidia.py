@@ -293,5 +293,5 @@ def ordinal_of(name: str) -> int:
     """The number of the GPU called `name` ("cuda" is 0, "cuda:1" is 1). Raises UsageError."""
     found = _NAME.fullmatch(name)
     if found is None:
-        raise UsageError(f"{name[:40]!r} is no device.", "Use cpu, cuda, or cuda:N.")
+        raise UsageError(f"{name[:40]!r} is not a device.", "Use cpu, cuda, or cuda:N.")
     return int(found[1] or 0)

@@ -66,7 +66,7 @@ def parse_address(text: str) -> Address:
     prefix = prefix.strip("/")
     if any(part in ("", ".", "..") for part in prefix.split("/")):
         if prefix or scheme == "file":
-            raise UsageError(f"{text!r} is no plain path.", _EXAMPLE)
+            raise UsageError(f"{text!r} is not a plain path.", _EXAMPLE)
         raise UsageError(f"{text!r} names a whole bucket.", "Add a prefix. " + _EXAMPLE)
     if scheme == "file" and bucket:
         raise UsageError(f"{text!r} names the machine {bucket}.", "Write file:///DIRECTORY.")

@@ -30,7 +30,7 @@ def cache_directory() -> Path:
         above = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
         path = Path(above) / "tallystick"
     if not path.is_absolute():
-        raise UsageError(f"{path} is no absolute path.", "Set TALLYSTICK_CACHE to one.")
+        raise UsageError(f"{path} is not an absolute path.", "Set TALLYSTICK_CACHE to one.")
     return path
 
 

@@ -61,13 +61,13 @@ class DistilbertSettings(TextSettings):
     hidden_dim: int = setting(3072, "width inside the feed-forward layers", low=1, high=1 << 20)
     vocab_size: int = setting(30522, "tokens in the vocabulary", low=2, high=1 << 24)
     max_positions: int = setting(512, "positions that have an embedding", low=1, high=1 << 20)
-    length: int = setting(128, "tokens per record, of data that is made here", low=4, high=1 << 16)
+    length: int = setting(128, "tokens per record of the synthetic data", low=4, high=1 << 16)
     labels: int = setting(2, "classes", low=2, high=1 << 20)
     records: int = setting(512, "records of the synthetic data", low=16, high=1 << 24)
-    dropout: float = setting(0.1, "probability, after embedding and feed-forward", low=0)
-    attention_dropout: float = setting(0.1, "probability, of attention", low=0)
-    classifier_dropout: float = setting(0.2, "probability, before the classifier", low=0)
-    mask_token: int = setting(103, "mlm: the token in the place of a masked word", low=0)
+    dropout: float = setting(0.1, "dropout after embedding and feed-forward", low=0)
+    attention_dropout: float = setting(0.1, "dropout probability of attention weights", low=0)
+    classifier_dropout: float = setting(0.2, "dropout probability before the classifier", low=0)
+    mask_token: int = setting(103, "mlm: token that replaces a masked word", low=0)
     mask_share: float = setting(0.15, "mlm: share of the words to predict", low=1e-6, high=0.5)
     batch_size: int = setting(16, "records per step", low=1, high=1 << 20)
     lr: float = setting(1e-4, "peak learning rate", low=0)
@@ -276,7 +276,7 @@ def load_data(s: DistilbertSettings, sources: Sources, seed: int) -> RecipeData:
         )
     if sources.data is not None:
         raise UsageError(
-            f"{sources.data} is no frozen data set.", "Make one with `tallystick data freeze`."
+            f"{sources.data} is not a frozen data set.", "Make one with `tallystick data freeze`."
         )
     _fits(s, s.length)
     held_out = max(s.batch_size, round(s.records * s.validation))

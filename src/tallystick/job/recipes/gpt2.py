@@ -37,12 +37,12 @@ class Gpt2Settings(StepSettings):
     n_embd: int = setting(128, "width", low=1, high=65536)
     block_size: int = setting(64, "tokens per record", low=1, high=65536)
     vocab_size: int = setting(256, "tokens in the vocabulary, at least 256", low=256, high=1 << 24)
-    dropout: float = setting(0.1, "probability, after embedding, attention, projections", low=0)
+    dropout: float = setting(0.1, "dropout after embedding, attention, projections", low=0)
     batch_size: int = setting(8, "records per step", low=1, high=1 << 20)
-    weight_decay: float = setting(0.1, "on matrices only", low=0)
-    beta2: float = setting(0.95, "Adam, AdamW and LAMB", low=0)
+    weight_decay: float = setting(0.1, "applied to matrices only", low=0)
+    beta2: float = setting(0.95, "used by Adam, AdamW and LAMB", low=0)
     bias: bool = setting(True, "biases in linear layers and layer norms")
-    text_bytes: int = setting(1_000_000, "bytes of text to use at most; 0 is all", low=0)
+    text_bytes: int = setting(1_000_000, "most bytes of the text to use; 0 = all", low=0)
     validation: float = setting(0.05, "share of the records held out", low=0, high=0.9)
 
     def __post_init__(self) -> None:

@@ -43,12 +43,12 @@ class LoraSettings(llama.LlamaSettings):
     recipe: ClassVar[str] = "llama-lora"
 
     rank: int = setting(8, "width of the adapters", low=1, high=65536)
-    alpha: float = setting(16.0, "their product is scaled by alpha / rank", low=0)
-    lora_dropout: float = setting(0.05, "probability, of what the adapters get", low=0)
+    alpha: float = setting(16.0, "the adapters' product is scaled by alpha / rank", low=0)
+    lora_dropout: float = setting(0.05, "dropout probability of the adapters' input", low=0)
     target_modules: str = setting("q_proj,v_proj", f"of {','.join(PROJECTIONS)}; or all")
     optimizer: str = setting("adamw", f"{', '.join(NAMES[:-1])}")
     lr: float = setting(3e-4, "peak learning rate", low=0)
-    weight_decay: float = setting(0.0, "on the adapters", low=0)
+    weight_decay: float = setting(0.0, "applied to the adapters", low=0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -64,7 +64,7 @@ class LoraSettings(llama.LlamaSettings):
         for name in names:
             if name not in PROJECTIONS or names.count(name) > 1:
                 raise UsageError(
-                    f"llama-lora: target_modules={self.target_modules} is no list of projections.",
+                    f"llama-lora: target_modules={self.target_modules} does not list projections.",
                     f"Name some of {','.join(PROJECTIONS)}, or all.",
                 )
         return names

@@ -21,18 +21,18 @@ class StepSettings:
     recipe: ClassVar[str] = "?"
 
     batch_size: int = setting(32, "records per step", low=1, high=1 << 20)
-    micro_batches: int = setting(0, "parts of the batch, one after the other; 0 is off", low=0)
+    micro_batches: int = setting(0, "number of parts of a batch, computed in turn; 0 = off", low=0)
     lr: float = setting(1e-3, "peak learning rate", low=0)
     warmup: int = setting(20, "steps of linear warm-up", low=0)
     schedule: str = setting("cosine", "constant or cosine (to a tenth of lr)")
     optimizer: str = setting("adamw", CHOICES)
-    momentum: float = setting(0.9, "SGD and RMSprop", low=0, high=1)
-    weight_decay: float = setting(0.01, "on matrices and convolutions only", low=0)
-    beta1: float = setting(0.9, "Adam, AdamW and LAMB", low=0)
-    beta2: float = setting(0.999, "Adam, AdamW and LAMB", low=0)
-    clip_norm: float = setting(1.0, "global gradient norm; 0 is off", low=0)
-    clip_value: float = setting(0.0, "largest element of a gradient; 0 is off", low=0)
-    ema: float = setting(0.0, "decay of an average of the parameters; 0 is none", low=0, high=1)
+    momentum: float = setting(0.9, "used by SGD and RMSprop", low=0, high=1)
+    weight_decay: float = setting(0.01, "applied to matrices and convolutions only", low=0)
+    beta1: float = setting(0.9, "used by Adam, AdamW and LAMB", low=0)
+    beta2: float = setting(0.999, "used by Adam, AdamW and LAMB", low=0)
+    clip_norm: float = setting(1.0, "largest global gradient norm; 0 = off", low=0)
+    clip_value: float = setting(0.0, "largest element of a gradient; 0 = off", low=0)
+    ema: float = setting(0.0, "decay of averaged parameters; 0 = no average", low=0, high=1)
     validation: float = setting(0.1, "share of the records held out", low=0, high=0.9)
 
     def __post_init__(self) -> None:

@@ -32,7 +32,7 @@ _LEAST_BYTES = 1 << 14
 class TextSettings(StepSettings):
     """Keys of `--set` of a model of text."""
 
-    text_bytes: int = setting(1_000_000, "bytes of text to use at most; 0 is all", low=0)
+    text_bytes: int = setting(1_000_000, "most bytes of the text to use; 0 = all", low=0)
     validation: float = setting(0.05, "share of the records held out", low=0, high=0.9)
 
 
@@ -40,7 +40,7 @@ def tokens_of(s: Any, sources: Sources) -> tuple[Array, dict[str, str]]:
     """The tokens of the text, i64[n], and what a job says about them. Raises UsageError."""
     if sources.data is not None:
         raise UsageError(
-            f"{sources.data} is no frozen data set.", "Make one with `tallystick data freeze`."
+            f"{sources.data} is not a frozen data set.", "Make one with `tallystick data freeze`."
         )
     if sources.text is not None:
         data, origin = read_text(sources.text), f"text file {sources.text.name}"

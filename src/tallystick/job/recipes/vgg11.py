@@ -38,19 +38,19 @@ class VggSettings(StepSettings):
 
     recipe: ClassVar[str] = "vgg11"
 
-    convolutions: str = setting("1-1-2-2-2", "3x3 convolutions before each of the poolings")
+    convolutions: str = setting("1-1-2-2-2", "3x3 convolutions before each pooling")
     batch_norm: bool = setting(False, "batch normalisation after each convolution")
-    width: int = setting(64, "channels of the first stage; doubled at each next", low=1, high=4096)
-    pool: int = setting(1, "side of the images that the classifier gets", low=1, high=64)
+    width: int = setting(64, "channels of the first stage; each next has twice", low=1, high=4096)
+    pool: int = setting(1, "side of the images that reach the classifier", low=1, high=64)
     hidden: int = setting(512, "width of the classifier's two hidden layers", low=1, high=1 << 16)
-    dropout: float = setting(0.5, "probability after each hidden layer", low=0)
+    dropout: float = setting(0.5, "dropout probability after each hidden layer", low=0)
     image: int = setting(32, "side of the synthetic images", low=1, high=4096)
     classes: int = setting(10, "classes; 10 for CIFAR-10", low=2, high=1 << 20)
     records: int = setting(512, "records of the synthetic data", low=16, high=1 << 24)
     lr: float = setting(0.01, "peak learning rate", low=0)
     optimizer: str = setting("sgd", CHOICES)
-    weight_decay: float = setting(5e-4, "on matrices and convolutions only", low=0)
-    clip_norm: float = setting(0.0, "global gradient norm; 0 is off", low=0)
+    weight_decay: float = setting(5e-4, "applied to matrices and convolutions only", low=0)
+    clip_norm: float = setting(0.0, "largest global gradient norm; 0 = off", low=0)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -117,7 +117,7 @@ def slice_of(op: str, attrs: Attrs, t: TensorType) -> tuple[int, slice, int]:
     axis = axis_of(op, integer(attrs, "dim"), len(t.shape))
     start, end, step = (integer(attrs, k) for k in ("start", "end", "step"))
     if not t.shape or not 0 <= start <= end <= t.shape[axis] or step < 1:
-        raise UsageError(f"{op}: {start}:{end}:{step} is no slice of axis {axis} of {t}.")
+        raise UsageError(f"{op}: {start}:{end}:{step} is not a slice of axis {axis} of {t}.")
     return axis, slice(start, end, step), -((start - end) // step)
 
 
@@ -255,7 +255,7 @@ def _masked_fill(op: str, attrs: Attrs, inputs: Types) -> Result:
 def _full(op: str, attrs: Attrs, _inputs: Types) -> Result:
     size, dtype = integers(attrs, "size"), text(attrs, "dtype")
     if dtype not in ANY or any(n < 0 for n in size):
-        raise UsageError(f"{op}: {dtype} {list(size)} is no tensor type.")
+        raise UsageError(f"{op}: {dtype} {list(size)} is not a tensor type.")
     constant(op, "value", number(attrs, "value"), dtype)
     return (TensorType(dtype, size),)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from tallystick.numerics.types import Attrs
 from tallystick.numerics.values.graph import (
@@ -41,7 +42,7 @@ class Form:
         """True if a value of f32 may be rounded."""
         return any(rounds(value) for value in values_below(self.outputs))
 
-    @property
+    @cached_property
     def reads_size(self) -> bool:
         """True if a value depends on a whole operand's number of elements."""
         return any(value.kind == "size" for value in values_below(self.outputs))

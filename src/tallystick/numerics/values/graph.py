@@ -139,7 +139,7 @@ def constant(number: Number, dtype: str, real: float | None = None) -> Expr:
     if dtype == "f32":
         number = float(number)
         if struct.unpack("<f", struct.pack("<f", number))[0] != number:
-            raise ValueError(f"{number!r} is no binary32 number")
+            raise ValueError(f"{number!r} is not a binary32 number")
     elif dtype == "f64":
         number = float(number)
     return interned("constant", dtype, number=number, real=real)

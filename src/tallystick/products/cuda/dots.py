@@ -163,7 +163,7 @@ class Wide:
 
 
 def wide_bytes(device: Cuda, values: int) -> int:
-    """The scratch memory for an operand of so many values: none where no library multiplies."""
+    """The scratch memory for an operand with this many values: none where no library multiplies."""
     return 0 if device.products is None else 8 * values
 
 

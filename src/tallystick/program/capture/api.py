@@ -146,7 +146,7 @@ def capture(
     transformers' Adafactor, is read with its groups and options. `contract` changes the
     program's meaning, not its nodes.
 
-    With `micro_batches` the step runs over so many parts of the batch, one after the other, and
+    With `micro_batches` the step runs over that many parts of the batch, one after the other, and
     updates once (PROGRAM 6.10). The program does not depend on their number, but on their size.
     `loss_over` "mean" takes the mean of their losses; with "sum" the loss function returns
     (sum, count), or (sum, count, metrics), and the sums of all are divided by the sum of the

@@ -25,7 +25,7 @@ def _dtype(name: str, given: Any) -> torch.dtype:
         return _TORCH_DTYPES[DTYPE_NAMES[np.dtype(given)]]
     except (TypeError, KeyError):
         raise UsageError(
-            f"Batch tensor {name!r}: {given!r} is no dtype.", "Use torch.int64, 'i64', np.int64."
+            f"Batch tensor {name!r}: {given!r} is not a dtype.", "Use torch.int64, 'i64', np.int64."
         ) from None
 
 

@@ -353,6 +353,6 @@ def at_every_pass(
 def _refused(place: str) -> UsageError:
     return UsageError(
         f"The validation loss uses the number of the step{place}, and is another one in each pass: "
-        "a pass of validation is no step of the training, and has no table.",
+        "a pass of validation is not a step of the training, and has no table.",
         "Use the number only where module.training is true, or give a validation loss without it.",
     )

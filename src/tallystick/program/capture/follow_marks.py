@@ -85,7 +85,7 @@ class MarkedAnswers(NumberRecord):
 
 
 def _followed(*parts: Any) -> Any:
-    raise TypeError("A followed value is no function of its sources' numbers.")
+    raise TypeError("A followed value is not a function of its sources' numbers.")
 
 
 class MovingMarks:

@@ -201,7 +201,7 @@ def _whole_power(lo: Lowerer, x: Value, exponent: int) -> Value:
     """By squaring."""
     if exponent < 0:
         raise UnsupportedOperatorError(
-            "An integer to a negative power is no integer.",
+            "An integer to a negative power is not an integer.",
             "Convert the base to float32 first (x.float()).",
         )
     made: Value | None = None

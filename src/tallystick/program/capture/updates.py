@@ -131,7 +131,7 @@ class Updates(ABC):
         names = self.groups.names(group)
         if not isinstance(loss, Tensor) or loss.numel() != 1:
             raise UsageError(
-                f"The loss of update {len(self.done)} ({group}) is no scalar tensor.",
+                f"The loss of update {len(self.done)} ({group}) is not a scalar tensor.",
                 "Reduce it with .mean() or .sum().",
             )
         found: Sequence[Tensor | None] = [None]

@@ -20,7 +20,7 @@ STOP, CONTINUE = "stop", "continue"  # what follows a conviction
 MOST_RETRIES = 1000
 # Seconds before the first retry, twice as many before each other one, and these at most.
 _FIRST_WAIT, _LONGEST_WAIT = 0.5, 30.0
-# Trains with so many workers to the end of the run or its first error.
+# Trains with a number of workers to the end of the run or its first error.
 Once = Callable[[int, Options], RunSummary]
 
 
@@ -28,7 +28,7 @@ Once = Callable[[int, Options], RunSummary]
 class GoingOn:
     """When the run goes on in the same command.
 
-    `convictions`: without a worker that was convicted. `retries`: so many times with new processes
+    `convictions`: without a worker that was convicted. `retries`: how many times with new processes
     where a worker died, fell silent or failed. `tell` gets a sentence each time. `wait` waits so
     many seconds before a retry.
     """

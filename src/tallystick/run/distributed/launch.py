@@ -108,14 +108,14 @@ class Checking:
     def __post_init__(self) -> None:
         if not 0 < self.fraction <= 1:
             raise UsageError(
-                f"{self.fraction} is no share of the work that is computed again.",
+                f"{self.fraction} is not a share of the work that is computed again.",
                 "Give a number above 0, at most 1 (--check-workers 0.1).",
             )
 
 
 @dataclass(frozen=True)
 class Workers:
-    """So many workers of a run, of which this process is the first: the device of those that it
+    """The workers of a run, of which this process is the first: the device of those that it
     starts, the seconds after which a silent one counts as dead, and how they are checked."""
 
     count: int

@@ -57,7 +57,7 @@ def _check_whole(job: Job) -> None:
 
 def owners_of(job: Job, workers: int, cuts: bool = True) -> Owners:
     """Who owns what of the job's state; with `cuts`, ranges of large slots too. Raises UsageError,
-    which says what to do, where so many workers cannot execute the job."""
+    which says what to do, where this number of workers cannot execute the job."""
     contract = job.commitment.contract
     if parse_contract(contract).keeps_log:
         raise UsageError(

@@ -34,7 +34,7 @@ def launched(environment: Mapping[str, str] | None = None) -> tuple[int, int] | 
         rank, size = int(found["RANK"]), int(found["WORLD_SIZE"])
     except ValueError:
         raise UsageError(
-            "RANK and WORLD_SIZE are set to what is no number.",
+            "RANK and WORLD_SIZE are set to what is not a number.",
             "Start with torchrun, or unset both.",
         ) from None
     return (rank, size) if size > 1 else None

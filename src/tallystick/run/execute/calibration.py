@@ -100,7 +100,7 @@ def read_sample(job: Job, path: Path) -> SampleFile:
 
     def fail(why: str) -> NoReturn:
         raise CorruptFileError(
-            f"{path} is no calibration sample: {why}.",
+            f"{path} is not a calibration sample: {why}.",
             "Make one with `tallystick calibrate sample`.",
         )
 

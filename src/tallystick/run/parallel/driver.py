@@ -46,7 +46,7 @@ class Watcher:
         """Receive one sentence for a person."""
 
     def progress(self, steps: int, segments: int) -> None:
-        """So many steps and whole segments are done."""
+        """Note how many steps and whole segments are done."""
 
     def agreed(self, segment: Segment, outcome: StretchOutcome) -> None:
         """The result of a segment that agreed."""

@@ -150,7 +150,7 @@ def check_secret(secret: bytes | None) -> bytes | None:
 def draw(
     secret: bytes, job_digest: bytes, run_root: bytes, segments: Sequence[Segment], count: int
 ) -> list[Segment]:
-    """`count` of `segments`, every set of so many as likely as every other, in order.
+    """`count` of `segments`, every set of this size as likely as every other, in order.
 
     Those with the least digests of secret, job, run and segment: whoever has the secret draws the
     same ones.

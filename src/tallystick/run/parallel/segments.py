@@ -65,7 +65,7 @@ def binding(claim: Claim) -> bytes:
 
 
 def makespan(segments: Sequence[Segment], workers: int) -> int:
-    """The steps that the busiest of so many workers executes, the longest segments going first."""
+    """The steps that the busiest worker executes when the longest segments go first."""
     loads = [0] * max(1, min(workers, len(segments)))
     for segment in sorted(segments, key=lambda s: -s.steps):
         heapq.heappushpop(loads, loads[0] + segment.steps)

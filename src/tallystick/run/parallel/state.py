@@ -175,7 +175,7 @@ class Kept:
                 raise ValueError("it is not of this audit")
         except (KeyError, TypeError, ValueError) as error:
             raise CorruptFileError(
-                f"{path} is no result of this audit: {error}.", _REMOVE
+                f"{path} is not a result of this audit: {error}.", _REMOVE
             ) from None
         if segment not in plan.chosen:
             raise CorruptFileError(f"{path} is of no segment of this audit.", _REMOVE)

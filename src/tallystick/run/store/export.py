@@ -194,7 +194,7 @@ def _best_step(job: Job, claim: Claim, state: State) -> int:
         )
     if found not in claim.roots:
         raise UsageError(
-            f"The state after the best pass, of step {found}, is no checkpoint.",
+            f"The state after the best pass, of step {found}, is not a checkpoint.",
             f"Use a checkpoint interval that divides {pass_period(job.commitment.timetable)}.",
         )
     return found

@@ -31,7 +31,13 @@ from tallystick.serving.kept.commits import Commits, Statements
 from tallystick.serving.kept.open_sessions import forget_sessions, jobs_in_session
 from tallystick.serving.kept.reader import KeptModel, KeptReader
 from tallystick.serving.kept.same_files import fingerprint, require_models
-from tallystick.serving.kept.space import Reservation, Space, kept_bytes, row_bytes
+from tallystick.serving.kept.space import (
+    CANCELLED_BYTES,
+    Reservation,
+    Space,
+    kept_bytes,
+    row_bytes,
+)
 from tallystick.serving.kept.tables import (
     LOCK,
     PAGE,
@@ -114,15 +120,17 @@ class KeptAnswers:
 
     # -- keeping -----------------------------------------------------------------------------------
 
-    def uses(self, statement: ModelStatement, directory: Path) -> None:
-        """Say where the model of `statement` lies, after its weights were compared. Its answers
-        may be kept then."""
-        seen, place = fingerprint(directory), str(directory.absolute())
+    def uses(self, statement: ModelStatement, directory: Path, adapter: Path | None = None) -> None:
+        """Say where the model of `statement` lies, and its adapter, after its weights were
+        compared. Its answers may be kept then."""
+        seen, place = fingerprint(directory, adapter), str(directory.absolute())
+        beside = None if adapter is None else str(adapter.absolute())
         write: Statements = [
             (
-                "INSERT INTO models VALUES (?, ?, ?, ?) ON CONFLICT (digest)"
-                " DO UPDATE SET directory = excluded.directory, seen = excluded.seen",
-                (statement.digest, statement.to_bytes(), place, seen),
+                "INSERT INTO models (digest, statement, directory, seen, adapter)"
+                " VALUES (?, ?, ?, ?, ?) ON CONFLICT (digest) DO UPDATE SET"
+                " directory = excluded.directory, seen = excluded.seen, adapter = excluded.adapter",
+                (statement.digest, statement.to_bytes(), place, seen, beside),
             )
         ]
         size = len(statement.to_bytes()) + 4 * PAGE
@@ -134,7 +142,8 @@ class KeptAnswers:
         """Raise DigestMismatchError unless every model that is still needed is where it was, with
         its weights (ANSWERS 7.7.2)."""
         for model in require_models(self.models(), self.statement):
-            self.uses(self.statement(model.digest), model.directory)  # and is not hashed again
+            # It is not hashed again then.
+            self.uses(self.statement(model.digest), model.directory, model.adapter)
 
     def keep(
         self, answer: GivenAnswer | GivenEncoding, owner: str, room: Reservation | None = None
@@ -154,7 +163,8 @@ class KeptAnswers:
         said = said_of(job)
         # The text follows from the tokens.
         spoken = (replace(said, text="") if isinstance(said, Spoken) else said).to_bytes()
-        size = row_bytes(len(request) + len(spoken))
+        signed = answer.cancellation if isinstance(answer, GivenAnswer) else None
+        size = row_bytes(len(request) + len(spoken)) + (0 if signed is None else CANCELLED_BYTES)
         id_ = f"answer-{secrets.token_hex(16)}"
         held = self.reserve(size) if room is None else room
         taken = held.take(size)
@@ -173,7 +183,10 @@ class KeptAnswers:
                 "INSERT INTO answers (id, owner, model, program, job, until, receipt, request,"
                 " spoken) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
             )
-            self._commits.write([(insert, row)], size)
+            write: Statements = [(insert, row)]
+            if signed is not None:
+                write += [("INSERT INTO cancellations VALUES (?, ?)", (id_, signed))]
+            self._commits.write(write, size)
         finally:
             self._space.give_back(taken)
         return id_
@@ -216,6 +229,8 @@ class KeptAnswers:
             )
         ):
             deleted += found
+        beside = "DELETE FROM cancellations WHERE answer NOT IN (SELECT id FROM answers)"
+        self._commits.alone(lambda tables: tables.execute(beside).rowcount)
         for table, column, own in (
             ("programs", "program", self._programs), ("models", "model", self._models),
         ):  # fmt: skip

@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from tallystick.answers.model import open_model, weights
+from tallystick.answers.compared import stated_model
+from tallystick.answers.model import weights
 from tallystick.answers.receipt import SignedReceipt
 from tallystick.answers.words import AnyJob
 from tallystick.commit.signing import Envelope, PrivateKey
@@ -33,12 +34,14 @@ NOWHERE = Path()
 
 @dataclass(frozen=True)
 class DisputedAnswer:
-    """An answer that its signer answers for: what was kept of it, and where its model lies."""
+    """An answer that its signer answers for: what was kept of it, and where its model lies, with
+    the model's adapter if it has one."""
 
     signed: SignedReceipt
     answer: AnyJob
     program: Program
     model: Path
+    adapter: Path | None = None
 
     def job(self) -> Job:
         """The job as a prover executes it."""
@@ -47,7 +50,8 @@ class DisputedAnswer:
         held = self.answer.state
 
         def genesis() -> dict[str, Array]:
-            return held(self.program, weights(open_model(self.model)))
+            model = stated_model(self.model, self.adapter, self.answer.statement)
+            return held(self.program, weights(model))
 
         # The cached properties: no file has them.
         job.__dict__.update(texts=plain.texts, columns_of=plain.columns_of, first_state=genesis)

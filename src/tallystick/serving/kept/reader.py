@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 
+from tallystick.answers.cancellation import finding_of
 from tallystick.answers.check import bound
 from tallystick.answers.encoded import read_said
 from tallystick.answers.encoding_request import read_request
@@ -23,7 +24,12 @@ from tallystick.answers.text import ModelWords
 from tallystick.commit.signing import PublicKey
 from tallystick.errors import CorruptFileError, TallystickError
 from tallystick.serving.kept.prover import DisputedAnswer
-from tallystick.serving.kept.tables import DATABASE, pages_in_use, reading, sqlite_errors
+from tallystick.serving.kept.tables import (
+    DATABASE,
+    pages_in_use,
+    reading,
+    sqlite_errors,
+)
 
 _ROW = "number, id, owner, model, program, job, until, receipt"
 
@@ -44,14 +50,16 @@ class KeptRow:
 
 @dataclass(frozen=True)
 class KeptModel:
-    """A model of kept answers: where its directory is, how many there are, and until when it is
-    needed, in milliseconds since 1970; 0 where no answer is of it."""
+    """A model of kept answers: where its directory is, and its adapter's if it has one; how many
+    there are, and until when it is needed, in milliseconds since 1970; 0 where no answer is of
+    it."""
 
     digest: bytes
     directory: Path
     answers: int
     until: int
     seen: str
+    adapter: Path | None
 
 
 class KeptReader:
@@ -117,6 +125,7 @@ class KeptReader:
             read_request(request),
             read_said(spoken),
             self._blob("SELECT text FROM programs WHERE digest = ?", row.program, "program"),
+            self._cancellation(row.id),
         )
 
     def check(self, row: KeptRow) -> SignedReceipt:
@@ -129,6 +138,9 @@ class KeptReader:
         if stated != (receipt.model, answer.program_digest, receipt.job, receipt.until):
             raise CorruptFileError("Its row is of another receipt.", "Restore the directory.")
         checked_program(files.program, row.program)
+        if files.cancellation is not None and isinstance(files.request, ModelRequest):
+            for found in finding_of(files.cancellation, receipt, files.request):
+                raise CorruptFileError(found.sentence, "Restore the directory.")
         return signed
 
     def damaged(self) -> list[str]:
@@ -159,19 +171,21 @@ class KeptReader:
         signed, files = self.check(row), self.files(row)
         _, answer, program = files.bound()
         answer.check_program(program)
-        ((place,),) = self._all("SELECT directory FROM models WHERE digest = ?", row.model)
-        return DisputedAnswer(signed, answer, program, Path(place))
+        return DisputedAnswer(signed, answer, program, *self._places(row.model))
 
     # -- models ------------------------------------------------------------------------------------
 
     def models(self) -> list[KeptModel]:
         """Every model that answers were kept of, the one that is needed longest first."""
         found = self._all(
-            "SELECT digest, directory, count(answers.number), ifnull(max(until), 0), seen"
+            "SELECT digest, directory, count(answers.number), ifnull(max(until), 0), seen, adapter"
             " FROM models LEFT JOIN answers ON answers.model = digest GROUP BY digest"
             " ORDER BY 4 DESC, digest"
         )
-        return [KeptModel(d, Path(place), n, until, seen) for d, place, n, until, seen in found]
+        return [
+            KeptModel(digest, Path(place), n, until, seen, None if beside is None else Path(beside))
+            for digest, place, n, until, seen, beside in found
+        ]
 
     def statement(self, model: bytes) -> ModelStatement:
         """The statement of a model. Raises CorruptFileError."""
@@ -201,14 +215,25 @@ class KeptReader:
     def _words_of(self, statement: ModelStatement) -> ModelWords | None:
         digest = statement.digest
         if digest not in self._words:
-            ((place,),) = self._all("SELECT directory FROM models WHERE digest = ?", digest)
+            place, _ = self._places(digest)  # an adapter changes no word
             try:
-                model = open_model(Path(place))
+                model = open_model(place)
                 found = ModelWords.of(statement, model.files, model.chat_template)
             except TallystickError:
                 return None  # the directory may come back
             self._words[digest] = found
         return self._words[digest]
+
+    def _cancellation(self, id_: str) -> bytes | None:
+        found = self._all("SELECT signed FROM cancellations WHERE answer = ?", id_)
+        return bytes(found[0][0]) if found else None
+
+    def _places(self, model: bytes) -> tuple[Path, Path | None]:
+        """Where a model lies, and its adapter."""
+        ((place, beside),) = self._all(
+            "SELECT directory, adapter FROM models WHERE digest = ?", model
+        )
+        return Path(place), None if beside is None else Path(beside)
 
     def _rows(self, where: str, *values: object) -> list[KeptRow]:
         found = self._all(f"SELECT {_ROW} FROM answers {where}", *values)

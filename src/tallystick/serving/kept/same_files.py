@@ -13,20 +13,22 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from tallystick.answers.compared import stated_model
 from tallystick.answers.job import check_weights
-from tallystick.answers.model import open_model, weights
+from tallystick.answers.model import weights
 from tallystick.answers.statement import ModelStatement
 from tallystick.disk.regular import is_directory, look, names, present
 from tallystick.errors import DigestMismatchError, TallystickError
 from tallystick.serving.kept.reader import KeptModel
 
 
-def fingerprint(place: Path) -> str:
-    """Names, sizes and times of change of a model's files."""
+def fingerprint(place: Path, adapter: Path | None = None) -> str:
+    """Names, sizes and times of change of a model's files, and of its adapter's."""
+    beside = "" if adapter is None else fingerprint(adapter)
     paths = [place / name for name in sorted(names(place))] if is_directory(place) else [place]
     looked = [(path.name, look(path, None)) for path in paths]  # links are followed
     found = [(name, s) for name, s in looked if s is not None and stat.S_ISREG(s.st_mode)]
-    return json.dumps([[name, s.st_size, s.st_mtime_ns, s.st_ino] for name, s in found])
+    return json.dumps([[name, s.st_size, s.st_mtime_ns, s.st_ino] for name, s in found]) + beside
 
 
 def require_models(
@@ -43,10 +45,14 @@ def require_models(
             continue
         if not present(model.directory):
             _gone(model, "is not there")
+        if model.adapter is not None and not present(model.adapter):
+            _gone(model, f"has no adapter in {model.adapter} any more")
         try:
-            if fingerprint(model.directory) == model.seen:
+            if fingerprint(model.directory, model.adapter) == model.seen:
                 continue
-            check_weights(statement_of(model.digest), weights(open_model(model.directory)))
+            statement = statement_of(model.digest)
+            opened = stated_model(model.directory, model.adapter, statement)
+            check_weights(statement, weights(opened))
         except (TallystickError, OSError) as error:
             why = error.message if isinstance(error, TallystickError) else str(error)
             _gone(model, f"is not what it was ({why.rstrip('.')})")
@@ -60,8 +66,9 @@ def until_words(moment: int) -> str:
 
 
 def _gone(model: KeptModel, why: str) -> None:
+    beside = "" if model.adapter is None else " --adapter ADAPTER"
     raise DigestMismatchError(
         f"The model {model.digest.hex()[:16]}… in {model.directory} {why}, and {model.answers} "
         f"receipts promise to answer disputes about it until {until_words(model.until)}.",
-        "Put it back, or say where it lies now: `tallystick kept DIR --model DIRECTORY`.",
+        f"Put it back, or say where it lies now: `tallystick kept DIR --model DIRECTORY{beside}`.",
     )

@@ -32,6 +32,10 @@ class BudgetFullError(StorageError):
     """The answers that are kept fill the disk budget: no request is taken, nothing is dropped."""
 
 
+# A cancellation beside a receipt: a row, and what its table and index may be split into.
+CANCELLED_BYTES = 4 * PAGE
+
+
 def kept_bytes(request: int, prompt: int, answer: int) -> int:
     """The most bytes of the database that an answer takes: its request has a file of `request`
     bytes, and it has so many tokens. Its text is not kept: it follows from the tokens."""
@@ -44,9 +48,15 @@ def row_bytes(files: int) -> int:
     return (-(-(_ROW + files) // (PAGE - _OVERFLOW)) + _PAGES_BESIDE) * PAGE
 
 
+def answer_bytes(request: ModelRequest, prompt: int, most: int) -> int:
+    """As `kept_bytes`, of one answer to a request, which its client may cancel."""
+    cancelled = 0 if request.client is None else CANCELLED_BYTES
+    return kept_bytes(len(request.to_bytes()), prompt, most) + cancelled
+
+
 def kept_bytes_of(request: ModelRequest, prompt: int, most: int) -> int:
-    """As `kept_bytes`, for all answers to a request, of at most `most` tokens each."""
-    return request.choices * kept_bytes(len(request.to_bytes()), prompt, most)
+    """As `answer_bytes`, for all answers to a request, of at most `most` tokens each."""
+    return request.choices * answer_bytes(request, prompt, most)
 
 
 class Reservation:

@@ -19,11 +19,15 @@ from tallystick.errors import CorruptFileError, StorageError, UnsupportedVersion
 
 DATABASE, LOCK = "answers.db", "lock"
 PAGE = 4096
-_VERSION = 1
+_VERSION = 2
+# Clients' words beside receipts (ANSWERS 6.6).
+_CANCELLATIONS = (
+    "CREATE TABLE IF NOT EXISTS cancellations (answer TEXT PRIMARY KEY, signed BLOB NOT NULL)"
+)
 _SCHEMA = (
     """CREATE TABLE models (
         digest BLOB PRIMARY KEY, statement BLOB NOT NULL,
-        directory TEXT NOT NULL, seen TEXT NOT NULL)""",
+        directory TEXT NOT NULL, seen TEXT NOT NULL, adapter TEXT)""",
     "CREATE TABLE programs (digest BLOB PRIMARY KEY, text BLOB NOT NULL)",
     """CREATE TABLE answers (
         number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, owner TEXT NOT NULL,
@@ -33,6 +37,13 @@ _SCHEMA = (
     "CREATE INDEX answers_of_model ON answers (model, until)",
     "CREATE INDEX answers_by_end ON answers (until)",
     "CREATE INDEX answers_by_program ON answers (program)",
+    _CANCELLATIONS,
+    f"PRAGMA user_version = {_VERSION}",
+)
+# Tables of version 1 knew no adapters, and no client's word beside a receipt.
+_FROM_FIRST = (
+    "ALTER TABLE models ADD COLUMN adapter TEXT",
+    _CANCELLATIONS,
     f"PRAGMA user_version = {_VERSION}",
 )
 _SETTINGS = (
@@ -63,8 +74,8 @@ def sqlite_errors(directory: Path) -> Iterator[None]:
 
 
 def create_tables(directory: Path) -> None:
-    """Make the directory and an empty database in it, unless they are there. The caller holds the
-    lock. Raises StorageError."""
+    """Make the directory and an empty database in it, unless they are there, and bring one of
+    version 1 to this version. The caller holds the lock. Raises StorageError."""
     path = directory / DATABASE
     if not present(path):
         with os_errors(path):
@@ -73,9 +84,9 @@ def create_tables(directory: Path) -> None:
     found = connected(directory)
     try:
         with sqlite_errors(directory):
-            if _version(found) == 0:
+            if changes := {0: _SCHEMA, 1: _FROM_FIRST}.get(_version(found)):
                 found.execute("BEGIN IMMEDIATE")
-                for statement in _SCHEMA:
+                for statement in changes:
                     found.execute(statement)
                 found.execute("COMMIT")
     finally:
@@ -130,7 +141,9 @@ def require_version(found: sqlite3.Connection, directory: Path) -> None:
         raise UnsupportedVersionError(
             f"The answers in {directory} are kept by version {version}; this build knows "
             f"{_VERSION}.",
-            "Use the build that has written them.",
+            "Use the build that has written them."
+            if version > _VERSION
+            else "Start its `serve-model --keep` once, which brings them to this version.",
         )
 
 

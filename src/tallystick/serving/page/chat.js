@@ -13,11 +13,25 @@ function add(kind, text) {
   return found;
 }
 
-function item(list, text, kind) {
-  const found = document.createElement("li");
-  found.className = kind;
-  found.textContent = text;
-  list.append(found);
+/** A line below an answer: what was found, in bold, and of what. */
+function item(list, kind, found, ...of) {
+  const line = document.createElement("li");
+  const word = document.createElement("b");
+  line.className = kind;
+  word.textContent = found;
+  line.append(word, ...of);
+  list.append(line);
+}
+
+/** The signed members of a receipt, behind a fold. */
+function fold(id, receipt) {
+  const found = document.createElement("details");
+  const name = document.createElement("summary");
+  const members = document.createElement("pre");
+  name.textContent = `receipt ${id}, finish ${receipt.finish}`;
+  members.textContent = JSON.stringify(receipt, null, 2);
+  found.append(name, members);
+  return found;
 }
 
 function headers() {
@@ -35,7 +49,7 @@ async function models() {
   const found = (await response.json()).data.filter((model) => model.gives === "answers");
   digests = Object.fromEntries(found.map((model) => [model.id, model.digest]));
   by("model").replaceChildren(...found.map((model) => new Option(model.id, model.id)));
-  by("digest").textContent = digests[by("model").value] ?? "unknown";
+  by("digest").textContent = digests[by("model").value] ?? "this server has no model that chats";
 }
 
 /** The objects of a stream of events. */
@@ -57,6 +71,7 @@ async function* events(body) {
 const random = (bytes) => hex(crypto.getRandomValues(new Uint8Array(bytes)));
 
 async function ask(content) {
+  const before = messages.length;
   messages.push({ role: "user", content });
   add("user", content);
   const shown = add("assistant", "");
@@ -92,13 +107,15 @@ async function ask(content) {
     if (told === null) throw new Error("The stream ended without a receipt.");
     messages.push({ role: "assistant", content: shown.textContent });
     const report = await checkReceipt(told, asked, shown.textContent);
-    for (const line of report.checked) item(checks, `checked  ${line}`, "checked");
-    for (const line of report.unchecked) item(checks, `not checked  ${line}`, "unchecked");
-    for (const line of report.wrong) item(checks, `WRONG  ${line}`, "wrong");
-    item(checks, `receipt ${told.id}, finish ${report.receipt.finish}`, "receipt");
+    for (const line of report.wrong) item(checks, "wrong", "WRONG ", line);
+    for (const line of report.checked) item(checks, "checked", "checked ", line);
+    for (const line of report.unchecked) item(checks, "unchecked", "not checked ", line);
+    item(checks, "receipt", "", fold(told.id, report.receipt));
   } catch (error) {
-    messages.pop();
-    item(checks, error.name === "AbortError" ? "You stopped it: nothing was signed." : error.message, "wrong");
+    messages.length = before; // what has no receipt is no part of the conversation
+    if (shown.textContent === "") shown.remove();
+    const stopped = error.name === "AbortError";
+    item(checks, "wrong", stopped ? "You stopped it: " : "No answer: ", stopped ? "no receipt came." : error.message);
   } finally {
     by("stop").disabled = !(by("send").disabled = false);
     stopping = null;
@@ -111,6 +128,11 @@ by("ask").addEventListener("submit", (event) => {
   if (content === "" || stopping !== null) return;
   by("message").value = "";
   ask(content);
+});
+by("message").addEventListener("keydown", (event) => {
+  if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+  event.preventDefault();
+  by("ask").requestSubmit();
 });
 by("settings").addEventListener("submit", (event) => event.preventDefault());
 by("stop").addEventListener("click", () => stopping?.abort());

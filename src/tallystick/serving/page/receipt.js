@@ -116,7 +116,7 @@ export async function checkReceipt(told, asked, shown) {
   else wrong.push("The receipt is of another model.");
   if (shown !== told.answer.text) wrong.push("The text shown is not the one beside the receipt.");
   if (receipt.answer !== told.answer.tokens.length) wrong.push("The receipt counts other tokens.");
-  unchecked.push("that these tokens are the signed ones, and their text: `tallystick chat` does");
-  unchecked.push("the computation: `tallystick chat --model DIR` does");
+  unchecked.push("that these tokens are the signed ones, and their text: the command tallystick chat does");
+  unchecked.push("the computation: the command tallystick chat --model DIR does");
   return { checked, unchecked, wrong, receipt };
 }

@@ -28,7 +28,14 @@ def _weights(attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
     _core.attention_weights(s, sinks, outputs[0], *_seen(attrs))
 
 
-@kernel("tallystick.attention_values")
+def _attend(attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
+    q, k, v = (operand(inputs, i) for i in range(3))
+    slopes, sinks = optional(inputs, 3), optional(inputs, 4)
+    scale, softcap = number(attrs, "scale"), number(attrs, "softcap")
+    _core.attention(q, k, v, slopes, sinks, outputs[0], scale, softcap, *_seen(attrs))
+
+
+@kernel("tallystick.attention_values", attends=_attend)
 def _values(attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
     p, v = operand(inputs, 0), operand(inputs, 1)
     _core.attention_values(p, v, outputs[0], *_seen(attrs))

@@ -1,0 +1,37 @@
+"""Work that is begun on a thread of its own, and whose result somebody else waits for.
+
+Digests in the core and answers of other processes need no Python while they are made: so they go on
+beside whatever a caller does next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import Thread
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Begun(Generic[T]):
+    """`call`, which is being executed. Nobody need wait for it: it does not keep the process."""
+
+    def __init__(self, call: Callable[[], T]) -> None:
+        self._call = call
+        self._made: list[T] = []
+        self._error: BaseException | None = None
+        self._thread = Thread(target=self._run, daemon=True, name="tallystick-begun")
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._made.append(self._call())
+        except BaseException as error:  # whoever waits gets it, whatever it is
+            self._error = error
+
+    def result(self) -> T:
+        """What it has made, once it is there. Raises what it has raised."""
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+        return self._made[0]
