@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tallystick.answers import gguf_config as config
-from tallystick.answers.gguf_facts import Facts, refused
+from tallystick.answers.gguf_facts import GgufFacts, refused
 from tallystick.disk.gguf import GgufFile
 
 # Factors by which the file divides its rotary frequencies.
@@ -29,7 +29,7 @@ class Architecture:
     """
 
     family: str
-    config: Callable[[Facts], dict[str, Any]]
+    config: Callable[[GgufFacts], dict[str, Any]]
     blocks: str
     outer: _Names
     inner: _Names
@@ -148,7 +148,7 @@ def architecture_of(file: GgufFile) -> tuple[Architecture, dict[str, Any]]:
         raise refused(
             f"the architecture {name[:40]!r}", f"those known are {', '.join(ARCHITECTURES)}"
         )
-    facts = Facts(name, file)
+    facts = GgufFacts(name, file)
     if name == "llama" and facts.whole("expert_count", 0):
         found = _WITH_EXPERTS
     return found, {"model_type": found.family, **found.config(facts)}

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from tallystick.answers.gguf_facts import Facts, corrupt, refused
+from tallystick.answers.gguf_facts import GgufFacts, corrupt, refused
 
 _NO_SCALING = "rope.scaling.yarn_attn_factor", "rope.scaling.attn_factor"
 
 
-def _scaling(f: Facts) -> dict[str, Any]:
+def _scaling(f: GgufFacts) -> dict[str, Any]:
     """How the file scales rotary frequencies. As a factor alone says it, it is linear."""
     kind = f.get("rope.scaling.type")
     if kind == "none":
@@ -36,11 +36,11 @@ def _scaling(f: Facts) -> dict[str, Any]:
     }
 
 
-def _rope(f: Facts) -> dict[str, Any]:
+def _rope(f: GgufFacts) -> dict[str, Any]:
     return {"rope_type": "default", **_scaling(f), "rope_theta": f.real("rope.freq_base", 1e4)}
 
 
-def _decoder(f: Facts) -> dict[str, Any]:
+def _decoder(f: GgufFacts) -> dict[str, Any]:
     """llama, and what is built as it is."""
     width, heads = f.heads()
     head = f.whole("attention.key_length", width // heads)
@@ -62,13 +62,13 @@ def _decoder(f: Facts) -> dict[str, Any]:
     }
 
 
-def _without_experts(f: Facts) -> dict[str, Any]:
+def _without_experts(f: GgufFacts) -> dict[str, Any]:
     if f.whole("expert_count", 0):
         raise refused("experts", f"those of {f.name} are not read from GGUF files")
     return _decoder(f)
 
 
-def llama(f: Facts) -> dict[str, Any]:
+def llama(f: GgufFacts) -> dict[str, Any]:
     return {
         **_without_experts(f),
         "attention_bias": f.has("blk.0.attn_q.bias"),
@@ -77,7 +77,7 @@ def llama(f: Facts) -> dict[str, Any]:
     }
 
 
-def _experts(f: Facts) -> dict[str, Any]:
+def _experts(f: GgufFacts) -> dict[str, Any]:
     f.only("expert_weights_scale", 0.0, 1.0)
     count, used = f.whole("expert_count"), f.whole("expert_used_count")
     if not 0 < used <= count:
@@ -88,7 +88,7 @@ def _experts(f: Facts) -> dict[str, Any]:
     return {**_decoder(f), "num_experts_per_tok": used}
 
 
-def mixtral(f: Facts) -> dict[str, Any]:
+def mixtral(f: GgufFacts) -> dict[str, Any]:
     """llama with experts."""
     return {
         **_experts(f),
@@ -98,7 +98,7 @@ def mixtral(f: Facts) -> dict[str, Any]:
     }
 
 
-def qwen3_moe(f: Facts) -> dict[str, Any]:
+def qwen3_moe(f: GgufFacts) -> dict[str, Any]:
     config = _experts(f)
     share = f.whole("feed_forward_length") // config["num_experts_per_tok"]
     return {
@@ -113,11 +113,11 @@ def qwen3_moe(f: Facts) -> dict[str, Any]:
     }
 
 
-def qwen(f: Facts) -> dict[str, Any]:
+def qwen(f: GgufFacts) -> dict[str, Any]:
     return {**_without_experts(f), "hidden_act": "silu", "use_sliding_window": False}
 
 
-def phi3(f: Facts) -> dict[str, Any]:
+def phi3(f: GgufFacts) -> dict[str, Any]:
     if any(name.startswith("rope_factors") for name in f.file.tensors):
         raise refused(
             "one set of rotary factors for short texts and one for long ones",
@@ -137,11 +137,11 @@ _GELU = "gelu_pytorch_tanh"
 _SLIDING, _FULL = "sliding_attention", "full_attention"
 
 
-def gemma(f: Facts) -> dict[str, Any]:
+def gemma(f: GgufFacts) -> dict[str, Any]:
     return {**_without_experts(f), "hidden_act": _GELU}
 
 
-def gemma2(f: Facts) -> dict[str, Any]:
+def gemma2(f: GgufFacts) -> dict[str, Any]:
     f.only("rope.freq_base_swa", f.real("rope.freq_base", 1e4))
     return {
         **_without_experts(f),
@@ -154,7 +154,7 @@ def gemma2(f: Facts) -> dict[str, Any]:
     }
 
 
-def gemma3(f: Facts) -> dict[str, Any]:
+def gemma3(f: GgufFacts) -> dict[str, Any]:
     window = f.whole("attention.sliding_window", 0)
     config = _without_experts(f)
     near = {"rope_type": "default", "rope_theta": f.real("rope.freq_base_swa", 1e4)}
@@ -170,7 +170,7 @@ def gemma3(f: Facts) -> dict[str, Any]:
     }
 
 
-def _scaled_by(f: Facts, large: int) -> int:
+def _scaled_by(f: GgufFacts, large: int) -> int:
     """Whose root divides the products of queries and keys. No key says it: it is the width of a
     head, but in the model of `large` blocks."""
     width, heads = f.heads()
@@ -183,7 +183,7 @@ def _layer_types(sliding: list[bool]) -> list[str]:
 
 
 # -- others ----------------------------------------------------------------------------------------
-def phi2(f: Facts) -> dict[str, Any]:
+def phi2(f: GgufFacts) -> dict[str, Any]:
     width, heads = f.heads()
     head = width // heads
     turned = f.whole("rope.dimension_count", head)
@@ -208,7 +208,7 @@ def phi2(f: Facts) -> dict[str, Any]:
     }
 
 
-def gpt2(f: Facts) -> dict[str, Any]:
+def gpt2(f: GgufFacts) -> dict[str, Any]:
     width, heads = f.heads()
     return {
         **f.common(),

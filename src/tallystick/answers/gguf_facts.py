@@ -10,7 +10,7 @@ from tallystick.errors import CorruptFileError, RefusedModelError
 EMBEDDING, HEAD = "token_embd.weight", "output.weight"
 
 
-class Facts:
+class GgufFacts:
     """The metadata of the architecture `name`."""
 
     def __init__(self, name: str, file: GgufFile) -> None:
