@@ -47,8 +47,8 @@ def timed(call: Callable[[], object]) -> Clock:
 def in_turns(
     sides: Sides, turns: int, before: Callable[[], None] = lambda: None
 ) -> dict[str, list[Clock]]:
-    """The times of each side, in turns after one that warms up. `before` is called before each
-    turn. Each side begins in its turn."""
+    """The times of each side, in turns after one that warms up, each begun by another side.
+    `before` is called before a turn."""
     seen: dict[str, list[Clock]] = {name: [] for name in sides}
     for turn in range(turns + 1):
         before()

@@ -14,13 +14,14 @@ T = TypeVar("T")
 
 
 class Begun(Generic[T]):
-    """`call`, which is being executed. Nobody need wait for it: it does not keep the process."""
+    """`call`, which is being executed. Nobody need wait for it, but the process ends after it: a
+    thread that is in the core then could not be ended cleanly."""
 
     def __init__(self, call: Callable[[], T]) -> None:
         self._call = call
         self._made: list[T] = []
         self._error: BaseException | None = None
-        self._thread = Thread(target=self._run, daemon=True, name="tallystick-begun")
+        self._thread = Thread(target=self._run, name="tallystick-begun")
         self._thread.start()
 
     def _run(self) -> None:

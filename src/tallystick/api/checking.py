@@ -65,11 +65,12 @@ class AnswerChecks:
         signed, answer = self._of_this_model(files)
         statement, merged = answer.statement, answer.statement.merged
         report = check_words(signed, answer, files.cancellation)
+        # The tokenizer's process, and then the digests of weights, go on beside what follows.
         if not report.contradictions:
-            # The tokenizer's process, and the digests of weights, go on beside what follows.
             self._words_begun(statement)
-            compared = self._weights_begun(statement).result
         program = files.program_of(answer)
+        if not report.contradictions:
+            compared = self._weights_begun(statement).result
         if self._own is None:
             self._derive(statement, answer.program_name)
         if not report.contradictions and execute:
