@@ -6,11 +6,22 @@
 // each. Each product and each sum is rounded by itself. A NaN may keep another pattern here: the
 // product makes that of its result canonical.
 #pragma once
+#include <utility>
+
 #include "families/quantised.hpp"
 #include "tallystick/gemm_panels.hpp"
 #include "tallystick/quantised_vec.hpp"
 
 namespace tallystick::TS_ISA {
+
+// The scalar path has a vector for each column: written out, they would be megabytes.
+#if defined(TS_ISA_SCALAR)
+#define TS_VECTORS
+#define TS_TERMS
+#else
+#define TS_VECTORS TS_UNROLL
+#define TS_TERMS TS_UNROLL
+#endif
 
 constexpr size_t kStretch = 32, kHalf = 16;
 
@@ -30,34 +41,39 @@ TS_INLINE gv half_at(const uint8_t* block, size_t i, size_t v) {
 }
 
 // --- formats of 32 (19.3) ---------------------------------------------------------------------
-// A format says the factors of half `h` of stretch `s` of a block, and the integer of its term j.
-// kAdds: there is something to add.
+// A format says the factors of half h of stretch s of a block, and the integers of its term j, which
+// is i beyond a multiple of 8. kAdds: there is something to add. Shifts depend on s mod kKinds alone,
+// which is `Kind`, known to the compiler. Every integer is one of eight bits with a sign.
 
-// p: where the quants begin; f: where the fifth bits do, 0 without; shift: what every integer loses.
+// The quants begin at byte P, the fifth bits at F, 0 without. Every integer loses Shift.
 template <size_t P, size_t F, int Shift, bool Adds>
 struct OfFour {
   static constexpr bool kAdds = Adds;
+  static constexpr size_t kKinds = 1;
   static TS_INLINE Factors factors(const uint8_t* b, size_t, size_t, size_t v) {
     return {half_at(b, 0, v), Adds ? half_at(b, 2, v) : gv_zero()};
   }
-  static TS_INLINE iv quant(const uint8_t* b, size_t, size_t h, size_t j, size_t v) {
-    const iv x = iv_bytes(byte_at(b, P + j, v));
-    iv q = h == 0 ? iv_and(x, 15) : iv_down(x, 4);
+  template <size_t Kind>
+  static TS_INLINE bv quants(const uint8_t* b, size_t, size_t h, size_t j, size_t i) {
+    bv q = bv_part(bv_load(byte_at(b, P + j, 0)), h == 0 ? 0 : -4, 15);
     if (F != 0) {
-      const iv row = iv_bytes(byte_at(b, F + 2 * h + j / 8, v));
-      q = iv_or(q, iv_up(iv_and(iv_down(row, j % 8), 1), 4));
+      const bv row = bv_load(byte_at(b, F + 2 * h + j / 8, 0));
+      q = bv_or(q, bv_part(row, 4 - static_cast<int>(i), 16));
     }
-    return Shift == 0 ? q : iv_add(q, -Shift);
+    return Shift == 0 ? q : bv_less(q, Shift);
   }
 };
 
 struct OfEight {
   static constexpr bool kAdds = false;
+  static constexpr size_t kKinds = 1;
   static TS_INLINE Factors factors(const uint8_t* b, size_t, size_t, size_t v) {
     return {half_at(b, 0, v), gv_zero()};
   }
-  static TS_INLINE iv quant(const uint8_t* b, size_t, size_t h, size_t j, size_t v) {
-    return iv_signed_bytes(byte_at(b, 2 + kHalf * h + j, v));
+  // As they lie in memory.
+  template <size_t Kind>
+  static TS_INLINE const uint8_t* quants(const uint8_t* b, size_t, size_t h, size_t j, size_t) {
+    return byte_at(b, 2 + kHalf * h + j, 0);
   }
 };
 
@@ -66,6 +82,7 @@ struct OfEight {
 template <size_t P, size_t F>
 struct Scaled {
   static constexpr bool kAdds = true;
+  static constexpr size_t kKinds = F == 0 ? 2 : 8;
   static TS_INLINE Factors factors(const uint8_t* b, size_t s, size_t, size_t v) {
     iv scale, least;
     const iv packed = iv_bytes(byte_at(b, 8 + s, v));
@@ -81,43 +98,51 @@ struct Scaled {
     const gv minimum = gv_mul(half_at(b, 2, v), iv_float(least));
     return {gv_mul(half_at(b, 0, v), iv_float(scale)), gv_negative(minimum)};
   }
-  static TS_INLINE iv quant(const uint8_t* b, size_t s, size_t h, size_t j, size_t v) {
+  template <size_t Kind>
+  static TS_INLINE bv quants(const uint8_t* b, size_t s, size_t h, size_t j, size_t) {
     const size_t row = kHalf * h + j;
-    const iv x = iv_bytes(byte_at(b, P + 32 * (s / 2) + row, v));
-    const iv q = iv_and(iv_down(x, 4 * (s % 2)), 15);
+    const bv q = bv_part(bv_load(byte_at(b, P + 32 * (s / 2) + row, 0)), Kind % 2 ? -4 : 0, 15);
     if (F == 0) return q;
-    const iv fifth = iv_and(iv_down(iv_bytes(byte_at(b, F + row, v)), s), 1);
-    return iv_or(q, iv_up(fifth, 4));
+    return bv_or(q, bv_part(bv_load(byte_at(b, F + row, 0)), 4 - static_cast<int>(Kind), 16));
   }
 };
 
 struct OfSix {
   static constexpr bool kAdds = false;
+  static constexpr size_t kKinds = 4;
   static TS_INLINE Factors factors(const uint8_t* b, size_t s, size_t h, size_t v) {
-    const iv scale = iv_signed_bytes(byte_at(b, 192 + 2 * s + h, v));
+    const iv scale = iv_signed(byte_at(b, 192 + 2 * s + h, v), 0);
     return {gv_mul(half_at(b, 208, v), iv_float(scale)), gv_zero()};
   }
-  static TS_INLINE iv quant(const uint8_t* b, size_t s, size_t h, size_t j, size_t v) {
-    const size_t part = s / 4, r = s % 4, row = kHalf * h + j;  // parts of 128 numbers
-    const iv low = iv_bytes(byte_at(b, 64 * part + 32 * (r % 2) + row, v));
-    const iv high = iv_bytes(byte_at(b, 128 + 32 * part + row, v));
-    const iv q = iv_or(iv_and(iv_down(low, 4 * (r / 2)), 15),
-                       iv_up(iv_and(iv_down(high, 2 * r), 3), 4));
-    return iv_add(q, -32);
+  template <size_t Kind>
+  static TS_INLINE bv quants(const uint8_t* b, size_t s, size_t h, size_t j, size_t) {
+    const size_t part = s / 4, row = kHalf * h + j;  // parts of 128 numbers
+    const bv low = bv_load(byte_at(b, 64 * part + 32 * (Kind % 2) + row, 0));
+    const bv high = bv_load(byte_at(b, 128 + 32 * part + row, 0));
+    return bv_less(bv_or(bv_part(low, Kind < 2 ? 0 : -4, 15),
+                         bv_part(high, 4 - 2 * static_cast<int>(Kind), 48)), 32);
   }
 };
 
 // --- stretches --------------------------------------------------------------------------------
 // Calls use(term of the stretch, vector, numbers) for every number of stretch s of a block.
-template <class Format, class Use>
+template <class Format, size_t Kind = 0, class Use>
 TS_INLINE void each_number(const uint8_t* block, size_t s, Use&& use) {
+  if constexpr (Kind + 1 < Format::kKinds) {
+    if (s % Format::kKinds != Kind)
+      return each_number<Format, Kind + 1>(block, s, std::forward<Use>(use));
+  }
   TS_UNROLL for (size_t h = 0; h < 2; ++h) {
     Factors f[kPanelVectors];
-    TS_UNROLL for (size_t v = 0; v < kPanelVectors; ++v) f[v] = Format::factors(block, s, h, v);
-    for (size_t j = 0; j < kHalf; ++j) {
-      TS_UNROLL for (size_t v = 0; v < kPanelVectors; ++v) {
-        const gv x = gv_mul(f[v].by, iv_float(Format::quant(block, s, h, j, v)));
-        use(kHalf * h + j, v, Format::kAdds ? gv_add(x, f[v].plus) : x);
+    TS_VECTORS for (size_t v = 0; v < kPanelVectors; ++v) f[v] = Format::factors(block, s, h, v);
+    for (size_t j0 = 0; j0 < kHalf; j0 += 8) {
+      TS_TERMS for (size_t i = 0; i < 8; ++i) {
+        const size_t j = j0 + i;
+        const auto q = Format::template quants<Kind>(block, s, h, j, i);
+        TS_VECTORS for (size_t v = 0; v < kPanelVectors; ++v) {
+          const gv x = gv_mul(f[v].by, iv_float(iv_signed(q, v)));
+          use(kHalf * h + j, v, Format::kAdds ? gv_add(x, f[v].plus) : x);
+        }
       }
     }
   }
@@ -130,10 +155,10 @@ static void quantised_row(const float* a, ptrdiff_t a_step, const uint8_t* block
   constexpr size_t kAheadBytes = kRowAhead * sizeof(float), kLineBytes = kLine * sizeof(float);
   const size_t part = size * kPanelCols / Stretches;  // bytes that a stretch has
   gv total[kPanelVectors], acc[kPanelVectors];
-  TS_UNROLL for (size_t v = 0; v < kPanelVectors; ++v) total[v] = acc[v] = gv_zero();
+  TS_VECTORS for (size_t v = 0; v < kPanelVectors; ++v) total[v] = acc[v] = gv_zero();
   for (size_t k = 0, s = 0; k < terms; k += kStretch) {
     if (k % kChunk == 0) {
-      TS_UNROLL for (size_t v = 0; v < kPanelVectors; ++v) acc[v] = gv_zero();
+      TS_VECTORS for (size_t v = 0; v < kPanelVectors; ++v) acc[v] = gv_zero();
     }
     for (size_t i = 0; i < part; i += kLineBytes)
       __builtin_prefetch(block + s * part + kAheadBytes + i, 0, 3);
@@ -146,10 +171,10 @@ static void quantised_row(const float* a, ptrdiff_t a_step, const uint8_t* block
       block += size * kPanelCols;
     }
     if ((k + kStretch) % kChunk != 0 && k + kStretch != terms) continue;
-    TS_UNROLL for (size_t v = 0; v < kPanelVectors; ++v)
+    TS_VECTORS for (size_t v = 0; v < kPanelVectors; ++v)
         total[v] = k < kChunk ? acc[v] : gv_add(total[v], acc[v]);
   }
-  TS_UNROLL for (size_t v = 0; v < kPanelVectors; ++v)
+  TS_VECTORS for (size_t v = 0; v < kPanelVectors; ++v)
       gv_store(out + v * kLanes, finish(total[v], kLast));
 }
 
@@ -193,5 +218,8 @@ TS_INLINE PanelKernels panel_kernels(BlockFormat format) {
   }
   return {};
 }
+
+#undef TS_VECTORS
+#undef TS_TERMS
 
 }  // namespace tallystick::TS_ISA
