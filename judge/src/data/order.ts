@@ -11,11 +11,10 @@ function orderKey(seed: bigint): [number, number] {
   return [view.getUint32(0, true), view.getUint32(4, true)];
 }
 
-/** The sides of 8.4.2: a = ⌈√N⌉, b = ⌈N/a⌉. */
+/** The sides of 8.4.2: a = ⌈√N⌉, b = ⌈N/a⌉. N is at most 2⁴⁰, so ⌊√N⌋ is exact. */
 function sides(count: number): [number, number] {
-  let a = Math.floor(Math.sqrt(count));
-  while (a * a < count) a++;
-  while ((a - 1) * (a - 1) >= count) a--;
+  const root = Math.floor(Math.sqrt(count));
+  const a = root * root < count ? root + 1 : root;
   return [a, Math.ceil(count / a)];
 }
 

@@ -130,3 +130,26 @@ test("a program of 65536 micro-batches is not made at once", () => {
   expect(orRefused(() => step.node(step.nodeCount - 1))).toBe("refused");
   expect(orRefused(() => step.node(step.nodeCount))).toBe("refused");
 });
+
+test("folds of 2^22 values in all, and of no more (6.8)", () => {
+  const isMade = (folds: number, V: number): boolean => {
+    const lines = [
+      "tallystick program 2",
+      "contract ordered/1-draft.1",
+      "input batch batch.x f32[1]",
+      "micro 1",
+      "%0 = aten.sum(@batch.x) : f32[]",
+      ...Array.from(
+        { length: folds },
+        (_, k) => `%${k + 1} = tallystick.fold(%0){mean=false} : f32[]`,
+      ),
+      "output loss %1",
+      "end\n",
+    ];
+    const { text } = readProgram(toUtf8(lines.join("\n")), TABLE);
+    return orRefused(() => expansionOf(text, V, TABLE)) !== "refused";
+  };
+  expect(isMade(64, 65536)).toBe(true);
+  expect(isMade(65, 65536)).toBe(false);
+  expect(isMade(64, 65537)).toBe(false);
+});

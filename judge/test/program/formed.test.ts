@@ -1,8 +1,7 @@
-/** Programs that are well formed but for one rule (PROGRAM 1.2, 3.4, 6.2 to 6.5, 11.1). */
+/** Programs that are well formed but for one rule (PROGRAM 1.2, 3.4, 6.2 to 6.5). */
 import { describe, expect, test } from "vitest";
 
 import { toUtf8 } from "../../src/bytes.ts";
-import { LIMITS } from "../../src/limits.ts";
 import { readProgram } from "../../src/program/read.ts";
 import { orRefused, TABLE } from "./cases.ts";
 
@@ -90,45 +89,4 @@ describe("a section (6.2 to 6.5)", () => {
     );
     expect(isRead(...head, "micro 1", "%0 = tallystick.commit(@s) : none", ...rest)).toBe(false);
   });
-});
-
-test("a program has 64 MiB at most (11.1)", () => {
-  const end = "output loss %0\nend\n";
-  const text = (bytes: number): Uint8Array => {
-    const parts = [...HEAD, "input batch batch.a f32[2]"];
-    const rest = `%0 = aten.sum(@batch.a) : f32[]\n${end}`;
-    let left = bytes - parts.join("\n").length - 1 - rest.length;
-    const input = (name: string): string => `input batch ${name} f32[1]`;
-    const bare = input("").length + 1;
-    for (let k = 0; left > 0; k++) {
-      const name = `batch.b${String(k).padStart(6, "0")}`;
-      const length = left < 2 * LIMITS.nameBytes ? left - bare : LIMITS.nameBytes - 100;
-      const isLast = length <= LIMITS.nameBytes;
-      const own = name.padEnd(isLast ? length : LIMITS.nameBytes - 100, "z");
-      parts.push(input(own));
-      left -= own.length + bare;
-    }
-    return toUtf8(`${parts.join("\n")}\n${rest}`);
-  };
-  for (const [bytes, isFine] of [
-    [LIMITS.programBytes, true],
-    [LIMITS.programBytes + 1, false],
-  ] as const) {
-    const made = text(bytes);
-    expect(made.length).toBe(bytes);
-    expect(orRefused(() => readProgram(made, TABLE)) !== "refused").toBe(isFine);
-  }
-});
-
-test("a node has 1048592 operands at most (11.1)", () => {
-  const wide = (count: number): boolean =>
-    isRead(
-      ...HEAD,
-      "input batch batch.a f32[1]",
-      `%0 = aten.cat(${Array<string>(count).fill("@batch.a").join(", ")}){dim=0} : f32[${count}]`,
-      "%1 = aten.sum(%0) : f32[]",
-      "output loss %1",
-    );
-  expect(wide(LIMITS.nodeInputs)).toBe(true);
-  expect(wide(LIMITS.nodeInputs + 1)).toBe(false);
 });

@@ -1,0 +1,49 @@
+/** Functions of binary64 (OPENING 10.4): near the library's, and exact at their special places. */
+import { describe, expect, test } from "vitest";
+
+import { max, min } from "../../src/numbers/binary32.ts";
+import { cos, exp, expm1, log, sin } from "../../src/numbers/binary64.ts";
+
+/** Far more than a last place, far less than a series cut off too early is wrong by. */
+const NEAR = 2 ** -48;
+
+const FUNCTIONS = { cos, exp, expm1, log, sin } as const;
+const points = Array.from({ length: 400 }, (_, k) => 0.003 + k * 0.0371);
+
+describe.each(Object.entries(FUNCTIONS))("%s", (name, own) => {
+  const library = (x: number): number => Math[name as keyof typeof FUNCTIONS](x);
+  const signs = name === "log" ? [1] : [1, -1];
+
+  test.each(signs)("times %d", (sign) => {
+    for (const point of points) {
+      const [found, due] = [own(sign * point), library(sign * point)];
+      expect(Math.abs(found - due)).toBeLessThanOrEqual(NEAR * Math.max(Math.abs(due), 2 ** -5));
+    }
+  });
+});
+
+test("special places", () => {
+  expect([0, -0, NaN, -1, Infinity, 1].map(log)).toEqual([
+    -Infinity,
+    -Infinity,
+    NaN,
+    NaN,
+    Infinity,
+    0,
+  ]);
+  expect([NaN, -Infinity, Infinity, 0, -900, 900].map(exp)).toEqual([
+    NaN,
+    0,
+    Infinity,
+    1,
+    0,
+    Infinity,
+  ]);
+});
+
+test("max and min of a zero and another number", () => {
+  expect([max(-1, 0), max(0, -1), max(1, 0), max(0, 1)]).toEqual([0, 0, 1, 1]);
+  expect([min(-1, 0), min(0, -1), min(1, 0), min(0, 1)]).toEqual([-1, -1, 0, 0]);
+  expect([max(-0, 0), max(0, -0), min(-0, 0), min(0, -0)]).toEqual([0, 0, -0, -0]);
+  expect([max(NaN, 0), max(0, NaN), min(NaN, 0), min(0, NaN)]).toEqual([NaN, NaN, NaN, NaN]);
+});
