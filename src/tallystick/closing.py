@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TypeVar
 
-if TYPE_CHECKING:
-    from typing_extensions import Self
+T = TypeVar("T", bound="Closing")
 
 
 class Closing:
@@ -14,7 +13,7 @@ class Closing:
     def close(self) -> None:
         raise NotImplementedError
 
-    def __enter__(self) -> Self:
+    def __enter__(self: T) -> T:
         return self
 
     def __exit__(self, *_: object) -> None:
