@@ -19,6 +19,7 @@ LEVELS = {
     "checkout": 0,
     "started": 0,
     "visible": 0,
+    "closing": 0,
     "notebook": 0,
     "_core": 0,
     "commit": 1,

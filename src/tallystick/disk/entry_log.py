@@ -18,8 +18,8 @@ import re
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
 
+from tallystick.closing import Closing
 from tallystick.disk.files import (
     Replacement,
     locked,
@@ -177,7 +177,7 @@ class EntryLog:
             raise CorruptFileError(f"The log entry {path} {why}.", RESTORE)
 
 
-class EntryLogWriter(EntryLog):
+class EntryLogWriter(EntryLog, Closing):
     """The log of a referee that is writing it: the entries there are, and `append`.
 
     It holds the directory's lock, so two referees never write one log. `close` it, or use it as a
@@ -238,17 +238,6 @@ class EntryLogWriter(EntryLog):
         """Release the lock."""
         self._open = False
         self._held.close()
-
-    def __enter__(self) -> EntryLogWriter:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _recover(self) -> None:
         remove_temporaries(self.directory, self.directory)

@@ -74,7 +74,7 @@ class ModelEncoder:
 
 
 @dataclass(frozen=True)
-class _Run:
+class _SameLength:
     """Texts of the same number of places, one after the other, from row `first` on."""
 
     first: int
@@ -91,15 +91,15 @@ class _Pass:
     """The texts of a pass, by their numbers, and their rows."""
 
     numbers: list[int] = field(default_factory=list)
-    runs: list[_Run] = field(default_factory=list)
+    runs: list[_SameLength] = field(default_factory=list)
     count: int = 0
 
     def add(self, number: int, places: int) -> None:
-        last = self.runs[-1] if self.runs else _Run(0, 0, 0)
+        last = self.runs[-1] if self.runs else _SameLength(0, 0, 0)
         if last.places == places:
-            self.runs[-1] = _Run(last.first, last.texts + 1, places)
+            self.runs[-1] = _SameLength(last.first, last.texts + 1, places)
         else:
-            self.runs.append(_Run(self.count, 1, places))
+            self.runs.append(_SameLength(self.count, 1, places))
         self.numbers.append(number)
         self.count += places
 
@@ -244,7 +244,7 @@ class _TextAttention:
         out[self.given.count :] = 0
 
 
-def _by_text(rows: Array, run: _Run) -> Array:
+def _by_text(rows: Array, run: _SameLength) -> Array:
     """[texts, heads, places, elements] of [rows, heads, elements]."""
     found = rows[run.rows].reshape(run.texts, run.places, *rows.shape[1:])
     return np.ascontiguousarray(found.transpose(0, 2, 1, 3))

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from tallystick.closing import Closing
 from tallystick.commit.checkpoint import run_tree
 from tallystick.commit.records import PartProof, prove_part
 from tallystick.commit.signing import PrivateKey, RunCommitment, verify_run
@@ -64,7 +65,7 @@ from tallystick.run.store.signer import signing_key
 _OUR_FAULTS = (AssertionError, AttributeError, LookupError, NameError, TypeError)
 
 
-class Prover:
+class Prover(Closing):
     """The party to a game that answers for the run at `run`.
 
     `key` is the signer's private key where the run does not keep it. The prover calls `notice`
@@ -141,12 +142,6 @@ class Prover:
     def close(self) -> None:
         """Remove the scratch states. The caller must not use the prover afterwards."""
         self._states.close()
-
-    def __enter__(self) -> Prover:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     # -- answering -----------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 import httpx2
 
+from tallystick.closing import Closing
 from tallystick.delegation.turns import (
     COMMITMENT,
     JSON_BYTES,
@@ -158,7 +159,7 @@ class PartyClient:
             return response, b"".join(parts)
 
 
-class LogSource:
+class LogSource(Closing):
     """The party at `url` that hands over its logs: a Party of `prover.handover` (PROTOCOL 6.15).
 
     It asks again while the party is working or cannot be reached, for at most `patience` seconds a
@@ -175,10 +176,7 @@ class LogSource:
         )
         self._commitment: bytes | None = None
 
-    def __enter__(self) -> LogSource:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         self._client.close()
 
     @property

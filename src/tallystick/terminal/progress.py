@@ -18,6 +18,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from tallystick.closing import Closing
 from tallystick.commit.timetable import Timetable
 from tallystick.job.job import Job
 from tallystick.run.show.estimate import human_seconds
@@ -53,7 +54,7 @@ def human_speed(steps_a_second: float) -> str:
     return f"{1 / steps_a_second:.3g} s/step" if steps_a_second > 0 else ""
 
 
-class Reporter:
+class Reporter(Closing):
     """Listens to a trainer or an auditor; writes to standard error, so `--json` stays clean."""
 
     def __init__(self, verb: str, quiet: bool = False, last_step: int | None = None) -> None:
@@ -183,12 +184,6 @@ class Reporter:
             console.print(shown(text), markup=False, highlight=False, emoji=False)
         else:
             note(text)
-
-    def __enter__(self) -> Reporter:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """End the live line."""

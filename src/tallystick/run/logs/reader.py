@@ -10,9 +10,9 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import NoReturn
 
+from tallystick.closing import Closing
 from tallystick.commit.log import BOUNDED, Section, log_digest, packed_root
 from tallystick.contracts.replay import blocks
 from tallystick.contracts.replay.faults import Fault, LogCorruptError
@@ -47,7 +47,7 @@ def expected_of(logged: LoggedProgram, job_digest: bytes) -> Expected:
     return Expected(job_digest, logged.sections, logged.operators, logged.form)
 
 
-class LogReader:
+class LogReader(Closing):
     """The log of `step` in the file `path`, checked against `expected` and, if given, `digest`.
 
     `inside` is the run's directory; the reader follows no link in it.
@@ -74,17 +74,6 @@ class LogReader:
         except BaseException:
             self._file.close()
             raise
-
-    def __enter__(self) -> LogReader:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         self._file.close()

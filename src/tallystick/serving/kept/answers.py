@@ -16,7 +16,6 @@ import time
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 
 from tallystick.answers.files import AnswerFiles, said_of
 from tallystick.answers.receipt import read_receipt
@@ -24,6 +23,7 @@ from tallystick.answers.spoken import Spoken
 from tallystick.answers.statement import ModelStatement
 from tallystick.api.answering import DAYS, GivenAnswer
 from tallystick.api.encoding import GivenEncoding
+from tallystick.closing import Closing
 from tallystick.disk.files import locked
 from tallystick.errors import StorageError, UsageError
 from tallystick.program.ir import Program
@@ -55,7 +55,7 @@ _AT_ONCE = 256  # answers that one transaction deletes
 _USUAL = kept_bytes(1 << 16, 1 << 12, 1 << 12)
 
 
-class KeptAnswers:
+class KeptAnswers(Closing):
     """The keeper of `directory`, within `budget` bytes of disk; `days` is for how long a receipt
     promises answers to disputes. It holds the directory's lock. Every method is safe for threads.
 
@@ -86,17 +86,6 @@ class KeptAnswers:
     def close(self) -> None:
         """Write what waits, and give the lock back."""
         self._held.close()
-
-    def __enter__(self) -> KeptAnswers:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     # -- room --------------------------------------------------------------------------------------
 

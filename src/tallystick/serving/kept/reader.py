@@ -7,7 +7,6 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import TracebackType
 
 from tallystick.answers.cancellation import finding_of
 from tallystick.answers.check import bound
@@ -21,6 +20,7 @@ from tallystick.answers.request import ModelRequest
 from tallystick.answers.spoken import Spoken
 from tallystick.answers.statement import ModelStatement
 from tallystick.answers.text import ModelWords
+from tallystick.closing import Closing
 from tallystick.commit.signing import PublicKey
 from tallystick.errors import CorruptFileError, TallystickError
 from tallystick.serving.kept.prover import DisputedAnswer
@@ -62,7 +62,7 @@ class KeptModel:
     adapter: Path | None
 
 
-class KeptReader:
+class KeptReader(Closing):
     """The answers that are kept in `directory`; another process may write them. Its methods are
     safe for threads. Raises UsageError where nothing is kept, StorageError, CorruptFileError."""
 
@@ -75,17 +75,6 @@ class KeptReader:
     def close(self) -> None:
         with self._lock:
             self._connection.close()
-
-    def __enter__(self) -> KeptReader:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     # -- rows --------------------------------------------------------------------------------------
 
