@@ -17,9 +17,11 @@ const HERE = join(dirname(fileURLToPath(import.meta.url)), "..");
 const MOST = 300_000;
 const ENDLESS = Symbol("it does not end");
 
-/** What the changed text of a file calls, with the change of this number made. */
+/** What the changed text of a file calls, also while it is loaded, with the change made. */
 const switches = (number) => `
-const __off = (change) => change === ${number};
+function __off(change) {
+  return change === ${number};
+}
 function __bound(change, kind, a, b) {
   const isEqual = a === b;
   const own = kind === "<" ? a < b : kind === "<=" ? a <= b : kind === ">" ? a > b : a >= b;

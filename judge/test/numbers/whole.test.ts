@@ -27,8 +27,8 @@ test("quotients go down, and a remainder has its divisor's sign", () => {
 });
 
 test("shifts by 0 to 63 bits, and by others", () => {
-  const by = [-65n, -1n, 0n, 1n, 63n, 64n];
-  expect(by.map((b) => shiftLeft(-5n, b))).toEqual([0n, 0n, -5n, -10n, -(2n ** 63n), 0n]);
-  expect(by.map((b) => shiftRight(-5n, b))).toEqual([-1n, -1n, -5n, -3n, -1n, -1n]);
-  expect(by.map((b) => shiftRight(5n, b))).toEqual([0n, 0n, 5n, 2n, 0n, 0n]);
+  const by = [-65n, -1n, 0n, 1n, 63n, 64n, 2n ** 62n];
+  expect(by.map((b) => shiftLeft(-5n, b))).toEqual([0n, 0n, -5n, -10n, -(2n ** 63n), 0n, 0n]);
+  expect(by.map((b) => shiftRight(-5n, b))).toEqual([-1n, -1n, -5n, -3n, -1n, -1n, -1n]);
+  expect(by.map((b) => shiftRight(5n, b))).toEqual([0n, 0n, 5n, 2n, 0n, 0n, 0n]);
 });
