@@ -67,20 +67,6 @@ def state_root(slots: Mapping[str, bytes]) -> bytes:
     return state_root_of(tree.size, tree.root())
 
 
-def state_roots_by(slots: Mapping[str, bytes], name: str, digests: Sequence[bytes]) -> list[bytes]:
-    """The state roots of `slots` with each of these digests in slot `name`, which is one of them.
-
-    One tree gives them all: with 100,000 slots a tree is what costs.
-    """
-    index, tree = slot_order(list(slots)).index(name), state_tree(slots)
-    path, roots = tree.inclusion(index), []
-    for digest in digests:
-        root = merkle.inclusion_root(slot_leaf(name, digest), index, tree.size, path)
-        assert root is not None  # the path is this tree's own
-        roots.append(state_root_of(tree.size, root))
-    return roots
-
-
 class StateRoots:
     """Roots of states that have the slots `fixed` in common, whose leaves are hashed once, and the
     slots `own` besides. Raises UsageError as `slot_order`."""

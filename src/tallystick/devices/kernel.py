@@ -51,9 +51,10 @@ def replaced(
 ) -> Mapping[str, Kernel]:
     """`ordinary` kernels, with other functions for the operators `own` among them: `run_of` gives
     each one, of its name and the ordinary function. It raises where there is none, so that a
-    contract's operator never keeps the ordinary kernel silently. They take float32 alone."""
+    contract's operator never keeps the ordinary kernel silently. They take float32 alone, and none
+    computes a whole attention: `attends` has the ordinary bits."""
     made = {op: run_of(op, ordinary[op].run) for op in own & ordinary.keys()}
-    changed = {op: replace(ordinary[op], run=run, widens=()) for op, run in made.items()}
+    changed = {op: replace(ordinary[op], run=run, widens=(), attends=None) for op, run in made.items()}
     return {**ordinary, **changed}
 
 

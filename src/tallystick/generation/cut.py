@@ -17,7 +17,7 @@ from tallystick.devices.cpu import CPU
 from tallystick.errors import UsageError
 from tallystick.kernels.views import view
 from tallystick.numerics.contracts import parse_contract
-from tallystick.program.attention import SCORES, VALUES, WEIGHTS, Attention
+from tallystick.program.attention import VALUES, Attention, ending
 from tallystick.program.ir import Input, Program, Value, op_spec
 from tallystick.program.narrow import narrow
 from tallystick.program.pieces import given, piece, value_name
@@ -45,22 +45,16 @@ def attentions(program: Program) -> list[Attention]:
     for index, node in enumerate(program.nodes):
         if node.op != VALUES:
             continue
-        weights = _only(program, node.inputs[0], WEIGHTS)
-        found.append(
-            Attention(_only(program, program.nodes[weights].inputs[0], SCORES), weights, index)
-        )
+        attention = ending(program, index)
+        if attention is None:
+            raise UsageError("A node of this program takes no weights of scores where it should.")
+        found.append(attention)
     inner = {a.scores for a in found} | {a.weights for a in found}
     reads = [v.node for node in program.nodes for v in node.inputs if v is not None]
     reads += [v.node for _, v in program.outputs]
     if sum(read in inner for read in reads) != len(inner) or len(inner) != 2 * len(found):
         raise UsageError("A node of this program reads the inside of an attention.")
     return found
-
-
-def _only(program: Program, value: Value | None, op: str) -> int:
-    if value is None or value.is_input or program.nodes[value.node].op != op:
-        raise UsageError(f"A node of this program takes no {op} where it should.")
-    return value.node
 
 
 def _following(program: Program, start: int) -> set[int]:

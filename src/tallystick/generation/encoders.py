@@ -31,9 +31,9 @@ from tallystick.generation.sizes import RowPrograms
 from tallystick.numerics.contracts import find_contract, parse_contract
 from tallystick.numerics.registry import OpSpec
 from tallystick.numerics.types import Attrs
-from tallystick.program.attention import SCORES, VALUES, WEIGHTS
+from tallystick.program.attention import SCORES, VALUES, WEIGHTS, made_by
 from tallystick.program.executor import Executor
-from tallystick.program.ir import Node, Program, Value
+from tallystick.program.ir import Node, Program
 from tallystick.program.runner import StepInputs
 
 MOST_ROWS = 512
@@ -208,10 +208,16 @@ class _TextAttention:
     given: _Pass
 
     def __init__(self, program: Program, values: int) -> None:
-        weights = _made_by(program, program.nodes[values].inputs[0], WEIGHTS)
-        # Which keys are present: all are, since no row of a pass is absent.
-        mask = _made_by(program, program.nodes[weights].inputs[0], _MASK)
-        scores = _made_by(program, program.nodes[mask].inputs[1], SCORES)
+        made = [values]
+        # The mask says which keys are present: all are, since no row of a pass is absent.
+        for operand_number, op in ((0, WEIGHTS), (0, _MASK), (1, SCORES)):
+            node = made_by(program, program.nodes[made[-1]].inputs[operand_number], op)
+            if node is None:
+                raise UsageError(
+                    f"A node of this encoder's program takes no {op} where it should."
+                )
+            made.append(node)
+        _, weights, _, scores = made
         kernels = CPU.kernels(parse_contract(program.contract))
         nodes = scores, weights, values
         self._calls = [(kernels[program.nodes[n].op].run, program.nodes[n].attrs) for n in nodes]
@@ -248,9 +254,3 @@ def _by_text(rows: Array, run: _SameLength) -> Array:
     """[texts, heads, places, elements] of [rows, heads, elements]."""
     found = rows[run.rows].reshape(run.texts, run.places, *rows.shape[1:])
     return np.ascontiguousarray(found.transpose(0, 2, 1, 3))
-
-
-def _made_by(program: Program, value: Value | None, op: str) -> int:
-    if value is None or value.is_input or program.nodes[value.node].op != op:
-        raise UsageError(f"A node of this encoder's program takes no {op} where it should.")
-    return value.node

@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from tallystick.devices.kernel import Kernel
+from tallystick.numerics.contracts import parse_contract
 from tallystick.numerics.types import Attrs
 from tallystick.program.ir import Program, Value
 
@@ -27,32 +28,44 @@ class Attention:
     values: int
 
 
+def made_by(program: Program, value: Value | None, op: str) -> int | None:
+    """The node of operator `op` that made `value`; None where an input or another operator did."""
+    if value is None or value.is_input or program.nodes[value.node].op != op:
+        return None
+    return value.node
+
+
+def ending(program: Program, values: int) -> Attention | None:
+    """The attention whose last node is `values`; None where its values take other weights."""
+    weights = made_by(program, program.nodes[values].inputs[0], WEIGHTS)
+    if weights is None:
+        return None
+    scores = made_by(program, program.nodes[weights].inputs[0], SCORES)
+    return None if scores is None else Attention(scores, weights, values)
+
+
 def closed(
     program: Program, kernels: Mapping[str, Kernel], apart: Collection[int]
 ) -> dict[int, Attention]:
     """The attentions that one of `kernels` may compute whole, by each of their nodes; none has a
-    node of `apart`."""
+    node of `apart`. A contract that computes one of the three in its own way has none."""
     if VALUES not in kernels or kernels[VALUES].attends is None:
+        return {}
+    if not parse_contract(program.contract).own_operators.isdisjoint((SCORES, WEIGHTS, VALUES)):
         return {}
     reads = Counter(v for node in program.nodes for v in node.inputs if v is not None)
     reads.update(v for _, v in program.outputs)
-
-    def maker(value: Value | None, op: str) -> int | None:
-        """The node of this operator that made `value`, which nobody else reads."""
-        if value is None or value.is_input or reads[value] != 1:
-            return None
-        return value.node if program.nodes[value.node].op == op else None
-
     found = {}
     for index, node in enumerate(program.nodes):
-        weights = maker(node.inputs[0], WEIGHTS) if node.op == VALUES else None
-        scores = None if weights is None else maker(program.nodes[weights].inputs[0], SCORES)
-        if weights is None or scores is None:
+        attention = ending(program, index) if node.op == VALUES else None
+        if attention is None:
             continue
-        nodes = (scores, weights, index)
+        if any(reads[Value(i, 0)] != 1 for i in (attention.scores, attention.weights)):
+            continue
+        nodes = (attention.scores, attention.weights, index)
         seen = [_seen(program.nodes[i].attrs) for i in nodes]
         if seen[0] == seen[1] == seen[2] and not any(i in apart for i in nodes):
-            found.update(dict.fromkeys(nodes, Attention(*nodes)))
+            found.update(dict.fromkeys(nodes, attention))
     return found
 
 

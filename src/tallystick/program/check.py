@@ -81,7 +81,7 @@ def _infer(spec: OpSpec, attrs: Attrs, types: InTypes) -> tuple[TensorType, ...]
     return inferred
 
 
-def check_node(program: Program, index: int, node: Node, known: _Inferred) -> None:
+def _check_node(program: Program, index: int, node: Node, known: _Inferred) -> None:
     """Node `index`: known operator, valid attributes, earlier operands, types as inferred. Equal
     layers have equal calls: `known` has those of the nodes before."""
     spec = op_spec(node.op, program.contract)
@@ -180,7 +180,7 @@ def check_program(program: Program) -> None:
     known: _Inferred = {}
     for index, node in enumerate(program.nodes):
         try:
-            check_node(program, index, node, known)
+            _check_node(program, index, node, known)
         except UsageError as error:
             raise type(error)(f"Node {index}: {error.message}", error.next_action) from error
     _check_outputs(program)

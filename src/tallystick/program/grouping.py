@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 
@@ -40,15 +40,19 @@ def _whole_axes(shape: Shape, result: Shape, axes: int) -> bool:
 
 
 class Grouping:
-    """The groups of a program whose nodes are executed in `order`, with the kernels `kernels`;
-    `apart` nodes join none."""
+    """The groups of a program whose nodes are executed in `order`, with the kernels `kernels`.
+
+    Neither `lasting` nor `whole` nodes join a group. The values of `lasting` ones exist from the
+    first node to the last; `whole` ones make theirs in their turn.
+    """
 
     def __init__(
         self,
         program: Program,
         order: Sequence[int],
         kernels: Mapping[str, Kernel],
-        apart: set[int],
+        lasting: Collection[int],
+        whole: Collection[int],
     ) -> None:
         self.program = program
         self.kernels = kernels
@@ -66,7 +70,9 @@ class Grouping:
                     self.readers.setdefault(self._root(value), []).append(index)
         self.results = {self._root(value) for _, value in program.outputs}
         # A next state is written in place by its own node, on whole tensors.
-        self.apart = apart | {self._root(value).node for value in program.next_state.values()}
+        in_place = {self._root(value).node for value in program.next_state.values()}
+        self.apart = {*lasting, *whole, *in_place}
+        self.lasting = lasting
         self.group_of: dict[int, BlockGroup] = {}
 
     # -- the program -------------------------------------------------------------------------
@@ -273,7 +279,7 @@ class Grouping:
 
     def _lives(self, value: Value, until: int) -> bool:
         """True if `value` exists at position `until` anyway."""
-        if value.is_input or value in self.results or value.node in self.apart:
+        if value.is_input or value in self.results or value.node in self.lasting:
             return True
         late = (i for i in self.readers.get(value, []) if self.position[i] >= until)
         return any(i not in self.group_of or value.node not in self.group_of[i].again for i in late)

@@ -110,8 +110,8 @@ class _Planner:
         self.kept: set[Value] = set()
         self.attention = closed(program, kernels, self.constant) if options.blocks else {}
         if options.blocks:
-            apart = self.constant | self.narrow | self.attention.keys()
-            grouping = Grouping(program, order, kernels, apart)
+            lasting = self.constant | self.narrow
+            grouping = Grouping(program, order, kernels, lasting, self.attention)
             self.schedule, self.kept = grouping.schedule(), grouping.kept()
         self.end = len(self.schedule)
         self.into: list[int] = []

@@ -135,11 +135,10 @@ class Facts:
         given = self.program.nodes[node]
         return self._commit_operands if given.op == COMMIT else _operands_of(self.program, given)
 
-    # A COMMIT node may have 100,000 operands, and every round asks for them.
-
     @cached_property
     def _commit_operands(self) -> tuple[Operand, ...]:
-        """Those of the COMMIT node: its inputs, then the loss and the chains (PROTOCOL 5.6.5)."""
+        """Those of the COMMIT node: its inputs, then the loss and the chains (PROTOCOL 5.6.5). It
+        may have 100,000, and every round asks for them."""
         program, given = self.program, self.program.nodes[self.last_node]
         at = len(given.inputs)
         return (

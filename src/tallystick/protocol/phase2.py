@@ -11,9 +11,9 @@ from tallystick.commit.state import (
     LOG_CHAIN_SLOT,
     LOSS_CHAIN_SLOT,
     SlotProof,
+    StateRoots,
     chain_digest,
     extend_loss_chain,
-    state_roots_by,
 )
 from tallystick.commit.tensor import Array, tensor_digest
 from tallystick.errors import CounterpartyError
@@ -274,9 +274,8 @@ def commit(game: Game, given: DisputedOutput) -> Rounds:
     chains, logs = (before, before), None
     if game.facts.log_form is not None:
         logs, chains = yield from opened_logs(game, given.step)
-    after[LOG_CHAIN_SLOT] = before
-    roots = state_roots_by(after, LOG_CHAIN_SLOT, chains)
-    true = [(after[LOSS_CHAIN_SLOT], *pair) for pair in zip(chains, roots, strict=True)]
+    states = StateRoots(after, [LOG_CHAIN_SLOT])
+    true = [(after[LOSS_CHAIN_SLOT], c, states.root({LOG_CHAIN_SLOT: c})) for c in chains]
     guilt = {
         p: ("5.8", f"output {given.output} of its COMMIT node does not follow from its inputs")
         for p in BOTH

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,11 @@ import pytest
 from program_samples import f32
 
 from tallystick.devices.context import ExecutionContext
-from tallystick.numerics.contracts import ORDERED_1
-from tallystick.program.attention import SCORES, VALUES, WEIGHTS
+from tallystick.devices.cpu import CPU
+from tallystick.devices.kernel import replaced
+from tallystick.numerics.contracts import ORDERED_1, parse_contract
+from tallystick.program import attention
+from tallystick.program.attention import SCORES, VALUES, WEIGHTS, closed
 from tallystick.program.build import Builder
 from tallystick.program.executor import Executor
 from tallystick.program.ir import Program, Value
@@ -113,3 +117,16 @@ def test_memory_grows_with_the_text() -> None:
     assert plans[2] < 8.1 * plans[0]
     every = make_plan(_program(1024), PlanOptions(blocks=False))
     assert every.arena_bytes > 8 * plans[2]
+
+
+def test_a_contract_with_an_attention_of_its_own_has_no_whole_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    program, ordinary = _program(), CPU.kernels(parse_contract(ORDERED_1))
+    assert len(closed(program, ordinary, ())) == 6
+    for op in (SCORES, WEIGHTS, VALUES):
+        one = SimpleNamespace(own_operators=frozenset([op]))
+        monkeypatch.setattr(attention, "parse_contract", lambda _, one=one: one)
+        assert closed(program, ordinary, ()) == {}
+    own = replaced(ordinary, frozenset([VALUES]), lambda _, run: run)
+    assert ordinary[VALUES].attends is not None and own[VALUES].attends is None
