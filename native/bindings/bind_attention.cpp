@@ -226,9 +226,11 @@ void attention(InC<4> q, InC<4> k, InC<4> v, MaybeHeads slopes, MaybeHeads sinks
   std::iota(places.begin(), places.end(), first);
   for (size_t b = 0; b < batches; ++b) {
     const float *key = k.data() + b * groups * keys * depth, *value = v.data() + b * groups * keys * width;
-    for (size_t j = 0; j < keys; ++j)
-      write_page(pool.data() + j / kPageKeys * floats, groups, depth, width, j % kPageKeys,
-                 key + j * depth, keys * depth, value + j * width, keys * width);
+    unlocked_ranges(pages, grain_of(floats), [&](size_t from, size_t to) {
+      for (size_t j = from * kPageKeys; j < std::min(to * kPageKeys, keys); ++j)
+        write_page(pool.data() + j / kPageKeys * floats, groups, depth, width, j % kPageKeys,
+                   key + j * depth, keys * depth, value + j * width, keys * width);
+    });
     const size_t at = b * heads * queries;
     compute_pages({queries, heads, groups, depth, width, {q.data() + at * depth, depth, queries * depth},
                    pool.data(), floats, tables.data(), starts.data(), places.data(), causal, window,

@@ -1,6 +1,6 @@
 // Vectors of integers beside those of gemm_vec.hpp: what dequantising needs of them, per instruction
 // set. A `bv` has a byte for each column of a panel. An `iv` has integers of 32 bits, as many as a
-// `gv` has lanes; shifts are of such that are not negative.
+// `gv` has lanes; only non-negative ones are shifted.
 #pragma once
 #include "tallystick/gemm_vec.hpp"
 #include "tallystick/gemm_widen.hpp"
@@ -15,7 +15,8 @@ using bv = __m256i;
 TS_INLINE bv bv_load(const uint8_t* p) {
   return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
 }
-// Bytes moved by so many bits, up or (below 0) down, of which the mask keeps bits of their own.
+// Shifts each byte up by `up` bits (down if negative) and keeps the bits in `mask`. The mask must
+// drop bits that come from a neighbouring byte.
 TS_INLINE bv bv_part(bv x, int up, int mask) {
   if (up > 0) x = _mm256_slli_epi16(x, up);
   if (up < 0) x = _mm256_srli_epi16(x, -up);

@@ -14,7 +14,7 @@ namespace tallystick {
 namespace TS_ISA {
 namespace {
 
-// A tile of results in registers: so many rows, and so many registers of each.
+// The rows of a tile of results, and the registers of each row.
 #if defined(TS_ISA_AVX512) || defined(TS_ISA_NEON)
 constexpr int kTileRows = 6, kTileVectors = 4;
 #elif defined(TS_ISA_AVX2)
@@ -341,6 +341,7 @@ void products_of(const Block& block, const PagedKeys& keys, size_t depth) {
 
 // Room of a row of products or terms.
 TS_INLINE size_t row_room(size_t keys) { return ceil_div(keys + 2, size_t(16)) * 16 + 16; }
+// 49 rows for whole blocks, on each thread: 196 bytes a key, so 6 MiB for 32,768 keys.
 size_t pages_scratch(size_t queries, size_t keys) {
   return (queries * kHeadTile + 1) * row_room(keys);
 }

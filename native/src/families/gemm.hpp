@@ -70,7 +70,7 @@ constexpr size_t kPanelCols = 32;
 // Panels in a form that another family knows (families/quantised.cpp).
 struct PanelForm {
   const void* panels;
-  // Columns j to j + n of one row of A times B, whose terms are so many; j begins a panel.
+  // Columns j to j + n of one row of A times B, `terms` long; j begins a panel.
   void (*row)(const void* panels, const float* a, ptrdiff_t a_step, size_t terms, size_t j,
               size_t n, float* out);
   // Terms k to k + kc of the panel at column j: kc rows of kPanelCols numbers.
