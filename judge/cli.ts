@@ -163,7 +163,7 @@ function replayed(args: Arguments): Said {
   const outcome = court.readLog(entries, files);
   const out = args.json
     ? ascii(sessionFacts(outcome, entries.length, court.digestOf(files)))
-    : textOf(sessionWords(outcome, entries.length, NO_NAMES), true);
+    : textOf(sessionWords(outcome, entries.length, NO_NAMES, court.workOf(files)), true);
   return { code: sessionCode(outcome), out, err: "" };
 }
 

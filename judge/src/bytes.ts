@@ -4,7 +4,7 @@ import { refuse } from "./errors.ts";
 
 const UTF8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 const ENCODER = new TextEncoder();
-/** Texts of so many characters count as short. */
+/** Texts of at most this many characters count as short. */
 const SHORT = 64;
 const DIGITS = "0123456789abcdef";
 /** The characters of base64 as their codes, the value of each code, and the code of padding. */

@@ -1,4 +1,5 @@
-/** The limits of COMMITMENTS 11.1, all inclusive. They decide between parties, so they are exact. */
+/** The limits of COMMITMENTS 11.1, all inclusive: the whole table, those that this package need not
+ * read too. They decide between parties, so they are exact. */
 export const LIMITS = {
   nameBytes: 1024,
   jsonDepth: 64,

@@ -61,16 +61,11 @@ export function inclusionLength(index: number, size: number): number {
   return beside(index, size).length;
 }
 
-/** The inclusion proof of a leaf of so many (COMMITMENTS 2.5), upwards. */
+/** The inclusion proof of a leaf in a tree of `size` leaves (COMMITMENTS 2.5), upwards. */
 export function inclusionProofBy(leafAt: LeafAt, index: number, size: number): Uint8Array[] {
   return beside(index, size)
     .reverse()
     .map(({ first, end }) => rootBetween(leafAt, first, end));
-}
-
-/** The same in a tree of these leaf hashes. */
-export function inclusionProof(hashes: readonly Uint8Array[], index: number): Uint8Array[] {
-  return inclusionProofBy((k) => hashes[k] ?? sha256(), index, hashes.length);
 }
 
 function allHashes(hashes: readonly Uint8Array[]): boolean {

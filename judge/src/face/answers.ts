@@ -21,7 +21,7 @@ const READ = program(
     "another one.",
 );
 
-/** By clause; a case of PROTOCOL 1.6 behind a stroke where a clause has several meanings. */
+/** By clause; a case of PROTOCOL 1.6 after a slash where a clause has several meanings. */
 const OF_ANSWER: Readonly<Record<string, Act>> = {
   "3.2": act(
     "whole",

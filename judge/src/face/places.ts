@@ -49,7 +49,7 @@ export function since(kind: Kind, { step, interval }: Found): string {
 }
 
 /** What the disputed place is. */
-export function about({ operator, side }: Found, work: Work = "training"): string {
+export function about({ operator, side }: Found, work: Work): string {
   if (operator === null) return "";
   const said = inWords(operator);
   const operation = work === "training" ? said : said.replace(/ of the step$/, "");
@@ -74,11 +74,12 @@ export function until(found: Found, ofSteps: number): string {
     );
   }
   if (step === 0) {
-    return `The signed runs differ from the ${which}, on (steps count from 0).${about(found)}`;
+    return `The signed runs differ from the ${which}, on (steps count from 0).${about(found, "training")}`;
   }
   // The work of the step may be equal, and its signed result alone another one (PROTOCOL 5.3).
   const after = found.clause === "5.3" ? "" : " After it they differ.";
   return (
-    `Both signed runs are equal before the ${which} (steps count from 0).${after}` + about(found)
+    `Both signed runs are equal before the ${which} (steps count from 0).${after}` +
+    about(found, "training")
   );
 }

@@ -138,7 +138,7 @@ export function sessionWords(
   outcome: SessionOutcome,
   entries: number,
   names: Names,
-  work: Work = "training",
+  work: Work,
 ): Words {
   const { tone, headline, meaning } = endingOf(outcome);
   const parties = partiesOf(outcome);

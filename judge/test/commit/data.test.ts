@@ -5,10 +5,11 @@ import { Order } from "../../src/data/order.ts";
 import { philox, type Words } from "../../src/numbers/philox.ts";
 import { RefusedError } from "../../src/errors.ts";
 import { LIMITS } from "../../src/limits.ts";
-import { inclusionProof, leafHash } from "../../src/merkle.ts";
+import { leafHash } from "../../src/merkle.ts";
 import { dataRoot, dataRootByPart, recordLeaf, Schema } from "../../src/records.ts";
 import type { Dtype } from "../../src/numbers/bits.ts";
 import { byteLength } from "../../src/tensors.ts";
+import { inclusionProof } from "../inclusion.ts";
 import { unhex, vectors } from "./golden.ts";
 
 interface FieldCase {

@@ -3,7 +3,6 @@ import { describe, expect, test } from "vitest";
 import { fromHex } from "../../src/bytes.ts";
 import {
   consistencyProof,
-  inclusionProof,
   leafHash,
   multiProof,
   multiProofLength,
@@ -13,6 +12,7 @@ import {
   verifiesConsistency,
   verifiesInclusion,
 } from "../../src/merkle.ts";
+import { inclusionProof } from "../inclusion.ts";
 import { replaced, unhex, vectors } from "./golden.ts";
 
 interface File {

@@ -1,13 +1,7 @@
 import { expect, test } from "vitest";
 
 import { fromHex, toHex } from "../../src/bytes.ts";
-import {
-  consistencyProof,
-  inclusionProof,
-  multiProof,
-  rootOf,
-  verifiesConsistency,
-} from "../../src/merkle.ts";
+import { consistencyProof, multiProof, rootOf, verifiesConsistency } from "../../src/merkle.ts";
 import {
   checkpointCount,
   checkpointLeaf,
@@ -19,6 +13,7 @@ import {
   runRoot,
 } from "../../src/runs.ts";
 import { CHAIN_START, chainDigest, slotLeaf, slotOrder, stateRoot } from "../../src/state.ts";
+import { inclusionProof } from "../inclusion.ts";
 import { unhex, vectors } from "./golden.ts";
 
 interface File {

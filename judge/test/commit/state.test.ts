@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 
 import { fromHex, toHex, toUtf8 } from "../../src/bytes.ts";
-import { inclusionProof, leafHash, rootOf } from "../../src/merkle.ts";
+import { leafHash, rootOf } from "../../src/merkle.ts";
 import { nodeDigest, nodeRoot, treeByNode } from "../../src/nodes.ts";
 import { sha256 } from "../../src/sha256.ts";
 import {
@@ -16,6 +16,7 @@ import {
   stateRoot,
   stateRootsBy,
 } from "../../src/state.ts";
+import { inclusionProof } from "../inclusion.ts";
 import { unhex, vectors } from "./golden.ts";
 
 interface NodeFile {

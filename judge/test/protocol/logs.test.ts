@@ -3,7 +3,6 @@ import { describe, expect, test } from "vitest";
 import { concatBytes } from "../../src/bytes.ts";
 import type { Terms } from "../../src/job/terms.ts";
 import { logDigest, sectionDigest, type LogEntry, type LogSection } from "../../src/logs.ts";
-import { inclusionProof } from "../../src/merkle.ts";
 import { callOf, quantityOf, type Logged } from "../../src/operators/index.ts";
 import type { StepProgram } from "../../src/program/program.ts";
 import type { Below } from "../../src/protocol/below.ts";
@@ -28,6 +27,7 @@ import {
   stateRoot,
 } from "../../src/state.ts";
 import { Writer } from "../../src/writer.ts";
+import { inclusionProof } from "../inclusion.ts";
 import { fail, valueOf, type Tensor } from "../operators/calls.ts";
 import { inShort, lying, played, turned, type Played } from "./game.ts";
 import {

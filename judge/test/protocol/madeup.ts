@@ -13,7 +13,7 @@ import {
   type LogEntry,
   type LogSection,
 } from "../../src/logs.ts";
-import { inclusionProof, leafHash, multiProof, rootOf } from "../../src/merkle.ts";
+import { leafHash, multiProof, rootOf } from "../../src/merkle.ts";
 import { nodeDigest, type NodeRecord } from "../../src/nodes.ts";
 import { callOf, quantityOf, readTable } from "../../src/operators/index.ts";
 import type { ProgramNode, StepProgram } from "../../src/program/program.ts";
@@ -34,6 +34,7 @@ import {
   stateRoot,
 } from "../../src/state.ts";
 import { Writer } from "../../src/writer.ts";
+import { inclusionProof } from "../inclusion.ts";
 import { fail, type Tensor } from "../operators/calls.ts";
 import { Signer } from "../session/golden.ts";
 import { jsonOfVectors } from "../vectors.ts";
