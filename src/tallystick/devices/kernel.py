@@ -54,7 +54,9 @@ def replaced(
     contract's operator never keeps the ordinary kernel silently. They take float32 alone, and none
     computes a whole attention: `attends` has the ordinary bits."""
     made = {op: run_of(op, ordinary[op].run) for op in own & ordinary.keys()}
-    changed = {op: replace(ordinary[op], run=run, widens=(), attends=None) for op, run in made.items()}
+    changed = {
+        op: replace(ordinary[op], run=run, widens=(), attends=None) for op, run in made.items()
+    }
     return {**ordinary, **changed}
 
 

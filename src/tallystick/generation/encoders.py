@@ -213,9 +213,7 @@ class _TextAttention:
         for operand_number, op in ((0, WEIGHTS), (0, _MASK), (1, SCORES)):
             node = made_by(program, program.nodes[made[-1]].inputs[operand_number], op)
             if node is None:
-                raise UsageError(
-                    f"A node of this encoder's program takes no {op} where it should."
-                )
+                raise UsageError(f"A node of this encoder's program takes no {op} where it should.")
             made.append(node)
         _, weights, _, scores = made
         kernels = CPU.kernels(parse_contract(program.contract))
