@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.core import ParameterSource
 
 from tallystick.answers.layout import Settings
 from tallystick.answers.request import ModelRequest
 from tallystick.api.requests import client_request
+from tallystick.cli.asked import refuse_asked
 from tallystick.cli.output import (
     MISMATCH,
     finish,
@@ -174,15 +174,7 @@ def chat(
 
 def _own(file: Path, client: PublicKey | None) -> ModelRequest:
     """The request in a file, beside which nothing is said. Raises UsageError."""
-    context = click.get_current_context()
-    for param in context.command.params:
-        given = context.get_parameter_source(str(param.name)) is ParameterSource.COMMANDLINE
-        if given and param.name in _ASKS:
-            raise UsageError(
-                f"{param.opts[0]} cannot be given beside --request, which says itself what is "
-                "asked for.",
-                "Leave it out.",
-            )
+    refuse_asked(_ASKS, "--request")
     found = client_request(file, {})
     if client is not None and found.client != client:
         raise UsageError(

@@ -30,6 +30,7 @@ from tallystick.service.doors import DoorConnection
 from tallystick.serving.answer_reply import AnswerReply, ReplyOutcome
 from tallystick.serving.api_keys import add_key
 from tallystick.serving.asked import read_chat
+from tallystick.serving.cancelling import Cancelling
 from tallystick.serving.engine_thread import KeptAnswer, ModelThread, WantedAnswer
 from tallystick.serving.fields import Fields
 from tallystick.serving.keeping import MemoryKeeper, NoRoom
@@ -243,7 +244,7 @@ def test_a_stream_that_is_not_taken_is_cut(kind: str, model: Path) -> None:
 
             reply = AnswerReply(
                 "id", "me", served, asked, keeper, limits, server.server.workers,
-                server.faults.append, outcomes.append,
+                server.faults.append, outcomes.append, Cancelling(),
             )  # fmt: skip
             place = DoorConnection("peer", lambda: cuts.append(True))
             with pytest.raises(ConnectionAbortedError):
