@@ -149,8 +149,11 @@ def test_who_waits_at_the_end_hears_of_it(thread: ModelThread) -> None:
     order: list[str] = []
     sinks = [Waiting("a", order) for _ in range(20)]
     thread.start()
-    thread.submit([wanted(thread, "a", sink, tokens=40) for sink in sinks])
+    asked = [wanted(thread, "a", sink, tokens=40) for sink in sinks]
+    thread.submit(asked)
     thread.close()
+    # Nobody signs any of them now: a client that cancels one is told so.
+    assert not any(thread.end_after(one, (1, b"")) for one in asked)
     for sink in sinks:
         assert sink.over.wait(30)
         assert sink.kept is not None or isinstance(sink.error, ApiError)
