@@ -6,6 +6,7 @@ import io
 import os
 import signal
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,7 +31,9 @@ import tallystick
 from tallystick.answers.files import AnswerFiles
 from tallystick.answers.request import ModelRequest
 from tallystick.disk.keys import load_public_key
+from tallystick.serving import question
 from tallystick.serving.cancelling import Cancelling
+from tallystick.serving.chat_client import ChatClient
 from tallystick.serving.refusals import ApiError
 
 
@@ -235,6 +238,22 @@ def test_what_becomes_of_a_word_that_is_not_taken(
     with interrupted(served, 2):
         code, out, _ = ts("chat", served.url, *words)
     assert code == 1 and "has taken your cancellation" in out
+
+    # A server that has not answered yet is called no liar.
+    answered = threading.Event()
+
+    def silent(self: ChatClient, signed: bytes) -> None:
+        for one in list(served.thread._underway):
+            one.end = (10**6, b"")
+        answered.wait(20)
+
+    monkeypatch.setattr(ChatClient, "cancel", silent)
+    monkeypatch.setattr(question, "_CANCEL_SECONDS", 0.1)
+    with interrupted(served, 2):
+        said = as_json(ts("chat", "--json", served.url, *words))
+    answered.set()
+    assert said["accepted"] and said["wrong"] == []
+    assert "cancellation: the server has not answered it" in said["unchecked"]
 
 
 def test_a_server_cannot_cancel(

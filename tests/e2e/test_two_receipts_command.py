@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +16,9 @@ from tallystick.answers.job import AnswerJob
 from tallystick.answers.receipt import CANCELLED, LENGTH
 from tallystick.answers.spoken import Spoken
 from tallystick.answers.two_receipts import TwoReceipts
+from tallystick.commit.encoding import canonical_json
+from tallystick.commit.signing import PrivateKey
+from tallystick.disk.keys import save_private_key
 
 TOY = Toy.make()
 
@@ -66,11 +71,32 @@ def test_an_answer_that_was_cancelled_earlier_is_no_lie(tmp_path: Path, ts: Run)
     assert not (tmp_path / "none").exists()
 
 
-@pytest.mark.parametrize("more", ["--text", "--model", "--receipt", "--request", "--statement"])
+@pytest.mark.parametrize(
+    "more", ["--text", "--model", "--receipt", "--request", "--statement", "--adapter"]
+)
 def test_what_does_not_go_together(tmp_path: Path, ts: Run, more: str) -> None:
     a = written(tmp_path / "a", 1, 2, 3)
     line = ("check", a, "--against", a, more)
     assert ts(*(line if more == "--text" else (*line, a)))[0] == 3
+
+
+def test_what_convicts_nobody_is_no_conviction(tmp_path: Path, ts: Run) -> None:
+    """A forged signature, a signer that is not trusted, and a damaged directory."""
+    a, b = written(tmp_path / "a", 1, 2, 3), written(tmp_path / "b", 1, 7, 3)
+    other = tmp_path / "other.pem"
+    save_private_key(PrivateKey(bytes([8]) * 32), other)
+    code, out, errors = ts("check", a, "--against", b, "--trust", other)
+    assert code == 2 and out == "" and "trust" in errors
+    answer = b / "answer.json"
+    answer.write_bytes(answer.read_bytes().replace(b"[1,7,3]", b"[1,8,3]"))
+    code, out, errors = ts("check", a, "--against", b)
+    assert code == 2 and out == "" and "nobody has signed" in errors
+    receipt = b / "receipt.json"
+    envelope = json.loads(receipt.read_bytes())
+    envelope["signatures"][0]["sig"] = base64.b64encode(bytes(64)).decode()
+    receipt.write_bytes(canonical_json(envelope))
+    code, out, errors = ts("check", a, "--against", b)
+    assert code == 2 and out == "" and "does not verify" in errors
 
 
 def test_a_file_about_receipts_that_say_nothing(tmp_path: Path, ts: Run) -> None:

@@ -174,14 +174,17 @@ def executed(
 ) -> AnswerReport:
     """The report of `check_words` with what one execution of the job shows. The caller has compared
     the weights, or `compared` waits for that: it is called when all is ready, before anything is
-    executed. Raises CorruptFileError for a program that no answer has, and what `compared` does."""
+    executed. `seconds` has no part of that waiting. Raises CorruptFileError for a program that no
+    answer has, and what `compared` does."""
     began = time.monotonic()
     answer.check_program(program)
     with context.entered():
         engine = Engine(
             answer.in_memory(program), State(answer.state(program, weights)), context=context
         )
+        waited = time.monotonic()
         compared()
+        began += time.monotonic() - waited
         engine.run()
         final, host = answer.digests_after(engine.state), engine.context.device.host
         made = {n: np.asarray(host(engine.state.slots[n])) for n in answer.slot_types()}

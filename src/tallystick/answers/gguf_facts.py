@@ -24,7 +24,7 @@ class GgufFacts:
         if found is None and default is not None:
             return default
         if type(found) is not int or not 0 <= found < 1 << 31:
-            raise corrupt(f"{self.name}.{key} is {_shown(found)}, and no whole number")
+            raise corrupt(f"{self.name}.{key} is {_shown(found)}, not a whole number")
         return found
 
     def real(self, key: str, default: float | None = None) -> float:
@@ -32,7 +32,7 @@ class GgufFacts:
         if found is None and default is not None:
             return default
         if type(found) is not float or not abs(found) < float("inf"):
-            raise corrupt(f"{self.name}.{key} is {_shown(found)}, and no finite number")
+            raise corrupt(f"{self.name}.{key} is {_shown(found)}, not a finite number")
         return found
 
     def only(self, key: str, *known: Value) -> None:
@@ -47,7 +47,7 @@ class GgufFacts:
         """The width of the model, and the number of heads."""
         heads, width = self.whole("attention.head_count"), self.whole("embedding_length")
         if not heads or width % heads:
-            raise corrupt(f"{heads} heads do not share {width} elements")
+            raise corrupt(f"{width} elements cannot be divided among {heads} heads")
         return width, heads
 
     def sliding(self, every: int) -> list[bool]:

@@ -77,7 +77,8 @@ class GgufWeights:
         heads, rest = divmod(array.shape[0], width)
         if rest or width % 2:
             raise CorruptFileError(
-                f"The rows of {name[:80]!r} are no heads of {width} elements.", "Fetch it again."
+                f"The rows of {name[:80]!r} do not make heads of {width} elements.",
+                "Fetch it again.",
             )
         pairs = array.reshape(heads, width // 2, 2, *array.shape[1:])
         return np.ascontiguousarray(np.swapaxes(pairs, 1, 2)).reshape(array.shape)

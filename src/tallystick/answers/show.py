@@ -213,7 +213,7 @@ def _two_receipts(path: Path) -> FileSaid:
             "other_run_root": second.root.hex(),
             "clause": found.clause,
         },
-        f"That the signer has signed a false one. {found.sentence}",
+        f"That one of the two receipts is false. {found.sentence}",
         f"tallystick check {path}",
         (first.signer.key_id,),
     )

@@ -66,12 +66,11 @@ class Texts:
 
     @staticmethod
     def of(answers: Sequence[AnyJob]) -> Texts | None:
-        """None for jobs of which 6.10.2 says nothing."""
+        """Those of two jobs of one request. None for encodings, of which 6.10.2 says nothing: a
+        signer can call one an answer in its receipt."""
         if any(isinstance(answer, EncodingJob) for answer in answers):
             return None
         first, second = (SignedRecord.of(a) for a in answers if not isinstance(a, EncodingJob))
-        if (first.seed, first.program.set) != (second.seed, second.program.set):
-            return None
         one, two = ((own.program.length, own.program.answer, own.record) for own in (first, second))
         return Texts(answers[0].statement, first.seed, first.program.set, (one, two))
 
@@ -120,7 +119,7 @@ class TwoReceipts:
             _malformed(f"its kind is {top.value['kind']!r}")
         listed = top.of("receipts", list)
         if len(listed) != 2:
-            _malformed("it has not two receipts")
+            _malformed("it does not have two receipts")
         first, second = (top.hex_of(one, "receipts", None) for one in listed)
         texts = None if top.value["texts"] is None else _texts(top.child("texts"))
         return TwoReceipts((first, second), texts)
@@ -172,9 +171,9 @@ def _of_one_request(
         for number, receipt in enumerate((a, b))
     )
     if any(one[name].tobytes() != two[name].tobytes() for name in one.keys() - _OF_TOKENS):
-        raise NothingFollowsError("The two jobs have other settings or salts.", _NEXT)
+        raise NothingFollowsError("The two jobs have different settings or salts.", _NEXT)
     if _prompt(one, a) != _prompt(two, b):
-        raise NothingFollowsError("The two jobs have other prompt tokens.", _NEXT)
+        raise NothingFollowsError("The two jobs have different prompt tokens.", _NEXT)
     pairs = zip(_answer(one, a), _answer(two, b), strict=False)
     differing = ((row, pair) for row, pair in enumerate(pairs) if pair[0] != pair[1])
     found = next(differing, None)
@@ -204,7 +203,7 @@ def _texts(told: Members) -> Texts:
     statement = ModelStatement.from_bytes(canonical_json(told.child("statement").value))
     set_, listed = told.of("set", str), told.of("records", list)
     if len(listed) != 2:
-        _malformed("it has not two records")
+        _malformed("it does not have two records")
     found: list[tuple[int, int, bytes]] = []
     for item in listed:
         entry = Members(item, _malformed)

@@ -309,8 +309,9 @@ class AnswerUnderway:
         self.handle.cancel()
 
     def end_after(self, end: ClientsEnd) -> None:
-        """The client ends the answer there; of several such ends the first counts. The engine's
-        thread calls it until the answer is there, and whoever signs it after that."""
+        """The client ends the answer there; of several such ends the one of the fewest tokens
+        counts. The engine's thread calls it until the answer is there, and whoever signs it after
+        that."""
         if end[0] >= self.prepared.asked.max_tokens:
             return  # the answer has ended with that token or before it (ANSWERS 6.5)
         if self.end is None or end[0] < self.end[0]:

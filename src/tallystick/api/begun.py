@@ -10,6 +10,8 @@ from collections.abc import Callable
 from threading import Thread
 from typing import Generic, TypeVar
 
+from tallystick.errors import CounterpartyError
+
 T = TypeVar("T")
 
 
@@ -36,3 +38,29 @@ class Begun(Generic[T]):
         if self._error is not None:
             raise self._error
         return self._made[0]
+
+
+class BegunOnce(Generic[T]):
+    """Work of which each has a name, and which is begun once for all that ask for it.
+
+    What says something of a counterparty's files stays, since it is said again each time. Any other
+    failure may have been this machine's for a moment: the next one that asks begins anew.
+    """
+
+    def __init__(self) -> None:
+        self._begun: dict[bytes, Begun[T]] = {}
+
+    def begin(self, name: bytes, call: Callable[[], T]) -> None:
+        """Begin it, unless it is begun already."""
+        if name not in self._begun:
+            self._begun[name] = Begun(call)
+
+    def result(self, name: bytes) -> T:
+        """What it has made. The caller has begun it. Raises what it has raised."""
+        try:
+            return self._begun[name].result()
+        except CounterpartyError:
+            raise
+        except BaseException:
+            del self._begun[name]
+            raise

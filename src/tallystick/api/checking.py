@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 from tallystick.answers.check import AnswerReport, check_words, executed
@@ -16,7 +16,7 @@ from tallystick.answers.receipt import SignedReceipt
 from tallystick.answers.statement import ModelStatement, ProgramName
 from tallystick.answers.text import ModelWords, findings, findings_of_encoding
 from tallystick.answers.words import AnyJob, Said
-from tallystick.api.begun import Begun
+from tallystick.api.begun import BegunOnce
 from tallystick.commit.signing import PublicKey
 from tallystick.devices.context import ExecutionContext
 from tallystick.devices.find import context_on
@@ -46,8 +46,8 @@ class AnswerChecks:
         self._trust, self._threads, self._device = trust, threads, device
         self._derived: set[tuple[bytes, ProgramName]] = set()
         # By the digest of a statement.
-        self._compared: dict[bytes, Begun[None]] = {}
-        self._words: dict[bytes, Begun[ModelWords]] = {}
+        self._compared = BegunOnce[None]()
+        self._words = BegunOnce[ModelWords]()
 
     def words(self, files: AnswerFiles) -> AnswerReport:
         """Check an answer without a weight: signatures, digests, words and texts. Raises as
@@ -55,7 +55,7 @@ class AnswerChecks:
         signed, answer = self._of_this_model(files)
         report = check_words(signed, answer, files.cancellation)
         if not report.contradictions:
-            self._words_begun(answer.statement)
+            self._begin_words(answer.statement)
         files.program_of(answer)
         return report if report.contradictions else self._with_texts(report, answer, needed=True)
 
@@ -67,10 +67,11 @@ class AnswerChecks:
         report = check_words(signed, answer, files.cancellation)
         # The tokenizer's process, and then the digests of weights, go on beside what follows.
         if not report.contradictions:
-            self._words_begun(statement)
+            self._begin_words(statement)
         program = files.program_of(answer)
         if not report.contradictions:
-            compared = self._weights_begun(statement).result
+            self._begin_weights(statement)
+        compared = partial(self._compared.result, statement.digest)
         if self._own is None:
             self._derive(statement, answer.program_name)
         if not report.contradictions and execute:
@@ -104,12 +105,10 @@ class AnswerChecks:
             check_program_of(self._model(statement.merged), statement, name)
             self._derived.add((statement.digest, name))
 
-    def _weights_begun(self, statement: ModelStatement) -> Begun[None]:
-        """The comparison of the weights with the statement, which is made once."""
-        if statement.digest not in self._compared:
-            held = self._weights(statement.merged)
-            self._compared[statement.digest] = Begun(lambda: check_weights(statement, held))
-        return self._compared[statement.digest]
+    def _begin_weights(self, statement: ModelStatement) -> None:
+        """Begin to compare the weights with the statement."""
+        held = self._weights(statement.merged)
+        self._compared.begin(statement.digest, lambda: check_weights(statement, held))
 
     def _with_texts(self, report: AnswerReport, answer: AnyJob, needed: bool) -> AnswerReport:
         """The report with what 8.6 finds. Where this machine or the model has nothing to compare
@@ -124,20 +123,20 @@ class AnswerChecks:
         return replace(report, findings=(*report.findings, *found), texts=True)
 
     def _found(self, report: AnswerReport, answer: AnyJob) -> tuple[Said, ...]:
-        words = self._words_begun(answer.statement).result()
+        self._begin_words(answer.statement)
+        words = self._words.result(answer.statement.digest)
         if isinstance(answer, EncodingJob):
             encoding = self._model(answer.statement.merged).encoding
             return findings_of_encoding(words, () if encoding is None else encoding.labels, answer)
         return findings(words, answer.statement, answer.request, answer.spoken, report.receipt)
 
-    def _words_begun(self, statement: ModelStatement) -> Begun[ModelWords]:
-        """The tokenizer of the model, whose process takes a while to start."""
-        if statement.digest not in self._words:
-            model = self._model(statement.merged)
-            self._words[statement.digest] = Begun(
-                lambda: ModelWords.of(statement, model.files, model.chat_template, renders=False)
-            )
-        return self._words[statement.digest]
+    def _begin_words(self, statement: ModelStatement) -> None:
+        """Begin to open the model's tokenizer, whose process takes a while to start."""
+        model = self._model(statement.merged)
+        self._words.begin(
+            statement.digest,
+            lambda: ModelWords.of(statement, model.files, model.chat_template, renders=False),
+        )
 
 
 def noted(report: AnswerReport, note: Said) -> AnswerReport:

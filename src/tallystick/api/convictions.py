@@ -75,9 +75,13 @@ def compare_receipts(
     show by the receipts alone; two answers to one request by the answers' directories. The report's
     `conviction` is None where nothing follows, as where one answer was cancelled earlier than the
     other. `evidence` is a file to write where they convict: it has the receipts, and for two
-    answers the model statement, prompt and both answers as tokens, and nothing else of the request.
+    answers the model statement and what the records of both jobs say: prompt and answers as tokens,
+    the settings of the sampler, the seed of the choice and the record's salt. It has neither the
+    request's secret nor its messages or stop strings.
 
-    Raises SignatureInvalidError, DigestMismatchError, CorruptFileError, StorageError.
+    Raises SignatureInvalidError, DigestMismatchError and CorruptFileError for receipts and answers
+    that convict nobody, StorageError, and UsageError for the bare bytes of two receipts of one
+    request that are of two jobs, and where `evidence` is there already.
     """
     target = None if evidence is None else free_file(given.path(evidence), "evidence")
     known = given.publics(trust)
@@ -86,7 +90,7 @@ def compare_receipts(
     a, b = first.receipt, second.receipt
     found = TwoReceipts(data)
     if a.job != b.job and _of_one_request(a, b):
-        jobs = [_files(one).bound(known)[1] for one in (receipt, other)]
+        jobs = [_files(one).signed(known)[1] for one in (receipt, other)]
         found = TwoReceipts(data, Texts.of(jobs))
     trusted = first.trusted, second.trusted
     try:

@@ -135,7 +135,7 @@ def cancel(
     choice: int = 0,
     out: PathLike | None = None,
 ) -> bytes:
-    """Sign, as the client of a request, that an answer to it ends after `after` tokens.
+    """Sign, as the client of a request, that an answer to it ends after `tokens` tokens.
 
     `key` is the private key whose public half the request names as `client`. `choice` says which of
     the answers. The bytes, written to `out`, are for the server: `generate(…, cancelled=[FILE])`

@@ -261,17 +261,21 @@ def check(
     if seed is not None and sample is None:
         raise UsageError("--seed is for --sample.", "Leave it out.")
     if against is not None:
-        if named or model or statement or text or request or sample:
-            raise UsageError("--against compares two receipts, and no model.", "Leave out more.")
+        if named or model or statement or adapter or text or request or sample:
+            raise UsageError(
+                "--against compares two receipts, and no model.", "Leave the others out."
+            )
         compare(receipt, against, evidence, trust, as_json)
         return
     if named is not None:
-        if model or statement or text or request or evidence or sample:
-            raise UsageError("--receipt compares a shown request, and no model.", "Leave out more.")
+        if model or statement or adapter or text or request or evidence or sample:
+            raise UsageError(
+                "--receipt compares a shown request, and no model.", "Leave the others out."
+            )
         check_shown_request(receipt, named, trust, as_json)
         return
     if model is None and is_conviction(Path(receipt)):
-        if statement or text or request or evidence or sample:
+        if statement or adapter or text or request or evidence or sample:
             raise UsageError("Evidence is checked by itself.", "Leave out all but --trust.")
         check_evidence(receipt, trust, as_json)
         return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -109,8 +109,8 @@ def asked_for(options: Mapping[str, Any], help_: str) -> dict[str, Any]:
     return asked
 
 
-def refuse_asked(options: Mapping[str, Any], beside: str) -> None:
-    """UsageError where one of these options is given beside the option `beside`."""
+def refuse_asked(options: Collection[str], beside: str) -> None:
+    """UsageError where one of the options of these names is given beside the option `beside`."""
     context = click.get_current_context()
     for param in context.command.params:
         if param.name in options and context.get_parameter_source(param.name) is _GIVEN:

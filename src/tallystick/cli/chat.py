@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.core import ParameterSource
 
 from tallystick.answers.layout import Settings
 from tallystick.answers.request import ModelRequest
 from tallystick.api.requests import client_request
+from tallystick.cli.asked import refuse_asked
 from tallystick.cli.output import (
     MISMATCH,
     finish,
@@ -44,28 +44,55 @@ _ASKS = ("message", "system", "max_tokens", "temperature", "top_p")
 
 @click.command()
 @click.argument("url")
-@click.option("--message", help="Ask this once; by default lines of standard input, one by one.")
-@click.option("--system", help="A message of the role `system` before all others.")
-@click.option("--served", metavar="NAME", help="Which model of the server; by default its first.")
-@click.option("--digest", help="The model digest to accept; others are refused.")
-@click.option("--model", type=click.Path(), help="Your copy of the model: check the computation.")
-@click.option("--adapter", type=click.Path(), help="Your copy of its adapter, if it has one.")
-@click.option("--key", type=click.Path(), help=f"File of the API key; by default ${KEY_VARIABLE}.")
-@click.option("-o", "--output", type=click.Path(), help="The directory of the answer (--message).")
-@click.option("--max-tokens", type=click.IntRange(1), default=256, show_default=True)
-@click.option("--temperature", type=float, default=1.0, show_default=True)
-@click.option("--top-p", type=float, default=1.0, show_default=True)
+@click.option("--message", help="Question to ask. Default: one for each line of standard input.")
+@click.option("--system", help="System message that comes before all others.")
+@click.option(
+    "--served", metavar="NAME", help="Name of the model on the server. Default: its first."
+)
+@click.option("--digest", help="Digest of the model to accept. Any other model is refused.")
+@click.option(
+    "--model", type=click.Path(), help="Your copy of the model, to check the computation."
+)
+@click.option("--adapter", type=click.Path(), help="Your copy of the model's adapter.")
+@click.option("--key", type=click.Path(), help=f"File with the API key. Default: ${KEY_VARIABLE}.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(),
+    help="Directory for the answer, with --message or --request.",
+)
+@click.option(
+    "--max-tokens",
+    type=click.IntRange(1),
+    default=256,
+    show_default=True,
+    help="Number of tokens after which an answer ends at the latest.",
+)
+@click.option(
+    "--temperature",
+    type=float,
+    default=1.0,
+    show_default=True,
+    help="How evenly tokens are drawn. 0 always takes the most likely one.",
+)
+@click.option(
+    "--top-p",
+    type=float,
+    default=1.0,
+    show_default=True,
+    help="Draw only from the most likely tokens that together have probability P.",
+)
 @click.option(
     "--request",
     "file",
     type=click.Path(),
-    help="Ask what this file of `tallystick request` says, once.",
+    help="File with your own request, made by `tallystick request`. Ask what it says, once.",
 )
 @click.option(
     "--client",
     type=click.Path(),
     metavar="KEY",
-    help="Your private key: Ctrl-C ends an answer with your signature.",
+    help="Your private key. With it, Ctrl-C ends an answer with your signature.",
 )
 @tls_ca_option
 @threads_option
@@ -91,11 +118,12 @@ def chat(
     trust: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Talk with a model of the server at URL, and check each answer's receipt.
+    """Talk with a model on the server at URL, and check the receipt of each answer.
 
     Each question is a request of your own, with a nonce and a secret that the server cannot choose.
-    Signature, request and text are always checked, with --model the computation too; the lines
-    after an answer say which. Exit code 1 if an answer is not what was signed.
+    Signature, request and text are always checked. With --model, the computation is checked too.
+    The lines after an answer say what was checked. The exit code is 1 if an answer is not the one
+    that was signed.
     """
     require_packages("tallystick chat")
     from tallystick.serving.api_keys import key_text
@@ -174,15 +202,7 @@ def chat(
 
 def _own(file: Path, client: PublicKey | None) -> ModelRequest:
     """The request in a file, beside which nothing is said. Raises UsageError."""
-    context = click.get_current_context()
-    for param in context.command.params:
-        given = context.get_parameter_source(str(param.name)) is ParameterSource.COMMANDLINE
-        if given and param.name in _ASKS:
-            raise UsageError(
-                f"{param.opts[0]} cannot be given beside --request, which says itself what is "
-                "asked for.",
-                "Leave it out.",
-            )
+    refuse_asked(_ASKS, "--request")
     found = client_request(file, {})
     if client is not None and found.client != client:
         raise UsageError(

@@ -40,7 +40,7 @@ class _WithKeys(click.Group):
 
 @click.group(cls=_WithKeys)
 def serve_model() -> None:
-    """Serve models by OpenAI's interface. A model directory named `keys` is written ./keys."""
+    """Serve models through OpenAI's interface. Write ./keys for a model directory named `keys`."""
 
 
 @serve_model.command(options_metavar="MODEL... [OPTIONS]")
@@ -55,46 +55,58 @@ def serve_model() -> None:
 @click.option(
     "--api-keys",
     type=click.Path(),
-    help="File of API keys, of `serve-model keys add`. Without one: on loopback only.",
+    help="File with the API keys that `serve-model keys add` makes. Without it, the server "
+    "listens on loopback only.",
 )
 @click.option(
     "--statement", "statements", multiple=True, type=click.Path(),
-    help="Statement of each MODEL in turn (repeatable); by default MODEL.statement.",
+    help="Statement of each MODEL in turn (repeatable). Default: MODEL.statement.",
 )  # fmt: skip
 @click.option(
     "--adapter", "adapters", multiple=True, type=click.Path(), metavar="DIR",
-    help="Adapter (LoRA, by peft) of each MODEL in turn (repeatable), - for a MODEL without one. "
-    "The statement is DIR.statement then, and the name DIR's.",
+    help="Directory with the adapter of each MODEL in turn (repeatable), a LoRA that peft has "
+    "saved. Use - for a MODEL without one. The statement is then DIR.statement, and the model has "
+    "the name of DIR.",
 )  # fmt: skip
 @click.option("--share-prefixes", is_flag=True, help="Share computed prefixes between keys. "
               "Response times then reveal what other keys have asked.")  # fmt: skip
 @click.option("--at-once", type=click.IntRange(1, 64), default=32, show_default=True,
-              help="Answers of one model that are computed together.")  # fmt: skip
+              help="Number of answers of one model that are computed together.")  # fmt: skip
 @click.option("--key-at-once", type=click.IntRange(1, 64), default=16, show_default=True,
-              help="Of them, those of one key.")  # fmt: skip
+              help="Number of answers of one API key that are computed together.")  # fmt: skip
 @click.option("--waiting", type=click.IntRange(1, 65536), default=512, show_default=True,
-              help="Answers that wait, of all keys.")  # fmt: skip
+              help="Number of answers that may wait, for all API keys.")  # fmt: skip
 @click.option("--key-waiting", type=click.IntRange(1, 65536), default=256, show_default=True,
-              help="Answers that wait, of one key.")  # fmt: skip
+              help="Number of answers that may wait, for one API key.")  # fmt: skip
 @click.option("--max-tokens", type=click.IntRange(1, LIMITS.text_places), default=4096,
-              show_default=True, help="Tokens of one answer.")  # fmt: skip
-@click.option("--key-tokens", type=click.IntRange(0), default=0,
-              help="Tokens that a key gets in a minute; by default any number.")  # fmt: skip
+              show_default=True, help="Number of tokens that one answer may have.")  # fmt: skip
+@click.option(
+    "--key-tokens",
+    type=click.IntRange(0),
+    default=0,
+    help="Number of tokens that an API key may use in a minute. Default: no limit.",
+)
 @click.option("--seconds", type=click.FloatRange(1, 86400), default=600, show_default=True,
-              help="From a request to the end of its answers.")  # fmt: skip
+              help="Seconds that a request may take until its answers end.")  # fmt: skip
 @click.option("--memory", type=click.IntRange(1), default=1024, show_default=True, metavar="MIB",
-              help="Memory for keys and values, of each model.")  # fmt: skip
-@click.option("--speculate", metavar="lookup[:K]", help="Guess up to K next tokens from the text "
-              "so far. The answers stay the same.")  # fmt: skip
-@click.option("--draft", type=click.Path(), help="A smaller model with the same tokenizer, "
-              "which guesses tokens. The answers stay the same.")  # fmt: skip
-@click.option("--keep", "kept", type=click.Path(), help="Directory in which answers are kept, for "
-              "disputes too. Without it: in memory, and receipts promise nothing.")  # fmt: skip
+              help="Memory for the attention keys and values of each model.")  # fmt: skip
+@click.option("--speculate", metavar="lookup[:K]", help="Guess up to K tokens ahead from the "
+              "text so far. This changes the speed and never the answers.")  # fmt: skip
+@click.option("--draft", type=click.Path(), help="Guess tokens with the smaller model in "
+              "this directory; it needs the same tokenizer. This changes the speed and never the "
+              "answers.")  # fmt: skip
+@click.option(
+    "--keep",
+    "kept",
+    type=click.Path(),
+    help="Directory for the answers, which are kept "
+    "for disputes. Without it they are kept in memory, and receipts promise nothing.",
+)
 @click.option("--keep-mib", "kept_mib", type=click.IntRange(1), default=4096, show_default=True,
-              metavar="MIB", help="Disk budget for kept answers. "
+              metavar="MIB", help="Disk space for kept answers. "
               "Requests are refused when it is full.")  # fmt: skip
 @click.option("--days", type=click.IntRange(0, 36500), default=DAYS, show_default=True,
-              help="For how many days receipts promise answers to disputes.")  # fmt: skip
+              help="Days for which receipts promise to answer disputes.")  # fmt: skip
 @click.option("--tls-cert", type=click.Path(), help="PEM file of this server's certificates.")
 @click.option("--tls-key", type=click.Path(), help="PEM file of the certificate's private key.")
 @threads_option
@@ -117,10 +129,11 @@ def run(
     threads: int | None,
     **limits: Any,
 ) -> None:
-    """Answer OpenAI's requests with the model directories MODEL, until SIGINT or SIGTERM.
+    """Answer requests of OpenAI's clients with the models in the directories MODEL, until SIGINT
+    or SIGTERM.
 
-    Each answer carries its signed receipt. Standard error has a line of JSON for each request,
-    without texts. `serve-model keys add NAME` makes an API key.
+    Each answer carries its signed receipt. The log on standard error has a line of JSON for each
+    request, without its text. `serve-model keys add NAME` makes an API key.
     """
     require_packages("tallystick serve-model")
     from tallystick.commit.signing import PrivateKey
@@ -224,21 +237,26 @@ def _tell(error: BaseException) -> None:
 
 @serve_model.group()
 def keys() -> None:
-    """API keys: the file has their hashes only."""
+    """Add, remove and list API keys. The file holds only their hashes."""
 
 
 file_option = click.option(
-    "--file", "path", type=click.Path(), default=_KEYS, show_default=True, help="The file of keys."
+    "--file",
+    "path",
+    type=click.Path(),
+    default=_KEYS,
+    show_default=True,
+    help="File with the API keys.",
 )
 
 
 @keys.command()
 @click.argument("name")
 @file_option
-@click.option("--operator", is_flag=True, help="It reads the metrics of all keys.")
+@click.option("--operator", is_flag=True, help="Let this key read the metrics of all keys.")
 @json_option
 def add(name: str, path: str, operator: bool, as_json: bool) -> None:
-    """Make the API key NAME, and print it: this once, since the file has its hash only."""
+    """Make the API key NAME, and print it. It is shown only once: the file holds only its hash."""
     from tallystick.serving.api_keys import add_key
 
     made = add_key(Path(path), name, operator)
@@ -246,14 +264,14 @@ def add(name: str, path: str, operator: bool, as_json: bool) -> None:
         print_json({"name": name, "key": made, "file": path})
     else:
         say(made)
-        note(f"The hash is in {path}. The key itself stands nowhere but here.")
+        note(f"Copy the key now. {path} holds only its hash.")
 
 
 @keys.command()
 @click.argument("name")
 @file_option
 def remove(name: str, path: str) -> None:
-    """Take the API key NAME out of the file. A server that runs sees it within a second."""
+    """Remove the API key NAME from the file. A running server notices within a second."""
     from tallystick.serving.api_keys import remove_key
 
     remove_key(Path(path), name)
@@ -263,7 +281,7 @@ def remove(name: str, path: str) -> None:
 @file_option
 @json_option
 def list_(path: str, as_json: bool) -> None:
-    """The names of the API keys."""
+    """List the names of the API keys."""
     from tallystick.serving.api_keys import read_keys
 
     found: list[Mapping[str, Any]] = [

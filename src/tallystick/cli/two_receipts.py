@@ -7,14 +7,20 @@ from pathlib import Path
 from tallystick.answers.two_receipts import ReceiptsConviction
 from tallystick.api.convictions import ReceiptsReport, compare_receipts
 from tallystick.cli.output import MISMATCH, finish, load_trust, print_json, say
+from tallystick.errors import CannotCheckError, CounterpartyError
 
 
 def compare(
     receipt: str, other: str, evidence: str | None, trust: tuple[str, ...], as_json: bool
 ) -> None:
-    """Say whether they contradict each other: exit code 1."""
+    """Say whether they contradict each other: exit code 1. CannotCheckError for files that convict
+    nobody, as forged ones."""
     place = None if evidence is None else Path(evidence)
-    report = compare_receipts(Path(receipt), Path(other), trust=load_trust(trust), evidence=place)
+    believed = load_trust(trust)
+    try:
+        report = compare_receipts(Path(receipt), Path(other), trust=believed, evidence=place)
+    except CounterpartyError as error:
+        raise CannotCheckError(error.message, error.next_action) from error
     found = report.conviction
     written = None if found is None else evidence
     if as_json:

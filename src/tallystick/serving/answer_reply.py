@@ -64,7 +64,7 @@ class AnswerReply:
     workers: ThreadPoolExecutor
     tell: Callable[[BaseException], None]
     done: Callable[[ReplyOutcome], None]
-    cancelling: Cancelling = field(default_factory=Cancelling)
+    cancelling: Cancelling
     outcome: ReplyOutcome = field(default_factory=ReplyOutcome)
     _wanted: list[WantedAnswer] = field(default_factory=list)
     _streams: bool = False  # the head of a stream has been sent
@@ -133,6 +133,8 @@ class AnswerReply:
         try:
             thread.submit(self._wanted)
         except ApiError:
+            self.cancelling.refused(self._wanted, thread)
+            self._wanted = []
             for room in rooms:
                 room.release()
             raise
@@ -237,7 +239,8 @@ def _more(
     end = b""
     if kept is not None:
         try:
-            text += "" if left < 0 else spelling.rest(kept.answer.text)
+            cut = left < 0 and kept.answer.cancellation is not None
+            text += "" if cut else spelling.rest(kept.answer.text)
         except ValueError as error:
             raise ApiError(
                 500, f"Discard this stream: {error}. Its receipt is {kept.id}.", kind=SERVER

@@ -58,18 +58,28 @@ class Cancelling:
             with self._lock:
                 self._underway.setdefault(name, []).append(asked)
 
+    def refused(self, wanted: Sequence[WantedAnswer], thread: ModelThread) -> None:
+        """The thread has not taken these answers: they never were under way, so nothing is
+        remembered of them."""
+        for name, asked in _by_request(wanted, thread).items():
+            with self._lock:
+                self._take_out(name, asked)
+
     def leave(self, wanted: Sequence[WantedAnswer], thread: ModelThread) -> None:
         """These answers are signed, or nobody waits for them."""
         for name, asked in _by_request(wanted, thread).items():
             with self._lock:
-                left = [one for one in self._underway.pop(name, []) if one != asked]
-                if left:
-                    self._underway[name] = left
+                self._take_out(name, asked)
                 request = asked.wanted[0].prepared.request
                 self._ended[name] = _Ended(request.client, request.choices)
                 self._ended.move_to_end(name)
                 if len(self._ended) > _REMEMBERED:
                     self._ended.popitem(last=False)
+
+    def _take_out(self, name: _Name, asked: _Asked) -> None:
+        left = [one for one in self._underway.pop(name, []) if one != asked]
+        if left:
+            self._underway[name] = left
 
     def cancel(self, owner: str, body: dict[str, Any]) -> dict[str, Any]:
         """End an answer to a request of the API key `owner` where the cancellation in `body` says.
@@ -78,7 +88,7 @@ class Cancelling:
             data = canonical_json(body)
             said = read_cancellation(data)
         except (TallystickError, TypeError, ValueError, RecursionError) as error:
-            why = str(error) if isinstance(error, TallystickError) else "It is no canonical JSON."
+            why = str(error) if isinstance(error, TallystickError) else "It is not canonical JSON."
             raise ApiError(400, why, code="invalid_cancellation") from None
         name = owner, said.request
         with self._lock:
@@ -101,8 +111,11 @@ class Cancelling:
             for one in asked.wanted
             if one.number == said.choice
         ]
-        if not any(heard):
+        # Whoever waits for one of these answers hears of a success only if that answer ends.
+        if not heard or not all(heard):
             why = "The answer has ended: it is signed, or nobody waits for it."
+            if any(heard):
+                why = "Of the answers to this request one is signed already. The others end there."
             raise ApiError(409, why, code="answer_ended")
         return {
             "object": "tallystick.cancellation",

@@ -20,6 +20,7 @@ from tallystick.answers.layout import Settings
 from tallystick.answers.request import Message, ModelRequest, new_nonce, new_secret
 from tallystick.answers.statement import ModelStatement, ProgramName
 from tallystick.answers.text import ModelWords
+from tallystick.closing import Closing
 from tallystick.commit.signing import PublicKey
 from tallystick.errors import CannotCheckError, CorruptFileError, TallystickError, UsageError
 from tallystick.limits import LIMITS
@@ -32,7 +33,7 @@ _STREAM_BYTES = 256 << 20
 _LINE_BYTES = 2 * (LIMITS.spoken_bytes + LIMITS.request_bytes)
 
 
-class ChatClient:
+class ChatClient(Closing):
     """The model server at `url`, which may end with /v1. `key` is an API key, `model` the name of a
     model there, by default its first. Use it as a context."""
 
@@ -54,10 +55,8 @@ class ChatClient:
         self._statement: ModelStatement | None = None
         self._words: ModelWords | None = None
 
-    def __enter__(self) -> ChatClient:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """End the connections to the server."""
         self._client.close()
 
     # -- what the server has -----------------------------------------------------------------------
@@ -224,7 +223,7 @@ def _object(data: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
-        malformed("it is no JSON object")
+        malformed("it is not a JSON object")
     return found
 
 

@@ -13,6 +13,7 @@ from tallystick.answers.encoding_job import EncodingJob
 from tallystick.answers.encoding_request import EncodingRequest
 from tallystick.api.encoding import Encoder, GivenEncoding
 from tallystick.commit.signing import PrivateKey
+from tallystick.commit.tensor import Array
 from tallystick.errors import UsageError
 from tallystick.serving.fair import FairQueue
 from tallystick.serving.keeping import AnswerKeeper, KeptRoom
@@ -60,7 +61,7 @@ class EncoderThread:
 
     def start(self) -> None:
         """Begin. Every program is derived before. Raises as `Encoder`."""
-        assert self.encoder.engine  # opened before the first text waits
+        _ = self.encoder.engine  # opened before the first text waits
         for name in self.encoder.statement.programs:
             self.encoder.program(name)
         self._thread.start()
@@ -101,20 +102,17 @@ class EncoderThread:
             self._thread.join()
         for one in self._waiting.clear():
             one.room.release()
-            one.result.set_exception(ending())
+            if one.result.set_running_or_notify_cancel():
+                one.result.set_exception(ending())
 
     def _run(self) -> None:
         while (first := self._next(wait=True)) is not None:
             taken = self._pass(first)
-            try:
-                found = self.encoder.values([job for _, job in taken])
-            except BaseException as error:
-                self._tell(error)
-                for one, _ in taken:
-                    self._end(one, error)
-                continue
+            found = self._values([job for _, job in taken])
             for (one, job), values in zip(taken, found, strict=True):
                 try:
+                    if isinstance(values, BaseException):
+                        raise values
                     encoding = self.encoder.signed(job, values, self._key, self._keeper.days)
                     kept = KeptEncoding(self._keeper.keep(encoding, one.owner, one.room), encoding)
                 except BaseException as error:
@@ -122,6 +120,17 @@ class EncoderThread:
                     self._end(one, error)
                 else:
                     self._end(one, kept)
+
+    def _values(self, jobs: list[EncodingJob]) -> Sequence[Array | BaseException]:
+        """The values of each text, or what has failed. Where a pass fails its texts are computed
+        one by one, so that one of them does not take the others with it."""
+        try:
+            return self.encoder.values(jobs)
+        except BaseException as error:
+            if len(jobs) < 2:
+                return [error for _ in jobs]
+            self._tell(error)
+        return [found for job in jobs for found in self._values([job])]
 
     def _pass(self, first: WantedEncoding) -> list[tuple[WantedEncoding, EncodingJob]]:
         """This text, and those behind it in turn until there are as many places as a pass has rows:

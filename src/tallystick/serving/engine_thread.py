@@ -229,6 +229,8 @@ class ModelThread:
         with self._changed:
             self._closed = True
             left = [one for one in self._underway if not _ended(one)] + self._waiting.clear()
+            for one in left:
+                one.settled = True  # nobody signs them, so no client's end counts any more
         for one in left:
             one.room.release()
             one.sink.failed(error)

@@ -15,7 +15,6 @@ from tallystick.answers.statement import ModelStatement
 from tallystick.api.requests import client_request, require_answerable
 from tallystick.commit.encoding import canonical_json
 from tallystick.errors import TallystickError
-from tallystick.limits import LIMITS
 from tallystick.serving.asked import (
     CHAT,
     COMPLETIONS,
@@ -57,8 +56,6 @@ def _request(given: Any, statement: ModelStatement) -> ModelRequest:
     """The request in a file, given as its JSON or as its text. Raises ApiError."""
     if not isinstance(given, (dict, str)):
         raise invalid(_FILE, "it must be the file of `tallystick request`: its JSON, or its text")
-    if len(given) > LIMITS.request_bytes:
-        raise _refused(f"a request has at most {LIMITS.request_bytes} bytes")
     try:
         data = given.encode("utf-8") if isinstance(given, str) else canonical_json(given)
         request = client_request(ModelRequest.from_bytes(data), {})
@@ -68,8 +65,8 @@ def _request(given: Any, statement: ModelStatement) -> ModelRequest:
         require_answerable(statement, request)
     except TallystickError as error:
         raise _refused(str(error)) from None
-    except (TypeError, ValueError, RecursionError):  # of what is no JSON of ours
-        raise _refused("it is no canonical JSON") from None
+    except (TypeError, ValueError, RecursionError):  # of what is not JSON of ours
+        raise _refused("it is not canonical JSON") from None
     return request
 
 

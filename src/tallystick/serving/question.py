@@ -27,8 +27,8 @@ _CANCEL_SECONDS = 30.0  # for the server to take a cancellation whose answer has
 class Received:
     """What a stream has given: the text that was shown, and the files of the answer.
 
-    `ended_after` is after how many tokens the client has ended it, `refusal` why the server has not
-    taken that.
+    `ended_after` is after how many tokens the client has ended it, `taken` whether the server has
+    said that it takes that, `refusal` why it does not. It may have said neither.
     """
 
     shown: str
@@ -38,6 +38,7 @@ class Received:
     cancellation: bytes | None = None
     ended_after: int | None = None
     refusal: str | None = None
+    taken: bool = False
 
 
 class Question:
@@ -64,6 +65,7 @@ class Question:
         self._ended_after: int | None = None
         self._sending: threading.Thread | None = None
         self._refusal: str | None = None
+        self._taken = False
 
     def cancel(self) -> None:
         """End the answer after the tokens that have come, or with the first one. It does not wait
@@ -82,6 +84,8 @@ class Question:
             self._client.cancel(signed)
         except TallystickError as error:
             self._refusal = error.message
+        else:
+            self._taken = True
 
     def answer(self) -> Received:
         """Stream the answer. Raises as `ChatClient.events`."""
@@ -134,6 +138,7 @@ class Question:
             None if cancelled is None else _bytes(cancelled),
             self._ended_after,
             self._refusal,
+            self._taken,
         )
 
 
@@ -141,7 +146,7 @@ def _choice(value: dict[str, Any]) -> dict[str, Any]:
     choices = value.get("choices")
     first = choices[0] if isinstance(choices, list) and choices else {}
     if not isinstance(first, dict):
-        malformed("a choice of it is no object")
+        malformed("a choice in it is not an object")
     return first
 
 
@@ -149,19 +154,19 @@ def _said(choice: dict[str, Any]) -> tuple[str, int]:
     """The text of a chunk, and how many tokens it tells of."""
     delta, logprobs = choice.get("delta", choice), choice.get("logprobs") or {}
     if not isinstance(delta, dict) or not isinstance(logprobs, dict):
-        malformed("a choice of it is of another form")
+        malformed("a choice in it does not have the form of a chunk")
     piece = delta.get("content") or delta.get("text") or ""
     tokens = logprobs.get("content") or logprobs.get("tokens") or []
     if not isinstance(piece, str) or not isinstance(tokens, list):
-        malformed("a choice of it is of another form")
+        malformed("a choice in it does not have the form of a chunk")
     return piece, len(tokens)
 
 
 def _bytes(value: object) -> bytes:
     """The file whose JSON this is."""
     if not isinstance(value, dict):
-        malformed("a file of the answer is no object")
+        malformed("a file of the answer is not an object")
     try:
         return canonical_json(value)
     except (TallystickError, TypeError, ValueError, RecursionError):
-        malformed("a file of the answer is no canonical JSON")
+        malformed("a file of the answer is not canonical JSON")

@@ -93,6 +93,8 @@ def _check_cancellation(got: Received, receipt: AnswerReceipt, report: ReceivedR
         report.checked.append(f"{said} client")
     elif got.refusal is not None:
         report.unchecked.append(f"cancellation: {got.refusal}")
+    elif got.ended_after is not None and not got.taken:
+        report.unchecked.append("cancellation: the server has not answered it")
     elif got.ended_after is not None and receipt.answer > got.ended_after:
         said = f"The server has taken your cancellation after {got.ended_after} tokens, and its "
         report.wrong.append(f"{said}answer has {receipt.answer}.")

@@ -133,7 +133,7 @@ def test_a_file_without_a_model_is_refused(tmp_path: Path) -> None:
     for metadata in ({}, {"general.architecture": "llama"}, {"general.architecture": 5}):
         with pytest.raises(TallystickError):
             open_model(written(tmp_path, gguf_bytes(metadata, TENSORS)))
-    with pytest.raises(CorruptFileError, match="no whole number"):
+    with pytest.raises(CorruptFileError, match="not a whole number"):
         open_model(
             written(
                 tmp_path,

@@ -127,6 +127,21 @@ def test_a_pass_that_fails_ends_its_texts_and_no_others(running: Running) -> Non
     assert [type(error) for error in running.told] == [MemoryError]
 
 
+def test_a_text_that_fails_does_not_end_the_others_of_its_pass(running: Running) -> None:
+    """The texts of a pass that fails are computed one by one."""
+    (first,) = running.ask(10)
+    running.began()
+    running.encoder.engine.longest = 20
+    before, lost, after = running.ask(2, 13, 5)
+    running.encoder.goes.release(10)
+    assert [value(one) for one in (first, before, after)] == [10, 2, 5]
+    with pytest.raises(MemoryError):
+        lost.result.result(20)
+    assert running.encoder.passes == [[10], [2, 13, 5], [2], [13], [5]]
+    assert [type(error) for error in running.told] == [MemoryError] * 2  # the pass, and the text
+    assert running.thread.load == (0, 0)
+
+
 def test_a_client_that_has_gone(running: Running) -> None:
     """What is under way goes on, what waits is left out, and the thread lives."""
     (under,) = running.ask(10)
@@ -144,9 +159,14 @@ def test_the_end(tmp_path: Path) -> None:
     running = Running()
     (under,) = running.ask(10)
     running.began()
-    (waits,) = running.ask(3)
+    waits, gone = running.ask(3, 4)
+    assert gone.result.cancel()
+    ends = threading.Thread(target=running.thread.close)
+    ends.start()
+    while running.thread.alive:  # closed, before the pass has ended
+        pass
     running.encoder.goes.release(10)
-    running.thread.close()
+    ends.join(20)
     assert value(under) == 10 and not running.thread.alive
     with pytest.raises(ApiError):
         waits.result.result(20)

@@ -30,6 +30,7 @@ from tallystick.service.doors import DoorConnection
 from tallystick.serving.answer_reply import AnswerReply, ReplyOutcome
 from tallystick.serving.api_keys import add_key
 from tallystick.serving.asked import read_chat
+from tallystick.serving.cancelling import Cancelling
 from tallystick.serving.engine_thread import KeptAnswer, ModelThread, WantedAnswer
 from tallystick.serving.fields import Fields
 from tallystick.serving.keeping import MemoryKeeper, NoRoom
@@ -148,8 +149,11 @@ def test_who_waits_at_the_end_hears_of_it(thread: ModelThread) -> None:
     order: list[str] = []
     sinks = [Waiting("a", order) for _ in range(20)]
     thread.start()
-    thread.submit([wanted(thread, "a", sink, tokens=40) for sink in sinks])
+    asked = [wanted(thread, "a", sink, tokens=40) for sink in sinks]
+    thread.submit(asked)
     thread.close()
+    # Nobody signs any of them now: a client that cancels one is told so.
+    assert not any(thread.end_after(one, (1, b"")) for one in asked)
     for sink in sinks:
         assert sink.over.wait(30)
         assert sink.kept is not None or isinstance(sink.error, ApiError)
@@ -243,7 +247,7 @@ def test_a_stream_that_is_not_taken_is_cut(kind: str, model: Path) -> None:
 
             reply = AnswerReply(
                 "id", "me", served, asked, keeper, limits, server.server.workers,
-                server.faults.append, outcomes.append,
+                server.faults.append, outcomes.append, Cancelling(),
             )  # fmt: skip
             place = DoorConnection("peer", lambda: cuts.append(True))
             with pytest.raises(ConnectionAbortedError):

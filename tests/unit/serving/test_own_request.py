@@ -28,6 +28,7 @@ from tallystick.answers.spoken import Spoken
 from tallystick.commit.encoding import canonical_json
 from tallystick.commit.signing import PrivateKey, sign_envelope
 from tallystick.serving.api_keys import add_key
+from tallystick.serving.refusals import ApiError
 
 SAY: list[Any] = [{"role": "user", "content": "abc"}]
 CLIENT, OTHER = PrivateKey(bytes([3]) * 32), PrivateKey(bytes([4]) * 32)
@@ -235,12 +236,13 @@ def test_what_is_no_request_of_this_model_is_refused(client: Any, model: Path) -
 
 
 def test_a_request_that_is_too_long_is_not_read(client: Any, monkeypatch: Any) -> None:
+    from tallystick.answers import request as read_request
     from tallystick.limits import LIMITS as MOST
-    from tallystick.serving import own_request
 
-    monkeypatch.setattr(own_request, "LIMITS", replace(MOST, request_bytes=64))
-    error = refused(client, None, extra={"tallystick": {"request": "x" * 65}})
-    assert error.code == "invalid_request_file" and "at most 64 bytes" in error.message
+    monkeypatch.setattr(read_request, "LIMITS", replace(MOST, request_bytes=64))
+    for long in ("x" * 65, "\u00e9" * 33, {"kind": "x" * 65}):
+        error = refused(client, None, extra={"tallystick": {"request": long}})
+        assert error.code == "invalid_request_file" and "limit of 64" in error.message
 
 
 # -- cancellations ---------------------------------------------------------------------------------
@@ -398,6 +400,39 @@ def test_a_cancelled_request_that_is_sent_again_is_answered_whole(
     refuses(client, 409, "answer_ended", signed)
     assert asked(client, request).choices[0].finish_reason == "length"
     refuses(client, 409, "answer_ended", signed)
+
+
+def test_a_word_that_not_every_answer_has_heard_is_refused(
+    client: Any, server: tuple[Running, Path], model: Path
+) -> None:
+    """A request is sent twice, and one of its answers is being signed: whoever waits for that one
+    must not be told that the word was taken."""
+    request = own(model)
+    signed = sign_cancellation(CLIENT, request, 2)
+    with ThreadPoolExecutor(2) as pool, Passes(server[0]) as passes:
+        twice = [pool.submit(asked, client, request) for _ in range(2)]
+        until(lambda: sum(server[0].thread.load) == 2)
+        passes.go(1)
+        until(lambda: server[0].thread.load == (2, 0))
+        next(iter(server[0].thread._underway)).settled = True
+        refuses(client, 409, "answer_ended", signed)
+        passes.go_on()
+        finishes = [one.result(30).choices[0].finish_reason for one in twice]
+    assert sorted(finishes) == ["cancelled", "length"]
+
+
+def test_nothing_is_remembered_of_a_request_that_was_not_taken(
+    client: Any, server: tuple[Running, Path], model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: object) -> None:
+        raise ApiError(503, "Too many answers wait.", code="server_overloaded")
+
+    request = own(model)
+    signed = sign_cancellation(CLIENT, request, 2)
+    monkeypatch.setattr(server[0].thread, "submit", full)
+    with pytest.raises(openai.APIStatusError):
+        asked(client.with_options(max_retries=0), request)
+    refuses(client, 404, "request_not_found", signed)
 
 
 def refuses(client: Any, status: int, code: str, signed: bytes) -> None:
