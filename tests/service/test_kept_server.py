@@ -31,7 +31,7 @@ from tallystick.serving.kept.reader import KeptReader
 @pytest.fixture(autouse=True)
 def toy_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     """The toy has no directory that could be opened."""
-    monkeypatch.setattr(kept_prover, "open_model", lambda place: place)
+    monkeypatch.setattr(kept_prover, "stated_model", lambda place, *_: place)
     monkeypatch.setattr(kept_prover, "weights", lambda _: Toy.make().held)
 
 
