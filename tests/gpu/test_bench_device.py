@@ -60,7 +60,11 @@ def test_a_benchmark_of_the_processor_refuses_a_device(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("device", "words", "code"),
-    [("cuda:7", "There is no GPU 7", 2), ("tpu", "not a device", 3), ("cpu", "without --device", 3)],
+    [
+        ("cuda:7", "There is no GPU 7", 2),
+        ("tpu", "not a device", 3),
+        ("cpu", "without --device", 3),
+    ],
 )
 def test_a_device_that_is_not_there(device: str, words: str, code: int) -> None:
     assert words in command("bench", "gemm", "--device", device, code=code)["error"]

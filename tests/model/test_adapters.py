@@ -80,6 +80,7 @@ def logits(model: Model, contract: str = "ordered/1") -> np.ndarray:
 
 
 @FORMS
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", sorted(OPTIONS))
 def test_logits_are_those_of_peft(name: str, merged: bool, tmp_path: Path) -> None:
     family, options = OPTIONS[name]

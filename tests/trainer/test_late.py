@@ -609,6 +609,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("make", REFUSED)
 def test_what_has_no_exact_state_is_refused_by_name(make: Make, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=REFUSED[make]):

@@ -61,6 +61,7 @@ def _trainer(out: Path, heard: Rates, optimizers: Any = (None, None), **given: A
     )  # fmt: skip
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     "given",
     [
