@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, Protocol
 
@@ -11,6 +11,7 @@ import numpy as np
 from tallystick.answers.layout import GREEDY, Bucket, choice_seed, record
 from tallystick.answers.programs import LOGPROBS, TOKENS, answer_slots
 from tallystick.devices.context import ExecutionContext
+from tallystick.generation.engine import AnswerEngine
 from tallystick.generation.network import Network
 from tallystick.generation.requests import GeneratedAnswer, GenerationRequest
 from tallystick.numerics.types import DTYPES
@@ -76,3 +77,13 @@ class Truth:
         batch = {name: array[None] for name, array in fields.items()}  # of one record
         executor.execute(state, StepInputs(batch, rng=rng))
         return tuple(map(int, state[TOKENS][:rows])), state[LOGPROBS][:rows].tobytes()
+
+
+def hold_whole_text(network: WholeNetwork, wanted: Sequence[GenerationRequest]) -> None:
+    """The engine's answers are those of the whole text, by one thread and by two."""
+    truth = Truth(network)
+    for threads, chunk in ((2, 7), (1, 64)):
+        engine = AnswerEngine(network, threads=threads, chunk=chunk, memory=1 << 22)
+        for request, answer in zip(wanted, engine.generate(wanted), strict=True):
+            truth.check(request, answer)
+    assert truth.checked > 100

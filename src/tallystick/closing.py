@@ -1,17 +1,19 @@
-"""What its user closes, or the end of a context."""
+"""What holds something until its user closes it, or until the end of a `with` block."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TypeVar
 
 T = TypeVar("T", bound="Closing")
 
 
-class Closing:
-    """Something that holds files, memory or a connection until `close`."""
+class Closing(ABC):
+    """Something that holds files, memory or a connection until it is closed. Its class says how."""
 
+    @abstractmethod
     def close(self) -> None:
-        raise NotImplementedError
+        """Give back what it holds. The caller must not use it afterwards."""
 
     def __enter__(self: T) -> T:
         return self

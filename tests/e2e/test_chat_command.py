@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from answer_models import save_model
-from answer_words import save_words
 from commands import Run, as_json
+from stated_models import save_stated
 
 pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("transformers", reason="transformers is not installed")
@@ -43,11 +42,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from tallystick.cli.main import run
 
     place = tmp_path_factory.mktemp("chat")
-    (place / "tiny").mkdir()
-    save_model("smollm", place / "tiny")
-    save_words(place / "tiny")
-    model = str(place / "tiny")
-    assert run(["model", "statement", model, "--bucket", "24:8", "--bucket", "64:40"]) == 0
+    save_stated(place / "tiny", "24:8", "64:40")
     assert run(["keys", "new", str(place / "client.pem")]) == 0
     assert run(["keys", "new", str(place / "other.pem")]) == 0
     return place

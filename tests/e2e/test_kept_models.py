@@ -7,9 +7,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from answer_models import save_model
-from answer_words import save_words
 from commands import Run, as_json
+from stated_models import save_stated
 
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
@@ -29,20 +28,13 @@ from tallystick.serving.kept.space import LEAST_BUDGET
 DAY = 24 * 60 * 60 * 1000
 
 
-def save(place: Path, **changes: object) -> Path:
-    from tallystick.cli.main import run
-
-    place.mkdir()
-    save_model("smollm", place, **changes)
-    save_words(place)
-    assert run(["model", "statement", str(place), "--bucket", "12:4"]) == 0
-    return place
-
-
 @pytest.fixture
 def kept(tmp_path: Path) -> Path:
     """Answers of two models: the old one for 3 days, the new one for 30."""
-    old, new = save(tmp_path / "old"), save(tmp_path / "new", initializer_range=0.3)
+    old, new = (
+        save_stated(tmp_path / "old", "12:4"),
+        save_stated(tmp_path / "new", "12:4", initializer_range=0.3),
+    )
     place, key = tmp_path / "kept", PrivateKey.generate()
     for model, days in ((old, 3), (new, 30)):  # one server after the other
         answering = Answering(model)
@@ -85,7 +77,7 @@ def test_a_model_that_is_gone(kept: Path, tmp_path: Path) -> None:
 
 def test_a_model_with_other_weights(kept: Path, tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "old")
-    save(tmp_path / "old2", initializer_range=0.7).rename(tmp_path / "old")
+    save_stated(tmp_path / "old2", "12:4", initializer_range=0.7).rename(tmp_path / "old")
     with pytest.raises(DigestMismatchError, match=r"is not what it was.*differs"):
         needed(kept)
 
@@ -105,7 +97,7 @@ def test_the_command(kept: Path, tmp_path: Path, ts: Run) -> None:
         assert {Path(m.directory).name for m in reader.models()} == {"new", "away"}
         texts = [reader.find(row.id, row.owner) for row in reader.rows()]
         assert all(files is not None and files.spoken.text for files in texts)
-    other = save(tmp_path / "other", initializer_range=0.7)
+    other = save_stated(tmp_path / "other", "12:4", initializer_range=0.7)
     code, _, errors = ts("kept", kept, "--model", other)
     assert code == 1 and "No answer here is of the model" in errors
     assert as_json(ts("kept", kept, "--expire", "--json"))["deleted"] == 0

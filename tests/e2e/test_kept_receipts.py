@@ -15,8 +15,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from answer_models import save_model
-from answer_words import save_words
 from commands import Run, as_json
 
 pytest.importorskip("torch")
@@ -31,6 +29,7 @@ from adversary.three_judges import JUDGE, OtherJudge, built, of_package, plain
 from reference.judge.evidence import judge as by_the_text
 from service.processes import Served, command
 from service.transports import until
+from stated_models import save_stated
 
 import tallystick
 from tallystick.answers.files import AnswerFiles
@@ -55,11 +54,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from tallystick.cli.main import run as main
 
     place = tmp_path_factory.mktemp("kept")
-    (place / "model").mkdir()
-    save_model("smollm", place / "model")
-    save_words(place / "model")
-    words = ["model", "statement", str(place / "model"), "--bucket", "12:4", "--buckets", "24:8"]
-    assert main(words) == 0
+    save_stated(place / "model", "12:4", "24:8")
     for name in ("server", "client", "referee"):
         assert main(["keys", "new", str(place / f"{name}.pem")]) == 0
     return place

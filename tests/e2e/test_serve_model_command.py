@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from answer_models import save_model
-from answer_words import save_words
 from commands import Run, as_json
 
 pytest.importorskip("torch", reason="torch is not installed")
@@ -26,6 +24,7 @@ pytest.importorskip("httpx2", reason="httpx2 is not installed")
 import httpx2
 import numpy as np
 from service.processes import Served
+from stated_models import save_stated
 from unit.serving.servers import running
 
 import tallystick
@@ -44,11 +43,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from tallystick.cli.main import run
 
     place = tmp_path_factory.mktemp("served")
-    (place / "model").mkdir()
-    save_model("smollm", place / "model")
-    save_words(place / "model")
-    model = str(place / "model")
-    assert run(["model", "statement", model, "--bucket", "24:8", "--bucket", "64:40"]) == 0
+    save_stated(place / "model", "24:8", "64:40")
     assert run(["keys", "new", str(place / "key.pem")]) == 0
     return place
 

@@ -27,6 +27,7 @@ from tallystick.cli.output import (
     print_json,
     say,
     say_text,
+    signer_words,
     threads_option,
     trust_option,
 )
@@ -366,7 +367,7 @@ def _said(sentences: tuple[Said, ...]) -> list[dict[str, str]]:
 
 
 def _say(report: AnswerReport, receipt: str, model: str) -> None:
-    known = "trusted" if report.trusted else "unknown to you; --trust KEY names those you accept"
+    known = signer_words(report.trusted)
     say(f"model       {report.receipt.model.hex()}")
     say(f"signer      {report.receipt.signer.key_id} ({known})")
     for one in report.contradictions:

@@ -7,8 +7,8 @@ from pathlib import Path
 from tallystick.answers.show import is_evidence
 from tallystick.answers.two_receipts import ReceiptsConviction
 from tallystick.api.convictions import check_conviction
-from tallystick.cli.output import MISMATCH, finish, load_trust, print_json, say
-from tallystick.cli.two_receipts import conviction_json, known, say_conviction
+from tallystick.cli.output import MISMATCH, finish, load_trust, print_json, say, signer_words
+from tallystick.cli.two_receipts import conviction_json, say_conviction
 from tallystick.disk.regular import is_directory, present
 from tallystick.errors import CannotCheckError, CounterpartyError
 
@@ -49,6 +49,6 @@ def check_evidence(evidence: str, trust: tuple[str, ...], as_json: bool) -> None
         )
     else:
         say(f"model       {receipt.model.hex()}")
-        say(f"signer      {receipt.signer.key_id} ({known(found.trusted)})")
+        say(f"signer      {receipt.signer.key_id} ({signer_words(found.trusted)})")
         say(f"CONVICTED   by its own words: {found.sentence} (ANSWERS 6.7)")
     finish(MISMATCH)

@@ -75,6 +75,11 @@ def parse_steps(text: str | None) -> tuple[int, int] | None:
     return int(first), int(last)
 
 
+def signer_words(trusted: bool | None) -> str:
+    """What is said beside a signer of an answer."""
+    return "trusted" if trusted else "unknown to you; --trust KEY names those you accept"
+
+
 def load_trust(paths: Sequence[str]) -> list[PublicKey] | None:
     """Public keys of `--trust`; None when none is given."""
     return load_keys(paths) or None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tallystick.api.requests import check_shown
-from tallystick.cli.output import MISMATCH, finish, load_trust, print_json, say
+from tallystick.cli.output import MISMATCH, finish, load_trust, print_json, say, signer_words
 from tallystick.commit.encoding import canonical_json
 
 
@@ -32,10 +32,7 @@ def check_shown_request(shown: str, receipt: str, trust: tuple[str, ...], as_jso
             }
         )
     else:
-        known = (
-            "trusted" if report.trusted else "unknown to you; --trust KEY names those you accept"
-        )
-        say(f"signer      {report.receipt.signer.key_id} ({known})")
+        say(f"signer      {report.receipt.signer.key_id} ({signer_words(report.trusted)})")
         if not report.proved:
             say("MISMATCH    The receipt is of another request: nothing here is proved.")
         for one in report.contradictions:

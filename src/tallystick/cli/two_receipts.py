@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tallystick.answers.two_receipts import ReceiptsConviction
 from tallystick.api.convictions import ReceiptsReport, compare_receipts
-from tallystick.cli.output import MISMATCH, finish, load_trust, print_json, say
+from tallystick.cli.output import MISMATCH, finish, load_trust, print_json, say, signer_words
 from tallystick.errors import CannotCheckError, CounterpartyError
 
 
@@ -27,7 +27,7 @@ def compare(
         print_json({**_json(report), "evidence": written})
     elif found is None:
         for one, trusted in zip(report.receipts, report.trusted, strict=True):
-            say(f"signer      {one.signer.key_id} ({known(trusted)})")
+            say(f"signer      {one.signer.key_id} ({signer_words(trusted)})")
         say(f"NOTHING     follows from these two. {report.sentence}")
     else:
         say_conviction(found)
@@ -40,7 +40,7 @@ def compare(
 def say_conviction(found: ReceiptsConviction) -> None:
     receipt = found.receipt
     say(f"model       {receipt.model.hex()}")
-    say(f"signer      {receipt.signer.key_id} ({known(found.trusted)})")
+    say(f"signer      {receipt.signer.key_id} ({signer_words(found.trusted)})")
     say(f"CONVICTED   by two receipts: {found.sentence} (ANSWERS {found.clause})")
 
 
@@ -59,10 +59,6 @@ def conviction_json(found: ReceiptsConviction) -> dict[str, object]:
         "job_digests": [first.job, second.job],
         "run_roots": [first.root, second.root],
     }
-
-
-def known(trusted: bool | None) -> str:
-    return "trusted" if trusted else "unknown to you; --trust KEY names those you accept"
 
 
 def _json(report: ReceiptsReport) -> dict[str, object]:
