@@ -1,8 +1,8 @@
 """Two receipts of one signer that cannot both be true (ANSWERS 6.10).
 
-A job has one run, and one request has one answer: so of two receipts that name two, the signer has
-signed one false one. Which of them it is, nobody needs to know. What an honest signer may sign
-twice, as an answer that was cancelled earlier, is not compared.
+A job has one run, and a request has one answer. If two receipts name two of them, the signer has
+signed something false, whichever of the two it is. An honest signer may sign one answer with two
+ends, for example because a client cancelled it. So the ends of answers are not compared.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class NothingFollowsError(CorruptFileError):
 
 @dataclass(frozen=True)
 class ReceiptsConviction:
-    """Who is convicted, and by which clause. `row` and `tokens` are of 6.10.2: the first row that
-    differs, and what each receipt has there. `trusted` is as in a check."""
+    """Who is convicted, and by which clause. By 6.10.2, `row` is the first row that differs, and
+    `tokens` are the two tokens there. `trusted` is as in a check."""
 
     receipts: tuple[AnswerReceipt, AnswerReceipt]
     trusted: bool | None

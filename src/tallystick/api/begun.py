@@ -1,7 +1,7 @@
-"""Work that is begun on a thread of its own, and whose result somebody else waits for.
+"""Work that runs on a thread of its own until somebody needs its result.
 
-Digests in the core and answers of other processes need no Python while they are made: so they go on
-beside whatever a caller does next.
+Hashing in the core and waiting for another process need no Python. So they run while their caller
+does something else.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ T = TypeVar("T")
 
 
 class Begun(Generic[T]):
-    """`call`, which is being executed. Nobody need wait for it, but the process ends after it: a
-    thread that is in the core then could not be ended cleanly."""
+    """One call that runs on a thread. Nobody has to wait for it, but the process ends only after
+    it: a thread cannot be stopped cleanly while it is in the core."""
 
     def __init__(self, call: Callable[[], T]) -> None:
         self._call = call
@@ -33,7 +33,7 @@ class Begun(Generic[T]):
             self._error = error
 
     def result(self) -> T:
-        """What it has made, once it is there. Raises what it has raised."""
+        """The result, when it is there. Raises what the call has raised."""
         self._thread.join()
         if self._error is not None:
             raise self._error
@@ -41,22 +41,22 @@ class Begun(Generic[T]):
 
 
 class BegunOnce(Generic[T]):
-    """Work of which each has a name, and which is begun once for all that ask for it.
+    """Calls by name. Each runs once, for everybody who asks for its result.
 
-    What says something of a counterparty's files stays, since it is said again each time. Any other
-    failure may have been this machine's for a moment: the next one that asks begins anew.
+    A CounterpartyError is kept, because the same files give it again. Any other failure may be a
+    passing one of this machine, so the next caller starts the call again.
     """
 
     def __init__(self) -> None:
         self._begun: dict[bytes, Begun[T]] = {}
 
     def begin(self, name: bytes, call: Callable[[], T]) -> None:
-        """Begin it, unless it is begun already."""
+        """Start the call, unless one of this name has started."""
         if name not in self._begun:
             self._begun[name] = Begun(call)
 
     def result(self, name: bytes) -> T:
-        """What it has made. The caller has begun it. Raises what it has raised."""
+        """The result of a call that was started. Raises what the call has raised."""
         try:
             return self._begun[name].result()
         except CounterpartyError:

@@ -31,8 +31,8 @@ AnyReceipt = GivenAnswer | GivenEncoding | PathLike | bytes
 
 @dataclass(frozen=True)
 class ReceiptsReport:
-    """What two receipts say of each other: `conviction`, or None where nothing follows. `sentence`
-    says which, or why. `convicting` is the evidence."""
+    """The result of comparing two receipts. `conviction` is None if they do not contradict each
+    other. `sentence` says what was found. `convicting` is the evidence."""
 
     receipts: tuple[AnswerReceipt, AnswerReceipt]
     trusted: tuple[bool | None, bool | None]
@@ -71,13 +71,13 @@ def compare_receipts(
     """Whether two receipts of one signer contradict each other, so that one of them is false
     (ANSWERS 6.10). No model is needed.
 
-    Each is a receipt, its bytes, an answer's directory or what `generate` gave. Two runs of one job
-    show by the receipts alone; two answers to one request by the answers' directories. The report's
-    `conviction` is None where nothing follows, as where one answer was cancelled earlier than the
-    other. `evidence` is a file to write where they convict: it has the receipts, and for two
-    answers the model statement and what the records of both jobs say: prompt and answers as tokens,
-    the settings of the sampler, the seed of the choice and the record's salt. It has neither the
-    request's secret nor its messages or stop strings.
+    Each is a receipt, its bytes, an answer's directory or what `generate` gave. The receipts alone
+    show two runs of one job. To show two answers to one request, the answers' directories are
+    needed. The report's `conviction` is None where nothing follows, for example where one answer
+    was cancelled earlier than the other. `evidence` is a file to write where they convict: it has
+    the receipts, and for two answers the model statement and what the records of both jobs say:
+    prompt and answers as tokens, the settings of the sampler, the seed of the choice and the
+    record's salt. It has neither the request's secret nor its messages or stop strings.
 
     Raises SignatureInvalidError, DigestMismatchError and CorruptFileError for receipts and answers
     that convict nobody, StorageError, and UsageError for the bare bytes of two receipts of one

@@ -201,7 +201,7 @@ def chat(
 
 
 def _own(file: Path, client: PublicKey | None) -> ModelRequest:
-    """The request in a file, beside which nothing is said. Raises UsageError."""
+    """The request in `file`. Raises UsageError if another option asks for something too."""
     refuse_asked(_ASKS, "--request")
     found = client_request(file, {})
     if client is not None and found.client != client:
@@ -215,7 +215,7 @@ def _own(file: Path, client: PublicKey | None) -> ModelRequest:
 @contextmanager
 def _cancelled_by_interrupt(question: Question, signs: bool) -> Iterator[None]:
     """Within this context the first Ctrl-C ends the answer with a signature, the second ends the
-    command. Without a key, or outside of the main thread, an interrupt is what it is."""
+    command. Without a key, or outside of the main thread, an interrupt ends the command."""
     if not signs or threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,8 +1,8 @@
 """Many texts by one encoder in one pass, each with the bits that it has alone (ANSWERS 11.5).
 
-A pass computes the places of all its texts as rows of one program, and no absent place. Only
-attention and the pooling of an embedding know which rows are one text; all else is made of each row
-by itself. So neither the other texts of a pass nor a bucket decide a bit.
+A pass computes the places of all its texts as rows of one program. Places after the end of a text
+are not computed. Only attention and pooling mix the rows of a text; every other operator works on
+each row alone. So no bit depends on the other texts of a pass, or on a bucket.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Signed cancellations of answers that are under way (ANSWERS 6.6).
 
-A server has a cancellation while it has the request, and until the answer is being signed. So what
-is under way is found by the digest of its request, and what has ended is remembered for a while, so
-that a client that comes too late learns that.
+A cancellation counts from the time the server has the request until it signs the answer. Requests
+under way are found by their digests. Requests that have ended are remembered for a while, so that a
+client whose cancellation is late is told so.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Cancelling:
                 self._take_out(name, asked)
 
     def leave(self, wanted: Sequence[WantedAnswer], thread: ModelThread) -> None:
-        """These answers are signed, or nobody waits for them."""
+        """These answers are signed, or nobody waits for them any more."""
         for name, asked in _by_request(wanted, thread).items():
             with self._lock:
                 self._take_out(name, asked)
@@ -97,7 +97,7 @@ class Cancelling:
             request = underway[0].wanted[0].prepared.request
             ended = _Ended(request.client, request.choices)
         if ended is None:
-            why = "This key has asked no such request here, or it ended long ago."
+            why = "This API key has sent no such request here, or it ended long ago."
             raise ApiError(404, why, code="request_not_found")
         _verify(data, ended.client)
         if said.choice >= ended.choices:

@@ -97,8 +97,8 @@ def _agree(fields: Fields, request: ModelRequest) -> None:
     if other:
         raise ApiError(
             400,
-            f"{', '.join(other)}: your own request says otherwise. Leave that out, or make another "
-            "request.",
+            f"{', '.join(other)}: the request in `{_FILE}` says something else. Leave these fields "
+            "out, or make another request.",
             param=other[0],
             code="contradicts_request",
         )

@@ -20,7 +20,8 @@ from tallystick.errors import CannotCheckError, TallystickError, UsageError
 from tallystick.serving.chat_client import ChatClient, malformed
 from tallystick.serving.spelling import shown
 
-_CANCEL_SECONDS = 30.0  # for the server to take a cancellation whose answer has ended
+# How long to wait for the server's reply to a cancellation after the stream has ended.
+_CANCEL_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
