@@ -191,7 +191,7 @@ def test_a_field_that_contradicts_is_refused_by_name(
 
 def test_each_of_several_is_named(client: Any, model: Path) -> None:
     error = refused(client, own(model), temperature=0.5, n=2, extra={"top_k": 0})
-    assert "temperature, n: your own request" in error.message
+    assert "temperature, n: the request in" in error.message
 
 
 def test_what_is_no_request_of_this_model_is_refused(client: Any, model: Path) -> None:
