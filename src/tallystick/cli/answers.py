@@ -17,6 +17,7 @@ from tallystick.api.answers import generate as generate_of
 from tallystick.api.samples import check_sample
 from tallystick.cli.asked import asked_for, asked_options, refuse_asked
 from tallystick.cli.conviction import check_evidence, is_conviction
+from tallystick.cli.given import refuse_options, refuse_others
 from tallystick.cli.output import (
     MISMATCH,
     device_option,
@@ -262,22 +263,17 @@ def check(
     if seed is not None and sample is None:
         raise UsageError("--seed is for --sample.", "Leave it out.")
     if against is not None:
-        if named or model or statement or adapter or text or request or sample:
-            raise UsageError(
-                "--against compares two receipts, and no model.", "Leave the others out."
-            )
+        refuse_others(
+            {"against", "evidence", "trust", "as_json"}, "--against compares two receipts only."
+        )
         compare(receipt, against, evidence, trust, as_json)
         return
     if named is not None:
-        if model or statement or adapter or text or request or evidence or sample:
-            raise UsageError(
-                "--receipt compares a shown request, and no model.", "Leave the others out."
-            )
+        refuse_others({"named", "trust", "as_json"}, "--receipt compares a shown request only.")
         check_shown_request(receipt, named, trust, as_json)
         return
     if model is None and is_conviction(Path(receipt)):
-        if statement or adapter or text or request or evidence or sample:
-            raise UsageError("Evidence is checked by itself.", "Leave out all but --trust.")
+        refuse_others({"trust", "as_json"}, "evidence is checked by itself.")
         check_evidence(receipt, trust, as_json)
         return
     if model is None:
@@ -286,10 +282,7 @@ def check(
             "Only --receipt, --against and evidence need none.",
         )
     if sample is not None:
-        if text or request or evidence:
-            raise UsageError(
-                "--sample goes with neither --text, --request nor --evidence.", "Leave that out."
-            )
+        refuse_options({"text", "request", "evidence"}, "--sample has no use for this.")
         drawn = check_sample(
             Path(receipt),
             Path(model),
