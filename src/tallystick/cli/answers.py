@@ -264,16 +264,20 @@ def check(
         raise UsageError("--seed is for --sample.", "Leave it out.")
     if against is not None:
         refuse_others(
-            {"against", "evidence", "trust", "as_json"}, "--against compares two receipts only."
+            {"against", "evidence", "trust", "as_json"},
+            "cannot be given beside --against, which compares two receipts only.",
         )
         compare(receipt, against, evidence, trust, as_json)
         return
     if named is not None:
-        refuse_others({"named", "trust", "as_json"}, "--receipt compares a shown request only.")
+        refuse_others(
+            {"named", "trust", "as_json"},
+            "cannot be given beside --receipt, which compares a shown request only.",
+        )
         check_shown_request(receipt, named, trust, as_json)
         return
     if model is None and is_conviction(Path(receipt)):
-        refuse_others({"trust", "as_json"}, "evidence is checked by itself.")
+        refuse_others({"trust", "as_json"}, "cannot be given: evidence is checked by itself.")
         check_evidence(receipt, trust, as_json)
         return
     if model is None:
@@ -282,7 +286,7 @@ def check(
             "Only --receipt, --against and evidence need none.",
         )
     if sample is not None:
-        refuse_options({"text", "request", "evidence"}, "--sample has no use for this.")
+        refuse_options({"text", "request", "evidence"}, "cannot be given beside --sample.")
         drawn = check_sample(
             Path(receipt),
             Path(model),

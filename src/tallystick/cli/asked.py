@@ -110,7 +110,9 @@ def asked_for(options: Mapping[str, Any], help_: str) -> dict[str, Any]:
 
 def refuse_asked(options: Collection[str], beside: str) -> None:
     """UsageError where one of the options of these names is given beside the option `beside`."""
-    refuse_options(options, f"{beside} says itself what is asked for.")
+    refuse_options(
+        options, f"cannot be given beside {beside}, which says itself what is asked for."
+    )
 
 
 def _said(text: str) -> str:

@@ -23,13 +23,14 @@ def given_options() -> dict[str, str]:
 
 
 def refuse_options(names: Collection[str], why: str) -> None:
-    """Raise UsageError, with `why`, if an option of one of these parameter names was given."""
+    """Raise UsageError if an option of one of these parameter names was given. `why` ends the
+    sentence that the options begin."""
     if found := [option for name, option in given_options().items() if name in names]:
-        raise UsageError(f"{', '.join(found)}: {why}", f"Leave {_them(found)} out.")
+        raise UsageError(f"{', '.join(found)} {why}", f"Leave {_them(found)} out.")
 
 
 def refuse_others(names: Collection[str], why: str) -> None:
-    """Raise UsageError, with `why`, if an option was given whose name is not among these."""
+    """Raise UsageError if an option was given whose parameter name is not among these."""
     refuse_options(given_options().keys() - set(names), why)
 
 

@@ -18,7 +18,7 @@ _FIXED = ("allow", "arity", "sealing", "opening", "budget", "step", "steps", "ex
 
 def refuse_fixed() -> None:
     """Raise UsageError where the command line names a number that the offer fixes."""
-    refuse_options(_FIXED, "the offer fixes this.")
+    refuse_options(_FIXED, "cannot be given, because the offer fixes it.")
 
 
 def ordered_rules(
