@@ -251,6 +251,7 @@ MAY_CHEAT = {
     "cli/attack_list.py": CHEATS[:1],  # says what they are
     "cli/serve.py": CHEATS[1:],  # --as-attack
     "api/disputes.py": CHEATS[1:],  # as_attack; the prover says which cheat is declared
+    "api/diffs.py": CHEATS[1:],  # as_attack
 }
 
 

@@ -41,7 +41,9 @@ def job_causes(first: JobInWords, second: JobInWords) -> Iterator[Cause]:
         return
     found = [*_of_numbers(first, second), *_of_programs(first, second), *_of_data(first, second)]
     kinds = {cause.kind for cause in found}
-    if first.genesis_root != second.genesis_root and not kinds & {"seed", "program"}:
+    slots = [[(u.kind, u.slots) for u in words.updates] for words in (first, second)]
+    alike = slots[0] == slots[1] and not kinds & {"seed", "program"}
+    if alike and first.genesis_root != second.genesis_root:
         found.append(Cause("weights", "The jobs begin with other weights."))
     if first.contract != second.contract:
         found.append(
