@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tallystick.api import AnswerReport as AnswerReport
     from tallystick.api import AuditReport as AuditReport
     from tallystick.api import Capture as Capture
+    from tallystick.api import Comparison as Comparison
     from tallystick.api import Conviction as Conviction
     from tallystick.api import Difference as Difference
     from tallystick.api import Dispute as Dispute
@@ -70,6 +71,7 @@ if TYPE_CHECKING:
     from tallystick.api import classify as classify
     from tallystick.api import compare_receipts as compare_receipts
     from tallystick.api import continue_run as continue_run
+    from tallystick.api import diff as diff
     from tallystick.api import dispute as dispute
     from tallystick.api import embed as embed
     from tallystick.api import evaluate as evaluate
@@ -102,6 +104,7 @@ __all__ = [
     "AnswerReport",
     "AuditReport",
     "Capture",
+    "Comparison",
     "Conviction",
     "Difference",
     "Dispute",
@@ -149,6 +152,7 @@ __all__ = [
     "classify",
     "compare_receipts",
     "continue_run",
+    "diff",
     "dispute",
     "embed",
     "evaluate",

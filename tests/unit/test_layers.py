@@ -40,6 +40,7 @@ LEVELS = {
     "run": 12,
     "prover": 13,
     "answers": 13,  # what an answer of a model means: its job, its receipt, and a check
+    "comparing": 14,  # two jobs, runs or traces, and where they first differ
     "generation": 14,  # the engine that gives answers
     "terminal": 14,  # how progress is drawn, for whoever hands it to a verb (docs/adr/0036)
     "api": 15,  # the verbs: each is put together here, once
@@ -250,6 +251,7 @@ MAY_CHEAT = {
     "cli/attack_list.py": CHEATS[:1],  # says what they are
     "cli/serve.py": CHEATS[1:],  # --as-attack
     "api/disputes.py": CHEATS[1:],  # as_attack; the prover says which cheat is declared
+    "api/diffs.py": CHEATS[1:],  # as_attack
 }
 
 

@@ -23,6 +23,7 @@ from tallystick.api.capturing import save_job as save_job
 from tallystick.api.convictions import ReceiptsReport as ReceiptsReport
 from tallystick.api.convictions import check_conviction as check_conviction
 from tallystick.api.convictions import compare_receipts as compare_receipts
+from tallystick.api.diffs import diff as diff
 from tallystick.api.disputes import Dispute as Dispute
 from tallystick.api.disputes import dispute as dispute
 from tallystick.api.disputes import judge as judge
@@ -43,6 +44,7 @@ from tallystick.api.samples import SampleReport as SampleReport
 from tallystick.api.samples import check_sample as check_sample
 from tallystick.commit.signing import PrivateKey as PrivateKey
 from tallystick.commit.signing import PublicKey as PublicKey
+from tallystick.comparing.found import Comparison as Comparison
 from tallystick.data.freeze import Progress as Progress
 from tallystick.data.frozen import Frozen as Frozen
 from tallystick.data.frozen import load_frozen as load_frozen
