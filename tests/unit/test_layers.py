@@ -41,6 +41,7 @@ LEVELS = {
     "prover": 13,
     "answers": 13,  # what an answer of a model means: its job, its receipt, and a check
     "generation": 14,  # the engine that gives answers
+    "claims": 14,  # what runs, audits and answers say in the forms of other tools
     "terminal": 14,  # how progress is drawn, for whoever hands it to a verb (docs/adr/0036)
     "api": 15,  # the verbs: each is put together here, once
     "service": 16,  # the faces, which call the verbs
