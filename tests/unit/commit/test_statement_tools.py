@@ -19,15 +19,15 @@ KEY, OTHER = PrivateKey(bytes([1]) * 32), PrivateKey(bytes([2]) * 32)
 
 # Verifies the envelope by securesystemslib, then reads the payload by in-toto-attestation.
 READ = """
-import json, sys
+import hashlib, json, sys
 from securesystemslib.dsse import Envelope
 from securesystemslib.signer import SSlibKey
 from google.protobuf import json_format
 from in_toto_attestation.v1.statement import Statement
 import in_toto_attestation.v1.statement_pb2 as pb
 raw = sys.argv[2]
-import hashlib
-key = SSlibKey(hashlib.sha256(bytes.fromhex(raw)).hexdigest(), "ed25519", "ed25519", {"public": raw})
+keyid = hashlib.sha256(bytes.fromhex(raw)).hexdigest()
+key = SSlibKey(keyid, "ed25519", "ed25519", {"public": raw})
 envelope = Envelope.from_dict(json.load(open(sys.argv[1])))
 envelope.verify([key], 1)
 assert envelope.payload_type == "application/vnd.in-toto+json"
