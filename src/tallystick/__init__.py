@@ -14,6 +14,7 @@ from tallystick import errors as errors
 
 if TYPE_CHECKING:
     import tallystick.augment as augment  # noqa: F401
+    import tallystick.trackers as trackers  # noqa: F401
     from tallystick.api import EMA as EMA
     from tallystick.api import LAMB as LAMB
     from tallystick.api import SGD as SGD
@@ -188,15 +189,17 @@ __all__ = [
     "train",
 ]
 
+# Rooms whose own names a person uses. `augment` needs torch, which nothing else here does.
+_ROOMS = ("augment", "trackers")
 # Those of the room above the interface.
 _ADAPTERS = ("Trainer", "fit", "fit_lightning")
 
 
 def __getattr__(name: str) -> Any:
-    if name not in (*__all__, "augment"):
+    if name not in (*__all__, *_ROOMS):
         raise AttributeError(f"module 'tallystick' has no attribute {name!r}")
-    if name == "augment":  # needs torch, which nothing else here does
-        return importlib.import_module("tallystick.augment")
+    if name in _ROOMS:
+        return importlib.import_module(f"tallystick.{name}")
     if name in _ADAPTERS:
         from tallystick import trainer
 
@@ -207,4 +210,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*__all__, "augment", "errors"])
+    return sorted([*__all__, *_ROOMS, "errors"])
