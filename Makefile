@@ -50,6 +50,15 @@ $(VENV)/.ready: $(VENV)/.deps $(NATIVE)
 	$(PIP) install -q --no-build-isolation --no-deps -e .
 	@touch $@
 
+# The tools of others that read claims and curves (docs/CLAIMS.md): beside the environment, not into it.
+# pyopenssl: model-signing imports it and does not ask for it. sqlalchemy, alembic: MLflow's own database.
+CLAIM_TOOLS = build/claim-tools
+claim-tools: setup $(CLAIM_TOOLS)/.ready
+$(CLAIM_TOOLS)/.ready: constraints.txt
+	$(PIP) install -q -c constraints.txt --upgrade --target $(CLAIM_TOOLS) model-signing pyopenssl securesystemslib \
+	  in-toto-attestation "cyclonedx-python-lib[json-validation]" tensorboard wandb mlflow-skinny sqlalchemy alembic
+	@touch $@
+
 demo: setup
 	$(BIN)/tallystick demo
 

@@ -45,6 +45,12 @@ def test_two_answers_to_one_request(tmp_path: Path, ts: Run) -> None:
     said = as_json(ts("inspect", place, "--json"))
     assert said["kind"] == "two receipts" and said["claims"]["clause"] == "6.10.2"
     assert ts("check", a, "--against", b, "--evidence", place)[0] == 3, "it is there already"
+    key, claim = tmp_path / "me.pem", tmp_path / "claim.json"
+    save_private_key(PrivateKey(bytes([8]) * 32), key)
+    assert ts("check", place, "--claim", claim, "--key", key)[0] == 1
+    assert ts("claim", "check", claim, "--trust", key, "--file", place)[0] == 0
+    assert ts("check", a, "--against", b, "--claim", claim, "--key", key)[0] == 3
+    assert ts("check", place, "--claim", claim)[0] == 3
     # The receipts alone do not have the tokens.
     for name in ("a", "b"):
         (tmp_path / f"{name}.json").write_bytes((tmp_path / name / "receipt.json").read_bytes())

@@ -20,6 +20,15 @@ from tallystick.api.capturing import from_onnx as from_onnx
 from tallystick.api.capturing import records_of as records_of
 from tallystick.api.capturing import reproducible as reproducible
 from tallystick.api.capturing import save_job as save_job
+from tallystick.api.claims import CheckedClaim as CheckedClaim
+from tallystick.api.claims import bill_of_materials as bill_of_materials
+from tallystick.api.claims import check_claim as check_claim
+from tallystick.api.claims import claim_answer as claim_answer
+from tallystick.api.claims import claim_audit as claim_audit
+from tallystick.api.claims import claim_conviction as claim_conviction
+from tallystick.api.claims import claim_provenance as claim_provenance
+from tallystick.api.claims import claim_run as claim_run
+from tallystick.api.claims import sign_model as sign_model
 from tallystick.api.convictions import ReceiptsReport as ReceiptsReport
 from tallystick.api.convictions import check_conviction as check_conviction
 from tallystick.api.convictions import compare_receipts as compare_receipts

@@ -148,6 +148,11 @@ _COMMANDS: dict[str, tuple[str, str, str]] = {
         "report",
         "Show a run, a dispute, a session or an answer as one HTML page.",
     ),
+    "claim": (
+        "tallystick.cli.claims",
+        "claim",
+        "State a run or an answer in the forms that other tools read.",
+    ),
     "keys": ("tallystick.cli.keys", "keys", "Make and show the keys that sign."),
     "calibrate": (
         "tallystick.cli.calibrate",
