@@ -99,7 +99,7 @@ def train(env: Environment, job: Path, name: str, root: str) -> None:
     said = env.run(
         f"train {name}", "tallystick", "train", str(job), "--out", f"run-{name}", "--json"
     )
-    found = json.loads(said.splitlines()[-1])["run_root"]
+    found = json.loads(said)["run_root"]
     assert found == root, f"{name}: run root {found}, not {root}"
 
 
