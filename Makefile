@@ -6,7 +6,9 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 NATIVE := CMakeLists.txt $(shell find native -type f -name '*.[ch]pp' 2>/dev/null)
 
-.PHONY: setup setup-demo demo wheel lock test test-all matrix fuzz lint types stub bench ptx-check ptx-table gpu-emulate \
+DOCS := build/site
+
+.PHONY: setup setup-demo docs claim-tools demo wheel lock test test-all matrix fuzz lint types stub bench ptx-check ptx-table gpu-emulate \
   gpu-memcheck gpu-racecheck gpu-check fault-check judge-check test-aarch64 exhaustive clean help
 
 help:
@@ -15,6 +17,7 @@ help:
 	@echo "make test-all      the same with every case of the tests that take a sample"
 	@echo "make matrix        every attack, seat and number of parties, in memory (minutes)"
 	@echo "make fuzz          every decoder of foreign bytes, coverage-guided (FUZZ_SECONDS=600)"
+	@echo "make docs          the documentation, into build/site/index.html; without a network after the first time"
 	@echo "make lint types    ruff, mypy --strict"
 	@echo "make stub          src/tallystick/_core.pyi, from the native module"
 	@echo "make bench         GEMM and whole-step ratios against PyTorch, as JSON"
@@ -112,12 +115,21 @@ fuzz: setup
 
 lint: $(VENV)/.python
 	$(PIP) install -q -c constraints.txt ruff
-	$(BIN)/ruff check src tests benchmarks attacks examples native/tools .ci
-	$(BIN)/ruff format --check src tests benchmarks attacks examples native/tools .ci
+	$(BIN)/ruff check src tests benchmarks attacks examples native/tools docs/site .ci
+	$(BIN)/ruff format --check src tests benchmarks attacks examples native/tools docs/site .ci
 
 types: setup
 	$(PIP) install -q -c constraints.txt mypy
 	$(BIN)/mypy
+
+# The tools of the site are installed once. The build itself loads nothing; a warning or a broken link ends it.
+$(VENV)/.docs: docs/requirements.txt | $(VENV)/.ready
+	$(PIP) install -q -c constraints.txt -r docs/requirements.txt
+	@touch $@
+
+docs: setup $(VENV)/.docs
+	PYTHONDONTWRITEBYTECODE=1 $(BIN)/python -m sphinx -W --keep-going -q -c docs/site -b html . $(DOCS)
+	@echo "open $(DOCS)/index.html"
 
 # The types of the native module, after a change of its bindings.
 stub: setup

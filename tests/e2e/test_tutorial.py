@@ -68,6 +68,6 @@ def test_the_digest_is_the_same_every_time(
     assert f"{shown}{names[named].digest.hex()}" in "".join(printed)
 
 
-def test_the_pages_are_those_that_the_readme_names() -> None:
-    text = (PAGES.parents[1] / "README.md").read_text("utf-8")
-    assert all(f"docs/tutorials/{page}" in text for page in EVERY)
+def test_the_first_page_of_the_documentation_names_every_tutorial() -> None:
+    text = (PAGES.parent / "index.md").read_text("utf-8")
+    assert all(f"(tutorials/{page})" in text for page in EVERY)
