@@ -54,6 +54,7 @@ test.each([8, 15, 22])("integers of a magnitude that is not theirs, B = %d", (B)
     [1, 0, 0n],
     [-1, 1, least],
     [1, INFINITE, 0n],
+    [2 ** 127, INFINITE, 0n],
     [1, INFINITE - 1, 0n],
     [1, INFINITE + 1, 0n],
     [Infinity, ONE, 0n],
