@@ -24,6 +24,7 @@ SECTIONS: dict[str, list[str]] = {
     ],
     "How-to": [
         "CHECK-EVIDENCE",
+        "CLAIMS",
         "REPORT",
         "../judge/README",
         "MANY-MACHINES",
@@ -67,6 +68,7 @@ SECTIONS: dict[str, list[str]] = {
         "../spec/PROTOCOL",
         "../spec/OPENING",
         "../spec/ANSWERS",
+        "../spec/CLAIMS",
         "../spec/THREATS",
         "../vectors/README",
     ],
