@@ -71,7 +71,7 @@ class Environment:
 def judge(env: Environment) -> int:
     """Judges evidence of attacks; the number of cases."""
     bundle = json.loads((VECTORS / "protocol" / "attacks.json").read_text())
-    data = (VECTORS / "protocol" / bundle["data"]).read_bytes()
+    data: bytes = (VECTORS / "protocol" / bundle["data"]).read_bytes()
 
     def part(place: list[int]) -> bytes:
         return data[place[0] : place[0] + place[1]]
