@@ -155,7 +155,7 @@ def check(wheel: Path, python: str, torch: bool, directory: Path) -> dict[str, o
         env.run("install torch", *pip, "-c", pins, "--only-binary", ":all:", "torch", "xxhash")
         installed = env.run("version", "python", "-m", "pip", "list", "--format", "freeze")
         cuda = [line for line in installed.splitlines() if line.startswith(("nvidia-", "triton"))]
-        assert not cuda, f"packages for GPUs came along: {cuda}"
+        assert not cuda, f"packages for GPUs came along (docs/INSTALL.md): {cuda}"
         train_gpt2(env)
         size["with torch"] = env.megabytes() - before
     return {
