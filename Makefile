@@ -8,11 +8,11 @@ NATIVE := CMakeLists.txt $(shell find native -type f -name '*.[ch]pp' 2>/dev/nul
 
 DOCS := build/site
 
-.PHONY: setup docs demo test test-all matrix fuzz lint types stub bench ptx-check ptx-table gpu-emulate \
+.PHONY: setup setup-demo docs claim-tools demo wheel lock test test-all matrix fuzz lint types stub bench ptx-check ptx-table gpu-emulate \
   gpu-memcheck gpu-racecheck gpu-check fault-check judge-check test-aarch64 exhaustive clean help
 
 help:
-	@echo "make demo          train, audit, catch two cheats (sets up .venv first)"
+	@echo "make demo          train, audit, catch two cheats (sets up .venv first, with what this needs)"
 	@echo "make test          the test suite (sets up .venv first)"
 	@echo "make test-all      the same with every case of the tests that take a sample"
 	@echo "make matrix        every attack, seat and number of parties, in memory (minutes)"
@@ -30,31 +30,67 @@ help:
 	@echo "make fault-check   a planted one-bit fault in each instruction set must fail the vectors"
 	@echo "make judge-check   the judge in TypeScript: types, lint, tests (needs Node 20)"
 	@echo "make test-aarch64  kernel vectors in an aarch64 build under qemu-user"
+	@echo "make wheel         a wheel of this tree, and the check of a wheel in a fresh environment"
+	@echo "make lock          requirements.lock, from pyproject.toml and constraints.txt"
 	@echo "make exhaustive    all 2^32 inputs of every elementary function (needs MPFR; hours)"
 
 setup: $(VENV)/.ready
 
-$(VENV)/.deps: constraints.txt pyproject.toml
+$(VENV)/.python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
 	  { echo "Tallystick needs Python 3.10 or newer; set PYTHON=/path/to/python3"; exit 3; }
-	@command -v cmake >/dev/null || { echo "cmake is missing: install it and run make again"; exit 3; }
-	@command -v $${CXX:-c++} >/dev/null || { echo "No C++ compiler: install g++ or clang"; exit 3; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@echo "installing dependencies into $(VENV) (PyTorch is the large one) ..."
-	$(PIP) install -q -c constraints.txt scikit-build-core nanobind ninja
-	$(PIP) install -q -c constraints.txt torch xxhash numpy cryptography click rich safetensors \
-	  pytest pytest-xdist hypothesis mpmath jsonschema zstandard starlette uvicorn httpx2 openai trustme obstore cuda-bindings nvidia-cuda-nvrtc
-	@echo "installing the libraries whose models and data sets the tests take ..."
-	$(PIP) install -q -c constraints.txt transformers peft lightning onnx pyarrow pillow tokenizers datasets
 	@touch $@
 
-$(VENV)/.ready: $(VENV)/.deps $(NATIVE)
+# What the package itself needs, and PyTorch: enough for the demo.
+$(VENV)/.needs: $(VENV)/.python constraints.txt pyproject.toml
+	@command -v cmake >/dev/null || { echo "cmake is missing: install it and run make again"; exit 3; }
+	@command -v $${CXX:-c++} >/dev/null || { echo "No C++ compiler: install g++ or clang"; exit 3; }
+	@echo "installing dependencies into $(VENV) (PyTorch is the large one) ..."
+	$(PIP) install -q -c constraints.txt scikit-build-core nanobind ninja
+	$(PIP) install -q -c constraints.txt torch xxhash numpy cryptography click rich
+	@touch $@
+
+$(VENV)/.built: $(VENV)/.needs $(NATIVE)
 	@echo "building the C++ core ..."
 	$(PIP) install -q --no-build-isolation --no-deps -e .
 	@touch $@
 
-demo: setup
+# What the tests use besides.
+$(VENV)/.ready: $(VENV)/.built constraints.txt
+	@echo "installing the libraries that the tests take ..."
+	$(PIP) install -q -c constraints.txt safetensors \
+	  pytest pytest-xdist hypothesis mpmath jsonschema zstandard starlette uvicorn httpx2 openai trustme obstore cuda-bindings nvidia-cuda-nvrtc
+	$(PIP) install -q -c constraints.txt transformers peft lightning onnx pyarrow pillow tokenizers datasets
+	@touch $@
+
+# The tools of others that read claims and curves (docs/CLAIMS.md): beside the environment, not into it.
+# pyopenssl: model-signing imports it and does not ask for it. sqlalchemy, alembic: MLflow's own database.
+CLAIM_TOOLS = build/claim-tools
+claim-tools: setup $(CLAIM_TOOLS)/.ready
+$(CLAIM_TOOLS)/.ready: constraints.txt
+	$(PIP) install -q -c constraints.txt --upgrade --target $(CLAIM_TOOLS) model-signing pyopenssl securesystemslib \
+	  in-toto-attestation "cyclonedx-python-lib[json-validation]" tensorboard wandb mlflow-skinny sqlalchemy alembic
+	@touch $@
+
+setup-demo: $(VENV)/.built
+
+demo: setup-demo
 	$(BIN)/tallystick demo
+
+# dist/ is emptied of older wheels: the check takes the one that fits this Python.
+wheel: $(VENV)/.python
+	rm -f dist/tallystick-*.whl
+	$(PIP) wheel -q --no-deps -w dist .
+	$(BIN)/python .ci/check_wheel.py dist
+
+# Without torch, whose builds without CUDA are on another index: a digest of one index fits no other's file.
+LOCKED := train zstd service objects answers data onnx
+lock: $(VENV)/.python
+	$(PIP) install -q -c constraints.txt uv
+	$(BIN)/uv pip compile -q pyproject.toml --universal --python-version 3.10 $(LOCKED:%=--extra %) \
+	  -c constraints.txt --override .ci/without_cuda.txt --no-emit-package torch --generate-hashes \
+	  --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" -o requirements.lock
 
 # Two workers, a file to each in turn, in the order of their names. JOBS=0 runs everything in one process.
 # Tests start some hundred processes: each would compile the package again without its bytecode.
@@ -77,10 +113,10 @@ fuzz: setup
 	$(PIP) install -q -c constraints.txt atheris
 	PYTHONPATH=tests $(BIN)/python tests/adversary/fuzzing/slices.py --work $(FUZZ) --seconds $(FUZZ_SECONDS)
 
-lint: setup
+lint: $(VENV)/.python
 	$(PIP) install -q -c constraints.txt ruff
-	$(BIN)/ruff check src tests benchmarks attacks examples native/tools docs/site
-	$(BIN)/ruff format --check src tests benchmarks attacks examples native/tools docs/site
+	$(BIN)/ruff check src tests benchmarks attacks examples native/tools docs/site .ci
+	$(BIN)/ruff format --check src tests benchmarks attacks examples native/tools docs/site .ci
 
 types: setup
 	$(PIP) install -q -c constraints.txt mypy

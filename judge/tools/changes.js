@@ -7,7 +7,8 @@
  *     a < b        __bound(n, "<", a, b)            the bound is shifted by one
  *     f(x);        { if (!__off(n)) f(x); }         a call whose result is not used is gone
  *
- * An `if` that throws a plain Error states what cannot be, and is no check.
+ * An `if` that throws a plain Error states what cannot be, and is no check. A loop's body begins
+ * with `__turn();`, so that a loop that a change makes endless is found by its turns.
  */
 import { readFileSync } from "node:fs";
 
@@ -73,6 +74,10 @@ export function changed(path, first) {
         );
         gone.set(node.operatorToken.getStart(source), [node.operatorToken.end, ","]);
       }
+    }
+    if (ts.isIterationStatement(node, false) && ts.isBlock(node.statement)) {
+      const start = node.statement.getStart(source) + 1;
+      before.set(start, `${before.get(start) ?? ""} __turn();`);
     }
     ts.forEachChild(node, walk);
   };

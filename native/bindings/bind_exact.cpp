@@ -103,7 +103,7 @@ void exact_add(Whole<const double, 3> w, Whole<const uint32_t, 2> mu_a, Whole<co
   const auto fn = TS_DISPATCH(exact).add;
   if (batch * m * n == 0) return;
   unlocked_ranges(batch * m, std::max<size_t>(1, kGrain / n), [&](size_t r, size_t end) {
-    for (; r < end; ++r) 
+    for (; r < end; ++r)
       fn(w.data() + r * n, mu_a.data()[r], mu_b.data() + r / m * n, n, width, first,
          total.data() + r * n);
   });

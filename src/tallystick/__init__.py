@@ -14,6 +14,7 @@ from tallystick import errors as errors
 
 if TYPE_CHECKING:
     import tallystick.augment as augment  # noqa: F401
+    import tallystick.trackers as trackers  # noqa: F401
     from tallystick.api import EMA as EMA
     from tallystick.api import LAMB as LAMB
     from tallystick.api import SGD as SGD
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from tallystick.api import AnswerReport as AnswerReport
     from tallystick.api import AuditReport as AuditReport
     from tallystick.api import Capture as Capture
+    from tallystick.api import CheckedClaim as CheckedClaim
+    from tallystick.api import Comparison as Comparison
     from tallystick.api import Conviction as Conviction
     from tallystick.api import Difference as Difference
     from tallystick.api import Dispute as Dispute
@@ -61,15 +64,23 @@ if TYPE_CHECKING:
     from tallystick.api import TransformersAdafactor as TransformersAdafactor
     from tallystick.api import Verdict as Verdict
     from tallystick.api import audit as audit
+    from tallystick.api import bill_of_materials as bill_of_materials
     from tallystick.api import cancel as cancel
     from tallystick.api import capture as capture
     from tallystick.api import check as check
+    from tallystick.api import check_claim as check_claim
     from tallystick.api import check_conviction as check_conviction
     from tallystick.api import check_sample as check_sample
     from tallystick.api import check_shown as check_shown
+    from tallystick.api import claim_answer as claim_answer
+    from tallystick.api import claim_audit as claim_audit
+    from tallystick.api import claim_conviction as claim_conviction
+    from tallystick.api import claim_provenance as claim_provenance
+    from tallystick.api import claim_run as claim_run
     from tallystick.api import classify as classify
     from tallystick.api import compare_receipts as compare_receipts
     from tallystick.api import continue_run as continue_run
+    from tallystick.api import diff as diff
     from tallystick.api import dispute as dispute
     from tallystick.api import embed as embed
     from tallystick.api import evaluate as evaluate
@@ -86,6 +97,7 @@ if TYPE_CHECKING:
     from tallystick.api import request as request
     from tallystick.api import save_job as save_job
     from tallystick.api import show_request as show_request
+    from tallystick.api import sign_model as sign_model
     from tallystick.api import train as train
     from tallystick.trainer import Trainer as Trainer
     from tallystick.trainer import fit as fit
@@ -102,6 +114,8 @@ __all__ = [
     "AnswerReport",
     "AuditReport",
     "Capture",
+    "CheckedClaim",
+    "Comparison",
     "Conviction",
     "Difference",
     "Dispute",
@@ -140,15 +154,23 @@ __all__ = [
     "TransformersAdafactor",
     "Verdict",
     "audit",
+    "bill_of_materials",
     "cancel",
     "capture",
     "check",
+    "check_claim",
     "check_conviction",
     "check_sample",
     "check_shown",
+    "claim_answer",
+    "claim_audit",
+    "claim_conviction",
+    "claim_provenance",
+    "claim_run",
     "classify",
     "compare_receipts",
     "continue_run",
+    "diff",
     "dispute",
     "embed",
     "evaluate",
@@ -167,18 +189,21 @@ __all__ = [
     "request",
     "save_job",
     "show_request",
+    "sign_model",
     "train",
 ]
 
+# Rooms whose own names a person uses. `augment` needs torch, which nothing else here does.
+_ROOMS = ("augment", "trackers")
 # Those of the room above the interface.
 _ADAPTERS = ("Trainer", "fit", "fit_lightning")
 
 
 def __getattr__(name: str) -> Any:
-    if name not in (*__all__, "augment"):
+    if name not in (*__all__, *_ROOMS):
         raise AttributeError(f"module 'tallystick' has no attribute {name!r}")
-    if name == "augment":  # needs torch, which nothing else here does
-        return importlib.import_module("tallystick.augment")
+    if name in _ROOMS:
+        return importlib.import_module(f"tallystick.{name}")
     if name in _ADAPTERS:
         from tallystick import trainer
 
@@ -189,4 +214,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*__all__, "augment", "errors"])
+    return sorted([*__all__, *_ROOMS, "errors"])

@@ -28,6 +28,7 @@ from tallystick.commit.signing import (
     sign_run,
     verify_run,
 )
+from tallystick.commit.statement import PAYLOAD_TYPE, sign_statement
 from tallystick.delegation.arbiter import Arbiter
 from tallystick.delegation.documents import (
     Acceptance,
@@ -60,7 +61,6 @@ from tallystick.job.recipes import new_job
 from tallystick.limits import LIMITS
 from tallystick.protocol.forfeit import FORFEIT_TYPE, Forfeit, open_forfeit, sign_forfeit
 from tallystick.protocol.messages import ANSWER_TYPE, Answer, open_answer, sign_answer
-from tallystick.protocol.statement import PAYLOAD_TYPE, sign_statement
 
 KEY = OFFERS_REFEREE  # it signs all of these: a party, a referee and a provider at once
 PUBLIC = KEY.public

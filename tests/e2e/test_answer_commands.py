@@ -128,6 +128,26 @@ def test_an_answer_is_checked(model: Path, key: Path, answered: Path, ts: Run) -
     assert ts("check", answered, "--model", model, "--statement", own)[0] == 0
 
 
+def test_an_answer_as_a_claim(
+    model: Path, key: Path, answered: Path, tmp_path: Path, ts: Run
+) -> None:
+    """CLAIMS 5."""
+    claim, receipt = tmp_path / "claim.json", answered / "receipt.json"
+    for words in (
+        ("claim", "answer", answered, "-o", claim, "--key", key),
+        ("check", answered, "--model", model, "--claim", claim, "--key", key),
+    ):
+        assert ts(*words)[0] == 0
+        found = as_json(
+            ts("claim", "check", claim, "--trust", f"{key}.pub", "--file", receipt, "--json")
+        )
+        assert found["files"] == [{"file": str(receipt), "subject": "receipt.json"}]
+        assert found["type"] == "https://tallystick.dev/claims/answer/v1"
+        checked = words[0] == "check"
+        assert (found["predicate"]["checked"] is not None) is checked
+    assert found["predicate"]["checked"]["executed"] is True
+
+
 def test_another_key_is_not_trusted(model: Path, answered: Path, tmp_path: Path, ts: Run) -> None:
     ts("keys", "new", tmp_path / "k")
     code, _, errors = ts("check", answered, "--model", model, "--trust", tmp_path / "k.pub")

@@ -12,16 +12,17 @@ import pytest
 
 pytest.importorskip("torch")
 
+from claim_schemas import fits
 from commands import Run, as_json
 
 from tallystick.cli.main import run
 from tallystick.commit.encoding import sha256
 from tallystick.commit.signing import Envelope, PrivateKey, verify_envelope, verify_run
+from tallystick.commit.statement import PAYLOAD_TYPE, read_statement
 from tallystick.disk.keys import save_private_key
 from tallystick.job.job import Job
 from tallystick.job.recipes import new_job
 from tallystick.protocol.evidence import Evidence
-from tallystick.protocol.statement import PAYLOAD_TYPE
 from tallystick.run.cheats.training import declared_cheat
 from tallystick.run.execute.trainer import Options, RunSummary, train_job
 from tallystick.run.store.declaration import Declaration
@@ -296,8 +297,30 @@ def test_the_accepted_claim(
     envelope = Envelope.from_bytes(claim.read_bytes())
     verify_envelope(envelope, PAYLOAD_TYPE, [PrivateKey(bytes([4]) * 32).public], None)
     value = json.loads(envelope.payload)
-    assert value["subject"][0]["digest"]["sha256"] == mlp_run.run_root.hex()
+    fits(value, "run")
+    commitment = (mlp_run.directory / "commitment.json").read_bytes()
+    assert value["subject"][0]["digest"] == {"sha256": sha256(commitment).hex()}
+    assert value["subject"][1]["digest"] == {"tallystickRunRoot": mlp_run.run_root.hex()}
     assert value["predicate"]["evidence"] == sha256(evidence.read_bytes()).hex()
+
+
+def test_a_conviction_for_other_tools(
+    ts: Run, evidence: Path, terms: Path, mlp_run: RunSummary, tmp_path: Path
+) -> None:
+    """CLAIMS 4."""
+    key, claim = tmp_path / "key.pem", tmp_path / "claim.json"
+    save_private_key(PrivateKey(bytes([4]) * 32), key)
+    assert ts("judge", evidence, *_job(terms), "--claim", claim)[0] == 3
+    assert ts("judge", evidence, *_job(terms), "--claim", claim, "--key", key)[0] == 1
+    found = read_statement(claim.read_bytes(), [PrivateKey(bytes([4]) * 32).public])
+    assert found.predicate_type == "https://tallystick.dev/claims/conviction/v1"
+    assert found.names_of(sha256(evidence.read_bytes())) == ["evidence"]
+    assert found.predicate["accepted"] == mlp_run.run_root.hex()
+    same, none = tmp_path / "same", tmp_path / "none.json"
+    run = mlp_run.directory
+    assert ts("dispute", run, run, *_job(terms), "--out", same)[0] == 0
+    code, _, errors = ts("judge", same, *_job(terms), "--claim", none, "--key", key)
+    assert code == 0 and "nobody is convicted" in errors and not none.exists()
 
 
 def test_no_claim_where_neither_is_accepted(

@@ -45,6 +45,12 @@ def test_two_answers_to_one_request(tmp_path: Path, ts: Run) -> None:
     said = as_json(ts("inspect", place, "--json"))
     assert said["kind"] == "two receipts" and said["claims"]["clause"] == "6.10.2"
     assert ts("check", a, "--against", b, "--evidence", place)[0] == 3, "it is there already"
+    key, claim = tmp_path / "me.pem", tmp_path / "claim.json"
+    save_private_key(PrivateKey(bytes([8]) * 32), key)
+    assert ts("check", place, "--claim", claim, "--key", key)[0] == 1
+    assert ts("claim", "check", claim, "--trust", key, "--file", place)[0] == 0
+    assert ts("check", a, "--against", b, "--claim", claim, "--key", key)[0] == 3
+    assert ts("check", place, "--claim", claim)[0] == 3
     # The receipts alone do not have the tokens.
     for name in ("a", "b"):
         (tmp_path / f"{name}.json").write_bytes((tmp_path / name / "receipt.json").read_bytes())
@@ -72,12 +78,14 @@ def test_an_answer_that_was_cancelled_earlier_is_no_lie(tmp_path: Path, ts: Run)
 
 
 @pytest.mark.parametrize(
-    "more", ["--text", "--model", "--receipt", "--request", "--statement", "--adapter"]
-)
+    "more", ["--text", "--model", "--receipt", "--request", "--statement", "--adapter",
+             "--threads", "--device", "--sample", "--seed"],
+)  # fmt: skip
 def test_what_does_not_go_together(tmp_path: Path, ts: Run, more: str) -> None:
     a = written(tmp_path / "a", 1, 2, 3)
     line = ("check", a, "--against", a, more)
-    assert ts(*(line if more == "--text" else (*line, a)))[0] == 3
+    code, out, errors = ts(*(line if more == "--text" else (*line, 1)))
+    assert code == 3 and out == "" and more in errors
 
 
 def test_what_convicts_nobody_is_no_conviction(tmp_path: Path, ts: Run) -> None:

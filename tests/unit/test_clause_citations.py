@@ -11,7 +11,7 @@ import pytest
 from tallystick.numerics.registry import all_ops
 
 ROOT = Path(__file__).resolve().parents[2]
-SPECS = ("NUMERICS", "COMMITMENTS", "PROGRAM", "OPENING", "THREATS", "ANSWERS")
+SPECS = ("NUMERICS", "COMMITMENTS", "PROGRAM", "OPENING", "THREATS", "ANSWERS", "CLAIMS")
 ROOMS = ("benchmarks", "docs", "native", "spec", "src", "tests")
 SUFFIXES = {".py", ".cpp", ".hpp", ".sh", ".md", ".txt", ".sollya"}
 

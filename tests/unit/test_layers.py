@@ -40,8 +40,11 @@ LEVELS = {
     "run": 12,
     "prover": 13,
     "answers": 13,  # what an answer of a model means: its job, its receipt, and a check
+    "comparing": 14,  # two jobs, runs or traces, and where they first differ
     "generation": 14,  # the engine that gives answers
+    "claims": 14,  # what runs, audits and answers say in the forms of other tools
     "terminal": 14,  # how progress is drawn, for whoever hands it to a verb (docs/adr/0036)
+    "trackers": 14,  # other tools' curves, for whoever hands them to a verb
     "api": 15,  # the verbs: each is put together here, once
     "service": 16,  # the faces, which call the verbs
     "serving": 16,  # a model server
@@ -250,6 +253,7 @@ MAY_CHEAT = {
     "cli/attack_list.py": CHEATS[:1],  # says what they are
     "cli/serve.py": CHEATS[1:],  # --as-attack
     "api/disputes.py": CHEATS[1:],  # as_attack; the prover says which cheat is declared
+    "api/diffs.py": CHEATS[1:],  # as_attack
 }
 
 

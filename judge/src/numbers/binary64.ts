@@ -28,9 +28,8 @@ function poly(r: number, c: readonly number[]): number {
   return c.reduceRight((total, one) => total * r + one);
 }
 
-/** x·2^k, one rounding. */
+/** x·2^k of a finite x, one rounding. */
 function scaled(x: number, k: number): number {
-  if (!Number.isFinite(x) || x === 0) return x;
   const { n, q } = exactly(x);
   return roundToF64(n, q + k);
 }

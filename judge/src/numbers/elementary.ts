@@ -84,8 +84,7 @@ function log(x: number): number {
   if (x === 0) return -Infinity;
   if (x < 0) return NaN;
   if (x === Infinity) return Infinity;
-  if (x === 1) return 0;
-  const { n, q } = exactly(x);
+  const { n, q } = exactly(x); // of 1 the enclosure is 0 to 0
   return decided((P) => ({ ...logSeries(n, q, P), q: 0 }), GUARD + 24);
 }
 

@@ -52,10 +52,10 @@ export function root(a: Pair): Pair {
 
 const grown = (a: Pair): number => (a.e < 1 ? 2 * a.e : Infinity);
 
+// Where t is infinite by 10.3, the number before it is infinite or a NaN, and the bound too.
 function exp(a: Pair): Pair {
   const x = f64.exp(a.x);
-  const t = !(a.e < 1) ? Infinity : Number.isFinite(a.x) ? T : 0;
-  return made(x, x * (grown(a) + F) + t, a);
+  return made(x, x * (grown(a) + F) + (Number.isFinite(a.x) ? T : 0), a);
 }
 
 function log(a: Pair): Pair {
@@ -69,11 +69,12 @@ function sigmoid(a: Pair): Pair {
   return made(x, x * (grown(a) + F) + (Math.abs(a.x) === Infinity ? 0 : T), a);
 }
 
+// x is 0 only where a is: no function of 11 makes a 0 of another number.
 const sloped =
   (f: (x: number) => number, slope: number) =>
   (a: Pair): Pair => {
     const x = f(a.x);
-    return made(x, slope * a.e + F * Math.abs(x) + (x !== 0 || a.x !== 0 ? T : 0), a);
+    return made(x, slope * a.e + F * Math.abs(x) + (x !== 0 ? T : 0), a);
   };
 
 const ofOperand =

@@ -1,6 +1,13 @@
 import { describe, expect, test } from "vitest";
 import { add32, div32, fma32, max, min, mul32, sqrt32 } from "../../src/numbers/binary32.ts";
-import { bitsOf, bitsOfF32, f32OfBits, f64OfBits, numberOf } from "../../src/numbers/bits.ts";
+import {
+  bitsOf,
+  bitsOfF32,
+  bitsOfF64,
+  f32OfBits,
+  f64OfBits,
+  numberOf,
+} from "../../src/numbers/bits.ts";
 import { squareRoot } from "../../src/numbers/enclosure.ts";
 import { philox } from "../../src/numbers/philox.ts";
 import { exactly, roundToF32, roundToF64 } from "../../src/numbers/rounding.ts";
@@ -99,6 +106,9 @@ describe("binary32 (NUMERICS 1)", () => {
     expect(bitsOf("u8", 255)).toBe(255n);
     expect(bitsOf("bool", 1)).toBe(1n);
     expect(numberOf("f32", 0xff812345n)).toBeNaN();
+    for (const bits of [0xfff8000000000123n, 0x7ff0000000000001n, 0xffffffffffffffffn]) {
+      expect(bitsOfF64(f64OfBits(bits))).toBe(0x7ff8000000000000n);
+    }
   });
 });
 

@@ -2,17 +2,17 @@
 import { describe, expect, test } from "vitest";
 
 import { max, min } from "../../src/numbers/binary32.ts";
-import { cos, exp, expm1, log, sin } from "../../src/numbers/binary64.ts";
+import { cos, erf, exp, expm1, log, log1p, sin, tanh } from "../../src/numbers/binary64.ts";
 
 /** Far more than a last place, far less than a series cut off too early is wrong by. */
 const NEAR = 2 ** -48;
 
-const FUNCTIONS = { cos, exp, expm1, log, sin } as const;
+const FUNCTIONS = { cos, exp, expm1, log, log1p, sin, tanh } as const;
 const points = Array.from({ length: 400 }, (_, k) => 0.003 + k * 0.0371);
 
 describe.each(Object.entries(FUNCTIONS))("%s", (name, own) => {
   const library = (x: number): number => Math[name as keyof typeof FUNCTIONS](x);
-  const signs = name === "log" ? [1] : [1, -1];
+  const signs = name.startsWith("log") ? [1] : [1, -1];
 
   test.each(signs)("times %d", (sign) => {
     for (const point of points) {
@@ -39,6 +39,15 @@ test("special places", () => {
     0,
     Infinity,
   ]);
+});
+
+test("odd functions of zeros, of a NaN and far out", () => {
+  expect([0, -0, NaN].map(sin)).toEqual([0, -0, NaN]);
+  expect([0, -0, NaN, 50, -50, Infinity, -Infinity].map(tanh)).toEqual([0, -0, NaN, 1, -1, 1, -1]);
+  expect([0, -0, NaN, 9, -9, Infinity, -Infinity].map(erf)).toEqual([0, -0, NaN, 1, -1, 1, -1]);
+  expect([Infinity, -Infinity].map(sin)).toEqual([NaN, NaN]);
+  expect([0, -0, Infinity, NaN].map(cos)).toEqual([1, 1, NaN, NaN]);
+  expect([0, -1, -2, Infinity].map(log1p)).toEqual([0, -Infinity, NaN, Infinity]);
 });
 
 test("max and min of a zero and another number", () => {

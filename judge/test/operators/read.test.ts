@@ -67,9 +67,16 @@ const DAMAGES: Damage[] = [
   ["an operator without values", "aten.neg", drop("forms")],
   ["an unknown kind of attribute", "aten.cumsum", attribute("dim", set({ kind: "axis" }))],
   ["a default of another kind", "aten.addmm", attribute("beta", set({ default: 1 }))],
+  ["a default that is no truth value", "aten.amax", attribute("keepdim", set({ default: 0 }))],
   ["a default that is optional", "aten.addmm", attribute("beta", set({ optional: true }))],
   ["a form without outputs", "aten.neg", form(drop("outputs"))],
   ["a form of an unknown dtype", "aten.neg", form(set({ dtypes: ["f8"] }))],
+  ["a form under a condition of nothing", "aten.neg", form(set({ when: null }))],
+  ["terms that are no forms", "aten.mse_loss", set({ terms: [{}] })],
+  ["a part that is nothing", "aten.sum", (entry) => {
+    const [parts] = Object.values(entry["parts"] as Record<string, Json>);
+    set({ parts: [null] })(parts ?? {});
+  }],
   ["a refusal without words", "aten.floor_divide", form(drop("why"))],
   ["parts of an unknown dtype", "aten.sum", (entry) => {
     const parts = entry["parts"] as Json;

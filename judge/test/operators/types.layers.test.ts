@@ -28,6 +28,7 @@ describe("normalisation, pooling and losses (16.4)", () => {
         [null, { normalized_shape: [1n, 2n, 3n] }, /normalized_shape/],
         ["[2,3] [2,3]", {}, /weight of shape/],
         ["[2,3] none i64[3]", {}, /bias of dtype/],
+        ["[2,3] none [2]", {}, /bias of shape/],
       ],
     },
     {

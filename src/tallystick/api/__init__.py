@@ -20,9 +20,19 @@ from tallystick.api.capturing import from_onnx as from_onnx
 from tallystick.api.capturing import records_of as records_of
 from tallystick.api.capturing import reproducible as reproducible
 from tallystick.api.capturing import save_job as save_job
+from tallystick.api.claims import CheckedClaim as CheckedClaim
+from tallystick.api.claims import bill_of_materials as bill_of_materials
+from tallystick.api.claims import check_claim as check_claim
+from tallystick.api.claims import claim_answer as claim_answer
+from tallystick.api.claims import claim_audit as claim_audit
+from tallystick.api.claims import claim_conviction as claim_conviction
+from tallystick.api.claims import claim_provenance as claim_provenance
+from tallystick.api.claims import claim_run as claim_run
+from tallystick.api.claims import sign_model as sign_model
 from tallystick.api.convictions import ReceiptsReport as ReceiptsReport
 from tallystick.api.convictions import check_conviction as check_conviction
 from tallystick.api.convictions import compare_receipts as compare_receipts
+from tallystick.api.diffs import diff as diff
 from tallystick.api.disputes import Dispute as Dispute
 from tallystick.api.disputes import dispute as dispute
 from tallystick.api.disputes import judge as judge
@@ -43,6 +53,7 @@ from tallystick.api.samples import SampleReport as SampleReport
 from tallystick.api.samples import check_sample as check_sample
 from tallystick.commit.signing import PrivateKey as PrivateKey
 from tallystick.commit.signing import PublicKey as PublicKey
+from tallystick.comparing.found import Comparison as Comparison
 from tallystick.data.freeze import Progress as Progress
 from tallystick.data.frozen import Frozen as Frozen
 from tallystick.data.frozen import load_frozen as load_frozen

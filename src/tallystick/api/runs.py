@@ -16,7 +16,7 @@ from tallystick.disk.objects.address import is_url
 from tallystick.errors import UsageError
 from tallystick.job.job import Job
 from tallystick.run.distributed.going_on import STOP, said
-from tallystick.run.execute.listener import Listener, Silent
+from tallystick.run.execute.listener import Listener, Several, Silent
 from tallystick.run.parallel.sample import check_secret, read_secret, size_of
 from tallystick.run.show.audit_report import AuditReport
 from tallystick.run.show.summary import RunSummary
@@ -41,12 +41,14 @@ def train(
     retries: int = 0,
     work: PathLike | None = None,
     listener: Listener | None = None,
+    track: Sequence[Listener] = (),
     progress: bool = True,
 ) -> RunSummary:
     """Train `job` into the run directory `out`, or take up an interrupted run there. With
     `overwrite` a run that is there is removed, and training begins anew.
 
-    Progress is drawn on standard error, unless `progress` is false or a `listener` gets it. Ctrl-C
+    Progress is drawn on standard error, unless `progress` is false or a `listener` gets it. Those
+    of `track` hear of it too, such as `tallystick.trackers.TensorBoard(DIRECTORY)`. Ctrl-C
     ends the run after the step, stores the state, and raises KeyboardInterrupt: the same call goes
     on from there.
 
@@ -86,7 +88,7 @@ def train(
     )
     made = given.job(job)
     with _drawing("train", progress, listener) as told:
-        result = train_as(asked, made, told or Silent())
+        result = train_as(asked, made, Several(told or Silent(), *track))
     if not result.finished:
         raise KeyboardInterrupt(
             f"Stopped after step {result.steps} of {made.steps}; nothing is lost. The same call "

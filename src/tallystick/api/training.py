@@ -110,8 +110,34 @@ def train_as(
     """Train `job` as `asked`, and return what was made, finished or not.
 
     `listener` gets the progress, and `say` what a person must know of workers who fail or lie (by
-    default as a notice). Errors: see `tallystick.train`.
+    default as a notice). One that has a method `ended` gets the result too. Errors: see
+    `tallystick.train`.
     """
+    with _told_of_the_end(listener) as ended:
+        ended.append(_train(asked, job, listener, say, at_store))
+    return ended[0]
+
+
+@contextmanager
+def _told_of_the_end(listener: Listener) -> Iterator[list[RunSummary]]:
+    """A listener that has `ended` hears of the summary that the block puts into the list, or of
+    None after an error."""
+    found: list[RunSummary] = []
+    try:
+        yield found
+    finally:
+        told = getattr(listener, "ended", None)
+        if told is not None:
+            told(found[0] if found else None)
+
+
+def _train(
+    asked: Training,
+    job: Job,
+    listener: Listener,
+    say: Callable[[str], None] | None,
+    at_store: AtStore | None,
+) -> RunSummary:
     options = asked.options(job)
     with _place(asked, job, listener, at_store) as (directory, told):
         team = Workers(

@@ -16,7 +16,9 @@ from tallystick.api.answers import check as check_of
 from tallystick.api.answers import generate as generate_of
 from tallystick.api.samples import check_sample
 from tallystick.cli.asked import asked_for, asked_options, refuse_asked
+from tallystick.cli.claimed import claim_key_option, claim_option, claim_signer
 from tallystick.cli.conviction import check_evidence, is_conviction
+from tallystick.cli.given import refuse_options, refuse_others
 from tallystick.cli.output import (
     MISMATCH,
     device_option,
@@ -34,6 +36,7 @@ from tallystick.cli.output import (
 from tallystick.cli.samples import say_sample, seed_of
 from tallystick.cli.shown import check_shown_request
 from tallystick.cli.two_receipts import compare
+from tallystick.disk.files import write_file
 from tallystick.disk.keys import load_private_key
 from tallystick.errors import UsageError
 from tallystick.terminal.lines import note
@@ -235,6 +238,8 @@ _NO_EVIDENCE = (
 @threads_option
 @device_option
 @trust_option
+@claim_option
+@claim_key_option
 @json_option
 def check(
     receipt: str,
@@ -251,6 +256,8 @@ def check(
     threads: int | None,
     device: str,
     trust: tuple[str, ...],
+    claim: str | None,
+    key: str | None,
     as_json: bool,
 ) -> None:
     """Check the answer of RECEIPT, which is a receipt or the directory of an answer.
@@ -259,26 +266,29 @@ def check(
     numbers take one execution. RECEIPT may also be evidence that --evidence has written, which
     needs no model. The exit code is 1 if anything contradicts the receipt.
     """
+    signer = claim_signer(claim, key)
     if seed is not None and sample is None:
         raise UsageError("--seed is for --sample.", "Leave it out.")
     if against is not None:
-        if named or model or statement or adapter or text or request or sample:
-            raise UsageError(
-                "--against compares two receipts, and no model.", "Leave the others out."
-            )
+        refuse_others(
+            {"against", "evidence", "trust", "as_json"},
+            "cannot be given beside --against, which compares two receipts only.",
+        )
         compare(receipt, against, evidence, trust, as_json)
         return
     if named is not None:
-        if model or statement or adapter or text or request or evidence or sample:
-            raise UsageError(
-                "--receipt compares a shown request, and no model.", "Leave the others out."
-            )
+        refuse_others(
+            {"named", "trust", "as_json"},
+            "cannot be given beside --receipt, which compares a shown request only.",
+        )
         check_shown_request(receipt, named, trust, as_json)
         return
     if model is None and is_conviction(Path(receipt)):
-        if statement or adapter or text or request or evidence or sample:
-            raise UsageError("Evidence is checked by itself.", "Leave out all but --trust.")
-        check_evidence(receipt, trust, as_json)
+        refuse_others(
+            {"trust", "claim", "key", "as_json"},
+            "cannot be given: evidence is checked by itself.",
+        )
+        check_evidence(receipt, trust, as_json, signer)
         return
     if model is None:
         raise UsageError(
@@ -286,10 +296,7 @@ def check(
             "Only --receipt, --against and evidence need none.",
         )
     if sample is not None:
-        if text or request or evidence:
-            raise UsageError(
-                "--sample goes with neither --text, --request nor --evidence.", "Leave that out."
-            )
+        refuse_options({"text", "request", "evidence", "claim"}, "cannot be given beside --sample.")
         drawn = check_sample(
             Path(receipt),
             Path(model),
@@ -324,6 +331,12 @@ def check(
             say(f"evidence    {written}; anyone checks it with `tallystick check {written}`")
         elif evidence is not None:
             say(f"evidence    none: {_NO_EVIDENCE}")
+    if signer is not None:
+        from tallystick.api.claims import claim_answer  # brings the kinds of claims with it
+
+        target, secret = signer
+        write_file(target, [claim_answer(receipt, secret, report=report)])
+        note(f"The claim is in {target}.")
     if not report.accepted:
         finish(MISMATCH)
 

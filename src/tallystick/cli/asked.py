@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
+from tallystick.cli.given import refuse_options
 from tallystick.commit.encoding import JsonValue
 from tallystick.disk.regular import read_file
 from tallystick.errors import UsageError
 from tallystick.limits import LIMITS
 
-_GIVEN = ParameterSource.COMMANDLINE
 Command = Callable[..., Any]
 
 _OPTIONS: tuple[Callable[[Command], Command], ...] = (
@@ -111,14 +110,9 @@ def asked_for(options: Mapping[str, Any], help_: str) -> dict[str, Any]:
 
 def refuse_asked(options: Collection[str], beside: str) -> None:
     """UsageError where one of the options of these names is given beside the option `beside`."""
-    context = click.get_current_context()
-    for param in context.command.params:
-        if param.name in options and context.get_parameter_source(param.name) is _GIVEN:
-            raise UsageError(
-                f"{param.opts[0]} cannot be given beside {beside}, which says itself what is "
-                "asked for.",
-                "Leave it out.",
-            )
+    refuse_options(
+        options, f"cannot be given beside {beside}, which says itself what is asked for."
+    )
 
 
 def _said(text: str) -> str:

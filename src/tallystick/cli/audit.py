@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from tallystick.api.auditing import Auditing, audit_as
+from tallystick.cli.claimed import claim_key_option, claim_option, claim_signer
 from tallystick.cli.findings import say_findings
 from tallystick.cli.output import (
     MISMATCH,
@@ -17,6 +18,7 @@ from tallystick.cli.output import (
     finish,
     json_option,
     load_trust,
+    note,
     parse_steps,
     print_json,
     say,
@@ -24,6 +26,7 @@ from tallystick.cli.output import (
     trust_option,
 )
 from tallystick.cli.places import PLACE
+from tallystick.disk.files import write_file
 from tallystick.job.job import Job
 from tallystick.job.job_file import load_job
 from tallystick.numerics.contracts import find_contract
@@ -119,6 +122,8 @@ def report_json(report: AuditReport) -> dict[str, object]:
     help="Secret of an earlier report, to draw the same sample again.",
 )
 @trust_option
+@claim_option
+@claim_key_option
 @click.option("--quiet", is_flag=True, help="Show no progress.")
 @json_option
 def audit(
@@ -133,6 +138,8 @@ def audit(
     sample: str | None,
     secret: str | None,
     trust: tuple[str, ...],
+    claim: str | None,
+    key: str | None,
     quiet: bool,
     as_json: bool,
 ) -> None:
@@ -143,6 +150,7 @@ def audit(
     for each worker. With --sample only the drawn segments are checked, and the report says how
     likely the sample was to find a false run.
     """
+    signer = claim_signer(claim, key)
     loaded = load_job(Path(job)) if job else None
     asked = Auditing(
         steps=parse_steps(steps),
@@ -162,6 +170,12 @@ def audit(
         print_json(report_json(report))
     else:
         _say(report)
+    if signer is not None:
+        from tallystick.api.claims import claim_audit  # brings the kinds of claims with it
+
+        target, secret_key = signer
+        write_file(target, [claim_audit(report, secret_key)])
+        note(f"The claim is in {target}.")
     if not report.accepted:
         finish(MISMATCH)
 

@@ -31,7 +31,8 @@ from tallystick.cli.pages import begins_as_page, load_page, page_json, say_page,
 from tallystick.cli.places import PLACE
 from tallystick.cli.verdicts import say_verdict, verdict_json
 from tallystick.commit.encoding import sha256
-from tallystick.commit.signing import Envelope, PrivateKey, PublicKey, verify_run
+from tallystick.commit.signing import PrivateKey, PublicKey
+from tallystick.commit.statement import sign_statement
 from tallystick.disk.files import write_file
 from tallystick.disk.keys import load_private_key
 from tallystick.disk.regular import read_file
@@ -42,7 +43,7 @@ from tallystick.limits import LIMITS
 from tallystick.program.terms import Terms
 from tallystick.protocol.evidence import Evidence
 from tallystick.protocol.judge import Judgement, judge
-from tallystick.protocol.statement import sign_statement, statement
+from tallystick.protocol.statement import conviction_statement, run_statement
 from tallystick.report.work import Work, work_of
 
 job_option = click.option(
@@ -102,7 +103,13 @@ def report(
 @click.option(
     "--statement", "claim", type=click.Path(), help="Write the accepted claim to this file."
 )
-@click.option("--key", type=click.Path(), help="Key that signs the statement.")
+@click.option(
+    "--claim",
+    "conviction",
+    type=click.Path(),
+    help="Write to this file a claim about who is convicted, which other tools read.",
+)
+@click.option("--key", type=click.Path(), help="Key that signs the statement or the claim.")
 @json_option
 def judge_command(
     evidence: str,
@@ -111,6 +118,7 @@ def judge_command(
     trust: tuple[str, ...],
     believed: tuple[str, ...],
     claim: str | None,
+    conviction: str | None,
     key: str | None,
     as_json: bool,
 ) -> None:
@@ -124,15 +132,17 @@ def judge_command(
     or decides nothing.
     """
     terms, path = terms_of(job) if job else None, Path(evidence)
-    if claim and not key:
+    if (claim or conviction) and not key:
         raise UsageError("A statement needs a key that signs it.", "Pass --key FILE.")
-    if claim and terms is None:
+    if (claim or conviction) and terms is None:
         raise UsageError("A statement is about a job of your own.", "Pass it with --job.")
     names = load_names(named)
     with damage():
         case = _case(path, terms, load_trust(trust), load_keys(believed))
     if claim and key and terms is not None:
         _write_statement(terms, case.found, case.data, Path(claim), load_private_key(Path(key)))
+    if conviction and key:
+        _write_conviction(case.found, case.data, Path(conviction), load_private_key(Path(key)))
     said = names_json(case.found, names, case.makers)
     more: dict[str, object] = {}
     if names or case.page is not None:
@@ -188,7 +198,14 @@ def _write_statement(
     if verdict.accepted is None and not verdict.agreement:
         note("There is no statement: neither run was accepted.")
         return
-    party = verdict.accepted or 0
-    run, _ = verify_run(Envelope.from_bytes(Evidence.from_bytes(data).commitments[party]))
-    payload = statement(terms, run, verdict, data)
+    commitment = Evidence.from_bytes(data).commitments[verdict.accepted or 0]
+    payload = run_statement(terms.commitment.contract, commitment, verdict, data)
+    write_file(path, [sign_statement(key, payload).to_bytes()])
+
+
+def _write_conviction(found: Judgement, data: bytes, path: Path, key: PrivateKey) -> None:
+    if not found.verdict.convicted:
+        note("There is no claim: nobody is convicted.")
+        return
+    payload = conviction_statement(found.verdict, data)
     write_file(path, [sign_statement(key, payload).to_bytes()])

@@ -7,9 +7,11 @@ from pathlib import Path
 import click
 
 from tallystick.cli.output import json_option, print_json, say
+from tallystick.commit.p256 import P256Key, vouching_payload
 from tallystick.commit.signing import PrivateKey
+from tallystick.commit.statement import sign_statement
 from tallystick.disk.files import make_directory, write_file
-from tallystick.disk.keys import load_public_key, save_private_key
+from tallystick.disk.keys import load_private_key, load_public_key, save_private_key
 
 _DEFAULT = "tallystick-key.pem"
 
@@ -50,3 +52,33 @@ def show(file: str, as_json: bool) -> None:
     else:
         say(f"key id      {key.key_id}")
         say(f"public key  {key.raw.hex()}")
+
+
+@keys.command()
+@click.argument("file", type=click.Path())
+@click.option(
+    "--key",
+    required=True,
+    type=click.Path(),
+    help="Your own private key, which vouches for it.",
+)
+@json_option
+def p256(file: str, key: str, as_json: bool) -> None:
+    """Write a P-256 key to FILE, for formats that know no Ed25519, and let your own key vouch.
+
+    Its public key goes to FILE.pub, and the signed claim that it is yours to FILE.claim.json.
+    """
+    path, owner = Path(file), load_private_key(Path(key))
+    made = P256Key.generate()
+    public = path.with_name(path.name + ".pub")
+    vouched = path.with_name(path.name + ".claim.json")
+    payload = vouching_payload(made.public, public.name, owner.public)
+    save_private_key(made, path)
+    write_file(public, [made.public.pem()])
+    write_file(vouched, [sign_statement(owner, payload).to_bytes()])
+    if as_json:
+        print_json({"private": path, "public": public, "claim": vouched})
+        return
+    say(f"private key  {path} (keep it; sign models with --p256 {path})")
+    say(f"public key   {public} (give it to those who verify models)")
+    say(f"claim        {vouched} ({owner.public.key_id} vouches for the key)")

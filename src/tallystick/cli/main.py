@@ -37,6 +37,7 @@ _COMMANDS: dict[str, tuple[str, str, str]] = {
         "audit",
         "Repeat RUN, or a segment of it, and compare every bit.",
     ),
+    "diff": ("tallystick.cli.diff", "diff", "Say where two jobs or two runs differ, and why."),
     "dispute": (
         "tallystick.cli.dispute",
         "dispute",
@@ -146,6 +147,11 @@ _COMMANDS: dict[str, tuple[str, str, str]] = {
         "tallystick.cli.report",
         "report",
         "Show a run, a dispute, a session or an answer as one HTML page.",
+    ),
+    "claim": (
+        "tallystick.cli.claims",
+        "claim",
+        "State a run or an answer in the forms that other tools read.",
     ),
     "keys": ("tallystick.cli.keys", "keys", "Make and show the keys that sign."),
     "calibrate": (

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 
-import click
-from click.core import ParameterSource
-
+from tallystick.cli.given import refuse_options
 from tallystick.cli.offer import now_ms, read_book
 from tallystick.cli.outcomes import session_outcome
 from tallystick.commit.signing import PublicKey
@@ -20,10 +18,7 @@ _FIXED = ("allow", "arity", "sealing", "opening", "budget", "step", "steps", "ex
 
 def refuse_fixed() -> None:
     """Raise UsageError where the command line names a number that the offer fixes."""
-    context = click.get_current_context()
-    for name in _FIXED:
-        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-            raise UsageError(f"The offer fixes --{name}.", "Leave it out.")
+    refuse_options(_FIXED, "cannot be given, because the offer fixes it.")
 
 
 def ordered_rules(

@@ -22,12 +22,14 @@ from tallystick.cli.output import (
     threads_option,
 )
 from tallystick.cli.places import PLACE, TARGET
+from tallystick.cli.tracked import tracker_of
 from tallystick.disk.objects.address import is_url
 from tallystick.disk.objects.cache import cache_directory
 from tallystick.disk.objects.store import Counts
 from tallystick.job.job_file import load_job
 from tallystick.run.distributed.going_on import CONTINUE, MOST_RETRIES, STOP, said
 from tallystick.run.distributed.launch import DEFAULT_TIMEOUT, workers_of
+from tallystick.run.execute.listener import Several
 from tallystick.run.logs.report import FollowReport
 from tallystick.run.show.estimate import human_bytes, human_seconds
 from tallystick.run.show.preview import estimate_run
@@ -127,6 +129,13 @@ def summary_json(result: RunSummary) -> dict[str, object]:
 @click.option(
     "--estimate", is_flag=True, help="Only print how much time, disk and memory the run will take."
 )
+@click.option(
+    "--track",
+    multiple=True,
+    metavar="TOOL[=WHERE]",
+    help="Also log curves and run root to tensorboard=DIR, mlflow[=EXPERIMENT] or wandb[=PROJECT], "
+    "which stays offline (repeatable).",
+)
 @click.option("--quiet", is_flag=True, help="Show no progress.")
 @json_option
 def train(
@@ -147,6 +156,7 @@ def train(
     trace: str | None,
     overwrite: bool,
     estimate: bool,
+    track: tuple[str, ...],
     quiet: bool,
     as_json: bool,
 ) -> None:
@@ -197,8 +207,10 @@ def train(
         note(f"working in {directory}")
         at_store.append(counts)
 
+    trackers = [tracker_of(one) for one in track]
     with Reporter("train", quiet) as reporter:
-        result = train_as(asked, loaded, reporter, reporter.say, working)
+        told = Several(reporter, *trackers)
+        result = train_as(asked, loaded, told, reporter.say, working)
         for counts in at_store:
             requests = ", ".join(f"{n} {kind}" for kind, n in sorted(counts.requests.items()))
             note(f"published {human_bytes(counts.bytes_written)} at {out} ({requests})")

@@ -160,7 +160,7 @@ class PrivateKey:
 
 
 # InternalError: OpenSSL says so of a key whose length does not fit its algorithm.
-_NO_KEY = (ValueError, TypeError, UnsupportedAlgorithm, InternalError)
+NO_KEY = (ValueError, TypeError, UnsupportedAlgorithm, InternalError)
 
 
 def private_key_of(data: bytes, name: str) -> PrivateKey:
@@ -170,7 +170,7 @@ def private_key_of(data: bytes, name: str) -> PrivateKey:
     """
     try:
         key = load_pem_private_key(data, password=None)
-    except _NO_KEY:
+    except NO_KEY:
         key = None
     if not isinstance(key, Ed25519PrivateKey):
         raise CannotCheckError(
@@ -185,7 +185,7 @@ def public_key_of(data: bytes, name: str) -> PublicKey:
     """The public key in PEM bytes, or the public half of a private key; as private_key_of."""
     try:
         key = load_pem_public_key(data)
-    except _NO_KEY:
+    except NO_KEY:
         return private_key_of(data, name).public
     if not isinstance(key, Ed25519PublicKey):
         raise CannotCheckError(f"{name} holds no Ed25519 key.", "Ask its owner for the right file.")

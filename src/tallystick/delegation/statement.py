@@ -17,6 +17,7 @@ from tallystick.commit.signing import (
     sign_envelope,
     verify_envelope,
 )
+from tallystick.commit.statement import PAYLOAD_TYPE, STATEMENT_TYPE
 from tallystick.delegation.book import Book, alarms_until
 from tallystick.delegation.offer import LATEST, key_of, within
 from tallystick.delegation.outcome import Fate, Outcome, PlayedGame, SealedMember
@@ -28,7 +29,6 @@ from tallystick.errors import (
     UsageError,
 )
 from tallystick.limits import LIMITS
-from tallystick.protocol.statement import PAYLOAD_TYPE, STATEMENT_TYPE
 
 PREDICATE_TYPE = "urn:tallystick:settlement:v1"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tallystick.commit.p256 import P256Key, P256PublicKey, p256_key_of, p256_public_of
 from tallystick.commit.signing import PrivateKey, PublicKey, private_key_of, public_key_of
 from tallystick.disk.files import create_new
 from tallystick.disk.regular import read_file
@@ -11,7 +12,7 @@ from tallystick.errors import CannotCheckError, CorruptFileError, StorageError
 from tallystick.limits import LIMITS
 
 
-def save_private_key(key: PrivateKey, path: Path) -> None:
+def save_private_key(key: PrivateKey | P256Key, path: Path) -> None:
     """Write PKCS #8 PEM with mode 0600; never overwrites. Raises StorageError."""
     try:
         create_new(path, key.pem(), 0o600)
@@ -40,6 +41,16 @@ def load_public_key(path: Path) -> PublicKey:
     Raises CannotCheckError.
     """
     return public_key_of(_read(path, None), str(path))
+
+
+def load_p256_key(path: Path) -> P256Key:
+    """Load a P-256 key of `save_private_key` (CLAIMS 7.1). Raises CannotCheckError."""
+    return p256_key_of(_read(path, None), str(path))
+
+
+def load_p256_public(path: Path) -> P256PublicKey:
+    """Load a P-256 public key from PEM. Raises CannotCheckError."""
+    return p256_public_of(_read(path, None), str(path))
 
 
 def _read(path: Path, inside: Path | None) -> bytes:

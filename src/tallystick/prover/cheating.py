@@ -159,3 +159,17 @@ class CheatingAnswers(Logs):
 
     def _check_chain(self, step: int, chain: bytes) -> None:
         """Do nothing: the chain of a cheat may be another one."""
+
+
+def cheating_states(
+    store: RunStore,
+    job: Job,
+    journal: JournalContent,
+    context: ExecutionContext,
+    notice: Callable[[str], None],
+) -> CheatingStates:
+    """The states of a run that plays the cheat which its directory declares. Raises UsageError
+    where the directory declares none."""
+    override = declared_override(store, job)
+    override.begin(job)
+    return CheatingStates(store, job, journal, context, notice, override)

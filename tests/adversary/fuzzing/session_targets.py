@@ -11,6 +11,7 @@ from adversary.fuzzing.world import CLIENT, KEY, SIGNERS, World
 from tallystick.commit.compact import sign_compact
 from tallystick.commit.encoding import canonical_json
 from tallystick.commit.signing import sign_envelope
+from tallystick.commit.statement import PAYLOAD_TYPE
 from tallystick.delegation.book import open_book
 from tallystick.delegation.documents import open_document, payload_type
 from tallystick.delegation.entries import ENTRY_TYPE, open_entry
@@ -26,7 +27,6 @@ from tallystick.delegation.seals import (
 from tallystick.delegation.statement import check_settlement, outcome_json, read_outcome
 from tallystick.delegation.turns import TURN_TYPE, decode_reply, open_turn
 from tallystick.errors import UsageError
-from tallystick.protocol.statement import PAYLOAD_TYPE
 
 
 def _seal(data: bytes) -> None:

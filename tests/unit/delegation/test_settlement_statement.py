@@ -33,6 +33,7 @@ from unit.delegation.worlds import world
 
 from tallystick.commit.encoding import canonical_json
 from tallystick.commit.signing import Envelope, sign_envelope
+from tallystick.commit.statement import PAYLOAD_TYPE
 from tallystick.delegation.book import challenge_of, open_book
 from tallystick.delegation.documents import Acceptance, sign_document
 from tallystick.delegation.outcome import Fate, Outcome
@@ -51,7 +52,6 @@ from tallystick.errors import (
     SignatureInvalidError,
     UsageError,
 )
-from tallystick.protocol.statement import PAYLOAD_TYPE
 
 FATES = {P[0]: (Fate.REMAINING, CLAIM), P[1]: (Fate.CONVICTED, FALSE)}
 SESSION_OUTCOME = outcome(OFFER.digest, FATES, CLAIM, [game(0, P[:2], 2)])

@@ -7,10 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from claim_schemas import fits
 from unit.protocol.simulator import Party
 
 from tallystick.commit.encoding import canonical_json, sha256
 from tallystick.commit.signing import Envelope, PrivateKey, sign_envelope, verify_envelope
+from tallystick.commit.statement import PAYLOAD_TYPE, sign_statement
 from tallystick.errors import CannotCheckError, CorruptFileError, CounterpartyError, UsageError
 from tallystick.job.job import Job
 from tallystick.limits import LIMITS
@@ -25,7 +27,7 @@ from tallystick.protocol.messages import (
 )
 from tallystick.protocol.queries import NodeHashes, TensorHashes, decode_query
 from tallystick.protocol.referee import Referee
-from tallystick.protocol.statement import PAYLOAD_TYPE, sign_statement, statement
+from tallystick.protocol.statement import conviction_statement, run_statement
 from tallystick.prover.local import Played, SilenceError, play
 
 OTHER = PrivateKey(bytes([77]) * 32)
@@ -273,32 +275,59 @@ def test_malformed_forfeits(silent: Evidence) -> None:
         forfeits.open_forfeit(type_.to_bytes())
 
 
-# --- statements (9) -------------------------------------------------------------------------------
-def test_the_accepted_claim_is_an_in_toto_statement(
-    game_job: Job, played: Played, honest: Party
-) -> None:
+# --- claims (9; CLAIMS 2, 4) ----------------------------------------------------------------------
+def test_the_accepted_run_as_a_claim(game_job: Job, played: Played, honest: Party) -> None:
     data = played.evidence.to_bytes()
-    payload = statement(game_job.terms, honest.run, played.verdict, data)
+    contract = game_job.commitment.contract
+    payload = run_statement(contract, honest.commitment, played.verdict, data)
     envelope = Envelope.from_bytes(sign_statement(REFEREE, payload).to_bytes())
     verify_envelope(envelope, PAYLOAD_TYPE, [REFEREE.public], None)
     value = json.loads(envelope.payload)
-    assert value["_type"] == "https://in-toto.io/Statement/v1"
-    digests = {s["name"]: s["digest"]["sha256"] for s in value["subject"]}
-    assert digests == {
-        "run": honest.run.run_root.hex(),
-        "final-state": honest.run.final_state_root.hex(),
+    fits(value, "run")
+    assert {s["name"]: s["digest"] for s in value["subject"]} == {
+        "commitment.json": {"sha256": sha256(honest.commitment).hex()},
+        "run": {"tallystickRunRoot": honest.run.run_root.hex()},
+        "final-state": {"tallystickStateRoot": honest.run.final_state_root.hex()},
     }
     assert value["predicate"]["evidence"] == sha256(data).hex()
     assert [c["party"] for c in value["predicate"]["convicted"]] == [1]
     assert value["predicate"]["disputed"] is True
-    alone = json.loads(statement(game_job.terms, honest.run, None, None))
-    assert alone["predicate"]["disputed"] is False
+    alone = json.loads(run_statement(contract, honest.commitment))
+    fits(alone, "run")
+    assert alone["predicate"]["disputed"] is False and alone["predicate"]["evidence"] is None
 
 
-def test_no_statement_without_an_accepted_run(game_job: Job, played: Played, honest: Party) -> None:
+def test_no_claim_without_an_accepted_run(game_job: Job, played: Played, honest: Party) -> None:
     nobody = replace(played.verdict, accepted=None)
     with pytest.raises(UsageError, match="nothing to state"):
-        statement(game_job.terms, honest.run, nobody, None)
+        run_statement(game_job.commitment.contract, honest.commitment, nobody, None)
+
+
+def test_a_conviction_as_a_claim(played: Played, honest: Party, cheat: Party) -> None:
+    data = played.evidence.to_bytes()
+    value = json.loads(conviction_statement(played.verdict, data))
+    fits(value, "conviction")
+    assert value["subject"] == [
+        {"digest": {"sha256": sha256(data).hex()}, "name": "evidence"},
+        {"digest": {"sha256": sha256(cheat.commitment).hex()}, "name": "commitment-B"},
+        {"digest": {"tallystickRunRoot": cheat.run.run_root.hex()}, "name": "run-B"},
+    ]
+    (one,) = value["predicate"]["convicted"]
+    assert one["key"] == cheat.key.public.raw.hex()
+    assert one["clause"] == played.verdict.convicted[0].clause
+    assert value["predicate"]["accepted"] == honest.run.run_root.hex()
+    assert value["predicate"]["forfeit"] is False
+    both = replace(
+        played.verdict,
+        convicted=(replace(played.verdict.convicted[0], party=0), *played.verdict.convicted),
+        accepted=None,
+    )
+    value = json.loads(conviction_statement(both, data))
+    fits(value, "conviction")
+    names = ["evidence", "commitment-A", "run-A", "commitment-B", "run-B"]
+    assert [s["name"] for s in value["subject"]] == names
+    with pytest.raises(UsageError, match="Nobody"):
+        conviction_statement(replace(played.verdict, convicted=()), data)
 
 
 # --- sizes (2.11) ---------------------------------------------------------------------------------

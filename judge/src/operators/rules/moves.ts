@@ -12,7 +12,7 @@ function permute(node: Node): readonly Shape[] {
 }
 
 function expand(node: Node): readonly Shape[] {
-  const [x, size] = [node.shape("x"), node.sizes("size")];
+  const [x, size] = [node.shape("x"), node.ints("size")];
   const front = size.length - x.length;
   if (front < 0 || x.some((one, k) => one !== 1n && one !== size[front + k])) {
     throw node.no(`takes ${textOf(x)} to ${textOf(size)}, which it does not expand to`);
@@ -81,7 +81,7 @@ const triangle: Rule = (node) => [node.axes("x", 2, Infinity)];
 
 export const MOVES: Readonly<Record<string, Rule>> = {
   "aten.view": (node) => {
-    const [x, size] = [node.shape("x"), node.sizes("size")];
+    const [x, size] = [node.shape("x"), node.ints("size")];
     if (product(x) !== product(size)) {
       throw node.no(`views ${textOf(x)} as ${textOf(size)}, of another number of elements`);
     }
@@ -117,7 +117,7 @@ export const MOVES: Readonly<Record<string, Rule>> = {
     if (!same(broadcast(node, x, node.shape("mask")), x)) throw node.no("has a mask larger than x");
     return [x];
   },
-  "aten.full": (node) => [node.sizes("size")],
+  "aten.full": (node) => [node.ints("size")],
   "aten.arange": arange,
   "aten.tril": triangle,
   "aten.triu": triangle,

@@ -102,13 +102,6 @@ export class Node {
     return held;
   }
 
-  /** A shape that an attribute gives (NUMERICS 15.3). */
-  sizes(name: string): Shape {
-    const held = this.ints(name);
-    if (held.some((size) => size < 0n)) throw this.no(`has a negative size in ${name}`);
-    return held;
-  }
-
   /** Two numbers, for rows and columns; one stands for both (NUMERICS 15.3). */
   pair(name: string, least: bigint, most: bigint): readonly [bigint, bigint] {
     const held = this.ints(name);

@@ -4,7 +4,7 @@ import { broadcast, same, textOf, type Node, type Rule, type Shape } from "./nod
 function random(node: Node): readonly Shape[] {
   node.match("rng", [2n]);
   node.within("draw", 0n, 2n ** 32n - 1n);
-  return [node.sizes("shape")];
+  return [node.ints("shape")];
 }
 
 /** NUMERICS 8.8, 16.5. */

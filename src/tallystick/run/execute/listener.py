@@ -13,7 +13,9 @@ class Listener(Protocol):
     """Receives the progress of a run, as the command line's display does.
 
     One that has a method `metrics(step, values)` also gets the numbers that the program reports
-    beside the loss, by name, before `step` is called: the gradient norm as `grad_norm`.
+    beside the loss, by name, before `step` is called: the gradient norm as `grad_norm`. One that
+    has a method `ended(result)` gets the summary of a training at its end, finished or interrupted,
+    and None where it has ended with an error.
     """
 
     def notice(self, text: str) -> None:
@@ -73,3 +75,38 @@ class Silent:
 
     def evaluated(self, step: int, loss: float) -> None:
         return None
+
+
+class Several:
+    """A listener that passes each call on to all of `listeners`, in their order."""
+
+    def __init__(self, *listeners: Listener) -> None:
+        self.listeners = listeners
+
+    def notice(self, text: str) -> None:
+        for one in self.listeners:
+            one.notice(text)
+
+    def begin(self, job: Job, start: int) -> None:
+        for one in self.listeners:
+            one.begin(job, start)
+
+    def step(self, step: int, loss: float, seconds: float) -> None:
+        for one in self.listeners:
+            one.step(step, loss, seconds)
+
+    def metrics(self, step: int, values: Mapping[str, float]) -> None:
+        for one in self.listeners:
+            told = getattr(one, "metrics", None)
+            if told is not None:
+                told(step, values)
+
+    def evaluated(self, step: int, loss: float) -> None:
+        for one in self.listeners:
+            one.evaluated(step, loss)
+
+    def ended(self, result: object | None) -> None:
+        for one in self.listeners:
+            told = getattr(one, "ended", None)
+            if told is not None:
+                told(result)

@@ -16,6 +16,7 @@ from typing import NoReturn
 from tallystick.commit.encoding import JsonValue, parse_canonical_json, sha256
 from tallystick.commit.members import Members
 from tallystick.commit.signing import RUN_COMMITMENT_TYPE, Envelope, verify_run
+from tallystick.commit.statement import PAYLOAD_TYPE
 from tallystick.delegation.documents import open_document
 from tallystick.delegation.entries import (
     ENTRY_TAG,
@@ -34,7 +35,6 @@ from tallystick.disk.tensorfile import open_tensors
 from tallystick.errors import CorruptFileError
 from tallystick.limits import LIMITS
 from tallystick.protocol.evidence import EVIDENCE_TAG, Evidence
-from tallystick.protocol.statement import PAYLOAD_TYPE
 
 _BEGINNING = 64
 _PREFIX = "tallystick."

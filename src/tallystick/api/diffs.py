@@ -1,0 +1,102 @@
+"""Two things compared, and where they first differ: `diff`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+
+from tallystick.api import given
+from tallystick.api.given import PathLike
+from tallystick.comparing.found import Comparison
+from tallystick.comparing.jobs import compare_jobs
+from tallystick.comparing.repeated import Repeated
+from tallystick.comparing.runs import RunsComparison
+from tallystick.devices.context import ExecutionContext
+from tallystick.devices.find import context_on
+from tallystick.disk.regular import is_directory, present
+from tallystick.errors import CannotCheckError, UsageError
+from tallystick.job.job import MANIFEST, Job
+from tallystick.job.job_file import load_job
+from tallystick.protocol.verdict import PARTIES
+from tallystick.prover.cheating import cheating_states
+from tallystick.prover.states import RunStates
+from tallystick.run.store.directory import RunStore
+
+JOB, RUN = "job", "run"
+
+
+def kind_of(place: Path) -> str:
+    """What a directory holds, by the manifest in it. Raises UsageError for something else."""
+    if RunStore(place).exists:
+        return RUN
+    if is_directory(place) and present(place / MANIFEST):
+        return JOB
+    raise UsageError(
+        f"{place} is neither a job nor a run.",
+        "Name the directory of a job (`tallystick job new`) or of a run (`tallystick train`).",
+    )
+
+
+def diff(
+    a: Job | PathLike,
+    b: Job | PathLike,
+    *,
+    as_attack: Sequence[str] = (),
+    threads: int | None = None,
+    device: str = "cpu",
+    notice: Callable[[str], None] = lambda _: None,
+) -> Comparison:
+    """Compare two jobs or two runs, and say where they first differ, and why.
+
+    `a` and `b` are jobs, or directories of jobs or runs. Of two runs the steps are executed again
+    from the last state that both have recorded to the first step that differs; no key is needed.
+    `first` of the result is that step with its operator, its element and both values. The
+    directory of a run stands for its job where the other one is a job. `as_attack` names runs
+    ("A", "B") that play the cheat which their directory declares. `notice` receives what a run
+    could not use.
+
+    Raises UsageError for a directory of another kind, CannotCheckError for a run without a step,
+    CounterpartyError for damaged files, StorageError.
+    """
+    if strangers := set(as_attack) - set(PARTIES):
+        raise UsageError(f"There is no run {sorted(strangers)[0]!r}.", "Name A or B.")
+    places = [None if isinstance(one, Job) else given.path(one) for one in (a, b)]
+    kinds = [JOB if place is None else kind_of(place) for place in places]
+    if kinds != [RUN, RUN]:
+        if as_attack:
+            raise UsageError("as_attack is for two runs.", "Leave it out.")
+        return compare_jobs(_job(a), _job(b))
+    with ExitStack() as stack:
+        runs = [
+            stack.enter_context(_repeated(place, name in as_attack, threads, device, notice))
+            for name, place in zip(PARTIES, places, strict=True)
+            if place is not None
+        ]
+        return RunsComparison(runs[0], runs[1]).compare()
+
+
+@contextmanager
+def _repeated(
+    place: Path, plays: bool, threads: int | None, device: str, notice: Callable[[str], None]
+) -> Iterator[Repeated]:
+    """A run to be executed again. Its scratch files go when the context ends."""
+    store = RunStore(place)
+    job = store.job()
+    journal = store.journal(job)
+    if not journal.losses:
+        raise CannotCheckError(f"The run {place} has no step yet.", "Train it first.")
+    if plays:  # a cheat changes arrays on the host
+        states: RunStates = cheating_states(store, job, journal, ExecutionContext(threads), notice)
+    else:
+        context = context_on(device, lambda: job.commitment.contract, threads)
+        states = RunStates(store, job, journal, context, notice, scratch=False)
+    with closing(states), states.context.entered():
+        yield Repeated(store, job, journal, states, plays)
+
+
+def _job(one: Job | PathLike) -> Job:
+    if isinstance(one, Job):
+        return one
+    place = given.path(one)
+    return RunStore(place).job() if kind_of(place) == RUN else load_job(place)

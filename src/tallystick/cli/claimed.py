@@ -1,0 +1,34 @@
+"""The options `--claim FILE --key FILE` of commands that find something out (docs/CLAIMS.md)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from tallystick.cli.output import target_file
+from tallystick.commit.signing import PrivateKey
+from tallystick.disk.keys import load_private_key
+from tallystick.errors import UsageError
+
+claim_option = click.option(
+    "--claim",
+    type=click.Path(),
+    help="Write what was found to this file, as a signed claim that other tools read.",
+)
+claim_key_option = click.option(
+    "--key", type=click.Path(), help="Private key that signs the claim."
+)
+
+
+def claim_signer(claim: str | None, key: str | None) -> tuple[Path, PrivateKey] | None:
+    """Where a claim goes and who signs it, None where none was asked for.
+
+    It is called before the work: a wrong key must not show at the end of a long audit. Raises
+    UsageError where one of the two options is missing, CannotCheckError.
+    """
+    if (claim is None) != (key is None):
+        raise UsageError("--claim and --key go together.", "Give both, or neither.")
+    if claim is None or key is None:
+        return None
+    return target_file(claim, "claim"), load_private_key(Path(key))

@@ -1,0 +1,213 @@
+"""`tallystick claim`: what a run or an answer says in the forms that other tools read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from tallystick.api import claims
+from tallystick.cli.output import (
+    json_option,
+    load_keys,
+    load_trust,
+    print_json,
+    say,
+    target_file,
+    trust_option,
+)
+from tallystick.cli.places import PLACE
+from tallystick.disk.files import write_file
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+_key_option = click.option(
+    "--key", required=True, type=click.Path(), help="Private key that signs the claim."
+)
+_output_option = click.option(
+    "-o", "--output", required=True, type=click.Path(), help="File to write."
+)
+
+
+def _of_run(command: _Command) -> _Command:
+    """The parameters that a claim about a run has."""
+    for option in reversed(
+        (
+            click.argument("run", type=PLACE),
+            click.option(
+                "--model",
+                "models",
+                multiple=True,
+                type=click.Path(),
+                help="File of `tallystick export`. It is compared with RUN, and named in the claim "
+                "(repeatable).",
+            ),
+            click.option("--ema", is_flag=True, help="The files have averaged parameters."),
+            click.option(
+                "--best", is_flag=True, help="The files have the weights of the best validation."
+            ),
+            _output_option,
+            trust_option,
+            json_option,
+        )
+    ):
+        command = option(command)
+    return command
+
+
+@click.group()
+def claim() -> None:
+    """State a run or an answer in the forms that other tools read."""
+
+
+@claim.command("run")
+@_of_run
+@_key_option
+def run_command(
+    run: str,
+    models: tuple[str, ...],
+    ema: bool,
+    best: bool,
+    output: str,
+    trust: tuple[str, ...],
+    key: str,
+    as_json: bool,
+) -> None:
+    """Write an in-toto Statement about RUN, a finished run, signed with your key.
+
+    The run is not repeated. `tallystick audit --claim` states what a repetition has found.
+    """
+    target = target_file(output, "claim")
+    data = claims.claim_run(
+        run, key, models=models, average=ema, best=best, trust=load_trust(trust)
+    )
+    _wrote(target, data, as_json)
+
+
+@claim.command()
+@_of_run
+@_key_option
+@click.option("--builder", metavar="URI", help="Who ran the training. Default: the key's id.")
+def provenance(
+    run: str,
+    models: tuple[str, ...],
+    ema: bool,
+    best: bool,
+    output: str,
+    trust: tuple[str, ...],
+    key: str,
+    builder: str | None,
+    as_json: bool,
+) -> None:
+    """Write SLSA provenance of RUN, a finished run: every file of its job, and what came of it."""
+    target = target_file(output, "provenance")
+    data = claims.claim_provenance(
+        run,
+        key,
+        models=models,
+        average=ema,
+        best=best,
+        builder=builder,
+        trust=load_trust(trust),
+    )
+    _wrote(target, data, as_json)
+
+
+@claim.command()
+@_of_run
+@click.option("--name", help="The model's name. Default: that of the run's directory.")
+def bom(
+    run: str,
+    models: tuple[str, ...],
+    ema: bool,
+    best: bool,
+    output: str,
+    trust: tuple[str, ...],
+    name: str | None,
+    as_json: bool,
+) -> None:
+    """Write a CycloneDX bill of materials of the model that RUN has trained."""
+    target = target_file(output, "bill of materials")
+    data = claims.bill_of_materials(
+        run, models=models, average=ema, best=best, name=name, trust=load_trust(trust)
+    )
+    _wrote(target, data, as_json)
+
+
+@claim.command()
+@click.argument("receipt", type=click.Path())
+@_output_option
+@_key_option
+@json_option
+def answer(receipt: str, output: str, key: str, as_json: bool) -> None:
+    """Write an in-toto Statement about the answer of RECEIPT, a receipt or an answer's directory.
+
+    Its signatures are verified, and nothing else: `tallystick check --claim` states what a check
+    has found. The claim shows no text.
+    """
+    target = target_file(output, "claim")
+    _wrote(target, claims.claim_answer(receipt, key), as_json)
+
+
+@claim.command("sign-model")
+@click.argument("directory", type=click.Path())
+@_output_option
+@click.option(
+    "--p256", required=True, type=click.Path(), help="P-256 private key, of `tallystick keys p256`."
+)
+@json_option
+def sign_model(directory: str, output: str, p256: str, as_json: bool) -> None:
+    """Sign the files of a model in DIRECTORY for `model_signing verify` (OpenSSF, version 1.0)."""
+    target = target_file(output, "signature")
+    _wrote(target, claims.sign_model(directory, p256, target), as_json)
+
+
+def _wrote(target: Path, data: bytes, as_json: bool) -> None:
+    write_file(target, [data])
+    if as_json:
+        print_json({"file": target, "bytes": len(data)})
+    else:
+        say(f"{target}: {len(data)} bytes")
+
+
+@claim.command()
+@click.argument("file", type=click.Path())
+@click.option(
+    "--trust", required=True, multiple=True, metavar="KEY", help="Key you trust (repeatable)."
+)
+@click.option(
+    "--file",
+    "files",
+    multiple=True,
+    type=click.Path(),
+    help="File that the claim must be about (repeatable).",
+)
+@json_option
+def check(file: str, trust: tuple[str, ...], files: tuple[str, ...], as_json: bool) -> None:
+    """Check the signature of the claim in FILE, and that it is about your files.
+
+    What the claim says is its signer's word. Exit code 1: no trusted key has signed it, or it is
+    about other files.
+    """
+    found = claims.check_claim(file, load_keys(trust), files=files)
+    statement = found.statement
+    if as_json:
+        print_json(
+            {
+                "accepted": True,
+                "signer": statement.signer.key_id,
+                "type": statement.predicate_type,
+                "subjects": [{"name": n, "digest": d} for n, d in statement.subjects],
+                "predicate": statement.predicate,
+                "files": [{"file": path, "subject": name} for path, name in found.files],
+            }
+        )
+        return
+    say(f"type        {statement.predicate_type}")
+    say(f"signer      {statement.signer.key_id} (trusted)")
+    for name, digests in statement.subjects:
+        say(f"about       {name}  {', '.join(f'{n} {d}' for n, d in digests.items())}")
+    for path, name in found.files:
+        say(f"MATCH       {path} is {name}")

@@ -1,0 +1,134 @@
+"""`tallystick diff`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from tallystick.api.diffs import diff as compare
+from tallystick.cli.output import (
+    MISMATCH,
+    device_option,
+    finish,
+    json_float,
+    json_option,
+    note,
+    print_json,
+    say,
+    threads_option,
+)
+from tallystick.cli.places import PLACE
+from tallystick.comparing.found import Comparison, FirstApart
+from tallystick.comparing.values import ElementApart
+from tallystick.job.words.against import Apart
+
+_NAMES = ("A", "B")
+
+
+@click.command()
+@click.argument("first", metavar="A", type=PLACE)
+@click.argument("second", metavar="B", type=PLACE)
+@click.option(
+    "--as-attack",
+    multiple=True,
+    type=click.Choice(_NAMES),
+    help="Let this run play the cheat that its directory declares (repeatable).",
+)
+@threads_option
+@device_option
+@json_option
+def diff(
+    first: str,
+    second: str,
+    as_attack: tuple[str, ...],
+    threads: int | None,
+    device: str,
+    as_json: bool,
+) -> None:
+    """Say where A and B first differ, and why.
+
+    A and B are two jobs or two runs. Of two jobs, the command says in words which fields differ;
+    what no job digest covers stands apart and makes no difference. Two runs are executed again
+    from the last state that both have recorded. The command names the first step, operator and
+    element that differ, both values, and the cause. It needs no key.
+
+    Exit codes: 0 equal, 1 different, 2 could not compare, 3 wrong usage.
+    """
+    found = compare(
+        Path(first),
+        Path(second),
+        as_attack=as_attack,
+        threads=threads,
+        device=device,
+        notice=note,
+    )
+    if as_json:
+        print_json(found.facts)
+    else:
+        say_comparison(found)
+    if not found.equal:
+        finish(MISMATCH)
+
+
+def say_comparison(found: Comparison) -> None:
+    """Print a comparison for a person."""
+    say(f"EQUAL       two {found.kind}" if found.equal else f"DIFFERENT   two {found.kind}")
+    for number, cause in enumerate(found.causes):
+        say(f"{'also' if number else 'cause':<12}{cause.words}. {cause.sentence}")
+    if found.first is not None:
+        _say_first(found.first)
+    for line in found.programs:
+        say(f"programs    {line}")
+    if found.fields:
+        say("The job digests cover:")
+        _say_apart(found.fields)
+    if found.uncommitted:
+        say("Not committed (their authors' word, which no digest covers):")
+        _say_apart(found.uncommitted)
+    for line in found.notices:
+        say(f"note        {line}")
+
+
+def _say_first(first: FirstApart) -> None:
+    say(f"step        {first.step}")
+    numbers = [place for place in first.node if place is not None]
+    if numbers:
+        ours, theirs = first.operator
+        same = ours == theirs and first.node[0] == first.node[1]
+        for name, operator, number, place in zip(
+            _NAMES, first.operator, first.node, first.place, strict=True
+        ):
+            said = "nothing" if operator is None else f"{operator}, number {number}"
+            where = f", in {place}" if place else ""
+            label = "operator" if same else f"operator {name}"
+            say(f"{label:<12}{said}{where}")
+            if same and first.place[0] == first.place[1]:
+                break
+    for known in first.inputs:
+        say(f"before it   input {known.number} already differed: {known.name}")
+    if first.operand:
+        say(f"differs     {first.operand}")
+    if first.elements is not None:
+        _say_elements(first.elements)
+    elif first.unknown:
+        say(f"values      unknown: {first.unknown}")
+
+
+def _say_elements(found: ElementApart) -> None:
+    index = ", ".join(map(str, found.index))
+    many = f"the first of {found.different:,} that differ, of {found.total:,}"
+    say(f"element     [{index}], {many}")
+    pairs = ((found.first, found.first_bits), (found.second, found.second_bits))
+    for name, (value, bits) in zip(_NAMES, pairs, strict=True):
+        say(f"{name}           {json_float(value) if isinstance(value, float) else value} ({bits})")
+    if found.ulps is not None:
+        most = "" if found.most is None else f"; the greatest of all is {found.most:,}"
+        say(f"distance    {found.ulps:,} units in the last place{most}")
+
+
+def _say_apart(rows: tuple[Apart, ...]) -> None:
+    for label, *pair in rows:
+        say(f"  {label}")
+        for name, sentence in zip(_NAMES, pair, strict=True):
+            say(f"    {name}  {sentence or '(nothing)'}")

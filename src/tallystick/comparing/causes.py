@@ -1,0 +1,193 @@
+"""What the first difference of two steps comes from.
+
+`cause_of_values` reads two tensors that one operator made from equal inputs. `cause_in_run` reads
+the inputs of a step of a run: each kind of input has its own cause.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from tallystick.commit.tensor import Array
+from tallystick.comparing.found import Cause
+from tallystick.comparing.steps import (
+    ATTRIBUTES,
+    INPUT,
+    OPERATOR,
+    OUTPUT,
+    ExecutedOperator,
+    StepApart,
+)
+from tallystick.comparing.values import elements_apart, is_float, kept_bits, numbers_of
+
+# Significands that shorter types keep, by the names that people know them under.
+_SHORT = ((7, "bfloat16"), (10, "TF32 or float16"))
+# Up to this distance a single bit is as likely to be a rounding as a fault.
+_ROUNDING_ULPS = 64
+_RANDOM = ("dropout", "bernoulli", "mask_scale")
+_UPDATES = ("adam", "sgd", "lamb", "lion", "rmsprop", "adagrad", "adafactor")
+
+
+def is_dropout(operator: str) -> bool:
+    return any(part in operator for part in _RANDOM)
+
+
+# -- by values -------------------------------------------------------------------------------------
+def cause_of_values(first: Array | None, second: Array | None, where: str) -> Cause:
+    """Why one operator gave two tensors from equal inputs."""
+    if first is None or second is None:
+        said = f"From equal inputs {where} has two results; their values are not recorded."
+        return Cause("rounding", said)
+    apart = elements_apart(first, second)
+    if apart is None:
+        return Cause("rounding", f"From equal inputs {where} has two results.")
+    far = apart.ulps is None or apart.ulps > _ROUNDING_ULPS
+    if apart.flipped is not None and apart.total > 1 and (far or not is_float(first)):
+        said = f"One element of {apart.total:,} in {where} differs in bit {apart.flipped} alone."
+        return Cause("flipped bit", said)
+    short = shorter(first, second)
+    if short is not None:
+        return Cause("precision", f"{short} in {where}.")
+    amount = relative(first, second)
+    if amount is not None and amount > 2.0**-5 and apart.different == 1:
+        said = f"One element of {apart.total:,} in {where} is another number."
+        return Cause("flipped bit", said)
+    if amount is not None and 2.0**-14 < amount < 2.0**-5:
+        said = f"In {where} the two differ by {amount:.1g} of the greatest value, as TF32 does."
+        return Cause("precision", said)
+    most = "" if apart.most is None else f", by at most {apart.most:,} units in the last place"
+    said = (
+        f"From equal inputs {apart.different:,} of {apart.total:,} elements of {where} "
+        f"differ{most}: another library, or another order of sums."
+    )
+    return Cause("rounding", said)
+
+
+def shorter(first: Array, second: Array) -> str | None:
+    """Which of two tensors has values of a shorter type than its own, where only one has."""
+    bits = [kept_bits(array) for array in (first, second)]
+    if bits[0] is None or bits[1] is None or first.size < 4:
+        return None
+    for most, name in _SHORT:
+        small = [b <= most for b in bits if b is not None]
+        if small == [True, False] or small == [False, True]:
+            return f"{'A' if small[0] else 'B'} has values of {most + 1} bits ({name})"
+    return None
+
+
+def relative(first: Array, second: Array) -> float | None:
+    """The greatest difference, as a share of the greatest value; None for no finite numbers."""
+    if not is_float(first):
+        return None
+    ours, theirs = (numbers_of(array).astype(np.float64) for array in (first, second))
+    finite = np.isfinite(ours) & np.isfinite(theirs)
+    if not finite.all() or not ours.size:
+        return None
+    top = max(float(np.abs(ours).max()), float(np.abs(theirs).max()))
+    return float(np.abs(ours - theirs).max()) / top if top else None
+
+
+# -- by what a step reads --------------------------------------------------------------------------
+def causes_in_run(
+    found: StepApart,
+    entries: tuple[Sequence[ExecutedOperator], Sequence[ExecutedOperator]],
+    step: int,
+    of_jobs: Sequence[Cause],
+    values: tuple[Array | None, Array | None],
+) -> list[Cause]:
+    """The causes of a step's difference, the first one first; then what else is in the jobs."""
+    first = _first_cause(found, entries, step, of_jobs, values)
+    seed = next((c for c in of_jobs if c.kind == "seed"), None)
+    if seed is not None and first.kind in ("weights", "data order", "data", "seed"):
+        first = seed
+    rest = [cause for cause in of_jobs if cause.kind != first.kind]
+    return [first, *rest]
+
+
+def _first_cause(
+    found: StepApart,
+    entries: tuple[Sequence[ExecutedOperator], Sequence[ExecutedOperator]],
+    step: int,
+    of_jobs: Sequence[Cause],
+    values: tuple[Array | None, Array | None],
+) -> Cause:
+    a, b = found.pair
+    if a is None or b is None:
+        return _absent(found, entries, of_jobs)
+    ours = entries[0][a]
+    if found.side == INPUT:
+        for number in found.inputs:
+            cause = _of_input(ours, number, step, of_jobs)
+            if cause is not None:
+                return cause
+        return _absent(found, entries, of_jobs)
+    if found.side == ATTRIBUTES or found.pair in found.changed:
+        return _of_attributes(ours, entries[1][b], of_jobs)
+    if found.side == OUTPUT and found.gaps:
+        known = next((c for c in of_jobs if c.kind in ("dropout", "program")), None)
+        if known is not None:
+            return known
+    rounded = next((c for c in of_jobs if c.kind == "rounding"), None)
+    return rounded or cause_of_values(*values, f"node {a} ({ours.operator})")
+
+
+def _of_input(
+    entry: ExecutedOperator, number: int, step: int, of_jobs: Sequence[Cause]
+) -> Cause | None:
+    operand = entry.inputs[number]
+    known = {cause.kind: cause for cause in of_jobs}
+    if operand.kind == OPERATOR:
+        return None
+    if operand.kind == "scalar":
+        said = f"Step {step} reads another {operand.name}."
+        return known.get("rate", Cause("rate", said))
+    if operand.kind == "rng":
+        return known.get("seed", Cause("seed", f"Step {step} draws by another random key."))
+    if operand.kind == "batch":
+        # The jobs say which; a batch of other records from the same order is an epoch's end.
+        kinds = ("batch size", "last batch", "data", "data order")
+        found = next((known[kind] for kind in kinds if kind in known), None)
+        return found or Cause("data", f"Step {step} reads other records.")
+    said = f"The slot {operand.name} differs before step {step}."
+    return known.get("weights", Cause("weights", said))
+
+
+def _of_attributes(
+    ours: ExecutedOperator, theirs: ExecutedOperator, of_jobs: Sequence[Cause]
+) -> Cause:
+    pair = f"{{{ours.attributes}}} in A and {{{theirs.attributes}}} in B"
+    said = f"The operator {ours.operator} has {pair}."
+    if is_dropout(ours.operator):
+        return Cause("dropout", said)
+    if any(part in ours.operator for part in _UPDATES):
+        return Cause("setting", said)
+    known = next((c for c in of_jobs if c.kind in ("dropout", "setting", "batch size")), None)
+    return known or Cause("program", said)
+
+
+def _absent(
+    found: StepApart,
+    entries: tuple[Sequence[ExecutedOperator], Sequence[ExecutedOperator]],
+    of_jobs: Sequence[Cause],
+) -> Cause:
+    """An operator without a partner, or another source of a tensor: the programs differ."""
+    alone = list(_alone(found, entries))
+    dropped = [said for said, entry in alone if is_dropout(entry.operator)]
+    if dropped:
+        return Cause("dropout", dropped[0])
+    kinds = ("dropout", "setting", "batch size", "program")
+    known = next((c for kind in kinds for c in of_jobs if c.kind == kind), None)
+    if known is not None:
+        return known
+    return Cause("program", alone[0][0] if alone else "An operator reads another tensor.")
+
+
+def _alone(
+    found: StepApart, entries: tuple[Sequence[ExecutedOperator], Sequence[ExecutedOperator]]
+) -> Iterator[tuple[str, ExecutedOperator]]:
+    for a, b in found.gaps:
+        entry = entries[0][a] if a is not None else entries[1][b or 0]
+        name = "A" if a is not None else "B"
+        yield f"Only {name} has {entry.operator} (node {a if a is not None else b}).", entry

@@ -1,0 +1,321 @@
+"""Two runs: the first step, operator and element that differ.
+
+Theory of operation. The records come first: the losses of both journals and the roots of their
+checkpoints. Up to the last checkpoint with one root nothing differs. From there on both runs are
+executed again, each by its own job, until a step reads or computes something else. That step is
+executed node by node in both, and the nodes are aligned by structure. On the way each run's record
+is held against what its own job gives here: a run that does not follow its job differs there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from tallystick.commit.tensor import Array
+from tallystick.comparing.causes import cause_of_values, causes_in_run
+from tallystick.comparing.found import (
+    RUNS,
+    Cause,
+    Comparison,
+    FirstApart,
+    InputApart,
+)
+from tallystick.comparing.jobs import beside_apart, job_causes
+from tallystick.comparing.programs import program_lines
+from tallystick.comparing.repeated import Repeated
+from tallystick.comparing.steps import (
+    ABSENT,
+    INPUT,
+    OUTPUT,
+    ExecutedOperator,
+    StepApart,
+    compare_step,
+)
+from tallystick.comparing.values import ElementApart, elements_apart
+from tallystick.errors import CounterpartyError
+from tallystick.job.words import against, words_of
+from tallystick.job.words.against import Apart
+from tallystick.run.store.journal import loss_value
+
+_NAMES = ("A", "B")
+_WHY_RECORD = "the run keeps no value of it; play `tallystick dispute`, or trace the step"
+
+
+@dataclass(frozen=True)
+class _FirstEnd:
+    """The first difference, with its causes."""
+
+    first: FirstApart
+    causes: tuple[Cause, ...]
+    programs: tuple[str, ...] = ()
+
+
+class RunsComparison:
+    """Two runs under comparison."""
+
+    def __init__(self, first: Repeated, second: Repeated) -> None:
+        self.both = (first, second)
+        ours, theirs = words_of(first.job), words_of(second.job)
+        self.one_job = first.job.digest == second.job.digest
+        self.of_jobs = tuple(job_causes(ours, theirs))
+        self.fields: tuple[Apart, ...] = tuple(against(ours, theirs))
+        self.uncommitted = tuple(beside_apart(ours, theirs))
+        self.programs: tuple[str, ...] = ()
+        # A step whose programs differ while no operator that both have does.
+        self._absent: tuple[int, FirstApart, tuple[Cause, ...]] | None = None
+
+    def compare(self) -> Comparison:
+        """Find the first difference. Raises as an execution of the steps does."""
+        a, b = self.both
+        compared: dict[str, object] = {
+            "job digests": [run.job.digest.hex() for run in self.both],
+            "steps": [run.steps for run in self.both],
+        }
+        if self._same_records():
+            return Comparison(RUNS, True, compared=compared, uncommitted=self.uncommitted)
+        start = self._last_equal()
+        compared["equal up to step"] = start
+        ended = self._walk(start, min(a.steps, b.steps))
+        if ended is None:
+            ended = self._after(min(a.steps, b.steps))
+        return Comparison(
+            RUNS,
+            False,
+            ended.causes,
+            ended.first,
+            self.fields,
+            self.uncommitted,
+            ended.programs or self.programs,
+            compared=compared,
+        )
+
+    # -- by the records ------------------------------------------------------------------------
+    def _same_records(self) -> bool:
+        a, b = self.both
+        return (
+            self.one_job
+            and a.journal.losses == b.journal.losses
+            and a.journal.checkpoints == b.journal.checkpoints
+            and a.journal.finished == b.journal.finished
+        )
+
+    def _last_equal(self) -> int:
+        """The last step at which both runs have recorded one state; 0 where they have none."""
+        roots = dict(self.both[1].journal.checkpoints)
+        equal = [s for s, root in self.both[0].journal.checkpoints if roots.get(s) == root]
+        losses = zip(self.both[0].journal.losses, self.both[1].journal.losses, strict=False)
+        apart = next((step for step, (x, y) in enumerate(losses) if x != y), None)
+        return max((s for s in equal if apart is None or s <= apart), default=0)
+
+    # -- by executing --------------------------------------------------------------------------
+    def _walk(self, start: int, last: int) -> _FirstEnd | None:
+        """Execute both from `start` to the first difference before step `last`."""
+        a, b = self.both
+        alone = self.one_job and a.follows_job and b.follows_job
+        looks = not (a.follows_job and b.follows_job)
+        # The record of step `start` has one root in both, so its states are equal.
+        equal = alone or a.slots(start) == b.slots(start)
+        for step in range(start, last):
+            if not alone and (looks or not equal or self._reads_other(step)):
+                ended = self._look(step)
+                if ended is not None:
+                    return ended
+            if alone and self._traced(step):
+                ended = self._by_trace(step)
+                if ended is not None:
+                    return ended
+            runs = self.both[:1] if alone else self.both
+            bits = [run.states.repeat(step) for run in runs]
+            ended = self._left(step) or self._record(step, bits if len(bits) == 2 else bits * 2)
+            if ended is not None:
+                return ended
+        return None
+
+    def _reads_other(self, step: int) -> bool:
+        a, b = self.both
+        if a.inputs(step) != b.inputs(step):
+            return True
+        return a.program(step) is not b.program(step) and a.program(step) != b.program(step)
+
+    def _look(self, step: int) -> _FirstEnd | None:
+        """Execute a step node by node in both, and compare."""
+        entries = (self.both[0].traced(step)[0], self.both[1].traced(step)[0])
+        found = compare_step(*entries)
+        if found is None:
+            return None
+        lines = tuple(program_lines(found, *entries))
+        if lines and not self.programs:
+            self.programs = tuple(f"step {step}: {line}" for line in lines)
+        if found.side == ABSENT or found.pair[0] is None or found.pair[1] is None:
+            first = _place(step, found, entries)
+            causes = causes_in_run(found, entries, step, self.of_jobs, (None, None))
+            self._absent = step, first, tuple(causes)
+            return None  # what the step leaves in the state says whether it differs
+        values = self._values(step, found)
+        causes = causes_in_run(found, entries, step, self.of_jobs, values)
+        ours, theirs = entries[0][found.pair[0]], entries[1][found.pair[1]]
+        name = ours.inputs[found.operand].name if found.side == INPUT else ""
+        elements, unknown = _elements(values)
+        first = FirstApart(
+            step,
+            (ours.operator, theirs.operator),
+            found.pair,
+            operand=f"{found.side} {found.operand}{f' ({name})' if name else ''}",
+            elements=elements,
+            unknown=unknown,
+            inputs=tuple(InputApart(n, ours.inputs[n].name) for n in found.inputs),
+        )
+        return _FirstEnd(first, tuple(causes))
+
+    def _left(self, step: int) -> _FirstEnd | None:
+        """The first slot that differs after a step whose programs differ, if one does."""
+        if self._absent is None or self._absent[0] != step:
+            return None
+        _, first, causes = self._absent
+        ours, theirs = (run.slots(step + 1) for run in self.both)
+        slot = next((n for n in ours if n in theirs and ours[n] != theirs[n]), None)
+        if slot is None:
+            return None
+        states = [run.states.at(step + 1).state for run in self.both]
+        a, b = (state.device.host(state.slots[slot]) for state in states)
+        elements, unknown = _elements((a, b))
+        where = f"the slot {slot} after the step"
+        return _FirstEnd(replace(first, operand=where, elements=elements, unknown=unknown), causes)
+
+    def _values(self, step: int, found: StepApart) -> tuple[Array | None, Array | None]:
+        if found.side not in (INPUT, OUTPUT):
+            return None, None
+        pair = [
+            run.value(step, node, found.side, found.operand)
+            for run, node in zip(self.both, found.pair, strict=True)
+            if node is not None
+        ]
+        return pair[0], pair[1]
+
+    # -- a run against its own job -------------------------------------------------------------
+    def _traced(self, step: int) -> list[int]:
+        """Which of the runs have recorded the nodes of a step."""
+        return [n for n, run in enumerate(self.both) if step in run.store.traced_steps()]
+
+    def _by_trace(self, step: int) -> _FirstEnd | None:
+        """The first node of which a run's own trace has another digest than its job gives."""
+        entries, tracer = self.both[0].traced(step)
+        mine = tracer.trace()
+        for which in self._traced(step):
+            run = self.both[which]
+            try:
+                node = mine.first_difference(run.store.load_trace(run.job, step))
+            except CounterpartyError:
+                continue  # a damaged trace says nothing; the losses and states still do
+            if node is None or node >= len(entries):
+                continue
+            entry = entries[node]
+            said = f"{_NAMES[which]} has other digests of node {node} than its job gives here."
+            first = FirstApart(
+                step,
+                (entry.operator, entry.operator),
+                (node, node),
+                operand="the digest of its operands",
+                unknown=_WHY_RECORD,
+            )
+            return _FirstEnd(first, (Cause("record", said),))
+        return None
+
+    def _record(self, step: int, bits: Sequence[int]) -> _FirstEnd | None:
+        """Hold the records after a step against what the jobs give."""
+        for which, run in enumerate(self.both):
+            recorded = run.journal.losses[step]
+            if recorded != bits[which]:
+                pair = (loss_value(recorded), loss_value(bits[which]))
+                said = (
+                    f"{_NAMES[which]} has recorded the loss {pair[0]!r} of step {step}; its job "
+                    f"gives {pair[1]!r} here."
+                )
+                return self._off(step, which, said)
+            root = dict(run.journal.checkpoints).get(step + 1)
+            repeated = self.both[0] if self.one_job and self.both[0].follows_job else run
+            if root is not None and not run.plays:
+                state = repeated.states.at(step + 1).state
+                if state.root() != root:
+                    said = (
+                        f"{_NAMES[which]} has recorded another state after step {step} than its "
+                        "job gives here."
+                    )
+                    return self._off(step, which, said)
+        return None
+
+    def _off(self, step: int, which: int, said: str) -> _FirstEnd:
+        """A run that does not follow its job: what its stored states show of it."""
+        shown = list(self._stored(step, which))
+        if not shown:
+            first = FirstApart(step, (None, None), (None, None), operand="record")
+            return _FirstEnd(first, (Cause("record", said),))
+        at, slot, pair = shown[0]
+        elements, unknown = _elements(pair)
+        where = f"the slot {slot} of the state after step {at - 1}"
+        first = FirstApart(
+            step, (None, None), (None, None), operand=where, elements=elements, unknown=unknown
+        )
+        by_values = cause_of_values(*pair, where)
+        if at - 1 > step and by_values.kind == "rounding":
+            return _FirstEnd(first, (Cause("record", said), by_values))
+        return _FirstEnd(first, (by_values, Cause("record", said)))
+
+    def _stored(
+        self, step: int, which: int
+    ) -> Iterator[tuple[int, str, tuple[Array | None, Array | None]]]:
+        """The first slot that differs in the first stored state after a step, with both values in
+        the order of A and B."""
+        run = self.both[which]
+        at = next((s for s in run.store.stored_steps() if s > step), None)
+        honest = self.both[0] if self.one_job and self.both[0].follows_job else run
+        if at is None or run.plays:
+            return
+        try:
+            theirs = run.store.read_state(run.job, at, copy=True)
+        except CounterpartyError:
+            return
+        state = honest.states.at(at).state
+        mine = {name: state.device.host(t) for name, t in state.slots.items()}
+        for slot in sorted(mine):
+            given = theirs.slots[slot]
+            if elements_apart(mine[slot], given) is not None:
+                pair = (given, mine[slot]) if which == 0 else (mine[slot], given)
+                yield at, slot, pair
+
+    # -- nothing executed differs --------------------------------------------------------------
+    def _after(self, last: int) -> _FirstEnd:
+        """Two runs of which one goes on, or whose jobs differ in nothing that a step has read."""
+        a, b = self.both
+        first = FirstApart(last, (None, None), (None, None), operand="end")
+        if a.steps != b.steps:
+            said = f"A has {a.steps:,} steps and B {b.steps:,}; the first {last:,} are equal."
+            rest = tuple(c for c in self.of_jobs if c.kind != "steps")
+            return _FirstEnd(first, (Cause("steps", said), *rest))
+        said = f"No step of the first {last:,} reads or computes anything else."
+        causes = self.of_jobs or (Cause("record", said),)
+        return _FirstEnd(first, tuple(causes))
+
+
+def _place(
+    step: int,
+    found: StepApart,
+    entries: tuple[Sequence[ExecutedOperator], Sequence[ExecutedOperator]],
+) -> FirstApart:
+    """An operator that only one of the two has."""
+    a, b = found.pair
+    operators = (
+        None if a is None else entries[0][a].operator,
+        None if b is None else entries[1][b].operator,
+    )
+    return FirstApart(step, operators, found.pair)
+
+
+def _elements(pair: tuple[Array | None, Array | None]) -> tuple[ElementApart | None, str]:
+    ours, theirs = pair
+    if ours is None or theirs is None:
+        return None, "the execution does not show them"
+    if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
+        return None, f"the shapes are {list(ours.shape)} and {list(theirs.shape)}"
+    return elements_apart(ours, theirs), ""

@@ -1,0 +1,193 @@
+"""Two executions of one step, operator by operator, and the first of them that differs.
+
+An execution is a list of entries: a program's nodes, or the calls that a trace has recorded. The
+two lists need not be alike. `align` pairs operators by their structure: by everything they were
+computed from first, so that an operator that moved keeps its partner, and then by their sequence,
+so that one inserted operator costs no other its partner.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+
+OPERATOR = "operator"
+INPUT, OUTPUT, ATTRIBUTES, ABSENT = "input", "output", "attributes", "absent"
+
+
+@dataclass(frozen=True)
+class OperandRecord:
+    """A tensor that an operator has read or made.
+
+    `kind` says where it comes from: OPERATOR, with the entry `source` that made it, or a word of
+    whoever recorded it ("state", "batch"). `name` says that to a person.
+    """
+
+    digest: str
+    type: str
+    kind: str = OPERATOR
+    name: str = ""
+    source: int | None = None
+    out: int = 0
+
+
+@dataclass(frozen=True)
+class ExecutedOperator:
+    """One operator as executed. `attributes` are its arguments that are no tensors, as text."""
+
+    operator: str
+    attributes: str
+    inputs: tuple[OperandRecord, ...]
+    outputs: tuple[OperandRecord, ...]
+    place: str = ""
+    number: int = 0
+
+
+Pair = tuple[int | None, int | None]
+
+
+@dataclass(frozen=True)
+class StepApart:
+    """The first difference of two executions of one step.
+
+    `pair` are the entries of A and of B, `side` and `operand` what of them differs. `inputs` are
+    the operator's inputs that differ. `gaps` are the entries without a partner, `changed` the
+    pairs with other attributes; both are of the whole step, in its order. `pairs` are all.
+    """
+
+    pair: Pair
+    side: str
+    operand: int
+    inputs: tuple[int, ...]
+    pairs: tuple[Pair, ...]
+    gaps: tuple[Pair, ...]
+    changed: tuple[Pair, ...]
+
+
+# -- which operators belong together ---------------------------------------------------------------
+def align(first: Sequence[ExecutedOperator], second: Sequence[ExecutedOperator]) -> list[Pair]:
+    """All entries of both, in the order of the first; a pair with None has no partner."""
+    partners = _by_structure(first, second)
+    taken = set(partners.values())
+    rest = (
+        [n for n in range(len(first)) if n not in partners],
+        [n for n in range(len(second)) if n not in taken],
+    )
+    for one, other in _by_sequence(first, second, *rest, _LOOSER):
+        partners[one] = other
+    return _merged(partners, len(first), len(second))
+
+
+def _by_structure(
+    first: Sequence[ExecutedOperator], second: Sequence[ExecutedOperator]
+) -> dict[int, int]:
+    """Entries that were computed in one way from the same inputs of the step, each occasion with
+    its own."""
+    ours, theirs = _structures(first), _structures(second)
+    if ours == theirs:
+        return {n: n for n in range(len(ours))}
+    there = defaultdict[bytes, list[int]](list)
+    for number, key in enumerate(theirs):
+        there[key].append(number)
+    met = defaultdict[bytes, int](int)
+    found = {}
+    for number, key in enumerate(ours):
+        if met[key] < len(there[key]):
+            found[number] = there[key][met[key]]
+            met[key] += 1
+    return found
+
+
+def _structures(entries: Sequence[ExecutedOperator]) -> list[bytes]:
+    """A digest of each entry: its operator, and those of all that it was computed from."""
+    found: list[bytes] = []
+    for entry in entries:
+        own = hashlib.sha256(f"{entry.operator}\0{entry.attributes}\0".encode())
+        for operand in entry.inputs:
+            if operand.source is not None:
+                own.update(found[operand.source] + bytes([operand.out % 256]))
+            else:
+                own.update(f"{operand.kind}\0{operand.name}\0{operand.type}\0".encode())
+        found.append(own.digest())
+    return found
+
+
+def _types(entry: ExecutedOperator) -> tuple[str, ...]:
+    return tuple(operand.type for operand in entry.outputs)
+
+
+# The keys by which sequences are aligned, each looser than the one before.
+_LOOSER: tuple[Callable[[ExecutedOperator], Hashable], ...] = (
+    lambda e: (e.operator, e.place, e.attributes, _types(e)),
+    lambda e: (e.operator, e.place, _types(e)),
+    lambda e: (e.operator, e.place),
+    lambda e: e.operator,
+)
+
+
+def _by_sequence(
+    first: Sequence[ExecutedOperator],
+    second: Sequence[ExecutedOperator],
+    ours: list[int],
+    theirs: list[int],
+    keys: Sequence[Callable[[ExecutedOperator], Hashable]],
+) -> list[tuple[int, int]]:
+    """Pairs of two sequences in their order, by the first key; what lies between the pairs is
+    aligned by the next ones."""
+    if not ours or not theirs or not keys:
+        return []
+    left = [keys[0](first[n]) for n in ours]
+    right = [keys[0](second[n]) for n in theirs]
+    found, at, to = [], 0, 0
+    for block in SequenceMatcher(None, left, right, autojunk=False).get_matching_blocks():
+        found += _by_sequence(first, second, ours[at : block.a], theirs[to : block.b], keys[1:])
+        found += [(ours[block.a + n], theirs[block.b + n]) for n in range(block.size)]
+        at, to = block.a + block.size, block.b + block.size
+    return found
+
+
+def _merged(partners: dict[int, int], ours: int, theirs: int) -> list[Pair]:
+    """All pairs in the order of A; an entry of B alone stands behind the one before it in B."""
+    alone = sorted(set(range(theirs)) - set(partners.values()))
+    found: list[Pair] = []
+    for number in range(ours):
+        partner = partners.get(number)
+        while alone and partner is not None and alone[0] < partner:
+            found.append((None, alone.pop(0)))
+        found.append((number, partner))
+    return [*found, *((None, number) for number in alone)]
+
+
+# -- the first that differs ------------------------------------------------------------------------
+def compare_step(
+    first: Sequence[ExecutedOperator], second: Sequence[ExecutedOperator]
+) -> StepApart | None:
+    """The first difference of two executions; None where they are equal.
+
+    An operator that only one of them has counts as the first difference only where no tensor
+    differs: otherwise it is named beside the first tensor that does.
+    """
+    pairs = tuple(align(first, second))
+    both = [(a, b) for a, b in pairs if a is not None and b is not None]
+    gaps = tuple((a, b) for a, b in pairs if a is None or b is None)
+    changed = tuple((a, b) for a, b in both if first[a].attributes != second[b].attributes)
+    for a, b in both:
+        inputs = _apart(first[a].inputs, second[b].inputs)
+        outputs = _apart(first[a].outputs, second[b].outputs)
+        if inputs or outputs:
+            side, operand = (INPUT, inputs[0]) if inputs else (OUTPUT, outputs[0])
+            return StepApart((a, b), side, operand, inputs, pairs, gaps, changed)
+    if changed:
+        return StepApart(changed[0], ATTRIBUTES, 0, (), pairs, gaps, changed)
+    if gaps:
+        return StepApart(gaps[0], ABSENT, 0, (), pairs, gaps, changed)
+    return None
+
+
+def _apart(ours: Sequence[OperandRecord], theirs: Sequence[OperandRecord]) -> tuple[int, ...]:
+    """The places at which two lists of operands differ."""
+    pairs = enumerate(zip(ours, theirs, strict=False))
+    return tuple(n for n, (a, b) in pairs if (a.digest, a.type) != (b.digest, b.type))

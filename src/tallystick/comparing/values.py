@@ -1,0 +1,135 @@
+"""Two arrays of one shape: the first element that differs, and how far apart the two are.
+
+A distance in units in the last place counts the floating-point numbers of the type between two
+values. It is None where a value is no number, and for types without one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tallystick.commit.tensor import Array
+
+_BITS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
+# Bits of the significand that are stored.
+SIGNIFICAND = {"f64": 52, "f32": 23, "f16": 10, "bf16": 7}
+
+
+@dataclass(frozen=True)
+class ElementApart:
+    """The first differing element of two tensors of one type, and how many others differ.
+
+    `flipped` is the number of the bit, 0 being the lowest, where the two patterns of the only
+    differing element differ in one bit; else None. `most` is the greatest distance in the tensor.
+    """
+
+    index: tuple[int, ...]
+    first: float | int | bool
+    second: float | int | bool
+    first_bits: str
+    second_bits: str
+    ulps: int | None
+    different: int
+    total: int
+    most: int | None
+    flipped: int | None
+
+    @property
+    def facts(self) -> dict[str, object]:
+        """For JSON; documented keys."""
+        return {
+            "index": list(self.index),
+            "values": [self.first, self.second],
+            "bits": [self.first_bits, self.second_bits],
+            "ulps": self.ulps,
+            "different_elements": self.different,
+            "elements": self.total,
+            "most_ulps": self.most,
+            "flipped_bit": self.flipped,
+        }
+
+
+def is_float(array: Array) -> bool:
+    return array.dtype.kind == "f" or array.dtype.names == ("bf16",)
+
+
+def bits_of(array: Array) -> np.ndarray:
+    """The bit patterns of an array's elements, flat."""
+    flat = np.ascontiguousarray(array).reshape(-1)
+    return flat.view(_BITS[array.dtype.itemsize])
+
+
+def numbers_of(array: Array) -> np.ndarray:
+    """The elements as numbers of numpy's own types, flat."""
+    if array.dtype.names == ("bf16",):
+        return (bits_of(array).astype(np.uint32) << 16).view(np.float32)
+    return np.ascontiguousarray(array).reshape(-1)
+
+
+def distances(a: Array, b: Array) -> np.ndarray:
+    """The distances of two float arrays of one type, as Python integers; -1 where one is no
+    number."""
+    size = a.dtype.itemsize * 8
+    sign = 1 << (size - 1)
+
+    def place(array: Array) -> np.ndarray:
+        bits = bits_of(array).astype(object)
+        return np.where(bits >= sign, sign - bits, bits)
+
+    apart = np.abs(place(a) - place(b))
+    lost = np.isnan(numbers_of(a)) | np.isnan(numbers_of(b))
+    return np.where(lost, -1, apart)
+
+
+def elements_apart(a: Array, b: Array) -> ElementApart | None:
+    """The first element whose bits differ; None for two equal arrays. Both have one type and one
+    shape."""
+    ours, theirs = bits_of(a), bits_of(b)
+    places = np.flatnonzero(ours != theirs)
+    if not places.size:
+        return None
+    at = int(places[0])
+    ulps = most = None
+    if is_float(a):
+        picked = (numbers_at(a, places), numbers_at(b, places))
+        apart = distances(*picked)
+        ulps, most = int(apart[0]), int(apart.max())
+    width = 2 * a.dtype.itemsize
+    changed = int(ours[at]) ^ int(theirs[at])
+    alone = places.size == 1 and changed.bit_count() == 1
+    return ElementApart(
+        tuple(int(i) for i in np.unravel_index(at, a.shape)) if a.shape else (),
+        numbers_of(a)[at].item(),
+        numbers_of(b)[at].item(),
+        f"0x{int(ours[at]):0{width}x}",
+        f"0x{int(theirs[at]):0{width}x}",
+        None if ulps == -1 else ulps,
+        int(places.size),
+        int(ours.size),
+        None if most == -1 else most,
+        changed.bit_length() - 1 if alone else None,
+    )
+
+
+def numbers_at(array: Array, places: np.ndarray) -> Array:
+    """Some elements, in the array's own type."""
+    picked: Array = np.ascontiguousarray(array).reshape(-1)[places]
+    return picked
+
+
+def kept_bits(array: Array) -> int | None:
+    """How many bits of the significand the values of a float array use: the most of any of its
+    finite values; None where it has none but zeros."""
+    if not is_float(array):
+        return None
+    name = "bf16" if array.dtype.names else f"f{8 * array.dtype.itemsize}"
+    significand = SIGNIFICAND[name]
+    numbers, bits = numbers_of(array), bits_of(array).astype(np.uint64)
+    bits = bits[np.isfinite(numbers) & (numbers != 0)] & np.uint64((1 << significand) - 1)
+    if not bits.size:
+        return None
+    every = int(np.bitwise_or.reduce(bits))
+    trailing = (every & -every).bit_length() - 1 if every else significand
+    return significand - trailing

@@ -1,0 +1,58 @@
+"""`tallystick diff` as a command: its exit codes, its texts and its JSON."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from commands import Run, as_json
+
+from tallystick.job.job import Job
+from tallystick.run.show.summary import RunSummary
+
+
+def test_two_equal_runs(ts: Run, logreg_run: RunSummary) -> None:
+    run = str(logreg_run.directory)
+    code, out, _ = ts("diff", run, run)
+    assert (code, out) == (0, "EQUAL       two runs\n")
+    found = as_json(ts("diff", run, run, "--json"))
+    assert found["equal"] and found["cause"] is None and found["first"] is None
+
+
+def test_two_jobs_in_words(ts: Run, logreg_job: Job, mlp_job: Job) -> None:
+    code, out, _ = ts("diff", str(logreg_job.directory), str(mlp_job.directory))
+    assert code == 1
+    assert out.startswith("DIFFERENT   two jobs\ncause       another seed. The seed is 0 in A and")
+    assert "The job digests cover:\n" in out
+    assert "Not committed (their authors' word, which no digest covers):\n" in out
+
+
+def test_two_runs_of_two_rates(ts: Run, tmp_path: Path) -> None:
+    runs = []
+    for rate in ("0.1", "0.2"):
+        job, run = str(tmp_path / f"job{rate}"), str(tmp_path / f"run{rate}")
+        new = ("job", "new", "logreg", "--out", job, "--steps", "4", "--set", f"lr={rate}")
+        assert ts(*new)[0] == 0
+        assert ts("train", job, "--out", run, "--quiet")[0] == 0
+        runs.append(run)
+    code, out, _ = ts("diff", *runs)
+    assert code == 1
+    for line in (
+        "cause       another learning rate. The scalar lr is 0.1 in A and 0.2 in B.",
+        "step        0",
+        "operator    tallystick.sgd_step, number 9",
+        "before it   input 2 already differed: scalar.lr",
+        "element     [], the first of 1 that differ, of 1",
+        "distance    4,503,599,627,370,496 units in the last place",
+    ):
+        assert f"\n{line}" in out, out
+    found = as_json(ts("diff", *runs, "--json"), 1)
+    assert (found["kind"], found["cause"], found["first"]["step"]) == ("runs", "rate", 0)
+    assert found["first"]["element"]["values"] == [0.1, 0.2]
+
+
+def test_what_cannot_be_compared(ts: Run, logreg_job: Job, tmp_path: Path) -> None:
+    code, _, err = ts("diff", str(logreg_job.directory), str(tmp_path))
+    assert code == 3 and "is neither a job nor a run" in err
+    job = str(logreg_job.directory)
+    code, _, err = ts("diff", job, job, "--as-attack", "B")
+    assert code == 3 and "two runs" in err

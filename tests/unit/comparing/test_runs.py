@@ -1,0 +1,207 @@
+"""Runs that differ in one planted thing each: where they first differ, and why."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch", reason="torch is not installed")
+
+import torch
+from torch import nn
+
+import tallystick
+from tallystick.cli.main import run as command
+from tallystick.errors import CannotCheckError, UsageError
+from tallystick.job.job import Job
+from tallystick.run.show.summary import RunSummary
+
+RECORDS, BATCH = 20, 4
+
+
+class Net(nn.Module):
+    def __init__(self, p: float = 0.25, act: str = "relu", seed: int = 1) -> None:
+        super().__init__()
+        torch.manual_seed(seed)
+        self.first, self.second = nn.Linear(6, 8), nn.Linear(8, 3)
+        self.drop, self.act = nn.Dropout(p), getattr(torch, act)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.second(self.drop(self.act(self.first(x))))
+        return result
+
+
+def records(seed: int = 5, count: int = RECORDS) -> dict[str, Any]:
+    made = np.random.default_rng(seed)
+    return {
+        "x": made.standard_normal((count, 6), dtype=np.float32),
+        "y": made.integers(0, 3, count),
+    }
+
+
+def loss(model: nn.Module, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+    return nn.functional.cross_entropy(model(batch["x"]), batch["y"])
+
+
+def trained(
+    place: Path,
+    net: Net | None = None,
+    optimizer: Any = None,
+    data: dict[str, Any] | None = None,
+    batch: int = BATCH,
+    contract: str = "ordered/1",
+    short: int = 0,
+    fn: Callable[..., torch.Tensor] = loss,
+    **asked: Any,
+) -> Path:
+    """The directory of a finished run."""
+    made = data or records()
+    net = net or Net()
+    optimizer = optimizer or tallystick.AdamW(lr=0.01)
+
+    def captured(size: int) -> tallystick.Capture:
+        example = {
+            "x": torch.zeros(size, 6),
+            "y": torch.zeros(size, dtype=torch.int64),
+        }
+        return tallystick.capture(net, fn, example, optimizer, contract=contract)
+
+    asked = {"steps": 8, "seed": 3, "checkpoint_interval": 4} | asked
+    if short:
+        asked["short"] = captured(short)
+    job = captured(batch).save_job(place / "job", made, compare_first_step=False, **asked)
+    return tallystick.train(job, place / "run", progress=False, threads=1).directory
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return trained(tmp_path_factory.mktemp("base"))
+
+
+def test_one_run_is_equal_to_its_repetition(base: Path, tmp_path: Path) -> None:
+    again = trained(tmp_path)
+    assert tallystick.diff(base, again).equal
+
+
+def other_rows(data: dict[str, Any]) -> dict[str, Any]:
+    x = data["x"].copy()
+    x[:, 0] += 1
+    return {**data, "x": x}
+
+
+def doubled(model: nn.Module, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+    return 2 * loss(model, batch)
+
+
+PLANTED: dict[str, tuple[str, dict[str, Any]]] = {
+    "seed": ("seed", {"seed": 4}),
+    "rate": ("rate", {"optimizer": tallystick.AdamW(lr=0.02)}),
+    "rate from a step on": (
+        "rate",
+        {"optimizer": tallystick.AdamW(lr="lr"), "schedules": {"lr": [0.01] * 5 + [0.005] * 3}},
+    ),
+    "weight decay": ("setting", {"optimizer": tallystick.AdamW(lr=0.01, weight_decay=0.3)}),
+    "betas": ("setting", {"optimizer": tallystick.AdamW(lr=0.01, betas=(0.8, 0.999))}),
+    "another optimizer": ("setting", {"optimizer": tallystick.SGD(lr=0.01)}),
+    "dropout": ("dropout", {"net": lambda: Net(p=0.5)}),
+    "no dropout": ("dropout", {"net": lambda: Net(p=0.0)}),
+    "weights": ("weights", {"net": lambda: Net(seed=2)}),
+    "activation": ("program", {"net": lambda: Net(act="tanh")}),
+    "loss": ("program", {"fn": doubled}),
+    "order": ("data order", {"order": "sequential"}),
+    "records": ("data", {"data": other_rows(records())}),
+    "batch size": ("batch size", {"batch": 2}),
+    "contract": ("rounding", {"contract": "rounded/1"}),
+    "more steps": ("steps", {"steps": 9}),
+}
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_planted_difference_is_named(name: str, base: Path, tmp_path: Path) -> None:
+    cause, changed = PLANTED[name]
+    if "net" in changed:
+        changed = {**changed, "net": changed["net"]()}
+    if name == "rate from a step on":
+        same = {**changed, "schedules": {"lr": [0.01] * 8}}
+        base = trained(tmp_path / "first", **same)
+    found = tallystick.diff(base, trained(tmp_path / "second", **changed))
+    assert not found.equal and found.cause is not None and found.first is not None
+    assert found.cause.kind == cause, (found.causes, found.first)
+    if name == "rate from a step on":
+        assert found.first.step == 5 and found.first.elements is not None
+        assert [found.first.elements.first, found.first.elements.second] == pytest.approx(
+            [0.01, 0.005]
+        )
+    if name == "more steps":
+        assert found.first.step == 8
+    if name in ("dropout", "activation", "no dropout", "loss"):
+        assert found.programs
+
+
+def test_the_last_batch_is_named(tmp_path: Path) -> None:
+    data = records(count=10)
+    dropped = trained(tmp_path / "a", data=data, epoch_end="drop")
+    run_on = trained(tmp_path / "b", data=data)
+    short = trained(tmp_path / "c", data=data, epoch_end="short", short=2)
+    for other in (run_on, short):
+        found = tallystick.diff(dropped, other)
+        assert found.cause is not None and found.first is not None
+        assert (found.cause.kind, found.first.step) == ("last batch", 2), found.causes
+
+
+ATTACKS = {
+    "low-precision": ("precision", "rounding"),
+    "lie-output": ("flipped bit", "rounding", "precision"),
+    "data-poisoning": ("data",),
+    "wrong-learning-rate": ("rate",),
+    "wrong-seed": ("seed",),
+}
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_a_cheat_that_plays_is_seen_at_its_operator(
+    attack: str, base: Path, tmp_path: Path
+) -> None:
+    cheat = tmp_path / "cheat"
+    assert command(["attack", attack, str(base / "job"), "--out", str(cheat)]) == 0
+    found = tallystick.diff(base, cheat, as_attack=["B"])
+    assert not found.equal and found.cause is not None and found.first is not None
+    assert found.cause.kind in ATTACKS[attack], (found.causes, found.first)
+    assert found.first.operator[0] and found.first.elements is not None, found.first
+
+
+@pytest.mark.parametrize("attack", ["low-precision", "lie-output", "data-poisoning"])
+def test_a_run_that_does_not_follow_its_job_is_seen(
+    attack: str, base: Path, tmp_path: Path
+) -> None:
+    cheat = tmp_path / "cheat"
+    assert command(["attack", attack, str(base / "job"), "--out", str(cheat)]) == 0
+    found = tallystick.diff(base, cheat)
+    assert not found.equal and "record" in [cause.kind for cause in found.causes]
+    there = tallystick.diff(cheat, base)
+    assert there.first is not None and found.first is not None
+    assert there.first.step == found.first.step
+
+
+def test_what_cannot_be_compared_is_refused(base: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="neither"):
+        tallystick.diff(base, tmp_path)
+    with pytest.raises(UsageError, match="no run 'C'"):
+        tallystick.diff(base, base, as_attack=["C"])
+    os.makedirs(tmp_path / "begun")
+    assert issubclass(CannotCheckError, Exception)
+
+
+def test_the_recipes_are_compared_too(logreg_run: RunSummary, mlp_run: RunSummary) -> None:
+    found = tallystick.diff(logreg_run.directory, mlp_run.directory)
+    assert not found.equal and found.first is not None and found.first.step == 0
+
+
+def test_a_run_is_no_cheat_by_its_own_word(base: Path, mlp_job: Job) -> None:
+    with pytest.raises(UsageError):
+        tallystick.diff(base, base, as_attack=["A"])
