@@ -12,7 +12,16 @@ from docutils import nodes
 from sphinx.application import Sphinx
 
 _NUMBER = re.compile(r"(\d+(?:\.\d+)*)\.?(?=\s|$)")
-NAMES = ("NUMERICS", "PROGRAM", "COMMITMENTS", "PROTOCOL", "OPENING", "ANSWERS", "THREATS")
+NAMES = (
+    "NUMERICS",
+    "PROGRAM",
+    "COMMITMENTS",
+    "PROTOCOL",
+    "OPENING",
+    "ANSWERS",
+    "THREATS",
+    "CLAIMS",
+)
 _CITED = re.compile(rf"\b({'|'.join(NAMES)}) (\d+(?:\.\d+)*)")
 _OWN = re.compile(r"§(\d+(?:\.\d+)*)|(?<=[( ])(\d+(?:\.\d+)+)(?=[),;])")
 

@@ -24,6 +24,8 @@ SECTIONS: dict[str, list[str]] = {
     ],
     "How-to": [
         "CHECK-EVIDENCE",
+        "DIFF",
+        "CLAIMS",
         "REPORT",
         "../judge/README",
         "MANY-MACHINES",
@@ -68,6 +70,7 @@ SECTIONS: dict[str, list[str]] = {
         "../spec/OPENING",
         "../spec/ANSWERS",
         "../spec/THREATS",
+        "../spec/CLAIMS",
         "../vectors/README",
     ],
 }
