@@ -88,6 +88,7 @@ if TYPE_CHECKING:
     from tallystick.api import request as request
     from tallystick.api import save_job as save_job
     from tallystick.api import show_request as show_request
+    from tallystick.api import trace as trace
     from tallystick.api import train as train
     from tallystick.trainer import Trainer as Trainer
     from tallystick.trainer import fit as fit
@@ -171,6 +172,7 @@ __all__ = [
     "request",
     "save_job",
     "show_request",
+    "trace",
     "train",
 ]
 
