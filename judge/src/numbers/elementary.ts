@@ -47,10 +47,9 @@ function expm1Of(x: Enclosure, P: number): Enclosure {
 }
 
 function exp(x: number): number {
-  if (x === Infinity || x > 89) return Infinity; // exp(89) > 2^128
+  if (x > 89) return Infinity; // exp(89) > 2^128
   if (x < -104) return 0; // exp(−104) < 2^−150, and −∞
-  if (x === 0) return 1;
-  const { n, q } = exactly(x);
+  const { n, q } = exactly(x); // of 0 the enclosure is 1 to 1
   return decided((P) => {
     const { digits, k } = expSeries(dyadic(n, q, P), P);
     return { ...digits, q: k };
@@ -60,8 +59,7 @@ function exp(x: number): number {
 function exp2(x: number): number {
   if (x >= 128) return Infinity;
   if (x <= -150) return 0; // 2^−150 is a tie, and 0 the even one
-  if (Number.isInteger(x)) return roundToF32(1n, x);
-  const { n, q } = exactly(x);
+  const { n, q } = exactly(x); // of a whole x a number of binary32, which is no boundary
   return decided((P) => {
     const { digits, k } = expSeries(timesDyadic(ln2(P), n, q), P);
     return { ...digits, q: k };

@@ -9,7 +9,6 @@ export interface Dyadic {
 
 /** The number of binary digits of a whole number that is not negative; 0 of 0. */
 export function bitLength(n: bigint): number {
-  if (n === 0n) return 0;
   const hex = n.toString(16);
   return 4 * (hex.length - 1) + (32 - Math.clz32(parseInt(hex.charAt(0), 16)));
 }

@@ -130,6 +130,11 @@ describe("binary32 (NUMERICS 1)", () => {
 });
 
 describe("whole numbers", () => {
+  test("square roots round down", () => {
+    const roots = Array.from({ length: 40 }, (_, n) => squareRoot(BigInt(n)));
+    expect(roots).toEqual(roots.map((_, n) => BigInt(Math.floor(Math.sqrt(n)))));
+  });
+
   test("quotients round down", () => {
     for (const a of [-7n, -6n, -1n, 0n, 1n, 6n, 7n]) {
       for (const b of [-3n, -1n, 1n, 3n]) {

@@ -68,6 +68,7 @@ const DAMAGES: Damage[] = [
   ["an unknown kind of attribute", "aten.cumsum", attribute("dim", set({ kind: "axis" }))],
   ["a default of another kind", "aten.addmm", attribute("beta", set({ default: 1 }))],
   ["a default that is no truth value", "aten.amax", attribute("keepdim", set({ default: 0 }))],
+  ["a default of no dtype", "aten.arange", attribute("dtype", set({ default: "f8" }))],
   ["a default that is optional", "aten.addmm", attribute("beta", set({ optional: true }))],
   ["a form without outputs", "aten.neg", form(drop("outputs"))],
   ["a form of an unknown dtype", "aten.neg", form(set({ dtypes: ["f8"] }))],

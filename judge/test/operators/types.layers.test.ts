@@ -37,6 +37,7 @@ describe("normalisation, pooling and losses (16.4)", () => {
       also: [[null, { output_mask: [true, false, false] }, "[2,3]"]],
       refused: [
         ["[2,3] [2,3] [2] [2,1]", {}, /mean of shape/],
+        ["[2,3] [2,3] [2,1] [2]", {}, /rstd of shape/],
         ["[3] [2,3] [2,1] [2,1]", {}, /grad of shape/],
         ["[2,3] [2,3] [2,1] none", {}, /needs its operand rstd/],
         [null, { output_mask: [] }, /not of 3/],
