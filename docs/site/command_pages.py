@@ -9,7 +9,7 @@ import click
 
 # Every command stands on one page; `pages_of_commands` refuses a command that stands on none.
 PAGES: dict[str, list[str]] = {
-    "training": ["data", "job", "train", "audit", "inspect", "fsck", "doctor", "demo"],
+    "training": ["data", "job", "train", "audit", "diff", "inspect", "fsck", "doctor", "demo"],
     "disputes": ["dispute", "judge", "judge-page", "report", "attack"],
     "network": ["serve", "referee", "fetch-logs", "offer", "settle", "keys"],
     "models": ["export", "verify-model", "claim", "sample", "evaluate", "calibrate", "bench"],

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 # Caption, and pages relative to docs/ without their `.md`.
 SECTIONS: dict[str, list[str]] = {
-    "Start here": ["START"],
+    "Start here": ["START", "INSTALL"],
     "Tutorials": [
         "tutorials/own-model",
         "tutorials/huggingface",
@@ -24,6 +24,7 @@ SECTIONS: dict[str, list[str]] = {
     ],
     "How-to": [
         "CHECK-EVIDENCE",
+        "DIFF",
         "CLAIMS",
         "REPORT",
         "../judge/README",
@@ -93,5 +94,5 @@ def toctrees(docname: str) -> str:
     if docname == "docs/index":
         return "".join(_toctree(pages, caption) for caption, pages in SECTIONS.items())
     if docname in BELOW:
-        return _toctree(BELOW[docname], options=":maxdepth: 1\n:glob:\n")
+        return _toctree(BELOW[docname], options=":titlesonly:\n:maxdepth: 1\n:glob:\n")
     return ""

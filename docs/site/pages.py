@@ -66,6 +66,7 @@ def complete(app: Sphinx, docname: str, source: list[str]) -> None:
     for line, make in MADE.items():
         if line in text:
             text = text.replace(line, make())
+            app.env.note_reread()  # the code may change where the page does not
     text = _DIAGRAM.sub(_diagram, text)
     text = _directories(text, (ROOT / docname).parent)
     # The notes begin with a section, for they are read from a directory that says what they are.

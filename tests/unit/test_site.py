@@ -6,9 +6,11 @@ import re
 import sys
 from pathlib import Path
 
+import click
 import pytest
 
 import tallystick
+from tallystick.cli.main import cli
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "docs" / "site"))
@@ -102,3 +104,46 @@ def test_plain_text_stays_plain(text: str, escaped: str) -> None:
 
 def _reference(name: str) -> str:
     return (ROOT / "docs" / "reference" / f"{name}.md").read_text("utf-8")
+
+
+def _command_lines(page: Path) -> list[str]:
+    """The lines of `tallystick` in the page's blocks, and in its text between backticks."""
+    text = page.read_text("utf-8")
+    blocks = "\n".join(found[0] for found in _FENCED.finditer(text))
+    blocks = re.sub(r"^```(?:python|text)\n.*?^```$", "", blocks, flags=re.M | re.S)
+    lines = re.findall(r"^\$? ?(tallystick [a-z].*)$", blocks, re.M)
+    inline = re.findall(r"`(tallystick [a-z][^`\n]*)`", _FENCED.sub("", text))
+    every = [re.sub(r"\s#\s.*", "", line) for line in [*lines, *inline]]
+    return [part.strip() for line in every for part in re.split(r"&&| · |\||;", line)]
+
+
+@pytest.mark.parametrize(
+    "page",
+    [page for page in PAGES if page.parent.name not in ("adr", "proofs") and page.stem != "NOTES"],
+    ids=lambda page: str(page.relative_to(ROOT)),
+)
+def test_every_command_line_is_one(page: Path) -> None:
+    """It names a command that exists, with options that this command has."""
+    for line in _command_lines(page):
+        words = line.split()
+        if words[0] != "tallystick":
+            continue
+        command: click.Command = cli
+        context = click.Context(cli, info_name="tallystick")
+        for word in words[1:]:
+            below = command.get_command(context, word) if isinstance(command, click.Group) else None
+            if below is None:
+                break
+            command = below
+        assert command is not cli, line
+        # A group may have a command that stands for it (`serve-model MODEL`).
+        some = [command]
+        if isinstance(command, click.Group):
+            below_it = (
+                command.get_command(context, name) for name in command.list_commands(context)
+            )
+            some += [one for one in below_it if one is not None]
+        parameters = [p for one in some for p in one.get_params(context)]
+        known = {name for p in parameters for name in (*p.opts, *p.secondary_opts)}
+        named = {word.split("=")[0].rstrip(".,)") for word in words if re.match(r"--?[a-z]", word)}
+        assert named <= known | {"-h", "--help"}, f"{line}: {sorted(named - known)}"
