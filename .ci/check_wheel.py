@@ -68,6 +68,20 @@ class Environment:
         return sum(f.stat().st_size for f in files if f.is_file() and not f.is_symlink()) / 1e6
 
 
+def fast_paths(env: Environment) -> str:
+    """The instruction sets that the wheel uses: all that the processor has.
+
+    A build whose tests of the processor fail gives the right roots, slowly.
+    """
+    say = "from tallystick import _core; print(*_core.supported_isas())"
+    found = env.run("version", "python", "-c", say).split()
+    cpu = Path("/proc/cpuinfo")
+    flags = set(cpu.read_text().split()) if cpu.exists() else set()
+    for flag, isa in (("avx2", "avx2"), ("avx512vl", "avx512"), ("asimd", "neon")):
+        assert flag not in flags or isa in found, f"the wheel uses {found}, and no {isa}"
+    return ", ".join(found)
+
+
 def judge(env: Environment) -> int:
     """Judges evidence of attacks; the number of cases."""
     bundle = json.loads((VECTORS / "protocol" / "attacks.json").read_text())
@@ -148,6 +162,7 @@ def check(wheel: Path, python: str, torch: bool, directory: Path) -> dict[str, o
         "version", "python", "-c", "import platform; print(platform.python_version())"
     )
     env.run("version", "tallystick", "--version")
+    isas = fast_paths(env)
     judged, trained = judge(env), train_stored(env)
     size = {"without torch": small}
     if torch:
@@ -161,6 +176,7 @@ def check(wheel: Path, python: str, torch: bool, directory: Path) -> dict[str, o
     return {
         "wheel": wheel.name,
         "python": version.strip(),
+        "instruction sets": isas,
         "judged": judged,
         "roots": trained + torch,
         "megabytes": {what: round(value, 1) for what, value in size.items()},
@@ -184,7 +200,7 @@ def main() -> None:
     if args.json:
         print(json.dumps(found, indent=1))
         return
-    print(f"{found['wheel']} in Python {found['python']}")
+    print(f"{found['wheel']} in Python {found['python']}, on {found['instruction sets']}")
     print(f"  {found['judged']} verdicts and {found['roots']} run roots are as stored")
     for what, megabytes in found["megabytes"].items():  # type: ignore[attr-defined]
         print(f"  {megabytes} MB installed {what}")

@@ -6,12 +6,47 @@
 
 #include "context.hpp"
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 namespace tallystick {
 namespace {
 
 constexpr const char* kNames[] = {"scalar", "avx2", "avx512", "neon"};
 
+// Not __builtin_cpu_supports: its answer comes from a table that a runtime library must fill, and
+// the library that zig links fills none.
+X86Features read_x86_features() {
+  X86Features has;
+#if defined(__x86_64__)
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  if (__get_cpuid(1, &a, &b, &c, &d) == 0) return has;
+  const bool fma = (c >> 12) & 1u, osxsave = (c >> 27) & 1u;
+  if (!osxsave || __get_cpuid_count(7, 0, &a, &b, &c, &d) == 0) return has;
+  unsigned kept = 0, high = 0;
+  __asm__ volatile("xgetbv" : "=a"(kept), "=d"(high) : "c"(0));
+  // The registers that the system saves: XMM and YMM; then masks and both halves of ZMM too.
+  if ((kept & 0x06u) == 0x06u) {
+    has.fma = fma;
+    has.avx2 = (b >> 5) & 1u;
+  }
+  if ((kept & 0xe6u) == 0xe6u) {
+    has.avx512f = (b >> 16) & 1u;
+    has.avx512dq = (b >> 17) & 1u;
+    has.avx512bw = (b >> 30) & 1u;
+    has.avx512vl = (b >> 31) & 1u;
+  }
+#endif
+  return has;
+}
+
 }  // namespace
+
+const X86Features& x86_features() {
+  static const X86Features has = read_x86_features();
+  return has;
+}
 
 const char* isa_name(Isa isa) { return kNames[static_cast<int>(isa)]; }
 
@@ -31,11 +66,10 @@ bool isa_supported(Isa isa) {
       return true;
 #if defined(TALLYSTICK_HAVE_AVX2)
     case Isa::avx2:
-      return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+      return x86_features().avx2 && x86_features().fma;
     case Isa::avx512:
-      return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
-             __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-             __builtin_cpu_supports("fma");
+      return x86_features().avx512f && x86_features().avx512dq && x86_features().avx512bw &&
+             x86_features().avx512vl && x86_features().fma;
 #endif
 #if defined(TALLYSTICK_HAVE_NEON)
     case Isa::neon:

@@ -16,6 +16,13 @@ Isa initial_isa();
 // Of the calling thread's context.
 Isa active_isa();
 
+// What an x86-64 processor has and its operating system keeps; nothing elsewhere.
+struct X86Features {
+  bool fma = false, avx2 = false;
+  bool avx512f = false, avx512dq = false, avx512bw = false, avx512vl = false;
+};
+const X86Features& x86_features();
+
 }  // namespace tallystick
 
 // Picks a family's table for the active instruction set: TS_DISPATCH(gemm).mm(...)

@@ -1,5 +1,6 @@
 #include "sha256_lanes.hpp"
 
+#include "dispatch.hpp"
 #include "tallystick/sha256_numbers.hpp"
 
 #if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
@@ -71,8 +72,7 @@ TS_LANES_INLINE __m512i expanded(__m512i w16, __m512i w15, __m512i w7, __m512i w
 }  // namespace
 
 bool has_sha_lanes() {
-  static const bool has = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw");
-  return has;
+  return x86_features().avx512f && x86_features().avx512bw;
 }
 
 TS_LANES_TARGET void compress_lanes(ShaLanes& state, const uint8_t* const p[kShaLanes],
