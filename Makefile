@@ -17,6 +17,7 @@ help:
 	@echo "make test-all      the same with every case of the tests that take a sample"
 	@echo "make matrix        every attack, seat and number of parties, in memory (minutes)"
 	@echo "make fuzz          every decoder of foreign bytes, coverage-guided (FUZZ_SECONDS=600)"
+	@echo "make claim-tools   the tools of others that read claims (docs/CLAIMS.md), into build/claim-tools"
 	@echo "make docs          the documentation, into build/site/index.html; without a network after the first time"
 	@echo "make lint types    ruff, mypy --strict"
 	@echo "make stub          src/tallystick/_core.pyi, from the native module"
@@ -68,7 +69,7 @@ $(VENV)/.ready: $(VENV)/.built constraints.txt
 # pyopenssl: model-signing imports it and does not ask for it. sqlalchemy, alembic: MLflow's own database.
 CLAIM_TOOLS = build/claim-tools
 claim-tools: setup $(CLAIM_TOOLS)/.ready
-$(CLAIM_TOOLS)/.ready: constraints.txt
+$(CLAIM_TOOLS)/.ready: constraints.txt | $(VENV)/.ready
 	$(PIP) install -q -c constraints.txt --upgrade --target $(CLAIM_TOOLS) model-signing pyopenssl securesystemslib \
 	  in-toto-attestation "cyclonedx-python-lib[json-validation]" tensorboard wandb mlflow-skinny sqlalchemy alembic
 	@touch $@

@@ -71,7 +71,7 @@ class Environment:
 def judge(env: Environment) -> int:
     """Judges evidence of attacks; the number of cases."""
     bundle = json.loads((VECTORS / "protocol" / "attacks.json").read_text())
-    data = (VECTORS / "protocol" / bundle["data"]).read_bytes()
+    data: bytes = (VECTORS / "protocol" / bundle["data"]).read_bytes()
 
     def part(place: list[int]) -> bytes:
         return data[place[0] : place[0] + place[1]]
@@ -155,7 +155,7 @@ def check(wheel: Path, python: str, torch: bool, directory: Path) -> dict[str, o
         env.run("install torch", *pip, "-c", pins, "--only-binary", ":all:", "torch", "xxhash")
         installed = env.run("version", "python", "-m", "pip", "list", "--format", "freeze")
         cuda = [line for line in installed.splitlines() if line.startswith(("nvidia-", "triton"))]
-        assert not cuda, f"packages for GPUs came along: {cuda}"
+        assert not cuda, f"packages for GPUs came along (docs/INSTALL.md): {cuda}"
         train_gpt2(env)
         size["with torch"] = env.megabytes() - before
     return {

@@ -9,7 +9,7 @@ from typing import Any
 from jsonschema import Draft202012Validator
 
 PLACE = Path(__file__).resolve().parents[1] / "spec" / "claims"
-NAMES = ("answer", "audit", "conviction", "key", "run")
+NAMES = ("answer", "audit", "conviction", "key", "run", "settlement")
 
 
 def schema(name: str) -> dict[str, Any]:

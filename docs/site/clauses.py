@@ -19,8 +19,8 @@ NAMES = (
     "PROTOCOL",
     "OPENING",
     "ANSWERS",
-    "THREATS",
     "CLAIMS",
+    "THREATS",
 )
 _CITED = re.compile(rf"\b({'|'.join(NAMES)}) (\d+(?:\.\d+)*)")
 _OWN = re.compile(r"§(\d+(?:\.\d+)*)|(?<=[( ])(\d+(?:\.\d+)+)(?=[),;])")

@@ -72,8 +72,8 @@ SECTIONS: dict[str, list[str]] = {
         "../spec/PROTOCOL",
         "../spec/OPENING",
         "../spec/ANSWERS",
-        "../spec/THREATS",
         "../spec/CLAIMS",
+        "../spec/THREATS",
         "../vectors/README",
     ],
 }

@@ -90,6 +90,14 @@ def test_keys_are_in_no_file_and_no_output(
          str(evidence), "--key", str(files["referee"])],
         ["judge", str(evidence), *where, "--json", "--statement", str(tmp_path / "statement"),
          "--key", str(files["referee"])],
+        ["judge", str(evidence), *where, "--claim", str(tmp_path / "conviction"), "--key",
+         str(files["referee"])],
+        ["audit", str(run_), "--claim", str(tmp_path / "audited"), "--key", own],
+        *([["claim", name, str(run_), "-o", str(tmp_path / f"{name}.claim"), "--key", own]
+           for name in ("run", "provenance")]),
+        ["claim", "bom", str(run_), "-o", str(tmp_path / "bom")],
+        ["claim", "check", str(tmp_path / "run.claim"), "--trust", own],
+        ["keys", "p256", str(tmp_path / "p256.pem"), "--key", own],
         ["report", str(run_), "-o", str(tmp_path / "run.html")],
         ["report", str(evidence), *where, "-o", str(tmp_path / "dispute.html")],
         ["inspect", str(run_)], ["inspect", str(run_), "--json"], ["fsck", str(run_)],
@@ -101,6 +109,9 @@ def test_keys_are_in_no_file_and_no_output(
         ["audit", own], ["fsck", own], ["train", own, "--out", str(tmp_path / "y")],
         ["verify-model", own, str(run_)], ["settle", own], ["offer", "show", own],
         ["audit", str(run_), "--secret", own, "--sample", "1"],
+        ["claim", "check", own, "--trust", own], ["claim", "answer", own, "-o", str(tmp_path / "z"),
+         "--key", own],
+        ["claim", "sign-model", str(tmp_path), "--p256", own, "-o", str(tmp_path / "z")],
         ["keys", "new", own], ["dispute", own, own, *where], ["fetch-logs", own, *where],
     ]  # fmt: skip
     said = b""
@@ -109,7 +120,12 @@ def test_keys_are_in_no_file_and_no_output(
         captured = capsys.readouterr()
         said += (captured.out + captured.err).encode("utf-8", "surrogateescape")
     assert evidence.exists() and (tmp_path / "dispute.html").exists()
-    assert (tmp_path / "statement").exists()
+    for name in ("statement", "conviction", "audited", "run.claim", "provenance.claim", "bom"):
+        assert (tmp_path / name).exists(), name
+    p256 = tmp_path / "p256.pem"
+    body = base64.b64decode(b"".join(p256.read_bytes().split(b"\n")[1:-2]))
+    scalar = body[body.index(b"\x04\x20") + 2 :][:32]  # RFC 5915: the key, an octet string
+    assert not found_in(scalar, said) and leaks(scalar, tmp_path, {p256}) == []
     for secret in secrets.values():
         assert not found_in(secret, said)
         assert leaks(secret, tmp_path, set(files.values())) == []

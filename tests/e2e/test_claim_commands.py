@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("torch")
 
 from claim_schemas import fits
-from claim_tools import needs, python, tried
+from claim_tools import needs, python, read_by_others, tried
 from commands import Run, as_json
 
 from tallystick.commit.encoding import sha256
@@ -108,6 +108,28 @@ def test_a_claim_about_an_audit(ts: Run, mlp_run: RunSummary, key: Path, tmp_pat
     fits(found, "audit")
     assert found["predicate"]["sampled"] is True
     assert len(found["predicate"]["sample"]["repeated"]) == 1
+
+
+# --- unchanged tools (CLAIMS 1) -------------------------------------------------------------------
+def test_others_read_every_kind(
+    ts: Run, mlp_run: RunSummary, key: Path, model: Path, tmp_path: Path
+) -> None:
+    """A claim of each kind about a run, and that a key vouches for another."""
+    needs("securesystemslib")
+    needs("in_toto_attestation")
+    run, p256 = mlp_run.directory, tmp_path / "p256.pem"
+    made = {name: tmp_path / f"{name}.json" for name in ("run", "provenance", "audit")}
+    for name in ("run", "provenance"):
+        words = ("claim", name, run, "--model", model, "--key", key, "-o", made[name])
+        assert ts(*words)[0] == 0
+    assert ts("audit", run, "--claim", made["audit"], "--key", key)[0] == 0
+    assert ts("keys", "p256", p256, "--key", key)[0] == 0
+    made["key"] = tmp_path / "p256.pem.claim.json"
+    for path in made.values():
+        kind, subjects = read_by_others(path, KEY.public)
+        found = payload(path)
+        assert kind == found["predicateType"]
+        assert subjects == [[one["name"], one["digest"]] for one in found["subject"]]
 
 
 # --- provenance (CLAIMS 6) ------------------------------------------------------------------------

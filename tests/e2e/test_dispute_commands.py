@@ -12,6 +12,7 @@ import pytest
 
 pytest.importorskip("torch")
 
+import claim_tools
 from claim_schemas import fits
 from commands import Run, as_json
 
@@ -316,6 +317,12 @@ def test_a_conviction_for_other_tools(
     assert found.predicate_type == "https://tallystick.dev/claims/conviction/v1"
     assert found.names_of(sha256(evidence.read_bytes())) == ["evidence"]
     assert found.predicate["accepted"] == mlp_run.run_root.hex()
+    if (claim_tools.PLACE / "in_toto_attestation").is_dir():
+        kind, subjects = claim_tools.read_by_others(claim, found.signer)
+        assert (kind, [name for name, _ in subjects]) == (
+            found.predicate_type,
+            ["evidence", "commitment-B", "run-B"],
+        )
     same, none = tmp_path / "same", tmp_path / "none.json"
     run = mlp_run.directory
     assert ts("dispute", run, run, *_job(terms), "--out", same)[0] == 0

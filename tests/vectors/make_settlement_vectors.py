@@ -185,15 +185,23 @@ def made(name: str) -> Object:
                             key=lambda d: str(d["digest"])),
         "session": first, "time": time, "transfers": transfers, "unit": offer["unit"],
     }  # fmt: skip
-    payload = canonical({
-        "_type": "https://in-toto.io/Statement/v1", "predicate": predicate,
-        "predicateType": "urn:tallystick:settlement:v1",
-        "subject": [{"digest": {"sha256": d}, "name": n} for n, d in subjects],
-    })  # fmt: skip
+
+    def stated(kind: str, names: dict[str, str]) -> str:
+        payload = canonical({
+            "_type": "https://in-toto.io/Statement/v1", "predicate": predicate,
+            "predicateType": kind,
+            "subject": [{"digest": {names.get(n, "tallystickEntry"): d}, "name": n}
+                        for n, d in subjects],
+        })  # fmt: skip
+        return REFEREE.envelope("application/vnd.in-toto+json", payload)
+
+    old = dict.fromkeys(("offer", "session", "challenge"), "sha256")
     return {
         "name": name, "documents": [whole, *(d for _, d in signed), *receipts], "session": first,
         "challenge": second, "time": time, "transfers": transfers, "accepted": accepted,
-        "statement": REFEREE.envelope("application/vnd.in-toto+json", payload),
+        "statement": stated("urn:tallystick:settlement:v1", old),
+        "claim": stated("https://tallystick.dev/claims/settlement/v1",
+                        {"offer": "tallystickDocument"}),
     }  # fmt: skip
 
 

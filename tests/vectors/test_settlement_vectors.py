@@ -8,9 +8,10 @@ from typing import Any
 
 import make_settlement_vectors as maker
 import pytest
+from claim_schemas import fits
 
 from tallystick.commit.encoding import canonical_json
-from tallystick.commit.signing import PrivateKey, PublicKey, RunCommitment
+from tallystick.commit.signing import Envelope, PrivateKey, PublicKey, RunCommitment
 from tallystick.delegation.book import open_book
 from tallystick.delegation.documents import open_document, sign_document
 from tallystick.delegation.outcome import claim_digest
@@ -47,9 +48,12 @@ def test_a_case(case: dict[str, Any]) -> None:  # PROTOCOL 14.1, 14.8, 14.9
         None if case[name] is None else read_outcome(canonical_json(case[name]))
         for name in ("session", "challenge")
     )
-    signed = case["statement"].encode()
+    signed, old = case["claim"].encode(), case["statement"].encode()
     settled = check_settlement(signed, open_book(envelopes), session, challenge)
     assert sign_settlement(KEYS[settled.referee.raw], settled) == signed
+    # 14.9.3: the old form is read, and not written.
+    assert check_settlement(old, open_book(envelopes), session, challenge) == settled
+    fits(json.loads(Envelope.from_bytes(signed).payload), "settlement")
     found = [
         {"amount": t.amount, "from": t.payer.raw.hex(), "reason": t.reason, "to": t.payee.raw.hex()}
         for t in settled.settlement.transfers

@@ -68,7 +68,6 @@ function exactPower(x: Dyadic, y: Dyadic): Dyadic | undefined {
   for (let halvings = Math.max(0, -y.q); halvings > 0; halvings--) {
     const root = squareRoot(n);
     if (root * root !== n || q % 2 !== 0) return undefined;
-    if (n === 1n && q === 0) break;
     n = root;
     q /= 2;
   }

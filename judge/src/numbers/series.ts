@@ -79,12 +79,15 @@ export function exp(t: Enclosure, P: number): { digits: Enclosure; k: number } {
   return { digits: expOfSmall(rest, P), k: Number(k) };
 }
 
-/** exp(r) = 1 + r + r²/2 + …, 0 ≤ r < 2: what follows term k ≥ 3 is at most that term. */
+/**
+ * exp(r) = 1 + r + r²/2 + …, 0 ≤ r < 2: what follows term k ≥ 3 is at most that term; a term k < 3
+ * is below 2^−P, P ≥ 64, only where r is below 2^−31, and then what follows it is less.
+ */
 function expOfSmall(r: Enclosure, P: number): Enclosure {
   if (r.hi >> BigInt(P) >= 2n) throw new Error("a remainder of 2 or more");
   let term = whole(1n, P);
   let sum = term;
-  for (let k = 1n; term.hi > 1n || k <= 4n; k++) {
+  for (let k = 1n; term.hi > 1n; k++) {
     term = overWhole(times(term, r, P), k);
     sum = plus(sum, term);
   }
@@ -107,7 +110,7 @@ export function sineAndCosine(r: Enclosure, P: number): { sine: Enclosure; cosin
   let term = whole(1n, P);
   let cosine = term;
   let sine: Enclosure = { lo: 0n, hi: 0n };
-  for (let k = 1n; term.hi > 1n || k <= 4n; k++) {
+  for (let k = 1n; term.hi > 1n; k++) {
     term = overWhole(times(term, r, P), k);
     const grow = k % 4n < 2n ? plus : minus;
     if (k % 2n === 1n) sine = grow(sine, term);
@@ -118,7 +121,8 @@ export function sineAndCosine(r: Enclosure, P: number): { sine: Enclosure; cosin
 
 /**
  * erf(n·2^q), 0 < n·2^q < 4: (2/√π)·exp(−x²)·x·(1 + 2x²/3 + (2x²)²/(3·5) + …). After 2x²/(2k + 3)
- * is at most 1/2, what follows a term is at most that term.
+ * is at most 1/2, what follows a term is at most that term; before, k < 31 and all factors so far
+ * were above 1/2, so that the term is above 2^−31, and P ≥ 64.
  */
 export function erf(n: bigint, q: number, P: number): Enclosure {
   const x = dyadic(n, q, P);
@@ -126,7 +130,7 @@ export function erf(n: bigint, q: number, P: number): Enclosure {
   const twice = timesWhole(square, 2n);
   let term = whole(1n, P);
   let sum = term;
-  for (let k = 1n; term.hi > 1n || k <= 32n; k++) {
+  for (let k = 1n; term.hi > 1n; k++) {
     term = overWhole(times(term, twice, P), 2n * k + 1n);
     sum = plus(sum, term);
   }

@@ -114,7 +114,7 @@ function dtypesOf(operator: Operator, attributes: Attributes, operands: Operands
   const { name } = operator;
   const stated = attributes.get("dtype") as Dtype | undefined;
   const call = { operator, attributes, operands, outputs: outputsOf(stated) };
-  const lead = operands.find((type, k) => type !== null && !OWN.has(nameOf(operator, k)))?.dtype;
+  const lead = operands.find((_, k) => !OWN.has(nameOf(operator, k)))?.dtype;
   const held = stated ?? lead ?? "f32";
   const form = formOf(call);
   const parts = partsOf(call);

@@ -10,7 +10,7 @@ import {
 } from "../../src/numbers/bits.ts";
 import { squareRoot } from "../../src/numbers/enclosure.ts";
 import { philox } from "../../src/numbers/philox.ts";
-import { exactly, roundToF32, roundToF64 } from "../../src/numbers/rounding.ts";
+import { exactly, roundToF32, roundToF64, roundToGrid } from "../../src/numbers/rounding.ts";
 import { floorDiv, floorMod, shiftLeft, shiftRight } from "../../src/numbers/whole.ts";
 import { words } from "../vectors.ts";
 
@@ -84,6 +84,23 @@ describe("binary32 (NUMERICS 1)", () => {
       const whole = BigInt.asIntN(64, (BigInt(next()) << 32n) | BigInt(next()));
       expect(roundToF64(whole, 0)).toBe(Number(whole));
     }
+  });
+
+  test.each([22, 27, 32])("R of %d bits: zeros are +0, what is large is infinite (13.2)", (B) => {
+    const least = -149 + 32 - B;
+    const rows: [n: bigint, q: number, due: number][] = [
+      [0n, 0, 0],
+      [0n, 300, 0],
+      [1n, -400, 0],
+      [-1n, -400, 0],
+      [-1n, least - 1, 0],
+      [-3n, least - 1, -(2 ** (least + 1))],
+      [-1n, least, -(2 ** least)],
+      [1n, 128, Infinity],
+      [-1n, 128, -Infinity],
+      [-1n, 127, -(2 ** 127)],
+    ];
+    expect(rows.map(([n, q]) => roundToGrid(n, q, B))).toEqual(rows.map(([, , due]) => due));
   });
 
   test("max and min know NaN and the zeros' signs (1.11)", () => {

@@ -1,7 +1,9 @@
 import { describe, expect, test } from "vitest";
 import { bitsOfF64, numberOf, type Bits } from "../../src/numbers/bits.ts";
+import { exactly, roundToF64 } from "../../src/numbers/rounding.ts";
 import { boundOf } from "../../src/operators/bounded.ts";
 import { callOf, quantityOf } from "../../src/operators/element.ts";
+import { Grid } from "../../src/operators/grid.ts";
 import type { Direction, Reach } from "../../src/operators/quantity.ts";
 import { readTable } from "../../src/operators/read.ts";
 import { jsonOfVectors } from "../vectors.ts";
@@ -18,6 +20,18 @@ interface Case {
 
 const TABLE = readTable(jsonOfVectors("operators.json"));
 const { cases } = jsonOfVectors("rounded/bounded.json") as { cases: Case[] };
+
+test("beyond an infinity there is no boundary, and an entry towards it is forged (8.7.1)", () => {
+  const grid = new Grid(27);
+  const [most, infinite] = [2 ** 128 - 2 ** 109, Infinity].map((x) => grid.count(x));
+  const [v, limit] = [exactly(2 ** 130), exactly(1)];
+  const { n, q } = grid.boundary(most ?? 0, 1) ?? fail("no boundary");
+  expect(roundToF64(n, q)).toBe(2 ** 128 - 2 ** 108);
+  expect(grid.boundary(infinite ?? 0, 1)).toBeUndefined();
+  expect(grid.readsFar(infinite ?? 0, 1, v, limit)).toBe(true);
+  expect(grid.readsFar(-(infinite ?? 0), -1, v, limit)).toBe(true);
+  expect(grid.readsFar(infinite ?? 0, -1, v, limit)).toBe(false);
+});
 
 describe("the bounded form of replay/1 (vectors/rounded/bounded.json)", () => {
   test.each(cases.map((one, k) => [`${k} ${one.op} ${one.contract}`, one] as const))(

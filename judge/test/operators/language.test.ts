@@ -76,6 +76,10 @@ function callOf(
   return { call: { operator, attributes, operands, outputs: types }, operands };
 }
 
+/** The nodes of a graph, from their texts. */
+const nodesOf = (...texts: unknown[]): Node[] =>
+  texts.map((text, k) => readNode(text, `node ${k}`, k, 0));
+
 /** The value of one node. */
 function evaluated(nodes: Node[], call: Call, output = 0): Evaluation {
   const operands = new Operands(call);
@@ -177,4 +181,34 @@ describe("vectors/language", () => {
       });
     }
   });
+});
+
+test("what a choice reads for its terms is read once, and not what was read before", () => {
+  const nodes = nodesOf(
+    { kind: "term", dtype: "index" },
+    { kind: "constant", dtype: "index", number: 1 },
+    { kind: "lt", dtype: "bool", of: [0, 1] },
+    { kind: "read", dtype: "f32", name: "x", of: [0] },
+    { kind: "mul", dtype: "f32", of: [3, 3] },
+    { kind: "choice", dtype: "f32", of: [2, 3, 4] },
+    { kind: "add", dtype: "f32", of: [3, 5] },
+  );
+  const group = { operands: ["x"], attributes: {} };
+  const given: CallText = {
+    attributes: {},
+    inputs: [["f32", [3], ["40000000", "40400000", "40800000"]]],
+  };
+  const { call, operands } = callOf(group, given, [["f32", [3]]]);
+  const part = (): never => fail("no parts");
+  const scene = { call, operands: new Operands(call), output: 0, nodes, element: 0n, part };
+  const seen = (root: number): unknown => {
+    const reads: string[] = [];
+    const evaluation = new Evaluation({ ...scene, terms: [0n, 1n, 2n] });
+    const values = read(evaluation.each(root), operands, (operand, positions) => {
+      reads.push(`${operand}[${positions.join()}]`);
+    });
+    return [values, reads.join(" ")];
+  };
+  expect(seen(5)).toEqual([[2, 9, 16], "0[0] 0[1,2]"]);
+  expect(seen(6)).toEqual([[4, 12, 20], "0[0,1,2]"]);
 });

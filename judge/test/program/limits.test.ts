@@ -52,3 +52,17 @@ test("a node has 1048592 operands at most (11.1)", () => {
   expect(wide(LIMITS.nodeInputs)).toBe(true);
   expect(wide(LIMITS.nodeInputs + 1)).toBe(false);
 });
+
+test("attributes of a node have 1 MiB at most (11.1)", () => {
+  // No operator takes so many numbers, so it is the sentence that tells.
+  const long = (bytes: number): (() => unknown) => {
+    const rest = Array<string>(Math.floor((bytes - "size=[1]".length) / 2)).fill(",1");
+    const attributes = `size=[${bytes % 2 === 0 ? "1" : "10"}${rest.join("")}]`;
+    expect(attributes.length).toBe(bytes);
+    const view = `%0 = aten.view(@batch.a){${attributes}} : f32[1]`;
+    const lines = [...HEAD, "input batch batch.a f32[1]", view, "output loss %0", "end\n"];
+    return () => readProgram(toUtf8(lines.join("\n")), TABLE);
+  };
+  expect(long(LIMITS.attributeBytes)).toThrow(/a tensor has 5[0-9]{5} axes/);
+  expect(long(LIMITS.attributeBytes + 1)).toThrow("attributes of too many bytes");
+});

@@ -2,7 +2,15 @@
 import { readdirSync } from "node:fs";
 import { describe, expect, test } from "vitest";
 import { WIDTH, type Bits, type Dtype } from "../../src/numbers/bits.ts";
-import { quantityOf, readTable, type Contract, type Quantity } from "../../src/operators/index.ts";
+import {
+  callOf,
+  quantityOf,
+  readTable,
+  type Attribute,
+  type Contract,
+  type Quantity,
+  type TensorType,
+} from "../../src/operators/index.ts";
 import type { Party, Query } from "../../src/protocol/queries.ts";
 import { canonicalValues } from "../../src/tensors.ts";
 import { jsonOfVectors } from "../vectors.ts";
@@ -107,6 +115,34 @@ describe("the other contracts", () => {
   test.each(contracts)("$family", (contract) => {
     for (const path of ["kernels/dot", "kernels/reduction", "kernels/loss", "kernels/composite"]) {
       convictsLiars(path, contract, 7);
+    }
+  });
+});
+
+describe("sums of nothing are +0, and nobody is asked (4.4.2, 4.5)", () => {
+  const floats: Operands[number] = { dtype: "f32", shape: [0, 3], elements: [] };
+  const targets: Operands[number] = { dtype: "i64", shape: [0], elements: [] };
+  const loss = { ignore_index: -100n, reduction: "sum" };
+  test.each([
+    ["tree", "aten.sum", {}, [floats], 1],
+    ["terms", "tallystick.cross_entropy", loss, [floats, targets], 3],
+  ] as const)("%s of %s", (kind, name, attributes, operands, count) => {
+    const scalar: TensorType = { dtype: "f32", shape: [] };
+    const outputs = [scalar, targets, targets].slice(0, count);
+    const given = new Map<string, Attribute>(Object.entries(attributes));
+    const call = callOf(TABLE.get(name) ?? fail(name), given, operands, outputs);
+    const ordered = { family: "ordered" } as const;
+    const quantity = quantityOf(ordered, { call, output: 0, position: 0 }) ?? fail(name);
+    expect(quantity.kind).toBe(kind);
+    const answer = (): Uint8Array => fail("a query");
+    const [none, one] = [0n, 0x3f800000n].map((claim): Prover => ({ claim, answer })) as [
+      Prover, Prover,
+    ]; // prettier-ignore
+    for (const seat of [0, 1] as Party[]) {
+      const provers = seat === 0 ? ([one, none] as const) : ([none, one] as const);
+      const { convictions, found } = play(quantity, operands, 0, 0, provers);
+      expect(convictions).toEqual([{ party: seat, clause: "6.5", case: "3" }]);
+      expect([found.terms, found.value]).toEqual([0, "0.0 (0x00000000)"]);
     }
   });
 });

@@ -33,12 +33,10 @@ PAYLOAD_TYPE = "application/vnd.in-toto+json"
 # A name that nobody fetches (CLAIMS 1.2).
 CLAIMS = "https://tallystick.dev/claims/"
 
-FILE, JOB, RUN_ROOT, STATE_ROOT = (
-    "sha256",
-    "tallystickJob",
-    "tallystickRunRoot",
-    "tallystickStateRoot",
-)
+# Names of digests (CLAIMS 1.4, 1.5).
+FILE, JOB = "sha256", "tallystickJob"
+RUN_ROOT, STATE_ROOT = "tallystickRunRoot", "tallystickStateRoot"
+DOCUMENT, ENTRY = "tallystickDocument", "tallystickEntry"
 
 
 def claim_type(name: str, version: int = 1) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NoReturn
 
-from tallystick.commit.encoding import JsonValue, canonical_json, parse_canonical_json
+from tallystick.commit.encoding import JsonValue, parse_canonical_json
 from tallystick.commit.members import Members
 from tallystick.commit.signing import (
     Envelope,
@@ -17,7 +17,16 @@ from tallystick.commit.signing import (
     sign_envelope,
     verify_envelope,
 )
-from tallystick.commit.statement import PAYLOAD_TYPE, STATEMENT_TYPE
+from tallystick.commit.statement import (
+    DOCUMENT,
+    ENTRY,
+    FILE,
+    PAYLOAD_TYPE,
+    STATEMENT_TYPE,
+    Subject,
+    claim_type,
+    statement_payload,
+)
 from tallystick.delegation.book import Book, alarms_until
 from tallystick.delegation.offer import LATEST, key_of, within
 from tallystick.delegation.outcome import Fate, Outcome, PlayedGame, SealedMember
@@ -30,7 +39,9 @@ from tallystick.errors import (
 )
 from tallystick.limits import LIMITS
 
-PREDICATE_TYPE = "urn:tallystick:settlement:v1"
+PREDICATE_TYPE = claim_type("settlement")
+# Read, and no longer written (14.9.3): its digests, which are of no file, stood as `sha256`.
+OLD_TYPE = "urn:tallystick:settlement:v1"
 
 
 # ---- outcomes (14.6) ----------------------------------------------------------------------------
@@ -171,13 +182,14 @@ class Settled:
         """The transfers (14.8)."""
         return settle(self.book, self.session, self.challenge)
 
-    def payload(self) -> bytes:
-        """The Statement, canonical JSON."""
+    def payload(self, kind: str = PREDICATE_TYPE) -> bytes:
+        """The Statement, canonical JSON, in the form of the type `kind`."""
         settlement = self.settlement
-        subjects = [("offer", self.book.offer.digest)]
+        document, entry = (FILE, FILE) if kind == OLD_TYPE else (DOCUMENT, ENTRY)
+        subjects = [Subject("offer", {document: self.book.offer.digest})]
         for name, outcome in (("session", self.session), ("challenge", self.challenge)):
             if outcome is not None:
-                subjects.append((name, outcome.head))
+                subjects.append(Subject(name, {entry: outcome.head}))
         predicate: dict[str, JsonValue] = {
             "accepted": _hex(settlement.accepted),
             "challenge": None if self.challenge is None else outcome_json(self.challenge),
@@ -200,14 +212,7 @@ class Settled:
             ],
             "unit": self.book.offer.unit,
         }
-        return canonical_json(
-            {
-                "_type": STATEMENT_TYPE,
-                "predicate": predicate,
-                "predicateType": PREDICATE_TYPE,
-                "subject": [{"digest": {"sha256": d.hex()}, "name": n} for n, d in subjects],
-            }
-        )
+        return statement_payload(kind, subjects, predicate)
 
 
 def sign_settlement(key: PrivateKey, settled: Settled) -> bytes:
@@ -236,7 +241,8 @@ def check_settlement(
     limit = LIMITS.envelope_bytes
     whole = Members(parse_canonical_json(envelope.payload, "settlement", limit), _malformed)
     whole.only("_type", "predicate", "predicateType", "subject")
-    if (whole.value["_type"], whole.value["predicateType"]) != (STATEMENT_TYPE, PREDICATE_TYPE):
+    kind = whole.of("predicateType", str)
+    if whole.value["_type"] != STATEMENT_TYPE or kind not in (PREDICATE_TYPE, OLD_TYPE):
         _malformed("it is no settlement")
     predicate = whole.child("predicate")
     referee, time = key_of(predicate, "referee"), predicate.of("time", int)
@@ -248,7 +254,7 @@ def check_settlement(
         )
     try:
         settled = Settled(book, referee, time, session, challenge)
-        payload = settled.payload()
+        payload = settled.payload(kind)
     except UsageError as error:
         raise MismatchError(
             f"The settlement does not follow from these documents: {error.message}", "Refuse it."

@@ -7,6 +7,8 @@ import json
 
 import pytest
 from claim_schemas import NAMES, schema
+from hypothesis import given
+from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from tallystick.commit.encoding import JsonValue, canonical_json
@@ -21,7 +23,12 @@ from tallystick.commit.statement import (
     sign_statement,
     statement_payload,
 )
-from tallystick.errors import CorruptFileError, SignatureInvalidError, UsageError
+from tallystick.errors import (
+    CorruptFileError,
+    CounterpartyError,
+    SignatureInvalidError,
+    UsageError,
+)
 
 KEY, OTHER = PrivateKey(bytes([1]) * 32), PrivateKey(bytes([2]) * 32)
 SUBJECTS = [Subject.of_bytes("a/file", b"content"), Subject("run", {RUN_ROOT: bytes(32)})]
@@ -127,3 +134,20 @@ def test_the_schemas_are_schemas_and_name_their_type(name: str) -> None:
     assert found["properties"]["predicateType"]["const"] == claim_type(name)
     assert found["additionalProperties"] is False
     assert found["properties"]["predicate"]["additionalProperties"] is False
+
+
+WHOLE = sign_statement(KEY, statement_payload(TYPE, SUBJECTS, {"x": 1})).to_bytes()
+
+
+@given(st.integers(0, len(WHOLE) - 1), st.integers(1, 255), st.booleans())
+def test_changed_bytes_are_refused(at: int, by: int, cut: bool) -> None:
+    """Each byte of a claim counts: no change and no cut leaves one that is read."""
+    changed = WHOLE[:at] if cut else WHOLE[:at] + bytes([WHOLE[at] ^ by]) + WHOLE[at + 1 :]
+    with pytest.raises(CounterpartyError):
+        read_statement(changed, [KEY.public])
+
+
+@given(st.binary(max_size=200))
+def test_any_signed_payload_is_read_or_refused(payload: bytes) -> None:
+    with pytest.raises(CorruptFileError):
+        read_statement(sign_envelope(KEY, PAYLOAD_TYPE, payload).to_bytes(), [KEY.public])

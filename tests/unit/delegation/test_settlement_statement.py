@@ -8,6 +8,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from claim_schemas import fits
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from unit.delegation.offers import (
@@ -86,7 +87,9 @@ def test_it_is_an_in_toto_statement() -> None:  # PROTOCOL 14.9
     assert value["_type"] == "https://in-toto.io/Statement/v1"
     assert value["predicateType"] == PREDICATE_TYPE
     assert [s["name"] for s in value["subject"]] == ["offer", "session", "challenge"]
-    assert value["subject"][0]["digest"]["sha256"] == OFFER.digest.hex()
+    fits(value, "settlement")
+    assert value["subject"][0]["digest"] == {"tallystickDocument": OFFER.digest.hex()}
+    assert [[*s["digest"]] for s in value["subject"][1:]] == [["tallystickEntry"]] * 2
     assert set(value["predicate"]) == {
         "accepted", "challenge", "documents", "offer", "referee", "session", "time", "transfers",
         "unit",
@@ -120,7 +123,9 @@ def changed(path: tuple[Any, ...], value: Any) -> bytes:
         (("predicate", "unit"), "gold"),
         (("predicate", "session", "members", 1, "fate"), "silent"),
         (("predicate", "more"), 1),
-        (("subject", 0, "digest", "sha256"), FALSE.hex()),
+        (("subject", 0, "digest", "tallystickDocument"), FALSE.hex()),
+        (("subject", 0, "digest"), {"sha256": OFFER.digest.hex()}),
+        (("predicateType",), "urn:tallystick:settlement:v1"),
         (("subject",), []),
     ],
 )

@@ -27,6 +27,7 @@ from tallystick.delegation.entries import (
 )
 from tallystick.delegation.offer import Offer
 from tallystick.delegation.seals import SEAL_TAG, open_seal
+from tallystick.delegation.statement import OLD_TYPE as OLD_SETTLEMENT_TYPE
 from tallystick.delegation.statement import PREDICATE_TYPE as SETTLEMENT_TYPE
 from tallystick.delegation.statement import read_outcome
 from tallystick.disk.keys import load_public_key
@@ -155,7 +156,7 @@ def _statement(path: Path, envelope: Envelope) -> FileSaid:
         parse_canonical_json(envelope.payload, "statement", LIMITS.envelope_bytes), _malformed
     )
     kind, predicate = whole.of("predicateType", str), whole.child("predicate").value
-    settles = kind == SETTLEMENT_TYPE
+    settles = kind in (SETTLEMENT_TYPE, OLD_SETTLEMENT_TYPE)
     return FileSaid(
         "settlement" if settles else "statement",
         "a signed settlement of an offer" if settles else f"a signed statement of type {kind}",
@@ -164,7 +165,7 @@ def _statement(path: Path, envelope: Envelope) -> FileSaid:
         "computing it again.",
         f"tallystick settle OFFER DOCUMENT... --check {path}"
         if settles
-        else "tallystick judge EVIDENCE --job JOB, with the evidence that it names",
+        else f"tallystick claim check {path} --trust KEY, with its signer's public key",
         tuple(s.key_id for s in envelope.signatures),
     )
 
