@@ -7,7 +7,7 @@ from __future__ import annotations
 
 # Caption, and pages relative to docs/ without their `.md`.
 SECTIONS: dict[str, list[str]] = {
-    "Start here": ["START"],
+    "Start here": ["START", "INSTALL"],
     "Tutorials": [
         "tutorials/own-model",
         "tutorials/huggingface",
