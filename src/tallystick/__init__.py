@@ -98,6 +98,7 @@ if TYPE_CHECKING:
     from tallystick.api import save_job as save_job
     from tallystick.api import show_request as show_request
     from tallystick.api import sign_model as sign_model
+    from tallystick.api import trace as trace
     from tallystick.api import train as train
     from tallystick.trainer import Trainer as Trainer
     from tallystick.trainer import fit as fit
@@ -190,6 +191,7 @@ __all__ = [
     "save_job",
     "show_request",
     "sign_model",
+    "trace",
     "train",
 ]
 

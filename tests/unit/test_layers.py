@@ -61,6 +61,7 @@ TORCH_ALLOWED = (
     "answers/adapted.py",
     "answers/encoder_modules.py",
     "answers/modules.py",
+    "comparing/recording.py",
     "augment.py",
     "program/capture/",
     "job/recipes/",

@@ -33,6 +33,7 @@ from tallystick.api.convictions import ReceiptsReport as ReceiptsReport
 from tallystick.api.convictions import check_conviction as check_conviction
 from tallystick.api.convictions import compare_receipts as compare_receipts
 from tallystick.api.diffs import diff as diff
+from tallystick.api.diffs import trace as trace
 from tallystick.api.disputes import Dispute as Dispute
 from tallystick.api.disputes import dispute as dispute
 from tallystick.api.disputes import judge as judge

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from tallystick.api import given
-from tallystick.api.given import PathLike
+from tallystick.api.given import PathLike, with_torch
 from tallystick.commit.stream import RUN_ON, SHUFFLED
 from tallystick.data.freeze import Progress
 from tallystick.data.freeze import freeze as freeze_records
 from tallystick.data.frozen import Frozen
 from tallystick.devices.environment import exact_environment
-from tallystick.errors import CannotCheckError, UsageError
+from tallystick.errors import UsageError
 from tallystick.job.by_step import save_later
 from tallystick.job.columns import Data
 from tallystick.job.held import HeldOut, held_of
@@ -211,8 +212,8 @@ def capture(
     operator and module path) for an operator the contract does not define, CannotCheckError
     without PyTorch.
     """
-    captures = _with_torch("tallystick.program.capture.api", "capture")
-    later = _with_torch("tallystick.program.capture.later", "capture")
+    captures = with_torch("tallystick.program.capture.api", "capture")
+    later = with_torch("tallystick.program.capture.later", "capture")
     several = isinstance(optimizer, Mapping)
     for name, limit in (("clip_norm", clip_norm), ("clip_value", clip_value)):
         if limit is not None and not 0 < limit < float("inf"):
@@ -301,7 +302,7 @@ def save_job(
         raise UsageError("Committed validation needs held-out records.", "Pass validation=... too.")
     calls = {name: captured.step.calls for name, captured in programs.items()}
     if len(calls) > 1:
-        between = _with_torch("tallystick.program.capture.between", "save_job")
+        between = with_torch("tallystick.program.capture.between", "save_job")
         between.refuse_shared_programs({n: c for n, c in calls.items() if c is not None})
     return write_job(
         {name: captured.step for name, captured in programs.items()},
@@ -365,7 +366,7 @@ def from_onnx(
     such a value, and where the package onnx is missing; UnsupportedOperatorError with the names of
     all nodes that are not covered; CannotCheckError without PyTorch.
     """
-    room = _with_torch("tallystick.program.capture.onnx", "from_onnx")
+    room = with_torch("tallystick.program.capture.onnx", "from_onnx")
     module: nn.Module = room.from_onnx(
         file, frozen=frozen, fixed=fixed, training=training, check_sizes=check_sizes
     )
@@ -373,7 +374,7 @@ def from_onnx(
 
 
 def reproducible(
-    contract: str = "ordered/1", *, seed: int | None = None
+    contract: str = "ordered/1", *, seed: int | None = None, record: PathLike | None = None
 ) -> AbstractContextManager[Any]:
     """Within the block, eager CPU PyTorch computes with the bits of `contract`.
 
@@ -382,28 +383,25 @@ def reproducible(
     each call takes a key from torch's default generator, so `torch.manual_seed` begins anew and
     `torch.get_rng_state` and `set_rng_state` hold the position. With `seed=` the numbers are those
     of a capture with this seed, from step 0 on; call `.next_step()` on the object that the block
-    yields, after each step.
+    yields, after each step. With `record=` the block is also a `tallystick.trace` of that
+    directory.
 
     Raises, as the block begins, UnsupportedVersionError for an unknown contract or one that keeps a
     log; within it UnsupportedOperatorError by name for an operator outside of the contract and
     UsageError for tensors that are not on the CPU. CannotCheckError without PyTorch.
     """
-    eager = _with_torch("tallystick.program.capture.eager", "reproducible")
+    eager = with_torch("tallystick.program.capture.eager", "reproducible")
     found: AbstractContextManager[Any] = eager.reproducible(contract, seed=seed)
-    return found
+    return found if record is None else _recorded(found, given.path(record))
 
 
-def _with_torch(module: str, name: str) -> Any:
-    import importlib
-
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        if (error.name or "").partition(".")[0] != "torch":
-            raise
-        raise CannotCheckError(
-            f"tallystick.{name} needs PyTorch.", "pip install 'tallystick[train]'."
-        ) from None
+@contextmanager
+def _recorded(block: AbstractContextManager[Any], directory: Path) -> Iterator[Any]:
+    """The block with its operators recorded. The recorder comes first in every call, so that it
+    sees what the contract has made of it."""
+    recording = with_torch("tallystick.comparing.recording", "reproducible")
+    with block as streams, recording.trace(directory):
+        yield streams
 
 
 def freeze(

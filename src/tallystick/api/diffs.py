@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 from tallystick.api import given
-from tallystick.api.given import PathLike
+from tallystick.api.given import PathLike, with_torch
 from tallystick.comparing.found import Comparison
 from tallystick.comparing.jobs import compare_jobs
 from tallystick.comparing.repeated import Repeated
 from tallystick.comparing.runs import RunsComparison
+from tallystick.comparing.tracefile import TraceReader, is_trace
+from tallystick.comparing.traces import compare_traces
 from tallystick.devices.context import ExecutionContext
 from tallystick.devices.find import context_on
 from tallystick.disk.regular import is_directory, present
@@ -23,7 +26,7 @@ from tallystick.prover.cheating import cheating_states
 from tallystick.prover.states import RunStates
 from tallystick.run.store.directory import RunStore
 
-JOB, RUN = "job", "run"
+JOB, RUN, TRACE = "job", "run", "trace"
 
 
 def kind_of(place: Path) -> str:
@@ -32,9 +35,12 @@ def kind_of(place: Path) -> str:
         return RUN
     if is_directory(place) and present(place / MANIFEST):
         return JOB
+    if is_trace(place):
+        return TRACE
     raise UsageError(
-        f"{place} is neither a job nor a run.",
-        "Name the directory of a job (`tallystick job new`) or of a run (`tallystick train`).",
+        f"{place} is neither a job nor a run nor a trace.",
+        "Name the directory of a job (`tallystick job new`), of a run (`tallystick train`) or of "
+        "a trace (`tallystick.trace`).",
     )
 
 
@@ -47,22 +53,32 @@ def diff(
     device: str = "cpu",
     notice: Callable[[str], None] = lambda _: None,
 ) -> Comparison:
-    """Compare two jobs or two runs, and say where they first differ, and why.
+    """Compare two jobs, two runs or two traces, and say where they first differ, and why.
 
-    `a` and `b` are jobs, or directories of jobs or runs. Of two runs the steps are executed again
-    from the last state that both have recorded to the first step that differs; no key is needed.
+    `a` and `b` are jobs, or directories of jobs, runs or traces. Of two runs the steps are executed
+    again from the last state that both have recorded to the first step that differs; two traces
+    are read. No key is needed.
     `first` of the result is that step with its operator, its element and both values. The
     directory of a run stands for its job where the other one is a job. `as_attack` names runs
     ("A", "B") that play the cheat which their directory declares. `notice` receives what a run
     could not use.
 
     Raises UsageError for a directory of another kind, CannotCheckError for a run without a step,
-    CounterpartyError for damaged files, StorageError.
+    for a trace beside another kind, and for traces that end before they differ, CounterpartyError
+    for damaged files, StorageError.
     """
     if strangers := set(as_attack) - set(PARTIES):
         raise UsageError(f"There is no run {sorted(strangers)[0]!r}.", "Name A or B.")
     places = [None if isinstance(one, Job) else given.path(one) for one in (a, b)]
     kinds = [JOB if place is None else kind_of(place) for place in places]
+    if kinds == [TRACE, TRACE] and not as_attack:
+        readers = [TraceReader(place) for place in places if place is not None]
+        return compare_traces(readers[0], readers[1])
+    if TRACE in kinds and kinds != [TRACE, TRACE]:
+        raise CannotCheckError(
+            f"A is a {kinds[0]} and B is a {kinds[1]}: they have no steps in common.",
+            "Compare two traces, or two runs, or two jobs.",
+        )
     if kinds != [RUN, RUN]:
         if as_attack:
             raise UsageError("as_attack is for two runs.", "Leave it out.")
@@ -93,6 +109,40 @@ def _repeated(
         states = RunStates(store, job, journal, context, notice, scratch=False)
     with closing(states), states.context.entered():
         yield Repeated(store, job, journal, states, plays)
+
+
+def trace(
+    directory: PathLike,
+    *,
+    step: int | None = None,
+    keep_bytes: int = 64 << 20,
+    log_bytes: int = 256 << 20,
+    overwrite: bool = False,
+) -> AbstractContextManager[Any]:
+    """Within the block, record what a PyTorch loop computes, for `diff` with another recording.
+
+    Every ATen call leaves one line in `directory`: its name, its arguments, the module or the
+    optimizer that it stands in, and the digests of the tensors that it read and made. A step ends
+    where an optimizer's step ends; in a loop without one, call `.next_step()` on what the block
+    yields. The block changes no value and no random number. It costs about one SHA-256 of every
+    tensor that an operator reads or makes.
+
+    `keep_bytes` of values are kept, from the beginning of the loop or of `step` alone where that
+    is given. So, where a comparison knows no values, record both loops again with its step. After
+    `log_bytes` of lines the trace ends. Processes that the loop starts are not recorded.
+
+    Raises UsageError for a directory that holds other files, or a trace without `overwrite`,
+    StorageError, CannotCheckError without PyTorch.
+    """
+    recording = with_torch("tallystick.comparing.recording", "trace")
+    found: AbstractContextManager[Any] = recording.trace(
+        given.path(directory),
+        step=step,
+        keep_bytes=keep_bytes,
+        log_bytes=log_bytes,
+        overwrite=overwrite,
+    )
+    return found
 
 
 def _job(one: Job | PathLike) -> Job:

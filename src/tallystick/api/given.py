@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from tallystick.commit.signing import PrivateKey, PublicKey
 from tallystick.disk.keys import load_private_key, load_public_key
 from tallystick.disk.objects.address import is_url, refuse_flat
-from tallystick.errors import UsageError
+from tallystick.errors import CannotCheckError, UsageError
 from tallystick.job.job import Job
 from tallystick.job.job_file import load_job, load_terms
 from tallystick.program.terms import Terms
@@ -44,3 +46,15 @@ def publics(keys: Sequence[PublicKey | PathLike] | None) -> list[PublicKey] | No
     if keys is None:
         return None
     return [k if isinstance(k, PublicKey) else load_public_key(path(k)) for k in keys]
+
+
+def with_torch(module: str, name: str) -> Any:
+    """A module that needs PyTorch, for the verb `name`. Raises CannotCheckError without it."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        if (error.name or "").partition(".")[0] != "torch":
+            raise
+        raise CannotCheckError(
+            f"tallystick.{name} needs PyTorch.", "pip install 'tallystick[train]'."
+        ) from None

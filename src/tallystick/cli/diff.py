@@ -48,10 +48,11 @@ def diff(
 ) -> None:
     """Say where A and B first differ, and why.
 
-    A and B are two jobs or two runs. Of two jobs, the command says in words which fields differ;
-    what no job digest covers stands apart and makes no difference. Two runs are executed again
-    from the last state that both have recorded. The command names the first step, operator and
-    element that differ, both values, and the cause. It needs no key.
+    A and B are two jobs, two runs or two traces. Of two jobs, the command says in words which
+    fields differ; what no job digest covers stands apart and makes no difference. Two runs are
+    executed again from the last state that both have recorded. Two traces (`tallystick.trace` in
+    Python) are read. The command names the first step, operator and element that differ, both
+    values, and the cause. It needs no key.
 
     Exit codes: 0 equal, 1 different, 2 could not compare, 3 wrong usage.
     """

@@ -37,7 +37,7 @@ _COMMANDS: dict[str, tuple[str, str, str]] = {
         "audit",
         "Repeat RUN, or a segment of it, and compare every bit.",
     ),
-    "diff": ("tallystick.cli.diff", "diff", "Say where two jobs or two runs differ, and why."),
+    "diff": ("tallystick.cli.diff", "diff", "Say where two jobs, runs or traces differ, and why."),
     "dispute": (
         "tallystick.cli.dispute",
         "dispute",

@@ -1,0 +1,355 @@
+"""Records what a PyTorch loop computes, operator by operator (`tallystick.trace`).
+
+A dispatch mode sees every ATen call of the block, also those of a backward pass and of an
+optimizer. It writes the digests of the tensors that the call read and made. It changes no value.
+Whatever writes into a tensor without an ATen call, such as numpy on its memory, shows as an input
+that is not what the operator before it has left.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import platform
+import random
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.utils._pytree as pytree
+from torch import Tensor, nn
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils.weak import WeakIdKeyDictionary
+
+from tallystick.comparing.tracefile import UNWRITTEN, TraceWriter
+from tallystick.errors import UsageError
+
+_NAMES = {
+    torch.float32: "f32", torch.float64: "f64", torch.int64: "i64", torch.int32: "i32",
+    torch.uint8: "u8", torch.bool: "bool", torch.bfloat16: "bf16", torch.float16: "f16",
+}  # fmt: skip
+_DIGEST = 32  # hexadecimal digits of a tensor's digest
+_ROWS = 4096  # records of a batch that are digested one by one
+_TEXT = 2000  # characters of an operator's other arguments
+# Operators whose results are whatever the memory held.
+_UNWRITTEN = ("empty", "new_empty", "resize_")
+_PURGE = 10_000  # storages known before those that are gone are forgotten
+
+
+class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Writes a line for each ATen call."""
+
+    def __init__(self, writer: TraceWriter, only: int | None) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._writer, self._only = writer, only
+        self._process = os.getpid()
+        self.step, self._number = 0, 0
+        self.place: list[str] = []
+        self._paths: dict[int, str] = {}
+        self.phase = ""
+        # Of each storage that an operator has written: the step and the number of the last one.
+        self._writers: dict[int, tuple[StorageWeakRef, int, int, int]] = {}
+        self._unwritten: dict[int, StorageWeakRef] = {}
+        # Of each tensor that an operator has returned, the operator: a view writes no storage.
+        self._made: Any = WeakIdKeyDictionary()
+        self._named: Any = WeakIdKeyDictionary()
+        self._batches: set[str] = set()
+        writer.line("step", 0)
+
+    # -- the calls -----------------------------------------------------------------------------
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        if os.getpid() != self._process or func.namespace in ("profiler", "prim"):
+            return func(*args, **kwargs)  # a forked worker of a loader has no file of its own
+        leaves, _ = pytree.tree_flatten((args, kwargs))
+        read = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+        with _disable_current_modes():
+            inputs: list[Any] = [self._input(tensor) for tensor in read]
+            drawn = self._drawn(func, args, kwargs)
+        result = func(*args, **kwargs)
+        made = [t for t in pytree.tree_leaves(result) if isinstance(t, Tensor)]
+        with _disable_current_modes():
+            written = _written(func, args, kwargs)
+            returned = {id(tensor) for tensor in made}
+            made += [tensor for tensor in written if id(tensor) not in returned]
+            self._settle(func, read, made, written)
+            outputs: list[Any] = [self._output(tensor) for tensor in made]
+            self._writer.line(
+                "op", str(func), _arguments(args, kwargs), self._where(), inputs, outputs, drawn
+            )
+            self._number += 1
+        return result
+
+    def _input(self, tensor: Tensor) -> list[Any]:
+        digest, form = self._digest(tensor), _type(tensor)
+        kind, name = self._leaf(tensor)
+        found = self._writers.get(_storage(tensor))
+        step, source, out = (-1, 0, 0) if found is None else found[1:]
+        step, source, out = max((step, source, out), self._made.get(tensor, (-1, 0, 0)))
+        if step < 0 and kind == "data":
+            self._rows(tensor, digest)
+        self._keep(tensor, digest, form)
+        return [digest, form, kind, name, step, source, out]
+
+    def _leaf(self, tensor: Tensor) -> tuple[str, str]:
+        if tensor in self._named:
+            return "parameter", str(self._named[tensor])
+        if tensor.requires_grad and tensor.is_leaf:
+            return "parameter", f"a parameter {_type(tensor)}"
+        return "data", ""
+
+    def _settle(
+        self, func: Any, read: list[Tensor], made: list[Tensor], written: list[Tensor]
+    ) -> None:
+        """Note who has written which storage, and which memory has no content yet."""
+        empty = func._schema.name.rpartition("::")[2].startswith(_UNWRITTEN)
+        there = {_storage(tensor) for tensor in read}
+        changed = {_storage(tensor) for tensor in written}
+        for out, tensor in enumerate(made):
+            storage = _storage(tensor)
+            self._made[tensor] = (self.step, self._number, out)
+            if storage and (storage not in there or storage in changed):
+                reference = StorageWeakRef(tensor.untyped_storage())  # type: ignore[no-untyped-call]
+                self._writers[storage] = (reference, self.step, self._number, out)
+                if empty and storage not in there:
+                    self._unwritten[storage] = reference
+                else:
+                    self._unwritten.pop(storage, None)
+        if len(self._writers) > _PURGE:
+            self._forget()
+
+    def _forget(self) -> None:
+        for known in (self._writers, self._unwritten):
+            for storage, value in [*known.items()]:
+                reference = value[0] if isinstance(value, tuple) else value
+                if reference.expired():
+                    del known[storage]
+
+    def _output(self, tensor: Tensor) -> list[Any]:
+        digest, form = self._digest(tensor), _type(tensor)
+        self._keep(tensor, digest, form)
+        return [digest, form]
+
+    # -- the values ----------------------------------------------------------------------------
+    def _digest(self, tensor: Tensor) -> str:
+        if _storage(tensor) in self._unwritten:
+            return UNWRITTEN
+        data = _bytes(tensor)
+        if data is None:
+            return UNWRITTEN
+        digest = hashlib.sha256(_type(tensor).encode() + b"\0")
+        digest.update(data)
+        return digest.hexdigest()[:_DIGEST]
+
+    def _keep(self, tensor: Tensor, digest: str, form: str) -> None:
+        size = tensor.numel() * tensor.element_size()
+        wanted = self._only is None or self._only == self.step
+        if wanted and digest != UNWRITTEN and self._writer.wants(digest, size):
+            data = _bytes(tensor)
+            if data is not None:
+                self._writer.keep(digest, form, bytes(data))
+
+    def _rows(self, tensor: Tensor, digest: str) -> None:
+        """The digests of a batch's records, by which another order is known."""
+        if tensor.ndim == 0 or tensor.shape[0] > _ROWS or digest in self._batches:
+            return
+        self._batches.add(digest)
+        rows = [_bytes(row) for row in tensor]
+        made = [hashlib.sha256(row).hexdigest()[:8] for row in rows if row is not None]
+        self._writer.line("rows", digest, "".join(made))
+
+    # -- where a call stands -------------------------------------------------------------------
+    def _where(self) -> str:
+        if self.phase:
+            return self.phase
+        node = torch._C._current_autograd_node()
+        if node is not None:
+            return f"backward, {node.name()}"
+        return self.place[-1] if self.place else ""
+
+    def _drawn(self, func: Any, args: Any, kwargs: Mapping[str, Any]) -> str:
+        """The generator of a random operator: whose it is, its seed, and a digest of its state."""
+        if torch.Tag.nondeterministic_seeded not in func.tags:
+            return ""
+        own = kwargs.get("generator")
+        generator = torch.default_generator if own is None else own
+        state = hashlib.sha256(_bytes(generator.get_state()) or b"").hexdigest()[:16]
+        return f"{'default' if own is None else 'own'} {generator.initial_seed()} {state}"
+
+    # -- what torch tells ----------------------------------------------------------------------
+    def enter(self, module: nn.Module, given: Any) -> None:
+        """A module is called: the outermost one gives the names."""
+        if not self.place:
+            batch = next((t for t in pytree.tree_leaves(given) if isinstance(t, Tensor)), None)
+            if batch is not None:
+                self._writer.line("call", type(module).__name__, _type(batch))
+            for name, part in module.named_modules():
+                self._paths[id(part)] = name
+            for name, parameter in [*module.named_parameters(), *module.named_buffers()]:
+                self._named[parameter] = name
+        name = self._paths.get(id(module), "")
+        kind = type(module).__name__
+        self.place.append(f"{name} ({kind})" if name else kind)
+
+    def leave(self, module: nn.Module, _: Any, __: Any) -> None:
+        if self.place:
+            self.place.pop()
+
+    def before_update(self, optimizer: Any, _: Any, __: Any) -> None:
+        """An optimizer begins a step: its settings are recorded."""
+        self.phase = f"optimizer, {type(optimizer).__name__}"
+        for number, group in enumerate(optimizer.param_groups):
+            rows: list[Any] = [
+                [str(name), _plain(value)]
+                for name, value in sorted(group.items())
+                if name != "params" and _plain(value)
+            ]
+            self._writer.line("set", f"{type(optimizer).__name__} {number}", rows)
+            for place, parameter in enumerate(group["params"]):
+                if parameter not in self._named:
+                    self._named[parameter] = f"parameter {place} of group {number}"
+
+    def after_update(self, _: Any, __: Any, ___: Any) -> None:
+        self.phase = ""
+        self.next_step()
+
+    def next_step(self) -> None:
+        """Begin the next step."""
+        self.step, self._number = self.step + 1, 0
+        self._writer.line("step", self.step)
+
+
+def _storage(tensor: Tensor) -> int:
+    try:
+        return int(tensor.untyped_storage()._cdata)
+    except (NotImplementedError, RuntimeError):
+        return 0  # a sparse or another tensor without a storage of its own
+
+
+def _type(tensor: Tensor) -> str:
+    name = _NAMES.get(tensor.dtype, str(tensor.dtype).removeprefix("torch."))
+    return f"{name}[{','.join(map(str, tensor.shape))}]"
+
+
+def _bytes(tensor: Tensor) -> bytes | memoryview | None:
+    """The bytes of a tensor in the order of its elements; None where it has none to read."""
+    if tensor.layout != torch.strided or tensor.device.type == "meta":
+        return None
+    try:
+        plain = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous().reshape(-1)
+        flat: Any = plain.view(torch.uint8).numpy()
+        return memoryview(flat)
+    except (NotImplementedError, RuntimeError, TypeError):
+        return None
+
+
+def _written(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Tensor]:
+    """The tensors that a call has changed in place."""
+    found = []
+    for place, argument in enumerate(func._schema.arguments):
+        if argument.alias_info is None or not argument.alias_info.is_write:
+            continue
+        value = args[place] if place < len(args) else kwargs.get(argument.name)
+        found += [t for t in pytree.tree_leaves(value) if isinstance(t, Tensor)]
+    return found
+
+
+def _arguments(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
+    """The arguments that are no tensors, as text."""
+    return ", ".join([*(_text(a) for a in args), *(f"{n}={_text(v)}" for n, v in kwargs.items())])[
+        :_TEXT
+    ]
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, Tensor):
+        return "_"
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(_text, value))}]"
+    if isinstance(value, torch.Generator):
+        return "generator"
+    return str(value)
+
+
+def _plain(value: Any) -> str:
+    """A setting of an optimizer as text; empty for what is none."""
+    if isinstance(value, Tensor):
+        return repr(value.item()) if value.numel() == 1 else ""
+    if isinstance(value, (bool, int, float, str, tuple)) or value is None:
+        return repr(value)
+    return ""
+
+
+def environment() -> dict[str, str]:
+    """What may decide bits and is no part of the loop."""
+    generator = torch.default_generator
+    return {
+        "torch": torch.__version__,
+        "machine": platform.machine(),
+        "capability": torch.backends.cpu.get_cpu_capability(),
+        "threads": str(torch.get_num_threads()),
+        "mkldnn": str(torch.backends.mkldnn.enabled),
+        "matmul precision": torch.get_float32_matmul_precision(),
+        "deterministic algorithms": str(torch.are_deterministic_algorithms_enabled()),
+        "default type": str(torch.get_default_dtype()).removeprefix("torch."),
+        "flush denormal": str(bool(torch.tensor(1e-40) * 1 == 0)),
+        "torch seed": str(generator.initial_seed()),
+        "torch generator": _state(bytes(_bytes(generator.get_state()) or b"")),
+        "numpy generator": _state(_numpy_state()),
+        "python generator": _state(repr(random.getstate()).encode()),
+    }
+
+
+def _numpy_state() -> bytes:
+    found: Any = np.random.get_state()
+    return bytes(found[1].tobytes()) + str(found[2]).encode()
+
+
+def _state(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:16]
+
+
+@contextlib.contextmanager
+def trace(
+    directory: Path,
+    *,
+    step: int | None = None,
+    keep_bytes: int = 64 << 20,
+    log_bytes: int = 256 << 20,
+    overwrite: bool = False,
+) -> Iterator[Any]:
+    """Record the block into `directory`; see `tallystick.trace`."""
+    if keep_bytes < 0 or log_bytes < 1 << 10:
+        raise UsageError(
+            "A trace needs budgets in bytes.", "Give keep_bytes from 0, log_bytes from 1024."
+        )
+    writer = TraceWriter(directory, environment(), log_bytes, keep_bytes, overwrite)
+    recorder = _Recorder(writer, step)
+    modules = nn.modules.module
+    try:
+        with contextlib.ExitStack() as stack:
+            for hook in (
+                modules.register_module_forward_pre_hook(recorder.enter),
+                modules.register_module_forward_hook(recorder.leave, always_call=True),
+                register_optimizer_step_pre_hook(recorder.before_update),
+                register_optimizer_step_post_hook(recorder.after_update),
+            ):
+                stack.callback(hook.remove)
+            stack.enter_context(recorder)
+            yield recorder
+    finally:
+        writer.close()

@@ -1,0 +1,275 @@
+"""The files of a trace: what a PyTorch loop has computed, one line for each operator.
+
+A trace is a directory. `trace.json` says on what the loop ran, `operators.jsonl` has a line of
+canonical JSON for each operator, and `values.bin` has the bytes of some tensors, found by their
+digests. The lines are arrays that begin with their kind:
+
+    ["step", NUMBER]
+    ["set", OPTIMIZER, [[NAME, VALUE], ...]]
+    ["call", MODULE, TYPE]
+    ["op", OPERATOR, ARGUMENTS, PLACE, INPUTS, OUTPUTS, RANDOM]
+    ["rows", DIGEST, HEX]
+    ["value", DIGEST, TYPE, OFFSET, BYTES]
+    ["end", WHY]
+
+A call names the outermost module and the type of its first tensor. An input is
+[DIGEST, TYPE, KIND, NAME, STEP, SOURCE, OUT]: the operator SOURCE of STEP made it, or STEP is -1
+and it comes from outside. An output is [DIGEST, TYPE]. A digest is "-" for memory that nothing has
+written yet.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+
+from tallystick.commit.encoding import JsonValue, canonical_json, parse_canonical_json
+from tallystick.commit.tensor import DTYPES, Array
+from tallystick.comparing.steps import OPERATOR, ExecutedOperator, OperandRecord
+from tallystick.disk.files import make_directory, remove_all, write_file
+from tallystick.disk.manifest import load_manifest, manifest_bytes
+from tallystick.disk.regular import is_directory, names, open_file, os_errors, present
+from tallystick.errors import CorruptFileError, UsageError
+
+FORMAT = "tallystick-trace/1"
+MANIFEST, LOG, VALUES = "trace.json", "operators.jsonl", "values.bin"
+UNWRITTEN = "-"  # the digest of memory without content
+CARRIED = "carried"  # the kind of a tensor that an operator of an earlier step made
+COMPLETE, FULL = "complete", "full"
+
+_LINE = 1 << 20
+_IN_STEP = 1 << 20
+_INDEX = 1 << 20
+_TYPE = re.compile(r"([a-z0-9]{1,20})\[([0-9,]{0,200})\]", re.ASCII)
+
+
+# -- writing ---------------------------------------------------------------------------------------
+class TraceWriter:
+    """Writes a trace within its budgets: `log_bytes` of lines, `keep_bytes` of values."""
+
+    def __init__(
+        self,
+        directory: Path,
+        about: Mapping[str, str],
+        log_bytes: int,
+        keep_bytes: int,
+        overwrite: bool,
+    ) -> None:
+        """Raises UsageError where the directory holds other files, or a trace without
+        `overwrite`; StorageError."""
+        _make_room(directory, overwrite)
+        body: dict[str, JsonValue] = {"about": dict(about), "format": FORMAT}
+        with os_errors(directory):
+            self._log = open(directory / LOG, "wb")  # noqa: SIM115 - `close` closes both
+            self._values = open(directory / VALUES, "wb")  # noqa: SIM115
+        # The manifest comes last: what a killed start leaves is no trace.
+        write_file(directory / MANIFEST, [manifest_bytes(body)])
+        self._directory = directory
+        self._room, self._keep = log_bytes, keep_bytes
+        self._offset = 0
+        self._known: set[str] = set()
+        self.full = False
+
+    def line(self, *value: JsonValue) -> None:
+        """Append a line, unless the budget is used up."""
+        if self.full:
+            return
+        data = canonical_json(list(value)) + b"\n"
+        if len(data) > _LINE or len(data) > self._room:
+            self.full = True
+            data = canonical_json(["end", FULL]) + b"\n"
+        self._room -= len(data)
+        with os_errors(self._directory):
+            self._log.write(data)
+
+    def wants(self, digest: str, size: int) -> bool:
+        """True if the bytes of this tensor are to be kept and there is room for them."""
+        return not self.full and digest not in self._known and size <= self._keep - self._offset
+
+    def keep(self, digest: str, kind: str, data: bytes) -> None:
+        """Keep the bytes of a tensor."""
+        with os_errors(self._directory):
+            self._values.write(data)
+        self._known.add(digest)
+        self.line("value", digest, kind, self._offset, len(data))
+        self._offset += len(data)
+
+    def close(self) -> None:
+        """End the trace."""
+        self.line("end", COMPLETE)
+        with os_errors(self._directory):
+            self._log.close()
+            self._values.close()
+
+
+def _make_room(directory: Path, overwrite: bool) -> None:
+    ours = {MANIFEST, LOG, VALUES}
+    if present(directory) and not is_directory(directory):
+        raise UsageError(f"{directory} is a file.", "Name a directory for the trace.")
+    make_directory(directory)
+    found = set(names(directory))
+    if found - ours:
+        raise UsageError(
+            f"{directory} holds other files ({min(found - ours)}).",
+            "Choose a new or empty directory.",
+        )
+    if found and not overwrite:
+        raise UsageError(
+            f"{directory} holds a trace already.", "Choose another one, or pass overwrite=True."
+        )
+    for name in sorted(found, reverse=True):
+        remove_all(directory / name)
+
+
+# -- reading ---------------------------------------------------------------------------------------
+@dataclass
+class TracedStep:
+    """The operators of one step, and the optimizers' settings in it. `draws` has the generator of
+    each random operator by its number, `calls` the type of what each outermost module was given."""
+
+    number: int
+    operators: list[ExecutedOperator] = field(default_factory=list)
+    settings: list[tuple[str, dict[str, str]]] = field(default_factory=list)
+    draws: dict[int, str] = field(default_factory=dict)
+    calls: list[str] = field(default_factory=list)
+
+
+class TraceReader:
+    """A trace, read one step after the other. Values are read when they are asked for."""
+
+    def __init__(self, directory: Path) -> None:
+        """Raises CorruptFileError, StorageError."""
+        self.directory = directory
+        body = load_manifest(directory / MANIFEST, "trace manifest", FORMAT)
+        about = body.get("about")
+        if not isinstance(about, dict):
+            self._fail("its manifest has no `about`")
+        self.about = {str(name): str(value) for name, value in about.items()}
+        self.values: dict[str, tuple[str, int, int]] = {}
+        self.rows: dict[str, str] = {}
+        self.end = ""
+
+    def _fail(self, why: str) -> NoReturn:
+        raise CorruptFileError(
+            f"The trace {self.directory} is damaged: {why}.", "Record the loop again."
+        )
+
+    def steps(self) -> Iterator[TracedStep]:
+        """All steps in order. A loop that was killed ends with its last whole line."""
+        step: TracedStep | None = None
+        for line in self._lines():
+            if line[0] == "step":
+                if step is not None:
+                    yield step
+                step = TracedStep(self._number(line[1]))
+                continue
+            try:
+                self._take(step, line)
+            except (IndexError, TypeError, ValueError):
+                self._fail("a line is malformed")
+        if step is not None:
+            yield step
+
+    def _take(self, step: TracedStep | None, line: list[Any]) -> None:
+        kind = line[0]
+        if kind == "value" and len(self.values) < _INDEX:
+            _, digest, form, offset, size = line
+            self.values[str(digest)] = str(form), self._number(offset), self._number(size)
+        elif kind == "rows" and len(self.rows) < _INDEX:
+            self.rows[str(line[1])] = str(line[2])
+        elif kind == "end":
+            self.end = str(line[1])
+        elif kind in ("value", "rows"):
+            return  # more than are looked at
+        elif step is None:
+            self._fail("an operator stands before the first step")
+        elif kind == "set":
+            step.settings.append((str(line[1]), {str(n): str(v) for n, v in line[2]}))
+        elif kind == "call":
+            step.calls.append(str(line[2]))
+        elif kind == "op":
+            self._operator(step, line)
+        else:
+            self._fail(f"it has a line of the kind {str(kind)[:20]!r}")
+
+    def _lines(self) -> Iterator[list[Any]]:
+        file, _ = open_file(self.directory / LOG, "trace", self.directory)
+        with os_errors(self.directory), file:
+            while line := file.readline(_LINE + 1):
+                if len(line) > _LINE:
+                    self._fail("a line is too long")
+                if not line.endswith(b"\n"):
+                    return  # the loop was killed while it wrote this line
+                value = parse_canonical_json(line[:-1], f"trace {self.directory}", _LINE)
+                if not isinstance(value, list) or len(value) < 2:
+                    self._fail("a line is malformed")
+                yield value
+
+    def _number(self, value: Any) -> int:
+        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+            self._fail("a number is malformed")
+        return value
+
+    def _operator(self, step: TracedStep, line: list[Any]) -> None:
+        _, operator, attributes, place, inputs, outputs, random = line
+        number = len(step.operators)
+        if number >= _IN_STEP:
+            self._fail("a step has too many operators")
+        read = tuple(self._input(step, number, *operand) for operand in inputs)
+        made = tuple(OperandRecord(str(d), str(t)) for d, t in outputs)
+        if random:
+            step.draws[number] = str(random)
+        step.operators.append(
+            ExecutedOperator(str(operator), str(attributes), read, made, str(place), number)
+        )
+
+    def _input(
+        self,
+        step: TracedStep,
+        number: int,
+        digest: Any,
+        form: Any,
+        kind: Any,
+        name: Any,
+        made_in: Any,
+        source: Any,
+        out: Any,
+    ) -> OperandRecord:
+        if made_in != step.number:
+            known = str(kind) if str(name) or made_in == -1 else CARRIED
+            return OperandRecord(str(digest), str(form), known, str(name))
+        if not 0 <= self._number(source) < number:
+            self._fail("an operator reads what comes after it")
+        return OperandRecord(str(digest), str(form), OPERATOR, str(name), source, self._number(out))
+
+    def value(self, digest: str) -> Array | None:
+        """The tensor with this digest; None where the trace has not kept it."""
+        if digest not in self.values:
+            return None
+        form, offset, size = self.values[digest]
+        found = _TYPE.fullmatch(form)
+        if found is None or found[1] not in DTYPES:
+            return None
+        shape = tuple(int(n) for n in found[2].split(",") if n)
+        dtype = DTYPES[found[1]]
+        if math.prod(shape) * dtype.itemsize != size:
+            self._fail("a value has another size than its type")
+        file, total = open_file(self.directory / VALUES, "values of a trace", self.directory)
+        with os_errors(self.directory), file:
+            if offset + size > total:
+                return None  # the loop was killed before these bytes were written
+            file.seek(offset)
+            data = file.read(size)
+        array: Array = np.frombuffer(data, dtype=dtype).reshape(shape)
+        return array
+
+
+def is_trace(directory: Path) -> bool:
+    """True if the directory holds a trace."""
+    return is_directory(directory) and present(directory / MANIFEST)

@@ -1,0 +1,196 @@
+"""Two traces of a PyTorch loop: the first step, operator and element that differ.
+
+Both are read step by step together. Of each step the operators are aligned by structure, as the
+nodes of two runs are. Values are known where both traces have kept them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import zip_longest
+
+from tallystick.commit.tensor import Array
+from tallystick.comparing.found import TRACES, Cause, Comparison, FirstApart, InputApart
+from tallystick.comparing.programs import program_lines
+from tallystick.comparing.steps import (
+    ABSENT,
+    INPUT,
+    OUTPUT,
+    ExecutedOperator,
+    OperandRecord,
+    StepApart,
+    compare_step,
+)
+from tallystick.comparing.trace_causes import TracedPair, causes_in_trace, causes_of_end
+from tallystick.comparing.tracefile import COMPLETE, FULL, TracedStep, TraceReader
+from tallystick.comparing.values import ElementApart, elements_apart
+from tallystick.errors import CannotCheckError
+
+_NAMES = ("A", "B")
+_MOST_LINES = 12
+
+
+def compare_traces(first: TraceReader, second: TraceReader) -> Comparison:
+    """Compare two traces. Raises CorruptFileError, StorageError, and CannotCheckError where they
+    are equal as far as one goes whose budget was used up."""
+    both = (first, second)
+    steps = operators = 0
+    pair = TracedPair(both)
+    lines: list[str] = []
+    for ours, theirs in zip_longest(first.steps(), second.steps()):
+        if ours is None or theirs is None or not (ours.operators and theirs.operators):
+            if ours is None and not theirs.operators:
+                continue
+            if theirs is None and not ours.operators:
+                continue
+            both_there = ours is not None and theirs is not None
+            if both_there and not ours.operators and not theirs.operators:
+                continue
+            return _ended(pair, ours, theirs, lines, steps, operators)
+        found = compare_step(ours.operators, theirs.operators)
+        pair.enter(ours, theirs, found)
+        if found is not None:
+            more = program_lines(found, ours.operators, theirs.operators)
+            lines += [f"step {ours.number}: {line}" for line in more]
+            if found.side in (INPUT, OUTPUT):
+                return _different(pair, found, lines, operators)
+        steps, operators = steps + 1, operators + len(ours.operators)
+    if FULL in (first.end, second.end):
+        raise CannotCheckError(
+            f"The two traces are equal for {steps:,} steps; then the budget of one was used up.",
+            "Record both again with a larger log_bytes.",
+        )
+    if pair.absent is not None:
+        return _left(pair, lines, operators)
+    return Comparison(
+        TRACES, True, notices=tuple(_notices(both)), compared=_compared(steps, operators)
+    )
+
+
+def _compared(steps: int, operators: int) -> dict[str, object]:
+    return {"equal steps": steps, "operators in them": operators}
+
+
+def _notices(both: Sequence[TraceReader]) -> list[str]:
+    return [
+        f"The trace {name} has no end: its loop was stopped."
+        for name, reader in zip(_NAMES, both, strict=True)
+        if reader.end not in (COMPLETE, FULL)
+    ]
+
+
+def _different(pair: TracedPair, found: StepApart, lines: list[str], operators: int) -> Comparison:
+    a, b = found.pair
+    assert a is not None and b is not None
+    ours, theirs = pair.steps[0].operators[a], pair.steps[1].operators[b]
+    operands = _operand(ours, found), _operand(theirs, found)
+    values = pair.values(operands)
+    elements, unknown = _elements(values, operands, pair.steps[0].number)
+    name = operands[0].name
+    first = FirstApart(
+        pair.steps[0].number,
+        (ours.operator, theirs.operator),
+        (a, b),
+        (ours.place, theirs.place),
+        f"{found.side} {found.operand}{f' ({name})' if name else ''}",
+        elements,
+        unknown,
+        tuple(InputApart(n, _said(ours.inputs[n])) for n in found.inputs),
+    )
+    return Comparison(
+        TRACES,
+        False,
+        tuple(causes_in_trace(pair, found, values)),
+        first,
+        programs=tuple(lines[:_MOST_LINES]),
+        notices=tuple(_notices(pair.readers)),
+        compared=_compared(pair.steps[0].number, operators),
+    )
+
+
+def _operand(entry: ExecutedOperator, found: StepApart) -> OperandRecord:
+    return (entry.inputs if found.side == INPUT else entry.outputs)[found.operand]
+
+
+def _said(operand: OperandRecord) -> str:
+    if operand.source is not None:
+        return f"made by operator {operand.source} of the step"
+    return f"{operand.kind} {operand.name or operand.type}"
+
+
+def _elements(
+    values: tuple[Array | None, Array | None], operands: Sequence[OperandRecord], step: int
+) -> tuple[ElementApart | None, str]:
+    ours, theirs = values
+    if operands[0].type != operands[1].type:
+        return None, f"the types are {operands[0].type} and {operands[1].type}"
+    if ours is None or theirs is None:
+        return None, (
+            f"a trace has not kept them; record both loops again with tallystick.trace(…, "
+            f"step={step})"
+        )
+    return elements_apart(ours, theirs), ""
+
+
+def _left(pair: TracedPair, lines: list[str], operators: int) -> Comparison:
+    """No common tensor differs, but one loop has operators that the other has not."""
+    assert pair.absent is not None
+    step, found, entries = pair.absent
+    a, b = found.pair
+    first = FirstApart(
+        step,
+        (
+            None if a is None else entries[0][a].operator,
+            None if b is None else entries[1][b].operator,
+        ),
+        found.pair,
+        operand="its presence" if found.side == ABSENT else "its arguments",
+    )
+    return Comparison(
+        TRACES,
+        False,
+        (Cause("program", "The loops call other operators; no tensor that both have differs."),),
+        first,
+        programs=tuple(lines[:_MOST_LINES]),
+        notices=tuple(_notices(pair.readers)),
+        compared=_compared(step, operators),
+    )
+
+
+def _ended(
+    pair: TracedPair,
+    ours: TracedStep | None,
+    theirs: TracedStep | None,
+    lines: list[str],
+    steps: int,
+    operators: int,
+) -> Comparison:
+    """One loop has gone on."""
+    step = next(s.number for s in (ours, theirs) if s is not None)
+    longer = ours if ours is not None and ours.operators else theirs
+    for reader in pair.readers:
+        if reader.end == FULL:
+            raise CannotCheckError(
+                f"The two traces are equal for {steps:,} steps; then the budget of one was used "
+                "up.",
+                "Record both again with a larger log_bytes.",
+            )
+    name = "A" if longer is ours else "B"
+    causes = causes_of_end(pair, longer, name)
+    entry = longer.operators[0] if longer is not None and longer.operators else None
+    operator = None if entry is None else entry.operator
+    first = FirstApart(
+        step,
+        (operator, None) if name == "A" else (None, operator),
+        (0, None) if name == "A" else (None, 0),
+        operand="end",
+    )
+    return Comparison(
+        TRACES,
+        False,
+        tuple(causes),
+        first,
+        programs=tuple(lines[:_MOST_LINES]),
+        notices=tuple(_notices(pair.readers)),
+        compared=_compared(steps, operators),
+    )

@@ -1,0 +1,465 @@
+"""Loops of plain PyTorch that differ in one planted thing each: the trace names it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch", reason="torch is not installed")
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils.data import DataLoader, TensorDataset
+
+import tallystick
+from tallystick.comparing.found import Comparison
+from tallystick.errors import CannotCheckError, CorruptFileError, UsageError
+
+RECORDS, BATCH, STEPS = 20, 8, 6
+
+
+class TracedNet(nn.Module):
+    def __init__(self, p: float, act: Callable[[Tensor], Tensor], norm: bool) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(16, 32), nn.Linear(32, 4)
+        self.drop, self.act = nn.Dropout(p), act
+        self.norm = nn.LayerNorm(32) if norm else nn.Identity()
+
+    def forward(self, x: Tensor) -> Tensor:
+        result: Tensor = self.second(self.drop(self.norm(self.act(self.first(x)))))
+        return result
+
+
+def nothing(step: int, model: nn.Module) -> None:
+    return None
+
+
+@contextmanager
+def plainly() -> Iterator[None]:
+    yield
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A training loop, with everything that a test may change in it."""
+
+    seed: int = 1
+    weights: int | None = None  # a seed of its own: as a loaded checkpoint
+    lr: float = 0.05
+    rates: dict[int, float] = field(default_factory=dict)
+    momentum: float = 0.9
+    decay: float = 0.0
+    optimizer: str = "SGD"
+    p: float = 0.1
+    training: bool = True
+    act: Callable[[Tensor], Tensor] = torch.relu
+    norm: bool = False
+    batch: int = BATCH
+    drop_last: bool = False
+    shuffle: int | None = None  # the seed of the loader's own generator
+    permute: int | None = None  # the seed of a permutation made by numpy
+    shift: float = 0.0
+    before: Callable[[int, nn.Module], None] = nothing
+    around: Callable[[], Any] = plainly
+    steps: int = STEPS
+    inside: bool = False  # weights and data are made within the trace
+    manual: bool = False  # without an optimizer of torch
+    loss: Callable[..., Tensor] = functional.cross_entropy
+
+    def run(self, place: Path, block: Any = None, **asked: Any) -> Path:
+        torch.manual_seed(self.seed)
+        random.seed(0)
+        np.random.seed(0)
+        made = None if self.inside else self.parts()
+        with block or tallystick.trace(place, **asked), self.around():
+            self.train(*(made or self.parts()))
+        return place
+
+    def parts(self) -> tuple[TracedNet, Any, Any]:
+        if self.weights is not None:
+            state = torch.get_rng_state()
+            torch.manual_seed(self.weights)
+        net = TracedNet(self.p, self.act, self.norm).train(self.training)
+        if self.weights is not None:
+            torch.set_rng_state(state)
+        kind: Any = getattr(torch.optim, self.optimizer)
+        options = {"momentum": self.momentum} if self.optimizer == "SGD" else {}
+        rule = kind(net.parameters(), lr=self.lr, weight_decay=self.decay, **options)
+        fixed = np.random.default_rng(3)
+        x = fixed.standard_normal((RECORDS, 16), dtype=np.float32)
+        y = fixed.integers(0, 4, RECORDS)
+        if self.permute is not None:
+            order = np.random.default_rng(self.permute).permutation(RECORDS)
+            x, y = x[order], y[order]
+        x[5] += self.shift
+        data = TensorDataset(torch.from_numpy(x), torch.from_numpy(y))
+        generator = None
+        if self.shuffle is not None:
+            generator = torch.Generator().manual_seed(self.shuffle)
+        loader: Any = DataLoader(
+            data,
+            self.batch,
+            shuffle=self.shuffle is not None,
+            generator=generator,
+            drop_last=self.drop_last,
+        )
+        return net, rule, loader
+
+    def train(self, net: TracedNet, rule: Any, loader: Any) -> None:
+        step = 0
+        while True:
+            for x, y in loader:
+                if step in self.rates:
+                    rule.param_groups[0]["lr"] = self.rates[step]
+                self.before(step, net)
+                net.zero_grad()
+                self.loss(net(x), y).backward()  # type: ignore[no-untyped-call]
+                if self.manual:
+                    with torch.no_grad():
+                        for parameter in net.parameters():
+                            assert parameter.grad is not None
+                            parameter.sub_(self.lr * parameter.grad)
+                else:
+                    rule.step()
+                step += 1
+                if step == self.steps:
+                    return
+
+
+def flip(bit: int, at: int = 3) -> Callable[[int, nn.Module], None]:
+    """One bit of one weight, as a fault of the memory would flip it."""
+
+    def before(step: int, model: nn.Module) -> None:
+        if step == at:
+            weight = model.first.weight.detach().numpy()  # type: ignore[operator, union-attr]
+            weight.view(np.uint32)[7, 2] ^= np.uint32(1 << bit)
+
+    return before
+
+
+def flip_by_torch(step: int, model: nn.Module) -> None:
+    if step == 2:
+        words = model.second.weight.data.view(torch.int32)  # type: ignore[operator, union-attr]
+        words[1, 1] ^= 1 << 20
+
+
+def overwritten(step: int, model: nn.Module) -> None:
+    if step == 2:
+        model.first.bias.detach().numpy()[:] += 0.5  # type: ignore[operator, union-attr]
+
+
+@contextmanager
+def patched(linear: Callable[..., Tensor]) -> Iterator[None]:
+    usual = functional.linear
+    functional.linear = linear
+    try:
+        yield
+    finally:
+        functional.linear = usual
+
+
+def tf32(x: Tensor) -> Tensor:
+    """The nearest value with 10 bits of significand behind the point, its gradient as it is."""
+    words = x.detach().contiguous().view(torch.int32)
+    short = ((words + 0x1000) & ~0x1FFF).view(torch.float32)
+    return x + (short - x.detach())
+
+
+def tf32_linear() -> Any:
+    return patched(lambda x, w, b: tf32(x) @ tf32(w).t() + b)
+
+
+def cut_linear() -> Any:
+    """The operands themselves are short, as in hardware that cuts them."""
+
+    def short(x: Tensor) -> Tensor:
+        return (x.detach().contiguous().view(torch.int32) & ~0x1FFF).view(torch.float32)
+
+    def linear(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
+        return torch.addmm(b, short(x), short(w).t())
+
+    return patched(linear)
+
+
+class _OtherLibrary(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, w: Tensor, b: Tensor) -> Tensor:
+        ctx.save_for_backward(x, w)
+        # The sum in another order, by another library.
+        made = np.einsum("ik,jk->ij", x.detach().numpy()[:, ::-1], w.detach().numpy()[:, ::-1])
+        return torch.from_numpy(np.ascontiguousarray(made)) + b
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        x, w = ctx.saved_tensors
+        return grads[0] @ w, grads[0].t() @ x, grads[0].sum(0)
+
+
+def numpy_linear() -> Any:
+    return patched(lambda x, w, b: _OtherLibrary.apply(x, w, b))  # type: ignore[no-untyped-call]
+
+
+def other_sums() -> Any:
+    def linear(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
+        half = x.shape[1] // 2
+        return x[:, :half] @ w[:, :half].t() + x[:, half:] @ w[:, half:].t() + b
+
+    return patched(linear)
+
+
+def autocast() -> Any:
+    return torch.autocast("cpu", dtype=torch.bfloat16)
+
+
+def smoothed(x: Tensor, y: Tensor) -> Tensor:
+    return functional.cross_entropy(x, y, label_smoothing=0.1)
+
+
+def rounded_mode(kept: int) -> Any:
+    """The same operators, whose operands are rounded to so many bits behind the point."""
+
+    def short(x: Tensor) -> Tensor:
+        half = 1 << (22 - kept)
+        words = (x.contiguous().view(torch.int32) + half) & ~(2 * half - 1)
+        return words.view(torch.float32)
+
+    def instead(func: Any, args: Any) -> Any:
+        if func is torch.ops.aten.addmm.default:
+            return func(args[0], short(args[1]), short(args[2]))
+        return None
+
+    return below(instead)
+
+
+def double_mode() -> Any:
+    """The same operators by a kernel that adds in double precision."""
+
+    def instead(func: Any, args: Any) -> Any:
+        if func is torch.ops.aten.addmm.default:
+            return (args[0].double() + args[1].double() @ args[2].double()).float()
+        return None
+
+    return below(instead)
+
+
+@contextmanager
+def below(instead: Callable[[Any, Any], Any]) -> Iterator[None]:
+    """Replaces operators where the recorder does not see it, as another build of torch does."""
+    from torch.utils._python_dispatch import TorchDispatchMode, _pop_mode, _push_mode
+
+    class Kernel(TorchDispatchMode):  # type: ignore[no-untyped-call]
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            found = instead(func, args)
+            return func(*args, **(kwargs or {})) if found is None else found
+
+    recorder = _pop_mode()  # a mode that is entered later sees a call first
+    try:
+        with Kernel():  # type: ignore[no-untyped-call]
+            _push_mode(recorder)
+            try:
+                yield
+            finally:
+                _pop_mode()
+    finally:
+        _push_mode(recorder)
+
+
+BASE = Loop()
+PLANTED: dict[str, tuple[str, Loop, Loop]] = {
+    "seed, weights made inside": ("seed", replace(BASE, inside=True), Loop(seed=2, inside=True)),
+    "seed, weights made outside": ("seed", BASE, Loop(seed=2)),
+    "seed of dropout": ("seed", Loop(weights=7), Loop(weights=7, seed=2)),
+    "weights": ("weights", Loop(weights=7), Loop(weights=8)),
+    "rate": ("rate", BASE, Loop(lr=0.04)),
+    "rate from step 4": ("rate", BASE, Loop(rates={4: 0.01})),
+    "rate of Adam": ("rate", Loop(optimizer="Adam"), Loop(optimizer="Adam", lr=0.04)),
+    "rate without an optimizer": ("rate", Loop(manual=True), Loop(manual=True, lr=0.04)),
+    "momentum": ("setting", BASE, Loop(momentum=0.8)),
+    "weight decay": ("setting", BASE, Loop(decay=0.1)),
+    "optimizer": ("setting", BASE, Loop(optimizer="AdamW")),
+    "order by the loader": ("data order", Loop(shuffle=1), Loop(shuffle=2)),
+    "shuffled or not": ("data order", BASE, Loop(permute=4)),
+    "order by numpy": ("data order", Loop(permute=3), Loop(permute=4)),
+    "data": ("data", BASE, Loop(shift=0.5)),
+    "last batch dropped": ("last batch", BASE, Loop(drop_last=True)),
+    "last batch at the end": ("last batch", Loop(steps=3), Loop(steps=2)),
+    "batch size": ("batch size", BASE, Loop(batch=4)),
+    "dropout": ("dropout", BASE, Loop(p=0.2)),
+    "no dropout": ("dropout", BASE, Loop(p=0.0)),
+    "evaluation mode": ("dropout", BASE, Loop(training=False)),
+    "activation": ("program", BASE, Loop(act=torch.tanh)),
+    "another layer": ("program", BASE, Loop(norm=True)),
+    "loss": ("program", BASE, Loop(loss=smoothed)),
+    "gelu": ("program", Loop(act=nn.GELU()), Loop(act=nn.GELU(approximate="tanh"))),
+    "flipped bit": ("flipped bit", BASE, Loop(before=flip(22))),
+    "flipped low bit": ("flipped bit", BASE, Loop(before=flip(9))),
+    "flipped sign": ("flipped bit", BASE, Loop(before=flip(31))),
+    "flipped by torch": ("flipped bit", BASE, Loop(before=flip_by_torch)),
+    "overwritten": ("outside", BASE, Loop(before=overwritten)),
+    "TF32": ("precision", BASE, Loop(around=tf32_linear)),
+    "cut operands": ("precision", BASE, Loop(around=cut_linear)),
+    "TF32 in a kernel": ("precision", BASE, Loop(around=lambda: rounded_mode(10))),
+    "bfloat16 in a kernel": ("precision", BASE, Loop(around=lambda: rounded_mode(7))),
+    "autocast": ("precision", BASE, Loop(around=autocast)),
+    "another library": ("rounding", BASE, Loop(around=numpy_linear)),
+    "another order of sums": ("rounding", BASE, Loop(around=other_sums)),
+    "another kernel": ("rounding", BASE, Loop(around=double_mode)),
+    "more steps": ("steps", Loop(steps=5), Loop(steps=4)),
+}
+
+
+def compare(ours: Loop, theirs: Loop, tmp_path: Path, **asked: Any) -> Comparison:
+    return tallystick.diff(ours.run(tmp_path / "a", **asked), theirs.run(tmp_path / "b", **asked))
+
+
+def test_there_are_enough_planted_differences() -> None:
+    assert len(PLANTED) >= 20
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_planted_difference_is_named(name: str, tmp_path: Path) -> None:
+    cause, ours, theirs = PLANTED[name]
+    found = compare(ours, theirs, tmp_path)
+    assert not found.equal and found.cause is not None and found.first is not None
+    assert found.cause.kind == cause, (found.causes, found.first, found.programs)
+    back = tallystick.diff(tmp_path / "b", tmp_path / "a")
+    assert back.cause is not None and back.cause.kind == cause, back.causes
+
+
+@pytest.mark.parametrize("loop", [BASE, Loop(inside=True, optimizer="AdamW", shuffle=3, norm=True)])
+def test_one_loop_is_equal_to_its_repetition(loop: Loop, tmp_path: Path) -> None:
+    found = compare(loop, loop, tmp_path)
+    assert found.equal and found.compared["equal steps"] == STEPS, (found.causes, found.first)
+
+
+# -- other loops -----------------------------------------------------------------------------------
+def convolutional(place: Path, seed: int = 0, sign: float = 1.0, **asked: Any) -> Path:
+    """A loop by hand: slices of a tensor, a convolution, batch norm, two optimizers in turns."""
+    torch.manual_seed(seed)
+    net = nn.Sequential(
+        nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 36, 3)
+    )
+    x, y = torch.randn(12, 1, 8, 8), torch.arange(12) % 3
+    rules = [torch.optim.SGD(net[:2].parameters(), 0.1), torch.optim.Adam(net[4].parameters())]
+    with tallystick.trace(place, **asked):
+        for step in range(4):
+            part = slice(4 * (step % 3), 4 * (step % 3) + 4)
+            net.zero_grad()
+            made = functional.cross_entropy(net(sign * x[part]), y[part])
+            made.backward()  # type: ignore[no-untyped-call]
+            rules[step % 2].step()
+    return place
+
+
+def test_a_convolutional_loop(tmp_path: Path) -> None:
+    base = convolutional(tmp_path / "a")
+    assert tallystick.diff(base, convolutional(tmp_path / "b")).equal
+    other = tallystick.diff(base, convolutional(tmp_path / "c", seed=1))
+    assert other.cause is not None and other.cause.kind == "seed"
+    minus = tallystick.diff(base, convolutional(tmp_path / "d", sign=-1.0))
+    assert minus.cause is not None and minus.cause.kind in ("program", "data", "rate")
+
+
+def test_a_reproducible_block_is_recorded(tmp_path: Path) -> None:
+    def run(name: str, loop: Loop) -> Path:
+        block = tallystick.reproducible(record=tmp_path / name)
+        return loop.run(tmp_path / name, block)
+
+    loop = Loop(steps=3, optimizer="AdamW")
+    first = run("a", loop)
+    found = tallystick.diff(first, run("b", loop))
+    assert found.equal and found.compared["equal steps"] == 3
+    rate = tallystick.diff(first, run("c", replace(loop, lr=0.01)))
+    assert rate.cause is not None and rate.cause.kind == "rate", (rate.causes, rate.first)
+    seed = tallystick.diff(first, run("d", replace(loop, seed=4)))
+    assert seed.cause is not None and seed.cause.kind == "seed", (seed.causes, seed.first)
+
+
+def test_a_trace_changes_no_bit(tmp_path: Path) -> None:
+    def final(block: Any) -> list[Tensor]:
+        torch.manual_seed(3)
+        net, rule, loader = Loop(inside=True).parts()
+        with block:
+            Loop().train(net, rule, loader)
+        return [parameter.detach() for parameter in net.parameters()]
+
+    traced = final(tallystick.trace(tmp_path / "a"))
+    assert all(map(torch.equal, traced, final(plainly())))
+
+
+def test_values_that_are_not_kept_are_recorded_again(tmp_path: Path) -> None:
+    other = Loop(before=flip(22))
+    found = compare(BASE, other, tmp_path, keep_bytes=0)
+    assert found.first is not None and found.first.elements is None
+    step = found.first.step
+    assert step == 3 and f"step={step}" in found.first.unknown
+    again = compare(BASE, other, tmp_path, keep_bytes=1 << 20, step=step, overwrite=True)
+    assert again.first is not None and again.first.elements is not None
+    assert again.first.elements.flipped == 22 and again.first.elements.index == (7, 2)
+    assert again.first.inputs[0].name == "parameter first.weight"
+
+
+def test_the_disk_is_bounded(tmp_path: Path) -> None:
+    with pytest.raises(CannotCheckError, match="used up"):
+        compare(BASE, BASE, tmp_path, log_bytes=20_000, keep_bytes=5_000)
+    sizes = {path.name: path.stat().st_size for path in (tmp_path / "a").iterdir()}
+    assert sizes["operators.jsonl"] <= 20_100 and sizes["values.bin"] <= 5_000
+
+
+def test_a_killed_loop_is_compared_as_far_as_it_went(tmp_path: Path) -> None:
+    BASE.run(tmp_path / "a")
+    log = tmp_path / "a" / "operators.jsonl"
+    log.write_bytes(log.read_bytes()[:-30])
+    BASE.run(tmp_path / "b")
+    found = tallystick.diff(tmp_path / "a", tmp_path / "b")
+    assert found.notices == ("The trace A has no end: its loop was stopped.",)
+
+
+def test_directories_are_not_overwritten(tmp_path: Path) -> None:
+    BASE.run(tmp_path / "a")
+    with pytest.raises(UsageError, match="holds a trace already"):
+        BASE.run(tmp_path / "a")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "mine.txt").write_text("x")
+    with pytest.raises(UsageError, match="other files"):
+        BASE.run(tmp_path / "other", overwrite=True)
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(UsageError, match="is a file"):
+        BASE.run(tmp_path / "file")
+    with pytest.raises(UsageError, match="budgets"):
+        BASE.run(tmp_path / "new", keep_bytes=-1)
+
+
+def test_a_trace_beside_a_job_cannot_be_compared(tmp_path: Path, mlp_job: Any) -> None:
+    trace = BASE.run(tmp_path / "a")
+    with pytest.raises(CannotCheckError, match="A is a trace and B is a job"):
+        tallystick.diff(trace, mlp_job)
+
+
+@pytest.mark.parametrize("damage", range(12))
+def test_a_damaged_trace_is_refused_by_type(damage: int, tmp_path: Path) -> None:
+    """Whatever stands in the files, the answer is an answer or a typed error."""
+    Loop(steps=2).run(tmp_path / "a")
+    Loop(steps=2).run(tmp_path / "b")
+    log = tmp_path / "a" / "operators.jsonl"
+    lines = log.read_bytes().splitlines()
+    number = 3 + damage
+    hostile = [
+        b"{}", b"[]", b'["op"]', b'["op",1,2,3,4,5,6]', b'["step",-1]', b'["step","x"]',
+        b'["value","x","f32[1000000000000]",0,4]', b'["set","x",[[1]]]', b'["rows",[],{}]',
+        b'["op","a","","",[["d","f32[1]","data","",0,99999,0]],[],""]', b"[" * 100, b"\xff",
+    ]  # fmt: skip
+    lines[number] = hostile[damage]
+    log.write_bytes(b"\n".join(lines) + b"\n")
+    with suppress(CorruptFileError, CannotCheckError):
+        tallystick.diff(tmp_path / "a", tmp_path / "b")
