@@ -21,7 +21,7 @@ root_doc = "docs/index"
 include_patterns = [
     "docs/**.md", "spec/*.md", "attacks/README.md", "judge/README.md", "benchmarks/*.md",
     "tests/grid/README.md", "vectors/README.md", "vectors/operators.md", "vectors/*/README.md",
-    "CHANGELOG.md",
+    "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "newsfragments/README.md",
 ]  # fmt: skip
 exclude_patterns = [".*", "build", "dist", "demo-out", "judge/node_modules", "native", "src"]
 

@@ -35,6 +35,8 @@ SECTIONS: dict[str, list[str]] = {
         "ADD-A-CONTRACT",
         "ADD-A-DEVICE",
         "ADD-A-RECIPE",
+        "../CONTRIBUTING",
+        "../SECURITY",
     ],
     "Reference": [
         "TOUR",
@@ -61,6 +63,7 @@ SECTIONS: dict[str, list[str]] = {
         "../benchmarks/README",
         "../benchmarks/NOTES",
         "../CHANGELOG",
+        "../newsfragments/README",
     ],
     "Specification": [
         "../spec/NUMERICS",

@@ -22,7 +22,7 @@ import error_pages  # noqa: E402
 PAGES = sorted(
     path
     for pattern in (
-        "README.md", "CHANGELOG.md", "docs/**/*.md", "spec/*.md", "benchmarks/*.md", "attacks/*.md",
+        "*.md", "docs/**/*.md", "spec/*.md", "benchmarks/*.md", "attacks/*.md",
         "vectors/**/*.md", "judge/README.md", "tests/grid/README.md",
     )
     for path in ROOT.glob(pattern)
