@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from tallystick.commit.tensor import Array
 from tallystick.comparing.causes import cause_of_values, is_dropout, relative, shorter
 from tallystick.comparing.found import Cause
+from tallystick.comparing.programs import hands_on
 from tallystick.comparing.steps import (
     ABSENT,
     ATTRIBUTES,
@@ -386,10 +387,10 @@ def _gap_of_dropout(pair: TracedPair, found: StepApart) -> Cause | None:
     another one without dropout."""
     entries = (pair.steps[0].operators, pair.steps[1].operators)
     gaps = [*_alone(pair, found), *(_gap(gap, entries) for gap in found.gaps)]
-    for entry, name in gaps:
-        if is_dropout(entry.operator) or "Dropout" in entry.place:
-            place = f" in {entry.place}" if entry.place else ""
-            return Cause("dropout", f"Only {name} drops: {entry.operator}{place}.")
+    drawn = [gap for gap in gaps if is_dropout(gap[0].operator)]
+    for entry, name in drawn or [gap for gap in gaps if "Dropout" in gap[0].place]:
+        place = f" in {entry.place}" if entry.place else ""
+        return Cause("dropout", f"Only {name} drops: {entry.operator}{place}.")
     return None
 
 
@@ -405,13 +406,7 @@ def _alone(pair: TracedPair, found: StepApart) -> Iterator[tuple[ExecutedOperato
     if pair.absent is not None:
         _, before, known = pair.absent
         gaps += [_gap(gap, known) for gap in before.gaps]
-    yield from (gap for gap in gaps if not _hands_on(gap[0]))
-
-
-def _hands_on(entry: ExecutedOperator) -> bool:
-    """True for an operator that makes nothing new, such as detach."""
-    read = {(operand.digest, operand.type) for operand in entry.inputs}
-    return bool(entry.outputs) and all((made.digest, made.type) in read for made in entry.outputs)
+    yield from (gap for gap in gaps if not hands_on(gap[0]))
 
 
 def _gap(
