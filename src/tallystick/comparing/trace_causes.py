@@ -233,7 +233,7 @@ def _of_input(
             return cause_of_values(*values, where)
     if absent is not None:
         return _beyond(pair, found, absent)
-    said = f"{where[:1].upper()}{where[1:]} was changed in one loop, and no operator has done it."
+    said = f"A tensor was changed in one loop, and no operator has done it: {where}."
     return Cause("outside", said)
 
 
