@@ -76,12 +76,14 @@ def distances(a: Array, b: Array) -> np.ndarray:
         """The place of each value in the line of all numbers, both zeros at 0."""
         bits = bits_of(array).astype(np.uint64)
         rest = (bits & np.uint64((1 << (size - 1)) - 1)).astype(np.int64)
-        return np.where(bits >> np.uint64(size - 1), -rest, rest)
+        placed: np.ndarray = np.where(bits >> np.uint64(size - 1), -rest, rest)
+        return placed
 
     ours, theirs = place(a), place(b)
     # Of binary64 a difference may need 64 bits: it is taken modulo 2^64, the greater one first.
     greater, less = np.maximum(ours, theirs), np.minimum(ours, theirs)
-    return greater.view(np.uint64) - less.view(np.uint64)
+    apart: np.ndarray = greater.view(np.uint64) - less.view(np.uint64)
+    return apart
 
 
 def elements_apart(a: Array, b: Array) -> ElementApart | None:
