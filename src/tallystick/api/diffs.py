@@ -124,8 +124,8 @@ def trace(
     Every ATen call leaves one line in `directory`: its name, its arguments, the module or the
     optimizer that it stands in, and the digests of the tensors that it read and made. A step ends
     where an optimizer's step ends; in a loop without one, call `.next_step()` on what the block
-    yields. The block changes no value and no random number. It costs about one SHA-256 of every
-    tensor that an operator reads or makes.
+    yields. The block changes no value and no random number. It costs one SHA-256 of every tensor
+    that an operator reads or makes.
 
     `keep_bytes` of values are kept, from the beginning of the loop or of `step` alone where that
     is given. So, where a comparison knows no values, record both loops again with its step. After

@@ -1,4 +1,7 @@
 """Two jobs, two runs or two traces of a PyTorch loop, and where they first differ.
 
-There are no keys and no parties. `jobs` compares what two job digests cover.
+There are no keys and no parties. `jobs` compares what two job digests cover, `runs` executes two
+runs again to the first step that differs, and `traces` reads what `recording` has written. `steps`
+finds the operator in two executions of one step, aligned by structure. `causes` and `trace_causes`
+name what the difference comes from.
 """

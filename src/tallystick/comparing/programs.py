@@ -12,25 +12,35 @@ _MOST = 12
 def program_lines(
     found: StepApart, first: Sequence[ExecutedOperator], second: Sequence[ExecutedOperator]
 ) -> list[str]:
-    """The operators that only one of the two has, and those with other attributes."""
-    lines = list(_lines(found, first, second))
+    """The operators that only one of the two has, and those with other arguments. Operators that
+    make nothing new are named only where there are no others."""
+    lines = list(_lines(found, first, second, False)) or list(_lines(found, first, second, True))
     more = len(lines) - _MOST
     return lines if more <= 0 else [*lines[:_MOST], f"and {more:,} more places"]
 
 
 def _lines(
-    found: StepApart, first: Sequence[ExecutedOperator], second: Sequence[ExecutedOperator]
+    found: StepApart,
+    first: Sequence[ExecutedOperator],
+    second: Sequence[ExecutedOperator],
+    every: bool,
 ) -> Iterator[str]:
     for a, b in found.gaps:
-        entry, name, other = (first[a], "A", "B") if a is not None else (second[b or 0], "B", "A")
-        number = a if a is not None else b
-        yield f"{other} has no partner of node {number} of {name}: {said(entry)}"
+        entry, name = (first[a], "A") if a is not None else (second[b or 0], "B")
+        if every or not hands_on(entry):
+            yield f"only {name} has operator {a if a is not None else b}, {said(entry)}"
     for a, b in found.changed:
         if a is not None and b is not None:
             ours, theirs = first[a], second[b]
-            where = f"node {a}" if a == b else f"node {a} of A and {b} of B"
-            pair = f"{{{ours.attributes}}} in A, {{{theirs.attributes}}} in B"
-            yield f"{where} ({ours.operator}): {pair}"
+            where = f"operator {a}" if a == b else f"operator {a} of A and {b} of B"
+            pair = f"({ours.attributes}) in A, ({theirs.attributes}) in B"
+            yield f"{where}, {ours.operator}: the arguments are {pair}"
+
+
+def hands_on(entry: ExecutedOperator) -> bool:
+    """True for an operator that makes nothing new, such as detach."""
+    read = {(operand.digest, operand.type) for operand in entry.inputs}
+    return bool(entry.outputs) and all((made.digest, made.type) in read for made in entry.outputs)
 
 
 def said(entry: ExecutedOperator) -> str:

@@ -108,8 +108,9 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _leaf(self, tensor: Tensor) -> tuple[str, str]:
         if tensor in self._named:
             return "parameter", str(self._named[tensor])
-        if tensor.requires_grad and tensor.is_leaf:
-            return "parameter", f"a parameter {_type(tensor)}"
+        with contextlib.suppress(RuntimeError):  # of a view that autograd no longer knows
+            if tensor.requires_grad and tensor.is_leaf:
+                return "parameter", f"a parameter {_type(tensor)}"
         return "data", ""
 
     def _settle(

@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from tallystick.commit.tensor import Array
 from tallystick.comparing.causes import cause_of_values, causes_in_run
 from tallystick.comparing.found import (
@@ -36,6 +38,7 @@ from tallystick.comparing.values import ElementApart, elements_apart
 from tallystick.errors import CounterpartyError
 from tallystick.job.words import against, words_of
 from tallystick.job.words.against import Apart
+from tallystick.program.state import State
 from tallystick.run.store.journal import loss_value
 
 _NAMES = ("A", "B")
@@ -73,6 +76,9 @@ class RunsComparison:
             "steps": [run.steps for run in self.both],
         }
         if self._same_records():
+            kept = self._kept_apart()
+            if kept is not None:
+                return Comparison(RUNS, False, kept.causes, kept.first, compared=compared)
             return Comparison(RUNS, True, compared=compared, uncommitted=self.uncommitted)
         start = self._last_equal()
         compared["equal up to step"] = start
@@ -87,6 +93,7 @@ class RunsComparison:
             self.fields,
             self.uncommitted,
             ended.programs or self.programs,
+            tuple(self._notices()),
             compared=compared,
         )
 
@@ -99,6 +106,33 @@ class RunsComparison:
             and a.journal.checkpoints == b.journal.checkpoints
             and a.journal.finished == b.journal.finished
         )
+
+    def _notices(self) -> Iterator[str]:
+        for name, run in zip(_NAMES, self.both, strict=True):
+            if run.journal.torn_bytes:
+                yield (
+                    f"The journal of {name} ends in {run.journal.torn_bytes:,} bytes that do not "
+                    f"fit: {run.journal.torn_why}."
+                )
+
+    def _kept_apart(self) -> _FirstEnd | None:
+        """The first stored state in which two runs with one record differ: a file has changed
+        since."""
+        a, b = self.both
+        for at in sorted(set(a.store.stored_steps()) & set(b.store.stored_steps())):
+            states = [run.store.read_state(run.job, at, copy=True) for run in self.both]
+            for slot, ours in _arrays(states[0]).items():
+                theirs = _arrays(states[1])[slot]
+                if elements_apart(ours, theirs) is None:
+                    continue
+                where = f"the slot {slot} of the stored state of step {at}"
+                elements, unknown = _elements((ours, theirs))
+                nowhere = (None, None)
+                first = FirstApart(at, nowhere, nowhere, ("", ""), where, elements, unknown)
+                said = f"Both runs have recorded one state of step {at}; a file holds another."
+                causes = (cause_of_values(ours, theirs, where), Cause("record", said))
+                return _FirstEnd(first, causes)
+        return None
 
     def _last_equal(self) -> int:
         """The last step at which both runs have recorded one state; 0 where they have none."""
@@ -310,6 +344,12 @@ def _place(
         None if b is None else entries[1][b].operator,
     )
     return FirstApart(step, operators, found.pair)
+
+
+def _arrays(state: State) -> dict[str, Array]:
+    """The slots of a state read from a file, and its chains."""
+    chains = {"loss chain": state.loss_chain, "log chain": state.log_chain}
+    return {**state.slots, **{n: np.frombuffer(c, np.uint8) for n, c in chains.items()}}
 
 
 def _elements(pair: tuple[Array | None, Array | None]) -> tuple[ElementApart | None, str]:

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from tallystick.commit.tensor import Array
 from tallystick.comparing.causes import cause_of_values, is_dropout, relative, shorter
 from tallystick.comparing.found import Cause
+from tallystick.comparing.programs import hands_on
 from tallystick.comparing.steps import (
     ABSENT,
     ATTRIBUTES,
@@ -32,6 +33,7 @@ _SHORT_TYPES = ("bf16", "f16")
 _FLOATS = ("f64", "f32", *_SHORT_TYPES)
 _INDEXING = re.compile(r"aten\.(select|slice|index|index_select|gather|narrow|take|split|unbind)\b")
 _ARITHMETIC = re.compile(r"aten\.(mul|add|sub|addcmul|addcdiv|lerp|div|_foreach_\w+)_?\.")
+_PHASE = re.compile(r"(backward|optimizer), ")
 _GENERATORS = ("torch seed", "torch generator", "numpy generator", "python generator")
 
 
@@ -147,9 +149,9 @@ def _of_draw(
     a, b = found.pair
     draws = pair.steps[0].draws.get(a or 0, ""), pair.steps[1].draws.get(b or 0, "")
     (owner, seed, _), (_, other, _) = (f"{draw}   ".split(" ")[:3] for draw in draws)
-    dropped = _gap_of_dropout(pair, found)
-    if seed == other and dropped is not None:
-        return dropped
+    structure = _other_modules(pair) or _gap_of_dropout(pair, found)
+    if seed == other and structure is not None:
+        return structure
     if owner == "own" and _is_shuffle(ours, pair):
         said = f"{ours.operator} shuffles by a generator of the seed {seed} in A and {other} in B."
         return Cause("data order", said)
@@ -231,7 +233,7 @@ def _of_input(
             return cause_of_values(*values, where)
     if absent is not None:
         return _beyond(pair, found, absent)
-    said = f"{where[:1].upper()}{where[1:]} was changed in one loop, and no operator has done it."
+    said = f"A tensor was changed in one loop, and no operator has done it: {where}."
     return Cause("outside", said)
 
 
@@ -304,9 +306,9 @@ def _of_types(
 def _of_absent(pair: TracedPair, found: StepApart) -> Cause | None:
     """The cause in an operator that only one of the loops has, in this step up to the difference,
     or in an earlier one."""
-    dropped = _gap_of_dropout(pair, found)
-    if dropped is not None:
-        return dropped
+    structure = _other_modules(pair) or _gap_of_dropout(pair, found)
+    if structure is not None:
+        return structure
     places = [entry.place for entry, _ in _alone(pair, found)]
     if pair.other_optimizers():
         names = [", ".join(name for name, _ in step.settings) for step in pair.steps]
@@ -362,11 +364,33 @@ def _lowers(entry: ExecutedOperator) -> bool:
     )
 
 
+def _other_modules(pair: TracedPair) -> Cause | None:
+    """A module that computes in one of the loops only. Modules that drop have a cause of their
+    own."""
+    ours, theirs = (
+        {
+            entry.place: entry
+            for entry in step.operators
+            if entry.place and "Dropout" not in entry.place and not _PHASE.match(entry.place)
+        }
+        for step in pair.steps
+    )
+    for name, own, other in (("A", ours, theirs), ("B", theirs, ours)):
+        for place in own:
+            if place not in other:
+                return Cause("program", f"Only {name} has the module {place}.")
+    return None
+
+
 def _gap_of_dropout(pair: TracedPair, found: StepApart) -> Cause | None:
-    for entry, name in _alone(pair, found):
-        if is_dropout(entry.operator) or "Dropout" in entry.place:
-            place = f" in {entry.place}" if entry.place else ""
-            return Cause("dropout", f"Only {name} drops: {entry.operator}{place}.")
+    """An operator that drops, without a partner: anywhere in the step, since a kernel may be
+    another one without dropout."""
+    entries = (pair.steps[0].operators, pair.steps[1].operators)
+    gaps = [*_alone(pair, found), *(_gap(gap, entries) for gap in found.gaps)]
+    drawn = [gap for gap in gaps if is_dropout(gap[0].operator)]
+    for entry, name in drawn or [gap for gap in gaps if "Dropout" in gap[0].place]:
+        place = f" in {entry.place}" if entry.place else ""
+        return Cause("dropout", f"Only {name} drops: {entry.operator}{place}.")
     return None
 
 
@@ -382,13 +406,7 @@ def _alone(pair: TracedPair, found: StepApart) -> Iterator[tuple[ExecutedOperato
     if pair.absent is not None:
         _, before, known = pair.absent
         gaps += [_gap(gap, known) for gap in before.gaps]
-    yield from (gap for gap in gaps if not _hands_on(gap[0]))
-
-
-def _hands_on(entry: ExecutedOperator) -> bool:
-    """True for an operator that makes nothing new, such as detach."""
-    read = {(operand.digest, operand.type) for operand in entry.inputs}
-    return bool(entry.outputs) and all((made.digest, made.type) in read for made in entry.outputs)
+    yield from (gap for gap in gaps if not hands_on(gap[0]))
 
 
 def _gap(

@@ -154,6 +154,7 @@ class TraceReader:
         self.values: dict[str, tuple[str, int, int]] = {}
         self.rows: dict[str, str] = {}
         self.end = ""
+        self.is_read = False  # to its last line
 
     def _fail(self, why: str) -> NoReturn:
         raise CorruptFileError(
@@ -173,6 +174,7 @@ class TraceReader:
                 self._take(step, line)
             except (IndexError, TypeError, ValueError):
                 self._fail("a line is malformed")
+        self.is_read = True
         if step is not None:
             yield step
 

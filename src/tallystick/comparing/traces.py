@@ -75,7 +75,7 @@ def _notices(both: Sequence[TraceReader]) -> list[str]:
     return [
         f"The trace {name} has no end: its loop was stopped."
         for name, reader in zip(_NAMES, both, strict=True)
-        if reader.end not in (COMPLETE, FULL)
+        if reader.is_read and reader.end not in (COMPLETE, FULL)
     ]
 
 
@@ -149,7 +149,7 @@ def _left(pair: TracedPair, lines: list[str], operators: int) -> Comparison:
     return Comparison(
         TRACES,
         False,
-        (Cause("program", "The loops call other operators; no tensor that both have differs."),),
+        (Cause("program", "The loops call other operators; no common tensor differs."),),
         first,
         programs=tuple(lines[:_MOST_LINES]),
         notices=tuple(_notices(pair.readers)),

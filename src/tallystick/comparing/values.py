@@ -69,18 +69,21 @@ def numbers_of(array: Array) -> np.ndarray:
 
 
 def distances(a: Array, b: Array) -> np.ndarray:
-    """The distances of two float arrays of one type, as Python integers; -1 where one is no
-    number."""
+    """The distances of two float arrays of one type, of values that are numbers."""
     size = a.dtype.itemsize * 8
-    sign = 1 << (size - 1)
 
     def place(array: Array) -> np.ndarray:
-        bits = bits_of(array).astype(object)
-        return np.where(bits >= sign, sign - bits, bits)
+        """The place of each value in the line of all numbers, both zeros at 0."""
+        bits = bits_of(array).astype(np.uint64)
+        rest = (bits & np.uint64((1 << (size - 1)) - 1)).astype(np.int64)
+        placed: np.ndarray = np.where(bits >> np.uint64(size - 1), -rest, rest)
+        return placed
 
-    apart = np.abs(place(a) - place(b))
-    lost = np.isnan(numbers_of(a)) | np.isnan(numbers_of(b))
-    return np.where(lost, -1, apart)
+    ours, theirs = place(a), place(b)
+    # Of binary64 a difference may need 64 bits: it is taken modulo 2^64, the greater one first.
+    greater, less = np.maximum(ours, theirs), np.minimum(ours, theirs)
+    apart: np.ndarray = greater.view(np.uint64) - less.view(np.uint64)
+    return apart
 
 
 def elements_apart(a: Array, b: Array) -> ElementApart | None:
@@ -93,9 +96,11 @@ def elements_apart(a: Array, b: Array) -> ElementApart | None:
     at = int(places[0])
     ulps = most = None
     if is_float(a):
-        picked = (numbers_at(a, places), numbers_at(b, places))
+        picked = (elements_at(a, places), elements_at(b, places))
+        known = ~(np.isnan(numbers_of(picked[0])) | np.isnan(numbers_of(picked[1])))
         apart = distances(*picked)
-        ulps, most = int(apart[0]), int(apart.max())
+        ulps = int(apart[0]) if known[0] else None
+        most = int(apart[known].max()) if known.any() else None
     width = 2 * a.dtype.itemsize
     changed = int(ours[at]) ^ int(theirs[at])
     alone = places.size == 1 and changed.bit_count() == 1
@@ -105,15 +110,15 @@ def elements_apart(a: Array, b: Array) -> ElementApart | None:
         numbers_of(b)[at].item(),
         f"0x{int(ours[at]):0{width}x}",
         f"0x{int(theirs[at]):0{width}x}",
-        None if ulps == -1 else ulps,
+        ulps,
         int(places.size),
         int(ours.size),
-        None if most == -1 else most,
+        most,
         changed.bit_length() - 1 if alone else None,
     )
 
 
-def numbers_at(array: Array, places: np.ndarray) -> Array:
+def elements_at(array: Array, places: np.ndarray) -> Array:
     """Some elements, in the array's own type."""
     picked: Array = np.ascontiguousarray(array).reshape(-1)[places]
     return picked

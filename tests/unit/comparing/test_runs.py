@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -186,6 +187,31 @@ def test_a_run_that_does_not_follow_its_job_is_seen(
     there = tallystick.diff(cheat, base)
     assert there.first is not None and found.first is not None
     assert there.first.step == found.first.step
+
+
+def test_a_bit_flipped_in_a_stored_state_is_seen(base: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(base, copy)
+    file = max((copy / "checkpoints").iterdir())
+    data = bytearray(file.read_bytes())
+    data[-10] ^= 1 << 4
+    file.write_bytes(bytes(data))
+    found = tallystick.diff(base, copy)
+    assert found.cause is not None and found.first is not None
+    assert found.first.elements is not None and found.first.elements.flipped is not None
+    assert [cause.kind for cause in found.causes] == ["flipped bit", "record"]
+
+
+def test_a_torn_journal_is_named(base: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(base, copy)
+    journal = copy / "journal.bin"
+    journal = journal if journal.exists() else next(copy.glob("journal*"))
+    data = bytearray(journal.read_bytes())
+    data[-100] ^= 1
+    journal.write_bytes(bytes(data))
+    found = tallystick.diff(base, copy)
+    assert not found.equal and "do not fit" in found.notices[0]
 
 
 def test_what_cannot_be_compared_is_refused(base: Path, tmp_path: Path) -> None:
