@@ -352,5 +352,6 @@ def trace(
                 stack.callback(hook.remove)
             stack.enter_context(recorder)
             yield recorder
+        writer.end()
     finally:
         writer.close()

@@ -52,7 +52,7 @@ class TracedPair:
         """Go on to the next step of both."""
         self.steps = (ours, theirs)
         self._before = set(self._seen)
-        if ours.number == 0:
+        if self.usual is None:
             self.usual = batch_size(ours)
         self._seen |= {i.name for e in ours.operators for i in e.inputs if i.name}
         if found is not None and found.side in (ABSENT, ATTRIBUTES) and self.absent is None:
@@ -444,15 +444,12 @@ def _precisions(pair: TracedPair, found: StepApart) -> Iterator[Cause]:
         yield Cause("rounding", f"The loops ran on other settings: {beside}.")
 
 
-def causes_of_end(pair: TracedPair, longer: TracedStep | None, name: str) -> list[Cause]:
+def causes_of_end(pair: TracedPair, longer: TracedStep, name: str) -> list[Cause]:
     """Why one loop goes on: its last batch is a short one, or it has more steps."""
-    if longer is not None:
-        size = batch_size(longer)
-        if size is not None and pair.usual is not None and size < pair.usual:
-            said = (
-                f"{name} has another step, of {size:,} records; a whole batch has {pair.usual:,}."
-            )
-            return [Cause("last batch", said)]
+    size = batch_size(longer)
+    if size is not None and pair.usual is not None and size < pair.usual:
+        said = f"{name} has another step, of {size:,} records; a whole batch has {pair.usual:,}."
+        return [Cause("last batch", said)]
     return [Cause("steps", f"{name} goes on where the other loop ends.")]
 
 

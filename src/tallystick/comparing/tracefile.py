@@ -100,9 +100,12 @@ class TraceWriter:
         self.line("value", digest, kind, self._offset, len(data))
         self._offset += len(data)
 
-    def close(self) -> None:
-        """End the trace."""
+    def end(self) -> None:
+        """Say that the loop has come to its end. A trace without this line was stopped."""
         self.line("end", COMPLETE)
+
+    def close(self) -> None:
+        """Close the files."""
         with os_errors(self._directory):
             self._log.close()
             self._values.close()

@@ -416,13 +416,62 @@ def test_the_disk_is_bounded(tmp_path: Path) -> None:
     assert sizes["operators.jsonl"] <= 20_100 and sizes["values.bin"] <= 5_000
 
 
+def cut(place: Path, share: float) -> Path:
+    """The trace of a process that was killed when it had written this share of its lines."""
+    log = place / "operators.jsonl"
+    data = log.read_bytes()
+    log.write_bytes(data[: int(share * (len(data) - 25))])
+    return place
+
+
+@pytest.mark.parametrize("share", [0.1, 0.45, 0.8, 1.0])
+def test_a_killed_loop_is_no_other_program(share: float, tmp_path: Path) -> None:
+    whole, killed = BASE.run(tmp_path / "a"), cut(BASE.run(tmp_path / "b"), share)
+    for pair in ((whole, killed), (killed, whole), (killed, killed)):
+        with pytest.raises(CannotCheckError, match="the loop of [AB] was stopped"):
+            tallystick.diff(*pair)
+
+
 def test_a_killed_loop_is_compared_as_far_as_it_went(tmp_path: Path) -> None:
-    BASE.run(tmp_path / "a")
-    log = tmp_path / "a" / "operators.jsonl"
-    log.write_bytes(log.read_bytes()[:-30])
-    BASE.run(tmp_path / "b")
-    found = tallystick.diff(tmp_path / "a", tmp_path / "b")
-    assert found.notices == ("The trace A has no end: its loop was stopped.",)
+    whole, killed = BASE.run(tmp_path / "a"), cut(Loop(lr=0.04).run(tmp_path / "b"), 0.6)
+    for pair in ((whole, killed), (killed, whole)):
+        found = tallystick.diff(*pair)
+        assert found.cause is not None and found.cause.kind == "rate"
+
+
+def test_a_loop_that_fails_has_no_end(tmp_path: Path) -> None:
+    def fail(step: int, model: nn.Module) -> None:
+        if step == 4:
+            raise RuntimeError("the loop failed")
+
+    with pytest.raises(RuntimeError, match="the loop failed"):
+        Loop(before=fail).run(tmp_path / "b")
+    with pytest.raises(CannotCheckError, match="the loop of B was stopped"):
+        tallystick.diff(BASE.run(tmp_path / "a"), tmp_path / "b")
+
+
+def test_traces_without_an_operator_are_not_equal(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        with tallystick.trace(tmp_path / name):
+            pass
+    full = BASE.run(tmp_path / "c")
+    for pair in (("a", "b"), ("a", "c"), ("c", "b")):
+        with pytest.raises(CannotCheckError, match=r"The trace [AB] has no operator"):
+            tallystick.diff(tmp_path / pair[0], tmp_path / pair[1])
+    assert tallystick.diff(full, full).compared["equal steps"] == STEPS
+
+
+def test_steps_without_an_operator_do_not_count(tmp_path: Path) -> None:
+    def run(name: str, idle: int) -> Path:
+        with tallystick.trace(tmp_path / name) as block:
+            for step in range(3):
+                torch.ones(2) * step
+                for _ in range(idle):
+                    block.next_step()
+        return tmp_path / name
+
+    found = tallystick.diff(run("a", 1), run("b", 2))
+    assert found.equal and found.compared["equal steps"] == 3
 
 
 def test_directories_are_not_overwritten(tmp_path: Path) -> None:
