@@ -29,14 +29,13 @@ from torch.optim.optimizer import (
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils.weak import WeakIdKeyDictionary
 
-from tallystick.comparing.tracefile import UNWRITTEN, TraceWriter
+from tallystick.comparing.tracefile import UNREADABLE, UNWRITTEN, TraceWriter, digest_of
 from tallystick.errors import UsageError
 
 _NAMES = {
     torch.float32: "f32", torch.float64: "f64", torch.int64: "i64", torch.int32: "i32",
     torch.uint8: "u8", torch.bool: "bool", torch.bfloat16: "bf16", torch.float16: "f16",
 }  # fmt: skip
-_DIGEST = 32  # hexadecimal digits of a tensor's digest
 _ROWS = 4096  # records of a batch that are digested one by one
 _TEXT = 2000  # characters of an operator's other arguments
 # Operators whose results are whatever the memory held.
@@ -150,16 +149,14 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if _storage(tensor) in self._unwritten:
             return UNWRITTEN
         data = _bytes(tensor)
-        if data is None:
-            return UNWRITTEN
-        digest = hashlib.sha256(_type(tensor).encode() + b"\0")
-        digest.update(data)
-        return digest.hexdigest()[:_DIGEST]
+        return UNREADABLE if data is None else digest_of(_type(tensor), data)
 
     def _keep(self, tensor: Tensor, digest: str, form: str) -> None:
+        if digest in (UNWRITTEN, UNREADABLE):
+            return
         size = tensor.numel() * tensor.element_size()
         wanted = self._only is None or self._only == self.step
-        if wanted and digest != UNWRITTEN and self._writer.wants(digest, size):
+        if wanted and self._writer.wants(digest, size):
             data = _bytes(tensor)
             if data is not None:
                 self._writer.keep(digest, form, bytes(data))
@@ -167,6 +164,8 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _rows(self, tensor: Tensor, digest: str) -> None:
         """The digests of a batch's records, by which another order is known."""
         if tensor.ndim == 0 or tensor.shape[0] > _ROWS or digest in self._batches:
+            return
+        if digest in (UNWRITTEN, UNREADABLE):
             return
         self._batches.add(digest)
         rows = [_bytes(row) for row in tensor]

@@ -65,7 +65,7 @@ class TracedPair:
     def values(self, operands: Sequence[OperandRecord]) -> tuple[Array | None, Array | None]:
         if operands[0].type != operands[1].type:
             return None, None
-        found = [r.value(o.digest) for r, o in zip(self.readers, operands, strict=True)]
+        found = [r.value(o) for r, o in zip(self.readers, operands, strict=True)]
         return found[0], found[1]
 
     def settings(self) -> list[tuple[str, str, str, str]]:
@@ -471,9 +471,3 @@ def _size(form: str) -> int:
     inner = form.partition("[")[2].rstrip("]")
     first = inner.partition(",")[0]
     return int(first) if first.isdecimal() else 1
-
-
-def _form(form: str) -> str:
-    """A type without its first size."""
-    kind, _, inner = form.partition("[")
-    return f"{kind}[{inner.partition(',')[2]}"

@@ -20,7 +20,9 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 
 import tallystick
+from tallystick.commit.encoding import canonical_json
 from tallystick.comparing.found import Comparison
+from tallystick.comparing.tracefile import digest_of
 from tallystick.errors import CannotCheckError, CorruptFileError, UsageError
 
 RECORDS, BATCH, STEPS = 20, 8, 6
@@ -512,3 +514,63 @@ def test_a_damaged_trace_is_refused_by_type(damage: int, tmp_path: Path) -> None
     log.write_bytes(b"\n".join(lines) + b"\n")
     with suppress(CorruptFileError, CannotCheckError):
         tallystick.diff(tmp_path / "a", tmp_path / "b")
+
+
+HOSTILE_TYPES = {
+    "many digits": f"f32[{'9' * 150}]", "no number": "f32[,]", "rank 100": f"f32[{'1,' * 99}1]",
+    "a great size": f"f32[0,1{'0' * 100}]", "no bracket": "f32", "a number": 7, "none": "",
+    "another shape": "f32[3]", "a great product": "f32[9999999999999,9999999999999,0]",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HOSTILE_TYPES)
+@pytest.mark.parametrize("line", ["call", "input", "output", "value"])
+def test_a_hostile_type_is_refused(name: str, line: str, tmp_path: Path) -> None:
+    """In each place where a trace states the type of a tensor."""
+    form, data = HOSTILE_TYPES[name], [np.zeros(2, "<f4"), np.ones(2, "<f4")]
+    good = digest_of("f32[2]", memoryview(data[0])), digest_of("f32[2]", memoryview(data[1]))
+    for number, place in enumerate(("a", "b")):
+        forms = dict.fromkeys(("call", "input", "output", "value"), "f32[2]")
+        if number or line == "call":
+            forms[line] = form  # type: ignore[assignment]
+        with tallystick.trace(tmp_path / place):
+            pass
+        rows = [
+            ["step", 0], ["call", "M", forms["call"]],
+            ["op", "aten.x", "", "", [["d", forms["input"], "data", "", -1, 0, 0]],
+             [[good[number], forms["output"]]], ""],
+            ["value", good[number], forms["value"], 0, 8], ["end", "complete"],
+        ]  # fmt: skip
+        lines = b"".join(canonical_json(row) + b"\n" for row in rows)  # type: ignore[arg-type]
+        (tmp_path / place / "operators.jsonl").write_bytes(lines)
+        (tmp_path / place / "values.bin").write_bytes(data[number].tobytes())
+    with suppress(CorruptFileError):
+        found = tallystick.diff(tmp_path / "a", tmp_path / "b")
+        assert not found.equal and name in ("another shape", "a great product")
+
+
+def test_a_kept_value_is_held_against_its_digest(tmp_path: Path) -> None:
+    BASE.run(tmp_path / "a")
+    Loop(before=flip(22)).run(tmp_path / "b")
+    values = tmp_path / "b" / "values.bin"
+    values.write_bytes(bytes(len(values.read_bytes())))
+    with pytest.raises(CorruptFileError, match="another digest than its tensor"):
+        tallystick.diff(tmp_path / "a", tmp_path / "b")
+
+
+def test_tensors_without_bytes_are_counted(tmp_path: Path) -> None:
+    def run(name: str, value: float) -> Path:
+        with tallystick.trace(tmp_path / name):
+            for _ in range(2):
+                torch.eye(4).to_sparse() * value
+                torch.empty(3, device="meta") + 1
+        return tmp_path / name
+
+    found = tallystick.diff(run("a", 2), run("b", 2))
+    assert found.equal and len(found.notices) == 1
+    assert "without bytes to read" in found.notices[0], found.notices
+    assert int(found.notices[0].split()[0]) >= 5
+
+
+def test_a_plain_loop_has_no_notice(tmp_path: Path) -> None:
+    assert compare(BASE, BASE, tmp_path).notices == ()
