@@ -186,7 +186,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if torch.Tag.nondeterministic_seeded not in func.tags:
             return ""
         own = kwargs.get("generator")
-        generator = torch.default_generator if own is None else own
+        generator = _generator(_device(args, kwargs)) if own is None else own
         state = hashlib.sha256(_bytes(generator.get_state()) or b"").hexdigest()[:16]
         return f"{'default' if own is None else 'own'} {generator.initial_seed()} {state}"
 
@@ -213,11 +213,9 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """An optimizer begins a step: its settings are recorded."""
         self.phase = f"optimizer, {type(optimizer).__name__}"
         for number, group in enumerate(optimizer.param_groups):
-            rows: list[Any] = [
-                [str(name), _plain(value)]
-                for name, value in sorted(group.items())
-                if name != "params" and _plain(value)
-            ]
+            with _disable_current_modes():  # a rate may be a tensor, whose reading is no step's
+                plain = {str(n): _plain(v) for n, v in sorted(group.items()) if n != "params"}
+            rows: list[Any] = [[name, value] for name, value in plain.items() if value]
             self._writer.line("set", f"{type(optimizer).__name__} {number}", rows)
             for place, parameter in enumerate(group["params"]):
                 if parameter not in self._named:
@@ -231,6 +229,24 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Begin the next step."""
         self.step, self._number = self.step + 1, 0
         self._writer.line("step", self.step)
+
+
+def _device(args: Any, kwargs: Mapping[str, Any]) -> torch.device:
+    """Where a call computes: as it was asked, or else where its first tensor is."""
+    asked = kwargs.get("device")
+    if asked is not None:
+        return torch.device(asked)
+    read = (t for t in pytree.tree_leaves((args, kwargs)) if isinstance(t, Tensor))
+    return next((tensor.device for tensor in read), torch.device("cpu"))
+
+
+def _generator(device: torch.device) -> torch.Generator:
+    """The default generator of a device."""
+    if device.type != "cuda" or not torch.cuda.default_generators:
+        return torch.default_generator
+    index = torch.cuda.current_device() if device.index is None else device.index
+    found: torch.Generator = torch.cuda.default_generators[index]
+    return found
 
 
 def _storage(tensor: Tensor) -> int:
@@ -279,6 +295,8 @@ def _text(value: Any) -> str:
     if isinstance(value, Tensor):
         return "_"
     if isinstance(value, (list, tuple)):
+        if value and all(isinstance(one, Tensor) for one in value):
+            return f"[_ x {len(value)}]"  # so that the numbers behind long lists are within _TEXT
         return f"[{', '.join(map(_text, value))}]"
     if isinstance(value, torch.Generator):
         return "generator"

@@ -184,15 +184,25 @@ class TraceReader:
                     yield step
                 step = TracedStep(self._number(line[1]))
                 continue
-            try:
-                self._take(step, line)
-            except (IndexError, TypeError, ValueError):
-                self._fail("a line is malformed")
+            self._take(step, line)
         self.is_read = True
         if step is not None:
             yield step
 
+    def all_rows(self) -> dict[str, str]:
+        """The records of every batch of the loop, also of steps that are not read yet."""
+        for line in self._lines():
+            if line[0] == "rows":
+                self._take(None, line)
+        return self.rows
+
     def _take(self, step: TracedStep | None, line: list[Any]) -> None:
+        try:
+            self._sort(step, line)
+        except (IndexError, TypeError, ValueError):
+            self._fail("a line is malformed")
+
+    def _sort(self, step: TracedStep | None, line: list[Any]) -> None:
         kind = line[0]
         if kind == "value" and len(self.values) < _INDEX:
             _, digest, form, offset, size = line

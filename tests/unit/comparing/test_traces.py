@@ -21,8 +21,10 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import tallystick
 from tallystick.commit.encoding import canonical_json
+from tallystick.comparing import recording
 from tallystick.comparing.found import Comparison
-from tallystick.comparing.tracefile import digest_of
+from tallystick.comparing.trace_causes import TracedPair
+from tallystick.comparing.tracefile import TracedStep, TraceReader, digest_of
 from tallystick.errors import CannotCheckError, CorruptFileError, UsageError
 
 RECORDS, BATCH, STEPS = 20, 8, 6
@@ -344,6 +346,105 @@ def test_one_loop_is_equal_to_its_repetition(loop: Loop, tmp_path: Path) -> None
     assert found.equal and found.compared["equal steps"] == STEPS, (found.causes, found.first)
 
 
+# -- what must not be taken for something else -----------------------------------------------------
+def by_hand(
+    place: Path,
+    scale: float = 255.0,
+    column: int = 0,
+    first: int = 0,
+    dtype: torch.dtype = torch.float32,
+    halves: bool = False,
+) -> Path:
+    """A loop without modules, which scales its records and takes a column of its results."""
+    torch.manual_seed(1)
+    x, w = torch.randn(12, 64).to(dtype), torch.randn(64, 3).to(dtype).requires_grad_()
+    with tallystick.trace(place):
+        for _ in range(2):
+            part = x[first : first + 4] / scale
+            made = part[:, :32] @ w[:32] + part[:, 32:] @ w[32:] if halves else part @ w
+            (grad,) = torch.autograd.grad(made[:, column].square().sum(), w)
+            with torch.no_grad():
+                w.sub_(0.1 * grad)
+    return place
+
+
+@pytest.mark.parametrize(
+    ("asked", "cause"),
+    [
+        ({"scale": 256.0}, "program"),
+        ({"column": -1}, "program"),
+        ({"first": 4}, "data order"),
+        ({"halves": True}, "rounding"),
+    ],
+)
+def test_arguments_tell_causes_apart(asked: Any, cause: str, tmp_path: Path) -> None:
+    found = tallystick.diff(by_hand(tmp_path / "a"), by_hand(tmp_path / "b", **asked))
+    assert found.cause is not None and found.cause.kind == cause, (found.causes, found.first)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_rounding_in_a_short_type_is_no_lower_precision(dtype: Any, tmp_path: Path) -> None:
+    ours = by_hand(tmp_path / "a", dtype=dtype, scale=1.0)
+    found = tallystick.diff(ours, by_hand(tmp_path / "b", dtype=dtype, scale=1.0, halves=True))
+    assert found.cause is not None and found.cause.kind == "rounding", found.causes
+
+
+@pytest.mark.parametrize("form", [{"fused": True}, {"foreach": True}, {"foreach": False}])
+def test_a_rate_is_named_in_every_form_of_an_optimizer(form: Any, tmp_path: Path) -> None:
+    def run(name: str, lr: float) -> Path:
+        torch.manual_seed(0)
+        weights = [torch.randn(4).requires_grad_() for _ in range(400)]
+        rule = torch.optim.Adam(weights, lr=lr, **form)
+        with tallystick.trace(tmp_path / name):
+            torch.stack(weights).square().sum().backward()  # type: ignore[no-untyped-call]
+            rule.step()
+        return tmp_path / name
+
+    found = tallystick.diff(run("a", 0.1), run("b", 0.1001))
+    assert found.cause is not None and found.cause.kind == "rate", found.causes
+
+
+def test_an_equal_draw_is_no_other_seed(tmp_path: Path) -> None:
+    """The generators stand alike: another kernel has made other numbers of them."""
+
+    def other(func: Any, args: Any) -> Any:
+        if func is not torch.ops.aten.bernoulli_.float:
+            return None
+        made = func(*args)
+        made[::2] = 1 - made[::2]
+        return made
+
+    found = compare(BASE, Loop(around=lambda: below(other)), tmp_path)
+    assert found.cause is not None and found.cause.kind != "seed", found.causes
+    assert found.first is not None and "bernoulli" in str(found.first.operator[0])
+
+
+def test_a_draw_is_recorded_with_the_generator_of_its_device(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    generators = (torch.Generator(), torch.Generator().manual_seed(5))
+    monkeypatch.setattr(torch.cuda, "default_generators", generators)
+    assert recording._generator(torch.device("cuda", 1)) is generators[1]
+    assert recording._generator(torch.device("cpu")) is torch.default_generator
+    device = recording._device((torch.empty(1, device="meta"), 0.5), {})
+    assert device.type == "meta"
+    assert recording._device(((2,),), {"device": "cuda:1"}) == torch.device("cuda", 1)
+
+
+def test_what_only_one_loop_states_is_seen(tmp_path: Path) -> None:
+    """Of the optimizers' settings and of the environment, whichever loop it is."""
+    readers = [TraceReader(BASE.run(tmp_path / name)) for name in ("a", "b")]
+    readers[1].about["new flag"] = "True"
+    settings: list[dict[str, str]] = [{}, {"fused": "True"}]
+    for first, second in ((0, 1), (1, 0)):
+        pair = TracedPair((readers[first], readers[second]))
+        ours, theirs = (TracedStep(0, settings=[("SGD 0", settings[n])]) for n in (first, second))
+        pair.steps = (ours, theirs)
+        values = ["nothing", "True"]
+        assert pair.settings() == [("SGD 0", "fused", values[first], values[second])]
+        assert pair.environment() == f"new flag: {values[first]} in A, {values[second]} in B"
+
+
 # -- other loops -----------------------------------------------------------------------------------
 def convolutional(place: Path, seed: int = 0, sign: float = 1.0, **asked: Any) -> Path:
     """A loop by hand: slices of a tensor, a convolution, batch norm, two optimizers in turns."""
@@ -430,7 +531,7 @@ def cut(place: Path, share: float) -> Path:
 def test_a_killed_loop_is_no_other_program(share: float, tmp_path: Path) -> None:
     whole, killed = BASE.run(tmp_path / "a"), cut(BASE.run(tmp_path / "b"), share)
     for pair in ((whole, killed), (killed, whole), (killed, killed)):
-        with pytest.raises(CannotCheckError, match="the loop of [AB] was stopped"):
+        with pytest.raises(CannotCheckError, match=r"the loop of [AB] was stopped"):
             tallystick.diff(*pair)
 
 
