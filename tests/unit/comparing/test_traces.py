@@ -488,6 +488,58 @@ def test_a_reproducible_block_is_recorded(tmp_path: Path) -> None:
     assert seed.cause is not None and seed.cause.kind == "seed", (seed.causes, seed.first)
 
 
+def test_a_recorded_block_ends_its_steps_and_takes_budgets(tmp_path: Path) -> None:
+    """`.next_step()` reaches both, also where an optimizer has ended the recorder's step."""
+
+    def run(name: str, seed: int, optimizer: bool) -> Path:
+        torch.manual_seed(1)
+        weight = torch.ones(8, requires_grad=True)
+        rule = torch.optim.SGD([weight], 0.1)
+        trace = tallystick.trace(tmp_path / name, step=1, overwrite=True)
+        with tallystick.reproducible(seed=seed, record=trace) as block:
+            for _ in range(3):
+                functional.dropout(weight, 0.5).sum().backward()  # type: ignore[no-untyped-call]
+                if optimizer:
+                    rule.step()
+                block.next_step()
+            assert block.operators
+        return tmp_path / name
+
+    for optimizer in (False, True):
+        found = tallystick.diff(run("a", 1, optimizer), run("b", 1, optimizer))
+        assert found.equal and found.compared["equal steps"] == 3
+        other = tallystick.diff(tmp_path / "a", run("b", 2, optimizer))
+        assert other.cause is not None and other.cause.kind == "seed", (other.causes, other.first)
+    with pytest.raises(UsageError, match="no trace"), tallystick.reproducible(record=plainly()):
+        pass
+
+
+def test_memory_is_compared_as_it_is_written(tmp_path: Path) -> None:
+    """A buffer that is filled piece by piece has what the memory held elsewhere, until it is
+    full."""
+
+    def run(name: str, garbage: float, last: float) -> Comparison:
+        def empty(func: Any, args: Any) -> Any:
+            if func is torch.ops.aten.empty.memory_format:
+                return torch.full(args[0], garbage)
+            return None
+
+        with tallystick.trace(tmp_path / name), below(empty):
+            made = torch.empty(4, 3)
+            for row in range(3):
+                made[row] = 1.0
+                made[: row + 1].sum()
+                made.t()  # shows what is not written yet
+            made[3] = last
+            made.sum()
+        return tallystick.diff(tmp_path / "a", tmp_path / name)
+
+    assert run("a", 1.0, 1.0).equal
+    assert run("b", 7.0, 1.0).equal
+    other = run("c", 7.0, 2.0)
+    assert not other.equal and other.first is not None
+
+
 def test_a_trace_changes_no_bit(tmp_path: Path) -> None:
     def final(block: Any) -> list[Tensor]:
         torch.manual_seed(3)
@@ -620,20 +672,21 @@ def test_a_damaged_trace_is_refused_by_type(damage: int, tmp_path: Path) -> None
 HOSTILE_TYPES = {
     "many digits": f"f32[{'9' * 150}]", "no number": "f32[,]", "rank 100": f"f32[{'1,' * 99}1]",
     "a great size": f"f32[0,1{'0' * 100}]", "no bracket": "f32", "a number": 7, "none": "",
-    "another shape": "f32[3]", "a great product": "f32[9999999999999,9999999999999,0]",
+    "another shape": "f32[3]", "rank 40": f"f32[{'1,' * 39}1]",
+    "a great product": "f32[9999999999999,9999999999999,0]",
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", HOSTILE_TYPES)
-@pytest.mark.parametrize("line", ["call", "input", "output", "value"])
+@pytest.mark.parametrize("line", ["call", "input", "output", "value", "all"])
 def test_a_hostile_type_is_refused(name: str, line: str, tmp_path: Path) -> None:
     """In each place where a trace states the type of a tensor."""
     form, data = HOSTILE_TYPES[name], [np.zeros(2, "<f4"), np.ones(2, "<f4")]
     good = digest_of("f32[2]", memoryview(data[0])), digest_of("f32[2]", memoryview(data[1]))
     for number, place in enumerate(("a", "b")):
         forms = dict.fromkeys(("call", "input", "output", "value"), "f32[2]")
-        if number or line == "call":
-            forms[line] = form  # type: ignore[assignment]
+        if number or line in ("call", "all"):
+            forms |= dict.fromkeys(forms if line == "all" else [line], form)  # type: ignore[arg-type]
         with tallystick.trace(tmp_path / place):
             pass
         rows = [
@@ -647,7 +700,7 @@ def test_a_hostile_type_is_refused(name: str, line: str, tmp_path: Path) -> None
         (tmp_path / place / "values.bin").write_bytes(data[number].tobytes())
     with suppress(CorruptFileError):
         found = tallystick.diff(tmp_path / "a", tmp_path / "b")
-        assert not found.equal and name in ("another shape", "a great product")
+        assert not found.equal and name in ("another shape", "a great product", "rank 40")
 
 
 def test_a_kept_value_is_held_against_its_digest(tmp_path: Path) -> None:
