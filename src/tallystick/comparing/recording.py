@@ -163,14 +163,16 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 self._writers[storage] = (reference, self.step, self._number, out)
                 if empty and storage not in there:
                     self._unwritten[storage] = _Unwritten(reference)
-                elif storage in self._unwritten and self._unwritten[storage].fills(tensor):
-                    del self._unwritten[storage]
+                elif storage in self._unwritten:
+                    self._fill(storage, tensor)
         if len(self._writers) > _PURGE:
-            self._forget()
+            self._writers = {s: v for s, v in self._writers.items() if not v[0].expired()}
 
-    def _forget(self) -> None:
-        self._writers = {s: v for s, v in self._writers.items() if not v[0].expired()}
-        self._unwritten = {s: v for s, v in self._unwritten.items() if not v.reference.expired()}
+    def _fill(self, storage: int, tensor: Tensor) -> None:
+        if self._unwritten[storage].fills(tensor):
+            del self._unwritten[storage]
+        live = self._unwritten.items()
+        self._unwritten = {s: v for s, v in live if not v.reference.expired()}
 
     def _output(self, tensor: Tensor) -> list[Any]:
         digest, form = self._digest(tensor), _type(tensor)

@@ -237,7 +237,7 @@ def _of_input(
     alike = mine.kind == other.kind == "parameter" and mine.name == other.name
     if alike and not pair.was_seen(mine):
         seed = next(_seeds(pair), None)
-        return seed or Cause("weights", f"The loops begin with another {mine.name}.")
+        return seed or Cause("weights", f"The loops begin with different values of {mine.name}.")
     absent = _of_absent(pair, found)
     if values[0] is not None and values[1] is not None:
         short = shorter(values[0], values[1])

@@ -153,6 +153,12 @@ class TracedStep:
     draws: dict[int, str] = field(default_factory=dict)
     calls: list[str] = field(default_factory=list)
 
+    @property
+    def unread(self) -> int:
+        """How many tensors had no bytes to read."""
+        operands = (o for entry in self.operators for o in (*entry.inputs, *entry.outputs))
+        return sum(operand.digest == UNREADABLE for operand in operands)
+
 
 class TraceReader:
     """A trace, read one step after the other. Values are read when they are asked for."""

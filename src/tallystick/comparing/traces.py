@@ -22,13 +22,13 @@ from tallystick.comparing.steps import (
     compare_step,
 )
 from tallystick.comparing.trace_causes import TracedPair, causes_in_trace, causes_of_end
-from tallystick.comparing.tracefile import COMPLETE, FULL, UNREADABLE, TracedStep, TraceReader
+from tallystick.comparing.tracefile import COMPLETE, FULL, TracedStep, TraceReader
 from tallystick.comparing.values import ElementApart, elements_apart
 from tallystick.errors import CannotCheckError
 
 _NAMES = ("A", "B")
 _MOST_LINES = 12
-_UNREAD = "{:,} tensors without bytes to read (sparse, quantized, or of meta) were not compared."
+_UNREAD = "{:,} inputs and results without bytes to read (sparse, quantized, or of meta) were not compared."
 
 
 def compare_traces(first: TraceReader, second: TraceReader) -> Comparison:
@@ -50,7 +50,7 @@ def compare_traces(first: TraceReader, second: TraceReader) -> Comparison:
             if found.side in (INPUT, OUTPUT):
                 return _different(pair, found, lines, operators)
         steps, operators = steps + 1, operators + len(ours.operators)
-        unread += _unread(ours)
+        unread += ours.unread
     _refuse_unfinished(both, steps)
     if pair.absent is not None:
         return _left(pair, lines, operators)
@@ -61,12 +61,6 @@ def compare_traces(first: TraceReader, second: TraceReader) -> Comparison:
 def _filled(reader: TraceReader) -> Iterator[TracedStep]:
     """The steps that have operators."""
     return (step for step in reader.steps() if step.operators)
-
-
-def _unread(step: TracedStep) -> int:
-    """How many tensors of a step have no bytes that were digested."""
-    operands = (o for entry in step.operators for o in (*entry.inputs, *entry.outputs))
-    return sum(operand.digest == UNREADABLE for operand in operands)
 
 
 def _refuse_unfinished(both: Sequence[TraceReader], steps: int) -> None:
