@@ -166,13 +166,12 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 elif storage in self._unwritten:
                     self._fill(storage, tensor)
         if len(self._writers) > _PURGE:
-            self._writers = {s: v for s, v in self._writers.items() if not v[0].expired()}
+            self._writers = {s: v for s, v in self._writers.items() if not _gone(v[0])}
 
     def _fill(self, storage: int, tensor: Tensor) -> None:
         if self._unwritten[storage].fills(tensor):
             del self._unwritten[storage]
-        live = self._unwritten.items()
-        self._unwritten = {s: v for s, v in live if not v.reference.expired()}
+        self._unwritten = {s: v for s, v in self._unwritten.items() if not _gone(v.reference)}
 
     def _output(self, tensor: Tensor) -> list[Any]:
         digest, form = self._digest(tensor), _type(tensor)
@@ -315,6 +314,10 @@ def _generator(device: torch.device) -> torch.Generator:
     index = torch.cuda.current_device() if device.index is None else device.index
     found: torch.Generator = torch.cuda.default_generators[index]
     return found
+
+
+def _gone(reference: StorageWeakRef) -> bool:
+    return bool(reference.expired())  # type: ignore[no-untyped-call]
 
 
 def _storage(tensor: Tensor) -> int:

@@ -28,7 +28,7 @@ from tallystick.errors import CannotCheckError
 
 _NAMES = ("A", "B")
 _MOST_LINES = 12
-_UNREAD = "{:,} inputs and results without bytes to read (sparse, quantized, or of meta) were not compared."
+_UNREAD = "{:,} inputs and results (sparse, quantized, or of meta) had no bytes to compare."
 
 
 def compare_traces(first: TraceReader, second: TraceReader) -> Comparison:
