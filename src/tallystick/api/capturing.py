@@ -374,7 +374,10 @@ def from_onnx(
 
 
 def reproducible(
-    contract: str = "ordered/1", *, seed: int | None = None, record: PathLike | None = None
+    contract: str = "ordered/1",
+    *,
+    seed: int | None = None,
+    record: PathLike | AbstractContextManager[Any] | None = None,
 ) -> AbstractContextManager[Any]:
     """Within the block, eager CPU PyTorch computes with the bits of `contract`.
 
@@ -384,7 +387,7 @@ def reproducible(
     `torch.get_rng_state` and `set_rng_state` hold the position. With `seed=` the numbers are those
     of a capture with this seed, from step 0 on; call `.next_step()` on the object that the block
     yields, after each step. With `record=` the block is also a `tallystick.trace` of that
-    directory.
+    directory; give `record=tallystick.trace(...)` to choose what is kept.
 
     Raises, as the block begins, UnsupportedVersionError for an unknown contract or one that keeps a
     log; within it UnsupportedOperatorError by name for an operator outside of the contract and
@@ -392,16 +395,20 @@ def reproducible(
     """
     eager = with_torch("tallystick.program.capture.eager", "reproducible")
     found: AbstractContextManager[Any] = eager.reproducible(contract, seed=seed)
-    return found if record is None else _recorded(found, given.path(record))
+    return found if record is None else _recorded(found, record)
 
 
 @contextmanager
-def _recorded(block: AbstractContextManager[Any], directory: Path) -> Iterator[Any]:
+def _recorded(
+    block: AbstractContextManager[Any], record: PathLike | AbstractContextManager[Any]
+) -> Iterator[Any]:
     """The block with its operators recorded. The recorder comes first in every call, so that it
     sees what the contract has made of it."""
     recording = with_torch("tallystick.comparing.recording", "reproducible")
-    with block as streams, recording.trace(directory):
-        yield streams
+    if isinstance(record, (str, Path)):  # a Path is a context of Python 3.12, too
+        record = recording.trace(given.path(record))
+    with block as streams, record as recorder:
+        yield recording.RecordedStreams(streams, recorder)
 
 
 def freeze(

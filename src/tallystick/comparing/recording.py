@@ -13,7 +13,7 @@ import hashlib
 import os
 import platform
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,19 +29,52 @@ from torch.optim.optimizer import (
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils.weak import WeakIdKeyDictionary
 
-from tallystick.comparing.tracefile import UNWRITTEN, TraceWriter
+from tallystick.comparing.tracefile import UNREADABLE, UNWRITTEN, TraceWriter, digest_of
 from tallystick.errors import UsageError
 
 _NAMES = {
     torch.float32: "f32", torch.float64: "f64", torch.int64: "i64", torch.int32: "i32",
     torch.uint8: "u8", torch.bool: "bool", torch.bfloat16: "bf16", torch.float16: "f16",
 }  # fmt: skip
-_DIGEST = 32  # hexadecimal digits of a tensor's digest
 _ROWS = 4096  # records of a batch that are digested one by one
 _TEXT = 2000  # characters of an operator's other arguments
 # Operators whose results are whatever the memory held.
-_UNWRITTEN = ("empty", "new_empty", "resize_")
+_UNWRITTEN = ("empty", "new_empty")
 _PURGE = 10_000  # storages known before those that are gone are forgotten
+
+
+class _Unwritten:
+    """Memory that was made without content, and which of its elements have been written since."""
+
+    def __init__(self, reference: StorageWeakRef) -> None:
+        self.reference = reference
+        self._written: Tensor | None = None  # a flag for each element of the memory
+
+    def fills(self, tensor: Tensor) -> bool:
+        """Note that `tensor` was written; true once all of the memory is."""
+        elements = tensor.untyped_storage().nbytes() // tensor.element_size()
+        if tensor.numel() >= elements:
+            return True
+        if self._written is None:
+            self._written = torch.zeros(elements, dtype=torch.bool)
+        part = self._part(tensor)
+        if part is None:
+            return True
+        part.fill_(True)
+        return bool(self._written.all())
+
+    def holds(self, tensor: Tensor) -> bool:
+        """True if all that `tensor` shows has been written."""
+        part = self._part(tensor)
+        return part is not None and bool(part.all())
+
+    def _part(self, tensor: Tensor) -> Tensor | None:
+        """The flags of a tensor's elements; None where it shows the memory as another type or
+        size, so that they are not known."""
+        flags, elements = self._written, tensor.untyped_storage().nbytes() // tensor.element_size()
+        if flags is None or flags.numel() != elements:
+            return None
+        return flags.as_strided(tensor.size(), tensor.stride(), tensor.storage_offset())
 
 
 class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -55,9 +88,11 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.place: list[str] = []
         self._paths: dict[int, str] = {}
         self.phase = ""
+        # Of a block of `reproducible`: where its own generators stand.
+        self.position: Callable[[], str] = str
         # Of each storage that an operator has written: the step and the number of the last one.
         self._writers: dict[int, tuple[StorageWeakRef, int, int, int]] = {}
-        self._unwritten: dict[int, StorageWeakRef] = {}
+        self._unwritten: dict[int, _Unwritten] = {}
         # Of each tensor that an operator has returned, the operator: a view writes no storage.
         self._made: Any = WeakIdKeyDictionary()
         self._named: Any = WeakIdKeyDictionary()
@@ -127,18 +162,16 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 reference = StorageWeakRef(tensor.untyped_storage())  # type: ignore[no-untyped-call]
                 self._writers[storage] = (reference, self.step, self._number, out)
                 if empty and storage not in there:
-                    self._unwritten[storage] = reference
-                else:
-                    self._unwritten.pop(storage, None)
+                    self._unwritten[storage] = _Unwritten(reference)
+                elif storage in self._unwritten:
+                    self._fill(storage, tensor)
         if len(self._writers) > _PURGE:
-            self._forget()
+            self._writers = {s: v for s, v in self._writers.items() if not _gone(v[0])}
 
-    def _forget(self) -> None:
-        for known in (self._writers, self._unwritten):
-            for storage, value in [*known.items()]:
-                reference = value[0] if isinstance(value, tuple) else value
-                if reference.expired():
-                    del known[storage]
+    def _fill(self, storage: int, tensor: Tensor) -> None:
+        if self._unwritten[storage].fills(tensor):
+            del self._unwritten[storage]
+        self._unwritten = {s: v for s, v in self._unwritten.items() if not _gone(v.reference)}
 
     def _output(self, tensor: Tensor) -> list[Any]:
         digest, form = self._digest(tensor), _type(tensor)
@@ -147,19 +180,18 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     # -- the values ----------------------------------------------------------------------------
     def _digest(self, tensor: Tensor) -> str:
-        if _storage(tensor) in self._unwritten:
+        empty = self._unwritten.get(_storage(tensor))
+        if empty is not None and not empty.holds(tensor):
             return UNWRITTEN
         data = _bytes(tensor)
-        if data is None:
-            return UNWRITTEN
-        digest = hashlib.sha256(_type(tensor).encode() + b"\0")
-        digest.update(data)
-        return digest.hexdigest()[:_DIGEST]
+        return UNREADABLE if data is None else digest_of(_type(tensor), data)
 
     def _keep(self, tensor: Tensor, digest: str, form: str) -> None:
+        if digest in (UNWRITTEN, UNREADABLE):
+            return
         size = tensor.numel() * tensor.element_size()
         wanted = self._only is None or self._only == self.step
-        if wanted and digest != UNWRITTEN and self._writer.wants(digest, size):
+        if wanted and self._writer.wants(digest, size):
             data = _bytes(tensor)
             if data is not None:
                 self._writer.keep(digest, form, bytes(data))
@@ -167,6 +199,8 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _rows(self, tensor: Tensor, digest: str) -> None:
         """The digests of a batch's records, by which another order is known."""
         if tensor.ndim == 0 or tensor.shape[0] > _ROWS or digest in self._batches:
+            return
+        if digest in (UNWRITTEN, UNREADABLE):
             return
         self._batches.add(digest)
         rows = [_bytes(row) for row in tensor]
@@ -187,7 +221,9 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if torch.Tag.nondeterministic_seeded not in func.tags:
             return ""
         own = kwargs.get("generator")
-        generator = torch.default_generator if own is None else own
+        if own is None and self.position():
+            return f"default {self.position()}"
+        generator = _generator(_device(args, kwargs)) if own is None else own
         state = hashlib.sha256(_bytes(generator.get_state()) or b"").hexdigest()[:16]
         return f"{'default' if own is None else 'own'} {generator.initial_seed()} {state}"
 
@@ -214,11 +250,9 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """An optimizer begins a step: its settings are recorded."""
         self.phase = f"optimizer, {type(optimizer).__name__}"
         for number, group in enumerate(optimizer.param_groups):
-            rows: list[Any] = [
-                [str(name), _plain(value)]
-                for name, value in sorted(group.items())
-                if name != "params" and _plain(value)
-            ]
+            with _disable_current_modes():  # a rate may be a tensor, whose reading is no step's
+                plain = {str(n): _plain(v) for n, v in sorted(group.items()) if n != "params"}
+            rows: list[Any] = [[name, value] for name, value in plain.items() if value]
             self._writer.line("set", f"{type(optimizer).__name__} {number}", rows)
             for place, parameter in enumerate(group["params"]):
                 if parameter not in self._named:
@@ -232,6 +266,58 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Begin the next step."""
         self.step, self._number = self.step + 1, 0
         self._writer.line("step", self.step)
+
+
+class RecordedStreams:
+    """What a block of `reproducible` yields, where a recorder sees it: a step ends for both."""
+
+    def __init__(self, streams: Any, recorder: _Recorder) -> None:
+        if not isinstance(recorder, _Recorder):
+            raise UsageError(
+                "record= is no trace.", "Give a directory, or tallystick.trace(directory, ...)."
+            )
+        self._streams, self._recorder = streams, recorder
+        self._step = recorder.step
+        recorder.position = self._position
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._streams, name)
+
+    def next_step(self) -> None:
+        """Begin the next step. An optimizer may have ended the recorder's before."""
+        with _disable_current_modes():  # what it computes is no operator of the loop
+            self._streams.next_step()
+        if self._recorder.step == self._step:
+            self._recorder.next_step()
+        self._step = self._recorder.step
+
+    def _position(self) -> str:
+        """Seed and place of the block's own generator; empty where it draws from torch's."""
+        if self._streams.seed is None:
+            return ""
+        return f"{self._streams.seed} {int(self._streams.rng[1])}.{self._streams.draws}"
+
+
+def _device(args: Any, kwargs: Mapping[str, Any]) -> torch.device:
+    """Where a call computes: as it was asked, or else where its first tensor is."""
+    asked = kwargs.get("device")
+    if asked is not None:
+        return torch.device(asked)
+    read = (t for t in pytree.tree_leaves((args, kwargs)) if isinstance(t, Tensor))
+    return next((tensor.device for tensor in read), torch.device("cpu"))
+
+
+def _generator(device: torch.device) -> torch.Generator:
+    """The default generator of a device."""
+    if device.type != "cuda" or not torch.cuda.default_generators:
+        return torch.default_generator
+    index = torch.cuda.current_device() if device.index is None else device.index
+    found: torch.Generator = torch.cuda.default_generators[index]
+    return found
+
+
+def _gone(reference: StorageWeakRef) -> bool:
+    return bool(reference.expired())  # type: ignore[no-untyped-call]
 
 
 def _storage(tensor: Tensor) -> int:
@@ -280,6 +366,8 @@ def _text(value: Any) -> str:
     if isinstance(value, Tensor):
         return "_"
     if isinstance(value, (list, tuple)):
+        if value and all(isinstance(one, Tensor) for one in value):
+            return f"[_ x {len(value)}]"  # so that the numbers behind long lists are within _TEXT
         return f"[{', '.join(map(_text, value))}]"
     if isinstance(value, torch.Generator):
         return "generator"
@@ -352,5 +440,6 @@ def trace(
                 stack.callback(hook.remove)
             stack.enter_context(recorder)
             yield recorder
+        writer.end()
     finally:
         writer.close()

@@ -27,8 +27,9 @@ from tallystick.comparing.values import elements_apart
 
 Absent = tuple[int, StepApart, tuple[list[ExecutedOperator], list[ExecutedOperator]]]
 
-# Relative to the greatest value: below it a difference is of rounding.
+# Relative to the greatest value: below it a difference is of rounding. Two types round more.
 _ROUNDING = 2.0**-14
+_ROUNDING_OF_SHORT = {"f16": 2.0**-7, "bf16": 2.0**-4}
 _SHORT_TYPES = ("bf16", "f16")
 _FLOATS = ("f64", "f32", *_SHORT_TYPES)
 _INDEXING = re.compile(r"aten\.(select|slice|index|index_select|gather|narrow|take|split|unbind)\b")
@@ -52,7 +53,7 @@ class TracedPair:
         """Go on to the next step of both."""
         self.steps = (ours, theirs)
         self._before = set(self._seen)
-        if ours.number == 0:
+        if self.usual is None:
             self.usual = batch_size(ours)
         self._seen |= {i.name for e in ours.operators for i in e.inputs if i.name}
         if found is not None and found.side in (ABSENT, ATTRIBUTES) and self.absent is None:
@@ -65,18 +66,18 @@ class TracedPair:
     def values(self, operands: Sequence[OperandRecord]) -> tuple[Array | None, Array | None]:
         if operands[0].type != operands[1].type:
             return None, None
-        found = [r.value(o.digest) for r, o in zip(self.readers, operands, strict=True)]
+        found = [r.value(o) for r, o in zip(self.readers, operands, strict=True)]
         return found[0], found[1]
 
     def settings(self) -> list[tuple[str, str, str, str]]:
         """Settings that differ in this step: the optimizer, the name, and both values."""
         theirs = dict(self.steps[1].settings)
         return [
-            (name, key, value, theirs[name].get(key, "nothing"))
+            (name, key, own.get(key, "nothing"), theirs[name].get(key, "nothing"))
             for name, own in self.steps[0].settings
             if name in theirs
-            for key, value in own.items()
-            if theirs[name].get(key) != value
+            for key in own | theirs[name]
+            if own.get(key) != theirs[name].get(key)
         ]
 
     def other_optimizers(self) -> bool:
@@ -84,11 +85,13 @@ class TracedPair:
         return bool(names[0] and names[1]) and names[0] != names[1]
 
     def about(self, name: str) -> tuple[str, str]:
-        return self.readers[0].about.get(name, ""), self.readers[1].about.get(name, "")
+        ours, theirs = (reader.about.get(name, "nothing") for reader in self.readers)
+        return ours, theirs
 
     def environment(self) -> str:
         """What differs in what the loops ran on, as a clause; empty where nothing does."""
-        names = [n for n in self.readers[0].about if n not in _GENERATORS]
+        known = self.readers[0].about | self.readers[1].about
+        names = [n for n in known if n not in _GENERATORS]
         apart = [(n, *self.about(n)) for n in names if self.about(n)[0] != self.about(n)[1]]
         return "; ".join(f"{n}: {a} in A, {b} in B" for n, a, b in apart)
 
@@ -98,7 +101,7 @@ def causes_in_trace(
 ) -> list[Cause]:
     """The cause of the first difference, and what else differs in this step."""
     first = _cause(pair, found, values)
-    rest = [*_rates(pair), *_precisions(pair, found)]
+    rest = [*_rates(pair), *_precisions(pair)]
     if first.kind != "seed":
         rest += _seeds(pair)
     kinds, more = {first.kind}, []
@@ -118,14 +121,17 @@ def _cause(pair: TracedPair, found: StepApart, values: tuple[Array | None, Array
         return batch
     if found.side == INPUT:
         return _of_input(pair, found, ours, theirs, values)
-    where = f"operator {a} ({ours.operator})"
-    if a in pair.steps[0].draws or b in pair.steps[1].draws:
-        return _of_draw(pair, found, ours, theirs)
+    draws = pair.steps[0].draws.get(a, ""), pair.steps[1].draws.get(b, "")
+    if draws[0].split(" ")[1:] != draws[1].split(" ")[1:]:  # the seed and the state
+        return _of_draw(pair, found, ours, theirs, draws)
     if found.pair in found.changed:
-        return _of_arguments(pair, found, ours, theirs)
+        return _of_arguments(pair, pair.steps[0].operators, ours, theirs)
+    rate = next(_rates(pair), None) if ours.place.startswith("optimizer") else None
+    if rate is not None:
+        return rate
     if ours.outputs[found.operand].type != theirs.outputs[found.operand].type:
         return _of_types(pair, found, ours.outputs[found.operand], theirs.outputs[found.operand])
-    cause = cause_of_values(*values, where)
+    cause = cause_of_values(*values, f"operator {a} ({ours.operator})")
     beside = pair.environment()
     return Cause(cause.kind, f"{cause.sentence} {beside}." if beside else cause.sentence)
 
@@ -142,17 +148,20 @@ def _of_batches(pair: TracedPair) -> Cause | None:
 
 # -- an operator that differs from equal inputs ----------------------------------------------------
 def _of_draw(
-    pair: TracedPair, found: StepApart, ours: ExecutedOperator, theirs: ExecutedOperator
+    pair: TracedPair,
+    found: StepApart,
+    ours: ExecutedOperator,
+    theirs: ExecutedOperator,
+    draws: tuple[str, str],
 ) -> Cause:
+    """Of a random operator whose generator stands elsewhere in the other loop."""
     if found.pair in found.changed and is_dropout(ours.operator):
         return Cause("dropout", _arguments(ours, theirs))
-    a, b = found.pair
-    draws = pair.steps[0].draws.get(a or 0, ""), pair.steps[1].draws.get(b or 0, "")
     (owner, seed, _), (_, other, _) = (f"{draw}   ".split(" ")[:3] for draw in draws)
     structure = _other_modules(pair) or _gap_of_dropout(pair, found)
     if seed == other and structure is not None:
         return structure
-    if owner == "own" and _is_shuffle(ours, pair):
+    if owner == "own" and _is_shuffle(ours):
         said = f"{ours.operator} shuffles by a generator of the seed {seed} in A and {other} in B."
         return Cause("data order", said)
     if seed != other:
@@ -162,30 +171,41 @@ def _of_draw(
     return Cause("seed", said)
 
 
-def _is_shuffle(entry: ExecutedOperator, pair: TracedPair) -> bool:
+def _is_shuffle(entry: ExecutedOperator) -> bool:
     """A permutation, or one whole number that seeds one."""
     whole = all(made.type == "i64[]" for made in entry.outputs)
     return "randperm" in entry.operator or (entry.operator.startswith("aten.random_") and whole)
 
 
 def _of_arguments(
-    pair: TracedPair, found: StepApart, ours: ExecutedOperator, theirs: ExecutedOperator
+    pair: TracedPair,
+    step: Sequence[ExecutedOperator],
+    ours: ExecutedOperator,
+    theirs: ExecutedOperator,
 ) -> Cause:
+    """Of an operator with other arguments in the other loop; `step` are the operators around
+    A's."""
     said = _arguments(ours, theirs)
     if is_dropout(ours.operator) or "Dropout" in ours.place:
         return Cause("dropout", said)
     if ours.place.startswith("optimizer"):
         return next(_rates(pair), None) or Cause("setting", said)
-    if _INDEXING.match(ours.operator) and not ours.place:
+    if ours.place:
+        return Cause("program", said)
+    if _INDEXING.match(ours.operator) and any(i.kind == "data" for i in ours.inputs):
         return Cause("data order", f"The loop takes other records: {said}")
-    if not ours.place and _is_update(ours):
+    if _is_update(step, ours):
         return Cause("rate", f"The update of the weights has another number: {said}")
     return Cause("program", said)
 
 
-def _is_update(entry: ExecutedOperator) -> bool:
-    """True for a product or a sum with a parameter or a gradient outside of every module."""
-    return _ARITHMETIC.match(entry.operator) is not None
+def _is_update(step: Sequence[ExecutedOperator], entry: ExecutedOperator) -> bool:
+    """True for a product or a sum with a parameter or a gradient."""
+    if _ARITHMETIC.match(entry.operator) is None:
+        return False
+    made_by = [step[i.source].place for i in entry.inputs if i.source is not None]
+    gradient = any(place.startswith("backward") for place in made_by)
+    return gradient or any(i.kind == "parameter" for i in entry.inputs)
 
 
 def _arguments(ours: ExecutedOperator, theirs: ExecutedOperator) -> str:
@@ -217,24 +237,33 @@ def _of_input(
     alike = mine.kind == other.kind == "parameter" and mine.name == other.name
     if alike and not pair.was_seen(mine):
         seed = next(_seeds(pair), None)
-        return seed or Cause("weights", f"The loops begin with another {mine.name}.")
+        return seed or Cause("weights", f"The loops begin with different values of {mine.name}.")
     absent = _of_absent(pair, found)
     if values[0] is not None and values[1] is not None:
         short = shorter(values[0], values[1])
         if short is not None:
             return Cause("precision", f"{short} in {where}.")
         amount = relative(values[0], values[1])
-        if amount is not None and amount < _ROUNDING:
-            sentence = cause_of_values(*values, where).sentence
-            lead = "From equal inputs "
-            said = sentence.removeprefix(lead)
-            return Cause("rounding", said[:1].upper() + said[1:])
+        if amount is not None and amount < _rounding_of(mine.type):
+            return Cause("rounding", f"{_spread(values[0], values[1], where)}.")
         if absent is None and amount is not None and amount < 2.0**-5:
             return cause_of_values(*values, where)
     if absent is not None:
         return _beyond(pair, found, absent)
     said = f"A tensor was changed in one loop, and no operator has done it: {where}."
     return Cause("outside", said)
+
+
+def _rounding_of(form: str) -> float:
+    return _ROUNDING_OF_SHORT.get(form.partition("[")[0], _ROUNDING)
+
+
+def _spread(first: Array, second: Array, where: str) -> str:
+    """How many elements of two arrays differ, and how far."""
+    apart = elements_apart(first, second)
+    assert apart is not None  # their digests differ
+    most = "" if apart.most is None else f" by at most {apart.most:,} units in the last place"
+    return f"{apart.different:,} of {apart.total:,} elements of {where} differ{most}"
 
 
 def _flipped(values: tuple[Array | None, Array | None], where: str) -> Cause | None:
@@ -262,8 +291,9 @@ def _of_data(
     if share is not None and share >= 0.5 and not _in_place(pair, mine, other):
         said = f"Step {step} reads other records; {share:.0%} of all records are in both loops."
         return Cause("data order", said)
-    if pair.steps[0].operators and _of_absent(pair, found) is not None and share is None:
-        return _of_absent(pair, found) or Cause("program", "")
+    absent = _of_absent(pair, found) if share is None else None
+    if absent is not None:
+        return absent
     seed = next(_seeds(pair), None)
     if seed is not None:
         return seed
@@ -280,13 +310,10 @@ def _in_place(pair: TracedPair, mine: OperandRecord, other: OperandRecord) -> bo
 
 def _shared_rows(pair: TracedPair) -> float | None:
     """The share of the smaller set of records that both loops have read, in all their steps."""
-    rows = []
-    for reader in pair.readers:
-        for _ in TraceReader.steps(reader):
-            pass
-        rows.append(
-            {text[n : n + 8] for text in reader.rows.values() for n in range(0, len(text), 8)}
-        )
+    rows = [
+        {text[n : n + 8] for text in reader.all_rows().values() for n in range(0, len(text), 8)}
+        for reader in pair.readers
+    ]
     least = min(len(rows[0]), len(rows[1]))
     return len(rows[0] & rows[1]) / least if least else None
 
@@ -327,7 +354,7 @@ def _of_absent(pair: TracedPair, found: StepApart) -> Cause | None:
     if changed and changed[0][0] is not None and changed[0][1] is not None:
         steps = pair.absent[2] if pair.absent and not found.changed else None
         entries = steps or (pair.steps[0].operators, pair.steps[1].operators)
-        return _of_arguments(pair, found, entries[0][changed[0][0]], entries[1][changed[0][1]])
+        return _of_arguments(pair, entries[0], entries[0][changed[0][0]], entries[1][changed[0][1]])
     return None
 
 
@@ -351,7 +378,7 @@ def _beyond(pair: TracedPair, found: StepApart, cause: Cause) -> Cause:
             if values[0] is None or values[1] is None or values[0].size < 2:
                 return cause
             amount = relative(values[0], values[1])
-            if amount is None or amount >= _ROUNDING:
+            if amount is None or amount >= _rounding_of(mine.type):
                 return cause
             said = f"Other operators give the same up to rounding. {cause.sentence}"
             return Cause("rounding", said)
@@ -390,7 +417,7 @@ def _gap_of_dropout(pair: TracedPair, found: StepApart) -> Cause | None:
     drawn = [gap for gap in gaps if is_dropout(gap[0].operator)]
     for entry, name in drawn or [gap for gap in gaps if "Dropout" in gap[0].place]:
         place = f" in {entry.place}" if entry.place else ""
-        return Cause("dropout", f"Only {name} drops: {entry.operator}{place}.")
+        return Cause("dropout", f"Only {name} applies dropout: {entry.operator}{place}.")
     return None
 
 
@@ -434,25 +461,22 @@ def _seeds(pair: TracedPair) -> Iterator[Cause]:
     for name in ("torch generator", "numpy generator", "python generator"):
         ours, theirs = pair.about(name)
         if ours != theirs:
-            said = f"{name.split()[0].capitalize()}'s random numbers began at another place."
+            said = f"{name.split()[0].capitalize()}'s generator started in a different state."
             yield Cause("seed", said)
 
 
-def _precisions(pair: TracedPair, found: StepApart) -> Iterator[Cause]:
+def _precisions(pair: TracedPair) -> Iterator[Cause]:
     beside = pair.environment()
     if beside:
         yield Cause("rounding", f"The loops ran on other settings: {beside}.")
 
 
-def causes_of_end(pair: TracedPair, longer: TracedStep | None, name: str) -> list[Cause]:
+def causes_of_end(pair: TracedPair, longer: TracedStep, name: str) -> list[Cause]:
     """Why one loop goes on: its last batch is a short one, or it has more steps."""
-    if longer is not None:
-        size = batch_size(longer)
-        if size is not None and pair.usual is not None and size < pair.usual:
-            said = (
-                f"{name} has another step, of {size:,} records; a whole batch has {pair.usual:,}."
-            )
-            return [Cause("last batch", said)]
+    size = batch_size(longer)
+    if size is not None and pair.usual is not None and size < pair.usual:
+        said = f"{name} has another step, of {size:,} records; a whole batch has {pair.usual:,}."
+        return [Cause("last batch", said)]
     return [Cause("steps", f"{name} goes on where the other loop ends.")]
 
 
@@ -474,9 +498,3 @@ def _size(form: str) -> int:
     inner = form.partition("[")[2].rstrip("]")
     first = inner.partition(",")[0]
     return int(first) if first.isdecimal() else 1
-
-
-def _form(form: str) -> str:
-    """A type without its first size."""
-    kind, _, inner = form.partition("[")
-    return f"{kind}[{inner.partition(',')[2]}"

@@ -15,12 +15,12 @@ digests. The lines are arrays that begin with their kind:
 A call names the outermost module and the type of its first tensor. An input is
 [DIGEST, TYPE, KIND, NAME, STEP, SOURCE, OUT]: the operator SOURCE of STEP made it, or STEP is -1
 and it comes from outside. An output is [DIGEST, TYPE]. A digest is "-" for memory that nothing has
-written yet.
+written yet, and "?" for a tensor without bytes to read (sparse, quantized, or of the device meta).
 """
 
 from __future__ import annotations
 
-import math
+import hashlib
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -30,7 +30,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from tallystick.commit.encoding import JsonValue, canonical_json, parse_canonical_json
-from tallystick.commit.tensor import DTYPES, Array
+from tallystick.commit.tensor import DTYPES, Array, TensorHeader
 from tallystick.comparing.steps import OPERATOR, ExecutedOperator, OperandRecord
 from tallystick.disk.files import make_directory, remove_all, write_file
 from tallystick.disk.manifest import load_manifest, manifest_bytes
@@ -40,13 +40,24 @@ from tallystick.errors import CorruptFileError, UsageError
 FORMAT = "tallystick-trace/1"
 MANIFEST, LOG, VALUES = "trace.json", "operators.jsonl", "values.bin"
 UNWRITTEN = "-"  # the digest of memory without content
+UNREADABLE = "?"  # the digest of a tensor without bytes to read
 CARRIED = "carried"  # the kind of a tensor that an operator of an earlier step made
 COMPLETE, FULL = "complete", "full"
 
 _LINE = 1 << 20
 _IN_STEP = 1 << 20
 _INDEX = 1 << 20
-_TYPE = re.compile(r"([a-z0-9]{1,20})\[([0-9,]{0,200})\]", re.ASCII)
+_NUMBER = 1 << 63
+_DIGEST = 32  # hexadecimal digits of a tensor's digest
+# A dtype of torch's and up to 64 sizes, as f32[2,3].
+_TYPE = re.compile(r"([a-z0-9_]{1,32})\[((?:[0-9]{1,19}(?:,[0-9]{1,19}){0,63})?)\]")
+
+
+def digest_of(form: str, data: bytes | memoryview) -> str:
+    """The digest of a tensor: of its type and its bytes."""
+    made = hashlib.sha256(form.encode() + b"\0")
+    made.update(data)
+    return made.hexdigest()[:_DIGEST]
 
 
 # -- writing ---------------------------------------------------------------------------------------
@@ -100,9 +111,12 @@ class TraceWriter:
         self.line("value", digest, kind, self._offset, len(data))
         self._offset += len(data)
 
-    def close(self) -> None:
-        """End the trace."""
+    def end(self) -> None:
+        """Say that the loop has come to its end. A trace without this line was stopped."""
         self.line("end", COMPLETE)
+
+    def close(self) -> None:
+        """Close the files."""
         with os_errors(self._directory):
             self._log.close()
             self._values.close()
@@ -139,6 +153,12 @@ class TracedStep:
     draws: dict[int, str] = field(default_factory=dict)
     calls: list[str] = field(default_factory=list)
 
+    @property
+    def unread(self) -> int:
+        """How many tensors had no bytes to read."""
+        operands = (o for entry in self.operators for o in (*entry.inputs, *entry.outputs))
+        return sum(operand.digest == UNREADABLE for operand in operands)
+
 
 class TraceReader:
     """A trace, read one step after the other. Values are read when they are asked for."""
@@ -170,19 +190,29 @@ class TraceReader:
                     yield step
                 step = TracedStep(self._number(line[1]))
                 continue
-            try:
-                self._take(step, line)
-            except (IndexError, TypeError, ValueError):
-                self._fail("a line is malformed")
+            self._take(step, line)
         self.is_read = True
         if step is not None:
             yield step
 
+    def all_rows(self) -> dict[str, str]:
+        """The records of every batch of the loop, also of steps that are not read yet."""
+        for line in self._lines():
+            if line[0] == "rows":
+                self._take(None, line)
+        return self.rows
+
     def _take(self, step: TracedStep | None, line: list[Any]) -> None:
+        try:
+            self._sort(step, line)
+        except (IndexError, TypeError, ValueError):
+            self._fail("a line is malformed")
+
+    def _sort(self, step: TracedStep | None, line: list[Any]) -> None:
         kind = line[0]
         if kind == "value" and len(self.values) < _INDEX:
             _, digest, form, offset, size = line
-            self.values[str(digest)] = str(form), self._number(offset), self._number(size)
+            self.values[str(digest)] = self._form(form), self._number(offset), self._number(size)
         elif kind == "rows" and len(self.rows) < _INDEX:
             self.rows[str(line[1])] = str(line[2])
         elif kind == "end":
@@ -194,7 +224,7 @@ class TraceReader:
         elif kind == "set":
             step.settings.append((str(line[1]), {str(n): str(v) for n, v in line[2]}))
         elif kind == "call":
-            step.calls.append(str(line[2]))
+            step.calls.append(self._form(line[2]))
         elif kind == "op":
             self._operator(step, line)
         else:
@@ -214,8 +244,13 @@ class TraceReader:
                 yield value
 
     def _number(self, value: Any) -> int:
-        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < _NUMBER:
             self._fail("a number is malformed")
+        return value
+
+    def _form(self, value: Any) -> str:
+        if not isinstance(value, str) or _TYPE.fullmatch(value) is None:
+            self._fail("the type of a tensor is malformed")
         return value
 
     def _operator(self, step: TracedStep, line: list[Any]) -> None:
@@ -224,7 +259,7 @@ class TraceReader:
         if number >= _IN_STEP:
             self._fail("a step has too many operators")
         read = tuple(self._input(step, number, *operand) for operand in inputs)
-        made = tuple(OperandRecord(str(d), str(t)) for d, t in outputs)
+        made = tuple(OperandRecord(str(d), self._form(t)) for d, t in outputs)
         if random:
             step.draws[number] = str(random)
         step.operators.append(
@@ -243,24 +278,26 @@ class TraceReader:
         source: Any,
         out: Any,
     ) -> OperandRecord:
+        known = self._form(form)
         if made_in != step.number:
-            known = str(kind) if str(name) or made_in == -1 else CARRIED
-            return OperandRecord(str(digest), str(form), known, str(name))
+            origin = str(kind) if str(name) or made_in == -1 else CARRIED
+            return OperandRecord(str(digest), known, origin, str(name))
         if not 0 <= self._number(source) < number:
             self._fail("an operator reads what comes after it")
-        return OperandRecord(str(digest), str(form), OPERATOR, str(name), source, self._number(out))
+        return OperandRecord(str(digest), known, OPERATOR, str(name), source, self._number(out))
 
-    def value(self, digest: str) -> Array | None:
-        """The tensor with this digest; None where the trace has not kept it."""
-        if digest not in self.values:
+    def value(self, operand: OperandRecord) -> Array | None:
+        """The tensor of an operand; None where the trace has not kept it, and for a type or a rank
+        that no job's tensor can have."""
+        if operand.digest not in self.values:
             return None
-        form, offset, size = self.values[digest]
-        found = _TYPE.fullmatch(form)
-        if found is None or found[1] not in DTYPES:
+        form, offset, size = self.values[operand.digest]
+        if form != operand.type:
+            self._fail("a value has another type than its tensor")
+        header = _header(form)
+        if header is None:
             return None
-        shape = tuple(int(n) for n in found[2].split(",") if n)
-        dtype = DTYPES[found[1]]
-        if math.prod(shape) * dtype.itemsize != size:
+        if header.nbytes != size:
             self._fail("a value has another size than its type")
         file, total = open_file(self.directory / VALUES, "values of a trace", self.directory)
         with os_errors(self.directory), file:
@@ -268,8 +305,18 @@ class TraceReader:
                 return None  # the loop was killed before these bytes were written
             file.seek(offset)
             data = file.read(size)
-        array: Array = np.frombuffer(data, dtype=dtype).reshape(shape)
+        if digest_of(form, data) != operand.digest:
+            self._fail("a value has another digest than its tensor")
+        array: Array = np.frombuffer(data, DTYPES[header.dtype]).reshape(header.shape)
         return array
+
+
+def _header(form: str) -> TensorHeader | None:
+    name, _, sizes = form[:-1].partition("[")
+    try:
+        return TensorHeader(name, tuple(int(size) for size in sizes.split(",") if size))
+    except UsageError:
+        return None
 
 
 def is_trace(directory: Path) -> bool:

@@ -6,7 +6,7 @@ nodes of two runs are. Values are known where both traces have kept them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 
 from tallystick.commit.tensor import Array
@@ -28,24 +28,19 @@ from tallystick.errors import CannotCheckError
 
 _NAMES = ("A", "B")
 _MOST_LINES = 12
+_UNREAD = "{:,} inputs and results (sparse, quantized, or of meta) had no bytes to compare."
 
 
 def compare_traces(first: TraceReader, second: TraceReader) -> Comparison:
-    """Compare two traces. Raises CorruptFileError, StorageError, and CannotCheckError where they
-    are equal as far as one goes whose budget was used up."""
+    """Compare two traces. Raises CorruptFileError, StorageError, and CannotCheckError where no
+    tensor differs as far as both go and one has no end, and where one has no operator."""
     both = (first, second)
-    steps = operators = 0
+    steps = operators = unread = 0
     pair = TracedPair(both)
     lines: list[str] = []
-    for ours, theirs in zip_longest(first.steps(), second.steps()):
-        if ours is None or theirs is None or not (ours.operators and theirs.operators):
-            if ours is None and not theirs.operators:
-                continue
-            if theirs is None and not ours.operators:
-                continue
-            both_there = ours is not None and theirs is not None
-            if both_there and not ours.operators and not theirs.operators:
-                continue
+    for ours, theirs in zip_longest(_filled(first), _filled(second)):
+        if ours is None or theirs is None:
+            _refuse_unfinished(both, steps)
             return _ended(pair, ours, theirs, lines, steps, operators)
         found = compare_step(ours.operators, theirs.operators)
         pair.enter(ours, theirs, found)
@@ -55,16 +50,39 @@ def compare_traces(first: TraceReader, second: TraceReader) -> Comparison:
             if found.side in (INPUT, OUTPUT):
                 return _different(pair, found, lines, operators)
         steps, operators = steps + 1, operators + len(ours.operators)
-    if FULL in (first.end, second.end):
-        raise CannotCheckError(
-            f"The two traces are equal for {steps:,} steps; then the budget of one was used up.",
-            "Record both again with a larger log_bytes.",
-        )
+        unread += ours.unread
+    _refuse_unfinished(both, steps)
     if pair.absent is not None:
         return _left(pair, lines, operators)
-    return Comparison(
-        TRACES, True, notices=tuple(_notices(both)), compared=_compared(steps, operators)
-    )
+    notices = () if not unread else (_UNREAD.format(unread),)
+    return Comparison(TRACES, True, notices=notices, compared=_compared(steps, operators))
+
+
+def _filled(reader: TraceReader) -> Iterator[TracedStep]:
+    """The steps that have operators."""
+    return (step for step in reader.steps() if step.operators)
+
+
+def _refuse_unfinished(both: Sequence[TraceReader], steps: int) -> None:
+    """Refuse a comparison in which no tensor has differed and of which one trace says too little.
+    How the longer one ends makes no difference: it is not read so far."""
+    for name, reader in zip(_NAMES, both, strict=True):
+        if not reader.is_read or (reader.end == COMPLETE and steps):
+            continue
+        equal = f"No tensor differs as far as both traces go ({steps:,} steps)"
+        if reader.end == FULL:
+            raise CannotCheckError(
+                f"{equal}; then the budget of {name} was used up.",
+                "Record both again with a larger log_bytes.",
+            )
+        if reader.end != COMPLETE:
+            raise CannotCheckError(
+                f"{equal}; then the loop of {name} was stopped.", "Record it again to its end."
+            )
+        raise CannotCheckError(
+            f"The trace {name} has no operator.",
+            "Run the loop within the block of tallystick.trace(…), uncompiled, in its thread.",
+        )
 
 
 def _compared(steps: int, operators: int) -> dict[str, object]:
@@ -166,21 +184,11 @@ def _ended(
     operators: int,
 ) -> Comparison:
     """One loop has gone on."""
-    step = next(s.number for s in (ours, theirs) if s is not None)
-    longer = ours if ours is not None and ours.operators else theirs
-    for reader in pair.readers:
-        if reader.end == FULL:
-            raise CannotCheckError(
-                f"The two traces are equal for {steps:,} steps; then the budget of one was used "
-                "up.",
-                "Record both again with a larger log_bytes.",
-            )
-    name = "A" if longer is ours else "B"
-    causes = causes_of_end(pair, longer, name)
-    entry = longer.operators[0] if longer is not None and longer.operators else None
-    operator = None if entry is None else entry.operator
+    longer, name = (ours, "A") if ours is not None else (theirs, "B")
+    assert longer is not None
+    operator = longer.operators[0].operator
     first = FirstApart(
-        step,
+        longer.number,
         (operator, None) if name == "A" else (None, operator),
         (0, None) if name == "A" else (None, 0),
         operand="end",
@@ -188,7 +196,7 @@ def _ended(
     return Comparison(
         TRACES,
         False,
-        tuple(causes),
+        tuple(causes_of_end(pair, longer, name)),
         first,
         programs=tuple(lines[:_MOST_LINES]),
         notices=tuple(_notices(pair.readers)),

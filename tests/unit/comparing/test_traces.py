@@ -20,7 +20,11 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 
 import tallystick
+from tallystick.commit.encoding import canonical_json
+from tallystick.comparing import recording
 from tallystick.comparing.found import Comparison
+from tallystick.comparing.trace_causes import TracedPair
+from tallystick.comparing.tracefile import TracedStep, TraceReader, digest_of
 from tallystick.errors import CannotCheckError, CorruptFileError, UsageError
 
 RECORDS, BATCH, STEPS = 20, 8, 6
@@ -342,6 +346,105 @@ def test_one_loop_is_equal_to_its_repetition(loop: Loop, tmp_path: Path) -> None
     assert found.equal and found.compared["equal steps"] == STEPS, (found.causes, found.first)
 
 
+# -- what must not be taken for something else -----------------------------------------------------
+def by_hand(
+    place: Path,
+    scale: float = 255.0,
+    column: int = 0,
+    first: int = 0,
+    dtype: torch.dtype = torch.float32,
+    halves: bool = False,
+) -> Path:
+    """A loop without modules, which scales its records and takes a column of its results."""
+    torch.manual_seed(1)
+    x, w = torch.randn(12, 64).to(dtype), torch.randn(64, 3).to(dtype).requires_grad_()
+    with tallystick.trace(place):
+        for _ in range(2):
+            part = x[first : first + 4] / scale
+            made = part[:, :32] @ w[:32] + part[:, 32:] @ w[32:] if halves else part @ w
+            (grad,) = torch.autograd.grad(made[:, column].square().sum(), w)
+            with torch.no_grad():
+                w.sub_(0.1 * grad)
+    return place
+
+
+@pytest.mark.parametrize(
+    ("asked", "cause"),
+    [
+        ({"scale": 256.0}, "program"),
+        ({"column": -1}, "program"),
+        ({"first": 4}, "data order"),
+        ({"halves": True}, "rounding"),
+    ],
+)
+def test_arguments_tell_causes_apart(asked: Any, cause: str, tmp_path: Path) -> None:
+    found = tallystick.diff(by_hand(tmp_path / "a"), by_hand(tmp_path / "b", **asked))
+    assert found.cause is not None and found.cause.kind == cause, (found.causes, found.first)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_rounding_in_a_short_type_is_no_lower_precision(dtype: Any, tmp_path: Path) -> None:
+    ours = by_hand(tmp_path / "a", dtype=dtype, scale=1.0)
+    found = tallystick.diff(ours, by_hand(tmp_path / "b", dtype=dtype, scale=1.0, halves=True))
+    assert found.cause is not None and found.cause.kind == "rounding", found.causes
+
+
+@pytest.mark.parametrize("form", [{"fused": True}, {"foreach": True}, {"foreach": False}])
+def test_a_rate_is_named_in_every_form_of_an_optimizer(form: Any, tmp_path: Path) -> None:
+    def run(name: str, lr: float) -> Path:
+        torch.manual_seed(0)
+        weights = [torch.randn(4).requires_grad_() for _ in range(400)]
+        rule = torch.optim.Adam(weights, lr=lr, **form)
+        with tallystick.trace(tmp_path / name):
+            torch.stack(weights).square().sum().backward()  # type: ignore[no-untyped-call]
+            rule.step()
+        return tmp_path / name
+
+    found = tallystick.diff(run("a", 0.1), run("b", 0.1001))
+    assert found.cause is not None and found.cause.kind == "rate", found.causes
+
+
+def test_an_equal_draw_is_no_other_seed(tmp_path: Path) -> None:
+    """The generators stand alike: another kernel has made other numbers of them."""
+
+    def other(func: Any, args: Any) -> Any:
+        if func is not torch.ops.aten.bernoulli_.float:
+            return None
+        made = func(*args)
+        made[::2] = 1 - made[::2]
+        return made
+
+    found = compare(BASE, Loop(around=lambda: below(other)), tmp_path)
+    assert found.cause is not None and found.cause.kind != "seed", found.causes
+    assert found.first is not None and "bernoulli" in str(found.first.operator[0])
+
+
+def test_a_draw_is_recorded_with_the_generator_of_its_device(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    generators = (torch.Generator(), torch.Generator().manual_seed(5))
+    monkeypatch.setattr(torch.cuda, "default_generators", generators)
+    assert recording._generator(torch.device("cuda", 1)) is generators[1]
+    assert recording._generator(torch.device("cpu")) is torch.default_generator
+    device = recording._device((torch.empty(1, device="meta"), 0.5), {})
+    assert device.type == "meta"
+    assert recording._device(((2,),), {"device": "cuda:1"}) == torch.device("cuda", 1)
+
+
+def test_what_only_one_loop_states_is_seen(tmp_path: Path) -> None:
+    """Of the optimizers' settings and of the environment, whichever loop it is."""
+    readers = [TraceReader(BASE.run(tmp_path / name)) for name in ("a", "b")]
+    readers[1].about["new flag"] = "True"
+    settings: list[dict[str, str]] = [{}, {"fused": "True"}]
+    for first, second in ((0, 1), (1, 0)):
+        pair = TracedPair((readers[first], readers[second]))
+        ours, theirs = (TracedStep(0, settings=[("SGD 0", settings[n])]) for n in (first, second))
+        pair.steps = (ours, theirs)
+        values = ["nothing", "True"]
+        assert pair.settings() == [("SGD 0", "fused", values[first], values[second])]
+        assert pair.environment() == f"new flag: {values[first]} in A, {values[second]} in B"
+
+
 # -- other loops -----------------------------------------------------------------------------------
 def convolutional(place: Path, seed: int = 0, sign: float = 1.0, **asked: Any) -> Path:
     """A loop by hand: slices of a tensor, a convolution, batch norm, two optimizers in turns."""
@@ -385,6 +488,58 @@ def test_a_reproducible_block_is_recorded(tmp_path: Path) -> None:
     assert seed.cause is not None and seed.cause.kind == "seed", (seed.causes, seed.first)
 
 
+def test_a_recorded_block_ends_its_steps_and_takes_budgets(tmp_path: Path) -> None:
+    """`.next_step()` reaches both, also where an optimizer has ended the recorder's step."""
+
+    def run(name: str, seed: int, optimizer: bool) -> Path:
+        torch.manual_seed(1)
+        weight = torch.ones(8, requires_grad=True)
+        rule = torch.optim.SGD([weight], 0.1)
+        trace = tallystick.trace(tmp_path / name, step=1, overwrite=True)
+        with tallystick.reproducible(seed=seed, record=trace) as block:
+            for _ in range(3):
+                functional.dropout(weight, 0.5).sum().backward()  # type: ignore[no-untyped-call]
+                if optimizer:
+                    rule.step()
+                block.next_step()
+            assert block.operators
+        return tmp_path / name
+
+    for optimizer in (False, True):
+        found = tallystick.diff(run("a", 1, optimizer), run("b", 1, optimizer))
+        assert found.equal and found.compared["equal steps"] == 3
+        other = tallystick.diff(tmp_path / "a", run("b", 2, optimizer))
+        assert other.cause is not None and other.cause.kind == "seed", (other.causes, other.first)
+    with pytest.raises(UsageError, match="no trace"), tallystick.reproducible(record=plainly()):
+        pass
+
+
+def test_memory_is_compared_as_it_is_written(tmp_path: Path) -> None:
+    """A buffer that is filled piece by piece has what the memory held elsewhere, until it is
+    full."""
+
+    def run(name: str, garbage: float, last: float) -> Comparison:
+        def empty(func: Any, args: Any) -> Any:
+            if func is torch.ops.aten.empty.memory_format:
+                return torch.full(args[0], garbage)
+            return None
+
+        with tallystick.trace(tmp_path / name), below(empty):
+            made = torch.empty(4, 3)
+            for row in range(3):
+                made[row] = 1.0
+                made[: row + 1].sum()
+                made.t()  # shows what is not written yet
+            made[3] = last
+            made.sum()
+        return tallystick.diff(tmp_path / "a", tmp_path / name)
+
+    assert run("a", 1.0, 1.0).equal
+    assert run("b", 7.0, 1.0).equal
+    other = run("c", 7.0, 2.0)
+    assert not other.equal and other.first is not None
+
+
 def test_a_trace_changes_no_bit(tmp_path: Path) -> None:
     def final(block: Any) -> list[Tensor]:
         torch.manual_seed(3)
@@ -416,13 +571,62 @@ def test_the_disk_is_bounded(tmp_path: Path) -> None:
     assert sizes["operators.jsonl"] <= 20_100 and sizes["values.bin"] <= 5_000
 
 
+def cut(place: Path, share: float) -> Path:
+    """The trace of a process that was killed when it had written this share of its lines."""
+    log = place / "operators.jsonl"
+    data = log.read_bytes()
+    log.write_bytes(data[: int(share * (len(data) - 25))])
+    return place
+
+
+@pytest.mark.parametrize("share", [0.1, 0.45, 0.8, 1.0])
+def test_a_killed_loop_is_no_other_program(share: float, tmp_path: Path) -> None:
+    whole, killed = BASE.run(tmp_path / "a"), cut(BASE.run(tmp_path / "b"), share)
+    for pair in ((whole, killed), (killed, whole), (killed, killed)):
+        with pytest.raises(CannotCheckError, match=r"the loop of [AB] was stopped"):
+            tallystick.diff(*pair)
+
+
 def test_a_killed_loop_is_compared_as_far_as_it_went(tmp_path: Path) -> None:
-    BASE.run(tmp_path / "a")
-    log = tmp_path / "a" / "operators.jsonl"
-    log.write_bytes(log.read_bytes()[:-30])
-    BASE.run(tmp_path / "b")
-    found = tallystick.diff(tmp_path / "a", tmp_path / "b")
-    assert found.notices == ("The trace A has no end: its loop was stopped.",)
+    whole, killed = BASE.run(tmp_path / "a"), cut(Loop(lr=0.04).run(tmp_path / "b"), 0.6)
+    for pair in ((whole, killed), (killed, whole)):
+        found = tallystick.diff(*pair)
+        assert found.cause is not None and found.cause.kind == "rate"
+
+
+def test_a_loop_that_fails_has_no_end(tmp_path: Path) -> None:
+    def fail(step: int, model: nn.Module) -> None:
+        if step == 4:
+            raise RuntimeError("the loop failed")
+
+    with pytest.raises(RuntimeError, match="the loop failed"):
+        Loop(before=fail).run(tmp_path / "b")
+    with pytest.raises(CannotCheckError, match="the loop of B was stopped"):
+        tallystick.diff(BASE.run(tmp_path / "a"), tmp_path / "b")
+
+
+def test_traces_without_an_operator_are_not_equal(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        with tallystick.trace(tmp_path / name):
+            pass
+    full = BASE.run(tmp_path / "c")
+    for pair in (("a", "b"), ("a", "c"), ("c", "b")):
+        with pytest.raises(CannotCheckError, match=r"The trace [AB] has no operator"):
+            tallystick.diff(tmp_path / pair[0], tmp_path / pair[1])
+    assert tallystick.diff(full, full).compared["equal steps"] == STEPS
+
+
+def test_steps_without_an_operator_do_not_count(tmp_path: Path) -> None:
+    def run(name: str, idle: int) -> Path:
+        with tallystick.trace(tmp_path / name) as block:
+            for step in range(3):
+                torch.ones(2) * step
+                for _ in range(idle):
+                    block.next_step()
+        return tmp_path / name
+
+    found = tallystick.diff(run("a", 1), run("b", 2))
+    assert found.equal and found.compared["equal steps"] == 3
 
 
 def test_directories_are_not_overwritten(tmp_path: Path) -> None:
@@ -463,3 +667,64 @@ def test_a_damaged_trace_is_refused_by_type(damage: int, tmp_path: Path) -> None
     log.write_bytes(b"\n".join(lines) + b"\n")
     with suppress(CorruptFileError, CannotCheckError):
         tallystick.diff(tmp_path / "a", tmp_path / "b")
+
+
+HOSTILE_TYPES = {
+    "many digits": f"f32[{'9' * 150}]", "no number": "f32[,]", "rank 100": f"f32[{'1,' * 99}1]",
+    "a great size": f"f32[0,1{'0' * 100}]", "no bracket": "f32", "a number": 7, "none": "",
+    "another shape": "f32[3]", "rank 40": f"f32[{'1,' * 39}1]",
+    "a great product": "f32[9999999999999,9999999999999,0]",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HOSTILE_TYPES)
+@pytest.mark.parametrize("line", ["call", "input", "output", "value", "all"])
+def test_a_hostile_type_is_refused(name: str, line: str, tmp_path: Path) -> None:
+    """In each place where a trace states the type of a tensor."""
+    form, data = HOSTILE_TYPES[name], [np.zeros(2, "<f4"), np.ones(2, "<f4")]
+    good = digest_of("f32[2]", memoryview(data[0])), digest_of("f32[2]", memoryview(data[1]))
+    for number, place in enumerate(("a", "b")):
+        forms = dict.fromkeys(("call", "input", "output", "value"), "f32[2]")
+        if number or line in ("call", "all"):
+            forms |= dict.fromkeys(forms if line == "all" else [line], form)  # type: ignore[arg-type]
+        with tallystick.trace(tmp_path / place):
+            pass
+        rows = [
+            ["step", 0], ["call", "M", forms["call"]],
+            ["op", "aten.x", "", "", [["d", forms["input"], "data", "", -1, 0, 0]],
+             [[good[number], forms["output"]]], ""],
+            ["value", good[number], forms["value"], 0, 8], ["end", "complete"],
+        ]  # fmt: skip
+        lines = b"".join(canonical_json(row) + b"\n" for row in rows)  # type: ignore[arg-type]
+        (tmp_path / place / "operators.jsonl").write_bytes(lines)
+        (tmp_path / place / "values.bin").write_bytes(data[number].tobytes())
+    with suppress(CorruptFileError):
+        found = tallystick.diff(tmp_path / "a", tmp_path / "b")
+        assert not found.equal and name in ("another shape", "a great product", "rank 40")
+
+
+def test_a_kept_value_is_held_against_its_digest(tmp_path: Path) -> None:
+    BASE.run(tmp_path / "a")
+    Loop(before=flip(22)).run(tmp_path / "b")
+    values = tmp_path / "b" / "values.bin"
+    values.write_bytes(bytes(len(values.read_bytes())))
+    with pytest.raises(CorruptFileError, match="another digest than its tensor"):
+        tallystick.diff(tmp_path / "a", tmp_path / "b")
+
+
+def test_tensors_without_bytes_are_counted(tmp_path: Path) -> None:
+    def run(name: str, value: float) -> Path:
+        with tallystick.trace(tmp_path / name):
+            for _ in range(2):
+                torch.eye(4).to_sparse() * value
+                torch.empty(3, device="meta") + 1
+        return tmp_path / name
+
+    found = tallystick.diff(run("a", 2), run("b", 2))
+    assert found.equal and len(found.notices) == 1
+    assert "no bytes to compare" in found.notices[0], found.notices
+    assert int(found.notices[0].split()[0]) >= 5
+
+
+def test_a_plain_loop_has_no_notice(tmp_path: Path) -> None:
+    assert compare(BASE, BASE, tmp_path).notices == ()
