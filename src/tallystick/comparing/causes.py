@@ -18,12 +18,15 @@ from tallystick.comparing.steps import (
     OPERATOR,
     OUTPUT,
     ExecutedOperator,
+    OperandRecord,
     StepApart,
+    operand_at,
 )
 from tallystick.comparing.values import elements_apart, is_float, kept_bits, numbers_of
 
 # Significands that shorter types keep, by the names that people know them under.
 _SHORT = ((7, "bfloat16"), (10, "TF32 or float16"))
+NO_SUCH = "only one of the two has this operand"
 # Up to this distance a single bit is as likely to be a rounding as a fault.
 _ROUNDING_ULPS = 64
 _RANDOM = ("dropout", "bernoulli", "mask_scale")
@@ -89,6 +92,16 @@ def relative(first: Array, second: Array) -> float | None:
     return float(np.abs(ours - theirs).max()) / top if top else None
 
 
+def cause_of_missing(
+    entry: ExecutedOperator, found: StepApart, mine: OperandRecord | None
+) -> Cause:
+    """The cause where an operator has an operand in one of the two executions only: `mine` is that
+    of A."""
+    name = "A" if mine is not None else "B"
+    said = f"Only in {name} {entry.operator} has an {found.side} {found.operand}."
+    return Cause("program", said)
+
+
 # -- by what a step reads --------------------------------------------------------------------------
 def causes_in_run(
     found: StepApart,
@@ -117,9 +130,14 @@ def _first_cause(
     if a is None or b is None:
         return _absent(found, entries, of_jobs)
     ours = entries[0][a]
+    if found.side in (INPUT, OUTPUT):
+        mine, other = (operand_at(e, found.side, found.operand) for e in (ours, entries[1][b]))
+        if mine is None or other is None:
+            known = next((c for c in of_jobs if c.kind in ("dropout", "program")), None)
+            return known or cause_of_missing(ours, found, mine)
     if found.side == INPUT:
-        for number in found.inputs:
-            cause = _of_input(ours, number, step, of_jobs)
+        for operand in (operand_at(ours, INPUT, number) for number in found.inputs):
+            cause = None if operand is None else _of_input(operand, step, of_jobs)
             if cause is not None:
                 return cause
         return _absent(found, entries, of_jobs)
@@ -133,10 +151,7 @@ def _first_cause(
     return rounded or cause_of_values(*values, f"node {a} ({ours.operator})")
 
 
-def _of_input(
-    entry: ExecutedOperator, number: int, step: int, of_jobs: Sequence[Cause]
-) -> Cause | None:
-    operand = entry.inputs[number]
+def _of_input(operand: OperandRecord, step: int, of_jobs: Sequence[Cause]) -> Cause | None:
     known = {cause.kind: cause for cause in of_jobs}
     if operand.kind == OPERATOR:
         return None

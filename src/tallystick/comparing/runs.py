@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tallystick.commit.tensor import Array
-from tallystick.comparing.causes import cause_of_values, causes_in_run
+from tallystick.comparing.causes import NO_SUCH, cause_of_values, causes_in_run
 from tallystick.comparing.found import (
     RUNS,
     Cause,
@@ -33,6 +33,7 @@ from tallystick.comparing.steps import (
     ExecutedOperator,
     StepApart,
     compare_step,
+    operand_at,
 )
 from tallystick.comparing.values import ElementApart, elements_apart
 from tallystick.errors import CounterpartyError
@@ -186,11 +187,16 @@ class RunsComparison:
             causes = causes_in_run(found, entries, step, self.of_jobs, (None, None))
             self._absent = step, first, tuple(causes)
             return None  # what the step leaves in the state says whether it differs
-        values = self._values(step, found)
-        causes = causes_in_run(found, entries, step, self.of_jobs, values)
         ours, theirs = entries[0][found.pair[0]], entries[1][found.pair[1]]
-        name = ours.inputs[found.operand].name if found.side == INPUT else ""
-        elements, unknown = _elements(values)
+        mine, other = (operand_at(e, found.side, found.operand) for e in (ours, theirs))
+        values: tuple[Array | None, Array | None] = (None, None)
+        elements, unknown = None, NO_SUCH
+        if mine is not None and other is not None:
+            values = self._values(step, found)
+            elements, unknown = _elements(values)
+        causes = causes_in_run(found, entries, step, self.of_jobs, values)
+        operand = mine or other
+        name = operand.name if operand is not None and found.side == INPUT else ""
         first = FirstApart(
             step,
             (ours.operator, theirs.operator),
@@ -198,7 +204,10 @@ class RunsComparison:
             operand=f"{found.side} {found.operand}{f' ({name})' if name else ''}",
             elements=elements,
             unknown=unknown,
-            inputs=tuple(InputApart(n, ours.inputs[n].name) for n in found.inputs),
+            inputs=tuple(
+                InputApart(n, (ours if n < len(ours.inputs) else theirs).inputs[n].name)
+                for n in found.inputs
+            ),
         )
         return _FirstEnd(first, tuple(causes))
 
