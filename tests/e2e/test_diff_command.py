@@ -21,7 +21,7 @@ def test_two_equal_runs(ts: Run, logreg_run: RunSummary) -> None:
 def test_two_jobs_in_words(ts: Run, logreg_job: Job, mlp_job: Job) -> None:
     code, out, _ = ts("diff", str(logreg_job.directory), str(mlp_job.directory))
     assert code == 1
-    assert out.startswith("DIFFERENT   two jobs\ncause       another seed. The seed is 0 in A and")
+    assert out.startswith("DIFFERENT   two jobs\ncause       a different seed. The seed is 0 in A and")
     assert "The job digests cover:\n" in out
     assert "Not committed (their authors' word, which no digest covers):\n" in out
 
@@ -37,7 +37,7 @@ def test_two_runs_of_two_rates(ts: Run, tmp_path: Path) -> None:
     code, out, _ = ts("diff", *runs)
     assert code == 1
     for line in (
-        "cause       another learning rate. The scalar lr is 0.1 in A and 0.2 in B.",
+        "cause       a different learning rate. The scalar lr is 0.1 in A and 0.2 in B.",
         "step        0",
         "operator    tallystick.sgd_step, number 9",
         "before it   input 2 already differed: scalar.lr",

@@ -22,7 +22,12 @@ from tallystick.comparing.steps import (
     compare_step,
     operand_at,
 )
-from tallystick.comparing.trace_causes import TracedPair, causes_in_trace, causes_of_end
+from tallystick.comparing.trace_causes import (
+    TracedPair,
+    _of_batches,
+    causes_in_trace,
+    causes_of_end,
+)
 from tallystick.comparing.tracefile import COMPLETE, FULL, TracedStep, TraceReader
 from tallystick.comparing.values import ElementApart, elements_apart
 from tallystick.errors import CannotCheckError
@@ -90,7 +95,11 @@ def _different(pair: TracedPair, found: StepApart, lines: list[str], operators: 
         elements, unknown = _elements(values, (mine, other), pair.steps[0].number)
         causes = causes_in_trace(pair, found, values)
     else:
-        elements, unknown, causes = None, NO_SUCH, [cause_of_missing(ours, found, mine)]
+        elements, unknown, causes = (
+            None,
+            NO_SUCH,
+            [_of_batches(pair) or cause_of_missing(ours, found, mine)],
+        )
     name = (mine or other or OperandRecord("", "")).name
     first = FirstApart(
         pair.steps[0].number,
