@@ -95,11 +95,8 @@ def _different(pair: TracedPair, found: StepApart, lines: list[str], operators: 
         elements, unknown = _elements(values, (mine, other), pair.steps[0].number)
         causes = causes_in_trace(pair, found, values)
     else:
-        elements, unknown, causes = (
-            None,
-            NO_SUCH,
-            [_of_batches(pair) or cause_of_missing(ours, found, mine)],
-        )
+        elements, unknown = None, NO_SUCH
+        causes = [_of_batches(pair) or cause_of_missing(ours, found, mine)]
     name = (mine or other or OperandRecord("", "")).name
     first = FirstApart(
         pair.steps[0].number,
