@@ -20,6 +20,7 @@ from tallystick.comparing.steps import (
     ExecutedOperator,
     OperandRecord,
     StepApart,
+    only_one,
     operand_at,
 )
 from tallystick.comparing.values import elements_apart, is_float, kept_bits, numbers_of
@@ -215,7 +216,6 @@ def _absent(
 def _alone(
     found: StepApart, entries: tuple[Sequence[ExecutedOperator], Sequence[ExecutedOperator]]
 ) -> Iterator[tuple[str, ExecutedOperator]]:
-    for a, b in found.gaps:
-        entry = entries[0][a] if a is not None else entries[1][b or 0]
-        name = "A" if a is not None else "B"
-        yield f"Only {name} has {entry.operator} (node {a if a is not None else b}).", entry
+    for gap in found.gaps:
+        entry, node, name = only_one(gap, *entries)
+        yield f"Only {name} has {entry.operator} (node {node}).", entry

@@ -16,6 +16,7 @@ from difflib import Match, SequenceMatcher
 from itertools import accumulate
 
 from tallystick.errors import CannotCheckError
+from tallystick.protocol.verdict import PARTIES
 
 OPERATOR = "operator"
 INPUT, OUTPUT, ATTRIBUTES, ABSENT = "input", "output", "attributes", "absent"
@@ -77,6 +78,17 @@ def operand_at(entry: ExecutedOperator, side: str, number: int) -> OperandRecord
     """An operand of an operator by its side and number; None where the operator has fewer."""
     operands = entry.inputs if side == INPUT else entry.outputs
     return operands[number] if number < len(operands) else None
+
+
+def only_one(
+    gap: Pair, first: Sequence[ExecutedOperator], second: Sequence[ExecutedOperator]
+) -> tuple[ExecutedOperator, int, str]:
+    """The entry of a pair without a partner, its number, and the name of the one that has it."""
+    a, b = gap
+    if a is not None:
+        return first[a], a, PARTIES[0]
+    assert b is not None
+    return second[b], b, PARTIES[1]
 
 
 # -- which operators belong together ---------------------------------------------------------------
