@@ -60,17 +60,26 @@ def diff(
     are read. No key is needed.
     `first` of the result is that step with its operator, its element and both values. The
     directory of a run stands for its job where the other one is a job. `as_attack` names runs
-    ("A", "B") that play the cheat which their directory declares. `notice` receives what a run
-    could not use.
+    ("A", "B") that play the cheat which their directory declares, on the CPU. `threads` and
+    `device` are for runs. `notice` receives what a run could not use.
 
-    Raises UsageError for a directory of another kind, CannotCheckError for a run without a step,
-    for a trace beside another kind, and for traces that end before they differ, CounterpartyError
-    for damaged files, StorageError.
+    Raises UsageError for a directory of another kind and for arguments that do not go together,
+    CannotCheckError for a run without a step, for a trace beside another kind, for traces that end
+    before they differ, and for a step with too many operators alike, CounterpartyError for damaged
+    files, StorageError.
     """
     if strangers := set(as_attack) - set(PARTIES):
         raise UsageError(f"There is no run {sorted(strangers)[0]!r}.", "Name A or B.")
     places = [None if isinstance(one, Job) else given.path(one) for one in (a, b)]
     kinds = [JOB if place is None else kind_of(place) for place in places]
+    if kinds != [RUN, RUN] and (threads is not None or device != "cpu"):
+        raise UsageError(
+            "threads and device are for two runs; jobs and traces are only read.", "Leave them out."
+        )
+    if as_attack and device != "cpu":
+        raise UsageError(
+            "A run that plays its cheat is executed on the CPU.", "Leave device out, or as_attack."
+        )
     if kinds == [TRACE, TRACE] and not as_attack:
         readers = [TraceReader(place) for place in places if place is not None]
         return compare_traces(readers[0], readers[1])

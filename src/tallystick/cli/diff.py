@@ -6,8 +6,11 @@ from pathlib import Path
 
 import click
 
+from tallystick.api.diffs import RUN, kind_of
 from tallystick.api.diffs import diff as compare
+from tallystick.cli.given import refuse_options
 from tallystick.cli.output import (
+    CANNOT_CHECK,
     MISMATCH,
     device_option,
     finish,
@@ -21,9 +24,9 @@ from tallystick.cli.output import (
 from tallystick.cli.places import PLACE
 from tallystick.comparing.found import Comparison, FirstApart
 from tallystick.comparing.values import ElementApart
+from tallystick.errors import CounterpartyError
 from tallystick.job.words.against import Apart
-
-_NAMES = ("A", "B")
+from tallystick.protocol.verdict import PARTIES
 
 
 @click.command()
@@ -32,7 +35,7 @@ _NAMES = ("A", "B")
 @click.option(
     "--as-attack",
     multiple=True,
-    type=click.Choice(_NAMES),
+    type=click.Choice(PARTIES),
     help="Let this run play the cheat that its directory declares (repeatable).",
 )
 @threads_option
@@ -56,14 +59,21 @@ def diff(
 
     Exit codes: 0 equal, 1 different, 2 could not compare, 3 wrong usage.
     """
-    found = compare(
-        Path(first),
-        Path(second),
-        as_attack=as_attack,
-        threads=threads,
-        device=device,
-        notice=note,
-    )
+    places = Path(first), Path(second)
+    if {kind_of(place) for place in places} != {RUN}:
+        refuse_options(
+            {"threads", "device"}, "cannot be given for jobs and traces, which are only read."
+        )
+    if as_attack and device != "cpu":
+        refuse_options(
+            {"device"}, "cannot be given beside --as-attack: a cheat is executed on the CPU."
+        )
+    try:
+        found = compare(*places, as_attack=as_attack, threads=threads, device=device, notice=note)
+    except CounterpartyError as error:
+        # Exit code 1 would say that the two differ; a damaged file does not say so.
+        error.exit_code = CANNOT_CHECK
+        raise
     if as_json:
         print_json(found.facts)
     else:
@@ -98,7 +108,7 @@ def _say_first(first: FirstApart) -> None:
         ours, theirs = first.operator
         same = ours == theirs and first.node[0] == first.node[1]
         for name, operator, number, place in zip(
-            _NAMES, first.operator, first.node, first.place, strict=True
+            PARTIES, first.operator, first.node, first.place, strict=True
         ):
             said = "nothing" if operator is None else f"{operator}, number {number}"
             where = f", in {place}" if place else ""
@@ -121,7 +131,7 @@ def _say_elements(found: ElementApart) -> None:
     many = f"the first of {found.different:,} that differ, of {found.total:,}"
     say(f"element     [{index}], {many}")
     pairs = ((found.first, found.first_bits), (found.second, found.second_bits))
-    for name, (value, bits) in zip(_NAMES, pairs, strict=True):
+    for name, (value, bits) in zip(PARTIES, pairs, strict=True):
         say(f"{name}           {json_float(value) if isinstance(value, float) else value} ({bits})")
     if found.ulps is not None:
         most = "" if found.most is None else f"; the greatest of all is {found.most:,}"
@@ -131,5 +141,5 @@ def _say_elements(found: ElementApart) -> None:
 def _say_apart(rows: tuple[Apart, ...]) -> None:
     for label, *pair in rows:
         say(f"  {label}")
-        for name, sentence in zip(_NAMES, pair, strict=True):
+        for name, sentence in zip(PARTIES, pair, strict=True):
             say(f"    {name}  {sentence or '(nothing)'}")

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from tallystick.commit.tensor import Array
+from tallystick.commit.tensor import Array, dtype_name
 from tallystick.comparing.found import Cause
 from tallystick.comparing.steps import (
     ATTRIBUTES,
@@ -18,14 +18,22 @@ from tallystick.comparing.steps import (
     OPERATOR,
     OUTPUT,
     ExecutedOperator,
+    OperandRecord,
     StepApart,
+    only_one,
+    operand_at,
 )
 from tallystick.comparing.values import elements_apart, is_float, kept_bits, numbers_of
+from tallystick.program.ir import SCALAR_PREFIX
 
 # Significands that shorter types keep, by the names that people know them under.
 _SHORT = ((7, "bfloat16"), (10, "TF32 or float16"))
-# Up to this distance a single bit is as likely to be a rounding as a fault.
-_ROUNDING_ULPS = 64
+NO_SUCH = "only one of the two has this operand"
+# Up to so many units in the last place a difference is a rounding: a fault that flips one of the
+# lowest bits cannot be told from it. A unit of a short type is a large one.
+_ROUNDING_ULPS = {"f64": 64, "f32": 64, "f16": 4, "bf16": 4}
+# The types whose values a kernel may round to TF32.
+_LONG = ("f64", "f32")
 _RANDOM = ("dropout", "bernoulli", "mask_scale")
 _UPDATES = ("adam", "sgd", "lamb", "lion", "rmsprop", "adagrad", "adafactor")
 
@@ -43,20 +51,23 @@ def cause_of_values(first: Array | None, second: Array | None, where: str) -> Ca
     apart = elements_apart(first, second)
     if apart is None:
         return Cause("rounding", f"From equal inputs {where} has two results.")
-    far = apart.ulps is None or apart.ulps > _ROUNDING_ULPS
-    if apart.flipped is not None and apart.total > 1 and (far or not is_float(first)):
-        said = f"One element of {apart.total:,} in {where} differs in bit {apart.flipped} alone."
-        return Cause("flipped bit", said)
-    short = shorter(first, second)
-    if short is not None:
-        return Cause("precision", f"{short} in {where}.")
-    amount = relative(first, second)
-    if amount is not None and amount > 2.0**-5 and apart.different == 1:
-        said = f"One element of {apart.total:,} in {where} is another number."
-        return Cause("flipped bit", said)
-    if amount is not None and 2.0**-14 < amount < 2.0**-5:
-        said = f"In {where} the two differ by {amount:.1g} of the greatest value, as TF32 does."
-        return Cause("precision", said)
+    type_name, amount = dtype_name(first.dtype), relative(first, second)
+    near = amount is not None and (apart.most or 0) <= _ROUNDING_ULPS.get(type_name, -1)
+    if not near:
+        if apart.flipped is not None and apart.total > 1:
+            said = (
+                f"One element of {apart.total:,} in {where} differs in bit {apart.flipped} alone."
+            )
+            return Cause("flipped bit", said)
+        short = shorter(first, second)
+        if short is not None:
+            return Cause("precision", f"{short} in {where}.")
+        if amount is not None and amount > 2.0**-5 and apart.different == 1:
+            said = f"One element of {apart.total:,} in {where} has a different value."
+            return Cause("flipped bit", said)
+        if amount is not None and 2.0**-14 < amount < 2.0**-5 and type_name in _LONG:
+            said = f"In {where} the two differ by {amount:.1g} of the greatest value, as TF32 does."
+            return Cause("precision", said)
     most = "" if apart.most is None else f", by at most {apart.most:,} units in the last place"
     said = (
         f"From equal inputs {apart.different:,} of {apart.total:,} elements of {where} "
@@ -73,7 +84,8 @@ def shorter(first: Array, second: Array) -> str | None:
     for most, name in _SHORT:
         small = [b <= most for b in bits if b is not None]
         if small == [True, False] or small == [False, True]:
-            return f"{'A' if small[0] else 'B'} has values of {most + 1} bits ({name})"
+            which = "A" if small[0] else "B"
+            return f"Every value of {which} fits in {most + 1} significant bits ({name})"
     return None
 
 
@@ -86,7 +98,17 @@ def relative(first: Array, second: Array) -> float | None:
     if not finite.all() or not ours.size:
         return None
     top = max(float(np.abs(ours).max()), float(np.abs(theirs).max()))
-    return float(np.abs(ours - theirs).max()) / top if top else None
+    return float(np.abs(ours - theirs).max()) / top if top else 0.0
+
+
+def cause_of_missing(
+    entry: ExecutedOperator, found: StepApart, mine: OperandRecord | None
+) -> Cause:
+    """The cause where an operator has an operand in one of the two executions only: `mine` is that
+    of A."""
+    name = "A" if mine is not None else "B"
+    said = f"Only in {name} {entry.operator} has an {found.side} {found.operand}."
+    return Cause("program", said)
 
 
 # -- by what a step reads --------------------------------------------------------------------------
@@ -100,9 +122,11 @@ def causes_in_run(
     """The causes of a step's difference, the first one first; then what else is in the jobs."""
     first = _first_cause(found, entries, step, of_jobs, values)
     seed = next((c for c in of_jobs if c.kind == "seed"), None)
-    if seed is not None and first.kind in ("weights", "data order", "data", "seed"):
+    follows = first.kind in ("weights", "data order", "seed")
+    if seed is not None and (follows or (first.kind == "data" and first not in of_jobs)):
         first = seed
-    rest = [cause for cause in of_jobs if cause.kind != first.kind]
+    told = first in of_jobs
+    rest = [c for c in of_jobs if c != first and (told or c.kind != first.kind)]
     return [first, *rest]
 
 
@@ -117,9 +141,14 @@ def _first_cause(
     if a is None or b is None:
         return _absent(found, entries, of_jobs)
     ours = entries[0][a]
+    if found.side in (INPUT, OUTPUT):
+        mine, other = (operand_at(e, found.side, found.operand) for e in (ours, entries[1][b]))
+        if mine is None or other is None:
+            known = next((c for c in of_jobs if c.kind in ("dropout", "program")), None)
+            return known or cause_of_missing(ours, found, mine)
     if found.side == INPUT:
-        for number in found.inputs:
-            cause = _of_input(ours, number, step, of_jobs)
+        for operand in (operand_at(ours, INPUT, number) for number in found.inputs):
+            cause = None if operand is None else _of_input(operand, step, of_jobs)
             if cause is not None:
                 return cause
         return _absent(found, entries, of_jobs)
@@ -133,16 +162,16 @@ def _first_cause(
     return rounded or cause_of_values(*values, f"node {a} ({ours.operator})")
 
 
-def _of_input(
-    entry: ExecutedOperator, number: int, step: int, of_jobs: Sequence[Cause]
-) -> Cause | None:
-    operand = entry.inputs[number]
-    known = {cause.kind: cause for cause in of_jobs}
+def _of_input(operand: OperandRecord, step: int, of_jobs: Sequence[Cause]) -> Cause | None:
+    known: dict[str, Cause] = {}
+    for cause in of_jobs:
+        known.setdefault(cause.kind, cause)
     if operand.kind == OPERATOR:
         return None
     if operand.kind == "scalar":
-        said = f"Step {step} reads another {operand.name}."
-        return known.get("rate", Cause("rate", said))
+        name = operand.name.removeprefix(SCALAR_PREFIX)
+        rate = next((c for c in of_jobs if c.kind == "rate" and c.about == name), None)
+        return rate or Cause("rate", f"Step {step} reads another {operand.name}.")
     if operand.kind == "rng":
         return known.get("seed", Cause("seed", f"Step {step} draws by another random key."))
     if operand.kind == "batch":
@@ -187,7 +216,6 @@ def _absent(
 def _alone(
     found: StepApart, entries: tuple[Sequence[ExecutedOperator], Sequence[ExecutedOperator]]
 ) -> Iterator[tuple[str, ExecutedOperator]]:
-    for a, b in found.gaps:
-        entry = entries[0][a] if a is not None else entries[1][b or 0]
-        name = "A" if a is not None else "B"
-        yield f"Only {name} has {entry.operator} (node {a if a is not None else b}).", entry
+    for gap in found.gaps:
+        entry, node, name = only_one(gap, *entries)
+        yield f"Only {name} has {entry.operator} (node {node}).", entry

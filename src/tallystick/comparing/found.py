@@ -13,31 +13,33 @@ JOBS, RUNS, TRACES = "jobs", "runs", "traces"
 
 # The kinds of causes, each by its word in JSON and its words for a person.
 CAUSES: Mapping[str, str] = {
-    "seed": "another seed",
-    "rate": "another learning rate",
-    "setting": "another setting of the optimizer",
-    "data order": "another order of the data",
-    "last batch": "another last batch of an epoch",
-    "batch size": "another batch size",
-    "data": "other data",
-    "dropout": "other dropout",
-    "program": "another program",
-    "weights": "other weights at the start",
+    "seed": "a different seed",
+    "rate": "a different learning rate",
+    "setting": "a different setting of the optimizer",
+    "data order": "a different order of the data",
+    "last batch": "a different last batch of an epoch",
+    "batch size": "a different batch size",
+    "data": "different data",
+    "dropout": "different dropout",
+    "program": "a different program",
+    "weights": "different weights at the start",
     "flipped bit": "a flipped bit",
     "precision": "a lower precision",
-    "rounding": "other rounding",
+    "rounding": "different rounding",
     "outside": "a change outside of the recorded operators",
-    "steps": "another number of steps",
+    "steps": "a different number of steps",
     "record": "a record that its own job does not give",
 }
 
 
 @dataclass(frozen=True)
 class Cause:
-    """Where a difference comes from: its kind, one of CAUSES, and a sentence with both values."""
+    """Where a difference comes from: its kind, one of CAUSES, and a sentence with both values.
+    `about` is the name of the scalar that the sentence is about, if there is one."""
 
     kind: str
     sentence: str
+    about: str = ""
 
     @property
     def words(self) -> str:

@@ -73,7 +73,7 @@ def _of_numbers(first: JobInWords, second: JobInWords) -> Iterator[Cause]:
         if row is not None:
             pair = f"{decimal(table.at(row))} in A and {decimal(other.at(row))} in B"
             where = f", first in row {row}" if lengths else ""
-            yield Cause("rate", f"The scalar {table.name} is {pair}{where}.")
+            yield Cause("rate", f"The scalar {table.name} is {pair}{where}.", table.name)
     ours = [(u.kind, u.options, u.clip_norm, u.clip_value) for u in first.updates]
     if ours != [(u.kind, u.options, u.clip_norm, u.clip_value) for u in second.updates]:
         yield Cause("setting", "The optimizers or their settings differ.")

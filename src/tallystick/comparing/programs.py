@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tallystick.comparing.steps import ExecutedOperator, StepApart
+from tallystick.comparing.steps import ExecutedOperator, StepApart, only_one
 
 _MOST = 12
 
@@ -25,10 +25,10 @@ def _lines(
     second: Sequence[ExecutedOperator],
     every: bool,
 ) -> Iterator[str]:
-    for a, b in found.gaps:
-        entry, name = (first[a], "A") if a is not None else (second[b or 0], "B")
+    for gap in found.gaps:
+        entry, number, name = only_one(gap, first, second)
         if every or not hands_on(entry):
-            yield f"only {name} has operator {a if a is not None else b}, {said(entry)}"
+            yield f"only {name} has operator {number}, {said(entry)}"
     for a, b in found.changed:
         if a is not None and b is not None:
             ours, theirs = first[a], second[b]

@@ -9,13 +9,14 @@ is held against what its own job gives here: a run that does not follow its job 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 
 import numpy as np
 
 from tallystick.commit.tensor import Array
-from tallystick.comparing.causes import cause_of_values, causes_in_run
+from tallystick.comparing.causes import NO_SUCH, cause_of_values, causes_in_run
 from tallystick.comparing.found import (
     RUNS,
     Cause,
@@ -33,23 +34,24 @@ from tallystick.comparing.steps import (
     ExecutedOperator,
     StepApart,
     compare_step,
+    operand_at,
 )
 from tallystick.comparing.values import ElementApart, elements_apart
 from tallystick.errors import CounterpartyError
 from tallystick.job.words import against, words_of
 from tallystick.job.words.against import Apart
 from tallystick.program.state import State
+from tallystick.protocol.verdict import PARTIES
 from tallystick.run.store.journal import loss_value
 
-_NAMES = ("A", "B")
 _WHY_RECORD = "the run keeps no value of it; play `tallystick dispute`, or trace the step"
 
 
 @dataclass(frozen=True)
 class _FirstEnd:
-    """The first difference, with its causes."""
+    """The first difference, with its causes. `first` is None where only the jobs differ."""
 
-    first: FirstApart
+    first: FirstApart | None
     causes: tuple[Cause, ...]
     programs: tuple[str, ...] = ()
 
@@ -65,6 +67,7 @@ class RunsComparison:
         self.fields: tuple[Apart, ...] = tuple(against(ours, theirs))
         self.uncommitted = tuple(beside_apart(ours, theirs))
         self.programs: tuple[str, ...] = ()
+        self._also: list[str] = []  # notices
         # A step whose programs differ while no operator that both have does.
         self._absent: tuple[int, FirstApart, tuple[Cause, ...]] | None = None
 
@@ -76,13 +79,12 @@ class RunsComparison:
             "steps": [run.steps for run in self.both],
         }
         if self._same_records():
-            kept = self._kept_apart()
-            if kept is not None:
-                return Comparison(RUNS, False, kept.causes, kept.first, compared=compared)
-            return Comparison(RUNS, True, compared=compared, uncommitted=self.uncommitted)
+            return self._agreed(compared)
         start = self._last_equal()
         compared["equal up to step"] = start
         ended = self._walk(start, min(a.steps, b.steps))
+        if ended is None and self.one_job and self._records_agree():
+            return self._agreed(compared)
         if ended is None:
             ended = self._after(min(a.steps, b.steps))
         return Comparison(
@@ -97,6 +99,17 @@ class RunsComparison:
             compared=compared,
         )
 
+    def _agreed(self, compared: Mapping[str, object]) -> Comparison:
+        """Two runs of one job whose records agree: equal, unless a stored file has changed."""
+        kept, notices = self._kept_apart(), tuple(self._notices())
+        if kept is not None:
+            return Comparison(
+                RUNS, False, kept.causes, kept.first, notices=notices, compared=compared
+            )
+        return Comparison(
+            RUNS, True, uncommitted=self.uncommitted, notices=notices, compared=compared
+        )
+
     # -- by the records ------------------------------------------------------------------------
     def _same_records(self) -> bool:
         a, b = self.both
@@ -104,16 +117,26 @@ class RunsComparison:
             self.one_job
             and a.journal.losses == b.journal.losses
             and a.journal.checkpoints == b.journal.checkpoints
-            and a.journal.finished == b.journal.finished
         )
 
+    def _records_agree(self) -> bool:
+        """True if two records of one job have no loss and no root apart. One may lack the end, or
+        roots that the other has."""
+        a, b = self.both
+        theirs = dict(b.journal.checkpoints)
+        roots = all(theirs.get(at, root) == root for at, root in a.journal.checkpoints)
+        return roots and a.journal.losses == b.journal.losses
+
     def _notices(self) -> Iterator[str]:
-        for name, run in zip(_NAMES, self.both, strict=True):
+        yield from self._also
+        for name, run in zip(PARTIES, self.both, strict=True):
             if run.journal.torn_bytes:
                 yield (
                     f"The journal of {name} ends in {run.journal.torn_bytes:,} bytes that do not "
                     f"fit: {run.journal.torn_why}."
                 )
+            elif not run.journal.finished:
+                yield f"{name} has not ended: its record stops after {run.steps:,} steps."
 
     def _kept_apart(self) -> _FirstEnd | None:
         """The first stored state in which two runs with one record differ: a file has changed
@@ -136,8 +159,9 @@ class RunsComparison:
 
     def _last_equal(self) -> int:
         """The last step at which both runs have recorded one state; 0 where they have none."""
-        roots = dict(self.both[1].journal.checkpoints)
-        equal = [s for s, root in self.both[0].journal.checkpoints if roots.get(s) == root]
+        ours, theirs = (dict(run.journal.checkpoints) for run in self.both)
+        common = sorted(set(ours) & set(theirs))
+        equal = list(takewhile(lambda s: ours[s] == theirs[s], common))
         losses = zip(self.both[0].journal.losses, self.both[1].journal.losses, strict=False)
         apart = next((step for step, (x, y) in enumerate(losses) if x != y), None)
         return max((s for s in equal if apart is None or s <= apart), default=0)
@@ -186,11 +210,16 @@ class RunsComparison:
             causes = causes_in_run(found, entries, step, self.of_jobs, (None, None))
             self._absent = step, first, tuple(causes)
             return None  # what the step leaves in the state says whether it differs
-        values = self._values(step, found)
-        causes = causes_in_run(found, entries, step, self.of_jobs, values)
         ours, theirs = entries[0][found.pair[0]], entries[1][found.pair[1]]
-        name = ours.inputs[found.operand].name if found.side == INPUT else ""
-        elements, unknown = _elements(values)
+        mine, other = (operand_at(e, found.side, found.operand) for e in (ours, theirs))
+        values: tuple[Array | None, Array | None] = (None, None)
+        elements, unknown = None, NO_SUCH
+        if mine is not None and other is not None:
+            values = self._values(step, found)
+            elements, unknown = _elements(values)
+        causes = causes_in_run(found, entries, step, self.of_jobs, values)
+        operand = mine or other
+        name = operand.name if operand is not None and found.side == INPUT else ""
         first = FirstApart(
             step,
             (ours.operator, theirs.operator),
@@ -198,7 +227,10 @@ class RunsComparison:
             operand=f"{found.side} {found.operand}{f' ({name})' if name else ''}",
             elements=elements,
             unknown=unknown,
-            inputs=tuple(InputApart(n, ours.inputs[n].name) for n in found.inputs),
+            inputs=tuple(
+                InputApart(n, (ours if n < len(ours.inputs) else theirs).inputs[n].name)
+                for n in found.inputs
+            ),
         )
         return _FirstEnd(first, tuple(causes))
 
@@ -245,7 +277,7 @@ class RunsComparison:
             if node is None or node >= len(entries):
                 continue
             entry = entries[node]
-            said = f"{_NAMES[which]} has other digests of node {node} than its job gives here."
+            said = f"{PARTIES[which]} has other digests of node {node} than its job gives here."
             first = FirstApart(
                 step,
                 (entry.operator, entry.operator),
@@ -263,7 +295,7 @@ class RunsComparison:
             if recorded != bits[which]:
                 pair = (loss_value(recorded), loss_value(bits[which]))
                 said = (
-                    f"{_NAMES[which]} has recorded the loss {pair[0]!r} of step {step}; its job "
+                    f"{PARTIES[which]} has recorded the loss {pair[0]!r} of step {step}; its job "
                     f"gives {pair[1]!r} here."
                 )
                 return self._off(step, which, said)
@@ -273,7 +305,7 @@ class RunsComparison:
                 state = repeated.states.at(step + 1).state
                 if state.root() != root:
                     said = (
-                        f"{_NAMES[which]} has recorded another state after step {step} than its "
+                        f"{PARTIES[which]} has recorded another state after step {step} than its "
                         "job gives here."
                     )
                     return self._off(step, which, said)
@@ -310,6 +342,8 @@ class RunsComparison:
             theirs = run.store.read_state(run.job, at, copy=True)
         except CounterpartyError:
             return
+        for between in range(step + 1, at):  # its own stored states may be false ones
+            honest.states.repeat(between)
         state = honest.states.at(at).state
         mine = {name: state.device.host(t) for name, t in state.slots.items()}
         for slot in sorted(mine):
@@ -322,14 +356,16 @@ class RunsComparison:
     def _after(self, last: int) -> _FirstEnd:
         """Two runs of which one goes on, or whose jobs differ in nothing that a step has read."""
         a, b = self.both
-        first = FirstApart(last, (None, None), (None, None), operand="end")
         if a.steps != b.steps:
             said = f"A has {a.steps:,} steps and B {b.steps:,}; the first {last:,} are equal."
             rest = tuple(c for c in self.of_jobs if c.kind != "steps")
+            first = FirstApart(last, (None, None), (None, None), operand="end")
             return _FirstEnd(first, (Cause("steps", said), *rest))
-        said = f"No step of the first {last:,} reads or computes anything else."
-        causes = self.of_jobs or (Cause("record", said),)
-        return _FirstEnd(first, tuple(causes))
+        if self.one_job:  # a cheat plays here, and its job alone would not give its record
+            said = f"The records differ, and no step of the first {last:,} does."
+            return _FirstEnd(None, (Cause("record", said),))
+        self._also.append(f"No step of the first {last:,} reads or computes anything else.")
+        return _FirstEnd(None, self.of_jobs)
 
 
 def _place(

@@ -9,13 +9,19 @@ so that one inserted operator costs no other its partner.
 from __future__ import annotations
 
 import hashlib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from difflib import SequenceMatcher
+from difflib import Match, SequenceMatcher
+from itertools import accumulate
+
+from tallystick.errors import CannotCheckError
+from tallystick.protocol.verdict import PARTIES
 
 OPERATOR = "operator"
 INPUT, OUTPUT, ATTRIBUTES, ABSENT = "input", "output", "attributes", "absent"
+# Comparisons of two operators that an alignment by sequence may take: some ten seconds of them.
+_MOST_WORK = 100_000_000
 
 
 @dataclass(frozen=True)
@@ -53,9 +59,10 @@ Pair = tuple[int | None, int | None]
 class StepApart:
     """The first difference of two executions of one step.
 
-    `pair` are the entries of A and of B, `side` and `operand` what of them differs. `inputs` are
-    the operator's inputs that differ. `gaps` are the entries without a partner, `changed` the
-    pairs with other attributes; both are of the whole step, in its order. `pairs` are all.
+    `pair` are the entries of A and of B, `side` and `operand` what of them differs; one of the two
+    may have no such operand. `inputs` are the operator's inputs that differ. `gaps` are the
+    entries without a partner, `changed` the pairs with other attributes; both are of the whole
+    step, in its order. `pairs` are all.
     """
 
     pair: Pair
@@ -67,16 +74,34 @@ class StepApart:
     changed: tuple[Pair, ...]
 
 
+def operand_at(entry: ExecutedOperator, side: str, number: int) -> OperandRecord | None:
+    """An operand of an operator by its side and number; None where the operator has fewer."""
+    operands = entry.inputs if side == INPUT else entry.outputs
+    return operands[number] if number < len(operands) else None
+
+
+def only_one(
+    gap: Pair, first: Sequence[ExecutedOperator], second: Sequence[ExecutedOperator]
+) -> tuple[ExecutedOperator, int, str]:
+    """The entry of a pair without a partner, its number, and the name of the one that has it."""
+    a, b = gap
+    if a is not None:
+        return first[a], a, PARTIES[0]
+    assert b is not None
+    return second[b], b, PARTIES[1]
+
+
 # -- which operators belong together ---------------------------------------------------------------
 def align(first: Sequence[ExecutedOperator], second: Sequence[ExecutedOperator]) -> list[Pair]:
-    """All entries of both, in the order of the first; a pair with None has no partner."""
+    """All entries of both, in the order of the first; a pair with None has no partner. Raises
+    CannotCheckError where too many operators are alike to find their partners."""
     partners = _by_structure(first, second)
     taken = set(partners.values())
     rest = (
         [n for n in range(len(first)) if n not in partners],
         [n for n in range(len(second)) if n not in taken],
     )
-    for one, other in _by_sequence(first, second, *rest, _LOOSER):
+    for one, other in _by_sequence(first, second, *rest, _LOOSER, _Work()):
         partners[one] = other
     return _merged(partners, len(first), len(second))
 
@@ -128,12 +153,46 @@ _LOOSER: tuple[Callable[[ExecutedOperator], Hashable], ...] = (
 )
 
 
+class _Work:
+    """The comparisons of one alignment, which grow with the square of the operators alike."""
+
+    def __init__(self) -> None:
+        self._left = _MOST_WORK
+
+    def spend(self, comparisons: int) -> None:
+        self._left -= comparisons
+        if self._left < 0:
+            raise CannotCheckError(
+                "A step has too many operators alike to find which belong together.",
+                "Record both loops again, and call `.next_step()` more often on what "
+                "`tallystick.trace` yields.",
+            )
+
+
+class _Matcher(SequenceMatcher[Hashable]):
+    """A SequenceMatcher that spends its comparisons before it makes them."""
+
+    def __init__(self, left: list[Hashable], right: list[Hashable], work: _Work) -> None:
+        alike = Counter(right)
+        self._costs = [0, *accumulate(1 + alike[key] for key in left)]
+        self._work = work
+        super().__init__(None, left, right, autojunk=False)
+
+    def find_longest_match(
+        self, alo: int = 0, ahi: int | None = None, blo: int = 0, bhi: int | None = None
+    ) -> Match:
+        last = len(self._costs) - 1 if ahi is None else ahi
+        self._work.spend(self._costs[last] - self._costs[alo])
+        return super().find_longest_match(alo, ahi, blo, bhi)
+
+
 def _by_sequence(
     first: Sequence[ExecutedOperator],
     second: Sequence[ExecutedOperator],
     ours: list[int],
     theirs: list[int],
     keys: Sequence[Callable[[ExecutedOperator], Hashable]],
+    work: _Work,
 ) -> list[tuple[int, int]]:
     """Pairs of two sequences in their order, by the first key; what lies between the pairs is
     aligned by the next ones."""
@@ -142,8 +201,9 @@ def _by_sequence(
     left = [keys[0](first[n]) for n in ours]
     right = [keys[0](second[n]) for n in theirs]
     found, at, to = [], 0, 0
-    for block in SequenceMatcher(None, left, right, autojunk=False).get_matching_blocks():
-        found += _by_sequence(first, second, ours[at : block.a], theirs[to : block.b], keys[1:])
+    for block in _Matcher(left, right, work).get_matching_blocks():
+        between = ours[at : block.a], theirs[to : block.b]
+        found += _by_sequence(first, second, *between, keys[1:], work)
         found += [(ours[block.a + n], theirs[block.b + n]) for n in range(block.size)]
         at, to = block.a + block.size, block.b + block.size
     return found
@@ -188,6 +248,8 @@ def compare_step(
 
 
 def _apart(ours: Sequence[OperandRecord], theirs: Sequence[OperandRecord]) -> tuple[int, ...]:
-    """The places at which two lists of operands differ."""
+    """The places at which two lists of operands differ, such as those that only one list has."""
     pairs = enumerate(zip(ours, theirs, strict=False))
-    return tuple(n for n, (a, b) in pairs if (a.digest, a.type) != (b.digest, b.type))
+    apart = [n for n, (a, b) in pairs if (a.digest, a.type) != (b.digest, b.type)]
+    lengths = len(ours), len(theirs)
+    return (*apart, *range(min(lengths), max(lengths)))

@@ -10,18 +10,24 @@ from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 
 from tallystick.commit.tensor import Array
+from tallystick.comparing.causes import NO_SUCH, cause_of_missing
 from tallystick.comparing.found import TRACES, Cause, Comparison, FirstApart, InputApart
 from tallystick.comparing.programs import program_lines
 from tallystick.comparing.steps import (
     ABSENT,
     INPUT,
     OUTPUT,
-    ExecutedOperator,
     OperandRecord,
     StepApart,
     compare_step,
+    operand_at,
 )
-from tallystick.comparing.trace_causes import TracedPair, causes_in_trace, causes_of_end
+from tallystick.comparing.trace_causes import (
+    TracedPair,
+    _of_batches,
+    causes_in_trace,
+    causes_of_end,
+)
 from tallystick.comparing.tracefile import COMPLETE, FULL, TracedStep, TraceReader
 from tallystick.comparing.values import ElementApart, elements_apart
 from tallystick.errors import CannotCheckError
@@ -101,10 +107,15 @@ def _different(pair: TracedPair, found: StepApart, lines: list[str], operators: 
     a, b = found.pair
     assert a is not None and b is not None
     ours, theirs = pair.steps[0].operators[a], pair.steps[1].operators[b]
-    operands = _operand(ours, found), _operand(theirs, found)
-    values = pair.values(operands)
-    elements, unknown = _elements(values, operands, pair.steps[0].number)
-    name = operands[0].name
+    mine, other = (operand_at(entry, found.side, found.operand) for entry in (ours, theirs))
+    if mine is not None and other is not None:
+        values = pair.values((mine, other))
+        elements, unknown = _elements(values, (mine, other), pair.steps[0].number)
+        causes = causes_in_trace(pair, found, values)
+    else:
+        elements, unknown = None, NO_SUCH
+        causes = [_of_batches(pair) or cause_of_missing(ours, found, mine)]
+    name = (mine or other or OperandRecord("", "")).name
     first = FirstApart(
         pair.steps[0].number,
         (ours.operator, theirs.operator),
@@ -113,21 +124,20 @@ def _different(pair: TracedPair, found: StepApart, lines: list[str], operators: 
         f"{found.side} {found.operand}{f' ({name})' if name else ''}",
         elements,
         unknown,
-        tuple(InputApart(n, _said(ours.inputs[n])) for n in found.inputs),
+        tuple(
+            InputApart(n, _said((ours if n < len(ours.inputs) else theirs).inputs[n]))
+            for n in found.inputs
+        ),
     )
     return Comparison(
         TRACES,
         False,
-        tuple(causes_in_trace(pair, found, values)),
+        tuple(causes),
         first,
         programs=tuple(lines[:_MOST_LINES]),
         notices=tuple(_notices(pair.readers)),
         compared=_compared(pair.steps[0].number, operators),
     )
-
-
-def _operand(entry: ExecutedOperator, found: StepApart) -> OperandRecord:
-    return (entry.inputs if found.side == INPUT else entry.outputs)[found.operand]
 
 
 def _said(operand: OperandRecord) -> str:

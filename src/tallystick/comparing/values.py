@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tallystick.commit.tensor import Array
+from tallystick.commit.tensor import Array, widened
 
 _BITS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 # Bits of the significand that are stored.
@@ -64,7 +64,7 @@ def bits_of(array: Array) -> np.ndarray:
 def numbers_of(array: Array) -> np.ndarray:
     """The elements as numbers of numpy's own types, flat."""
     if array.dtype.names == ("bf16",):
-        return (bits_of(array).astype(np.uint32) << 16).view(np.float32)
+        return widened(array).reshape(-1)
     return np.ascontiguousarray(array).reshape(-1)
 
 

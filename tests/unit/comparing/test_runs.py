@@ -21,6 +21,8 @@ from tallystick.cli.main import run as command
 from tallystick.errors import CannotCheckError, UsageError
 from tallystick.job.job import Job
 from tallystick.run.show.summary import RunSummary
+from tallystick.run.store.directory import RunStore
+from tallystick.run.store.journal import Journal
 
 RECORDS, BATCH = 20, 4
 
@@ -187,6 +189,54 @@ def test_a_run_that_does_not_follow_its_job_is_seen(
     there = tallystick.diff(cheat, base)
     assert there.first is not None and found.first is not None
     assert there.first.step == found.first.step
+    # Whichever is named first, the stored states of the cheat show its values.
+    ours, theirs = found.first.elements, there.first.elements
+    assert ours is not None and theirs is not None
+    assert (ours.index, ours.first_bits, ours.second_bits) == (
+        theirs.index,
+        theirs.second_bits,
+        theirs.first_bits,
+    )
+
+
+def test_jobs_that_differ_in_what_no_step_reads(base: Path, tmp_path: Path) -> None:
+    """Two honest runs: nothing is said of their records."""
+    other = trained(tmp_path, checkpoint_interval=2)
+    for pair in ((base, other), (other, base)):
+        found = tallystick.diff(*pair)
+        assert not found.equal and found.fields and not found.causes and found.first is None
+        assert found.notices == ("No step of the first 8 reads or computes anything else.",)
+
+
+def test_a_false_root_is_seen_behind_an_equal_one(base: Path, tmp_path: Path) -> None:
+    """One root of the record was rewritten, with all that follows it: the last one is the same."""
+    copy = tmp_path / "copy"
+    shutil.copytree(base, copy)
+    store = RunStore(copy)
+    job = store.job()
+    content = store.journal(job)
+    (copy / "journal").unlink()
+    for file in (copy / "checkpoints").iterdir():
+        file.unlink()
+    written = Journal.open(copy / "journal", job.digest)
+    roots = dict(content.checkpoints)
+    for step, bits in enumerate(content.losses):
+        written.loss(step, bits)
+        if step + 1 in roots:
+            written.checkpoint(step + 1, bytes(32) if step + 1 == 4 else roots[step + 1])
+    written.close()
+    for pair in ((base, copy), (copy, base)):
+        found = tallystick.diff(*pair)
+        assert not found.equal and [cause.kind for cause in found.causes] == ["record"]
+        assert "another state after step 3" in found.causes[0].sentence
+
+
+def test_arguments_that_a_comparison_would_ignore(base: Path) -> None:
+    for asked in ({"threads": 2}, {"device": "cuda"}):
+        with pytest.raises(UsageError, match="only read"):
+            tallystick.diff(base / "job", base / "job", **asked)
+    with pytest.raises(UsageError, match="on the CPU"):
+        tallystick.diff(base, base, as_attack=["B"], device="cuda")
 
 
 def test_a_bit_flipped_in_a_stored_state_is_seen(base: Path, tmp_path: Path) -> None:
@@ -205,13 +255,16 @@ def test_a_bit_flipped_in_a_stored_state_is_seen(base: Path, tmp_path: Path) -> 
 def test_a_torn_journal_is_named(base: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(base, copy)
-    journal = copy / "journal.bin"
-    journal = journal if journal.exists() else next(copy.glob("journal*"))
-    data = bytearray(journal.read_bytes())
-    data[-100] ^= 1
-    journal.write_bytes(bytes(data))
-    found = tallystick.diff(base, copy)
-    assert not found.equal and "do not fit" in found.notices[0]
+    journal = copy / "journal"
+    whole = journal.read_bytes()
+    # In the end's record, and in that of a step.
+    for place, cause in ((len(whole) - 100, None), (len(whole) // 2, "steps")):
+        data = bytearray(whole)
+        data[place] ^= 1
+        journal.write_bytes(bytes(data))
+        found = tallystick.diff(base, copy)
+        assert found.equal == (cause is None) and "do not fit" in found.notices[0]
+        assert (found.cause.kind if found.cause else None) == cause
 
 
 def test_what_cannot_be_compared_is_refused(base: Path, tmp_path: Path) -> None:

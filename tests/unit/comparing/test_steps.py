@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -17,6 +18,7 @@ from tallystick.comparing.steps import (
     align,
     compare_step,
 )
+from tallystick.errors import CannotCheckError
 
 OPERATORS = ("aten.mm", "aten.add", "aten.relu", "aten.mul")
 
@@ -157,3 +159,39 @@ def test_other_attributes_without_another_value() -> None:
     )
     found = compare_step([ours], [theirs])
     assert found is not None and (found.side, found.changed) == (ATTRIBUTES, ((0, 0),))
+
+
+X, Y = OperandRecord("x", "f32[2]", "state", "x"), OperandRecord("y", "f32[2]")
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "side", "operand", "inputs"),
+    [
+        (((X,), (Y,)), ((), ()), INPUT, 0, (0,)),
+        (((), (Y,)), ((), ()), OUTPUT, 0, ()),
+        (((X,), (Y,)), ((X, X), (Y,)), INPUT, 1, (1,)),
+        (((X,), (Y,)), ((Y, X), (Y,)), INPUT, 0, (0, 1)),
+    ],
+)
+def test_a_missing_operand_is_a_difference(
+    ours: tuple[tuple[OperandRecord, ...], ...],
+    theirs: tuple[tuple[OperandRecord, ...], ...],
+    side: str,
+    operand: int,
+    inputs: tuple[int, ...],
+) -> None:
+    a, b = (ExecutedOperator("aten.mm", "", *both) for both in (ours, theirs))
+    for one, other in ((a, b), (b, a)):
+        found = compare_step([one], [other])
+        assert found is not None
+        assert (found.side, found.operand, found.inputs) == (side, operand, inputs)
+
+
+def test_an_alignment_is_bounded() -> None:
+    """Operators that are all alike cost the square of their number, and an answer has a bound."""
+    step = [ExecutedOperator("aten.mm", "", (), ()) for _ in range(12_000)]
+    other = [replace(entry, attributes="2") for entry in step]
+    with pytest.raises(CannotCheckError, match=r"\.next_step\(\)"):
+        align(step, other)
+    few = align(step[:500], other[:500])
+    assert few == [(n, n) for n in range(500)]
