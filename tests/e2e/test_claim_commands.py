@@ -22,6 +22,7 @@ import tallystick
 from tallystick.claims.audits import audit_payload
 from tallystick.commit.encoding import sha256
 from tallystick.commit.signing import Envelope, PrivateKey
+from tallystick.commit.statement import Subject, claim_type, sign_statement, statement_payload
 from tallystick.disk.keys import save_private_key
 from tallystick.errors import MismatchError
 from tallystick.run.execute.trainer import RunSummary
@@ -131,6 +132,23 @@ def test_a_claim_about_an_audit_is_of_the_audited_signer(mlp_run: RunSummary) ->
     audit_payload(report)
     with pytest.raises(MismatchError, match="another signer"):
         audit_payload(replace(report, signer=KEY.public.key_id))
+
+
+def test_what_a_claim_says_is_seen(ts: Run, key: Path, tmp_path: Path) -> None:
+    """A signature says that its maker stands for the claim, and not that a run was accepted."""
+    claim, pub = tmp_path / "claim.json", tmp_path / "key.pub"
+    said = {"accepted": False, "checked": {"accepted": None}, "sentence": "a\x1b[2Jb\u202ec\n\x7f"}
+    made = statement_payload(claim_type("audit"), [Subject.of_bytes("run", b"")], dict(said))
+    claim.write_bytes(sign_statement(KEY, made).to_bytes())
+    code, text, _ = ts("claim", "check", claim, "--trust", pub)
+    assert code == 0
+    assert [line for line in text.splitlines() if line.startswith("says")] == [
+        "says        accepted false",
+        'says        checked {"accepted": null}',
+        'says        sentence "a\\u001b[2Jb\\u202ec\\n\\x7f"',
+    ]
+    found = as_json(ts("claim", "check", claim, "--trust", pub, "--json"))
+    assert found["signed"] is True and found["predicate"] == said and "accepted" not in found
 
 
 # --- unchanged tools (CLAIMS 1) -------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -188,15 +189,15 @@ def _wrote(target: Path, data: bytes, as_json: bool) -> None:
 def check(file: str, trust: tuple[str, ...], files: tuple[str, ...], as_json: bool) -> None:
     """Check the signature of the claim in FILE, and that it is about your files.
 
-    What the claim says is its signer's word. Exit code 1: no trusted key has signed it, or it is
-    about other files.
+    What the claim says is printed: it is its signer's word, and may be that something was not
+    accepted. Exit code 1: no trusted key has signed it, or it is about other files.
     """
     found = claims.check_claim(file, load_keys(trust), files=files)
     statement = found.statement
     if as_json:
         print_json(
             {
-                "accepted": True,
+                "signed": True,
                 "signer": statement.signer.key_id,
                 "type": statement.predicate_type,
                 "subjects": [{"name": n, "digest": d} for n, d in statement.subjects],
@@ -209,5 +210,8 @@ def check(file: str, trust: tuple[str, ...], files: tuple[str, ...], as_json: bo
     say(f"signer      {statement.signer.key_id} (trusted)")
     for name, digests in statement.subjects:
         say(f"about       {name}  {', '.join(f'{n} {d}' for n, d in digests.items())}")
+    for name, value in statement.predicate.items():
+        # JSON shows where a text ends, and that `false` is no text.
+        say(f"says        {name} {json.dumps(value, ensure_ascii=False)}")
     for path, name in found.files:
         say(f"MATCH       {path} is {name}")
