@@ -28,6 +28,7 @@ from tallystick.errors import MismatchError
 from tallystick.run.execute.trainer import RunSummary
 
 KEY = PrivateKey(bytes([4]) * 32)
+Copied = Callable[[Path], Path]
 
 
 @pytest.fixture
@@ -107,6 +108,32 @@ def test_which_weights_is_said_of_files(
         code, _, errors = ts("claim", command[0], mlp_run.directory, word, "-o", out, *command[1:])
         assert code == 3 and "--model" in errors
     assert not out.exists()
+
+
+def test_no_other_file_is_overwritten(
+    ts: Run, mlp_run: RunSummary, key: Path, model: Path, tmp_path: Path, copied: Copied
+) -> None:
+    """7.4: neither a model, which would have no signature then, nor a run's own files, nor keys."""
+    run, p256 = copied(mlp_run.directory), tmp_path / "p256.pem"
+    assert ts("keys", "p256", p256, "--key", key)[0] == 0
+    claim, bill, signed = (tmp_path / name for name in ("claim", "bill", "signed"))
+    writers: list[tuple[Path, tuple[Any, ...]]] = [
+        (claim, ("claim", "run", run, "--model", model, "--key", key, "-o")),
+        (claim, ("claim", "provenance", run, "--key", key, "-o")),
+        (claim, ("audit", run, "--sample", 1, "--key", key, "--claim")),
+        (bill, ("claim", "bom", run, "-o")),
+        (signed, ("claim", "sign-model", model.parent, "--p256", p256, "-o")),
+    ]
+    for own, words in writers:
+        own.write_bytes(b"")  # an empty file is a place for one, as an earlier one is
+        assert ts(*words, own)[0] == 0 and ts(*words, own)[0] == 0
+    places = (model, key, run / "commitment.json", claim, bill, signed)
+    contents = {path: path.read_bytes() for path in places}
+    for own, words in writers:
+        for path in set(places) - {own}:
+            code, _, errors = ts(*words, path)
+            assert code == 3 and "not overwritten" in errors, (words, path)
+            assert path.read_bytes() == contents[path]
 
 
 # --- audits (CLAIMS 3) ----------------------------------------------------------------------------
@@ -212,11 +239,7 @@ def test_provenance_names_every_file_of_the_job(
 
 
 def test_the_files_of_the_job_are_checked_before_they_are_named(
-    ts: Run,
-    mlp_run: RunSummary,
-    key: Path,
-    tmp_path: Path,
-    copied: Callable[[Path], Path],
+    ts: Run, mlp_run: RunSummary, key: Path, tmp_path: Path, copied: Copied
 ) -> None:
     """6.2: an altered file stands in no claim, and a file that is not the job's neither."""
     run, out = copied(mlp_run.directory), tmp_path / "out.json"

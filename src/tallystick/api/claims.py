@@ -124,8 +124,8 @@ def sign_model(directory: PathLike, key: P256Key | PathLike, target: PathLike) -
     """Sign every file of a model's directory for `model_signing verify` (CLAIMS 7).
 
     `key` is of `tallystick keys p256`. What is returned goes in the file `target`, which is
-    passed over if it lies at the directory's top. Raises UsageError, CorruptFileError for a link
-    in the directory, StorageError.
+    passed over if it lies at the directory's top. Raises UsageError, also where `target` is there
+    and no model signature, CorruptFileError for a link in the directory, StorageError.
     """
     secret = key if isinstance(key, P256Key) else load_p256_key(given.path(key))
     return model_signature(secret, given.path(directory), given.path(target))

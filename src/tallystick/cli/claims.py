@@ -10,13 +10,14 @@ from typing import Any, TypeVar
 import click
 
 from tallystick.api import claims
+from tallystick.claims.forms import BILL, SIGNATURE
+from tallystick.cli.claimed import stated_file
 from tallystick.cli.output import (
     json_option,
     load_keys,
     load_trust,
     print_json,
     say,
-    target_file,
     trust_option,
 )
 from tallystick.cli.places import PLACE
@@ -80,7 +81,7 @@ def run_command(
 
     The run is not repeated. `tallystick audit --claim` states what a repetition has found.
     """
-    target = target_file(output, "claim")
+    target = stated_file(output)
     data = claims.claim_run(
         run, key, models=models, average=ema, best=best, trust=load_trust(trust)
     )
@@ -103,7 +104,7 @@ def provenance(
     as_json: bool,
 ) -> None:
     """Write SLSA provenance of RUN, a finished run: every file of its job, and what came of it."""
-    target = target_file(output, "provenance")
+    target = stated_file(output)
     data = claims.claim_provenance(
         run,
         key,
@@ -130,7 +131,7 @@ def bom(
     as_json: bool,
 ) -> None:
     """Write a CycloneDX bill of materials of the model that RUN has trained."""
-    target = target_file(output, "bill of materials")
+    target = stated_file(output, BILL)
     data = claims.bill_of_materials(
         run, models=models, average=ema, best=best, name=name, trust=load_trust(trust)
     )
@@ -148,7 +149,7 @@ def answer(receipt: str, output: str, key: str, as_json: bool) -> None:
     Its signatures are verified, and nothing else: `tallystick check --claim` states what a check
     has found. The claim shows no text.
     """
-    target = target_file(output, "claim")
+    target = stated_file(output)
     _wrote(target, claims.claim_answer(receipt, key), as_json)
 
 
@@ -161,7 +162,7 @@ def answer(receipt: str, output: str, key: str, as_json: bool) -> None:
 @json_option
 def sign_model(directory: str, output: str, p256: str, as_json: bool) -> None:
     """Sign the files of a model in DIRECTORY for `model_signing verify` (OpenSSF, version 1.0)."""
-    target = target_file(output, "signature")
+    target = stated_file(output, SIGNATURE)
     _wrote(target, claims.sign_model(directory, p256, target), as_json)
 
 
