@@ -20,12 +20,14 @@ from commands import Run, as_json
 
 import tallystick
 from tallystick.claims.audits import audit_payload
+from tallystick.claims.runs import stated_run
 from tallystick.commit.encoding import sha256
 from tallystick.commit.signing import Envelope, PrivateKey
 from tallystick.commit.statement import Subject, claim_type, sign_statement, statement_payload
 from tallystick.disk.keys import save_private_key
-from tallystick.errors import MismatchError
+from tallystick.errors import MismatchError, UsageError
 from tallystick.run.execute.trainer import RunSummary
+from tallystick.run.store.directory import RunStore
 
 KEY = PrivateKey(bytes([4]) * 32)
 Copied = Callable[[Path], Path]
@@ -134,6 +136,23 @@ def test_no_other_file_is_overwritten(
             code, _, errors = ts(*words, path)
             assert code == 3 and "not overwritten" in errors, (words, path)
             assert path.read_bytes() == contents[path]
+    with pytest.raises(UsageError, match="no model signature"):
+        tallystick.sign_model(model.parent, p256, model)
+
+
+def test_the_commitment_of_a_stated_run_is_read_once(
+    mlp_run: RunSummary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is verified is what the claim has the digest of."""
+    read, found = RunStore.commitment_bytes, list[bytes]()
+
+    def counted(store: RunStore) -> bytes:
+        found.append(read(store))
+        return found[-1]
+
+    monkeypatch.setattr(RunStore, "commitment_bytes", counted)
+    stated = stated_run(mlp_run.directory)
+    assert found == [stated.commitment] == [(mlp_run.directory / "commitment.json").read_bytes()]
 
 
 # --- audits (CLAIMS 3) ----------------------------------------------------------------------------
