@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +18,19 @@ from claim_schemas import fits
 from claim_tools import needs, python, read_by_others, tried
 from commands import Run, as_json
 
+import tallystick
+from tallystick.claims.audits import audit_payload
+from tallystick.claims.runs import stated_run
 from tallystick.commit.encoding import sha256
 from tallystick.commit.signing import Envelope, PrivateKey
+from tallystick.commit.statement import Subject, claim_type, sign_statement, statement_payload
 from tallystick.disk.keys import save_private_key
+from tallystick.errors import MismatchError, UsageError
 from tallystick.run.execute.trainer import RunSummary
+from tallystick.run.store.directory import RunStore
 
 KEY = PrivateKey(bytes([4]) * 32)
+Copied = Callable[[Path], Path]
 
 
 @pytest.fixture
@@ -92,6 +101,60 @@ def test_no_claim_names_a_file_of_another_run(
     assert ts("claim", "run", tmp_path, "--key", key, "-o", out)[0] == 3
 
 
+@pytest.mark.parametrize("word", ["--ema", "--best"])
+def test_which_weights_is_said_of_files(
+    ts: Run, mlp_run: RunSummary, key: Path, tmp_path: Path, word: str
+) -> None:
+    out = tmp_path / "claim.json"
+    for command in (("run", "--key", key), ("provenance", "--key", key), ("bom",)):
+        code, _, errors = ts("claim", command[0], mlp_run.directory, word, "-o", out, *command[1:])
+        assert code == 3 and "--model" in errors
+    assert not out.exists()
+
+
+def test_no_other_file_is_overwritten(
+    ts: Run, mlp_run: RunSummary, key: Path, model: Path, tmp_path: Path, copied: Copied
+) -> None:
+    """7.4: neither a model, which would have no signature then, nor a run's own files, nor keys."""
+    run, p256 = copied(mlp_run.directory), tmp_path / "p256.pem"
+    assert ts("keys", "p256", p256, "--key", key)[0] == 0
+    claim, bill, signed = (tmp_path / name for name in ("claim", "bill", "signed"))
+    writers: list[tuple[Path, tuple[Any, ...]]] = [
+        (claim, ("claim", "run", run, "--model", model, "--key", key, "-o")),
+        (claim, ("claim", "provenance", run, "--key", key, "-o")),
+        (claim, ("audit", run, "--sample", 1, "--key", key, "--claim")),
+        (bill, ("claim", "bom", run, "-o")),
+        (signed, ("claim", "sign-model", model.parent, "--p256", p256, "-o")),
+    ]
+    for own, words in writers:
+        own.write_bytes(b"")  # an empty file is a place for one, as an earlier one is
+        assert ts(*words, own)[0] == 0 and ts(*words, own)[0] == 0
+    places = (model, key, run / "commitment.json", claim, bill, signed)
+    contents = {path: path.read_bytes() for path in places}
+    for own, words in writers:
+        for path in set(places) - {own}:
+            code, _, errors = ts(*words, path)
+            assert code == 3 and "not overwritten" in errors, (words, path)
+            assert path.read_bytes() == contents[path]
+    with pytest.raises(UsageError, match="no model signature"):
+        tallystick.sign_model(model.parent, p256, model)
+
+
+def test_the_commitment_of_a_stated_run_is_read_once(
+    mlp_run: RunSummary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is verified is what the claim has the digest of."""
+    read, found = RunStore.commitment_bytes, list[bytes]()
+
+    def counted(store: RunStore) -> bytes:
+        found.append(read(store))
+        return found[-1]
+
+    monkeypatch.setattr(RunStore, "commitment_bytes", counted)
+    stated = stated_run(mlp_run.directory)
+    assert found == [stated.commitment] == [(mlp_run.directory / "commitment.json").read_bytes()]
+
+
 # --- audits (CLAIMS 3) ----------------------------------------------------------------------------
 def test_a_claim_about_an_audit(ts: Run, mlp_run: RunSummary, key: Path, tmp_path: Path) -> None:
     out, run = tmp_path / "audit.claim.json", mlp_run.directory
@@ -108,6 +171,30 @@ def test_a_claim_about_an_audit(ts: Run, mlp_run: RunSummary, key: Path, tmp_pat
     fits(found, "audit")
     assert found["predicate"]["sampled"] is True
     assert len(found["predicate"]["sample"]["repeated"]) == 1
+
+
+def test_a_claim_about_an_audit_is_of_the_audited_signer(mlp_run: RunSummary) -> None:
+    report = tallystick.audit(mlp_run.directory, progress=False)
+    audit_payload(report)
+    with pytest.raises(MismatchError, match="another signer"):
+        audit_payload(replace(report, signer=KEY.public.key_id))
+
+
+def test_what_a_claim_says_is_seen(ts: Run, key: Path, tmp_path: Path) -> None:
+    """A signature says that its maker stands for the claim, and not that a run was accepted."""
+    claim, pub = tmp_path / "claim.json", tmp_path / "key.pub"
+    said = {"accepted": False, "checked": {"accepted": None}, "sentence": "a\x1b[2Jb\u202ec\n\x7f"}
+    made = statement_payload(claim_type("audit"), [Subject.of_bytes("run", b"")], dict(said))
+    claim.write_bytes(sign_statement(KEY, made).to_bytes())
+    code, text, _ = ts("claim", "check", claim, "--trust", pub)
+    assert code == 0
+    assert [line for line in text.splitlines() if line.startswith("says")] == [
+        "says        accepted false",
+        'says        checked {"accepted": null}',
+        'says        sentence "a\\u001b[2Jb\\u202ec\\n\\x7f"',
+    ]
+    found = as_json(ts("claim", "check", claim, "--trust", pub, "--json"))
+    assert found["signed"] is True and found["predicate"] == said and "accepted" not in found
 
 
 # --- unchanged tools (CLAIMS 1) -------------------------------------------------------------------
@@ -152,7 +239,10 @@ def test_provenance_names_every_file_of_the_job(
     details = found["predicate"]["runDetails"]
     assert details["metadata"] == {"invocationId": mlp_run.run_root.hex()}
     assert details["builder"]["id"].endswith(KEY.public.key_id)
-    assert ts("claim", "provenance", mlp_run.directory, *words, "--builder", "us")[0] == 3
+    for text in ("us", "us:", "our team: 3", "1a:b", "a:b\n", "a:b%2", "a:b#c#d", "a:{b}", "a:é"):
+        assert ts("claim", "provenance", mlp_run.directory, *words, "--builder", text)[0] == 3, text
+    for text in ("urn:us", "mailto:us@example.org", "http://[::1]:80/a?b/c#d", "a+b-c.d:%2Fe"):
+        assert ts("claim", "provenance", mlp_run.directory, *words, "--builder", text)[0] == 0, text
     uri = "https://example.org/us"
     assert ts("claim", "provenance", mlp_run.directory, *words, "--builder", uri)[0] == 0
     assert payload(out)["predicate"]["runDetails"]["builder"]["id"] == uri
@@ -165,6 +255,28 @@ def test_provenance_names_every_file_of_the_job(
         _written(tmp_path, found["predicate"]),
     )
     assert said.split() == [str(len(files) + 1), details["builder"]["id"]]
+
+
+def test_the_files_of_the_job_are_checked_before_they_are_named(
+    ts: Run, mlp_run: RunSummary, key: Path, tmp_path: Path, copied: Copied
+) -> None:
+    """6.2: an altered file stands in no claim, and a file that is not the job's neither."""
+    run, out = copied(mlp_run.directory), tmp_path / "out.json"
+    commands = (("provenance", "--key", key), ("bom",))
+    (run / "job" / "notes.txt").write_text("not the job's")
+    for name, *more in commands:
+        assert ts("claim", name, run, "-o", out, *more)[0] == 0
+        text = out.read_text() if name == "bom" else json.dumps(payload(out))
+        assert "notes.txt" not in text and "job/data/train.safetensors" in text
+        out.unlink()
+    data = run / "job" / "data" / "train.safetensors"
+    content = bytearray(data.read_bytes())
+    content[-1] ^= 1
+    data.chmod(0o600)
+    data.write_bytes(content)
+    for name, *more in commands:
+        assert ts("claim", name, run, "-o", out, *more)[0] == 1
+    assert not out.exists()
 
 
 def _written(place: Path, value: Any) -> Path:

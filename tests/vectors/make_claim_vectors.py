@@ -131,10 +131,20 @@ def model(name: str, files: dict[str, str], signature: str | None) -> Object:
     return {"name": name, "files": files, "signature": signature, "payload": payload.decode()}
 
 
+def earlier_signature() -> str:
+    """A signature that another one replaces: its place may hold nothing else (7.4)."""
+    payload = base64.b64encode(statement("https://model_signing/signature/v1.0", [], {})).decode()
+    return canonical({
+        "dsseEnvelope": {"payload": payload, "payloadType": IN_TOTO, "signatures": []},
+        "mediaType": "application/vnd.dev.sigstore.bundle.v0.3+json",
+        "verificationMaterial": {"publicKey": {"hint": "0" * 64}, "tlogEntries": []},
+    }).decode()  # fmt: skip
+
+
 def vectors() -> Object:
     """The file's content."""
     many = {"a/b": "1", "a.b": "2", "a/c/d": "3", "Z": "", ".gitignore": "x", ".git/config": "y",
-            "a/.git": "z", "model.sig": "old"}  # fmt: skip
+            "a/.git": "z", "model.sig": earlier_signature()}  # fmt: skip
     return {
         "clauses": "CLAIMS 1, 2, 5, 7",
         "seed": STATER.seed.hex(),

@@ -42,7 +42,7 @@ def claim_run(
 
     `models` are files of `tallystick export`, which are compared with the run; `average` and `best`
     say of which weights they are. The run is not repeated: see `claim_audit`. Errors: those of
-    `verify_model`.
+    `verify_model`, and UsageError for `average` or `best` without `models`.
     """
     found = _stated(run, models, average, best, trust)
     return sign_statement(_private(key), found.payload()).to_bytes()
@@ -60,7 +60,8 @@ def claim_provenance(
 ) -> bytes:
     """A signed SLSA provenance of a finished run and the files exported from it (CLAIMS 6).
 
-    `builder` is a URI for whoever ran the training. Other parameters and errors: as `claim_run`.
+    `builder` is a URI for whoever ran the training. Every file of the job is checked first; raises
+    CounterpartyError for an altered one. Other parameters and errors: as `claim_run`.
     """
     secret = _private(key)
     found = _stated(run, models, average, best, trust)
@@ -79,7 +80,7 @@ def bill_of_materials(
     """A CycloneDX document about the model of a finished run (CLAIMS 8). It is not signed.
 
     `name` is the model's, by default that of the run's directory. Other parameters and errors: as
-    `claim_run`.
+    `claim_provenance`.
     """
     found = _stated(run, models, average, best, trust)
     return bom.bill_of_materials(found, name or found.store.directory.name or "model")
@@ -88,7 +89,8 @@ def bill_of_materials(
 def claim_audit(report: AuditReport, key: PrivateKey | PathLike) -> bytes:
     """A signed claim of what an audit has found (CLAIMS 3), by whoever made the audit.
 
-    Raises MismatchError where the run's directory holds another run by now, StorageError.
+    Raises MismatchError where the run's directory holds another run by now, or another signer's,
+    StorageError.
     """
     return sign_statement(_private(key), audit_payload(report)).to_bytes()
 
@@ -121,9 +123,9 @@ def claim_conviction(evidence: bytes, key: PrivateKey | PathLike) -> bytes:
 def sign_model(directory: PathLike, key: P256Key | PathLike, target: PathLike) -> bytes:
     """Sign every file of a model's directory for `model_signing verify` (CLAIMS 7).
 
-    `key` is of `tallystick keys p256`. What is returned belongs into the file `target`, which is
-    passed over if it lies at the directory's top. Raises UsageError, CorruptFileError for a link
-    in the directory, StorageError.
+    `key` is of `tallystick keys p256`. What is returned goes in the file `target`, which is
+    passed over if it lies at the directory's top. Raises UsageError, also where `target` is there
+    and no model signature, CorruptFileError for a link in the directory, StorageError.
     """
     secret = key if isinstance(key, P256Key) else load_p256_key(given.path(key))
     return model_signature(secret, given.path(directory), given.path(target))

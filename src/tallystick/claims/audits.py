@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from tallystick.claims.runs import commitment_file
 from tallystick.commit.encoding import JsonValue
 from tallystick.commit.signing import Envelope, verify_run
 from tallystick.commit.statement import RUN_ROOT, Subject, claim_type, statement_payload
-from tallystick.errors import MismatchError
+from tallystick.errors import MismatchError, UsageError
+from tallystick.limits import LIMITS
 from tallystick.protocol.statement import COMMITMENT
 from tallystick.run.show.audit_report import AuditReport
 from tallystick.run.store.directory import RunStore
@@ -17,13 +17,19 @@ AUDIT_TYPE = claim_type("audit")
 def audit_payload(report: AuditReport) -> bytes:
     """The claim that an audit came to `report`. The run's commitment is read from its directory.
 
-    Raises MismatchError where that is another run by now.
+    Raises MismatchError where that is another run by now, or another signer's.
     """
-    commitment = commitment_file(RunStore(report.run))
-    run, _ = verify_run(Envelope.from_bytes(commitment))
-    if run.run_root != report.run_root:
+    store = RunStore(report.run)
+    if not store.signed:
+        raise UsageError(
+            f"{store.directory} has no signed commitment.", "Finish the run, then state it."
+        )
+    commitment = store.commitment_bytes()
+    run, _ = verify_run(Envelope.from_bytes(commitment, LIMITS.commitment_bytes))
+    if (run.run_root, run.signer.key_id) != (report.run_root, report.signer):
         raise MismatchError(
-            f"{report.run} holds another run than the audited one.", "Audit it again."
+            f"{report.run} holds another run, or another signer's, than the audited one.",
+            "Audit it again.",
         )
     found, choices = report.difference, report.choices
     predicate: dict[str, JsonValue] = {

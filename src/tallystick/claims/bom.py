@@ -23,7 +23,7 @@ Json = dict[str, object]
 def bill_of_materials(found: StatedRun, name: str) -> bytes:
     """The document for the model of a run, called `name`: indented JSON, the same bytes each time.
 
-    It has decimal numbers in strings, which canonical JSON would not need and CycloneDX does.
+    A loss stands in a string, as CycloneDX has it. Raises the errors of `job_files`.
     """
     run = found.run
     files = [_file(one) for one in found.files]

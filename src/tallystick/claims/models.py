@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 from pathlib import Path
 
+from tallystick.claims.forms import SIGNATURE, require_replaceable
 from tallystick.commit.encoding import JsonValue, canonical_json, sha256
 from tallystick.commit.p256 import P256Key
 from tallystick.commit.signing import pae
@@ -22,10 +23,12 @@ _GIT = (".git", ".gitattributes", ".github", ".gitignore")
 def model_signature(key: P256Key, directory: Path, target: Path) -> bytes:
     """The bundle that signs every file below `directory`; it will be written to `target`.
 
-    Raises UsageError for a directory without files, and CorruptFileError for a link in it.
+    Raises UsageError for a directory without files and for a `target` that is another file already,
+    and CorruptFileError for a link in the directory.
     """
     if not is_directory(directory):
         raise UsageError(f"{directory} is no directory.", "Name the directory of a model.")
+    require_replaceable(target, SIGNATURE)
     payload = canonical_json(_statement(directory, _ignored(directory, target)))
     public = key.public.pem()
     signature = key.sign(pae(PAYLOAD_TYPE, payload))

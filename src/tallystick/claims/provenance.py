@@ -2,26 +2,38 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from tallystick.claims.runs import StatedRun
 from tallystick.commit.encoding import JsonValue
 from tallystick.commit.signing import PublicKey
 from tallystick.commit.statement import CLAIMS, FILE, JOB, Subject, claim_type, statement_payload
-from tallystick.disk.digests import file_digest, files_below
+from tallystick.disk.digests import file_digest
 from tallystick.errors import UsageError
 from tallystick.run.store.version import tallystick_version
 
 PROVENANCE_TYPE = "https://slsa.dev/provenance/v1"
 BUILD_TYPE = claim_type("training")
 
+# RFC 3986 with a scheme and something after it; an address of IPv6 is the only use of brackets.
+_CHARACTER = r"(?:[A-Za-z0-9._~!$&'()*+,;=:@/-]|%[0-9A-Fa-f]{2})"
+_URI = re.compile(
+    rf"[A-Za-z][A-Za-z0-9+.-]*:(?://\[[0-9A-Fa-f:.]+\])?{_CHARACTER}+"
+    rf"(?:\?(?:\?|{_CHARACTER})*)?(?:#(?:\?|{_CHARACTER})*)?"
+)
+
 
 def job_files(found: StatedRun) -> list[Subject]:
-    """Every file of the job's directory, hashed as it stands."""
+    """The files that make up the job, whose bytes are checked here (CLAIMS 6.2).
+
+    Raises the errors of `Job.verify`.
+    """
+    found.job.verify()
     place = found.store.job_path
     return [
         Subject(f"job/{name}", {FILE: file_digest(place / name, "file of the job", place)})
-        for name in files_below(place)
+        for name in sorted(found.job.files())
     ]
 
 
@@ -29,9 +41,9 @@ def provenance_payload(found: StatedRun, signer: PublicKey, builder: str | None 
     """The claim that the run `found` came of its job. `signer` is the key that will sign it.
 
     `builder` is a URI for whoever ran the training; without it the signer's key id names them.
-    Raises UsageError where `builder` is no URI.
+    Raises UsageError where `builder` is no URI, and the errors of `job_files`.
     """
-    if builder is not None and ":" not in builder:
+    if builder is not None and not _URI.fullmatch(builder):
         raise UsageError(f"{builder[:80]!r} is no URI.", "Name one, as https://example.org/team.")
     digests: dict[str, JsonValue] = {JOB: found.job.digest.hex()}
     dependencies: list[JsonValue] = [{"digest": digests, "name": "job"}]

@@ -9,10 +9,8 @@ from pathlib import Path
 from tallystick.commit.signing import PublicKey, RunCommitment
 from tallystick.commit.statement import FILE, STATE_ROOT, Subject
 from tallystick.disk.digests import file_digest
-from tallystick.disk.regular import read_file
 from tallystick.errors import UsageError
 from tallystick.job.job import Job
-from tallystick.limits import LIMITS
 from tallystick.protocol.statement import run_statement, run_subjects
 from tallystick.run.store.claim import Claim, read_claim
 from tallystick.run.store.directory import RunStore
@@ -23,15 +21,18 @@ from tallystick.run.store.export import LAST, Which, verify_model
 class StatedRun:
     """A finished run whose commitment has been verified, and not repeated (CLAIMS 2.3).
 
-    `commitment` are the bytes of its file. `files` are exports that are, byte for byte, those of
-    the run.
+    `files` are exports that are, byte for byte, those of the run.
     """
 
     store: RunStore
     job: Job
-    commitment: bytes
     claim: Claim
     files: tuple[Subject, ...] = ()
+
+    @property
+    def commitment(self) -> bytes:
+        """The bytes of the commitment's file."""
+        return self.claim.file
 
     @property
     def run(self) -> RunCommitment:
@@ -57,26 +58,20 @@ def stated_run(
     """The run in `directory`, and the exported files `models` compared with it.
 
     Raises the errors of `read_claim` and of `verify_model`, and UsageError for a directory that is
-    no run.
+    no run, and where `which` says something of files and there are none.
     """
+    if which != LAST and not models:
+        raise UsageError(
+            "Averages and best weights are said of exported files, and no file is given.",
+            "Give --model FILE (`models` in Python), or leave out --ema and --best.",
+        )
     store = RunStore(directory)
     store.require()
     job = store.job()
     claim = read_claim(store, job, trust)
-    commitment = commitment_file(store)
     files = []
     for path in models:
         report = verify_model(path, directory, trust, which)
         digests = {FILE: file_digest(path, "model file"), STATE_ROOT: report.state_root}
         files.append(Subject(path.name, digests))
-    return StatedRun(store, job, commitment, claim, tuple(files))
-
-
-def commitment_file(store: RunStore) -> bytes:
-    """The bytes of a run's signed commitment. Raises UsageError where the run is not finished."""
-    path = store.commitment_path
-    if store.envelope() is None:
-        raise UsageError(
-            f"{store.directory} has no signed commitment.", "Finish the run, then state it."
-        )
-    return read_file(path, LIMITS.commitment_bytes, "run commitment", store.directory)
+    return StatedRun(store, job, claim, tuple(files))

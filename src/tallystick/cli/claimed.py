@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from tallystick.claims.forms import CLAIM, Form, require_replaceable
 from tallystick.cli.output import target_file
 from tallystick.commit.signing import PrivateKey
 from tallystick.disk.keys import load_private_key
@@ -21,6 +22,15 @@ claim_key_option = click.option(
 )
 
 
+def stated_file(out: str, form: Form = CLAIM) -> Path:
+    """Where a command writes a file of `form`, in the place of none or of another of this form.
+
+    Raises UsageError, StorageError."""
+    target = target_file(out, form.name)
+    require_replaceable(target, form)
+    return target
+
+
 def claim_signer(claim: str | None, key: str | None) -> tuple[Path, PrivateKey] | None:
     """Where a claim goes and who signs it, None where none was asked for.
 
@@ -31,4 +41,4 @@ def claim_signer(claim: str | None, key: str | None) -> tuple[Path, PrivateKey] 
         raise UsageError("--claim and --key go together.", "Give both, or neither.")
     if claim is None or key is None:
         return None
-    return target_file(claim, "claim"), load_private_key(Path(key))
+    return stated_file(claim), load_private_key(Path(key))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -9,13 +10,14 @@ from typing import Any, TypeVar
 import click
 
 from tallystick.api import claims
+from tallystick.claims.forms import BILL, SIGNATURE
+from tallystick.cli.claimed import stated_file
 from tallystick.cli.output import (
     json_option,
     load_keys,
     load_trust,
     print_json,
     say,
-    target_file,
     trust_option,
 )
 from tallystick.cli.places import PLACE
@@ -79,7 +81,7 @@ def run_command(
 
     The run is not repeated. `tallystick audit --claim` states what a repetition has found.
     """
-    target = target_file(output, "claim")
+    target = stated_file(output)
     data = claims.claim_run(
         run, key, models=models, average=ema, best=best, trust=load_trust(trust)
     )
@@ -102,7 +104,7 @@ def provenance(
     as_json: bool,
 ) -> None:
     """Write SLSA provenance of RUN, a finished run: every file of its job, and what came of it."""
-    target = target_file(output, "provenance")
+    target = stated_file(output)
     data = claims.claim_provenance(
         run,
         key,
@@ -129,7 +131,7 @@ def bom(
     as_json: bool,
 ) -> None:
     """Write a CycloneDX bill of materials of the model that RUN has trained."""
-    target = target_file(output, "bill of materials")
+    target = stated_file(output, BILL)
     data = claims.bill_of_materials(
         run, models=models, average=ema, best=best, name=name, trust=load_trust(trust)
     )
@@ -147,7 +149,7 @@ def answer(receipt: str, output: str, key: str, as_json: bool) -> None:
     Its signatures are verified, and nothing else: `tallystick check --claim` states what a check
     has found. The claim shows no text.
     """
-    target = target_file(output, "claim")
+    target = stated_file(output)
     _wrote(target, claims.claim_answer(receipt, key), as_json)
 
 
@@ -160,7 +162,7 @@ def answer(receipt: str, output: str, key: str, as_json: bool) -> None:
 @json_option
 def sign_model(directory: str, output: str, p256: str, as_json: bool) -> None:
     """Sign the files of a model in DIRECTORY for `model_signing verify` (OpenSSF, version 1.0)."""
-    target = target_file(output, "signature")
+    target = stated_file(output, SIGNATURE)
     _wrote(target, claims.sign_model(directory, p256, target), as_json)
 
 
@@ -188,15 +190,15 @@ def _wrote(target: Path, data: bytes, as_json: bool) -> None:
 def check(file: str, trust: tuple[str, ...], files: tuple[str, ...], as_json: bool) -> None:
     """Check the signature of the claim in FILE, and that it is about your files.
 
-    What the claim says is its signer's word. Exit code 1: no trusted key has signed it, or it is
-    about other files.
+    What the claim says is printed: it is its signer's word, and may be that something was not
+    accepted. Exit code 1: no trusted key has signed it, or it is about other files.
     """
     found = claims.check_claim(file, load_keys(trust), files=files)
     statement = found.statement
     if as_json:
         print_json(
             {
-                "accepted": True,
+                "signed": True,
                 "signer": statement.signer.key_id,
                 "type": statement.predicate_type,
                 "subjects": [{"name": n, "digest": d} for n, d in statement.subjects],
@@ -209,5 +211,8 @@ def check(file: str, trust: tuple[str, ...], files: tuple[str, ...], as_json: bo
     say(f"signer      {statement.signer.key_id} (trusted)")
     for name, digests in statement.subjects:
         say(f"about       {name}  {', '.join(f'{n} {d}' for n, d in digests.items())}")
+    for name, value in statement.predicate.items():
+        # JSON shows where a text ends, and that `false` is no text.
+        say(f"says        {name} {json.dumps(value, ensure_ascii=False)}")
     for path, name in found.files:
         say(f"MATCH       {path} is {name}")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import (
@@ -18,7 +17,6 @@ from cryptography.hazmat.primitives.serialization import (
     PublicFormat,
     load_der_public_key,
     load_pem_private_key,
-    load_pem_public_key,
 )
 
 from tallystick.commit.encoding import JsonValue
@@ -38,19 +36,8 @@ class P256PublicKey:
 
     def pem(self) -> bytes:
         """The content of its public file."""
-        return self._key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
-
-    def verifies(self, signature: bytes, message: bytes) -> bool:
-        try:
-            self._key().verify(signature, message, ec.ECDSA(SHA256()))
-        except InvalidSignature:
-            return False
-        return True
-
-    def _key(self) -> ec.EllipticCurvePublicKey:
         key = load_der_public_key(self.der)
-        assert isinstance(key, ec.EllipticCurvePublicKey)
-        return key
+        return key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
 
 
 class P256Key:
@@ -87,19 +74,6 @@ def p256_key_of(data: bytes, name: str) -> P256Key:
         return P256Key(key)
     raise CannotCheckError(
         f"{name} holds no unencrypted P-256 private key.", "Make one with `tallystick keys p256`."
-    )
-
-
-def p256_public_of(data: bytes, name: str) -> P256PublicKey:
-    """The public key in PEM bytes. Raises CannotCheckError."""
-    try:
-        key = load_pem_public_key(data)
-    except NO_KEY:
-        key = None
-    if isinstance(key, ec.EllipticCurvePublicKey) and isinstance(key.curve, ec.SECP256R1):
-        return P256PublicKey(key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo))
-    raise CannotCheckError(
-        f"{name} holds no P-256 public key.", "Ask its owner for the right file."
     )
 
 

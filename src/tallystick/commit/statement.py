@@ -139,6 +139,8 @@ def read_statement(data: bytes, trust: Sequence[PublicKey]) -> Statement:
     if whole.of("_type", str) != STATEMENT_TYPE:
         _malformed("it is no in-toto Statement of version 1")
     subjects = [_subject(Members(item, _malformed)) for item in whole.of("subject", list)]
+    if len({name for name, _ in subjects}) != len(subjects):
+        _malformed("two subjects have one name")
     return Statement(
         verified.signer,
         whole.of("predicateType", str),

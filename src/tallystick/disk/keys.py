@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tallystick.commit.p256 import P256Key, P256PublicKey, p256_key_of, p256_public_of
+from tallystick.commit.p256 import P256Key, p256_key_of
 from tallystick.commit.signing import PrivateKey, PublicKey, private_key_of, public_key_of
 from tallystick.disk.files import create_new
 from tallystick.disk.regular import read_file
@@ -46,11 +46,6 @@ def load_public_key(path: Path) -> PublicKey:
 def load_p256_key(path: Path) -> P256Key:
     """Load a P-256 key of `save_private_key` (CLAIMS 7.1). Raises CannotCheckError."""
     return p256_key_of(_read(path, None), str(path))
-
-
-def load_p256_public(path: Path) -> P256PublicKey:
-    """Load a P-256 public key from PEM. Raises CannotCheckError."""
-    return p256_public_of(_read(path, None), str(path))
 
 
 def _read(path: Path, inside: Path | None) -> bytes:

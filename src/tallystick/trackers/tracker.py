@@ -47,9 +47,10 @@ class Tracker(ABC):
 
     def begin(self, job: Job, start: int) -> None:
         if self._timetable is None:  # a run that goes on with other workers begins again
-            self._timetable = job.commitment.timetable
             contract = job.commitment.contract
             self.opened({"job_digest": job.digest.hex(), "contract": contract})
+            # Only now: what could not be opened is not closed, and its error is the one seen.
+            self._timetable = job.commitment.timetable
 
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
         self._values = dict(values)

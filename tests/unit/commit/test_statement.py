@@ -90,6 +90,7 @@ def test_old_statements_are_read() -> None:
         {"predicateType": 1},
         {"subject": {}},
         {"subject": [{"name": "a"}]},
+        {"subject": [{"digest": {"sha256": d * 64}, "name": "a"} for d in "01"]},
         {"subject": [{"digest": {"sha256": 1}, "name": "a"}]},
         {"subject": [{"digest": {}, "name": "a", "uri": "b"}]},
         {"more": 1},

@@ -85,6 +85,21 @@ def test_a_run_that_never_began_opens_nothing(mlp_job: Job, tmp_path: Path) -> N
     assert kept.facts == [] and kept.curve == []
 
 
+class NeverOpens(Kept):
+    """A tool that is not there; closing what was not opened fails too, as with W&B's."""
+
+    def opened(self, facts: Mapping[str, str]) -> None:
+        raise RuntimeError("no server")
+
+    def closed(self, facts: Mapping[str, str] | None) -> None:
+        raise AttributeError("nothing to close")
+
+
+def test_a_tool_that_cannot_be_opened_says_why(mlp_job: Job, tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="no server"):
+        tallystick.train(mlp_job, tmp_path / "run", track=[NeverOpens()], progress=False)
+
+
 def test_an_interrupted_run_has_no_root(mlp_run: RunSummary) -> None:
     kept = Kept()
     kept.ended(replace(mlp_run, finished=False))

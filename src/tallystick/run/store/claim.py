@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tallystick.commit.checkpoint import checkpoint_steps, run_root
-from tallystick.commit.signing import PublicKey, RunCommitment, verify_run
+from tallystick.commit.signing import Envelope, PublicKey, RunCommitment, verify_run
 from tallystick.commit.state import is_finite
 from tallystick.errors import CannotCheckError, DigestMismatchError
 from tallystick.job.job import Job
+from tallystick.limits import LIMITS
 from tallystick.run.logs.shape import keeps_log
 from tallystick.run.store.directory import RunStore
 from tallystick.run.store.journal import REASONS, JournalContent
@@ -17,8 +18,10 @@ from tallystick.run.store.journal import REASONS, JournalContent
 
 @dataclass(frozen=True)
 class Claim:
-    """A verified claim. `trusted` is None where the caller gave no trust list."""
+    """A verified claim. `file` are the bytes in which its commitment was signed; `trusted` is None
+    where the caller gave no trust list."""
 
+    file: bytes
     commitment: RunCommitment
     journal: JournalContent
     roots: dict[int, bytes]
@@ -40,19 +43,20 @@ def read_claim(store: RunStore, job: Job, trust: Sequence[PublicKey] | None = No
     DigestMismatchError where journal, commitment and job do not belong together.
     """
     journal = store.journal(job)
-    envelope = store.envelope()
-    if envelope is None:
+    if not store.signed:
         raise CannotCheckError(
             f"{store.directory} is not finished: it has no signed commitment.",
             "Run the same `tallystick train` command again to finish it.",
         )
+    file = store.commitment_bytes()
+    envelope = Envelope.from_bytes(file, LIMITS.commitment_bytes)
     commitment, verified = verify_run(envelope, trust)
     problem = claim_problem(commitment, journal, job)
     if problem:
         raise DigestMismatchError(
             f"{store.directory}: {problem}.", "Refuse the run; `tallystick fsck` lists the faults."
         )
-    return Claim(commitment, journal, dict(journal.checkpoints), verified.trusted)
+    return Claim(file, commitment, journal, dict(journal.checkpoints), verified.trusted)
 
 
 def claim_problem(commitment: RunCommitment, journal: JournalContent, job: Job) -> str:
