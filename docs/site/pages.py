@@ -25,6 +25,8 @@ MADE: dict[str, Callable[[], str]] = {
     for page in command_pages.PAGES
 }
 _LINK = re.compile(r"\[([^\]\n]+)\]\(([^)#\s:]+)\)")
+# What tells a reader of the file itself where the made part is; the site has that part.
+_BARE = re.compile(r"<!-- bare file -->\n.*?<!-- end -->\n?", re.S)
 
 
 def _directories(source: str, here: Path) -> str:
@@ -67,6 +69,7 @@ def complete(app: Sphinx, docname: str, source: list[str]) -> None:
         if line in text:
             text = text.replace(line, make())
             app.env.note_reread()  # the code may change where the page does not
+    text = _BARE.sub("", text)
     text = _DIAGRAM.sub(_diagram, text)
     text = _directories(text, (ROOT / docname).parent)
     # The notes begin with a section, for they are read from a directory that says what they are.

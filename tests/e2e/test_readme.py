@@ -35,6 +35,6 @@ def test_its_six_lines_run(tmp_path: Path) -> None:
 def test_it_names_what_is_there() -> None:
     named = re.findall(r"\]\(([^)#]+)", TEXT)
     assert all((ROOT / name).is_file() for name in named), named
-    assert len(re.findall(r"^- \[", TEXT, re.M)) == 5
+    assert len(re.findall(r"^- \[", TEXT, re.M)) == 6
     made = re.findall(r"^(\w+): [\w -]+$", (ROOT / "Makefile").read_text("utf-8"), re.M)
     assert {"demo", "test"} <= set(re.findall(r"^make (\S+)", TEXT, re.M)) <= set(made)

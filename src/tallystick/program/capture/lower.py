@@ -312,8 +312,8 @@ class Lowerer:
         results: Results = parts.result(inner._walk(parts.graph, [self.value(n) for n in read]))
         if inner.missing:
             raise UnsupportedOperatorError(
-                f"{op_name(node.target)} needs "
-                + "; ".join(f"{text}" for text in sorted(inner.missing)),
+                f"{op_name(node.target)} is composed of other operators. "
+                + " ".join(sorted(inner.missing)),
                 next(iter(inner.missing.values()))[0][1].next_action,
             )
         return results if isinstance(results, Value) else list(results)
