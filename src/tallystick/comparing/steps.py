@@ -9,7 +9,7 @@ so that one inserted operator costs no other its partner.
 from __future__ import annotations
 
 import hashlib
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from difflib import Match, SequenceMatcher
@@ -211,12 +211,12 @@ def _by_sequence(
 
 def _merged(partners: dict[int, int], ours: int, theirs: int) -> list[Pair]:
     """All pairs in the order of A; an entry of B alone stands behind the one before it in B."""
-    alone = sorted(set(range(theirs)) - set(partners.values()))
+    alone = deque(sorted(set(range(theirs)) - set(partners.values())))
     found: list[Pair] = []
     for number in range(ours):
         partner = partners.get(number)
         while alone and partner is not None and alone[0] < partner:
-            found.append((None, alone.pop(0)))
+            found.append((None, alone.popleft()))
         found.append((number, partner))
     return [*found, *((None, number) for number in alone)]
 
