@@ -44,7 +44,8 @@ class Judgement(Tabled):
 
 def _refused(why: str) -> CorruptFileError:
     return CorruptFileError(
-        f"This evidence is refused: {why.removesuffix('.')}.", "It convicts no party: ask for an intact copy."
+        f"This evidence is refused: {why.removesuffix('.')}.",
+        "It convicts no party: ask for an intact copy.",
     )
 
 
