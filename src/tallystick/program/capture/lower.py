@@ -311,9 +311,9 @@ class Lowerer:
         inner.inside = self.inside | {node.target}
         results: Results = parts.result(inner._walk(parts.graph, [self.value(n) for n in read]))
         if inner.missing:
+            sentences = [f"{op_name(node.target)} is composed of other operators."]
             raise UnsupportedOperatorError(
-                f"{op_name(node.target)} is composed of other operators. "
-                + " ".join(sorted(inner.missing)),
+                " ".join(sentences + sorted(inner.missing)),
                 next(iter(inner.missing.values()))[0][1].next_action,
             )
         return results if isinstance(results, Value) else list(results)
