@@ -405,9 +405,10 @@ def _recorded(
     """The block with its operators recorded. The recorder comes first in every call, so that it
     sees what the contract has made of it."""
     recording = with_torch("tallystick.comparing.recording", "reproducible")
-    if isinstance(record, (str, Path)):  # a Path is a context of Python 3.12, too
-        record = recording.trace(given.path(record))
-    with block as streams, record as recorder:
+    trace: Any = record
+    if isinstance(record, (str, Path)):  # a Path is a context, too, in Python 3.12
+        trace = recording.trace(given.path(record))
+    with block as streams, trace as recorder:
         yield recording.RecordedStreams(streams, recorder)
 
 
