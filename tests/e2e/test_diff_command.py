@@ -15,7 +15,8 @@ from tallystick.run.store.journal import END, MAGIC
 def test_two_equal_runs(ts: Run, logreg_run: RunSummary) -> None:
     run = str(logreg_run.directory)
     code, out, _ = ts("diff", run, run)
-    assert (code, out) == (0, "EQUAL       two runs\n")
+    assert code == 0 and out.startswith("EQUAL       two runs\njob digests ")
+    assert "\nsteps       " in out
     found = as_json(ts("diff", run, run, "--json"))
     assert found["equal"] and found["cause"] is None and found["first"] is None
 

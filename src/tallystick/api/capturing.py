@@ -405,11 +405,9 @@ def _recorded(
     """The block with its operators recorded. The recorder comes first in every call, so that it
     sees what the contract has made of it."""
     recording = with_torch("tallystick.comparing.recording", "reproducible")
-    trace: AbstractContextManager[Any]
+    trace: Any = record
     if isinstance(record, (str, Path)):  # a Path is a context manager before Python 3.13, too
         trace = recording.trace(given.path(record))
-    else:
-        trace = record
     with block as streams, trace as recorder:
         yield recording.RecordedStreams(streams, recorder)
 

@@ -16,19 +16,19 @@ _PAYLOAD = b'{"payload":"' + base64.b64encode(_TYPED[: len(_TYPED) // 3 * 3])
 
 
 @dataclass(frozen=True)
-class Form:
+class StatedForm:
     """A kind of file, called `name`, whose bytes begin with `beginning`."""
 
     name: str
     beginning: bytes
 
 
-CLAIM = Form("claim", _PAYLOAD)
-SIGNATURE = Form("model signature", b'{"dsseEnvelope":' + _PAYLOAD)
-BILL = Form("bill of materials", b'{\n "$schema": "http://cyclonedx.org/schema/bom-')
+CLAIM = StatedForm("claim", _PAYLOAD)
+SIGNATURE = StatedForm("model signature", b'{"dsseEnvelope":' + _PAYLOAD)
+BILL = StatedForm("bill of materials", b'{\n "$schema": "http://cyclonedx.org/schema/bom-')
 
 
-def require_replaceable(target: Path, form: Form) -> None:
+def require_replaceable(target: Path, form: StatedForm) -> None:
     """Raise UsageError where `target` has content of another form, which writing would destroy."""
     if not mode_of(target):
         return

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from tallystick.claims.forms import CLAIM, Form, require_replaceable
+from tallystick.claims.forms import CLAIM, StatedForm, require_replaceable
 from tallystick.cli.output import target_file
 from tallystick.commit.signing import PrivateKey
 from tallystick.disk.keys import load_private_key
@@ -22,7 +22,7 @@ claim_key_option = click.option(
 )
 
 
-def stated_file(out: str, form: Form = CLAIM) -> Path:
+def stated_file(out: str, form: StatedForm = CLAIM) -> Path:
     """Where a command writes a file of `form`, in the place of none or of another of this form.
 
     Raises UsageError, StorageError."""

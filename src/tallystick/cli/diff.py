@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
@@ -85,6 +86,8 @@ def diff(
 def say_comparison(found: Comparison) -> None:
     """Print a comparison for a person."""
     say(f"EQUAL       two {found.kind}" if found.equal else f"DIFFERENT   two {found.kind}")
+    if found.equal:
+        _say_compared(found.compared)
     for number, cause in enumerate(found.causes):
         say(f"{'also' if number else 'cause':<12}{cause.words}. {cause.sentence}")
     if found.first is not None:
@@ -99,6 +102,13 @@ def say_comparison(found: Comparison) -> None:
         _say_apart(found.uncommitted)
     for line in found.notices:
         say(f"note        {line}")
+
+
+def _say_compared(compared: Mapping[str, object]) -> None:
+    """Print how much was compared: a list has one value for each of the two."""
+    for name, value in compared.items():
+        values = value if isinstance(value, list) else [value]
+        say(f"{name:<12}{', '.join(dict.fromkeys(map(str, values)))}")
 
 
 def _say_first(first: FirstApart) -> None:

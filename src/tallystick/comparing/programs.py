@@ -27,7 +27,7 @@ def _lines(
 ) -> Iterator[str]:
     for gap in found.gaps:
         entry, number, name = only_one(gap, first, second)
-        if every or not hands_on(entry):
+        if every or not passes_through(entry):
             yield f"only {name} has operator {number}, {said(entry)}"
     for a, b in found.changed:
         if a is not None and b is not None:
@@ -37,7 +37,7 @@ def _lines(
             yield f"{where}, {ours.operator}: the arguments are {pair}"
 
 
-def hands_on(entry: ExecutedOperator) -> bool:
+def passes_through(entry: ExecutedOperator) -> bool:
     """True for an operator that makes nothing new, such as detach."""
     read = {(operand.digest, operand.type) for operand in entry.inputs}
     return bool(entry.outputs) and all((made.digest, made.type) in read for made in entry.outputs)

@@ -101,7 +101,7 @@ def align(first: Sequence[ExecutedOperator], second: Sequence[ExecutedOperator])
         [n for n in range(len(first)) if n not in partners],
         [n for n in range(len(second)) if n not in taken],
     )
-    for one, other in _by_sequence(first, second, *rest, _LOOSER, _Work()):
+    for one, other in _by_sequence(first, second, *rest, _LOOSER, _Alignments()):
         partners[one] = other
     return _merged(partners, len(first), len(second))
 
@@ -153,7 +153,7 @@ _LOOSER: tuple[Callable[[ExecutedOperator], Hashable], ...] = (
 )
 
 
-class _Work:
+class _Alignments:
     """The comparisons of one alignment, which grow with the square of the operators alike."""
 
     def __init__(self) -> None:
@@ -172,7 +172,7 @@ class _Work:
 class _Matcher(SequenceMatcher[Hashable]):
     """A SequenceMatcher that spends its comparisons before it makes them."""
 
-    def __init__(self, left: list[Hashable], right: list[Hashable], work: _Work) -> None:
+    def __init__(self, left: list[Hashable], right: list[Hashable], work: _Alignments) -> None:
         alike = Counter(right)
         self._costs = [0, *accumulate(1 + alike[key] for key in left)]
         self._work = work
@@ -192,7 +192,7 @@ def _by_sequence(
     ours: list[int],
     theirs: list[int],
     keys: Sequence[Callable[[ExecutedOperator], Hashable]],
-    work: _Work,
+    work: _Alignments,
 ) -> list[tuple[int, int]]:
     """Pairs of two sequences in their order, by the first key; what lies between the pairs is
     aligned by the next ones."""

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from tallystick.commit.tensor import Array
 from tallystick.comparing.causes import cause_of_values, is_dropout, relative, shorter
 from tallystick.comparing.found import Cause
-from tallystick.comparing.programs import hands_on
+from tallystick.comparing.programs import passes_through
 from tallystick.comparing.steps import (
     ABSENT,
     ATTRIBUTES,
@@ -116,7 +116,7 @@ def _cause(pair: TracedPair, found: StepApart, values: tuple[Array | None, Array
     a, b = found.pair
     assert a is not None and b is not None
     ours, theirs = pair.steps[0].operators[a], pair.steps[1].operators[b]
-    batch = _of_batches(pair)
+    batch = cause_of_batches(pair)
     if batch is not None:
         return batch
     if found.side == INPUT:
@@ -136,7 +136,7 @@ def _cause(pair: TracedPair, found: StepApart, values: tuple[Array | None, Array
     return Cause(cause.kind, f"{cause.sentence} {beside}." if beside else cause.sentence)
 
 
-def _of_batches(pair: TracedPair) -> Cause | None:
+def cause_of_batches(pair: TracedPair) -> Cause | None:
     """Batches of two sizes in one step."""
     sizes = batch_size(pair.steps[0]), batch_size(pair.steps[1])
     if sizes[0] is None or sizes[1] is None or sizes[0] == sizes[1]:
@@ -433,7 +433,7 @@ def _alone(pair: TracedPair, found: StepApart) -> Iterator[tuple[ExecutedOperato
     if pair.absent is not None:
         _, before, known = pair.absent
         gaps += [_gap(gap, known) for gap in before.gaps]
-    yield from (gap for gap in gaps if not hands_on(gap[0]))
+    yield from (gap for gap in gaps if not passes_through(gap[0]))
 
 
 def _gap(

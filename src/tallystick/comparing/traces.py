@@ -24,15 +24,15 @@ from tallystick.comparing.steps import (
 )
 from tallystick.comparing.trace_causes import (
     TracedPair,
-    _of_batches,
+    cause_of_batches,
     causes_in_trace,
     causes_of_end,
 )
 from tallystick.comparing.tracefile import COMPLETE, FULL, TracedStep, TraceReader
 from tallystick.comparing.values import ElementApart, elements_apart
 from tallystick.errors import CannotCheckError
+from tallystick.protocol.verdict import PARTIES
 
-_NAMES = ("A", "B")
 _MOST_LINES = 12
 _UNREAD = "{:,} inputs and results (sparse, quantized, or of meta) had no bytes to compare."
 
@@ -72,7 +72,7 @@ def _filled(reader: TraceReader) -> Iterator[TracedStep]:
 def _refuse_unfinished(both: Sequence[TraceReader], steps: int) -> None:
     """Refuse a comparison in which no tensor has differed and of which one trace says too little.
     How the longer one ends makes no difference: it is not read so far."""
-    for name, reader in zip(_NAMES, both, strict=True):
+    for name, reader in zip(PARTIES, both, strict=True):
         if not reader.is_read or (reader.end == COMPLETE and steps):
             continue
         equal = f"No tensor differs as far as both traces go ({steps:,} steps)"
@@ -98,7 +98,7 @@ def _compared(steps: int, operators: int) -> dict[str, object]:
 def _notices(both: Sequence[TraceReader]) -> list[str]:
     return [
         f"The trace {name} has no end: its loop was stopped."
-        for name, reader in zip(_NAMES, both, strict=True)
+        for name, reader in zip(PARTIES, both, strict=True)
         if reader.is_read and reader.end not in (COMPLETE, FULL)
     ]
 
@@ -114,7 +114,7 @@ def _different(pair: TracedPair, found: StepApart, lines: list[str], operators: 
         causes = causes_in_trace(pair, found, values)
     else:
         elements, unknown = None, NO_SUCH
-        causes = [_of_batches(pair) or cause_of_missing(ours, found, mine)]
+        causes = [cause_of_batches(pair) or cause_of_missing(ours, found, mine)]
     name = (mine or other or OperandRecord("", "")).name
     first = FirstApart(
         pair.steps[0].number,
