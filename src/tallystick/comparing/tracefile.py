@@ -32,7 +32,7 @@ import numpy as np
 from tallystick.commit.encoding import JsonValue, canonical_json, parse_canonical_json
 from tallystick.commit.tensor import DTYPES, Array, TensorHeader
 from tallystick.comparing.steps import OPERATOR, ExecutedOperator, OperandRecord
-from tallystick.disk.files import make_directory, remove_all, write_file
+from tallystick.disk.files import make_directory, open_new, remove_all, write_file
 from tallystick.disk.manifest import load_manifest, manifest_bytes
 from tallystick.disk.regular import is_directory, names, open_file, os_errors, present
 from tallystick.errors import CorruptFileError, UsageError
@@ -77,8 +77,7 @@ class TraceWriter:
         _make_room(directory, overwrite)
         body: dict[str, JsonValue] = {"about": dict(about), "format": FORMAT}
         with os_errors(directory):
-            self._log = open(directory / LOG, "wb")  # noqa: SIM115 - `close` closes both
-            self._values = open(directory / VALUES, "wb")  # noqa: SIM115
+            self._log, self._values = open_new(directory / LOG), open_new(directory / VALUES)
         # The manifest comes last: what a killed start leaves is no trace.
         write_file(directory / MANIFEST, [manifest_bytes(body)])
         self._directory = directory

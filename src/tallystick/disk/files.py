@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, BinaryIO
 
 from tallystick.disk.direct import write_chunks
 from tallystick.disk.regular import (
@@ -90,6 +90,12 @@ def create_temporary(path: Path, mode: int = 0o644) -> tuple[int, Path]:
         os.unlink(temporary)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     return os.open(temporary, flags, mode), temporary
+
+
+def open_new(path: Path) -> BinaryIO:
+    """A file open for writing at `path`, which must be new. Raises FileExistsError, OSError."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    return os.fdopen(os.open(path, flags, 0o644), "wb")
 
 
 def create_new(path: Path, data: bytes, mode: int = 0o644) -> None:
