@@ -22,12 +22,8 @@ from tallystick.comparing.steps import (
     compare_step,
     operand_at,
 )
-from tallystick.comparing.trace_causes import (
-    TracedPair,
-    cause_of_batches,
-    causes_in_trace,
-    causes_of_end,
-)
+from tallystick.comparing.trace_causes import causes_in_trace
+from tallystick.comparing.traced_pair import TracedPair, cause_of_batches, causes_of_end
 from tallystick.comparing.tracefile import COMPLETE, FULL, TracedStep, TraceReader
 from tallystick.comparing.values import ElementApart, elements_apart
 from tallystick.errors import CannotCheckError
