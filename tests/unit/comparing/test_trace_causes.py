@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,8 @@ import pytest
 pytest.importorskip("torch", reason="torch is not installed")
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.nn import functional
 from traced_loops import BASE, Loop
 
 import tallystick
@@ -63,3 +65,85 @@ def test_a_generator_that_the_loop_draws_from_stands_beside(tmp_path: Path) -> N
     assert kinds(found) == ["data", "seed"], found.causes
     assert "Numpy's generator" in found.causes[1].sentence
     assert "Python" not in str(found.causes)
+
+
+# -- numbers of a loop -----------------------------------------------------------------------------
+def noisy(x: Tensor, number: float) -> Tensor:
+    return x + number * torch.randn_like(x)
+
+
+def clipped(net: nn.Module, number: float) -> None:
+    nn.utils.clip_grad_norm_(net.parameters(), number)
+
+
+def clamped(net: nn.Module, number: float) -> None:
+    nn.utils.clip_grad_value_(net.parameters(), number)
+
+
+def halved(net: nn.Module, number: float) -> None:
+    for parameter in net.parameters():
+        assert parameter.grad is not None
+        parameter.grad.mul_(number)
+
+
+def decayed(net: nn.Module, number: float) -> None:
+    with torch.no_grad():
+        for parameter in net.parameters():
+            parameter.mul_(number)
+
+
+def stepped(net: nn.Module, number: float) -> None:
+    with torch.no_grad():
+        for parameter in net.parameters():
+            assert parameter.grad is not None
+            parameter.sub_(parameter.grad, alpha=number)
+
+
+def given(x: Tensor, number: float) -> Tensor:
+    return x
+
+
+def left_alone(net: nn.Module, number: float) -> None:
+    return None
+
+
+# What a number does to the records, the results, the loss and the gradients; and what it is.
+NUMBERS: dict[str, tuple[Any, Any, Any, Any, str, str]] = {
+    "loss weight": (given, given, torch.mul, left_alone, "program", "Another number: aten.mul"),
+    "temperature": (given, torch.div, given, left_alone, "program", "Another number: aten.div"),
+    "input scale": (torch.mul, given, given, left_alone, "program", "Another number: aten.mul"),
+    "noise": (noisy, given, given, left_alone, "program", "Another number: aten.mul"),
+    "accumulation": (given, given, torch.div, left_alone, "program", "Another number: aten.div"),
+    "clipping": (given, given, given, clipped, "program", "scaled or clipped by another number"),
+    "clamping": (given, given, given, clamped, "program", "scaled or clipped by another number"),
+    "gradients": (given, given, given, halved, "program", "scaled or clipped by another number"),
+    "weights": (given, given, given, decayed, "program", "Another number: aten.mul_"),
+    "update": (given, given, given, stepped, "rate", "update of the weights has another number"),
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+@pytest.mark.parametrize("optimizer", [True, False])
+def test_a_number_is_a_rate_only_in_an_update(name: str, optimizer: bool, tmp_path: Path) -> None:
+    records, results, loss, gradients, kind, said = NUMBERS[name]
+
+    def run(place: Path, number: int) -> None:
+        net = nn.Linear(12, 5)
+        rule = torch.optim.SGD(net.parameters(), 0.1)
+        x, y = torch.randn(16, 12), torch.arange(16) % 5
+        value = (0.01, 0.005)[number] if name != "weights" else (1.0, 0.5)[number]
+        with tallystick.trace(place) as block:
+            for _ in range(2):
+                net.zero_grad()
+                made = functional.cross_entropy(results(net(records(x, value)), value), y)
+                loss(made, value).backward()
+                gradients(net, value)
+                if optimizer:
+                    rule.step()
+                else:
+                    stepped(net, 0.1)
+                    block.next_step()
+
+    found = of_two(tmp_path, run)
+    assert found.cause is not None and found.cause.kind == kind, (found.causes, found.first)
+    assert said in found.cause.sentence, found.causes
