@@ -17,6 +17,7 @@ from tallystick.comparing.trace_structure import (
     gap_of_dropout,
     of_absent,
     other_modules,
+    other_updates,
     rounding_of,
 )
 from tallystick.comparing.traced_pair import (
@@ -61,7 +62,8 @@ def _cause(pair: TracedPair, found: StepApart, values: tuple[Array | None, Array
     if draws[0].split(" ")[1:] != draws[1].split(" ")[1:]:  # the seed and the state
         return _of_draw(pair, found, ours, theirs, draws)
     if found.pair in found.changed:
-        return of_arguments(pair, pair.steps[0].operators, ours, theirs)
+        updates = other_updates(pair) if ours.place.startswith("backward") else None
+        return updates or of_arguments(pair, pair.steps[0].operators, ours, theirs)
     rate = next(rates(pair), None) if ours.place.startswith("optimizer") else None
     if rate is not None:
         return rate
@@ -201,12 +203,22 @@ def _shared_rows(pair: TracedPair) -> float | None:
     return len(rows[0] & rows[1]) / least if least else None
 
 
+def _lower(names: tuple[str, str]) -> str:
+    """Which of two types has fewer bits: A's or B's; empty where neither has."""
+    bits = [int(name.lstrip("bf")) for name in names]
+    return "" if bits[0] == bits[1] else "that of A" if bits[0] < bits[1] else "that of B"
+
+
 def _of_types(
     pair: TracedPair, found: StepApart, mine: OperandRecord, other: OperandRecord
 ) -> Cause:
     names = mine.type.partition("[")[0], other.type.partition("[")[0]
     if names[0] != names[1] and set(names) <= set(_FLOATS):
-        return Cause("precision", f"The type is {names[0]} in A and {names[1]} in B.")
+        lower = _lower(names)
+        said = (
+            f"The type is {names[0]} in A and {names[1]} in B{lower and f', the lower is {lower}'}."
+        )
+        return Cause("precision", said)
     return of_absent(pair, found) or Cause(
         "program", f"The type is {mine.type} in A and {other.type} in B."
     )

@@ -22,23 +22,22 @@ _PHASE = re.compile(r"(backward|optimizer), ")
 def of_absent(pair: TracedPair, found: StepApart) -> Cause | None:
     """The cause in an operator that only one of the loops has, in this step up to the difference,
     or in an earlier one."""
-    structure = other_modules(pair) or gap_of_dropout(pair, found)
+    structure = other_modules(pair) or gap_of_dropout(pair, found) or other_updates(pair)
     if structure is not None:
         return structure
-    places = [entry.place for entry, _ in _alone(pair, found)]
+    places = [entry.place for entry, _, _ in _alone(pair, found)]
     if pair.other_optimizers():
         names = [", ".join(name for name, _ in step.settings) for step in pair.steps]
         return Cause("setting", f"The optimizers are {names[0]} in A and {names[1]} in B.")
     if places and all(place.startswith("optimizer") for place in places):
         rate = next(rates(pair), None)
         return rate or Cause("setting", f"The update has other operators in {places[0]}.")
-    for entry, name in _alone(pair, found):
+    for entry, name, _ in _alone(pair, found):
         if _lowers(entry):
             said = f"{name} computes in a shorter type: {entry.operator}({entry.attributes[:80]})."
             return Cause("precision", said)
-    for entry, name in _alone(pair, found):
-        place = f" in {entry.place}" if entry.place else ""
-        return Cause("program", f"Only {name} calls {entry.operator}{place}.")
+    for entry, name, step in _alone(pair, found):
+        return Cause("program", _only(pair, entry, name, step, "calls "))
     changed = found.changed or (pair.absent[1].changed if pair.absent else ())
     if changed and changed[0][0] is not None and changed[0][1] is not None:
         steps = pair.absent[2] if pair.absent and not found.changed else None
@@ -52,7 +51,7 @@ def beyond(pair: TracedPair, found: StepApart, cause: Cause) -> Cause:
     first tensor of one type behind them says so."""
     if cause.kind != "program":
         return cause
-    alone = {entry.place for entry, _ in _alone(pair, found)}
+    alone = {entry.place for entry, _, _ in _alone(pair, found)}
     behind = found.pairs[found.pairs.index(found.pair) + 1 :]
     for a, b in behind:
         if a is None or b is None:
@@ -81,12 +80,16 @@ def _lowers(entry: ExecutedOperator) -> bool:
 
 
 def other_modules(pair: TracedPair) -> Cause | None:
-    """A module that computes in one of the loops only. Modules that drop have a cause of their
-    own."""
+    """A module that computes in one of the loops only, or a step that calls models another number
+    of times. Modules that drop have a cause of their own."""
+    calls, number = [len(step.calls) for step in pair.steps], pair.steps[0].number
+    if calls[0] != calls[1]:
+        said = f"Calls of a model in step {number}: {calls[0]:,} in A and {calls[1]:,} in B."
+        return Cause("program", said)
     ours, theirs = (
         {
             entry.place: entry
-            for entry in step.operators
+            for entry in reversed(step.operators)
             if entry.place and "Dropout" not in entry.place and not _PHASE.match(entry.place)
         }
         for step in pair.steps
@@ -94,34 +97,65 @@ def other_modules(pair: TracedPair) -> Cause | None:
     for name, own, other in (("A", ours, theirs), ("B", theirs, ours)):
         for place in own:
             if place not in other:
-                return Cause("program", f"Only {name} has the module {place}.")
+                return Cause("program", _only(pair, own[place], name, number, "calls "))
+    return None
+
+
+def _only(pair: TracedPair, entry: ExecutedOperator, name: str, step: int, verb: str) -> str:
+    """Says that one loop alone has an operator: of the whole loops only if it is true of them."""
+    other = pair.readers[1 if name == "A" else 0]
+    elsewhere = (entry.operator, entry.place) in other.called()
+    begin = f"In step {step} only {name}" if elsewhere else f"Only {name}"
+    place = f" in {entry.place}" if entry.place else ""
+    return f"{begin} {verb}{entry.operator}{place}."
+
+
+def other_updates(pair: TracedPair) -> Cause | None:
+    """Parameters that an optimizer changes in one of the loops only."""
+    if pair.other_optimizers():
+        return None
+    ours, theirs = (
+        {i.name: None for e in step.operators if e.place.startswith("optimizer") for i in e.inputs}
+        for step in pair.steps
+    )
+    if not ours or not theirs:
+        return None
+    for name, own, other in (("A", ours, theirs), ("B", theirs, ours)):
+        alone = [parameter for parameter in own if parameter and parameter not in other]
+        if alone:
+            more = f" and {len(alone) - 4:,} more" if len(alone) > 4 else ""
+            said = (
+                f"In step {pair.steps[0].number} only {name} updates {', '.join(alone[:4])}{more}"
+            )
+            rest = "frozen, or no part of the optimizer, or without a gradient"
+            return Cause("program", f"{said}: in the other they are {rest}.")
     return None
 
 
 def gap_of_dropout(pair: TracedPair, found: StepApart) -> Cause | None:
     """An operator that drops, without a partner: anywhere in the step, since a kernel may be
     another one without dropout."""
-    entries = (pair.steps[0].operators, pair.steps[1].operators)
-    gaps = [*_alone(pair, found), *(_gap(gap, entries) for gap in found.gaps)]
+    entries, number = (pair.steps[0].operators, pair.steps[1].operators), pair.steps[0].number
+    gaps = [*_alone(pair, found), *((*_gap(gap, entries), number) for gap in found.gaps)]
     drawn = [gap for gap in gaps if is_dropout(gap[0].operator)]
-    for entry, name in drawn or [gap for gap in gaps if "Dropout" in gap[0].place]:
-        place = f" in {entry.place}" if entry.place else ""
-        return Cause("dropout", f"Only {name} applies dropout: {entry.operator}{place}.")
+    for entry, name, step in drawn or [gap for gap in gaps if "Dropout" in gap[0].place]:
+        return Cause("dropout", _only(pair, entry, name, step, "applies dropout: "))
     return None
 
 
-def _alone(pair: TracedPair, found: StepApart) -> Iterator[tuple[ExecutedOperator, str]]:
-    """Operators without a partner: before the difference in this step, or in an earlier step."""
-    entries = (pair.steps[0].operators, pair.steps[1].operators)
+def _alone(pair: TracedPair, found: StepApart) -> Iterator[tuple[ExecutedOperator, str, int]]:
+    """Operators without a partner, whose loop it is, and the step: before the difference in this
+    step, or in an earlier step."""
+    entries, number = (pair.steps[0].operators, pair.steps[1].operators), pair.steps[0].number
     gaps = []
     for gap in found.pairs:
         if gap == found.pair:
             break
         if None in gap:
-            gaps.append(_gap(gap, entries))
+            gaps.append((*_gap(gap, entries), number))
     if pair.absent is not None:
-        _, before, known = pair.absent
-        gaps += [_gap(gap, known) for gap in before.gaps]
+        earlier, before, known = pair.absent
+        gaps += [(*_gap(gap, known), earlier) for gap in before.gaps]
     yield from (gap for gap in gaps if not passes_through(gap[0]))
 
 

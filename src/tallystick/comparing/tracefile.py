@@ -176,6 +176,7 @@ class TraceReader:
         self.about = {str(name): str(value) for name, value in about.items()}
         self.values: dict[str, tuple[str, int, int]] = {}
         self.rows: dict[str, str] = {}
+        self._called: set[tuple[str, str]] = set()
         self.end = ""
         self.is_read = False  # to its last line
 
@@ -204,6 +205,14 @@ class TraceReader:
             if line[0] == "rows":
                 self._take(None, line)
         return self.rows
+
+    def called(self) -> set[tuple[str, str]]:
+        """Each operator of the whole loop with the place where it is called."""
+        if not self._called:
+            for line in self._lines():
+                if line[0] == "op" and len(line) > 3 and len(self._called) < _INDEX:
+                    self._called.add((str(line[1]), str(line[3])))
+        return self._called
 
     def _take(self, step: TracedStep | None, line: list[Any]) -> None:
         try:

@@ -147,3 +147,63 @@ def test_a_number_is_a_rate_only_in_an_update(name: str, optimizer: bool, tmp_pa
     found = of_two(tmp_path, run)
     assert found.cause is not None and found.cause.kind == kind, (found.causes, found.first)
     assert said in found.cause.sentence, found.causes
+
+
+# -- steps out of line -----------------------------------------------------------------------------
+class Detached(nn.Module):
+    def __init__(self, really: bool) -> None:
+        super().__init__()
+        self.really = really
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.detach() if self.really else x
+
+
+def stepping(
+    place: Path,
+    skip: int = -1,
+    twice: int = -1,
+    detached: bool = False,
+    frozen: bool = False,
+    left: bool = False,
+    late: int = -1,
+) -> Path:
+    """A loop whose steps may stand out of line."""
+    torch.manual_seed(0)
+    net = nn.Sequential(
+        nn.Linear(6, 8), Detached(detached), nn.GELU(), nn.Dropout(0.2), nn.Linear(8, 3)
+    )
+    net[0].requires_grad_(not frozen)
+    rule = torch.optim.AdamW(net[4:].parameters() if left else net.parameters(), lr=0.01)
+    x, y = torch.randn(5, 12, 6), torch.arange(12) % 3
+    with tallystick.trace(place):
+        for step in range(5):
+            rule.zero_grad()
+            net.train(late < 0 or step < late)
+            functional.cross_entropy(net(x[step]), y).backward()
+            for _ in range((step != skip) + (step == twice)):
+                rule.step()
+    return place
+
+
+OUT_OF_LINE: dict[str, tuple[dict[str, Any], str, str]] = {
+    "skipped": ({"skip": 2}, "program", "Calls of a model in step 2: 1 in A and 2 in B."),
+    "twice": ({"twice": 2}, "program", "Calls of a model in step 3: 1 in A and 0 in B."),
+    "detached": (
+        {"detached": True}, "program", "Only B calls aten.detach.default in 1 (Detached)."
+    ),
+    "frozen": ({"frozen": True}, "program", "In step 1 only A updates 0.weight, 0.bias:"),
+    "left out": ({"left": True}, "program", "In step 1 only A updates 0.weight, 0.bias:"),
+    "evaluation from step 3": (
+        {"late": 3}, "dropout", "In step 3 only A applies dropout: aten.bernoulli_.float"
+    ),
+    "evaluation": ({"late": 0}, "dropout", "Only A applies dropout: aten.bernoulli_.float"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OUT_OF_LINE)
+def test_what_only_one_loop_has_is_true_of_the_other(name: str, tmp_path: Path) -> None:
+    asked, kind, said = OUT_OF_LINE[name]
+    found = tallystick.diff(stepping(tmp_path / "a"), stepping(tmp_path / "b", **asked))
+    assert found.cause is not None and found.cause.kind == kind, (found.causes, found.first)
+    assert found.cause.sentence.startswith(said), (found.causes, found.programs)
