@@ -7,6 +7,9 @@ optimizers' settings, the generators of random operators, and what torch ran on.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
+
 from tallystick.commit.tensor import Array
 from tallystick.comparing.causes import cause_of_values, is_dropout, relative, shorter
 from tallystick.comparing.found import Cause
@@ -14,6 +17,7 @@ from tallystick.comparing.steps import INPUT, ExecutedOperator, OperandRecord, S
 from tallystick.comparing.trace_arguments import arguments_said, of_arguments
 from tallystick.comparing.trace_structure import (
     beyond,
+    gap_of_draw,
     gap_of_dropout,
     of_absent,
     other_modules,
@@ -86,7 +90,7 @@ def _of_draw(
     if found.pair in found.changed and is_dropout(ours.operator):
         return Cause("dropout", arguments_said(ours, theirs))
     (owner, seed, _), (_, other, _) = (f"{draw}   ".split(" ")[:3] for draw in draws)
-    structure = other_modules(pair) or gap_of_dropout(pair, found)
+    structure = other_modules(pair) or gap_of_dropout(pair, found) or gap_of_draw(pair, found)
     if seed == other and structure is not None:
         return structure
     if owner == "own" and _is_shuffle(ours):
@@ -115,7 +119,7 @@ def _of_input(
 ) -> Cause:
     mine, other = ours.inputs[found.operand], theirs.inputs[found.operand]
     where = f"{mine.name or 'an input'} of {ours.operator}"
-    flipped = _flipped(values, where)
+    flipped = _flipped(values, where) if mine.name or _is_of_floats(mine) else None
     if flipped is not None:
         return flipped
     if mine.type != other.type:
@@ -123,9 +127,17 @@ def _of_input(
     if ours.place.startswith("optimizer") and mine.kind == other.kind == "data":
         # A kernel outside of the dispatcher has made it, from inputs that were equal.
         return next(rates(pair), None) or cause_of_values(*values, where)
+    if mine.source is not None and ours.place.startswith("optimizer"):
+        made = pair.steps[0].operators[mine.source]
+        rate = next(rates(pair), None) if made.place.startswith("optimizer") else None
+        if rate is not None:
+            return rate
     if mine.kind == "data" and other.kind == "data":
         return _of_data(pair, found, ours, mine, other)
     alike = mine.kind == other.kind == "parameter" and mine.name == other.name
+    within = _changed_within(pair, found, mine) if alike else None
+    if within is not None:
+        return within
     if alike and not pair.was_seen(mine):
         seed = next(torch_seeds(pair), None)
         return seed or Cause("weights", f"The loops begin with different values of {mine.name}.")
@@ -135,14 +147,38 @@ def _of_input(
         if short is not None:
             return Cause("precision", f"{short} in {where}.")
         amount = relative(values[0], values[1])
-        if amount is not None and amount < rounding_of(mine.type):
+        near = amount is not None and amount < rounding_of(mine.type)
+        if near and (absent is not None or _several(values[0], values[1])):
             return Cause("rounding", f"{_spread(values[0], values[1], where)}.")
-        if absent is None and amount is not None and amount < 2.0**-5:
-            return cause_of_values(*values, where)
     if absent is not None:
         return beyond(pair, found, absent)
-    said = f"A tensor was changed in one loop, and no operator has done it: {where}."
+    if values[0] is not None and values[1] is not None:
+        where = _spread(values[0], values[1], where)
+    said = f"A tensor was changed in one loop, and no recorded operator has done it: {where}."
     return Cause("outside", said)
+
+
+def _is_of_floats(operand: OperandRecord) -> bool:
+    return operand.type.startswith(_FLOATS)
+
+
+def _several(first: Array, second: Array) -> bool:
+    apart = elements_apart(first, second)
+    return apart is not None and apart.different > 1
+
+
+def _changed_within(pair: TracedPair, found: StepApart, mine: OperandRecord) -> Cause | None:
+    """Of a buffer that an operator of this step with other arguments has read before: some, such
+    as those of batch norm, change it without saying so."""
+    entries = pair.steps[0].operators, pair.steps[1].operators
+    for a, b in found.pairs:
+        if (a, b) == found.pair:
+            break
+        if a is None or b is None or (a, b) not in found.changed:
+            continue
+        if mine.name in {operand.name for operand in entries[0][a].inputs}:
+            return of_arguments(pair, entries[0], entries[0][a], entries[1][b])
+    return None
 
 
 def _spread(first: Array, second: Array, where: str) -> str:
@@ -175,32 +211,41 @@ def _of_data(
     seed = next(torch_seeds(pair), None)
     if seed is not None:
         return seed
-    share = _shared_rows(pair)
-    if share is not None and share >= 0.5 and not _in_place(pair, mine, other):
+    rows = [_rows_of(reader.all_rows().values()) for reader in pair.readers]
+    if not rows[0] or not rows[1]:
+        said = f"Step {step} reads other values; the records of a loop are not known one by one."
+        return of_absent(pair, found) or Cause("data", said)
+    batches = [
+        _rows_of([reader.rows.get(operand.digest, "")])
+        for reader, operand in zip(pair.readers, (mine, other), strict=True)
+    ]
+    return _of_records(step, rows, batches)
+
+
+def _of_records(step: int, rows: list[list[str]], batches: list[list[str]]) -> Cause:
+    """What differs in two batches, by the digests of their records; `rows` are those of the whole
+    loops."""
+    every = set(rows[0]), set(rows[1])
+    share = len(every[0] & every[1]) / min(len(every[0]), len(every[1]))
+    same = sum(1 for ours, theirs in zip(*batches, strict=False) if ours == theirs)
+    most = max(len(batch) for batch in batches)
+    known = most and set(batches[0]) <= every[1] and set(batches[1]) <= every[0]
+    if known and Counter(rows[0]) == Counter(rows[1]):
+        said = f"Step {step} reads records that the other loop reads at another place."
+        return Cause("data order", said)
+    if share >= 0.5 and 2 * same <= most:
         said = f"Step {step} reads other records; {share:.0%} of all records are in both loops."
         return Cause("data order", said)
-    absent = of_absent(pair, found) if share is None else None
-    if absent is not None:
-        return absent
-    return Cause("data", f"Step {step} reads records that the other loop does not have.")
+    if 0 < same < most:
+        return Cause("data", f"Of the {most:,} records of step {step} {most - same:,} differ.")
+    if share < 1:
+        return Cause("data", f"Step {step} reads records that the other loop does not read.")
+    return Cause("data", f"Step {step} reads other records, or the same in another order.")
 
 
-def _in_place(pair: TracedPair, mine: OperandRecord, other: OperandRecord) -> bool:
-    """True if most records of a batch stand at the same place in both loops."""
-    texts = pair.readers[0].rows.get(mine.digest, ""), pair.readers[1].rows.get(other.digest, "")
-    both = [[text[n : n + 8] for n in range(0, len(text), 8)] for text in texts]
-    same = sum(1 for ours, theirs in zip(both[0], both[1], strict=False) if ours == theirs)
-    return 2 * same > max(len(rows) for rows in both)
-
-
-def _shared_rows(pair: TracedPair) -> float | None:
-    """The share of the smaller set of records that both loops have read, in all their steps."""
-    rows = [
-        {text[n : n + 8] for text in reader.all_rows().values() for n in range(0, len(text), 8)}
-        for reader in pair.readers
-    ]
-    least = min(len(rows[0]), len(rows[1]))
-    return len(rows[0] & rows[1]) / least if least else None
+def _rows_of(texts: Iterable[str]) -> list[str]:
+    """The digests of records, 8 digits each."""
+    return [text[n : n + 8] for text in texts for n in range(0, len(text), 8)]
 
 
 def _lower(names: tuple[str, str]) -> str:

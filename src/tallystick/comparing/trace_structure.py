@@ -16,6 +16,7 @@ from tallystick.comparing.traced_pair import TracedPair, rates
 _ROUNDING = 2.0**-14
 _ROUNDING_OF_SHORT = {"f16": 2.0**-7, "bf16": 2.0**-4}
 _SHORT_TYPES = ("bf16", "f16")
+_DRAWS = re.compile(r"aten\.(rand|normal|uniform|bernoulli|multinomial|exponential|dropout)")
 _PHASE = re.compile(r"(backward|optimizer), ")
 
 
@@ -37,7 +38,7 @@ def of_absent(pair: TracedPair, found: StepApart) -> Cause | None:
             said = f"{name} computes in a shorter type: {entry.operator}({entry.attributes[:80]})."
             return Cause("precision", said)
     for entry, name, step in _alone(pair, found):
-        return Cause("program", _only(pair, entry, name, step, "calls "))
+        return Cause("program", only_said(pair, entry, name, step, "calls "))
     changed = found.changed or (pair.absent[1].changed if pair.absent else ())
     if changed and changed[0][0] is not None and changed[0][1] is not None:
         steps = pair.absent[2] if pair.absent and not found.changed else None
@@ -97,11 +98,11 @@ def other_modules(pair: TracedPair) -> Cause | None:
     for name, own, other in (("A", ours, theirs), ("B", theirs, ours)):
         for place in own:
             if place not in other:
-                return Cause("program", _only(pair, own[place], name, number, "calls "))
+                return Cause("program", only_said(pair, own[place], name, number, "calls "))
     return None
 
 
-def _only(pair: TracedPair, entry: ExecutedOperator, name: str, step: int, verb: str) -> str:
+def only_said(pair: TracedPair, entry: ExecutedOperator, name: str, step: int, verb: str) -> str:
     """Says that one loop alone has an operator: of the whole loops only if it is true of them."""
     other = pair.readers[1 if name == "A" else 0]
     elsewhere = (entry.operator, entry.place) in other.called()
@@ -136,10 +137,19 @@ def gap_of_dropout(pair: TracedPair, found: StepApart) -> Cause | None:
     """An operator that drops, without a partner: anywhere in the step, since a kernel may be
     another one without dropout."""
     entries, number = (pair.steps[0].operators, pair.steps[1].operators), pair.steps[0].number
-    gaps = [*_alone(pair, found), *((*_gap(gap, entries), number) for gap in found.gaps)]
+    gaps = [*_alone(pair, found), *((*gap_entry(gap, entries), number) for gap in found.gaps)]
     drawn = [gap for gap in gaps if is_dropout(gap[0].operator)]
     for entry, name, step in drawn or [gap for gap in gaps if "Dropout" in gap[0].place]:
-        return Cause("dropout", _only(pair, entry, name, step, "applies dropout: "))
+        return Cause("dropout", only_said(pair, entry, name, step, "applies dropout: "))
+    return None
+
+
+def gap_of_draw(pair: TracedPair, found: StepApart) -> Cause | None:
+    """An operator of one loop alone that has moved the generator of both."""
+    for entry, name, step in _alone(pair, found):
+        if _DRAWS.match(entry.operator) and "generator=generator" not in entry.attributes:
+            said = only_said(pair, entry, name, step, "calls ")
+            return Cause("program", f"{said} It moves the generator that both draw from.")
     return None
 
 
@@ -152,14 +162,14 @@ def _alone(pair: TracedPair, found: StepApart) -> Iterator[tuple[ExecutedOperato
         if gap == found.pair:
             break
         if None in gap:
-            gaps.append((*_gap(gap, entries), number))
+            gaps.append((*gap_entry(gap, entries), number))
     if pair.absent is not None:
         earlier, before, known = pair.absent
-        gaps += [(*_gap(gap, known), earlier) for gap in before.gaps]
+        gaps += [(*gap_entry(gap, known), earlier) for gap in before.gaps]
     yield from (gap for gap in gaps if not passes_through(gap[0]))
 
 
-def _gap(
+def gap_entry(
     gap: tuple[int | None, int | None],
     entries: Sequence[Sequence[ExecutedOperator]],
 ) -> tuple[ExecutedOperator, str]:

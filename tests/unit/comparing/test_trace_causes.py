@@ -207,3 +207,111 @@ def test_what_only_one_loop_has_is_true_of_the_other(name: str, tmp_path: Path) 
     found = tallystick.diff(stepping(tmp_path / "a"), stepping(tmp_path / "b", **asked))
     assert found.cause is not None and found.cause.kind == kind, (found.causes, found.first)
     assert found.cause.sentence.startswith(said), (found.causes, found.programs)
+
+
+# -- what the values say ---------------------------------------------------------------------------
+def swapped(x: Tensor, y: Tensor, net: Any, step: int) -> None:
+    if step < 0:
+        for data in (x, y):
+            data[1, 3], data[3, 5] = data[3, 5].clone(), data[1, 3].clone()
+
+
+def relabelled(x: Tensor, y: Tensor, net: Any, step: int) -> None:
+    if step < 0:
+        y[1, 2] = 3
+
+
+def noisy_memory(x: Tensor, y: Tensor, net: Any, step: int) -> None:
+    if step == 2:
+        x.numpy()[2] *= 1.01
+
+
+def scaled_weight(x: Tensor, y: Tensor, net: Any, step: int) -> None:
+    if step == 2:
+        net[0].weight.detach().numpy()[:] *= 1.001
+
+
+def lowest_bit(x: Tensor, y: Tensor, net: Any, step: int) -> None:
+    if step == 2:
+        net[0].weight.detach().numpy().view(np.int32)[2, 1] ^= 1
+
+
+def drawn(x: Tensor, y: Tensor, net: Any, step: int) -> None:
+    if step == 2:
+        torch.rand(1)
+
+
+def momentum(x: Tensor, y: Tensor, net: Any, step: int) -> None:
+    net[1].momentum = 0.2
+
+
+def alike_mask(x: Tensor, y: Tensor, net: Any, step: int) -> None:
+    net[3].p = 0.2 + 1e-12
+
+
+def printed(x: Tensor, y: Tensor, net: Any, step: int) -> None:
+    if step == 2:
+        float(net[0].weight.sum())
+
+
+def untouched(x: Tensor, y: Tensor, net: Any, step: int) -> None:
+    return None
+
+
+def valued(place: Path, change: Any, **options: Any) -> Path:
+    torch.manual_seed(0)
+    net = nn.Sequential(
+        nn.Linear(6, 8), nn.BatchNorm1d(8), nn.GELU(), nn.Dropout(0.2), nn.Linear(8, 4)
+    )
+    rule = torch.optim.AdamW(net.parameters(), lr=0.01, **options)
+    x, y = torch.randn(5, 8, 6), torch.arange(40).reshape(5, 8) % 3
+    change(x, y, net, -1)
+    with tallystick.trace(place):
+        for step in range(5):
+            rule.zero_grad()
+            records, labels = x[step], y[step]
+            change(x, y, net, step)
+            functional.cross_entropy(net(records), labels).backward()
+            rule.step()
+    return place
+
+
+VALUED: dict[str, tuple[Any, dict[str, Any], str, str]] = {
+    "amsgrad": (untouched, {"amsgrad": True}, "setting", "amsgrad of AdamW 0 is False"),
+    "numpy on the records": (noisy_memory, {}, "outside", "no recorded operator has done it: 48"),
+    "numpy on a weight": (scaled_weight, {}, "outside", "no recorded operator has done it: 48"),
+    "the lowest bit": (lowest_bit, {}, "outside", "no recorded operator has done it: 1 of 48"),
+    "an extra draw": (drawn, {}, "program", "Only B calls aten.rand.default."),
+    "momentum of batch norm": (momentum, {}, "program", "aten.native_batch_norm.default in 1"),
+    "equal masks": (alike_mask, {}, "dropout", "Every tensor that both have is equal. aten.bern"),
+    "printed": (printed, {}, "program", "Every tensor that both have is equal. Only B calls aten"),
+}
+
+
+@pytest.mark.parametrize("name", VALUED)
+def test_values_say_no_more_than_they_show(name: str, tmp_path: Path) -> None:
+    change, options, kind, said = VALUED[name]
+    ours = valued(tmp_path / "a", untouched)
+    found = tallystick.diff(ours, valued(tmp_path / "b", change, **options))
+    assert found.cause is not None and found.cause.kind == kind, (found.causes, found.first)
+    assert said in found.cause.sentence, found.causes
+
+
+@pytest.mark.parametrize(("change", "kind"), [(swapped, "data order"), (relabelled, "data")])
+def test_records_are_compared_over_the_whole_loop(change: Any, kind: str, tmp_path: Path) -> None:
+    def run(name: str, changed: Any) -> Path:
+        torch.manual_seed(0)
+        net = nn.Linear(6, 4)
+        x, y = torch.randn(5, 8, 6), torch.arange(40).reshape(5, 8) % 3
+        changed(x, y, net, -1)
+        batches = [(x[n].clone(), y[n].clone()) for n in range(5)]
+        with tallystick.trace(tmp_path / name) as block:
+            for records, labels in batches:
+                functional.cross_entropy(net(records), labels).backward()
+                block.next_step()
+        return tmp_path / name
+
+    found = tallystick.diff(run("a", untouched), run("b", change))
+    assert found.cause is not None and found.cause.kind == kind, (found.causes, found.first)
+    assert found.first is not None and found.first.step == 1
+    assert "does not" not in found.cause.sentence
