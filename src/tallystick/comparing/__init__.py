@@ -2,6 +2,6 @@
 
 There are no keys and no parties. `jobs` compares what two job digests cover, `runs` executes two
 runs again to the first step that differs, and `traces` reads what `recording` has written. `steps`
-finds the operator in two executions of one step, aligned by structure. `causes` and `trace_causes`
-name what the difference comes from.
+finds the operator in two executions of one step, aligned by structure. `causes` names what
+the difference of two runs comes from, `trace_causes` that of two traces.
 """

@@ -97,6 +97,8 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._made: Any = WeakIdKeyDictionary()
         self._named: Any = WeakIdKeyDictionary()
         self._batches: set[str] = set()
+        # The generators outside of torch that nobody has drawn from yet, as they stood.
+        self._untouched = _generators()
         writer.line("step", 0)
 
     # -- the calls -----------------------------------------------------------------------------
@@ -264,8 +266,18 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def next_step(self) -> None:
         """Begin the next step."""
+        self.note_random()
         self.step, self._number = self.step + 1, 0
         self._writer.line("step", self.step)
+
+    def note_random(self) -> None:
+        """Say which generators outside of torch this step was the first to draw from."""
+        if not self._untouched:
+            return
+        now = _generators()
+        for name in [n for n, state in self._untouched.items() if state != now[n]]:
+            del self._untouched[name]
+            self._writer.line("random", name)
 
 
 class RecordedStreams:
@@ -403,6 +415,11 @@ def environment() -> dict[str, str]:
     }
 
 
+def _generators() -> dict[str, object]:
+    """The states of the generators outside of torch."""
+    return {"numpy": _numpy_state(), "python": random.getstate()}
+
+
 def _numpy_state() -> bytes:
     found: Any = np.random.get_state()
     return bytes(found[1].tobytes()) + str(found[2]).encode()
@@ -440,6 +457,7 @@ def trace(
                 stack.callback(hook.remove)
             stack.enter_context(recorder)
             yield recorder
+        recorder.note_random()
         writer.end()
     finally:
         writer.close()

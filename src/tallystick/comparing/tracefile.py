@@ -10,9 +10,11 @@ digests. The lines are arrays that begin with their kind:
     ["op", OPERATOR, ARGUMENTS, PLACE, INPUTS, OUTPUTS, RANDOM]
     ["rows", DIGEST, HEX]
     ["value", DIGEST, TYPE, OFFSET, BYTES]
+    ["random", GENERATOR]
     ["end", WHY]
 
-A call names the outermost module and the type of its first tensor. An input is
+A "random" line says in which step the loop first drew from the generator of numpy or of Python. A
+call names the outermost module and the type of its first tensor. An input is
 [DIGEST, TYPE, KIND, NAME, STEP, SOURCE, OUT]: the operator SOURCE of STEP made it, or STEP is -1
 and it comes from outside. An output is [DIGEST, TYPE]. A digest is "-" for memory that nothing has
 written yet, and "?" for a tensor without bytes to read (sparse, quantized, or of the device meta).
@@ -144,13 +146,15 @@ def _make_room(directory: Path, overwrite: bool) -> None:
 @dataclass
 class TracedStep:
     """The operators of one step, and the optimizers' settings in it. `draws` has the generator of
-    each random operator by its number, `calls` the type of what each outermost module was given."""
+    each random operator by its number, `calls` the type of what each outermost module was given,
+    `moved` the generators outside of torch that the loop first drew from in this step."""
 
     number: int
     operators: list[ExecutedOperator] = field(default_factory=list)
     settings: list[tuple[str, dict[str, str]]] = field(default_factory=list)
     draws: dict[int, str] = field(default_factory=dict)
     calls: list[str] = field(default_factory=list)
+    moved: set[str] = field(default_factory=set)
 
     @property
     def unread(self) -> int:
@@ -172,6 +176,7 @@ class TraceReader:
         self.about = {str(name): str(value) for name, value in about.items()}
         self.values: dict[str, tuple[str, int, int]] = {}
         self.rows: dict[str, str] = {}
+        self._called: set[tuple[str, str]] = set()
         self.end = ""
         self.is_read = False  # to its last line
 
@@ -201,6 +206,14 @@ class TraceReader:
                 self._take(None, line)
         return self.rows
 
+    def called(self) -> set[tuple[str, str]]:
+        """Each operator of the whole loop with the place where it is called."""
+        if not self._called:
+            for line in self._lines():
+                if line[0] == "op" and len(line) > 3 and len(self._called) < _INDEX:
+                    self._called.add((str(line[1]), str(line[3])))
+        return self._called
+
     def _take(self, step: TracedStep | None, line: list[Any]) -> None:
         try:
             self._sort(step, line)
@@ -224,6 +237,8 @@ class TraceReader:
             step.settings.append((str(line[1]), {str(n): str(v) for n, v in line[2]}))
         elif kind == "call":
             step.calls.append(self._form(line[2]))
+        elif kind == "random":
+            step.moved.add(str(line[1]))
         elif kind == "op":
             self._operator(step, line)
         else:

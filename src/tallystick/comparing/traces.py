@@ -22,12 +22,10 @@ from tallystick.comparing.steps import (
     compare_step,
     operand_at,
 )
-from tallystick.comparing.trace_causes import (
-    TracedPair,
-    cause_of_batches,
-    causes_in_trace,
-    causes_of_end,
-)
+from tallystick.comparing.trace_arguments import of_arguments
+from tallystick.comparing.trace_causes import causes_in_trace
+from tallystick.comparing.trace_structure import gap_entry, only_said
+from tallystick.comparing.traced_pair import TracedPair, cause_of_batches, causes_of_end, rates
 from tallystick.comparing.tracefile import COMPLETE, FULL, TracedStep, TraceReader
 from tallystick.comparing.values import ElementApart, elements_apart
 from tallystick.errors import CannotCheckError
@@ -177,12 +175,28 @@ def _left(pair: TracedPair, lines: list[str], operators: int) -> Comparison:
     return Comparison(
         TRACES,
         False,
-        (Cause("program", "The loops call other operators; no common tensor differs."),),
+        tuple(_causes_left(pair)),
         first,
         programs=tuple(lines[:_MOST_LINES]),
         notices=tuple(_notices(pair.readers)),
         compared=_compared(step, operators),
     )
+
+
+def _causes_left(pair: TracedPair) -> Iterator[Cause]:
+    """The causes where no common tensor differs."""
+    assert pair.absent is not None
+    step, found, entries = pair.absent
+    a, b = found.pair
+    if a is not None and b is not None:
+        cause = of_arguments(pair, entries[0], entries[0][a], entries[1][b])
+    else:
+        entry, name = gap_entry(found.pair, entries)
+        cause = Cause("program", only_said(pair, entry, name, step, "calls "))
+    yield Cause(cause.kind, f"Every tensor that both have is equal. {cause.sentence}")
+    setting = next(rates(pair), None)
+    if setting is not None and setting.kind != cause.kind:
+        yield setting
 
 
 def _ended(

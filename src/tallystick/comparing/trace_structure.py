@@ -1,0 +1,181 @@
+"""Operators that only one of two traces has, or has elsewhere, and what that means."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from tallystick.comparing.causes import is_dropout, relative
+from tallystick.comparing.found import Cause
+from tallystick.comparing.programs import passes_through
+from tallystick.comparing.steps import ExecutedOperator, StepApart
+from tallystick.comparing.trace_arguments import of_arguments
+from tallystick.comparing.traced_pair import TracedPair, rates
+
+# Relative to the greatest value: below it a difference is of rounding. Two types round more.
+_ROUNDING = 2.0**-14
+_ROUNDING_OF_SHORT = {"f16": 2.0**-7, "bf16": 2.0**-4}
+_SHORT_TYPES = ("bf16", "f16")
+_DRAWS = re.compile(r"aten\.(rand|normal|uniform|bernoulli|multinomial|exponential|dropout)")
+_PHASE = re.compile(r"(backward|optimizer), ")
+
+
+def of_absent(pair: TracedPair, found: StepApart) -> Cause | None:
+    """The cause in an operator that only one of the loops has, in this step up to the difference,
+    or in an earlier one."""
+    structure = other_modules(pair) or gap_of_dropout(pair, found) or other_updates(pair)
+    if structure is not None:
+        return structure
+    places = [entry.place for entry, _, _ in _alone(pair, found)]
+    if pair.other_optimizers():
+        names = [", ".join(name for name, _ in step.settings) for step in pair.steps]
+        return Cause("setting", f"The optimizers are {names[0]} in A and {names[1]} in B.")
+    if places and all(place.startswith("optimizer") for place in places):
+        rate = next(rates(pair), None)
+        return rate or Cause("setting", f"The update has other operators in {places[0]}.")
+    for entry, name, _ in _alone(pair, found):
+        if _lowers(entry):
+            said = f"{name} computes in a shorter type: {entry.operator}({entry.attributes[:80]})."
+            return Cause("precision", said)
+    for entry, name, step in _alone(pair, found):
+        return Cause("program", only_said(pair, entry, name, step, "calls "))
+    changed = found.changed or (pair.absent[1].changed if pair.absent else ())
+    if changed and changed[0][0] is not None and changed[0][1] is not None:
+        steps = pair.absent[2] if pair.absent and not found.changed else None
+        entries = steps or (pair.steps[0].operators, pair.steps[1].operators)
+        return of_arguments(pair, entries[0], entries[0][changed[0][0]], entries[1][changed[0][1]])
+    return None
+
+
+def beyond(pair: TracedPair, found: StepApart, cause: Cause) -> Cause:
+    """The cause `cause`, but where other operators have computed the same up to rounding: the
+    first tensor of one type behind them says so."""
+    if cause.kind != "program":
+        return cause
+    alone = {entry.place for entry, _, _ in _alone(pair, found)}
+    behind = found.pairs[found.pairs.index(found.pair) + 1 :]
+    for a, b in behind:
+        if a is None or b is None:
+            continue
+        ours, theirs = pair.steps[0].operators[a], pair.steps[1].operators[b]
+        if ours.place in alone or theirs.place in alone:
+            continue
+        for mine, other in zip(ours.inputs, theirs.inputs, strict=False):
+            if mine.digest == other.digest or mine.type != other.type:
+                continue
+            values = pair.values((mine, other))
+            if values[0] is None or values[1] is None or values[0].size < 2:
+                return cause
+            amount = relative(values[0], values[1])
+            if amount is None or amount >= rounding_of(mine.type):
+                return cause
+            said = f"Other operators give the same up to rounding. {cause.sentence}"
+            return Cause("rounding", said)
+    return cause
+
+
+def _lowers(entry: ExecutedOperator) -> bool:
+    return entry.operator.startswith("aten._to_copy") and any(
+        made.type.startswith(_SHORT_TYPES) for made in entry.outputs
+    )
+
+
+def other_modules(pair: TracedPair) -> Cause | None:
+    """A module that computes in one of the loops only, or a step that calls models another number
+    of times. Modules that drop have a cause of their own."""
+    calls, number = [len(step.calls) for step in pair.steps], pair.steps[0].number
+    if calls[0] != calls[1]:
+        said = f"Calls of a model in step {number}: {calls[0]:,} in A and {calls[1]:,} in B."
+        return Cause("program", said)
+    ours, theirs = (
+        {
+            entry.place: entry
+            for entry in reversed(step.operators)
+            if entry.place and "Dropout" not in entry.place and not _PHASE.match(entry.place)
+        }
+        for step in pair.steps
+    )
+    for name, own, other in (("A", ours, theirs), ("B", theirs, ours)):
+        for place in own:
+            if place not in other:
+                return Cause("program", only_said(pair, own[place], name, number, "calls "))
+    return None
+
+
+def only_said(pair: TracedPair, entry: ExecutedOperator, name: str, step: int, verb: str) -> str:
+    """Says that one loop alone has an operator: of the whole loops only if it is true of them."""
+    other = pair.readers[1 if name == "A" else 0]
+    elsewhere = (entry.operator, entry.place) in other.called()
+    begin = f"In step {step} only {name}" if elsewhere else f"Only {name}"
+    place = f" in {entry.place}" if entry.place else ""
+    return f"{begin} {verb}{entry.operator}{place}."
+
+
+def other_updates(pair: TracedPair) -> Cause | None:
+    """Parameters that an optimizer changes in one of the loops only."""
+    if pair.other_optimizers():
+        return None
+    ours, theirs = (
+        {i.name: None for e in step.operators if e.place.startswith("optimizer") for i in e.inputs}
+        for step in pair.steps
+    )
+    if not ours or not theirs:
+        return None
+    for name, own, other in (("A", ours, theirs), ("B", theirs, ours)):
+        alone = [parameter for parameter in own if parameter and parameter not in other]
+        if alone:
+            more = f" and {len(alone) - 4:,} more" if len(alone) > 4 else ""
+            said = (
+                f"In step {pair.steps[0].number} only {name} updates {', '.join(alone[:4])}{more}"
+            )
+            rest = "frozen, or no part of the optimizer, or without a gradient"
+            return Cause("program", f"{said}: in the other they are {rest}.")
+    return None
+
+
+def gap_of_dropout(pair: TracedPair, found: StepApart) -> Cause | None:
+    """An operator that drops, without a partner: anywhere in the step, since a kernel may be
+    another one without dropout."""
+    entries, number = (pair.steps[0].operators, pair.steps[1].operators), pair.steps[0].number
+    gaps = [*_alone(pair, found), *((*gap_entry(gap, entries), number) for gap in found.gaps)]
+    drawn = [gap for gap in gaps if is_dropout(gap[0].operator)]
+    for entry, name, step in drawn or [gap for gap in gaps if "Dropout" in gap[0].place]:
+        return Cause("dropout", only_said(pair, entry, name, step, "applies dropout: "))
+    return None
+
+
+def gap_of_draw(pair: TracedPair, found: StepApart) -> Cause | None:
+    """An operator of one loop alone that has moved the generator of both."""
+    for entry, name, step in _alone(pair, found):
+        if _DRAWS.match(entry.operator) and "generator=generator" not in entry.attributes:
+            said = only_said(pair, entry, name, step, "calls ")
+            return Cause("program", f"{said} It moves the generator that both draw from.")
+    return None
+
+
+def _alone(pair: TracedPair, found: StepApart) -> Iterator[tuple[ExecutedOperator, str, int]]:
+    """Operators without a partner, whose loop it is, and the step: before the difference in this
+    step, or in an earlier step."""
+    entries, number = (pair.steps[0].operators, pair.steps[1].operators), pair.steps[0].number
+    gaps = []
+    for gap in found.pairs:
+        if gap == found.pair:
+            break
+        if None in gap:
+            gaps.append((*gap_entry(gap, entries), number))
+    if pair.absent is not None:
+        earlier, before, known = pair.absent
+        gaps += [(*gap_entry(gap, known), earlier) for gap in before.gaps]
+    yield from (gap for gap in gaps if not passes_through(gap[0]))
+
+
+def gap_entry(
+    gap: tuple[int | None, int | None],
+    entries: Sequence[Sequence[ExecutedOperator]],
+) -> tuple[ExecutedOperator, str]:
+    a, b = gap
+    return (entries[0][a], "A") if a is not None else (entries[1][b or 0], "B")
+
+
+def rounding_of(form: str) -> float:
+    return _ROUNDING_OF_SHORT.get(form.partition("[")[0], _ROUNDING)
