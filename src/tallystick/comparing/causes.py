@@ -23,7 +23,13 @@ from tallystick.comparing.steps import (
     only_one,
     operand_at,
 )
-from tallystick.comparing.values import elements_apart, is_float, kept_bits, numbers_of
+from tallystick.comparing.values import (
+    ElementApart,
+    elements_apart,
+    is_float,
+    kept_bits,
+    numbers_of,
+)
 from tallystick.program.ir import SCALAR_PREFIX
 
 # Significands that shorter types keep, by the names that people know them under.
@@ -32,8 +38,11 @@ NO_SUCH = "only one of the two has this operand"
 # Up to so many units in the last place a difference is a rounding: a fault that flips one of the
 # lowest bits cannot be told from it. A unit of a short type is a large one.
 _ROUNDING_ULPS = {"f64": 64, "f32": 64, "f16": 4, "bf16": 4}
-# The types whose values a kernel may round to TF32.
+# Near zero a rounding of a sum is many units. Up to such a share of the greatest value it is one.
+_ROUNDING_SHARE = {"f64": 2.0**-14, "f32": 2.0**-14, "f16": 2.0**-6, "bf16": 2.0**-3}
+# The types whose values a kernel may round to TF32, and the greatest share that this changes.
 _LONG = ("f64", "f32")
+_TF32_SHARE = 2.0**-5
 _RANDOM = ("dropout", "bernoulli", "mask_scale")
 _UPDATES = ("adam", "sgd", "lamb", "lion", "rmsprop", "adagrad", "adafactor")
 
@@ -47,14 +56,16 @@ def cause_of_values(first: Array | None, second: Array | None, where: str) -> Ca
     """Why one operator gave two tensors from equal inputs."""
     if first is None or second is None:
         said = f"From equal inputs {where} has two results; their values are not recorded."
-        return Cause("rounding", said)
+        return Cause("result", said)
     apart = elements_apart(first, second)
     if apart is None:
         return Cause("rounding", f"From equal inputs {where} has two results.")
     type_name, amount = dtype_name(first.dtype), relative(first, second)
     near = amount is not None and (apart.most or 0) <= _ROUNDING_ULPS.get(type_name, -1)
+    count = f"{apart.different:,} of {apart.total:,} elements of {where}"
+    most = "" if apart.most is None else f", by at most {apart.most:,} units in the last place"
     if not near:
-        if apart.flipped is not None and apart.total > 1:
+        if is_flipped(apart, first):
             said = (
                 f"One element of {apart.total:,} in {where} differs in bit {apart.flipped} alone."
             )
@@ -62,17 +73,42 @@ def cause_of_values(first: Array | None, second: Array | None, where: str) -> Ca
         short = shorter(first, second)
         if short is not None:
             return Cause("precision", f"{short} in {where}.")
-        if amount is not None and amount > 2.0**-5 and apart.different == 1:
-            said = f"One element of {apart.total:,} in {where} has a different value."
-            return Cause("flipped bit", said)
-        if amount is not None and 2.0**-14 < amount < 2.0**-5 and type_name in _LONG:
+        if amount is None or amount > _ROUNDING_SHARE[type_name]:
+            if type_name not in _LONG or amount is None or amount > _TF32_SHARE:
+                return Cause("result", f"From equal inputs {count} differ{most}.")
             said = f"In {where} the two differ by {amount:.1g} of the greatest value, as TF32 does."
             return Cause("precision", said)
-    most = "" if apart.most is None else f", by at most {apart.most:,} units in the last place"
-    said = (
-        f"From equal inputs {apart.different:,} of {apart.total:,} elements of {where} "
-        f"differ{most}: another library, or another order of sums."
-    )
+    said = f"From equal inputs {count} differ{most}: another library, or another order of sums."
+    return Cause("rounding", said)
+
+
+def is_flipped(apart: ElementApart, tensor: Array) -> bool:
+    """True if one bit of one element of several is all that differs, in a tensor of floats: an
+    integer, such as a label, has no bits that a person would call flipped."""
+    return apart.flipped is not None and apart.total > 1 and is_float(tensor)
+
+
+def cause_of_stored(pairs: Sequence[tuple[str, Array, Array]], where: str) -> Cause | None:
+    """What the slots that differ show of two stored states; None where no cause fits. A stored
+    state is not the result of one operator: nothing is known of what it was made from."""
+    found = [(slot, a, elements_apart(a, b)) for slot, a, b in pairs]
+    apart = [(slot, a, elements) for slot, a, elements in found if elements is not None]
+    bytewise = len(apart) == 1 and apart[0][1].dtype == np.uint8  # a chain's digest
+    if len(apart) == 1 and apart[0][2].flipped is not None and (bytewise or is_float(apart[0][1])):
+        slot, _, elements = apart[0]
+        said = (
+            f"One element of {elements.total:,} in the slot {slot} of {where} differs in bit "
+            f"{elements.flipped} alone, and nothing else there."
+        )
+        return Cause("flipped bit", said)
+    near = [
+        elements.most is not None and elements.most <= _ROUNDING_ULPS.get(dtype_name(a.dtype), -1)
+        for _, a, elements in apart
+    ]
+    if not near or not all(near):
+        return None
+    most = max(elements.most or 0 for _, _, elements in apart)
+    said = f"The slots of {where} differ by at most {most:,} units in the last place."
     return Cause("rounding", said)
 
 
@@ -178,9 +214,15 @@ def _of_input(operand: OperandRecord, step: int, of_jobs: Sequence[Cause]) -> Ca
         # The jobs say which; a batch of other records from the same order is an epoch's end.
         kinds = ("batch size", "last batch", "data", "data order")
         found = next((known[kind] for kind in kinds if kind in known), None)
-        return found or Cause("data", f"Step {step} reads other records.")
-    said = f"The slot {operand.name} differs before step {step}."
-    return known.get("weights", Cause("weights", said))
+        return found or Cause("data", f"Step {step} reads other records, or in another order.")
+    if step == 0:
+        said = f"The slot {operand.name} differs before the first step."
+        return known.get("weights", Cause("weights", said))
+    said = (
+        f"The slot {operand.name} differs before step {step}, and no operator of an earlier step "
+        "has another result."
+    )
+    return Cause("outside", said)
 
 
 def _of_attributes(

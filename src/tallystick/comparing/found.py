@@ -26,6 +26,7 @@ CAUSES: Mapping[str, str] = {
     "flipped bit": "a flipped bit",
     "precision": "a lower precision",
     "rounding": "different rounding",
+    "result": "a different result of one operator",
     "outside": "a change outside of the recorded operators",
     "steps": "a different number of steps",
     "record": "a record that its own job does not give",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -12,11 +13,14 @@ from tallystick.commit.tensor import Array, tensor_digest
 from tallystick.comparing.steps import INPUT, OPERATOR, ExecutedOperator, OperandRecord
 from tallystick.devices.device import Tensor
 from tallystick.job.job import Job
-from tallystick.program.ir import COMMIT, Node, Program, Value
+from tallystick.program.ir import COMMIT, Node, Program, Value, split_batch
 from tallystick.prover.states import RunStates
 from tallystick.run.execute.nodes import NodeTracer
 from tallystick.run.store.directory import RunStore
 from tallystick.run.store.journal import JournalContent
+
+# Bytes of records among which those of a batch are looked for.
+_MOST_SEARCHED = 256 << 20
 
 
 class _SeenError(Exception):
@@ -56,6 +60,42 @@ class Repeated:
             found["random key"] = str(tuple(self.job.commitment.random_key(step)))
         return found
 
+    def reads_own_records(self, step: int) -> bool | None:
+        """True if a step reads records of the job, and none more often than the job has it; None
+        where the step reads none, and for data too large to be looked through."""
+        batch = self._batch_read(step)
+        timetable = self.job.commitment.timetable
+        data = timetable.programs[timetable.at(step).program].data
+        if data is None or not batch:
+            return None
+        columns = self.job.columns_of[data]
+        if sum(column.nbytes for column in columns.values()) > _MOST_SEARCHED:
+            return None
+        names = sorted(batch)
+        read = Counter(_records({name: batch[name] for name in names}))
+        own = _records({name: columns[name] for name in names})
+        return read <= Counter(record for record in own if record in read)
+
+    def _batch_read(self, step: int) -> dict[str, Array]:
+        """The fields that the operators of a step read, as they read them: a cheat that plays may
+        have changed them."""
+        host, program = self.states.context.device.host, self.program(step)
+        parts = defaultdict[str, dict[int, Array]](dict)
+
+        def tap(
+            _: int, node: Node, inputs: Sequence[Tensor | None], outputs: Sequence[Tensor]
+        ) -> None:
+            for value, tensor in zip(node.inputs, inputs, strict=True):
+                if value is None or tensor is None or not value.is_input:
+                    continue
+                given = program.inputs[value.out]
+                if given.kind == "batch":
+                    name, number = split_batch(given.name)
+                    parts[name].setdefault(number, np.array(host(tensor), order="C"))
+
+        self.states.look(step, tap)
+        return {n: np.concatenate([found[k] for k in sorted(found)]) for n, found in parts.items()}
+
     def slots(self, step: int) -> dict[str, bytes]:
         """The digests of the slots of state[step], without the chains."""
         known = self.states.at(step).state.digests()
@@ -87,6 +127,12 @@ class Repeated:
         with suppress(_SeenError):
             self.states.look(step, tap)
         return found[0] if found else None
+
+
+def _records(columns: Mapping[str, Array]) -> Iterator[bytes]:
+    """The bytes of each record."""
+    for fields in zip(*columns.values(), strict=True):
+        yield b"".join(np.asarray(field).tobytes() for field in fields)
 
 
 def entries_of(program: Program, tracer: NodeTracer) -> list[ExecutedOperator]:

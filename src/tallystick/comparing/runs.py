@@ -16,7 +16,7 @@ from itertools import takewhile
 import numpy as np
 
 from tallystick.commit.tensor import Array
-from tallystick.comparing.causes import NO_SUCH, cause_of_values, causes_in_run
+from tallystick.comparing.causes import NO_SUCH, cause_of_stored, causes_in_run
 from tallystick.comparing.found import (
     RUNS,
     Cause,
@@ -144,18 +144,34 @@ class RunsComparison:
         a, b = self.both
         for at in sorted(set(a.store.stored_steps()) & set(b.store.stored_steps())):
             states = [run.store.read_state(run.job, at, copy=True) for run in self.both]
-            for slot, ours in _arrays(states[0]).items():
-                theirs = _arrays(states[1])[slot]
-                if elements_apart(ours, theirs) is None:
-                    continue
-                where = f"the slot {slot} of the stored state of step {at}"
-                elements, unknown = _elements((ours, theirs))
-                nowhere = (None, None)
-                first = FirstApart(at, nowhere, nowhere, ("", ""), where, elements, unknown)
-                said = f"Both runs have recorded one state of step {at}; a file holds another."
-                causes = (cause_of_values(ours, theirs, where), Cause("record", said))
-                return _FirstEnd(first, causes)
+            theirs = _arrays(states[1])
+            pairs = [
+                (slot, mine, theirs[slot])
+                for slot, mine in _arrays(states[0]).items()
+                if elements_apart(mine, theirs[slot]) is not None
+            ]
+            if not pairs:
+                continue
+            slot, *pair = pairs[0]
+            elements, unknown = _elements((pair[0], pair[1]))
+            nowhere, where = (None, None), f"the slot {slot} of the stored state of step {at}"
+            first = FirstApart(at, nowhere, nowhere, ("", ""), where, elements, unknown)
+            said = (
+                f"Both runs have recorded one state of step {at}; {self._changed_file(states, at)} "
+                "holds another."
+            )
+            record = Cause("record", said)
+            shown = cause_of_stored(pairs, f"the stored state of step {at}")
+            if shown is not None and shown.kind == "flipped bit":
+                return _FirstEnd(first, (shown, record))
+            return _FirstEnd(first, (record,))
         return None
+
+    def _changed_file(self, states: Sequence[State], at: int) -> str:
+        """Whose stored state has another root than both records; "a file" where none is known."""
+        root = dict(self.both[0].journal.checkpoints).get(at)
+        apart = [name for name, state in zip(PARTIES, states, strict=True) if state.root() != root]
+        return f"the file of {apart[0]}" if root is not None and len(apart) == 1 else "a file"
 
     def _last_equal(self) -> int:
         """The last step at which both runs have recorded one state; 0 where they have none."""
@@ -217,8 +233,11 @@ class RunsComparison:
         if mine is not None and other is not None:
             values = self._values(step, found)
             elements, unknown = _elements(values)
-        causes = causes_in_run(found, entries, step, self.of_jobs, values)
         operand = mine or other
+        of_jobs = self.of_jobs
+        if self.one_job and found.side == INPUT and operand is not None and operand.kind == "batch":
+            of_jobs = (*of_jobs, *self._other_order(step))
+        causes = causes_in_run(found, entries, step, of_jobs, values)
         name = operand.name if operand is not None and found.side == INPUT else ""
         first = FirstApart(
             step,
@@ -233,6 +252,20 @@ class RunsComparison:
             ),
         )
         return _FirstEnd(first, tuple(causes))
+
+    def _other_order(self, step: int) -> Iterator[Cause]:
+        """What a step of two runs of one job reads, where its records differ."""
+        known = [run.reads_own_records(step) for run in self.both]
+        if all(known):
+            said = f"Step {step} reads other ones of the job's records."
+            yield Cause("data order", said)
+        elif False in known:
+            name = PARTIES[known.index(False)]
+            said = (
+                f"In step {step} {name} reads a record that the job does not have, or one more "
+                "often than the job has it."
+            )
+            yield Cause("data", said)
 
     def _left(self, step: int) -> _FirstEnd | None:
         """The first slot that differs after a step whose programs differ, if one does."""
@@ -306,33 +339,36 @@ class RunsComparison:
                 if state.root() != root:
                     said = (
                         f"{PARTIES[which]} has recorded another state after step {step} than its "
-                        "job gives here."
+                        f"job gives here: the root of checkpoint {step + 1} is another."
                     )
                     return self._off(step, which, said)
         return None
 
     def _off(self, step: int, which: int, said: str) -> _FirstEnd:
         """A run that does not follow its job: what its stored states show of it."""
+        record = Cause("record", said)
         shown = list(self._stored(step, which))
         if not shown:
             first = FirstApart(step, (None, None), (None, None), operand="record")
-            return _FirstEnd(first, (Cause("record", said),))
-        at, slot, pair = shown[0]
-        elements, unknown = _elements(pair)
-        where = f"the slot {slot} of the state after step {at - 1}"
+            return _FirstEnd(first, (record,))
+        at, slot, *pair = shown[0]
+        elements, unknown = _elements((pair[0], pair[1]))
+        where = f"the state after step {at - 1}"
         first = FirstApart(
-            step, (None, None), (None, None), operand=where, elements=elements, unknown=unknown
+            step,
+            (None, None),
+            (None, None),
+            operand=f"the slot {slot} of {where}",
+            elements=elements,
+            unknown=unknown,
         )
-        by_values = cause_of_values(*pair, where)
-        if at - 1 > step and by_values.kind == "rounding":
-            return _FirstEnd(first, (Cause("record", said), by_values))
-        return _FirstEnd(first, (by_values, Cause("record", said)))
+        # A state that was stored later shows what training has made of the difference.
+        by_values = cause_of_stored([one[1:] for one in shown], where) if at == step + 1 else None
+        return _FirstEnd(first, (record,) if by_values is None else (record, by_values))
 
-    def _stored(
-        self, step: int, which: int
-    ) -> Iterator[tuple[int, str, tuple[Array | None, Array | None]]]:
-        """The first slot that differs in the first stored state after a step, with both values in
-        the order of A and B."""
+    def _stored(self, step: int, which: int) -> Iterator[tuple[int, str, Array, Array]]:
+        """The slots that differ in the first stored state after a step, with both values in the
+        order of A and B."""
         run = self.both[which]
         at = next((s for s in run.store.stored_steps() if s > step), None)
         honest = self.both[0] if self.one_job and self.both[0].follows_job else run
@@ -350,7 +386,7 @@ class RunsComparison:
             given = theirs.slots[slot]
             if elements_apart(mine[slot], given) is not None:
                 pair = (given, mine[slot]) if which == 0 else (mine[slot], given)
-                yield at, slot, pair
+                yield at, slot, *pair
 
     # -- nothing executed differs --------------------------------------------------------------
     def _after(self, last: int) -> _FirstEnd:
@@ -362,10 +398,30 @@ class RunsComparison:
             first = FirstApart(last, (None, None), (None, None), operand="end")
             return _FirstEnd(first, (Cause("steps", said), *rest))
         if self.one_job:  # a cheat plays here, and its job alone would not give its record
-            said = f"The records differ, and no step of the first {last:,} does."
-            return _FirstEnd(None, (Cause("record", said),))
+            return self._by_records()
         self._also.append(f"No step of the first {last:,} reads or computes anything else.")
         return _FirstEnd(None, self.of_jobs)
+
+    def _by_records(self) -> _FirstEnd:
+        """The first record that differs in two runs of one job whose steps are equal."""
+        a, b = self.both
+        losses = zip(a.journal.losses, b.journal.losses, strict=False)
+        loss = next((step for step, (x, y) in enumerate(losses) if x != y), None)
+        theirs = dict(b.journal.checkpoints)
+        roots = (at for at, root in a.journal.checkpoints if theirs.get(at, root) != root)
+        root = next(roots, None)
+        if loss is not None and (root is None or loss < root):
+            step, what = loss, f"another loss of step {loss}"
+            values = [repr(loss_value(run.journal.losses[loss])) for run in self.both]
+            numbers = f" ({values[0]} in A, {values[1]} in B)"
+        else:
+            assert root is not None, "the records differ"
+            step, what, numbers = root - 1, f"another state after step {root - 1}", ""
+        alone = [name for name, run in zip(PARTIES, self.both, strict=True) if run.plays]
+        name, other = (alone[0], "AB".replace(alone[0], "")) if len(alone) == 1 else ("B", "A")
+        said = f"{name} has recorded {what} than {other}{numbers}; no step computes anything else."
+        first = FirstApart(step, (None, None), (None, None), operand="record")
+        return _FirstEnd(first, (Cause("record", said),))
 
 
 def _place(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tallystick.commit.tensor import DTYPES
-from tallystick.comparing.causes import cause_of_values, causes_in_run
+from tallystick.comparing.causes import cause_of_stored, cause_of_values, causes_in_run
 from tallystick.comparing.found import Cause
 from tallystick.comparing.steps import INPUT, ExecutedOperator, OperandRecord, StepApart
 
@@ -49,6 +49,36 @@ def test_values_that_were_rounded_to_a_shorter_type() -> None:
     assert cause_of_values(other, wide, "node 1").kind == "precision"
 
 
+def test_a_flipped_bit_is_one_bit_of_one_float() -> None:
+    ours = np.linspace(0.1, 0.9, 12, dtype=np.float32)
+    other = ours.copy()
+    other[3] *= 3  # one element, and many bits
+    assert cause_of_values(ours, other, "node 1").kind == "result"
+    one = np.array([ONE["f64"] + 5], "<u8").view("<f8")
+    assert cause_of_values(one, one * 0.9, "node 1").kind != "flipped bit"
+    labels = np.array([1, 2, 3, 0])
+    cause = cause_of_values(labels, labels ^ [0, 1, 0, 0], "node 1")
+    assert (cause.kind, cause.sentence) == (
+        "result",
+        "From equal inputs 1 of 4 elements of node 1 differ.",
+    )
+
+
+def test_a_stored_state_shows_a_flip_and_a_rounding_and_nothing_else() -> None:
+    ours = np.linspace(0.1, 0.9, 12, dtype=np.float32)
+    flipped = (ours.view("<u4") ^ (np.arange(12) == 3) * np.uint32(1 << 20)).astype("<u4")
+    near = (ours.view("<u4") + np.uint32(3)).view("<f4")
+    cause = cause_of_stored([("w", ours, flipped.view("<f4"))], "the state")
+    assert cause is not None and cause.kind == "flipped bit" and "bit 20 alone" in cause.sentence
+    two = [("w", ours, flipped.view("<f4")), ("v", ours, near)]
+    assert cause_of_stored(two, "the state") is None
+    cause = cause_of_stored([("w", ours, near), ("v", ours, near)], "the state")
+    assert cause is not None and cause.kind == "rounding"
+    assert cause.sentence == "The slots of the state differ by at most 3 units in the last place."
+    assert cause_of_stored([("w", ours, ours * np.float32(1.001))], "the state") is None
+    assert cause_of_stored([("n", np.array([2]), np.array([3]))], "the state") is None
+
+
 def of_input(kind: str, name: str, of_jobs: list[Cause]) -> list[Cause]:
     """The causes where the input of the only operator of a step differs."""
     entries = [
@@ -84,3 +114,7 @@ def test_other_records_are_no_other_seed() -> None:
     order = Cause("data order", "The order of the records differs.")
     assert of_input("batch", "batch.x", [seed, order])[0] is seed
     assert of_input("batch", "batch.x", [seed])[0] is seed
+
+
+def test_a_state_that_differs_later_was_not_other_at_the_start() -> None:
+    assert [c.kind for c in of_input("state", "fc.weight", [])] == ["outside"]

@@ -159,7 +159,7 @@ def test_the_last_batch_is_named(tmp_path: Path) -> None:
 
 ATTACKS = {
     "low-precision": ("precision", "rounding"),
-    "lie-output": ("flipped bit", "rounding", "precision"),
+    "lie-output": ("flipped bit", "rounding", "precision", "result"),
     "data-poisoning": ("data",),
     "wrong-learning-rate": ("rate",),
     "wrong-seed": ("seed",),
@@ -178,18 +178,34 @@ def test_a_cheat_that_plays_is_seen_at_its_operator(
     assert found.first.operator[0] and found.first.elements is not None, found.first
 
 
-@pytest.mark.parametrize("attack", ["low-precision", "lie-output", "data-poisoning"])
+UNPLAYED = (
+    "low-precision",
+    "lie-output",
+    "data-poisoning",
+    "wrong-learning-rate",
+    "skipped-steps",
+    "padded-steps",
+    "stale-optimizer-state",
+    "lie-optimizer-state",
+)
+
+
+@pytest.mark.parametrize("attack", UNPLAYED)
 def test_a_run_that_does_not_follow_its_job_is_seen(
     attack: str, base: Path, tmp_path: Path
 ) -> None:
     cheat = tmp_path / "cheat"
     assert command(["attack", attack, str(base / "job"), "--out", str(cheat)]) == 0
     found = tallystick.diff(base, cheat)
-    assert not found.equal and "record" in [cause.kind for cause in found.causes]
+    assert not found.equal and found.causes[0].kind == "record", found.causes
+    assert found.causes[0].sentence.startswith("B has recorded the loss ")
+    # A stored state is not an operator's result, and no bit of it was flipped.
+    assert not [c for c in found.causes if c.kind in ("flipped bit", "precision")], found.causes
+    assert "From equal inputs" not in " ".join(c.sentence for c in found.causes)
     there = tallystick.diff(cheat, base)
     assert there.first is not None and found.first is not None
     assert there.first.step == found.first.step
-    # Whichever is named first, the stored states of the cheat show its values.
+    # The stored states of the cheat show its values.
     ours, theirs = found.first.elements, there.first.elements
     assert ours is not None and theirs is not None
     assert (ours.index, ours.first_bits, ours.second_bits) == (
@@ -197,6 +213,28 @@ def test_a_run_that_does_not_follow_its_job_is_seen(
         theirs.second_bits,
         theirs.first_bits,
     )
+
+
+PLAYED = {
+    "lie-loss-curve": ("record", "B has recorded another loss of step "),
+    "unreproducible-root": ("record", "B has recorded another state after step "),
+    "skipped-steps": ("outside", " differs before step "),
+    "lie-optimizer-state": ("result", "From equal inputs 1 of "),
+    "reordered-data": ("data order", "Step 0 reads other ones of the job's records."),
+    "data-poisoning": ("data", "B reads a record that the job does not have, or one more "),
+}
+
+
+@pytest.mark.parametrize("attack", PLAYED)
+def test_a_cheat_that_plays_is_named_by_what_it_shows(
+    attack: str, base: Path, tmp_path: Path
+) -> None:
+    cheat = tmp_path / "cheat"
+    assert command(["attack", attack, str(base / "job"), "--out", str(cheat)]) == 0
+    found = tallystick.diff(base, cheat, as_attack=["B"])
+    assert found.cause is not None and found.first is not None
+    kind, words = PLAYED[attack]
+    assert found.cause.kind == kind and words in found.cause.sentence, found.causes
 
 
 def test_jobs_that_differ_in_what_no_step_reads(base: Path, tmp_path: Path) -> None:
