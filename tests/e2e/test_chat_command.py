@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import signal
 import sys
 import threading
@@ -73,14 +72,16 @@ SAYS = ("--temperature", 1.0, "--max-tokens", 30, "--seed", 5)
 def interrupted(served: Running, passes: int, times: int = 1) -> Iterator[None]:
     """After so many passes somebody presses Ctrl-C, and the engine waits for what follows."""
     answering, done = served.thread.answering, 0
-    step = answering.step
+    step, main = answering.step, threading.main_thread().ident
+    assert main is not None
 
     def slow() -> bool:
         nonlocal done
         done += 1
         if done == passes:
             for time in range(times):
-                os.kill(os.getpid(), signal.SIGINT)
+                # A terminal wakes the main thread. Of a whole process any thread may get the signal.
+                signal.pthread_kill(main, signal.SIGINT)
                 under = list(served.thread._underway)
                 until(lambda: all(one.cancelled or (one.end and not time) for one in under))  # noqa: B023
         return step()
