@@ -80,7 +80,7 @@ def interrupted(served: Running, passes: int, times: int = 1) -> Iterator[None]:
         done += 1
         if done == passes:
             for time in range(times):
-                # A terminal wakes the main thread. Of a whole process any thread may get the signal.
+                # As from a terminal: any thread of a process may get a signal to all of it.
                 signal.pthread_kill(main, signal.SIGINT)
                 under = list(served.thread._underway)
                 until(lambda: all(one.cancelled or (one.end and not time) for one in under))  # noqa: B023
