@@ -34,7 +34,7 @@ _output_option = click.option(
 
 
 def _of_run(command: _Command) -> _Command:
-    """The parameters that a claim about a run has."""
+    """The parameters that a claim about a run has, by the names that `api.claims` gives them."""
     for option in reversed(
         (
             click.argument("run", type=PLACE),
@@ -46,7 +46,9 @@ def _of_run(command: _Command) -> _Command:
                 help="File of `tallystick export`. It is compared with RUN, and named in the claim "
                 "(repeatable).",
             ),
-            click.option("--ema", is_flag=True, help="The files have averaged parameters."),
+            click.option(
+                "--ema", "average", is_flag=True, help="The files have averaged parameters."
+            ),
             click.option(
                 "--best", is_flag=True, help="The files have the weights of the best validation."
             ),
@@ -67,75 +69,32 @@ def claim() -> None:
 @claim.command("run")
 @_of_run
 @_key_option
-def run_command(
-    run: str,
-    models: tuple[str, ...],
-    ema: bool,
-    best: bool,
-    output: str,
-    trust: tuple[str, ...],
-    key: str,
-    as_json: bool,
-) -> None:
+def run_command(output: str, trust: tuple[str, ...], as_json: bool, **about: Any) -> None:
     """Write an in-toto Statement about RUN, a finished run, signed with your key.
 
     The run is not repeated. `tallystick audit --claim` states what a repetition has found.
     """
     target = stated_file(output)
-    data = claims.claim_run(
-        run, key, models=models, average=ema, best=best, trust=load_trust(trust)
-    )
-    _wrote(target, data, as_json)
+    _wrote(target, claims.claim_run(trust=load_trust(trust), **about), as_json)
 
 
 @claim.command()
 @_of_run
 @_key_option
 @click.option("--builder", metavar="URI", help="Who ran the training. Default: the key's id.")
-def provenance(
-    run: str,
-    models: tuple[str, ...],
-    ema: bool,
-    best: bool,
-    output: str,
-    trust: tuple[str, ...],
-    key: str,
-    builder: str | None,
-    as_json: bool,
-) -> None:
+def provenance(output: str, trust: tuple[str, ...], as_json: bool, **about: Any) -> None:
     """Write SLSA provenance of RUN, a finished run: every file of its job, and what came of it."""
     target = stated_file(output)
-    data = claims.claim_provenance(
-        run,
-        key,
-        models=models,
-        average=ema,
-        best=best,
-        builder=builder,
-        trust=load_trust(trust),
-    )
-    _wrote(target, data, as_json)
+    _wrote(target, claims.claim_provenance(trust=load_trust(trust), **about), as_json)
 
 
 @claim.command()
 @_of_run
 @click.option("--name", help="The model's name. Default: that of the run's directory.")
-def bom(
-    run: str,
-    models: tuple[str, ...],
-    ema: bool,
-    best: bool,
-    output: str,
-    trust: tuple[str, ...],
-    name: str | None,
-    as_json: bool,
-) -> None:
+def bom(output: str, trust: tuple[str, ...], as_json: bool, **about: Any) -> None:
     """Write a CycloneDX bill of materials of the model that RUN has trained."""
     target = stated_file(output, BILL)
-    data = claims.bill_of_materials(
-        run, models=models, average=ema, best=best, name=name, trust=load_trust(trust)
-    )
-    _wrote(target, data, as_json)
+    _wrote(target, claims.bill_of_materials(trust=load_trust(trust), **about), as_json)
 
 
 @claim.command()

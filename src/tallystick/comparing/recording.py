@@ -11,13 +11,10 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import platform
-import random
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 import torch.utils._pytree as pytree
 from torch import Tensor, nn
@@ -29,52 +26,22 @@ from torch.optim.optimizer import (
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils.weak import WeakIdKeyDictionary
 
+from tallystick.comparing.generators import environment, generator_of, outside_generators
+from tallystick.comparing.recorded_tensors import (
+    UnwrittenMemory,
+    bytes_of,
+    is_gone,
+    storage_of,
+    type_of,
+)
 from tallystick.comparing.tracefile import UNREADABLE, UNWRITTEN, TraceWriter, digest_of
 from tallystick.errors import UsageError
 
-_NAMES = {
-    torch.float32: "f32", torch.float64: "f64", torch.int64: "i64", torch.int32: "i32",
-    torch.uint8: "u8", torch.bool: "bool", torch.bfloat16: "bf16", torch.float16: "f16",
-}  # fmt: skip
 _ROWS = 4096  # records of a batch that are digested one by one
 _TEXT = 2000  # characters of an operator's other arguments
 # Operators whose results are whatever the memory held.
 _UNWRITTEN = ("empty", "new_empty")
 _PURGE = 10_000  # storages known before those that are gone are forgotten
-
-
-class _Unwritten:
-    """Memory that was made without content, and which of its elements have been written since."""
-
-    def __init__(self, reference: StorageWeakRef) -> None:
-        self.reference = reference
-        self._written: Tensor | None = None  # a flag for each element of the memory
-
-    def fills(self, tensor: Tensor) -> bool:
-        """Note that `tensor` was written; true once all of the memory is."""
-        elements = tensor.untyped_storage().nbytes() // tensor.element_size()
-        if tensor.numel() >= elements:
-            return True
-        if self._written is None:
-            self._written = torch.zeros(elements, dtype=torch.bool)
-        part = self._part(tensor)
-        if part is None:
-            return True
-        part.fill_(True)
-        return bool(self._written.all())
-
-    def holds(self, tensor: Tensor) -> bool:
-        """True if all that `tensor` shows has been written."""
-        part = self._part(tensor)
-        return part is not None and bool(part.all())
-
-    def _part(self, tensor: Tensor) -> Tensor | None:
-        """The flags of a tensor's elements; None where it shows the memory as another type or
-        size, so that they are not known."""
-        flags, elements = self._written, tensor.untyped_storage().nbytes() // tensor.element_size()
-        if flags is None or flags.numel() != elements:
-            return None
-        return flags.as_strided(tensor.size(), tensor.stride(), tensor.storage_offset())
 
 
 class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -92,13 +59,13 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.position: Callable[[], str] = str
         # Of each storage that an operator has written: the step and the number of the last one.
         self._writers: dict[int, tuple[StorageWeakRef, int, int, int]] = {}
-        self._unwritten: dict[int, _Unwritten] = {}
+        self._unwritten: dict[int, UnwrittenMemory] = {}
         # Of each tensor that an operator has returned, the operator: a view writes no storage.
         self._made: Any = WeakIdKeyDictionary()
         self._named: Any = WeakIdKeyDictionary()
         self._batches: set[str] = set()
         # The generators outside of torch that nobody has drawn from yet, as they stood.
-        self._untouched = _generators()
+        self._untouched = outside_generators()
         writer.line("step", 0)
 
     # -- the calls -----------------------------------------------------------------------------
@@ -132,9 +99,9 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return result
 
     def _input(self, tensor: Tensor) -> list[Any]:
-        digest, form = self._digest(tensor), _type(tensor)
+        digest, form = self._digest(tensor), type_of(tensor)
         kind, name = self._leaf(tensor)
-        found = self._writers.get(_storage(tensor))
+        found = self._writers.get(storage_of(tensor))
         step, source, out = (-1, 0, 0) if found is None else found[1:]
         step, source, out = max((step, source, out), self._made.get(tensor, (-1, 0, 0)))
         if step < 0 and kind == "data":
@@ -147,7 +114,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return "parameter", str(self._named[tensor])
         with contextlib.suppress(RuntimeError):  # of a view that autograd no longer knows
             if tensor.requires_grad and tensor.is_leaf:
-                return "parameter", f"a parameter {_type(tensor)}"
+                return "parameter", f"a parameter {type_of(tensor)}"
         return "data", ""
 
     def _settle(
@@ -155,38 +122,38 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> None:
         """Note who has written which storage, and which memory has no content yet."""
         empty = func._schema.name.rpartition("::")[2].startswith(_UNWRITTEN)
-        there = {_storage(tensor) for tensor in read}
-        changed = {_storage(tensor) for tensor in written}
+        there = {storage_of(tensor) for tensor in read}
+        changed = {storage_of(tensor) for tensor in written}
         for out, tensor in enumerate(made):
-            storage = _storage(tensor)
+            storage = storage_of(tensor)
             self._made[tensor] = (self.step, self._number, out)
             if storage and (storage not in there or storage in changed):
                 reference = StorageWeakRef(tensor.untyped_storage())  # type: ignore[no-untyped-call]
                 self._writers[storage] = (reference, self.step, self._number, out)
                 if empty and storage not in there:
-                    self._unwritten[storage] = _Unwritten(reference)
+                    self._unwritten[storage] = UnwrittenMemory(reference)
                 elif storage in self._unwritten:
                     self._fill(storage, tensor)
         if len(self._writers) > _PURGE:
-            self._writers = {s: v for s, v in self._writers.items() if not _gone(v[0])}
+            self._writers = {s: v for s, v in self._writers.items() if not is_gone(v[0])}
 
     def _fill(self, storage: int, tensor: Tensor) -> None:
         if self._unwritten[storage].fills(tensor):
             del self._unwritten[storage]
-        self._unwritten = {s: v for s, v in self._unwritten.items() if not _gone(v.reference)}
+        self._unwritten = {s: v for s, v in self._unwritten.items() if not is_gone(v.reference)}
 
     def _output(self, tensor: Tensor) -> list[Any]:
-        digest, form = self._digest(tensor), _type(tensor)
+        digest, form = self._digest(tensor), type_of(tensor)
         self._keep(tensor, digest, form)
         return [digest, form]
 
     # -- the values ----------------------------------------------------------------------------
     def _digest(self, tensor: Tensor) -> str:
-        empty = self._unwritten.get(_storage(tensor))
+        empty = self._unwritten.get(storage_of(tensor))
         if empty is not None and not empty.holds(tensor):
             return UNWRITTEN
-        data = _bytes(tensor)
-        return UNREADABLE if data is None else digest_of(_type(tensor), data)
+        data = bytes_of(tensor)
+        return UNREADABLE if data is None else digest_of(type_of(tensor), data)
 
     def _keep(self, tensor: Tensor, digest: str, form: str) -> None:
         if digest in (UNWRITTEN, UNREADABLE):
@@ -194,7 +161,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         size = tensor.numel() * tensor.element_size()
         wanted = self._only is None or self._only == self.step
         if wanted and self._writer.wants(digest, size):
-            data = _bytes(tensor)
+            data = bytes_of(tensor)
             if data is not None:
                 self._writer.keep(digest, form, bytes(data))
 
@@ -205,7 +172,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if digest in (UNWRITTEN, UNREADABLE):
             return
         self._batches.add(digest)
-        rows = [_bytes(row) for row in tensor]
+        rows = [bytes_of(row) for row in tensor]
         made = [hashlib.sha256(row).hexdigest()[:8] for row in rows if row is not None]
         self._writer.line("rows", digest, "".join(made))
 
@@ -225,8 +192,8 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         own = kwargs.get("generator")
         if own is None and self.position():
             return f"default {self.position()}"
-        generator = _generator(_device(args, kwargs)) if own is None else own
-        state = hashlib.sha256(_bytes(generator.get_state()) or b"").hexdigest()[:16]
+        generator = generator_of(args, kwargs) if own is None else own
+        state = hashlib.sha256(bytes_of(generator.get_state()) or b"").hexdigest()[:16]
         return f"{'default' if own is None else 'own'} {generator.initial_seed()} {state}"
 
     # -- what torch tells ----------------------------------------------------------------------
@@ -235,7 +202,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if not self.place:
             batch = next((t for t in pytree.tree_leaves(given) if isinstance(t, Tensor)), None)
             if batch is not None:
-                self._writer.line("call", type(module).__name__, _type(batch))
+                self._writer.line("call", type(module).__name__, type_of(batch))
             for name, part in module.named_modules():
                 self._paths[id(part)] = name
             for name, parameter in [*module.named_parameters(), *module.named_buffers()]:
@@ -274,7 +241,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Say which generators outside of torch this step was the first to draw from."""
         if not self._untouched:
             return
-        now = _generators()
+        now = outside_generators()
         for name in [n for n, state in self._untouched.items() if state != now[n]]:
             del self._untouched[name]
             self._writer.line("random", name)
@@ -308,52 +275,6 @@ class RecordedStreams:
         if self._streams.seed is None:
             return ""
         return f"{self._streams.seed} {int(self._streams.rng[1])}.{self._streams.draws}"
-
-
-def _device(args: Any, kwargs: Mapping[str, Any]) -> torch.device:
-    """Where a call computes: as it was asked, or else where its first tensor is."""
-    asked = kwargs.get("device")
-    if asked is not None:
-        return torch.device(asked)
-    read = (t for t in pytree.tree_leaves((args, kwargs)) if isinstance(t, Tensor))
-    return next((tensor.device for tensor in read), torch.device("cpu"))
-
-
-def _generator(device: torch.device) -> torch.Generator:
-    """The default generator of a device."""
-    if device.type != "cuda" or not torch.cuda.default_generators:
-        return torch.default_generator
-    index = torch.cuda.current_device() if device.index is None else device.index
-    found: torch.Generator = torch.cuda.default_generators[index]
-    return found
-
-
-def _gone(reference: StorageWeakRef) -> bool:
-    return bool(reference.expired())  # type: ignore[no-untyped-call]
-
-
-def _storage(tensor: Tensor) -> int:
-    try:
-        return int(tensor.untyped_storage()._cdata)
-    except (NotImplementedError, RuntimeError):
-        return 0  # a sparse or another tensor without a storage of its own
-
-
-def _type(tensor: Tensor) -> str:
-    name = _NAMES.get(tensor.dtype, str(tensor.dtype).removeprefix("torch."))
-    return f"{name}[{','.join(map(str, tensor.shape))}]"
-
-
-def _bytes(tensor: Tensor) -> bytes | memoryview | None:
-    """The bytes of a tensor in the order of its elements; None where it has none to read."""
-    if tensor.layout != torch.strided or tensor.device.type == "meta":
-        return None
-    try:
-        plain = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous().reshape(-1)
-        flat: Any = plain.view(torch.uint8).numpy()
-        return memoryview(flat)
-    except (NotImplementedError, RuntimeError, TypeError):
-        return None
 
 
 def _written(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Tensor]:
@@ -393,40 +314,6 @@ def _plain(value: Any) -> str:
     if isinstance(value, (bool, int, float, str, tuple)) or value is None:
         return repr(value)
     return ""
-
-
-def environment() -> dict[str, str]:
-    """What may decide bits and is no part of the loop."""
-    generator = torch.default_generator
-    return {
-        "torch": torch.__version__,
-        "machine": platform.machine(),
-        "capability": torch.backends.cpu.get_cpu_capability(),
-        "threads": str(torch.get_num_threads()),
-        "mkldnn": str(torch.backends.mkldnn.enabled),
-        "matmul precision": torch.get_float32_matmul_precision(),
-        "deterministic algorithms": str(torch.are_deterministic_algorithms_enabled()),
-        "default type": str(torch.get_default_dtype()).removeprefix("torch."),
-        "flush denormal": str(bool(torch.tensor(1e-40) * 1 == 0)),
-        "torch seed": str(generator.initial_seed()),
-        "torch generator": _state(bytes(_bytes(generator.get_state()) or b"")),
-        "numpy generator": _state(_numpy_state()),
-        "python generator": _state(repr(random.getstate()).encode()),
-    }
-
-
-def _generators() -> dict[str, object]:
-    """The states of the generators outside of torch."""
-    return {"numpy": _numpy_state(), "python": random.getstate()}
-
-
-def _numpy_state() -> bytes:
-    found: Any = np.random.get_state()
-    return bytes(found[1].tobytes()) + str(found[2]).encode()
-
-
-def _state(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()[:16]
 
 
 @contextlib.contextmanager

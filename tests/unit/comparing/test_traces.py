@@ -26,8 +26,8 @@ from traced_loops import (
 )
 
 import tallystick
-from tallystick.comparing import recording
 from tallystick.comparing.found import Comparison
+from tallystick.comparing.generators import device_of, generator_of
 from tallystick.comparing.traced_pair import TracedPair
 from tallystick.comparing.tracefile import TracedStep, TraceReader
 from tallystick.errors import UsageError
@@ -303,11 +303,11 @@ def test_a_draw_is_recorded_with_the_generator_of_its_device(
 ) -> None:
     generators = (torch.Generator(), torch.Generator().manual_seed(5))
     monkeypatch.setattr(torch.cuda, "default_generators", generators)
-    assert recording._generator(torch.device("cuda", 1)) is generators[1]
-    assert recording._generator(torch.device("cpu")) is torch.default_generator
-    device = recording._device((torch.empty(1, device="meta"), 0.5), {})
+    assert generator_of((), {"device": "cuda:1"}) is generators[1]
+    assert generator_of((), {}) is torch.default_generator
+    device = device_of((torch.empty(1, device="meta"), 0.5), {})
     assert device.type == "meta"
-    assert recording._device(((2,),), {"device": "cuda:1"}) == torch.device("cuda", 1)
+    assert device_of(((2,),), {"device": "cuda:1"}) == torch.device("cuda", 1)
 
 
 def test_what_only_one_loop_states_is_seen(tmp_path: Path) -> None:
