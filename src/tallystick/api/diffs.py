@@ -110,7 +110,7 @@ def _repeated(
     job = store.job()
     journal = store.journal(job)
     if not journal.losses:
-        raise CannotCheckError(f"The run {place} has no step yet.", "Train it first.")
+        raise CannotCheckError(f"The run {place} does not have a step yet.", "Train it first.")
     if plays:  # a cheat changes arrays on the host
         states: RunStates = cheating_states(store, job, journal, ExecutionContext(threads), notice)
     else:

@@ -21,14 +21,12 @@ def audit_payload(report: AuditReport) -> bytes:
     """
     store = RunStore(report.run)
     if not store.signed:
-        raise UsageError(
-            f"{store.directory} has no signed commitment.", "Finish the run, then state it."
-        )
+        raise UsageError(f"{store.directory} has no signed commitment.", "Finish the run first.")
     commitment = store.commitment_bytes()
     run, _ = verify_run(Envelope.from_bytes(commitment, LIMITS.commitment_bytes))
     if (run.run_root, run.signer.key_id) != (report.run_root, report.signer):
         raise MismatchError(
-            f"{report.run} holds another run, or another signer's, than the audited one.",
+            f"{report.run} is not the run that was audited, or has another signer.",
             "Audit it again.",
         )
     found, choices = report.difference, report.choices

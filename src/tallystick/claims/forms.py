@@ -37,6 +37,6 @@ def require_replaceable(target: Path, form: StatedForm) -> None:
         found = file.read(len(form.beginning))
     if size and found != form.beginning:
         raise UsageError(
-            f"{target} exists and is no {form.name}, so it is not overwritten.",
+            f"{target} exists and is not a {form.name}, so it is not overwritten.",
             "Choose another name, or remove it first.",
         )

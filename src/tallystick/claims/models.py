@@ -27,7 +27,7 @@ def model_signature(key: P256Key, directory: Path, target: Path) -> bytes:
     and CorruptFileError for a link in the directory.
     """
     if not is_directory(directory):
-        raise UsageError(f"{directory} is no directory.", "Name the directory of a model.")
+        raise UsageError(f"{directory} is not a directory.", "Name the directory of a model.")
     require_replaceable(target, SIGNATURE)
     payload = canonical_json(_statement(directory, _ignored(directory, target)))
     public = key.public.pem()
@@ -66,7 +66,9 @@ def _statement(directory: Path, ignored: tuple[str, ...]) -> JsonValue:
         for name in files_below(directory, frozenset(ignored))
     }
     if not digests:
-        raise UsageError(f"{directory} has no files to sign.", "Name the directory of a model.")
+        raise UsageError(
+            f"{directory} contains no files to sign.", "Name the directory of a model."
+        )
     resources: list[JsonValue] = [
         {"algorithm": "sha256", "digest": digest.hex(), "name": name}
         for name, digest in digests.items()

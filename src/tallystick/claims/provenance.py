@@ -44,7 +44,9 @@ def provenance_payload(found: StatedRun, signer: PublicKey, builder: str | None 
     Raises UsageError where `builder` is no URI, and the errors of `job_files`.
     """
     if builder is not None and not _URI.fullmatch(builder):
-        raise UsageError(f"{builder[:80]!r} is no URI.", "Name one, as https://example.org/team.")
+        raise UsageError(
+            f"{builder[:80]!r} is not a URI.", "Give one such as https://example.org/team."
+        )
     digests: dict[str, JsonValue] = {JOB: found.job.digest.hex()}
     dependencies: list[JsonValue] = [{"digest": digests, "name": "job"}]
     dependencies += [one.as_json() for one in job_files(found)]

@@ -62,7 +62,7 @@ def stated_run(
     """
     if which != LAST and not models:
         raise UsageError(
-            "Averages and best weights are said of exported files, and no file is given.",
+            "Averaged and best weights describe exported files, and no file is given.",
             "Give --model FILE (`models` in Python), or leave out --ema and --best.",
         )
     store = RunStore(directory)

@@ -253,7 +253,7 @@ class RecordedStreams:
     def __init__(self, streams: Any, recorder: _Recorder) -> None:
         if not isinstance(recorder, _Recorder):
             raise UsageError(
-                "record= is no trace.", "Give a directory, or tallystick.trace(directory, ...)."
+                "record= is not a trace.", "Give a directory, or tallystick.trace(directory, ...)."
             )
         self._streams, self._recorder = streams, recorder
         self._step = recorder.step

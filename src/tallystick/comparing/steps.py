@@ -163,7 +163,7 @@ class _Alignments:
         self._left -= comparisons
         if self._left < 0:
             raise CannotCheckError(
-                "A step has too many operators alike to find which belong together.",
+                "A step has too many similar operators to match them.",
                 "Record both loops again, and call `.next_step()` more often on what "
                 "`tallystick.trace` yields.",
             )

@@ -77,15 +77,17 @@ def _refuse_unfinished(both: Sequence[TraceReader], steps: int) -> None:
         if reader.end == FULL:
             raise CannotCheckError(
                 f"{equal}; then the budget of {name} was used up.",
-                "Record both again with a larger log_bytes.",
+                "Record both loops again with a larger log_bytes.",
             )
         if reader.end != COMPLETE:
             raise CannotCheckError(
-                f"{equal}; then the loop of {name} was stopped.", "Record it again to its end."
+                f"{equal}; then the loop of {name} was stopped.",
+                "Record the loop again, and let it end.",
             )
         raise CannotCheckError(
-            f"The trace {name} has no operator.",
-            "Run the loop within the block of tallystick.trace(…), uncompiled, in its thread.",
+            f"The trace {name} contains no operators.",
+            "Run the loop inside the block of tallystick.trace(…), in the same thread and without "
+            "torch.compile.",
         )
 
 
