@@ -136,7 +136,7 @@ def test_no_other_file_is_overwritten(
             code, _, errors = ts(*words, path)
             assert code == 3 and "not overwritten" in errors, (words, path)
             assert path.read_bytes() == contents[path]
-    with pytest.raises(UsageError, match="no model signature"):
+    with pytest.raises(UsageError, match="not a model signature"):
         tallystick.sign_model(model.parent, p256, model)
 
 

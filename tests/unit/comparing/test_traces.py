@@ -389,7 +389,7 @@ def test_a_recorded_block_ends_its_steps_and_takes_budgets(tmp_path: Path) -> No
         assert found.equal and found.compared["equal steps"] == 3
         other = tallystick.diff(tmp_path / "a", run("b", 2, optimizer))
         assert other.cause is not None and other.cause.kind == "seed", (other.causes, other.first)
-    with pytest.raises(UsageError, match="no trace"), tallystick.reproducible(record=plainly()):
+    with pytest.raises(UsageError, match="not a trace"), tallystick.reproducible(record=plainly()):
         pass
 
 
