@@ -37,7 +37,7 @@ def text(name: str) -> str:
         f'"{member}":[\n' + ",\n".join(_line(row) for row in rows) + "\n]"
         for member, rows in lists.items()
     ]
-    return f'{{"format":"tallystick-language-{name}/1-draft",\n' + ",\n".join(members) + "}\n"
+    return f'{{"format":"tallystick-language-{name}/1",\n' + ",\n".join(members) + "}\n"
 
 
 def _line(row: Any) -> str:

@@ -12,7 +12,7 @@ from operator_entries import operator_entry
 
 from tallystick.numerics.registry import all_ops
 
-FORMAT = "tallystick-operators/1-draft"
+FORMAT = "tallystick-operators/1"
 PATH = Path(__file__).resolve().parents[2] / "vectors" / "operators.json"
 
 

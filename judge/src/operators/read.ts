@@ -17,7 +17,7 @@ import {
 import { fields, list, numberBelow, text, truth, word, type Fields } from "./shape.ts";
 import type { AttributeRule, Factor, Form, Operator, OperatorTable, Part, Parts } from "./table.ts";
 
-const FORMAT = "tallystick-operators/1-draft";
+const FORMAT = "tallystick-operators/1";
 const OPERATOR = /^(aten|tallystick)\.[A-Za-z0-9_]+(\.[A-Za-z_]+)?$/;
 const OPERAND = /^[a-z][a-z0-9_]*[?*]?$/;
 const CLAUSE = /^[0-9]+(\.[0-9]+)?(, [0-9]+(\.[0-9]+)?)*$/;
