@@ -2,7 +2,7 @@
 of every entry of the table of operators (docs/adr/0046-the-freeze.md).
 
     python tests/vectors/frozen.py           what differs from vectors/frozen.json
-    python tests/vectors/frozen.py --add     add what is new to it; a change of what is there is refused
+    python tests/vectors/frozen.py --add     add what is new to it; it refuses a change
 """
 
 from __future__ import annotations

@@ -24,7 +24,10 @@ def test_a_change_and_a_loss_are_told(kind: str) -> None:
     now = json.loads(frozen.RECORD.read_text())
     now[kind][first] = "0" * 64
     del now[kind][second]
-    assert frozen.changed(record, now) == [f"{kind}: {first} has changed", f"{kind}: {second} is gone"]
+    assert frozen.changed(record, now) == [
+        f"{kind}: {first} has changed",
+        f"{kind}: {second} is gone",
+    ]
 
 
 def test_the_record_holds_every_directory_of_vectors() -> None:
