@@ -8,7 +8,10 @@ are the same bits in both (spec/ANSWERS.md).
 
 from __future__ import annotations
 
+import json
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from tallystick.answers.layout import SALT_WORDS, SETS, Bucket, batch_types
@@ -41,7 +44,37 @@ def answer_slots(bucket: Bucket) -> dict[str, TensorType]:
     }
 
 
+# Programs that this process captured last, by what decides them: `check` after `generate`, or one
+# check after another, asks for the same.
+_KEPT_PROGRAMS = 32
+_kept: OrderedDict[str, Program] = OrderedDict()
+_keeping = Lock()
+
+
 def captured(
+    model: Model, batch: Mapping[str, Any], forward: Callable[..., Any], contract: str
+) -> Program:
+    """The program of `forward(module, batch)`, a function of this package, over the model's
+    module. Raises RefusedModelError, UsageError."""
+    if model.adapter is not None:
+        return _captured(model, batch, forward, contract)  # its matrices decide too
+    key = repr((
+        json.dumps(model.config, sort_keys=True), sorted(model.stored.items()), model.encoding,
+        sorted(model.turned), sorted(model.plus_one), forward.__qualname__, batch, contract,
+    ))  # fmt: skip
+    with _keeping:
+        if key in _kept:
+            _kept.move_to_end(key)
+            return _kept[key]
+    program = _captured(model, batch, forward, contract)
+    with _keeping:
+        _kept[key] = program
+        if len(_kept) > _KEPT_PROGRAMS:
+            _kept.popitem(last=False)
+    return program
+
+
+def _captured(
     model: Model, batch: Mapping[str, Any], forward: Callable[..., Any], contract: str
 ) -> Program:
     from tallystick.answers.adapted import merged_weights, module_of
