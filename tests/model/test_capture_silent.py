@@ -6,6 +6,7 @@ PROGRAM 5.7, 5.8. Every case here was once captured without a word, most with an
 from __future__ import annotations
 
 import contextlib
+import gc
 import random
 import re
 import time
@@ -133,6 +134,16 @@ REFUSED: dict[str, tuple[Body, str]] = {
         (new_buffer, r"makes the buffer inner\.late"),
     )
 }
+
+
+def test_functions_set_aside_from_the_garbage_collector_are_found() -> None:
+    body, message = REFUSED["counter_of_no_effect_yet"]
+    gc.freeze()
+    try:
+        with pytest.raises(UsageError, match=f"(?s){message}"):
+            captured(body)
+    finally:
+        gc.unfreeze()
 
 
 @pytest.mark.parametrize("what", REFUSED)

@@ -20,7 +20,6 @@ class CodeWatch:
 
     def __init__(self) -> None:
         self._first: set[str] | None = None  # a library may load more of itself while it is used
-        self._named: dict[int, tuple[types.CodeType, frozenset[str]]] = {}
 
     def look(self, functions: Sequence[types.FunctionType]) -> Iterator[tuple[str, Any]]:
         """By a name for people, what tells that it is another one."""
@@ -30,7 +29,7 @@ class CodeWatch:
             yield f"the code of {code.co_name} ({code_line(code)})", id(code)
             if is_installed(code.co_filename):
                 continue
-            names = self._names(code)
+            names = names_in(code)
             for key in sorted(names & function.__globals__.keys()):
                 part = function.__globals__[key]
                 if isinstance(part, types.ModuleType):
@@ -42,11 +41,6 @@ class CodeWatch:
                 yield "os.environ", dict(os.environ)
         if self._first is None:
             self._first = libraries
-
-    def _names(self, code: types.CodeType) -> frozenset[str]:
-        if id(code) not in self._named:
-            self._named[id(code)] = code, frozenset(names_in(code))
-        return self._named[id(code)][1]
 
 
 def _within(

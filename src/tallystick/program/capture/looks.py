@@ -23,6 +23,7 @@ from tallystick.program.capture.relay import Relay
 
 PLAIN = (bool, int, float, complex, str, bytes, type(None))
 BYTES = (bytearray, array.array, memoryview, ctypes._SimpleCData, ctypes.Structure, ctypes.Array)
+_TOLD_AT_ONCE = frozenset({bool, int, float, complex, type(None)})
 _DEPTH = 5
 _LONG = 4096
 _MOST_BYTES = 1 << 26  # a larger array is told by its first and last bytes
@@ -131,6 +132,8 @@ def _reduced(value: Any, depth: int) -> Any:
 
 def shape_of(value: Any) -> Any:
     """What is seen of `value` where the places inside of it are looked at by themselves."""
+    if type(value) in _TOLD_AT_ONCE:  # most places; the questions below cost ten times as much
+        return type(value).__name__, repr(value)
     value = plain(value)
     if isinstance(value, os._Environ):
         return "map", tuple(value)

@@ -16,7 +16,7 @@ import types
 from collections import OrderedDict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from tallystick.program.capture.relay import Relay
-from tallystick.program.capture.source import PACKAGE, is_installed, is_model, line_of
+from tallystick.program.capture.source import PACKAGE, code_line, is_installed, is_model
 
 DEPTH = 12
 MOST_PLACES = 100_000
@@ -33,7 +33,9 @@ _TORCHS_OWN = frozenset(vars(nn.Module())) - {"training"}
 _NOT_OF_A_NAME = re.compile(r"[^A-Za-z0-9_.:/-]")
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(
+    eq=False, slots=True
+)  # not frozen: that takes three times as long, and a walk makes thousands
 class KeptPlace:
     """One place. `name` is for people: `it[0] in the closure of loss (train.py:12)`.
 
@@ -96,12 +98,22 @@ def _may_load(kind: type) -> bool:
     return is_installed(file) and getattr(kind, "__getitem__", None) is not dict.__getitem__
 
 
-def names_in(code: types.CodeType) -> set[str]:
+# By identity, since a code object's hash reads all its content. The code is held, so that no other
+# one gets its identity.
+_named: dict[int, tuple[types.CodeType, frozenset[str]]] = {}
+_MOST_NAMED = 65_536
+
+
+def names_in(code: types.CodeType) -> frozenset[str]:
     """The names of globals and attributes in a function's code, and in functions inside of it."""
-    found = set(code.co_names)
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            found |= names_in(constant)
+    known = _named.get(id(code))
+    if known is not None:
+        return known[1]
+    inner = (names_in(c) for c in code.co_consts if isinstance(c, types.CodeType))
+    found = frozenset(code.co_names).union(*inner)
+    if len(_named) >= _MOST_NAMED:
+        _named.clear()
+    _named[id(code)] = code, found
     return found
 
 
@@ -118,8 +130,7 @@ def within(name: str, part: str) -> str:
     return variable + part + closure + function
 
 
-@dataclass(frozen=True)
-class _At:
+class _At(NamedTuple):
     """Where the walk is: a place's name, its path, and how deep it lies."""
 
     name: str
@@ -296,7 +307,7 @@ class _Walk:
         self.seen.add(id(function.__code__))
         self.functions.append(function)
         code = function.__code__
-        at = f"{code.co_name} ({line_of(code.co_filename, code.co_firstlineno)})"
+        at = f"{code.co_name} ({code_line(code)})"
         here = _At(code.co_name, code.co_name, depth)
         for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
             self._add(here.variable(name, f"{name} in the closure of {at}"), cell, None, "cell")
@@ -314,18 +325,19 @@ class _Walk:
     def _globals(self, function: types.FunctionType, here: _At) -> None:
         names = names_in(function.__code__)
         library = is_installed(function.__code__.co_filename)
-        for key in sorted(names & set(function.__globals__)):
-            part = function.__globals__[key]
+        held = function.__globals__
+        for key in sorted([name for name in names if name in held]):
+            part = held[key]
             if library and not isinstance(part, (*_LEAVES, list, dict, deque)):
                 continue  # a library's own functions and classes: thousands
             if isinstance(part, types.ModuleType):
                 if _is_own(part.__name__):
-                    for inner in sorted(names & set(vars(part))):
+                    for inner in sorted([name for name in names if name in vars(part)]):
                         at = here.variable(key).attribute(inner)
                         self._add(at, vars(part), inner, "item")
             elif not isinstance(part, type) or _is_own(part.__module__):
                 at = here.variable(key, f"the global {key}")
-                self._add(at, function.__globals__, key, "item")
+                self._add(at, held, key, "item")
 
 
 @dataclass(frozen=True)

@@ -109,17 +109,19 @@ class PythonState:
         self.roots = {"module": module, "os.environ": os.environ}
         self.roots |= {f"step{i or ''}": step for i, step in enumerate(steps)}
         self.relays: list[tuple[KeptPlace, Relay, Any]] = []
-        self._relay()
-        self.first = self.keep()
+        # What was reached at the start: the same as long as no code but this package's has run.
+        self.begun = self._relay(self.reached())
+        self.first = KeptContent(self.begun)
 
-    def _relay(self) -> None:
+    def _relay(self, found: Reached) -> Reached:
         known: dict[int, Relay] = {}
-        for place, value in reached_from(self.roots).places:
+        for place, value in found.places:
             if is_iterator(value):
                 relay = known.setdefault(id(value), Relay(value))
                 first = copy.copy(value) if type(value) in _COPIED else value
                 self.relays.append((place, relay, first))
                 place.set(relay)
+        return self.reached() if self.relays else found
 
     def reached(self) -> Reached:
         return reached_from(self.roots)

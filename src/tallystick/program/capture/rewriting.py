@@ -165,7 +165,13 @@ class Rewriting:
 
 
 def _functions_of(codes: Collection[types.CodeType]) -> list[types.FunctionType]:
-    """The functions in memory that have one of these codes."""
+    """The functions in memory that have one of these codes.
+
+    The garbage collector does not find what `gc.freeze` has set aside, so that is given back to it:
+    it costs time, and a function that is not found would be traced as it is.
+    """
+    if gc.get_freeze_count():
+        gc.unfreeze()
     return [
         f
         for f in gc.get_referrers(*codes)

@@ -61,7 +61,7 @@ def _settled(
     outside = Outside.of(request.module, request.run)
     before: dict[str, Any] | None = None
     try:
-        before = state.look()
+        before = state.look(state.begun)
         request, first = settled_outside(request, collect, outside, state.restore, known, earlier)
         between = state.look()
         outside.left = outside.containers.left()
@@ -73,7 +73,8 @@ def _settled(
             _refuse_moving(request, collect, state, between, state.look())
             _refuse_changes(request, collect, state, changed(before, between), error)
             raise
-        after = state.look()
+        reached = state.reached()
+        after = state.look(reached)
         pair = difference(first, second)
         if pair is not None:
             refuse_stale(outside)
@@ -91,13 +92,13 @@ def _settled(
         first.changes = bool(first.sets or moving or outside.unread)
         if "torch's generator" in moving:
             _refuse_moving(request, collect, state, between, after, ["torch's generator"])
-        reading = (reads_outside(o) for o in state.reached().objects if type(o) is FunctionType)
+        reading = (reads_outside(o) for o in reached.objects if type(o) is FunctionType)
         if moving or any(reading):
             explored = Exploration(request, collect, state, first, earlier, between, after)
             explored.follow(moving)
             first.notes.extend(explored.rewriting.missing.values())
-        left = state.reached().left
-        if left:
+            reached = state.reached()
+        if left := reached.left:
             first.notes.append(f"{len(left)} places beyond the limits, such as {shown(left[0])}")
         refuse_asked(request, collect, outside, state.restore, first)
         return request, first
