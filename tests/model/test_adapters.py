@@ -164,6 +164,7 @@ class Adapted(ModelNetwork):
         return answer_program(self.model, bucket, sampler, self.contract)
 
 
+@pytest.mark.sample(3)
 @FORMS
 @pytest.mark.parametrize(("name", "contract", "dtype"), [
     ("ranks and alphas", "ordered/1", "float32"), ("ranks and alphas", "rounded/1", "bfloat16"),

@@ -118,6 +118,7 @@ def test_token_by_token_has_the_same_bits(opened: Opened, contract: str) -> None
         assert np.array_equal(bits(found[1]), bits(whole[place])), place
 
 
+@pytest.mark.sample(3)
 @families
 def test_padding_decides_nothing(opened: Opened) -> None:
     """A text in a larger bucket, and whatever stands behind it, has the same bits."""

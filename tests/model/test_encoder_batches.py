@@ -78,6 +78,7 @@ def equal(found: Sequence[np.ndarray], asked: Sequence[Sequence[int]], alone: Al
 MIXED = (1, 7, 7, 3, 30, 2, 7, 1, 33, 16, 5, 64)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("contract", [ORDERED, ROUNDED])
 @pytest.mark.parametrize("family", sorted(CONFIGS))
 def test_embeddings(family: str, contract: str, tmp_path: Path) -> None:

@@ -98,6 +98,7 @@ def by_torch(module: Any, tokens: Sequence[int], mode: str, normalised: bool) ->
     return np.asarray(found.numpy())
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("family", sorted(CONFIGS))
 @pytest.mark.parametrize(("mode", "normalised"), [("mean", True), ("cls", False), ("max", False)])
 def test_an_embedding_is_torchs(family: str, mode: str, normalised: bool, tmp_path: Path) -> None:

@@ -62,6 +62,7 @@ def rounded(form: Form, module: Any, directory: Path) -> None:
     module.save_pretrained(directory)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", sorted(FORMS))
 def test_the_logits_are_those_of_the_directory(name: str, tmp_path: Path) -> None:
     form = FORMS[name]

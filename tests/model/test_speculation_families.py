@@ -56,8 +56,8 @@ def joined(engine: AnswerEngine, wanted: Sequence[GenerationRequest]) -> list[Ge
     ("name", "contract"),
     [
         ("smollm", "ordered/1"),
-        ("qwen2", "rounded/1"),
-        ("gemma2", "ordered/1"),
+        pytest.param("qwen2", "rounded/1", marks=pytest.mark.long),
+        pytest.param("gemma2", "ordered/1", marks=pytest.mark.long),
         ("mixtral", "rounded/1"),
         ("gpt2", "ordered/1"),
     ],

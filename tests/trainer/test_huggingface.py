@@ -330,7 +330,7 @@ def test_epochs_become_steps(tmp_path: Path) -> None:
     assert (course.records["labels"][0, 4:] == -100).all()
 
 
-@pytest.mark.parametrize("accumulate", (1, 2))
+@pytest.mark.parametrize("accumulate", (pytest.param(1, marks=pytest.mark.long), 2))
 def test_epochs_have_transformers_own_number_of_updates(tmp_path: Path, accumulate: int) -> None:
     """21 records by fours: an epoch is 6 updates there, the last one of a part of a batch. A pass
     follows each epoch, the last one too."""

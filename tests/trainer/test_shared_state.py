@@ -287,6 +287,7 @@ def last_mode() -> Loss:
 HARMLESS = [logs, prints, metric, one_metric, cache, last_mode]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("made", HARMLESS, ids=lambda f: f.__name__)
 def test_state_that_decides_nothing_passes(made: Callable[[], Loss], tmp_path: Path) -> None:
     assert fit(tmp_path, made()).finished
@@ -403,7 +404,7 @@ def test_a_lightning_module(reads: bool, tmp_path: Path) -> None:
         run()
 
 
-@pytest.mark.parametrize("reads", [True, False])
+@pytest.mark.parametrize("reads", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_a_transformers_trainer(reads: bool, tmp_path: Path) -> None:
     pytest.importorskip("accelerate", reason="accelerate is not installed (extra `hf`)")
     from trainer_parts import arguments, gpt2, padded, sentences

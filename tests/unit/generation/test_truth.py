@@ -121,6 +121,7 @@ def hold(name: str, engine: AnswerEngine, way: str, wanted: Sequence[GenerationR
     assert truth.checked > len(wanted)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", NETWORKS)
 def test_every_network(name: str) -> None:
     """All at once in chunks of 7, then once more in the same pages."""
@@ -138,6 +139,7 @@ def test_every_batch(way: str, chunk: int, count: int) -> None:
     hold(name, engine, way, requests(count))
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("isa", _core.supported_isas())
 @pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize("name", ["sinks and mixed windows", "rounded"])

@@ -56,7 +56,7 @@ def products(name: str, a: Array, rows: Array, c: Array) -> tuple[Array, Array]:
     return out[0], out[1]
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("isa", _core.supported_isas())
 @pytest.mark.parametrize("name", BLOCKS)
