@@ -16,27 +16,27 @@ _PAYLOAD = b'{"payload":"' + base64.b64encode(_TYPED[: len(_TYPED) // 3 * 3])
 
 
 @dataclass(frozen=True)
-class StatedForm:
+class FileKind:
     """A kind of file, called `name`, whose bytes begin with `beginning`."""
 
     name: str
     beginning: bytes
 
 
-CLAIM = StatedForm("claim", _PAYLOAD)
-SIGNATURE = StatedForm("model signature", b'{"dsseEnvelope":' + _PAYLOAD)
-BILL = StatedForm("bill of materials", b'{\n "$schema": "http://cyclonedx.org/schema/bom-')
+CLAIM = FileKind("claim", _PAYLOAD)
+SIGNATURE = FileKind("model signature", b'{"dsseEnvelope":' + _PAYLOAD)
+BILL = FileKind("bill of materials", b'{\n "$schema": "http://cyclonedx.org/schema/bom-')
 
 
-def require_replaceable(target: Path, form: StatedForm) -> None:
-    """Raise UsageError where `target` has content of another form, which writing would destroy."""
+def require_replaceable(target: Path, kind: FileKind) -> None:
+    """Raise UsageError where `target` has content of another kind, which writing would destroy."""
     if not mode_of(target):
         return
-    file, size = open_beginning(target, form.name, len(form.beginning))
+    file, size = open_beginning(target, kind.name, len(kind.beginning))
     with os_errors(target), file:
-        found = file.read(len(form.beginning))
-    if size and found != form.beginning:
+        found = file.read(len(kind.beginning))
+    if size and found != kind.beginning:
         raise UsageError(
-            f"{target} exists and is not a {form.name}, so it is not overwritten.",
+            f"{target} exists and is not a {kind.name}, so it is not overwritten.",
             "Choose another name, or remove it first.",
         )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from tallystick.claims.forms import CLAIM, StatedForm, require_replaceable
+from tallystick.claims.forms import CLAIM, FileKind, require_replaceable
 from tallystick.cli.output import target_file
 from tallystick.commit.signing import PrivateKey
 from tallystick.disk.keys import load_private_key
@@ -22,12 +22,12 @@ claim_key_option = click.option(
 )
 
 
-def stated_file(out: str, form: StatedForm = CLAIM) -> Path:
-    """Where a command writes a file of `form`, in the place of none or of another of this form.
+def stated_file(out: str, kind: FileKind = CLAIM) -> Path:
+    """Where a command writes a file of `kind`. Only a file of the same kind may be there already.
 
     Raises UsageError, StorageError."""
-    target = target_file(out, form.name)
-    require_replaceable(target, form)
+    target = target_file(out, kind.name)
+    require_replaceable(target, kind)
     return target
 
 
