@@ -32,8 +32,20 @@ _OPTIONS: tuple[Callable[[Command], Command], ...] = (
         help="JSON file with a whole conversation: a list of objects with role and content.",
     ),
     click.option("--tokens", type=click.Path(), help="JSON file with a list of token ids."),
-    click.option("--max-tokens", type=click.IntRange(1), default=128, show_default=True),
-    click.option("--temperature", type=float, default=0.0, show_default=True),
+    click.option(
+        "--max-tokens",
+        type=click.IntRange(1),
+        default=128,
+        show_default=True,
+        help="Largest number of tokens in an answer.",
+    ),
+    click.option(
+        "--temperature",
+        type=float,
+        default=0.0,
+        show_default=True,
+        help="How evenly tokens are drawn. 0 always takes the most likely one.",
+    ),
     click.option(
         "--top-k",
         type=click.IntRange(0),
@@ -78,7 +90,13 @@ _OPTIONS: tuple[Callable[[Command], Command], ...] = (
         type=click.IntRange(0, (1 << 64) - 1),
         help="Seed of the draws. Default: derived from a new nonce.",
     ),
-    click.option("--choices", type=click.IntRange(1, LIMITS.choices), default=1, show_default=True),
+    click.option(
+        "--choices",
+        type=click.IntRange(1, LIMITS.choices),
+        default=1,
+        show_default=True,
+        help="Number of answers.",
+    ),
     click.option("--date", metavar="YYYY-MM-DD", help="Date that the chat template sees as today."),
 )
 

@@ -56,8 +56,8 @@ def train_cheat(
     "--list",
     "listed",
     is_flag=True,
-    help="List the attacks. With NAME: describe that one. With a job's directory: list "
-    "those that fit the job.",
+    help="List the attacks. With NAME: describe that attack. With a job's directory: list "
+    "the attacks that fit the job.",
 )
 @click.option("--key", type=click.Path(), help="Private key that signs. Default: a new one.")
 @overwrite_option
@@ -76,10 +76,9 @@ def attack(
     threads: int | None,
     as_json: bool,
 ) -> None:
-    """Train JOB with the cheat NAME: a signed run that declares its cheat.
+    """Train JOB with the cheat NAME, and write a signed run that declares its cheat.
 
-    `dispute --as-attack` lets the run play its cheat, with the code that answers for honest
-    runs.
+    `dispute --as-attack` then plays the cheat, with the same code that answers for honest runs.
     """
     if listed:
         if job is not None or out is not None or pairs:

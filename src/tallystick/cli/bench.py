@@ -63,7 +63,7 @@ def _on_device(name: str) -> bool:
 
 @click.command()
 @click.argument("name")
-@click.option("--threads", type=click.IntRange(1, 1024), default=None)
+@click.option("--threads", type=click.IntRange(1, 1024), default=None, help="Number of threads.")
 @click.option(
     "--device",
     default=None,
@@ -125,7 +125,7 @@ def bench(name: str, threads: int | None, as_json: bool, **options: Any) -> None
     costs of `replay/1` and `rounded/1`. paper prints the tables of OVT and Verde beside ours. It
     takes hours, and resumes from the results in --out.
 
-    Every row has its target beside it.
+    Each row shows its target.
     """
     package = benchmarks()
     known: dict[str, str] = package.BENCHMARKS

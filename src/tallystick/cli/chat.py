@@ -47,7 +47,9 @@ _ASKS = ("message", "system", "max_tokens", "temperature", "top_p")
 @click.option("--message", help="Question to ask. Default: one for each line of standard input.")
 @click.option("--system", help="System message that comes before all others.")
 @click.option(
-    "--served", metavar="NAME", help="Name of the model on the server. Default: its first."
+    "--served",
+    metavar="NAME",
+    help="Name of the model on the server. Default: the server's first model.",
 )
 @click.option("--digest", help="Digest of the model to accept. Any other model is refused.")
 @click.option(
@@ -66,7 +68,7 @@ _ASKS = ("message", "system", "max_tokens", "temperature", "top_p")
     type=click.IntRange(1),
     default=256,
     show_default=True,
-    help="Number of tokens after which an answer ends at the latest.",
+    help="Largest number of tokens in an answer.",
 )
 @click.option(
     "--temperature",
@@ -86,13 +88,13 @@ _ASKS = ("message", "system", "max_tokens", "temperature", "top_p")
     "--request",
     "file",
     type=click.Path(),
-    help="File with your own request, made by `tallystick request`. Ask what it says, once.",
+    help="File with your own request, made by `tallystick request`. It is asked once.",
 )
 @click.option(
     "--client",
     type=click.Path(),
     metavar="KEY",
-    help="Your private key. With it, Ctrl-C ends an answer with your signature.",
+    help="Your private key. With it, Ctrl-C ends an answer and signs that you ended it.",
 )
 @tls_ca_option
 @threads_option
@@ -118,7 +120,7 @@ def chat(
     trust: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Talk with a model on the server at URL, and check the receipt of each answer.
+    """Chat with a model on the server at URL, and check the receipt of each answer.
 
     Each question is a request of your own, with a nonce and a secret that the server cannot choose.
     Signature, request and text are always checked. With --model, the computation is checked too.

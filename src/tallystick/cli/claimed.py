@@ -15,7 +15,7 @@ from tallystick.errors import UsageError
 claim_option = click.option(
     "--claim",
     type=click.Path(),
-    help="Write what was found to this file, as a signed claim that other tools read.",
+    help="Write the findings to this file, as a signed claim that other tools can read.",
 )
 claim_key_option = click.option(
     "--key", type=click.Path(), help="Private key that signs the claim."

@@ -20,14 +20,16 @@ from tallystick.terminal.freezing import FreezeBar
 
 @click.group()
 def data() -> None:
-    """Freeze data sets into records, and look at them."""
+    """Freeze data sets into records, and inspect them."""
 
 
 @data.command()
 @click.argument("source", nargs=-1, required=True, type=click.Path())
 @click.option("--out", required=True, type=click.Path(), help="Directory for the frozen data set.")
 @click.option(
-    "--kind", type=click.Choice(KINDS), help="Kind of the files, where their names do not tell."
+    "--kind",
+    type=click.Choice(KINDS),
+    help="Kind of the files. Needed if their names do not show it.",
 )
 @click.option("--fields", help="Fields to keep, separated by commas. Default: all.")
 @click.option(
@@ -36,7 +38,7 @@ def data() -> None:
     multiple=True,
     metavar="FIELD=DTYPE",
     help="Type of a field: f32, f64, i64, i32, u8 or bool (repeatable). A type alone, such "
-    "as f32, is for every floating-point field.",
+    "as f32, applies to every floating-point field.",
 )
 @click.option(
     "--pad",
@@ -51,7 +53,7 @@ def data() -> None:
 @click.option(
     "--truncate",
     is_flag=True,
-    help="Cut what is longer than its padding allows, instead of refusing it.",
+    help="Cut fields that are longer than the padding allows, instead of refusing them.",
 )
 @click.option(
     "--hold-out", default="0", help="Share of the records to hold out for validation, such as 0.05."

@@ -258,9 +258,23 @@ class Demo:
 
 
 @click.command()
-@click.option("--out", default="demo-out", show_default=True, type=click.Path())
-@click.option("--text", type=click.Path(), help="Train on this text instead.")
-@click.option("--steps", type=click.IntRange(60, 100_000), default=STEPS, show_default=True)
+@click.option(
+    "--out",
+    default="demo-out",
+    show_default=True,
+    type=click.Path(),
+    help="Directory for everything that the demo writes.",
+)
+@click.option(
+    "--text", type=click.Path(), help="Train on this text file. Default: Python's documentation."
+)
+@click.option(
+    "--steps",
+    type=click.IntRange(60, 100_000),
+    default=STEPS,
+    show_default=True,
+    help="Number of training steps.",
+)
 @click.option("--quiet", is_flag=True, help="Show no progress.")
 @json_option
 def demo(out: str, text: str | None, steps: int, quiet: bool, as_json: bool) -> None:

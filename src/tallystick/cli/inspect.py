@@ -44,7 +44,7 @@ from tallystick.service.show import inspect_archive, session_lines
 @click.option(
     "--job",
     type=PLACE,
-    help="Job that the evidence belongs to. With it, the command says what the evidence "
+    help="Job that the evidence belongs to. With it, the command shows what the evidence "
     "reveals of an answer's text.",
 )
 @json_option
@@ -188,9 +188,9 @@ def fsck(
 ) -> None:
     """Check every byte of RUN, or of a job, against its digests. No step is executed.
 
-    Of a referee's directory, the command checks the log and the evidence. With --job it replays
-    the log and names the first entry by which the referee broke its rules (exit code 1). With
-    --copy it compares the log with a copy that someone else has fetched.
+    For a referee's directory, the command checks the log and the evidence. With --job it replays
+        the log and names the first entry by which the referee broke its rules (exit code 1). With
+        --copy it compares the log with a copy that someone else fetched.
     """
     directory = Path(run)
     if is_archive(directory) and not RunStore(directory).exists:

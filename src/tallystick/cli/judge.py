@@ -96,7 +96,7 @@ def report(
 
 @click.command("judge")
 @click.argument("evidence", type=click.Path())
-@click.option("--job", type=PLACE, help="Your own copy of the job. A page carries one itself.")
+@click.option("--job", type=PLACE, help="Your own copy of the job. A page brings one along.")
 @name_option
 @trust_option
 @trust_referee_option
@@ -107,7 +107,7 @@ def report(
     "--claim",
     "conviction",
     type=click.Path(),
-    help="Write to this file a claim about who is convicted, which other tools read.",
+    help="Write a claim about who is convicted to this file, for other tools to read.",
 )
 @click.option("--key", type=click.Path(), help="Key that signs the statement or the claim.")
 @json_option
@@ -124,11 +124,11 @@ def judge_command(
 ) -> None:
     """Replay the game in the EVIDENCE file and print its verdict.
 
-    Nothing that the file says is believed unless it is proved. EVIDENCE may be a page of
-    `report --with-judge`. Only the evidence in the page counts, and without --job the job that
-    the page carries.
+    Nothing in the file is believed unless it is proved. EVIDENCE may also be a page written by
+    `report --with-judge`. Of such a page, only the evidence counts. Without --job, the job in
+    the page counts too.
 
-    The exit code is 0 for an agreement, 1 if a party is convicted, 2 if the evidence is refused
+    The exit code is 0 if the parties agree, 1 if a party is convicted, 2 if the evidence is refused
     or decides nothing.
     """
     terms, path = terms_of(job) if job else None, Path(evidence)

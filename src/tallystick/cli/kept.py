@@ -40,7 +40,7 @@ def kept(
     expire: bool,
     as_json: bool,
 ) -> None:
-    """List the models whose answers are kept in DIRECTORY, and how long each is needed.
+    """List the models whose answers are kept in DIRECTORY, and how long each model is needed.
 
     Keep a model's directory until that date: disputes are answered with its weights. With --check
     the exit code is 1 if anything is damaged or missing.

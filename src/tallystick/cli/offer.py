@@ -76,7 +76,7 @@ def read_book(paths: tuple[str, ...]) -> Book:
 def offer() -> None:
     """Offer jobs to providers, and sign the documents that answer an offer.
 
-    `tallystick settle` computes from them who owes whom. No money moves.
+    `tallystick settle` uses them to compute who owes whom. No money moves.
     """
 
 
@@ -194,7 +194,7 @@ def new(
 @click.option("--job", type=PLACE, help="Your copy of the job. The offer must be for this job.")
 @json_option
 def accept(file: str, out: str, key: str, job: str | None, as_json: bool) -> None:
-    """Accept OFFER as a provider. It counts once a referee has signed a receipt for it."""
+    """Accept OFFER as a provider. It takes effect once a referee has signed a receipt for it."""
     wanted = read_offer(file)
     if job is not None and load_terms(Path(job)).digest != wanted.job_digest:
         raise MismatchError("The offer is about another job.", "Do not accept it.")
@@ -208,7 +208,7 @@ def accept(file: str, out: str, key: str, job: str | None, as_json: bool) -> Non
 @key_option
 @json_option
 def withdraw(file: str, out: str, key: str, as_json: bool) -> None:
-    """Withdraw from OFFER, as its client or a provider. It costs what the offer says."""
+    """Withdraw from OFFER, as its client or a provider. The offer sets the cost."""
     wanted = read_offer(file)
     secret = load_private_key(Path(key))
     _write(out, secret, Withdrawal(wanted.digest, secret.public), as_json)
@@ -256,7 +256,7 @@ def alarm(
 @key_option
 @json_option
 def receive(file: str, document: str, out: str, key: str, as_json: bool) -> None:
-    """Sign, as a referee of OFFER, that DOCUMENT has arrived now."""
+    """Sign, as a referee of OFFER, that DOCUMENT has just arrived."""
     wanted, (came, _) = read_offer(file), read_document(document)
     secret = load_private_key(Path(key))
     if secret.public not in wanted.referees:
@@ -283,7 +283,7 @@ def _write(out: str, secret: PrivateKey, document: Document, as_json: bool) -> N
 @click.argument("documents", nargs=-1, required=True, type=click.Path())
 @json_option
 def check(documents: tuple[str, ...], as_json: bool) -> None:
-    """Check the signatures of an offer and its DOCUMENTS, and say what they settle so far."""
+    """Check the signatures of an offer and its DOCUMENTS, and print what they settle so far."""
     book = read_book(documents)
     found = providers_of(book)
     if as_json:

@@ -106,7 +106,7 @@ json_option = click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON object to standard output."
 )
 overwrite_option = click.option(
-    "--overwrite", is_flag=True, help="Replace what an earlier run of this command made there."
+    "--overwrite", is_flag=True, help="Replace the output of an earlier run of this command."
 )
 trust_option = click.option(
     "--trust", multiple=True, metavar="KEY", help="Accept only signers with this key (repeatable)."
@@ -123,11 +123,11 @@ device_option = click.option(
     default="cpu",
     show_default=True,
     metavar="DEVICE",
-    help="cpu, cuda or cuda:N; never changes a bit.",
+    help="cpu, cuda or cuda:N. The result is bit-identical on each.",
 )
 threads_option = click.option(
     "--threads",
     type=click.IntRange(1, 1024),
     default=None,
-    help="Threads to use; never changes a bit.",
+    help="Number of threads. The result is bit-identical for any number.",
 )

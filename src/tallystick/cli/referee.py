@@ -90,11 +90,23 @@ def _time(
     help="Public key of a party that may take part (repeatable). Default: the keys that the"
     " URLs show.",
 )
-@click.option("--arity", type=click.IntRange(MIN_ARITY, MAX_ARITY), default=20, show_default=True)
-@_time("--sealing", "10m", "How long parties may take to seal.")
-@_time("--opening", "10m", "How long they may take to open.")
-@_time("--budget", "1h", "Each party's time in each game, besides that for executing steps.")
-@_time("--step", None, "The time of a step; default: what a slow machine takes for this program.")
+@click.option(
+    "--arity",
+    type=click.IntRange(MIN_ARITY, MAX_ARITY),
+    default=20,
+    show_default=True,
+    help="Number of parts into which each round of the search cuts the remaining range.",
+)
+@_time("--sealing", "10m", "Time that the parties have to seal.")
+@_time("--opening", "10m", "Time that the parties have to open.")
+@_time(
+    "--budget", "1h", "Time that each party has in each game, not counting the execution of steps."
+)
+@_time(
+    "--step",
+    None,
+    "Time allowed for one step. Default: what a slow machine needs for this program.",
+)
 @click.option(
     "--steps",
     type=click.IntRange(0, LIMITS.duration_ms),
@@ -102,7 +114,7 @@ def _time(
     help="Largest number of steps that an honest party may have to execute in a game. "
     "Default: twice the job's.",
 )
-@_time("--extension", "2m", "What a party has at least for each answer.")
+@_time("--extension", "2m", "Least time that a party has for each answer.")
 @click.option(
     "--offer",
     "documents",

@@ -146,7 +146,7 @@ def _check_options(
 @click.option("-o", "--out", required=True, type=click.Path(), help="Page to write.")
 @click.option("--job", type=PLACE, help="Your own copy of the job. Evidence needs it.")
 @click.option(
-    "--run", "beside", multiple=True, type=PLACE, help="Run of a party, to draw its losses as well."
+    "--run", "beside", multiple=True, type=PLACE, help="Run of a party, to plot its losses too."
 )
 @click.option(
     "--model",
@@ -159,7 +159,7 @@ def _check_options(
 @click.option(
     "--with-judge",
     is_flag=True,
-    help="Put the evidence, the job and a judge into the page. The page then has a script.",
+    help="Put the evidence, the job and a judge into the page. The page then contains a script.",
 )
 @name_option
 @json_option

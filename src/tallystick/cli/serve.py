@@ -101,8 +101,8 @@ tls_ca_option = click.option(
     multiple=True,
     type=click.Path(),
     metavar="FILE",
-    help="An offer that you have accepted (repeatable). A session for it must have its "
-    "rules, or is refused.",
+    help="An offer that you have accepted (repeatable). A session for it is refused "
+    "unless it has the offer's rules.",
 )
 @threads_option
 @device_option
@@ -124,11 +124,11 @@ def serve(
     """Answer trusted referees about RUN, or about kept answers, until SIGINT or SIGTERM.
 
     The server seals the run's commitment, opens it, and answers the queries of its own games and
-    no others (PROTOCOL 13). Nothing else of the run can be read. Under a contract with logs, it
+    no others (PROTOCOL 13). No other part of the run can be read. Under a contract with logs, it
     hands over the logs once it has sealed (PROTOCOL 6.15.1).
 
-    With --answers it answers for every answer that a model server keeps. Each has an address of
-    its own: URL/answers/JOB, where JOB is the job digest in the receipt.
+    With --answers, the server defends every answer that a model server keeps. Each answer has its
+    own address: URL/answers/JOB, where JOB is the job digest in the receipt.
     """
     require_packages("tallystick serve")
     from tallystick.service.party_app import party_app
@@ -228,7 +228,13 @@ def _tell(error: BaseException) -> None:
 @click.argument("url")
 @click.option("--job", required=True, type=PLACE, help="Your own copy of the job.")
 @click.option("--out", required=True, type=click.Path(), help="Directory for the logs.")
-@click.option("--from-step", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option(
+    "--from-step",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="First step whose log is fetched.",
+)
 @click.option(
     "--as-run", is_flag=True, help="Make the directory a run that `train --replay` can follow."
 )

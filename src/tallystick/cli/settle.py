@@ -38,7 +38,7 @@ from tallystick.limits import LIMITS
 )
 @click.option("--job", type=PLACE, help="Your copy of the job, to replay the logs.")
 @click.option("--key", type=click.Path(), help="Private key of a referee, to sign the settlement.")
-@click.option("--out", type=click.Path(), help="Where the signed settlement is written.")
+@click.option("--out", type=click.Path(), help="File for the signed settlement.")
 @click.option(
     "--check",
     "signed",
@@ -60,8 +60,8 @@ def settle(
 ) -> None:
     """Compute who owes whom from an offer, its DOCUMENTS with receipts, and outcomes.
 
-    With --key and --out, the settlement is signed and written. With --check, a signed settlement
-    is computed again. The exit code is 1 if it does not follow.
+    With --key and --out, the command signs the settlement and writes it to a file. With --check,
+    it compares the settlement with one that is signed. The exit code is 1 if they differ.
     """
     if job is not None and log is None and challenge_log is None:
         raise UsageError("--job plays a log again.", "Give --log or --challenge-log, or leave it.")
