@@ -166,10 +166,10 @@ def test_no_option_is_ignored(market: Market, ts: Run, clock: Clock) -> None:
     alone = ts("settle", *market.documents, "--challenge", outcome, "--check", signed)
     assert alone[0] == 3 and "--outcome or --log" in alone[2]
     job = ts("settle", *market.documents, *given, "--job", market.job)
-    assert job[0] == 3 and "--job plays a log again" in job[2]
+    assert job[0] == 3 and "--job is only used to replay a log" in job[2]
     alarm = ts("offer", "alarm", market.offer, *given, "--job", market.job,
                "--out", market.root / "x", "--key", market.root / "auditor")  # fmt: skip
-    assert alarm[0] == 3 and "--job plays a log again" in alarm[2]
+    assert alarm[0] == 3 and "--job is only used to replay a log" in alarm[2]
 
 
 def test_what_no_party_can_sign(market: Market, ts: Run, tmp_path: Path) -> None:

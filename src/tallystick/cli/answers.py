@@ -107,7 +107,7 @@ def generate(
     directory holds the receipt, the request with its secret, the tokens and the text.
     """
     if request is None:
-        ways = "Give --prompt, --message, --messages, --tokens or --request"
+        ways = "Pass --prompt, --message, --messages, --tokens or --request"
         theirs, asked = None, asked_for(options, ways)
         choices = asked["choices"]
     else:
@@ -269,7 +269,7 @@ def check(
     """
     signer = claim_signer(claim, key)
     if seed is not None and sample is None:
-        raise UsageError("--seed is for --sample.", "Leave it out.")
+        raise UsageError("--seed needs --sample.", "Add --sample N, or leave --seed out.")
     if against is not None:
         refuse_others(
             {"against", "evidence", "trust", "as_json"},
@@ -293,8 +293,8 @@ def check(
         return
     if model is None:
         raise UsageError(
-            "Give --model, your copy of the model.",
-            "Only --receipt, --against and evidence need none.",
+            "No model was given.",
+            "Pass your copy with --model. Only --receipt, --against and evidence need none.",
         )
     if sample is not None:
         refuse_options({"text", "request", "evidence", "claim"}, "cannot be given beside --sample.")

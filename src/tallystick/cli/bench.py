@@ -51,8 +51,8 @@ def benchmarks() -> ModuleType:
             sys.path.insert(0, beside)
     if importlib.util.find_spec(_PACKAGE) is None:
         raise UsageError(
-            "The benchmarks are not installed: they are no part of the tallystick package.",
-            "In a checkout of Tallystick's source run `pip install ./benchmarks`.",
+            "The benchmarks are not installed. They are not part of the tallystick package.",
+            "Run `pip install ./benchmarks` in a checkout of Tallystick's source.",
         )
     return importlib.import_module(_PACKAGE)
 
@@ -130,17 +130,18 @@ def bench(name: str, threads: int | None, as_json: bool, **options: Any) -> None
     package = benchmarks()
     known: dict[str, str] = package.BENCHMARKS
     if name not in known:
-        raise UsageError(f"There is no benchmark {name!r}.", f"Choose one of: {', '.join(known)}.")
+        raise UsageError(f"There is no benchmark {name!r}.", f"Choose one of {', '.join(known)}.")
     own = _OPTIONS.get(name, ())
     if options["device"] is not None and "device" not in own:
         raise UsageError(
-            f"bench {name} measures on the processor only: it takes no --device.",
-            f"Leave it out, or choose one of: {', '.join(k for k in known if _on_device(k))}.",
+            f"bench {name} runs on the CPU only and takes no --device.",
+            f"Leave --device out, or choose one of {', '.join(k for k in known if _on_device(k))}.",
         )
     for option, value in options.items():
         if value and option not in own:
             raise UsageError(
-                f"bench {name} takes no --{_SPELLING.get(option, option)}.", "Leave it out."
+                f"bench {name} takes no --{_SPELLING.get(option, option)}.",
+                "Leave that option out.",
             )
     more = {option: options[option] for option in own if options[option]}
     if name == "dispute":
@@ -148,8 +149,8 @@ def bench(name: str, threads: int | None, as_json: bool, **options: Any) -> None
     check_environment()
     if not have_torch():
         raise CannotCheckError(
-            "Benchmarks need PyTorch: they compare with it, or capture a model.",
-            "pip install 'tallystick[train]'.",
+            "Benchmarks need PyTorch.",
+            "Run pip install 'tallystick[train]'.",
         )
     if threads is not None:
         _core.set_threads(threads)

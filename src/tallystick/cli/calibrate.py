@@ -66,7 +66,7 @@ def sample(
 ) -> None:
     """Write the results of this machine's kernels on JOB's first steps. Needs PyTorch."""
     if present(Path(out)) and not overwrite:
-        raise UsageError(f"{out} exists already.", "Choose another file, or --overwrite.")
+        raise UsageError(f"{out} already exists.", "Choose another file, or pass --overwrite.")
     context = ExecutionContext(threads)
     taken = take_sample(load_job(Path(path)), Path(out), steps, elements, kind, context)
     if as_json:

@@ -134,9 +134,11 @@ def chat(
     from tallystick.serving.received import check_received
 
     if message is None and file is None and (as_json or output is not None):
-        raise UsageError("--json and -o are for one answer.", "Give --message or --request.")
+        raise UsageError(
+            "--json and -o need a single question.", "Pass it with --message or --request."
+        )
     if adapter is not None and model is None:
-        raise UsageError("--adapter goes with --model.", "Name the model too.")
+        raise UsageError("--adapter needs --model.", "Pass the model with --model too.")
     settings = Settings(max_tokens=max_tokens, temperature=temperature, top_p=top_p)
     believed = load_trust(trust)
     text = key_text(None if key is None else Path(key), KEY_VARIABLE)
@@ -168,14 +170,15 @@ def chat(
         stated = server.statement.digest
         if digest is not None and stated.hex() != digest.lower():
             raise DigestMismatchError(
-                f"The server's {server.model} is the model {stated.hex()}.",
-                "Name another server, or --served.",
+                f"The model {server.model} on the server has the digest {stated.hex()}, not that "
+                "of --digest.",
+                "Choose another server, or another model of this one with --served.",
             )
         if own is not None and own.model != stated:
             raise UsageError(
-                f"The request is to the model {own.model.hex()}, and the server's {server.model} "
+                f"The request is to the model {own.model.hex()}, but {server.model} on the server "
                 f"is {stated.hex()}.",
-                "Name another server, or --served.",
+                "Choose another server, or another model of this one with --served.",
             )
         for request in questions(server):
             answer, report = ask(server, request)
@@ -208,8 +211,8 @@ def _own(file: Path, client: PublicKey | None) -> ModelRequest:
     found = client_request(file, {})
     if client is not None and found.client != client:
         raise UsageError(
-            "The request names another client than the key of --client, or none.",
-            "Make it with `tallystick request … --client`, or leave --client out here.",
+            "The request does not name the key of --client as its client's.",
+            "Make the request with `tallystick request … --client`, or leave --client out here.",
         )
     return found
 

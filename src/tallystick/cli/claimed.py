@@ -38,7 +38,7 @@ def claim_signer(claim: str | None, key: str | None) -> tuple[Path, PrivateKey] 
     UsageError where one of the two options is missing, CannotCheckError.
     """
     if (claim is None) != (key is None):
-        raise UsageError("--claim and --key go together.", "Give both, or neither.")
+        raise UsageError("--claim and --key are needed together.", "Pass both, or neither.")
     if claim is None or key is None:
         return None
     return stated_file(claim), load_private_key(Path(key))

@@ -97,9 +97,14 @@ def freeze(
     try:
         share = Fraction(hold_out)
     except (ValueError, ZeroDivisionError):
-        raise UsageError(f"--hold-out {hold_out} is not a share.", "Give 0.05, or 1/20.") from None
+        raise UsageError(
+            f"--hold-out {hold_out} is not a share.",
+            "Write a number from 0 to 1, such as 0.05 or 1/20.",
+        ) from None
     if not pads and (mask or length or truncate):
-        raise UsageError("--mask, --length and --truncate belong to --pad.", "Name a field.")
+        raise UsageError(
+            "--mask, --length and --truncate need --pad.", "Add --pad FIELD=N, or leave them out."
+        )
     with FreezeBar() as bar:
         made = freeze_records(
             [Path(name) for name in source],
@@ -128,7 +133,9 @@ def _dtypes(given: tuple[str, ...]) -> str | dict[str, str] | None:
     for text in given:
         name, sign, dtype = text.rpartition("=")
         if not sign or not name:
-            raise UsageError(f"--dtype {text} names no field.", "As in --dtype x=f32.")
+            raise UsageError(
+                f"--dtype {text} names no field.", "Write FIELD=DTYPE, such as --dtype x=f32."
+            )
         found[name] = dtype
     return found or None
 
@@ -142,7 +149,10 @@ def _pad(text: str, mask: bool, length: bool, truncate: bool) -> tuple[str, Pad]
     except ValueError:
         sign = ""
     if not sign or not name:
-        raise UsageError(f"--pad {text} is not a rule.", "As in --pad tokens=max:-1.")
+        raise UsageError(
+            f"--pad {text} is not a padding rule.",
+            "Write FIELD=N or FIELD=max:VALUE, such as --pad tokens=max:-1.",
+        )
     return name, Pad(limit, number, mask, length, truncate)
 
 
@@ -154,7 +164,10 @@ def _size(text: str | None) -> tuple[int, int] | None:
         height, width = sides * 2 if len(sides) == 1 else sides
         return height, width
     except ValueError:
-        raise UsageError(f"--size {text} is not a size.", "As in --size 224, or 224x320.") from None
+        raise UsageError(
+            f"--size {text} is not a size.",
+            "Write a side or HEIGHTxWIDTH, such as --size 224 or 224x320.",
+        ) from None
 
 
 @data.command()

@@ -78,7 +78,9 @@ def _fresh(out: Path) -> None:
         strangers = sorted(name for name in there if name not in _MADE)
         if strangers or not present(out / "job" / "job.json"):
             what = f" ({strangers[0]})" if strangers else ""
-            raise UsageError(f"{out} holds other files{what}.", "Choose another --out directory.")
+            raise UsageError(
+                f"{out} already contains other files{what}.", "Choose another directory with --out."
+            )
         for name in _MADE:  # only files of a demo, never another directory
             path = out / name
             if is_directory(path) and not path.is_symlink():

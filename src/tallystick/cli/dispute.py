@@ -120,10 +120,12 @@ def _check_targets(*targets: str | None) -> None:
     """Each party's logs need a directory of their own. It is checked before a long game begins."""
     named = [Path(target) for target in targets if target is not None]
     if len(named) != len(set(named)):
-        raise UsageError("A and B cannot hand over to one directory.", "Name two.")
+        raise UsageError(
+            "--logs-a and --logs-b name the same directory.", "Name two different directories."
+        )
     for path in named:
         if present(path) and not is_directory(path):
-            raise UsageError(f"{path} is not a directory.", "Name one for the logs.")
+            raise UsageError(f"{path} is not a directory.", "Name a directory for the logs.")
 
 
 def _handed_over(

@@ -86,7 +86,7 @@ def inspect(path: str, job: str | None, as_json: bool) -> None:
 
 
 def _only_evidence() -> UsageError:
-    return UsageError("--job goes with evidence only.", "Leave it out.")
+    return UsageError("--job can only be used with evidence.", "Leave --job out.")
 
 
 def _inspect_file(path: Path, job: str | None, as_json: bool) -> None:
@@ -99,8 +99,8 @@ def _inspect_file(path: Path, job: str | None, as_json: bool) -> None:
         found = say_of(path)
     if found is None:
         raise UsageError(
-            f"{path} is neither a run nor a job nor a referee's directory, nor a file of ours.",
-            "Name its directory, or a file that a command of tallystick wrote.",
+            f"{path} is not a run, a job, a referee's directory or a file that Tallystick wrote.",
+            "Name one of these. `tallystick inspect --help` lists the kinds of files.",
         )
     if job is not None and found.kind != "evidence":
         raise _only_evidence()
@@ -195,12 +195,17 @@ def fsck(
     directory = Path(run)
     if is_archive(directory) and not RunStore(directory).exists:
         if trust:
-            raise UsageError("--trust is about the signer of a run.", "Leave it out.")
+            raise UsageError(
+                "--trust is for runs and jobs. This is a referee's directory.", "Leave --trust out."
+            )
         report: FsckReport = fsck_archive(
             directory, terms_of(job) if job else None, Path(copy) if copy else None
         )
     elif job or copy:
-        raise UsageError("--job and --copy are for a referee's directory.", "Name one.")
+        raise UsageError(
+            "--job and --copy are for a referee's directory. This is not one.",
+            "Leave them out, or name a referee's directory.",
+        )
     else:
         report = check(directory, load_trust(trust))
     if as_json:

@@ -163,7 +163,9 @@ def new(
     if commit_validation or patience is not None:
         rule = StopRule(patience, min_delta)
     elif min_delta:
-        raise UsageError("--min-delta has no meaning without --patience.", "Add --patience N.")
+        raise UsageError(
+            "--min-delta needs --patience.", "Add --patience N, or leave --min-delta out."
+        )
     settings = parse_pairs(list(pairs))
     if micro_batches is not None:
         settings["micro_batches"] = str(micro_batches)
@@ -237,7 +239,7 @@ def _number(name: str, text: str) -> float:
         return float(text)
     except ValueError:
         raise UsageError(
-            f"{name}={text[:40]} is not a number.", "As in --scalar lr=1e-4."
+            f"{name}={text[:40]} is not a number.", "Write NAME=NUMBER, such as --scalar lr=1e-4."
         ) from None
 
 

@@ -133,9 +133,13 @@ def judge_command(
     """
     terms, path = terms_of(job) if job else None, Path(evidence)
     if (claim or conviction) and not key:
-        raise UsageError("A statement needs a key that signs it.", "Pass --key FILE.")
+        raise UsageError(
+            "A statement or claim has to be signed.", "Pass the key that signs it with --key FILE."
+        )
     if (claim or conviction) and terms is None:
-        raise UsageError("A statement is about a job of your own.", "Pass it with --job.")
+        raise UsageError(
+            "--statement and --claim need your own copy of the job.", "Pass it with --job."
+        )
     names = load_names(named)
     with damage():
         case = _case(path, terms, load_trust(trust), load_keys(believed))
@@ -184,8 +188,8 @@ def _case(
         )
     if terms is None:
         raise UsageError(
-            "Evidence is judged by a job.",
-            "Pass your own copy of it with --job; only a page brings one along.",
+            "Evidence can only be judged with its job.",
+            "Pass your own copy with --job. Only a page brings its job along.",
         )
     data = read_file(path, LIMITS.evidence_bytes, "evidence file")
     return _JudgedFile(judge(terms, data, trust, believed), data)

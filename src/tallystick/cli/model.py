@@ -204,7 +204,8 @@ def evaluate(run: str, step: int | None, as_json: bool) -> None:
     chosen = claim.last_step if step is None else step
     if chosen not in claim.roots:
         raise UsageError(
-            f"Step {chosen} is not a checkpoint of {run}.", f"The last one is {claim.last_step}."
+            f"{run} has no checkpoint of step {chosen}.",
+            f"Choose the step of a checkpoint. The last one is {claim.last_step}.",
         )
     state = final_state(store, job, chosen, claim.roots[chosen])
     job.verify_validation()  # no state covers the records: an altered one would give a false loss

@@ -71,7 +71,9 @@ def parse_steps(text: str | None) -> tuple[int, int] | None:
         return None
     first, colon, last = text.partition(":")
     if not colon or not first.isdecimal() or not last.isdecimal() or int(first) >= int(last):
-        raise UsageError(f"{text!r} is not a range of steps.", "Write A:B with A < B, as 40:80.")
+        raise UsageError(
+            f"{text!r} is not a range of steps.", "Write A:B with A < B, such as 40:80."
+        )
     return int(first), int(last)
 
 
@@ -96,8 +98,8 @@ def target_file(out: str, what: str) -> Path:
     target = Path(out)
     if is_directory(target) or not is_directory(target.parent):
         raise UsageError(
-            f"{out} cannot be written: it is a directory, or its directory is not there.",
-            f"Name a file for the {what}.",
+            f"{out} cannot be written. It is a directory, or its parent directory does not exist.",
+            f"Choose another file for the {what}.",
         )
     return target
 

@@ -169,19 +169,23 @@ def referee(
     least = 1 if documents else 2  # an offer may have one provider (PROTOCOL 14.5)
     if not least <= len(set(urls)) == len(urls) <= LIMITS.parties:
         raise UsageError(
-            f"A session has {least} to {LIMITS.parties} parties here, each at an address of its "
-            "own.",
-            "Check --party.",
+            f"This session needs {least} to {LIMITS.parties} parties, each with a different URL.",
+            "Check the URLs that you pass with --party.",
         )
     if tls_ca and not any(url.lower().startswith("https:") for url in urls):
-        raise UsageError("--tls-ca is for addresses of https.", "Write https://HOST:PORT.")
+        raise UsageError(
+            "--tls-ca can only be used with https URLs.",
+            "Write https://HOST:PORT, or leave --tls-ca out.",
+        )
     terms, private, target = terms_of(job), load_private_key(Path(key)), Path(out)
     allowed = tuple(sorted(load_keys(allow), key=lambda k: k.raw))
     if documents:
         rules = ordered_rules(documents, challenge_of, job, private.public)
     else:
         if challenge_of is not None:
-            raise UsageError("A challenge is an offer's.", "Name its documents with --offer.")
+            raise UsageError(
+                "--challenge-of needs an offer.", "Pass the offer and its documents with --offer."
+            )
         if step is None:
             step = max(step_milliseconds(program) for program in terms.programs)
         most = 2 * terms.commitment.steps if steps is None else steps
@@ -300,7 +304,8 @@ class _Held:
         if not keys:
             # An empty list would let any key take part (PROTOCOL 10.1.1).
             raise CannotCheckError(
-                "No party of this job was reached.", "Check the addresses, or name keys by --allow."
+                "No party of this job could be reached.",
+                "Check the URLs, or name the parties' keys with --allow.",
             )
         return tuple(sorted(keys, key=lambda key: key.raw))
 

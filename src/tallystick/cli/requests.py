@@ -63,7 +63,7 @@ def make(
         nonce=None if nonce is None else _nonce(nonce),
         client=None if client is None else load_public_key(Path(client)),
         out=Path(output),
-        **asked_for(options, "Give --prompt, --message, --messages or --tokens"),
+        **asked_for(options, "Pass --prompt, --message, --messages or --tokens"),
     )
     if as_json:
         print_json(

@@ -135,22 +135,30 @@ def serve(
     from tallystick.service.server import HttpServer, listening_socket, tls_context
 
     if (run is None) == (answers is None):
-        raise UsageError("Name a RUN, or --answers DIRECTORY.", "See `tallystick serve --help`.")
+        raise UsageError(
+            "Exactly one of RUN and --answers is needed.",
+            "Pass either a RUN or --answers DIRECTORY.",
+        )
     own = [load_private_key(Path(name)) for name in keys]
     if answers is not None:
         if as_attack or sessions is not None or offers or device != "cpu":
             raise UsageError(
-                "--as-attack, --sessions, --offer and --device are of a run.", "Leave them out."
+                "--as-attack, --sessions, --offer and --device cannot be used with --answers.",
+                "Leave them out.",
             )
     elif len(own) > 1:
-        raise UsageError("A run has one key.", "Pass --key once.")
+        raise UsageError("A run is served with one key.", "Pass --key only once.")
     elif run is not None and sessions is None and url_of(Path(run)) is not None:
         raise UsageError(
-            "Sessions lie beside the run, where none is given: and the run is on another machine.",
-            "Pass --sessions DIRECTORY, the same one each time: it keeps what was answered.",
+            "The run is on another machine, so its sessions cannot be stored beside it.",
+            "Pass a local directory with --sessions. Use the same one each time: it records what "
+            "was answered.",
         )
     if (tls_cert is None) != (tls_key is None):
-        raise UsageError("TLS needs a certificate and its key.", "Pass --tls-cert and --tls-key.")
+        raise UsageError(
+            "TLS needs both a certificate and its private key.",
+            "Pass both --tls-cert and --tls-key.",
+        )
     tls = tls_context(Path(tls_cert), Path(tls_key)) if tls_cert and tls_key else None
     believed = load_keys(referees)
 
@@ -259,13 +267,18 @@ def fetch_logs(
     from tallystick.service.client import LogSource
 
     if tls_ca and not url.lower().startswith("https:"):
-        raise UsageError("--tls-ca is for addresses of https.", "Write https://HOST:PORT.")
+        raise UsageError(
+            "--tls-ca can only be used with https URLs.",
+            "Write https://HOST:PORT, or leave --tls-ca out.",
+        )
     if as_run and from_step:
-        raise UsageError("A run's logs begin with step 0.", "Leave out --from-step or --as-run.")
+        raise UsageError(
+            "With --as-run, the logs must begin with step 0.", "Leave out --from-step or --as-run."
+        )
     whole = load_job(Path(job)) if as_run else None
     terms, target = whole.terms if whole else load_terms(Path(job)), Path(out)
     if present(target) and not is_directory(target):
-        raise UsageError(f"{out} is not a directory.", "Name one for the logs.")
+        raise UsageError(f"{out} is not a directory.", "Name a directory for the logs.")
     with LogSource(url, Path(tls_ca) if tls_ca else None) as source:
         run, _ = verify_run(Envelope.from_bytes(source.commitment, LIMITS.commitment_bytes))
         with counted("logs", max(0, run.final_step - from_step), as_json) as tell:

@@ -152,26 +152,37 @@ def run(
 
     if api_keys is None and not is_loopback(parse_listen(listen)[0]):
         raise UsageError(
-            f"Without API keys a model is served on loopback only, and {listen} is not.",
-            "Make one: `tallystick serve-model keys add NAME`, and pass --api-keys.",
+            f"Without API keys, a model is only served on a loopback address. {listen} is not one.",
+            "Make a key with `tallystick serve-model keys add NAME`, and pass its file with "
+            "--api-keys.",
         )
     if statements and len(statements) != len(models):
-        raise UsageError("Give --statement once for each MODEL, or not at all.")
+        raise UsageError(
+            "The number of --statement options is not the number of models.",
+            "Pass --statement once for each MODEL, or not at all.",
+        )
     if adapters and len(adapters) != len(models):
         raise UsageError(
-            "Give --adapter once for each MODEL, or not at all.", "- is for a MODEL without one."
+            "The number of --adapter options is not the number of models.",
+            "Pass --adapter once for each MODEL, or not at all. Use - for a MODEL without an "
+            "adapter.",
         )
     if (tls_cert is None) != (tls_key is None):
-        raise UsageError("TLS needs a certificate and its key.", "Pass --tls-cert and --tls-key.")
+        raise UsageError(
+            "TLS needs both a certificate and its private key.",
+            "Pass both --tls-cert and --tls-key.",
+        )
     tls = tls_context(Path(tls_cert), Path(tls_key)) if tls_cert and tls_key else None
     paths = [Path(model).absolute() for model in models]
     beside = [None if one == "-" else Path(one).absolute() for one in adapters or "-" * len(models)]
     if len(set(map(served_name, paths, beside))) != len(paths):
-        raise UsageError("Two of these models have the same name.", "Rename a directory.")
+        raise UsageError(
+            "Two of these models have the same name.", "Rename one of their directories."
+        )
     if kept is not None and key is None:
         raise UsageError(
-            "Kept answers are defended with the key that signed them.",
-            "Make one: `tallystick keys new KEY.pem`, and pass --key.",
+            "--keep needs a key: later, kept answers are defended with the key that signed them.",
+            "Make a key with `tallystick keys new KEY.pem`, and pass it with --key.",
         )
     speculation = speculation_of(speculate, None if draft is None else Path(draft))
     signing = PrivateKey.generate() if key is None else load_private_key(Path(key))

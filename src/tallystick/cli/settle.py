@@ -64,13 +64,17 @@ def settle(
     it compares the settlement with one that is signed. The exit code is 1 if they differ.
     """
     if job is not None and log is None and challenge_log is None:
-        raise UsageError("--job plays a log again.", "Give --log or --challenge-log, or leave it.")
+        raise UsageError(
+            "--job is only used to replay a log.",
+            "Pass --log or --challenge-log, or leave --job out.",
+        )
     book = read_book(documents)
     session = session_outcome("session", outcome, log, job, book)
     second = session_outcome("challenge", challenge, challenge_log, job, book, session)
     if second is not None and session is None:
         raise UsageError(
-            "A challenge session follows the offer's own.", "Give --outcome or --log, too."
+            "The outcome of the challenge session needs that of the offer's own session.",
+            "Pass --outcome or --log as well.",
         )
     if signed is not None:
         if key is not None or out is not None:
@@ -97,7 +101,7 @@ def _made(
     book: Book, session: Outcome | None, challenge: Outcome | None, key: str | None, out: str | None
 ) -> Settled:
     if (key is None) != (out is None):
-        raise UsageError("A signed settlement needs --key and --out.", "Give both, or neither.")
+        raise UsageError("--key and --out are needed together.", "Pass both, or neither.")
     if key is None or out is None:
         # The transfers do not depend on the time, nor on the referee that signs them.
         first = book.offer.referees[0]

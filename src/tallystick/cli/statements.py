@@ -146,6 +146,7 @@ def _bucket(text: str) -> Bucket | int:
         return int(length)
     if not colon or not (length.isdecimal() and answer.isdecimal()) or len(text) > 20:
         raise UsageError(
-            f"{text[:40]!r} is not a bucket.", "Write L:A, as 256:64; of an encoder L, as 128."
+            f"{text[:40]!r} is not a bucket.",
+            "Write L:A, such as 256:64. For an encoder, write L alone, such as 128.",
         )
     return Bucket(int(length), int(answer))

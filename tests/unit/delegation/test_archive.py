@@ -377,5 +377,5 @@ def test_the_commands(archive: Path, game_job: Job) -> None:
     assert called(inspect_command, archive)[0] == 2
     with pytest.raises(UsageError, match="--job and --copy are for"):
         called(fsck_command, job, "--job", job)
-    with pytest.raises(UsageError, match="neither a run nor a job nor a referee"):
+    with pytest.raises(UsageError, match="is not a run, a job, a referee"):
         called(inspect_command, archive / "log")
