@@ -176,7 +176,7 @@ def test_what_no_party_can_sign(market: Market, ts: Run, tmp_path: Path) -> None
     key, out = tmp_path / "a", tmp_path / "out"
     stranger = ts("offer", "receive", market.offer, market.sign("accept", "a"), "--key", key,
                   "--out", out)  # fmt: skip
-    assert stranger[0] == 3 and "does not name this referee" in stranger[2]
+    assert stranger[0] == 3 and "is not one of the offer's referees" in stranger[2]
     assert ts("job", "new", "logreg", "--out", tmp_path / "other", "--steps", 4)[0] == 0
     other = ts("offer", "accept", market.offer, "--job", tmp_path / "other", "--key", key,
                "--out", out)  # fmt: skip

@@ -117,7 +117,7 @@ def test_a_seed_of_the_servers_is_no_clients_request(
     body["parts"]["seed"] = {"by": "server", "nonce": None, "seed": "3"}
     (tmp_path / "r").write_bytes(canonical_json(body))
     code, _, errors = ts(*answers(model, tmp_path / "r", tmp_path / "a"))
-    assert code == 3 and "the server has chosen its seed" in errors
+    assert code == 3 and "The server chose the seed" in errors
 
 
 def test_a_damaged_request_and_one_to_another_model(

@@ -292,7 +292,7 @@ def test_encoders_and_other_models_are_told_apart(tmp_path: Path) -> None:
         (8, 24, "embedding"), (16, 24, "embedding"),
     ]  # fmt: skip
     assert verify_statement(place, tmp_path / "m", None)[1] == []
-    with pytest.raises(DigestMismatchError, match="one is of an encoder"):
+    with pytest.raises(DigestMismatchError, match="is an encoder's, but not both"):
         verify_statement(place, tmp_path / "d", None)
     write_modules(tmp_path / "m", "cls")
     assert verify_statement(place, tmp_path / "m", None)[1] == [

@@ -182,7 +182,7 @@ def test_what_is_said_of_the_order(tmp_path: Path, capsys: pytest.CaptureFixture
 def test_a_short_batch_under_logs_is_refused(tmp_path: Path) -> None:
     module, optimizer = made()
     given: dict[str, Any] = {"epochs": 1, "contract": "replay/1;b=26", "progress": False}
-    with pytest.raises(UsageError, match="a short batch is one of its own"):
+    with pytest.raises(UsageError, match="A short batch needs a second program"):
         tallystick.fit(module, loss, loader(4), optimizer, out=tmp_path, **given)
 
 

@@ -213,7 +213,7 @@ def test_a_field_without_a_range(tmp_path: Path) -> None:
     (tmp_path / "set" / "data.json").write_bytes(
         manifest_bytes(replace(made, ranges={}).manifest())
     )
-    with pytest.raises(CorruptFileError, match="no range of the field y"):
+    with pytest.raises(CorruptFileError, match="no range for the field y"):
         new_job("logreg", tmp_path / "job", {"classes": "2"}, Sources(data=tmp_path / "set"))
 
 

@@ -125,7 +125,7 @@ def test_another_chain_or_hash_proves_nothing(run: Path, tmp_path: Path) -> None
         ("hashes", body["hashes"][1:]),
     ):
         changed(job, **{**body, member: value})
-        with pytest.raises(DigestMismatchError, match="does not begin with the final state"):
+        with pytest.raises(DigestMismatchError, match="does not start from the final state"):
             load_job(job.directory).verify()
 
 

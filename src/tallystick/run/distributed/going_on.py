@@ -54,7 +54,9 @@ def going_on(
             f"Use {STOP} or {CONTINUE}.",
         )
     if not 0 <= retries <= MOST_RETRIES:
-        raise UsageError(f"--retries {retries} is out of range.", f"Choose from 0 to {MOST_RETRIES:,}.")
+        raise UsageError(
+            f"--retries {retries} is out of range.", f"Choose from 0 to {MOST_RETRIES:,}."
+        )
     found = GoingOn(on_conviction == CONTINUE, retries)
     if found.convictions and not checked:
         raise UsageError(

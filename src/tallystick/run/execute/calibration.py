@@ -71,7 +71,9 @@ def take_sample(
     without thresholds or steps, StorageError.
     """
     if not 1 <= steps <= job.steps:
-        raise UsageError(f"--steps is {steps}, but the job has {job.steps} steps.", "Sample fewer steps.")
+        raise UsageError(
+            f"--steps is {steps}, but the job has {job.steps} steps.", "Sample fewer steps."
+        )
     stock = kind_named(kind).stock()
     sampler = Sampler(job.program, job.commitment.rng_seed, elements, stock)
     engine = Engine(job, job.genesis(), context=context, log=sampler)
@@ -126,7 +128,8 @@ def read_sample(job: Job, path: Path) -> SampleFile:
     steps, elements = numbers
     if facts["job"] != job.digest.hex():
         raise UsageError(
-            f"The sample {path} is from another job.", f"Take the samples of {job.directory} on every machine."
+            f"The sample {path} is from another job.",
+            f"Take the samples of {job.directory} on every machine.",
         )
     if not 1 <= steps <= job.steps:
         fail(f"it has {steps} steps and the job {job.steps}")

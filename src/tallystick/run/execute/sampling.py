@@ -128,10 +128,13 @@ def sample_tokens(
     program = job.forward_program
     if program is None or set(program.batch_types) != {"tokens"}:
         raise CannotCheckError(
-            f"The job {job.directory} is not for a text model.", "Use the run of a gpt2 or llama job."
+            f"The job {job.directory} is not for a text model.",
+            "Use the run of a gpt2 or llama job.",
         )
     if not prompt:
-        raise UsageError("The prompt is empty, so there is nothing to continue.", "Give at least one character.")
+        raise UsageError(
+            "The prompt is empty, so there is nothing to continue.", "Give at least one character."
+        )
     executor = Executor(program)
     block = program.batch_types["tokens"].shape[1]
     state = {name: slots[name] for name in program.state_types}

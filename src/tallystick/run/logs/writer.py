@@ -103,7 +103,9 @@ class LogWriter:
     def published(self, number: int, packed: bytes) -> None:
         """Write section `number` of a published log, its entries five to a byte."""
         if len(packed) != self.sections[number].packed_bytes:
-            raise UsageError(f"Section {number} has the wrong number of entries.", "Pack one entry per element.")
+            raise UsageError(
+                f"Section {number} has the wrong number of entries.", "Pack one entry per element."
+            )
         self._add(number, packed_root(packed), packed)
 
     def missing(self) -> list[int]:

@@ -138,7 +138,8 @@ def cluster(address: str, task: Task, workers: int | None, threads: int | None) 
         }
         if not nodes:
             raise CannotCheckError(
-                f"The Ray cluster at {address} has no node with a CPU.", "Add a node with a CPU to the cluster."
+                f"The Ray cluster at {address} has no node with a CPU.",
+                "Add a node with a CPU to the cluster.",
             )
         _check_nodes(ray, nodes, task)
         processors = {i: int(node["Resources"]["CPU"]) for i, node in nodes.items()}
@@ -146,7 +147,8 @@ def cluster(address: str, task: Task, workers: int | None, threads: int | None) 
         room = sum(count // each for count in processors.values())
         if not room:
             raise UsageError(
-                f"No node of the Ray cluster has {each} CPUs.", "Choose fewer threads with --threads."
+                f"No node of the Ray cluster has {each} CPUs.",
+                "Choose fewer threads with --threads.",
             )
         return Cluster(ray, replace(task, threads=each), workers or room, ours)
     except BaseException:

@@ -142,7 +142,8 @@ def check_secret(secret: bytes | None) -> bytes | None:
     """`secret` itself. Raises UsageError for another length than 32 bytes."""
     if secret is not None and len(secret) != SECRET_BYTES:
         raise UsageError(
-            f"A secret has {SECRET_BYTES} bytes, not {len(secret)}.", "Pass the secret that an earlier report printed."
+            f"A secret has {SECRET_BYTES} bytes, not {len(secret)}.",
+            "Pass the secret that an earlier report printed.",
         )
     return secret
 

@@ -207,7 +207,8 @@ def kept(directory: Path | None, run: Path) -> Iterator[Kept]:
     ]
     if strangers:
         raise UsageError(
-            f"{directory} contains other files ({strangers[0]}).", "Choose a new or empty directory."
+            f"{directory} contains other files ({strangers[0]}).",
+            "Choose a new or empty directory.",
         )
     with locked(directory / LOCK, "auditor"):
         remove_temporaries(directory, directory)

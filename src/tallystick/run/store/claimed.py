@@ -38,7 +38,9 @@ def write_claimed(
     commitment, _ = verify_run(envelope)
     root = run_root(job.digest, checkpoints)
     if (commitment.job_digest, commitment.run_root) != (job.digest, root):
-        raise UsageError("The signed commitment is from another run.", "Pass this run's own commitment.")
+        raise UsageError(
+            "The signed commitment is from another run.", "Pass this run's own commitment."
+        )
     store = RunStore(directory)
     if store.exists:
         raise UsageError(f"{directory} already contains a run.", "Choose another directory.")

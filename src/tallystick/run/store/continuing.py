@@ -60,7 +60,9 @@ def continue_run(
     if not overwrite:
         refuse_taken(directory, JOB_DIRECTORY)
     if steps < 1:
-        raise UsageError(f"steps is {steps}, but a job needs at least one more step.", "Give at least one step.")
+        raise UsageError(
+            f"steps is {steps}, but a job needs at least one more step.", "Give at least one step."
+        )
     store = RunStore(Path(run))
     store.require()
     job = store.job()
@@ -118,7 +120,8 @@ def _scalars(
 ) -> dict[str, ScalarTable]:
     if unknown := sorted(set(given) - set(job.scalars)):
         raise UsageError(
-            f"The job has no scalar {unknown[0]!r}.", f"Choose from {', '.join(sorted(job.scalars))}."
+            f"The job has no scalar {unknown[0]!r}.",
+            f"Choose from {', '.join(sorted(job.scalars))}.",
         )
     derived = sorted({*job.about.get(DERIVED, "").split()} & set(job.scalars) - set(given))
     if derived:

@@ -161,7 +161,8 @@ class RunStore(RunPaths):
 
     def _malformed(self, why: str) -> NoReturn:
         raise CorruptFileError(
-            f"The run manifest {self.manifest_path} is malformed: {why}.", "Restore it from an intact copy."
+            f"The run manifest {self.manifest_path} is malformed: {why}.",
+            "Restore it from an intact copy.",
         )
 
     def job_digest(self) -> bytes:
@@ -306,7 +307,8 @@ class RunStore(RunPaths):
         def check(types: FileTypes, metadata: Mapping[str, str]) -> None:
             if metadata != state_metadata(step):
                 raise CorruptFileError(
-                    f"The checkpoint {path} has another step or another format.", "Restore it from an intact copy."
+                    f"The checkpoint {path} has another step or another format.",
+                    "Restore it from an intact copy.",
                 )
             check_file_types(types, job.program.state_types, f"checkpoint {path}")
 

@@ -85,7 +85,9 @@ def export_model(
     found = weights_of(Path(run), trust, which)
     output = Path(output)
     if is_directory(output):
-        raise UsageError(f"{output} is a directory, not a file.", "Name a file, such as model.safetensors.")
+        raise UsageError(
+            f"{output} is a directory, not a file.", "Name a file, such as model.safetensors."
+        )
     write_tensors(output, found.tensors, found.metadata(which))
     return found.report(output)
 
@@ -184,7 +186,8 @@ def _best_step(job: Job, claim: Claim, state: State) -> int:
         found = best_pass_step(job.commitment.timetable, best, passes, step)
         if best and found is None:
             raise UsageError(
-                "The best validation loss belongs to the run that this one continues.", "Export the model from that run."
+                "The best validation loss belongs to the run that this one continues.",
+                "Export the model from that run.",
             )
     if found is None:
         raise UsageError(

@@ -298,7 +298,8 @@ class Journal:
         content, chain, end = _read(path, limit, path.parent)
         if content.job_digest != job_digest:
             raise CorruptFileError(
-                f"The journal {path} belongs to another job.", "Choose another directory with --out."
+                f"The journal {path} belongs to another job.",
+                "Choose another directory with --out.",
             )
         return Journal(path, content, chain, end)
 
@@ -319,7 +320,9 @@ class Journal:
         self._end += len(record)
         why = self.content.apply(kind, payload)
         if why:
-            raise CorruptFileError(f"The journal {self.path}: {why}.", "This is a bug. Please report it.")
+            raise CorruptFileError(
+                f"The journal {self.path}: {why}.", "This is a bug. Please report it."
+            )
 
     def session(self, info: dict[str, Any]) -> None:
         """Append the facts of the machine that executes from here on: instruction set, threads,
