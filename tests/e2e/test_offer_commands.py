@@ -148,7 +148,7 @@ def test_without_an_accepted_claim_no_alarm_can_come(market: Market, ts: Run, cl
     clock.ms += 30 * HOUR
     outcome = market.outcome(clock.ms, both_lose=True)
     code, out, told = ts("settle", *market.documents, "--outcome", outcome)
-    assert code == 0 and "none is accepted" in out and "may still come" not in told
+    assert code == 0 and "none is accepted" in out and "may still arrive" not in told
 
 
 # An option is refused where it has no effect.
@@ -158,9 +158,9 @@ def test_no_option_is_ignored(market: Market, ts: Run, clock: Clock) -> None:
     clock.ms += 30 * HOUR
     outcome, signed = market.outcome(clock.ms), market.root / "settlement.json"
     given = ("--outcome", outcome)
-    assert "may still come" in ts("settle", *market.documents, *given)[2]  # 14.9.1
+    assert "may still arrive" in ts("settle", *market.documents, *given)[2]  # 14.9.1
     clock.ms += 24 * HOUR + 1
-    assert "may still come" not in ts("settle", *market.documents, *given)[2]
+    assert "may still arrive" not in ts("settle", *market.documents, *given)[2]
     key = ("--key", market.root / "referee", "--out", signed)
     assert ts("settle", *market.documents, *given, *key)[0] == 0
     alone = ts("settle", *market.documents, "--challenge", outcome, "--check", signed)

@@ -256,7 +256,9 @@ def test_what_is_refused(tmp_path: Path) -> None:
     refused("not a multiple of the", tmp_path, validation=DATA, evaluate_every=4)
     refused("'critic' is not a program", tmp_path, validation=DATA, evaluate="critic")
     refused("needs held-out records", tmp_path, evaluate_every=6)
-    refused("own_data names 'critic', which is not a program", tmp_path, own_data={"critic": {"z": Z}})
+    refused(
+        "own_data names 'critic', which is not a program", tmp_path, own_data={"critic": {"z": Z}}
+    )
     refused("fields", tmp_path, own_data=None)
     refused("schedules names 'lr', which is not a program", tmp_path, schedules={"lr": [0.1]})
     refused("trains nothing", tmp_path, steps=0)

@@ -179,8 +179,8 @@ class _Shown:
 
 
 _NO_EVIDENCE = (
-    "only a run with other tokens than its text needs a file of its own. Other contradictions show "
-    "by the answer's files, and a dispute makes its own evidence."
+    "a file is only needed if the run's tokens are not those of its text. The answer's files show "
+    "other contradictions, and a dispute writes its own evidence."
 )
 
 
@@ -402,7 +402,7 @@ def _say(report: AnswerReport, receipt: str, model: str) -> None:
     elif report.accepted:
         # Another model's answer passes this check, so it must not read like the whole one.
         say("TEXT MATCHES  signatures, digests, template, tokens and text")
-        say("not checked   whether the model produces it: no weight was read")
+        say("not checked   whether the model gives this answer: no weight was read")
         say(f"next          tallystick check {receipt} --model {model}")
 
 
@@ -457,6 +457,6 @@ def answer_run(
         say(f"run root    {made.root.hex()} ({whose})")
         say(f"job         {output}/job")
         if made.defends and not made.same:
-            say("MISMATCH    the receipt is of another run: this key cannot answer for it")
+            say("MISMATCH    the receipt is for another run: this key cannot defend it")
     if made.defends and not made.same:
         finish(MISMATCH)

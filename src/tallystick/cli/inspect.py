@@ -126,18 +126,18 @@ def _say_session(path: str, found: dict[str, Any]) -> None:
     say("what        a referee's directory: the log of a session between parties")
     for line in session_lines(found):
         say(line)
-    say("proves      That the referee has signed this log. It does not show that the referee kept")
-    say("            to its rules, or who is right: the log has to be played again.")
+    say("proves      That the referee signed this log. It does not show that the referee kept")
+    say("            to its rules, or who is right: replay the log to find out.")
     say(f"next        tallystick fsck {path} --job JOB")
 
 
 def _say_directory(path: str, found: dict[str, Any], words: JobInWords) -> None:
     """A run or a job for people."""
     if found["kind"] == "job":
-        say("what        a job: all that fixes a run")
+        say("what        a job: everything that determines a run")
         say(f"job digest  {words.digest.hex()}")
         say_words(words)
-        say("proves      That its parts belong to the digest. Nobody need have run it.")
+        say("proves      That its parts belong to the digest. It does not show that anyone ran it.")
         say(f"next        tallystick train {path} --out RUN")
         return
     signed = found["signer"] is not None
@@ -145,11 +145,11 @@ def _say_directory(path: str, found: dict[str, Any], words: JobInWords) -> None:
     _say_all({name: value for name, value in found.items() if name != "recipe"})
     say_words(words)
     if signed:
-        say("proves      That the signer stands by these roots. An audit tells if they are right.")
+        say("proves      That the signer stands by these roots. An audit shows if they are right.")
         say(f"next        tallystick audit {path}")
     else:
         say("proves      Nothing yet: nobody has signed it.")
-        say(f"next        tallystick train {path} --out {path}, to go on with it")
+        say(f"next        tallystick train {path} --out {path}, to continue it")
 
 
 def _say_all(found: dict[str, Any]) -> None:

@@ -200,7 +200,7 @@ def _write_statement(
 ) -> None:
     verdict = found.verdict
     if verdict.accepted is None and not verdict.agreement:
-        note("There is no statement: neither run was accepted.")
+        note("No statement was written, because neither run was accepted.")
         return
     commitment = Evidence.from_bytes(data).commitments[verdict.accepted or 0]
     payload = run_statement(terms.commitment.contract, commitment, verdict, data)
@@ -209,7 +209,7 @@ def _write_statement(
 
 def _write_conviction(found: Judgement, data: bytes, path: Path, key: PrivateKey) -> None:
     if not found.verdict.convicted:
-        note("There is no claim: nobody is convicted.")
+        note("No claim was written, because nobody is convicted.")
         return
     payload = conviction_statement(found.verdict, data)
     write_file(path, [sign_statement(key, payload).to_bytes()])

@@ -237,7 +237,7 @@ class _Held:
             ]
             rules = None
             if len(self._log):
-                note(f"The session in {self._log.directory} goes on, by the rules in its log.")
+                note(f"The session in {self._log.directory} continues with the rules in its log.")
             else:
                 rules = self._rules
                 if rules.offer == NO_OFFER:
@@ -288,7 +288,10 @@ class _Held:
                     note(f"{link.url} serves another job.")
                     return None
                 if card.key == self._key.public:  # a card proves nothing: anyone may name this key
-                    note(f"{link.url} names the referee's key: it is no party (2.10.1).")
+                    note(
+                        f"{link.url} has the referee's key, so it cannot be a party "
+                        "(PROTOCOL 2.10.1)."
+                    )
                     return None
                 return card.key
 
@@ -300,7 +303,7 @@ class _Held:
         keys = {key for key in found if key is not None}
         for link, task in zip(links, tasks, strict=True):
             if task in late:
-                note(f"{link.url} was not reached in time: it is no party.")
+                note(f"{link.url} was not reached in time, so it takes no part.")
         if not keys:
             # An empty list would let any key take part (PROTOCOL 10.1.1).
             raise CannotCheckError(

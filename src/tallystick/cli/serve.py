@@ -194,7 +194,7 @@ def serve(
     store = RunStore(path)
     store.require()
     if not as_attack and store.exists and present(store.override_path):
-        note(f"{store.override_path} is not honoured. To play its cheat, pass --as-attack.")
+        note(f"{store.override_path} was ignored. To play its cheat, pass --as-attack.")
     context = context_on(device, lambda: store.job().commitment.contract, threads)
     sock = listening_socket(listen)
     with (
@@ -209,7 +209,7 @@ def serve(
             listening(party_app(registered, tell=_tell), [registered.key])
         finally:
             if not registered.close():
-                note("An answer was still being made; it is made again when a referee asks.")
+                note("An answer was not finished. It is computed again when a referee asks.")
 
 
 def _ordered(offers: list[Offer], key: PublicKey) -> Callable[[Rules], None]:

@@ -53,7 +53,7 @@ def serve_answers(
         finally:
             ended.set()
             if not parties.close():
-                note("An answer was still being made; it is made again when a referee asks.")
+                note("An answer was not finished. It is computed again when a referee asks.")
 
 
 def _sweep(parties: KeptParties, ended: threading.Event) -> None:

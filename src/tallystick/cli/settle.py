@@ -93,7 +93,7 @@ def _checked(path: str, book: Book, session: Outcome | None, challenge: Outcome 
     stated = session is None
     settled = check_settlement(data, book, session, challenge, stated=stated)
     if stated and settled.session is not None:
-        note("The outcomes are those that the settlement states; --log takes your own.")
+        note("The outcomes are the ones in the settlement. Pass --log to use your own.")
     return settled
 
 
@@ -107,7 +107,7 @@ def _made(
         first = book.offer.referees[0]
         time = now_ms()
         if time < settled_from(book, session):
-            note("Documents may still come that change these transfers (PROTOCOL 14.9.1).")
+            note("Documents that change these transfers may still arrive (PROTOCOL 14.9.1).")
         time = max(time, settled_from(book, session))
         return Settled(book, first, time, session, challenge)
     secret = load_private_key(Path(key))

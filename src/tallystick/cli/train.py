@@ -199,7 +199,7 @@ def train(
             say(found.sentence())
         if asked.workers > 1:
             count = asked.workers
-            note(f"The estimate is of one worker alone; {count} workers were not estimated.")
+            note(f"The estimate is for one worker. {count} workers were not estimated.")
         return
     at_store = list[Counts]()
 
@@ -218,8 +218,8 @@ def train(
         print_json(summary_json(result))
     if not result.finished:
         note(
-            f"Stopped after step {result.steps} of {loaded.steps}; nothing is lost. "
-            f"The same command goes on from here.{said(result.convicted)}"
+            f"Stopped after step {result.steps} of {loaded.steps}. Nothing is lost. "
+            f"The same command continues from here.{said(result.convicted)}"
         )
         finish(CANNOT_CHECK)
     if not as_json:

@@ -309,7 +309,7 @@ def test_inspect_tells_people_what_a_log_proves_and_what_comes_next(
     assert run(["inspect", str(archive)]) == 0
     said = capsys.readouterr().out
     assert said.startswith("what        a referee's directory") and "RESULT      accepted" in said
-    assert "proves      That the referee has signed this log." in said
+    assert "proves      That the referee signed this log." in said
     assert said.endswith(f"next        tallystick fsck {archive} --job JOB\n")
 
 
