@@ -552,4 +552,4 @@ def test_a_taken_output_is_refused_before_the_work(
     monkeypatch.setattr(Answering, "answer", lambda *_: pytest.fail("computed for nothing"))
     words = ("--prompt", "abc", "--choices", choices)
     code, _, errors = ts(*answer_of(model, key, tmp_path / "a", *words))
-    assert code == 3 and "already holds an answer" in errors and "overwrite" not in errors
+    assert code == 3 and "already contains an answer" in errors and "overwrite" not in errors

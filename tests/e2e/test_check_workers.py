@@ -183,7 +183,7 @@ def test_what_is_refused(job: Job, tmp_path: Path) -> None:
         with pytest.raises(UsageError, match="share of the work"):
             shares.checking_of(fraction, job.directory, tmp_path / "run")
     checking = shares.checking_of(0.5, job.directory, tmp_path / "run")
-    with pytest.raises(UsageError, match="One worker alone"):
+    with pytest.raises(UsageError, match="With one worker"):
         train_by(Workers(1, checking=checking), job, tmp_path / "run", Options(), None)
 
 

@@ -126,7 +126,7 @@ def test_several_texts_and_what_is_printed(model: Path, tmp_path: Path, ts: Run)
     for number in (0, 1):
         assert ts("check", tmp_path / "e" / str(number), "--model", model)[0] == 0
     code, _, errors = ts("embed", model, "abc", "xyz", "-o", tmp_path / "e")
-    assert code == 3 and "already holds an answer" in errors
+    assert code == 3 and "already contains an answer" in errors
     made = as_json(ts("embed", model, "abc", "--json"))["encodings"]
     assert len(made[0]["values"]) == WIDTH and made[0]["tokens"] == [0, 4, 5, 6]
 

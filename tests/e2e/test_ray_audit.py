@@ -60,7 +60,7 @@ def test_differences_and_a_run_that_a_node_does_not_see(
         monkeypatch.setattr(clusters, "look", elsewhere)
         with pytest.raises(UsageError, match="does not see the run") as caught:
             audit_in_parallel(broken, options=options)
-        assert "at this very path" in caught.value.next_action
+        assert "at this path on every node" in caught.value.next_action
 
 
 def test_a_killed_node_and_a_run_at_a_url(
