@@ -236,7 +236,7 @@ def test_nobody_else_cancels(model: Path, asked: Path, tmp_path: Path) -> None:
         client=PrivateKey.generate().public,
     )  # fmt: skip
     word = tallystick.cancel(asked, 2, model.parent / "client.pem")
-    with pytest.raises(SignatureInvalidError, match="signed by the client"):
+    with pytest.raises(SignatureInvalidError, match="one signature, by the request's client"):
         tallystick.generate(model, request=other, cancelled=[word])
 
 

@@ -338,5 +338,5 @@ def test_with_a_gradient_it_is_refused() -> None:
 
     agent = Agent()
     optimizer = torch.optim.Adam(agent.q.parameters(), lr=1e-2)
-    with pytest.raises(UsageError, match=r"target\.\w+ requires a gradient, and no group"):
+    with pytest.raises(UsageError, match=r"target\.\w+ requires a gradient, but no group"):
         tallystick.capture(agent, loss, batch_of(), optimizer)

@@ -243,7 +243,7 @@ REFUSED: dict[Callable[[], Loss], str] = {
     view_of_a_parameter: rf"state\['before'\] in .* the memory of the module's 2\.weight.* {AT}",
     data_of_a_parameter: rf"`x\.data = y` makes x the memory of a tensor of the state {AT}",
     graph_that_goes_on: r"The loss has a gradient by a tensor \(\) that is kept outside .* detach",
-    parameter_outside: rf"requires a gradient and is no registered parameter {AT}",
+    parameter_outside: rf"requires a gradient but is not a registered parameter {AT}",
     another_type: rf"state\['best'\] in the .* changes its type from int64\S* to float32.* {AT}",
     half_precision: rf"a constant tensor of bfloat16 on cpu {AT}",
     two_that_share_memory: r"state.*is changed in place, and|shares memory with another kept",

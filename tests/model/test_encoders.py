@@ -264,7 +264,7 @@ def test_a_longer_text_is_never_cut(tmp_path: Path) -> None:
     assert model.longest == 20
     with pytest.raises(UsageError, match="1 to 20 places"):
         encoding_program(model, 21, ORDERED)
-    with pytest.raises(UsageError, match="The model has 20 places, the bucket 21"):
+    with pytest.raises(UsageError, match="The model has 20 places, fewer than the bucket's 21"):
         make_statement(tmp_path / "m", None, [21], "ordered/1", None, False, None)
     save_encoder("roberta", tmp_path / "r")
     assert open_model(tmp_path / "r").longest == PLACES - 2

@@ -427,7 +427,7 @@ REFUSED: dict[str, tuple[Make, str]] = {
     "steps made": (_stepped, "has made steps"),
     "hooks": (_hooked, "hooks around its step"),
     "strangers": (lambda p: optim.SGD([*p, torch.zeros(2, requires_grad=True)]), "does not have"),
-    "forgotten": (lambda p: optim.SGD([*p][:3]), "no group of the optimizer has"),
+    "forgotten": (lambda p: optim.SGD([*p][:3]), "no group of the optimizer contains"),
 }
 
 

@@ -285,7 +285,7 @@ def test_a_failed_write_closes_the_log(tmp_path: Path, monkeypatch: pytest.Monke
         with pytest.raises(StorageError):
             log.append(entry(1))
         blocked.rmdir()
-        with pytest.raises(StorageError, match="a write has failed") as caught:
+        with pytest.raises(StorageError, match="a write failed") as caught:
             log.append(entry(1))
         assert "Open it again" in caught.value.next_action
     with EntryLogWriter(tmp_path) as log:

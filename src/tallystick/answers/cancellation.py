@@ -98,7 +98,7 @@ def read_cancellation(data: bytes, client: PublicKey | None = None) -> Cancellat
     if client is not None:
         if [s.key_id for s in envelope.signatures] != [client.key_id]:
             raise SignatureInvalidError(
-                "The cancellation is not signed by the client of the request alone.",
+                "The cancellation does not have exactly one signature, by the request's client.",
                 "Reject the cancellation.",
             )
         verify_envelope(envelope, CANCELLATION_TYPE, [client])

@@ -144,7 +144,7 @@ def read_receipt(data: bytes, trust: Sequence[PublicKey] | None = None) -> Signe
     receipt, signature = _parsed(envelope.payload)
     if [s.key_id for s in envelope.signatures] != [receipt.signer.key_id]:
         raise SignatureInvalidError(
-            "The receipt is not signed by the signer that it names, and by nobody else.",
+            "The receipt does not have exactly one signature, by the signer that it names.",
             "Reject it.",
         )
     verified = verify_envelope(envelope, RECEIPT_TYPE, [receipt.signer], trust)

@@ -67,8 +67,8 @@ def test_without_it_a_note_stays() -> None:
 @pytest.mark.parametrize(
     ("data", "why"),
     [
-        (signed(OTHER), "exactly the client"),
-        (signed(KEY), "exactly the client"),
+        (signed(OTHER), "one signature, by the request's client"),
+        (signed(KEY), "one signature, by the request's client"),
         (signed(answer=1), "after 1 tokens, and the receipt counts 2"),
         (signed(answer=3), "after 3 tokens"),
         (signed(choice=1), "choice 1"),

@@ -189,7 +189,7 @@ def test_the_smallest_bucket_is_taken(toy: ToyEncoder) -> None:
         stated.encoding_bucket(301)
     with pytest.raises(UsageError, match="no program of an encoder"):
         Toy.make().statement.encoding_bucket(3)
-    with pytest.raises(UsageError, match="no program of set greedy"):
+    with pytest.raises(UsageError, match="no program of the sampler set greedy"):
         stated.bucket(1, 1, "greedy")
 
 
@@ -284,7 +284,7 @@ def test_files_of_two_kinds_are_refused(toy: ToyEncoder, said: EncodingJob) -> N
     with pytest.raises(CorruptFileError, match="no program of an encoder"):
         bound(data, other, lost, said.encoded)
     # An answer of tokens to an encoder's statement has no program.
-    with pytest.raises(UsageError, match="no program of set greedy"):
+    with pytest.raises(UsageError, match="no program of the sampler set greedy"):
         AnswerJob(said.statement, request, spoken).digest  # noqa: B018
 
 

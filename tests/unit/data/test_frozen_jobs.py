@@ -172,7 +172,7 @@ def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert command(arguments) == 0
     assert "records     63 of 32 bytes" in capsys.readouterr().out
     assert command([*arguments, "--json"]) == 3
-    assert "already holds" in json.loads(capsys.readouterr().out)["error"]
+    assert "already contains" in json.loads(capsys.readouterr().out)["error"]
     assert command(["data", "inspect", out, "--verify", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["records"] == 63 and found["validation"]["records"] == 7 and found["verified"]

@@ -298,7 +298,7 @@ def test_a_store_that_is_away_stops_no_training(
 
     with monkeypatch.context() as away:
         away.setattr(store, "put", fail)
-        with pytest.raises(StoreError, match="Not everything is published"):
+        with pytest.raises(StoreError, match="not completely published"):
             _train(mlp_job, tmp_path / "work")
     assert RunStore(tmp_path / "work").signed and not names(store)
     assert _train(mlp_job, tmp_path / "work").finished

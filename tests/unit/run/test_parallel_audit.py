@@ -355,7 +355,7 @@ def test_the_clients_job_is_the_workers_too(run: Path, job: Job, copy: Path) -> 
 def test_a_cluster_that_is_not_there(run: Path) -> None:
     pytest.importorskip("ray", reason="ray is not installed")
     for address, error, words in (
-        ("127.0.0.1:1", CannotCheckError, "no Ray cluster"),
+        ("127.0.0.1:1", CannotCheckError, "No Ray cluster"),
         ("ray://127.0.0.1:1", UsageError, "Ray's client"),
     ):
         with pytest.raises(error, match=words):

@@ -203,7 +203,7 @@ def test_a_disk_without_room_is_said_before_the_work(
 ) -> None:
     with keeper(tmp_path / "kept") as kept:
         monkeypatch.setattr(space, "free_bytes", lambda _: space.HEADROOM)
-        with pytest.raises(StorageError, match="no room for further"):
+        with pytest.raises(StorageError, match="no room for more"):
             kept.reserve(PAGE)
         assert kept.full() is not None
 

@@ -96,8 +96,8 @@ def _type_of(name: str, item: Any) -> tuple[tuple[int, ...], torch.dtype]:
                 "Pad them to one length (torch.nn.utils.rnn.pad_sequence), with a mask if needed.",
             ) from None
         raise UsageError(
-            f"{found} of shape {shape}.", "Turn it into a tensor (torch.tensor(...)), or pass a pair "
-            "(shape, dtype)."
+            f"{found} of shape {shape}.",
+            "Turn it into a tensor (torch.tensor(...)), or pass a pair (shape, dtype).",
         )  # fmt: skip
     raise UsageError(f"{found}.", "Give a tensor, an array, or a pair (shape, dtype).")
 
