@@ -93,7 +93,7 @@ def test_a_run_on_a_server(run: Path, tmp_path: Path, monkeypatch: pytest.Monkey
             options = ParallelOptions(ray=cluster.address)
             with opened(url) as directory, pytest.raises(CannotCheckError) as caught:
                 audit_in_parallel(directory, options=options)
-            assert f"does not see the run at {url}" in caught.value.message
+            assert f"cannot read the run at {url}" in caught.value.message
             assert "`ray start`" in caught.value.next_action
         for name, value in server.environment().items():
             monkeypatch.setenv(name, value)

@@ -229,7 +229,7 @@ def test_an_answer_that_has_ended_by_itself(model: Path, asked: Path, tmp_path: 
 
 
 def test_nobody_else_cancels(model: Path, asked: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="not the key"):
+    with pytest.raises(UsageError, match="not the one that the request names"):
         tallystick.cancel(asked, 2, model.parent / "server.pem")
     other = tallystick.request(
         model.with_name("model.statement"), prompt="abc", max_tokens=6,

@@ -154,7 +154,7 @@ def test_strange_files_are_refused(directory: Path, tmp_path: Path) -> None:
 def test_tied_weights_that_differ_are_refused(tmp_path: Path) -> None:
     save_model("llama", tmp_path / "own", tie_word_embeddings=False)
     made = copy_of(tmp_path / "own", tmp_path / "m", tie_word_embeddings=True)
-    with pytest.raises(RefusedModelError, match="differ, and the config ties them"):
+    with pytest.raises(RefusedModelError, match="differ, but the config ties them"):
         weights(open_model(made))
 
 

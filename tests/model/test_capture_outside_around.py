@@ -241,7 +241,7 @@ REFUSED: dict[Callable[[], Loss], str] = {
     numpy_view: rf"weight in the closure of loss {AT}, .* is changed by something.*numpy.* {AT}",
     numpy_of_the_call: rf"reads a tensor through numpy {AT}",
     view_of_a_parameter: rf"state\['before'\] in .* the memory of the module's 2\.weight.* {AT}",
-    data_of_a_parameter: rf"`x\.data = y` makes x the memory of a tensor of the state {AT}",
+    data_of_a_parameter: rf"`x\.data = y` lets x share the memory of a state tensor {AT}",
     graph_that_goes_on: r"The loss has a gradient by a tensor \(\) that is kept outside .* detach",
     parameter_outside: rf"requires a gradient but is not a registered parameter {AT}",
     another_type: rf"state\['best'\] in the .* changes its type from int64\S* to float32.* {AT}",

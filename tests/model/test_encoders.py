@@ -280,7 +280,7 @@ def test_encoders_and_other_models_are_told_apart(tmp_path: Path) -> None:
         lambda: engine_program(encoder, 1, ORDERED),
         lambda: forward_program(encoder, 8, 2, ORDERED),
     ):
-        with pytest.raises(RefusedModelError, match="gives no token"):
+        with pytest.raises(RefusedModelError, match="does not generate text"):
             refused()
     with pytest.raises(UsageError, match="cannot be encoded"):
         encoding_program(decoder, 8, ORDERED)

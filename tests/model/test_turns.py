@@ -294,7 +294,7 @@ def test_optimizers_that_cannot_be_told_apart_are_refused(tmp_path: Path) -> Non
 def test_what_trains_must_name(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="belongs to trains='critic'"):
         tallystick.capture(Gan(), of_g, batch_of("z"), tallystick.Adam(lr=0.1), trains="critic")
-    with pytest.raises(UsageError, match="several optimizers trains each"):
+    with pytest.raises(UsageError, match="several optimizers, which trains each"):
         tallystick.capture(
             Gan(), of_g, batch_of("z"), {"generator": tallystick.Adam(lr=0.1)}, trains="generator"
         )

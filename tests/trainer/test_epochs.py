@@ -160,7 +160,7 @@ def test_the_best_weights_of_a_job_of_short_passes(tmp_path: Path) -> None:
 
 def test_an_epoch_of_no_batch_is_refused(tmp_path: Path) -> None:
     module, optimizer = made()
-    with pytest.raises(UsageError, match="make no whole batch of 16"):
+    with pytest.raises(UsageError, match="fewer than a batch of 16"):
         tallystick.fit(module, loss, loader(16, drop_last=True), optimizer, out=tmp_path, epochs=1)
 
 

@@ -94,7 +94,7 @@ def bound(
         ) from error
     if job != receipt.job:
         raise DigestMismatchError(
-            "The receipt's job is not that of this request and these tokens. So nobody signed "
+            "The receipt's job is not that of this request and these tokens: nobody has signed "
             "this answer.",
             "Reject the answer.",
         )

@@ -18,7 +18,7 @@ def save_private_key(key: PrivateKey | P256Key, path: Path) -> None:
         create_new(path, key.pem(), 0o600)
     except FileExistsError:
         raise StorageError(
-            f"{path} already exists. Keys are never overwritten.",
+            f"{path} exists and is not overwritten.",
             "Choose another name for the key.",
         ) from None
     except OSError as error:

@@ -117,7 +117,7 @@ def test_a_request_without_a_client() -> None:
 
 def test_what_cannot_be_signed() -> None:
     for key, answer, choice, why in (
-        (OTHER, 2, 0, "not the key"),
+        (OTHER, 2, 0, "not the one that the request names"),
         (CLIENT, 5, 0, "at most 4"),
         (CLIENT, 2, 2, "asks for 2"),
         (CLIENT, 0, 0, "number of tokens"),

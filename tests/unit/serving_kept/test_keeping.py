@@ -67,7 +67,7 @@ def test_one_process_keeps(tmp_path: Path) -> None:
 def test_a_model_must_be_named_first(tmp_path: Path) -> None:
     with (
         KeptAnswers(tmp_path / "kept", BUDGET) as kept,
-        pytest.raises(UsageError, match="does not know the model"),
+        pytest.raises(UsageError, match="was not registered"),
     ):
         kept.keep(given(), "anna")
 
@@ -264,7 +264,7 @@ def test_a_file_that_is_none(tmp_path: Path) -> None:
     for open_ in (KeptReader, lambda place: KeptAnswers(place, BUDGET)):
         with pytest.raises((CorruptFileError, StorageError)):
             open_(tmp_path / "kept")
-    with pytest.raises(UsageError, match="keeps no answers"):
+    with pytest.raises(UsageError, match="contains no kept answers"):
         KeptReader(tmp_path)
 
 
