@@ -151,7 +151,7 @@ def _pad(text: str, mask: bool, length: bool, truncate: bool) -> tuple[str, Pad]
     if not sign or not name:
         raise UsageError(
             f"--pad {text} is not a padding rule.",
-            "Write FIELD=N or FIELD=max:VALUE, such as --pad tokens=max:-1.",
+            "Write FIELD=N[:VALUE] or FIELD=max[:VALUE], such as --pad tokens=max:-1.",
         )
     return name, Pad(limit, number, mask, length, truncate)
 
