@@ -36,13 +36,13 @@ class UnsupportedOperatorError(UsageError):
 
 
 class RefusedModelError(UsageError):
-    """A model directory is of a kind that answers are not given with (answers/families.py)."""
+    """A model directory is of a kind that answers do not support (answers/families.py)."""
 
 
 class MovingStateError(UsageError):
-    """Python keeps state that changes from call to call, and what the loss computes changes with
-    it; or traces cannot tell whether it does. So no single program is all calls. Where it is known
-    how often the loss is called, its steps can be traced one by one (PROGRAM 5.25)."""
+    """The loss depends on Python state that changes between calls, or traces cannot tell whether it
+    does. So no single program describes all calls. If the number of calls is known, the steps can
+    be traced one by one (PROGRAM 5.25)."""
 
 
 class RefusedOperandsError(UsageError):
@@ -66,8 +66,8 @@ class CannotCheckError(TallystickError):
 
 
 class CallbackError(CannotCheckError):
-    """A callback has asked a training for what its job does not fix. The run ends there, unsigned;
-    it may go on from its last stored state."""
+    """A callback asked for something that the job does not allow. The run ends there, unsigned. It
+    can continue from its last stored state."""
 
 
 class StorageError(CannotCheckError):
@@ -75,18 +75,18 @@ class StorageError(CannotCheckError):
 
 
 class StoreError(StorageError):
-    """An object store cannot be reached, refuses us, or answers what cannot be.
+    """An object store cannot be reached, refuses access, or gives an impossible answer.
 
-    The error says nothing about what lies there. The same call may succeed later.
+    The error says nothing about what is stored there. The same call may succeed later.
     """
 
 
 class StoreChangedError(StoreError):
-    """An object has another version than the one that was listed."""
+    """An object was replaced after it was listed."""
 
 
 class StoreConflictError(StoreError):
-    """Another process has written an object that we were about to write."""
+    """Another process wrote an object that this process was about to write."""
 
 
 def storage_error(path: Path, error: OSError) -> StorageError:

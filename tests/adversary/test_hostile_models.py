@@ -204,7 +204,7 @@ def test_no_pickle_is_read(checkpoint: Path, tmp_path: Path) -> None:
     with pytest.raises(CorruptFileError):
         open_checkpoint(checkpoint)
     (checkpoint / "model.safetensors").unlink()
-    with pytest.raises(StorageError, match="nothing else is read"):
+    with pytest.raises(StorageError, match="No other format is read"):
         open_checkpoint(checkpoint)
     index = {"weight_map": {"w": "pytorch_model.bin"}}
     (checkpoint / "model.safetensors.index.json").write_text(json.dumps(index))

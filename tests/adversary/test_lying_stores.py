@@ -52,11 +52,11 @@ def test_an_honest_server(served: Any) -> None:
     [
         (lambda: part(stated=f"bytes 5000-5999/{SIZE}"), "Requested 0..1000, got 5000..6000"),
         (lambda: part(stated=f"bytes 0-499/{SIZE}"), "Requested 0..1000, got 0..500"),
-        (lambda: part(stated=f"bytes 0-999/{1 << 63}"), "the store's listing says 1000"),
+        (lambda: part(stated=f"bytes 0-999/{1 << 63}"), "but the store lists 1000"),
         (lambda: part(stated="bytes 999-0/x"), "failed to read"),
         (lambda: part(status=200), "non-partial"),
         (lambda: part(BODY[:999]), "gave 999 bytes of 1000"),
-        (lambda: part(BODY + b"x"), "gives too much"),
+        (lambda: part(BODY + b"x"), "gave more bytes than"),
     ],
 )
 def test_other_ranges_than_asked_for(served: Any, answer: Any, match: str) -> None:
@@ -69,7 +69,7 @@ def test_a_body_without_an_end_is_not_taken_whole(served: Any) -> None:
     """All of it came into memory first: 500 MB for an object of 1000 bytes."""
     block, times = bytes(1 << 20), 500
     objects, kind = served(answer=lambda: part(block, times=times))
-    with pytest.raises(StoreError, match="gives too much"):
+    with pytest.raises(StoreError, match="gave more bytes than"):
         objects.read("a", 0, SIZE, HERE)
     assert kind.sent < len(block) * times / 4
 
@@ -78,7 +78,7 @@ def test_a_listing_without_an_end(served: Any, monkeypatch: pytest.MonkeyPatch) 
     """Both went on for ever: pages without objects, and the same page again and again."""
     monkeypatch.setattr(store, "LISTING_SECONDS", 2.0)
     objects, kind = served(listing=lambda number: page("", more=True, number=number))
-    with pytest.raises(StoreError, match=r"did not go on for 2\.0 seconds"):
+    with pytest.raises(StoreError, match=r"for 2\.0 seconds"):
         objects.listing()
     assert kind.pages > 1
     objects, kind = served(listing=lambda number: page(more=number < 1000, number=number))

@@ -348,13 +348,13 @@ def test_a_lie_from_before_the_conviction_is_no_fault_of_the_machine(
 
 def test_what_cannot_go_on_is_refused() -> None:
     for given, named in (
-        (("continue", 0, 2, False, False), "only where workers check"),
-        (("continue", 0, 2, True, True), "torchrun ends and starts"),
-        (("stop", 1, 2, True, True), "torchrun ends and starts"),
+        (("continue", 0, 2, False, False), "only be convicted if workers check"),
+        (("continue", 0, 2, True, True), "do not work under torchrun"),
+        (("stop", 1, 2, True, True), "do not work under torchrun"),
         (("stop", 1, 1, False, False), "no others"),
         (("stop", -1, 2, False, False), "retries -1 is out of range"),
-        (("stop", 1001, 2, False, False), "Give 0 to 1,000"),
-        (("go", 0, 2, True, False), "after a conviction"),
+        (("stop", 1001, 2, False, False), "Choose from 0 to 1,000"),
+        (("go", 0, 2, True, False), "--on-conviction='go' is not known"),
     ):
         with pytest.raises(UsageError, match=named):
             going_on(*given)

@@ -76,7 +76,7 @@ def _refused(run: Path, state: Path, said: Any, *more: str) -> None:
     assert main(["audit", str(run), "--state", str(state), *more]) == 3
     captured = said.readouterr()
     assert "MATCH" not in captured.out and "ACCEPTED" not in captured.out
-    assert "not of an audit that you have begun here" in captured.err
+    assert "not written by an audit of yours" in captured.err
 
 
 def test_a_state_that_came_with_the_run(

@@ -89,7 +89,7 @@ def test_inspect_says_which_adapter(made: Path, ts: Run) -> None:
 def test_there_must_be_something_to_merge(made: Path, ts: Run) -> None:
     out = ("-o", made / "nothing", "--bucket", "12:4")
     code, _, errors = ts("model", "statement", made / "model", "--merge", *out)
-    assert code == 3 and "nothing to merge" in errors and not (made / "nothing").exists()
+    assert code == 3 and "--merge needs an adapter" in errors and not (made / "nothing").exists()
 
 
 @FORMS
@@ -156,7 +156,7 @@ def test_in_python(answers: Path, tmp_path: Path) -> None:
         tallystick.check(one, model)
     opened = Answering(model, adapter=lora)
     assert opened.place == answers / "lora.statement"
-    with pytest.raises(UsageError, match="is open already"):
+    with pytest.raises(UsageError, match="is already open"):
         tallystick.generate(opened, prompt="ab", adapter=lora)
     with pytest.raises(DigestMismatchError, match="names no adapter"):
         Answering(model, model.with_name("model.statement"), adapter=lora)

@@ -537,7 +537,7 @@ def test_a_token_that_ends_an_answer_is_not_heard(model: Path) -> None:
 def test_a_request_to_another_model_is_not_answered(model: Path) -> None:
     opened = Answering(model)
     request = ModelRequest(bytes(32), Settings(max_tokens=2), tokens=(5, 6), secret=bytes(32))
-    with pytest.raises(UsageError, match="to another model"):
+    with pytest.raises(UsageError, match="for another model"):
         opened.answer(request, PrivateKey.generate())
 
 
@@ -552,4 +552,4 @@ def test_a_taken_output_is_refused_before_the_work(
     monkeypatch.setattr(Answering, "answer", lambda *_: pytest.fail("computed for nothing"))
     words = ("--prompt", "abc", "--choices", choices)
     code, _, errors = ts(*answer_of(model, key, tmp_path / "a", *words))
-    assert code == 3 and "already holds an answer" in errors and "overwrite" not in errors
+    assert code == 3 and "already contains an answer" in errors and "overwrite" not in errors

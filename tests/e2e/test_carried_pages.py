@@ -158,10 +158,10 @@ def test_names_that_name_nobody(ts: Run, cases: dict[str, Files], tmp_path: Path
     key = tmp_path / "stranger"
     save_private_key(PrivateKey.generate(), key)
     for name, why in (
-        (f"{key}=Eve", "No party of this evidence has the key"),
+        (f"{key}=Eve", "No party in this evidence has the key"),
         (f"{signer(files)}=<b>", "This page is refused"),
         (f"{signer(files)}=" + "x" * 1025, "too long a name"),
-        ("Eve", "names no key"),
+        ("Eve", "is not KEY=NAME"),
     ):
         refused = as_json(ts(*report, name, "--json"), 3)
         assert why in refused["error"], refused

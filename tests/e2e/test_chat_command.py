@@ -147,7 +147,7 @@ def test_what_a_request_cannot_be_asked_with(
     for words, why in (
         (("--request", tmp_path / "r", "--message", "x"), "--message cannot be given beside"),
         (("--request", tmp_path / "r", "--top-p", 1.0), "--top-p cannot be given beside"),
-        (("--request", tmp_path / "r", *client), "another client"),
+        (("--request", tmp_path / "r", *client), "does not name the key of --client"),
         (("--request", tmp_path / "many"), "asks for 2 answers"),
         (("--request", tmp_path / "other"), "The request is to the model"),
     ):

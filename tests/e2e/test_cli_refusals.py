@@ -207,7 +207,7 @@ def test_what_is_refused_leaves_no_run(ts: Run, mlp_job: Job, tmp_path: Path) ->
     out = tmp_path / "refused"
     for given, words in (
         (["--zstd"], "has no rounding logs"),
-        (["--timeout", "5"], "One worker alone waits for no other."),
+        (["--timeout", "5"], "With one worker, there is no other worker to wait for."),
         (["--workers", "1", "--timeout", "5"], "--workers 2 or more"),
     ):
         code, _, err = ts("train", str(mlp_job.directory), "--out", str(out), *given)

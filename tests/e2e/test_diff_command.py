@@ -57,7 +57,7 @@ def test_two_runs_of_two_rates(ts: Run, tmp_path: Path) -> None:
 
 def test_what_cannot_be_compared(ts: Run, logreg_job: Job, tmp_path: Path) -> None:
     code, _, err = ts("diff", str(logreg_job.directory), str(tmp_path))
-    assert code == 3 and "is neither a job nor a run nor a trace" in err
+    assert code == 3 and "is not a job, a run or a trace" in err
     job = str(logreg_job.directory)
     code, _, err = ts("diff", job, job, "--as-attack", "B")
     assert code == 3 and "two runs" in err

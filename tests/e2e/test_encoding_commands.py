@@ -126,7 +126,7 @@ def test_several_texts_and_what_is_printed(model: Path, tmp_path: Path, ts: Run)
     for number in (0, 1):
         assert ts("check", tmp_path / "e" / str(number), "--model", model)[0] == 0
     code, _, errors = ts("embed", model, "abc", "xyz", "-o", tmp_path / "e")
-    assert code == 3 and "already holds an answer" in errors
+    assert code == 3 and "already contains an answer" in errors
     made = as_json(ts("embed", model, "abc", "--json"))["encodings"]
     assert len(made[0]["values"]) == WIDTH and made[0]["tokens"] == [0, 4, 5, 6]
 
@@ -158,7 +158,7 @@ def test_a_text_that_is_too_long_is_refused(model: Path, tmp_path: Path, ts: Run
     small = tmp_path / "small"
     assert ts("model", "statement", model, "--bucket", "8", "-o", small)[0] == 0
     code, _, errors = ts("embed", model, "a" * 8, "--statement", small)
-    assert code == 3 and "none is left out" in errors
+    assert code == 3 and "never shortened" in errors
     code, _, errors = ts("model", "statement", model, "--bucket", "33", "-o", tmp_path / "s")
     assert code == 3 and "has 32 places" in errors
 
@@ -189,7 +189,7 @@ def test_the_python_interface(model: Path, key: Path, tmp_path: Path) -> None:
     assert tallystick.check(tmp_path / "e" / "0", model).accepted
     again = tallystick.embed(encoder, "abc", threads=1)[0]
     assert again.values.tobytes() == one.values.tobytes()
-    for bad, why in (([], "There is no text"), ([[99]], "Token 99"), ([""], "input is empty")):
+    for bad, why in (([], "No text was given"), ([[99]], "Token 99"), ([""], "input is empty")):
         with pytest.raises(UsageError, match=why):
             tallystick.embed(encoder, bad)
     elsewhere = EncodingRequest(bytes(32), "embedding", text="abc", secret=bytes(32))

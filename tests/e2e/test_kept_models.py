@@ -99,7 +99,7 @@ def test_the_command(kept: Path, tmp_path: Path, ts: Run) -> None:
         assert all(files is not None and files.spoken.text for files in texts)
     other = save_stated(tmp_path / "other", "12:4", initializer_range=0.7)
     code, _, errors = ts("kept", kept, "--model", other)
-    assert code == 1 and "No answer here is of the model" in errors
+    assert code == 1 and "No kept answer is from the model" in errors
     assert as_json(ts("kept", kept, "--expire", "--json"))["deleted"] == 0
     assert ts("kept", tmp_path / "nothing")[0] == 3
     assert not (tmp_path / "nothing").exists()

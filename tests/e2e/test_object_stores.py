@@ -164,7 +164,7 @@ def test_two_jobs_at_one_empty_url(
         thread.start()
     for thread in threads:
         thread.join()
-    assert sorted(ends.values()) == ["", f"{url} holds the files of another job."], ends
+    assert sorted(ends.values()) == ["", f"{url} contains the files of another job."], ends
     assert command(["fsck", url]) == 0
     assert command(["audit", url, "--quiet"]) == 0
     with opened(url) as directory:

@@ -148,7 +148,7 @@ def test_without_an_accepted_claim_no_alarm_can_come(market: Market, ts: Run, cl
     clock.ms += 30 * HOUR
     outcome = market.outcome(clock.ms, both_lose=True)
     code, out, told = ts("settle", *market.documents, "--outcome", outcome)
-    assert code == 0 and "none is accepted" in out and "may still come" not in told
+    assert code == 0 and "none is accepted" in out and "may still arrive" not in told
 
 
 # An option is refused where it has no effect.
@@ -158,25 +158,25 @@ def test_no_option_is_ignored(market: Market, ts: Run, clock: Clock) -> None:
     clock.ms += 30 * HOUR
     outcome, signed = market.outcome(clock.ms), market.root / "settlement.json"
     given = ("--outcome", outcome)
-    assert "may still come" in ts("settle", *market.documents, *given)[2]  # 14.9.1
+    assert "may still arrive" in ts("settle", *market.documents, *given)[2]  # 14.9.1
     clock.ms += 24 * HOUR + 1
-    assert "may still come" not in ts("settle", *market.documents, *given)[2]
+    assert "may still arrive" not in ts("settle", *market.documents, *given)[2]
     key = ("--key", market.root / "referee", "--out", signed)
     assert ts("settle", *market.documents, *given, *key)[0] == 0
     alone = ts("settle", *market.documents, "--challenge", outcome, "--check", signed)
     assert alone[0] == 3 and "--outcome or --log" in alone[2]
     job = ts("settle", *market.documents, *given, "--job", market.job)
-    assert job[0] == 3 and "--job plays a log again" in job[2]
+    assert job[0] == 3 and "--job is only used to replay a log" in job[2]
     alarm = ts("offer", "alarm", market.offer, *given, "--job", market.job,
                "--out", market.root / "x", "--key", market.root / "auditor")  # fmt: skip
-    assert alarm[0] == 3 and "--job plays a log again" in alarm[2]
+    assert alarm[0] == 3 and "--job is only used to replay a log" in alarm[2]
 
 
 def test_what_no_party_can_sign(market: Market, ts: Run, tmp_path: Path) -> None:
     key, out = tmp_path / "a", tmp_path / "out"
     stranger = ts("offer", "receive", market.offer, market.sign("accept", "a"), "--key", key,
                   "--out", out)  # fmt: skip
-    assert stranger[0] == 3 and "does not name this referee" in stranger[2]
+    assert stranger[0] == 3 and "is not one of the offer's referees" in stranger[2]
     assert ts("job", "new", "logreg", "--out", tmp_path / "other", "--steps", 4)[0] == 0
     other = ts("offer", "accept", market.offer, "--job", tmp_path / "other", "--key", key,
                "--out", out)  # fmt: skip

@@ -66,7 +66,7 @@ def test_without_it_all_is_refused(
     _new(capsys, 0, job, 4)
     before = (job / "job.json").read_bytes()
     refused = _new(capsys, 3, job, 6)
-    assert "already holds a job" in refused["error"]
+    assert "already contains a job" in refused["error"]
     assert "--overwrite" in refused["next_action"]
     assert (job / "job.json").read_bytes() == before
     other = tmp_path / "run"

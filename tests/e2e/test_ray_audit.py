@@ -60,7 +60,7 @@ def test_differences_and_a_run_that_a_node_does_not_see(
         monkeypatch.setattr(clusters, "look", elsewhere)
         with pytest.raises(UsageError, match="does not see the run") as caught:
             audit_in_parallel(broken, options=options)
-        assert "at this very path" in caught.value.next_action
+        assert "at this path on every node" in caught.value.next_action
 
 
 def test_a_killed_node_and_a_run_at_a_url(
@@ -93,7 +93,7 @@ def test_a_run_on_a_server(run: Path, tmp_path: Path, monkeypatch: pytest.Monkey
             options = ParallelOptions(ray=cluster.address)
             with opened(url) as directory, pytest.raises(CannotCheckError) as caught:
                 audit_in_parallel(directory, options=options)
-            assert f"does not see the run at {url}" in caught.value.message
+            assert f"cannot read the run at {url}" in caught.value.message
             assert "`ray start`" in caught.value.next_action
         for name, value in server.environment().items():
             monkeypatch.setenv(name, value)

@@ -117,7 +117,7 @@ def test_a_seed_of_the_servers_is_no_clients_request(
     body["parts"]["seed"] = {"by": "server", "nonce": None, "seed": "3"}
     (tmp_path / "r").write_bytes(canonical_json(body))
     code, _, errors = ts(*answers(model, tmp_path / "r", tmp_path / "a"))
-    assert code == 3 and "the server has chosen its seed" in errors
+    assert code == 3 and "The server chose the seed" in errors
 
 
 def test_a_damaged_request_and_one_to_another_model(
@@ -229,14 +229,14 @@ def test_an_answer_that_has_ended_by_itself(model: Path, asked: Path, tmp_path: 
 
 
 def test_nobody_else_cancels(model: Path, asked: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="not the key"):
+    with pytest.raises(UsageError, match="not the one that the request names"):
         tallystick.cancel(asked, 2, model.parent / "server.pem")
     other = tallystick.request(
         model.with_name("model.statement"), prompt="abc", max_tokens=6,
         client=PrivateKey.generate().public,
     )  # fmt: skip
     word = tallystick.cancel(asked, 2, model.parent / "client.pem")
-    with pytest.raises(SignatureInvalidError, match="exactly the client"):
+    with pytest.raises(SignatureInvalidError, match="one signature, by the request's client"):
         tallystick.generate(model, request=other, cancelled=[word])
 
 

@@ -153,9 +153,9 @@ def test_a_kill_breaks_a_stream_and_loses_no_receipt(stage: Path, ts: Run) -> No
 def test_wrong_usage(stage: Path, ts: Run) -> None:
     model = stage / "model"
     for words, why in (
-        ((model, "--listen", "0.0.0.0:0"), "loopback only"),
+        ((model, "--listen", "0.0.0.0:0"), "only served on a loopback address"),
         ((model, model, "--listen", "127.0.0.1:0"), "the same name"),
-        ((model, "--listen", "127.0.0.1:0", "--tls-cert", "x"), "its key"),
+        ((model, "--listen", "127.0.0.1:0", "--tls-cert", "x"), "its private key"),
         ((model, "--listen", "127.0.0.1:0", "--keep", stage / "k"), "the key that signed them"),
         ((model, "--listen", "127.0.0.1:0", "--statement", "a", "--statement", "b"), "once"),
     ):

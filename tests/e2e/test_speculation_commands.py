@@ -97,11 +97,11 @@ def test_the_command_speculates(ts: Run, models: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("asked", "why"),
     [
-        (lambda d: ["--speculate", "luck"], "no speculation 'luck'"),
-        (lambda d: ["--speculate", "lookup:"], "no speculation"),
+        (lambda d: ["--speculate", "luck"], "speculate='luck' is not known"),
+        (lambda d: ["--speculate", "lookup:"], "speculate='lookup:' is not known"),
         (lambda d: ["--speculate", "lookup:0"], "at least one token"),
-        (lambda d: ["--speculate", "lookup:-1"], "no speculation"),
-        (lambda d: ["--speculate", "lookup", "--draft", d / "small"], "not by both"),
+        (lambda d: ["--speculate", "lookup:-1"], "is not known"),
+        (lambda d: ["--speculate", "lookup", "--draft", d / "small"], "cannot be used together"),
         (lambda d: ["--draft", d / "other"], "tokenizer.json differs"),
         (lambda d: ["--draft", d / "wide"], "vocabulary counts 50"),
         (lambda d: ["--draft", d / "none"], "none"),

@@ -54,7 +54,7 @@ def test_a_step_on_the_device(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["dispute", "ovt", "paper"])
 def test_a_benchmark_of_the_processor_refuses_a_device(name: str) -> None:
     found = command("bench", name, "--device", "cuda", code=3)
-    assert f"bench {name} measures on the processor only" in found["error"]
+    assert f"bench {name} runs on the CPU only" in found["error"]
     assert "gemm, step" in found["next_action"]
 
 

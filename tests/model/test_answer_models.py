@@ -108,9 +108,9 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "one of two ropes": ({"rope_parameters": {"full_attention": {"rope_type": "dynamic"}}},
                          "dynamic NTK"),
     "both directions": ({"is_causal": False}, "both directions"),
-    "no number": ({"hidden_size": "wide"}, "transformers builds no model"),
-    "no head": ({"num_attention_heads": 0}, "transformers builds no model"),
-    "unknown activation": ({"hidden_act": "novel"}, "transformers builds no model"),
+    "no number": ({"hidden_size": "wide"}, "transformers cannot build a model"),
+    "no head": ({"num_attention_heads": 0}, "transformers cannot build a model"),
+    "unknown activation": ({"hidden_act": "novel"}, "transformers cannot build a model"),
     "layers without weights": ({"num_hidden_layers": 1 << 40}, "layers"),
     "another width": ({"hidden_size": 36}, "the config gives it"),
 }  # fmt: skip
@@ -154,7 +154,7 @@ def test_strange_files_are_refused(directory: Path, tmp_path: Path) -> None:
 def test_tied_weights_that_differ_are_refused(tmp_path: Path) -> None:
     save_model("llama", tmp_path / "own", tie_word_embeddings=False)
     made = copy_of(tmp_path / "own", tmp_path / "m", tie_word_embeddings=True)
-    with pytest.raises(RefusedModelError, match="differ, and the config ties them"):
+    with pytest.raises(RefusedModelError, match="differ, but the config ties them"):
         weights(open_model(made))
 
 

@@ -167,7 +167,7 @@ def test_a_tensor_with_content_is_a_constant_of_the_program(name: str, tmp_path:
 def test_a_parameter_that_is_not_registered_is_refused() -> None:
     module = Around(lambda m, x: x * m.hidden[0])
     module.hidden = [nn.Parameter(torch.ones(4))]
-    with pytest.raises(UsageError, match=f"requires a gradient and is no registered.*{HERE}"):
+    with pytest.raises(UsageError, match=f"requires a gradient but is not a registered.*{HERE}"):
         step_of(module)
 
 

@@ -131,7 +131,7 @@ CASES: dict[str, tuple[Callable[[], Any], str, str]] = {
     "a number": (by_loss(lambda m, b: 1.0), "returns float", "Return the loss"),
     "integers": (by_loss(lambda m, b: b["label"].sum()), r"returns int64\[\]", "mean"),
     "three": (by_loss(lambda m, b: (m(b["x"]).sum(), 1, 2)), "returns tuple", "Return the loss"),
-    "metrics": (by_loss(lambda m, b: (m(b["x"]).sum(), [1])), "no dict of tensors", "Return"),
+    "metrics": (by_loss(lambda m, b: (m(b["x"]).sum(), [1])), "not a dict of tensors", "Return"),
     "detached": (by_loss(lambda m, b: m(b["x"]).detach().sum()), "no trained parameter", "detach"),
     "no loss of it": (by_loss(lambda m, b: b["x"].sum()), "no trained parameter", "output"),
 }

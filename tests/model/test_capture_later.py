@@ -207,7 +207,7 @@ def test_an_average_that_would_stand_still_is_refused(tmp_path: Path) -> None:
 
     rule, module = tallystick.SGD(0.1), net()
     captured = tallystick.capture(module, loss, batch_of(), rule, ema=0.9)
-    with pytest.raises(UsageError, match="average would stand still"):
+    with pytest.raises(UsageError, match="average would not change"):
         captured.save_job(tmp_path / "job", DATA, steps=4)
     assert tallystick.capture(module, loss, batch_of(), rule).save_job(
         tmp_path / "job", DATA, steps=4
@@ -338,5 +338,5 @@ def test_with_a_gradient_it_is_refused() -> None:
 
     agent = Agent()
     optimizer = torch.optim.Adam(agent.q.parameters(), lr=1e-2)
-    with pytest.raises(UsageError, match=r"target\.\w+ requires a gradient, and no group"):
+    with pytest.raises(UsageError, match=r"target\.\w+ requires a gradient, but no group"):
         tallystick.capture(agent, loss, batch_of(), optimizer)

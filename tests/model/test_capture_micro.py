@@ -334,7 +334,7 @@ def test_another_buffer_that_changes_is_refused() -> None:
         ({"micro_batches": True}, "micro_batches is True"),
         ({"micro_batches": 65537}, "micro_batches is 65537"),
         ({"micro_batches": 2, "loss_over": "max"}, "loss_over is 'max'"),
-        ({"loss_over": "sum"}, "says how the losses of micro-batches are folded"),
+        ({"loss_over": "sum"}, "needs micro_batches"),
         ({"micro_batches": 2, "loss_over": "sum"}, r"must return \(sum, count\)"),
     ],
 )
@@ -358,7 +358,7 @@ def test_several_optimizers_are_refused() -> None:
         update("weight", found)
         return found
 
-    with pytest.raises(UsageError, match="several optimizers has no micro-batches"):
+    with pytest.raises(UsageError, match="several optimizers cannot have micro-batches"):
         capture(nn.Linear(3, 1, bias=False), step, {"x": ((4, 3), "f32")}, {"weight": SGD(0.1)},
                 micro_batches=2)  # fmt: skip
 

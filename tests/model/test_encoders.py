@@ -265,7 +265,7 @@ def test_a_longer_text_is_never_cut(tmp_path: Path) -> None:
     assert model.longest == 20
     with pytest.raises(UsageError, match="1 to 20 places"):
         encoding_program(model, 21, ORDERED)
-    with pytest.raises(UsageError, match="The model has 20 places, the bucket 21"):
+    with pytest.raises(UsageError, match="The model has 20 places, fewer than the bucket's 21"):
         make_statement(tmp_path / "m", None, [21], "ordered/1", None, False, None)
     save_encoder("roberta", tmp_path / "r")
     assert open_model(tmp_path / "r").longest == PLACES - 2
@@ -281,7 +281,7 @@ def test_encoders_and_other_models_are_told_apart(tmp_path: Path) -> None:
         lambda: engine_program(encoder, 1, ORDERED),
         lambda: forward_program(encoder, 8, 2, ORDERED),
     ):
-        with pytest.raises(RefusedModelError, match="gives no token"):
+        with pytest.raises(RefusedModelError, match="does not generate text"):
             refused()
     with pytest.raises(UsageError, match="cannot be encoded"):
         encoding_program(decoder, 8, ORDERED)
@@ -293,7 +293,7 @@ def test_encoders_and_other_models_are_told_apart(tmp_path: Path) -> None:
         (8, 24, "embedding"), (16, 24, "embedding"),
     ]  # fmt: skip
     assert verify_statement(place, tmp_path / "m", None)[1] == []
-    with pytest.raises(DigestMismatchError, match="one is of an encoder"):
+    with pytest.raises(DigestMismatchError, match="is an encoder's, but not both"):
         verify_statement(place, tmp_path / "d", None)
     write_modules(tmp_path / "m", "cls")
     assert verify_statement(place, tmp_path / "m", None)[1] == [

@@ -129,7 +129,7 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
         ({"order": "reversed"}, "order of the records is 'reversed'"),
         ({"epoch_end": "pad"}, "epoch_end is 'pad'"),
         ({"epoch_end": "short"}, "no step is given for it"),
-        ({"epoch_end": "short", "short": captured(module, 3)}, "the short step has others"),
+        ({"epoch_end": "short", "short": captured(module, 3)}, "the short step has another number"),
         ({"short": captured(module, 2)}, "No batch of an epoch is short"),
         ({"epoch_end": "drop", "short": captured(module, 2)}, "No batch of an epoch is short"),
     ):
@@ -238,15 +238,15 @@ def test_names_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     for names, given, why in (
         (["deep", "wide"], {}, "'wide', which is no program"),
         (["deep", "deep"], {}, "flat has no turn"),
-        (["deep", "flat"], {"schedule": [("deep", 1)]}, "have no schedule"),
-        (["deep", "flat"], {"own_data": {"flat": columns()}}, "no data of their own"),
+        (["deep", "flat"], {"schedule": [("deep", 1)]}, "cannot have schedules"),
+        (["deep", "flat"], {"own_data": {"flat": columns()}}, "or data of their own"),
     ):
         with pytest.raises(UsageError, match=why):
             by_step(tmp_path / "job", names, **given)
     rng = np.random.default_rng(1)
     names = [("deep", "flat")[int(n)] for n in rng.integers(0, 2, 4000)]
     runs = 1 + sum(a != b for a, b in pairwise(names))
-    with pytest.raises(UsageError, match=f"would have {runs} turns, and a job has 1024"):
+    with pytest.raises(UsageError, match=f"would have {runs} turns, but at most 1024"):
         by_step(tmp_path / "job", names)
     module = Net().train()
     one = captured(module, BATCH)

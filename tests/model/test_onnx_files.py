@@ -35,9 +35,9 @@ def test_damaged_files_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     path, good = tmp_path / "m.onnx", model([node("Relu", "x", "y")], X, Y)
     with pytest.raises(UsageError, match=r"missing"):
         tallystick.from_onnx(path)
-    refused(path, b"no model at all", "no ONNX file")
+    refused(path, b"no model at all", "not an ONNX file")
     refused(path, b"", "no graph")
-    refused(path, good.SerializeToString()[:-20], "is no ONNX file")
+    refused(path, good.SerializeToString()[:-20], "is not an ONNX file")
     monkeypatch.setattr(read, "LIMITS", Limits(onnx_file_bytes=10))
     refused(path, good, "more than the limit of 10")
     monkeypatch.setattr(read, "LIMITS", Limits(nodes=1))
@@ -196,7 +196,7 @@ def test_what_is_no_text_or_of_another_type(tmp_path: Path) -> None:
         for domain in ("", "ai.onnx.ml", "other"):
             refused(path, _imports(version, domain), f"imports opset {version}")
     constant = helper.make_node("Constant", [], [], value_int=1)
-    refused(path, model([constant, node("Relu", "x", "y")], X, Y), "gives nothing")
+    refused(path, model([constant, node("Relu", "x", "y")], X, Y), "has no outputs")
     constant = helper.make_node("Constant", [], ["c"], value_int=1)
     constant.attribute[0].CopyFrom(helper.make_attribute("value_int", "one"))
     refused(path, model([constant, node("Relu", "x", "y")], X, Y), "of another type")

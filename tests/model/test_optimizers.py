@@ -264,8 +264,8 @@ def test_groups_have_rates_and_options_of_their_own() -> None:
         (lambda: {}, "no group"),
         (lambda: {"a b": ParameterGroup(SGD(0.1))}, "cannot name"),
         (lambda: {"a": ParameterGroup(SGD(0.1)), "b": ParameterGroup(SGD(0.1))}, "several groups"),
-        (lambda: {"a": ParameterGroup(SGD(0.1), "up")}, "one string"),
-        (lambda: {"a": SGD(0.1)}, "no ParameterGroup"),
+        (lambda: {"a": ParameterGroup(SGD(0.1), "up")}, "a single string"),
+        (lambda: {"a": SGD(0.1)}, "not a ParameterGroup"),
     ],
 )
 def test_groups_that_are_none(groups: Any, words: str) -> None:
@@ -289,7 +289,7 @@ def test_groups_that_are_none(groups: Any, words: str) -> None:
             },
             "up.weight is in several groups",
         ),
-        ({"a": ParameterGroup(Muon(0.1))}, "has 1 axes, not two"),
+        ({"a": ParameterGroup(Muon(0.1))}, "needs two axes, but the parameter .* has 1"),
     ],
 )
 def test_groups_that_do_not_fit_the_module(groups: Any, words: str) -> None:
@@ -424,10 +424,10 @@ REFUSED: dict[str, tuple[Make, str]] = {
     "dampening": (lambda p: optim.SGD(p, 0.1, momentum=0.9, dampening=0.5), "dampening"),
     "another": (lambda p: optim.Adadelta(p), r"adadelta\.Adadelta"),
     "a subclass": (lambda p: Mine(p), "Mine"),
-    "steps made": (_stepped, "has made steps"),
+    "steps made": (_stepped, "has already made steps"),
     "hooks": (_hooked, "hooks around its step"),
     "strangers": (lambda p: optim.SGD([*p, torch.zeros(2, requires_grad=True)]), "does not have"),
-    "forgotten": (lambda p: optim.SGD([*p][:3]), "no group of the optimizer has"),
+    "forgotten": (lambda p: optim.SGD([*p][:3]), "no group of the optimizer contains"),
 }
 
 

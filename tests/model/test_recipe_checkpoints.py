@@ -110,7 +110,7 @@ def test_checkpoints_that_are_refused(tmp_path: Path) -> None:
             words = text(tmp_path) if recipe == "llama" else None
             sources = Sources(text=words, checkpoint=tmp_path / where)
             new_job(recipe, tmp_path / "job", given, sources, steps=2)
-        assert isinstance(caught.value, StorageError if "nothing" in match else UsageError)
+        assert isinstance(caught.value, StorageError if "No other" in match else UsageError)
 
     refused("distilbert", "llama", "model_type is 'llama'")
     refused("gpt2", "llama", "takes no --checkpoint")
@@ -132,7 +132,7 @@ def test_checkpoints_that_are_refused(tmp_path: Path) -> None:
     config.write_text(json.dumps({**json.loads(config.read_text()), **waves}))
     refused("distilbert", "distilbert", "sinusoidal_pos_embds is True")
     (tmp_path / "llama" / "model.safetensors").unlink()
-    refused("llama", "llama", "nothing else is read")
+    refused("llama", "llama", "No other format is read")
 
 
 def test_halves_become_float32_exactly(tmp_path: Path) -> None:

@@ -96,5 +96,5 @@ def test_vgg_of_cifar_has_ten_million_parameters() -> None:
         with torch.device("meta"):
             module = vgg11.make_module(settings_for(vgg11.RECIPE, {"size": size}))
         assert sum(p.numel() for p in module.parameters()) == parameters
-    with pytest.raises(UsageError, match="poolings leave nothing"):
+    with pytest.raises(UsageError, match="poolings reduce images"):
         new_job("vgg11", Path("nowhere"), {"image": "16"}, steps=2)

@@ -204,8 +204,8 @@ def test_another_thread_is_not_in_the_block():
     in_a_block(run)
     shape, dropped, entered, refused, own, again = found
     assert shape == (3,)
-    assert "in the thread of a block" in str(dropped)
-    assert "open in another thread" in str(entered)
+    assert "in the thread that entered" in str(dropped)
+    assert "Another thread is inside" in str(entered)
     assert isinstance(refused, UnsupportedOperatorError)
     assert isinstance(own, list)
     assert again is None, "a block in a block of the same thread"

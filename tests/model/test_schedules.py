@@ -207,8 +207,8 @@ def test_a_schedule_is_a_list_a_function_a_number_or_a_scheduler() -> None:
     ("scalars", "schedules", "words"),
     [
         ({"lr": "rate"}, None, "'rate' that is not given"),
-        ({"lr": "rate"}, {"rate": [0.1]}, "1 numbers for 3 steps"),
-        ({"lr": "rate"}, {"rate": [0.1] * 3, "lr": 0.1}, "'lr' is used by nothing"),
+        ({"lr": "rate"}, {"rate": [0.1]}, "1 numbers, but the job has 3 steps"),
+        ({"lr": "rate"}, {"rate": [0.1] * 3, "lr": 0.1}, "Nothing uses the schedule 'lr'"),
         ({"lr": 0.1}, {"lr": [0.1] * 3}, "the optimizer names no table"),
         ({"lr": "rate"}, {"rate": [0.1, math.nan, 0.1]}, "nan in step 1"),
         ({"lr": "rate"}, {"rate": lambda t: math.inf}, "inf in step 0"),

@@ -251,21 +251,23 @@ def refused(words: str, path: Path, captured: Any = None, **given: Any) -> None:
 
 
 def test_what_is_refused(tmp_path: Path) -> None:
-    refused("no program of the job", tmp_path, schedule=[("critic", 1)])
+    refused("not a program of the job", tmp_path, schedule=[("critic", 1)])
     refused("has no turn", tmp_path, schedule=[("generator", 1)])
-    refused("no whole number of rounds", tmp_path, validation=DATA, evaluate_every=4)
+    refused("not a multiple of the", tmp_path, validation=DATA, evaluate_every=4)
     refused("'critic' is not a program", tmp_path, validation=DATA, evaluate="critic")
     refused("needs held-out records", tmp_path, evaluate_every=6)
-    refused("own_data names no program", tmp_path, own_data={"critic": {"z": Z}})
+    refused(
+        "own_data names 'critic', which is not a program", tmp_path, own_data={"critic": {"z": Z}}
+    )
     refused("fields", tmp_path, own_data=None)
-    refused("names no program", tmp_path, schedules={"lr": [0.1]})
+    refused("schedules names 'lr', which is not a program", tmp_path, schedules={"lr": [0.1]})
     refused("trains nothing", tmp_path, steps=0)
     refused("names no program of a job", tmp_path, {"D 1": pair()["discriminator"]}, schedule=None,
             own_data=None)  # fmt: skip
     other = Gan()
     torch.nn.init.ones_(other.generator[0].weight)
     mixed = {**pair(), "generator": programs(other)["generator"]}
-    refused("begin with different values of param.generator.0.weight", tmp_path, mixed)
+    refused("start with different values of param.generator.0.weight", tmp_path, mixed)
     mixed = {**pair(), "generator": programs(contract="rounded/1")["generator"]}
     refused("2 contracts", tmp_path, mixed)
     refused("one program", tmp_path, programs(contract="replay/1"))
@@ -292,7 +294,7 @@ def test_optimizers_that_cannot_be_told_apart_are_refused(tmp_path: Path) -> Non
 def test_what_trains_must_name(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="belongs to trains='critic'"):
         tallystick.capture(Gan(), of_g, batch_of("z"), tallystick.Adam(lr=0.1), trains="critic")
-    with pytest.raises(UsageError, match="several optimizers trains each"):
+    with pytest.raises(UsageError, match="several optimizers, which trains each"):
         tallystick.capture(
             Gan(), of_g, batch_of("z"), {"generator": tallystick.Adam(lr=0.1)}, trains="generator"
         )

@@ -181,7 +181,7 @@ def vector(module: Any, batch: dict[str, Tensor], update: Any) -> Tensor:
     ("step", "optimizers", "words"),
     [
         (loss_first, OPTIMIZERS, "never updates discriminator"),
-        (unknown, OPTIMIZERS, "'critic', which is no optimizer"),
+        (unknown, OPTIMIZERS, "'critic', which is not an optimizer"),
         (detached, OPTIMIZERS, "depends on no parameter of generator"),
         (vector, OPTIMIZERS, "update 0 .discriminator. is not a scalar"),
         (gan_step, {"generator": SGD(0.1)}, "discriminator.0.bias belongs to no optimizer"),

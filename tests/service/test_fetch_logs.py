@@ -67,7 +67,7 @@ def test_logs_come_after_the_seal_and_not_before(
     out = tmp_path / "logs"
     with serving(party) as url:
         code, text = fetch(url, out)
-        assert code == 2 and "hands nothing over" in text and not out.exists()
+        assert code == 2 and "does not hand over its logs" in text and not out.exists()
         assert player.asked == []  # and nothing of the run was read for it
         sealed(party, job)
         code, text = fetch(url, out, "--json")

@@ -162,5 +162,5 @@ def test_addresses(url: str) -> None:
 
 
 def test_a_source_of_logs_that_hands_over_none(url: str) -> None:
-    with LogSource(url) as source, pytest.raises(CannotCheckError, match="no party that hands"):
+    with LogSource(url) as source, pytest.raises(CannotCheckError, match="No party that hands"):
         source.answer(b"query")

@@ -130,5 +130,5 @@ def test_what_an_offer_fixes_is_not_named_twice(
     assert "may still withdraw" in said(*named(files))
     assert "--arity cannot be given, because the offer" in said(*named(files), "--arity", "5")
     assert "--budget cannot be given, because the offer" in said(*named(files), "--budget", "5m")
-    assert "A challenge is an offer's" in said("--challenge-of", tmp_path)
+    assert "--challenge-of needs an offer" in said("--challenge-of", tmp_path)
     assert not (tmp_path / "out").exists()

@@ -160,7 +160,7 @@ def test_the_best_weights_of_a_job_of_short_passes(tmp_path: Path) -> None:
 
 def test_an_epoch_of_no_batch_is_refused(tmp_path: Path) -> None:
     module, optimizer = made()
-    with pytest.raises(UsageError, match="make no whole batch of 16"):
+    with pytest.raises(UsageError, match="fewer than a batch of 16"):
         tallystick.fit(module, loss, loader(16, drop_last=True), optimizer, out=tmp_path, epochs=1)
 
 
@@ -182,7 +182,7 @@ def test_what_is_said_of_the_order(tmp_path: Path, capsys: pytest.CaptureFixture
 def test_a_short_batch_under_logs_is_refused(tmp_path: Path) -> None:
     module, optimizer = made()
     given: dict[str, Any] = {"epochs": 1, "contract": "replay/1;b=26", "progress": False}
-    with pytest.raises(UsageError, match="a short batch is one of its own"):
+    with pytest.raises(UsageError, match="A short batch needs a second program"):
         tallystick.fit(module, loss, loader(4), optimizer, out=tmp_path, **given)
 
 

@@ -231,7 +231,7 @@ def test_a_run_goes_on_to_the_same_root(tmp_path: Path) -> None:
     assert anew.run.run_root == whole.run.run_root
     anew.train()  # of the trained model: another job in the old one's place
     assert anew.run.run_root != whole.run.run_root
-    with pytest.raises(UsageError, match="resumed and overwritten"):
+    with pytest.raises(UsageError, match="resume_from_checkpoint and overwrite"):
         anew.train(resume_from_checkpoint=True)
 
 

@@ -174,7 +174,7 @@ REFUSED = {
     one_memory_from_another_step_on: r"kept\['[ab]'\] in the closure of loss .* shares memory",
     copy_of_the_module: r"reads a tensor of an earlier call \(",
     object_of_each_call: "reads a tensor of an earlier call",
-    object_of_the_first_call: "changes a tensor in place that an earlier call has made",
+    object_of_the_first_call: "changes a tensor in place that an earlier call made",
     list_that_grows: "reads a tensor of an earlier call",
     graph_that_goes_on: "gradient",
     number_of_an_object: r"asks for id\(...\) \(.*test_late_refused.py",

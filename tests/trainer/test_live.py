@@ -300,7 +300,7 @@ def freezes_later(self: Lit) -> None:
         (no_hidden, r"does at step 6 .*attribute .*hidden"),
         (no_calls, r"does at step 6 .*attribute .*calls"),
         (none_kept, r"does at step 6 .*attribute .*kept"),
-        (freezes_later, r"decides by what training_step keeps"),
+        (freezes_later, r"depends on what training_step keeps"),
     ],
 )
 def test_a_hook_may_not_set_back_what_the_steps_move(

@@ -88,7 +88,7 @@ def test_validation_is_read_by_its_own_collator(tmp_path: Path) -> None:
     module.eval()
     x, y = points(8, 2)
     assert run.validation[0][1] == pytest.approx(float(loss(module, (x + 3.0, y))), rel=1e-5)
-    with pytest.raises(UsageError, match="makes other records than that of the data"):
+    with pytest.raises(UsageError, match="makes different records than that of the data"):
         tallystick.fit(
             module, loss, loader(), torch.optim.SGD(module.parameters(), lr=0.1),
             out=tmp_path / "b", steps=2, evaluate_every=2,
@@ -290,7 +290,7 @@ def test_what_a_lightning_job_would_never_call_is_refused(tmp_path: Path) -> Non
             tallystick.fit_lightning(module, loader(), out=tmp_path, max_steps=2, progress=False)
 
     fails(with_method("on_before_optimizer_step", lambda self, o: None), "on_before_optimizer_step")
-    fails(with_method("automatic_optimization", False), "by hand")
+    fails(with_method("automatic_optimization", False), "manual optimization")
     two = lambda self: [torch.optim.SGD(self.parameters(), lr=0.1) for _ in range(2)]  # noqa: E731
     fails(with_method("configure_optimizers", two), "2 optimizers")
     data = type("Data", (), {"on_after_batch_transfer": lambda self, batch, i: batch})()

@@ -140,7 +140,7 @@ def test_a_loss_that_writes_into_the_optimizer_is_refused(tmp_path: Path) -> Non
             optimizer.param_groups[0]["lr"] = 0.01
         return F.cross_entropy(module(batch[0]), batch[1])
 
-    with pytest.raises(UsageError, match="changes the groups of the optimizer"):
+    with pytest.raises(UsageError, match="changes the optimizer's groups"):
         tallystick.fit(
             module, loss, rows(), optimizer, batch_size=BATCH, epochs=3, out=tmp_path,
             progress=False,
@@ -176,7 +176,7 @@ def test_a_resumed_call_makes_the_same_job(tmp_path: Path) -> None:
     optimizer = torch.optim.AdamW(again.parameters(), lr=2e-2)
     second = tallystick.fit(again, loss, rows(), optimizer, out=tmp_path / "b", **given)
     assert second.run_root == first.run_root
-    with pytest.raises(UsageError, match=r"another job.*what the loss keeps"):
+    with pytest.raises(UsageError, match=r"another job.*state that the loss keeps"):
         tallystick.fit(again, loss, rows(), optimizer, out=tmp_path / "b", **given)
 
 
@@ -210,7 +210,7 @@ def by_a_marker(path: Path) -> Any:
 
 
 def test_what_the_traces_before_the_walk_leave_is_noticed(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"first call is made a second time.*a file"):
+    with pytest.raises(UsageError, match=r"first call is repeated.*a file"):
         loop_of(lambda: by_a_marker(tmp_path / "marker")).signed(tmp_path / "out")
     assert not (tmp_path / "out" / "job").exists()
 

@@ -121,7 +121,7 @@ def test_two_referees_never_write_one_log(tmp_path: Path) -> None:
         assert list(EntryLog(tmp_path)) == [entry(0)]  # anyone may read meanwhile
     with EntryLogWriter(tmp_path) as log:
         log.append(entry(1))
-    with pytest.raises(StorageError, match="takes no more entries"):
+    with pytest.raises(StorageError, match="accepts no more entries"):
         log.append(entry(2))
     assert len(EntryLog(tmp_path)) == 2
 
@@ -142,7 +142,7 @@ def test_a_reader_counts_what_a_writer_adds_meanwhile(
 
 def test_no_log_there(tmp_path: Path) -> None:
     for directory in (tmp_path, tmp_path / "missing"):
-        with pytest.raises(UsageError, match="holds no referee's log"):
+        with pytest.raises(UsageError, match="contains no referee's log"):
             EntryLog(directory)
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(TallystickError):
@@ -285,7 +285,7 @@ def test_a_failed_write_closes_the_log(tmp_path: Path, monkeypatch: pytest.Monke
         with pytest.raises(StorageError):
             log.append(entry(1))
         blocked.rmdir()
-        with pytest.raises(StorageError, match="a write has failed") as caught:
+        with pytest.raises(StorageError, match="a write failed") as caught:
             log.append(entry(1))
         assert "Open it again" in caught.value.next_action
     with EntryLogWriter(tmp_path) as log:

@@ -24,5 +24,5 @@ def test_a_path_has_the_type_that_its_command_has_said(tmp_path: Path) -> None:
     found = CliRunner().invoke(said, ["--out", "results", "--there", str(tmp_path)])
     assert isinstance(tmp_path, Path) and found.output == f"{type(tmp_path).__name__} str\n"
     assert CliRunner().invoke(said, ["--there", str(tmp_path / "none")]).exit_code == 2
-    with pytest.raises(UsageError, match=r"--out.*takes a path of this machine"):
+    with pytest.raises(UsageError, match=r"--out.*takes a path on this machine"):
         CliRunner().invoke(said, ["--out", "s3://bucket/results"], catch_exceptions=False)

@@ -55,7 +55,7 @@ def merge(model: Model, module: Any, found: dict[str, Array]) -> None:
         others = [other for other in holders[id(layer.weight)] if other != name]
         if others:
             raise RefusedModelError(
-                f"The adapter changes {name}, and {others[0]} is the same weight.",
+                f"The adapter changes {name}, which is the same weight as {others[0]}.",
                 "Use the adapter without --merge.",
             )
         a, b = (_wide(matrices[matrix]) for matrix in pair.names)

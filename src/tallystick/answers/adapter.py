@@ -139,14 +139,14 @@ def open_adapter(directory: Path, merged: bool = False) -> LoraAdapter:
     if not present(directory / CONFIG):
         raise UsageError(
             f"{directory} is not an adapter: it has no {CONFIG}.",
-            "Give a directory that peft's save_pretrained wrote.",
+            "Name a directory that peft's save_pretrained wrote.",
         )
     config = _config(directory / CONFIG)
     _check(config)
     path = directory / WEIGHTS
     if not present(path) and present(directory / PICKLE):
         raise RefusedModelError(
-            f"The weights of {directory} are a pickle ({PICKLE}), which is never read.",
+            f"The weights of {directory} are a pickle ({PICKLE}). Pickles are never read.",
             "Save the adapter with save_pretrained(..., safe_serialization=True).",
         )
     with open_tensors(path, "adapter", strict=False) as file:
@@ -154,7 +154,7 @@ def open_adapter(directory: Path, merged: bool = False) -> LoraAdapter:
     for name in tensors:
         if name.endswith(_COPY):
             raise RefusedModelError(
-                f"The adapter has a copy of one of the model's own weights: {name[:120]!r}.",
+                f"The adapter contains a copy of one of the model's own weights: {name[:120]!r}.",
                 "Save it with save_pretrained(..., save_embedding_layers=False).",
             )
         if not (name.startswith(_PREFIX) and _MATRIX.fullmatch(name)):
@@ -178,7 +178,7 @@ def _config(path: Path) -> dict[str, Any]:
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
-        raise CorruptFileError(f"{path} is no JSON table.", "Save the adapter again.")
+        raise CorruptFileError(f"{path} is not a JSON object.", "Save the adapter again.")
     return found
 
 

@@ -67,18 +67,19 @@ def sign_cancellation(
     not name, and for an answer that it does not ask for."""
     if request.client is None:
         raise UsageError(
-            "The request names no client, so no cancellation of its answers can be signed.",
-            "Make the request with the public key of whoever may cancel (--client).",
+            "The request names no client, so its answers cannot be cancelled.",
+            "Make the request with the public key of the person who may cancel (--client).",
         )
     if request.client != key.public:
         raise UsageError(
-            "This is not the key that the request names as its client's.", "Sign with that one."
+            "This key is not the one that the request names as its client's.",
+            "Sign with the client's key.",
         )
     if choice >= request.choices or answer > request.settings.max_tokens:
         raise UsageError(
             f"The request asks for {request.choices} answers of at most "
             f"{request.settings.max_tokens} tokens.",
-            "Name one of them, and a number of tokens that it can have.",
+            "Choose one of these answers, and at most this number of tokens.",
         )
     said = Cancellation(request.digest, choice, answer)
     return sign_envelope(key, CANCELLATION_TYPE, said.payload()).to_bytes()
@@ -90,14 +91,15 @@ def read_cancellation(data: bytes, client: PublicKey | None = None) -> Cancellat
     envelope = Envelope.from_bytes(data, LIMITS.cancellation_bytes)
     if envelope.payload_type != CANCELLATION_TYPE:
         raise SignatureInvalidError(
-            f"The envelope carries {envelope.payload_type[:80]!r}, not a cancellation.",
-            "Name a cancellation.",
+            f"The envelope contains {envelope.payload_type[:80]!r}, not a cancellation.",
+            "Pass a cancellation.",
         )
     said = _parsed(envelope.payload)
     if client is not None:
         if [s.key_id for s in envelope.signatures] != [client.key_id]:
             raise SignatureInvalidError(
-                "The cancellation is not signed by exactly the client of the request.", "Refuse it."
+                "The cancellation does not have exactly one signature, by the request's client.",
+                "Reject the cancellation.",
             )
         verify_envelope(envelope, CANCELLATION_TYPE, [client])
     return said
@@ -110,11 +112,14 @@ def cancellation_of(data: bytes, request: ModelRequest) -> Cancellation:
     CorruptFileError where it is of another request."""
     if request.client is None:
         raise SignatureInvalidError(
-            "The request names no client, so nobody can have signed a cancellation.", "Refuse it."
+            "The request names no client, so nobody can have signed a cancellation.",
+            "Reject the cancellation.",
         )
     said = read_cancellation(data, request.client)
     if said.request != request.digest:
-        raise CorruptFileError("The cancellation is of another request.", "Refuse it.")
+        raise CorruptFileError(
+            "The cancellation is for another request.", "Reject the cancellation."
+        )
     return said
 
 
@@ -157,7 +162,7 @@ def _parsed(payload: bytes) -> Cancellation:
 
 def _require(holds: bool, why: str) -> None:
     if not holds:
-        raise UsageError(f"This is not a cancellation: {why}.", "Change what the sentence names.")
+        raise UsageError(f"This is not a cancellation: {why}.", "Correct what the message names.")
 
 
 def _malformed(why: str) -> NoReturn:

@@ -82,21 +82,21 @@ def bound(
     for name, found in (("model", statement.digest), ("request", request.digest)):
         if getattr(receipt, name) != found:
             raise DigestMismatchError(
-                f"The receipt is of another {name} than the one here.",
-                f"Ask its sender for the {name} that it names, or refuse the answer.",
+                f"The receipt names a different {name} than the one here.",
+                f"Ask its sender for the {name} that it names, or reject the answer.",
             )
     answer = job_of(statement, request, said, receipt.choice)
     try:
         job = answer.digest
     except UsageError as error:  # the sizes are the sender's, and so is the fault
         raise CorruptFileError(
-            f"These files do not make an answer of the model: {error.message}", "Refuse the answer."
+            f"These files are not an answer of the model: {error.message}", "Reject the answer."
         ) from error
     if job != receipt.job:
         raise DigestMismatchError(
             "The receipt's job is not that of this request and these tokens: nobody has signed "
             "this answer.",
-            "Refuse the answer.",
+            "Reject the answer.",
         )
     return signed, answer
 
@@ -111,7 +111,7 @@ def job_of(
     if isinstance(request, EncodingRequest) and isinstance(said, Encoded):
         return EncodingJob(statement, request, said, choice)
     raise CorruptFileError(
-        "Of request and answer, one is of an encoding and one is not.", "Refuse the answer."
+        "Either the request or the answer is for an encoder, but not both.", "Reject the answer."
     )
 
 

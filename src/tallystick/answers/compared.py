@@ -35,7 +35,7 @@ def check_adapter(model: Model, statement: ModelStatement) -> None:
     else:
         what = "The statement names another adapter than the one that is given."
     raise DigestMismatchError(
-        what, "Give the adapter that the statement is of, or refuse its answers."
+        what, "Use the adapter that the statement names, or reject its answers."
     )
 
 
@@ -67,5 +67,5 @@ def check_program_of(model: Model, statement: ModelStatement, name: ProgramName)
 def _not_the_models(what: str, why: str) -> NoReturn:
     raise DigestMismatchError(
         f"The statement's {what} is not the model's: {why}.",
-        "Name the directory of the model that the statement is of, or refuse its answers.",
+        "Name the directory of the model that the statement is about, or reject its answers.",
     )

@@ -31,7 +31,7 @@ def derive(
     buckets that the model or a record has no room for, RefusedModelError.
     """
     if not buckets:
-        raise UsageError("A model statement needs a bucket.", "Name one.")
+        raise UsageError("A model statement needs a bucket.", "Pass at least one bucket.")
     full = resolve_contract(contract)
     programs: dict[ProgramName, Program] = {}
     sets = SETS if model.encoding is None else (model.encoding.set,)
@@ -39,14 +39,14 @@ def derive(
     for bucket in sorted(sized, key=lambda b: (b.length, b.answer)):
         if bucket.length > model.longest:
             raise UsageError(
-                f"The model has {model.longest} places, the bucket {bucket.length}.",
-                "Choose a smaller one.",
+                f"The model has {model.longest} places, fewer than the bucket's {bucket.length}.",
+                "Choose a smaller bucket.",
             )
         fit = [set_ for set_ in sets if has_answers(bucket, set_, model.vocabulary)]
         if not fit:
             raise UsageError(
-                f"A record of a bucket of {bucket.length} places is over the limit.",
-                "Choose a smaller one.",
+                f"With a bucket of {bucket.length} places, the record is larger than the limit.",
+                "Choose a smaller bucket.",
             )
         each(bucket)
         captured = programs_of(model, bucket, full)
@@ -55,8 +55,8 @@ def derive(
     for name, array in slots.items():
         if first_non_canonical(array) is not None:
             raise RefusedModelError(
-                f"The weight {name} holds a NaN of another pattern than the canonical one.",
-                "Repair the model's weights.",
+                f"The weight {name} contains a NaN that is not the canonical one.",
+                "Write every NaN of the model's weights as numpy.nan.",
             )
     return ModelStatement(
         contract=full,
@@ -80,4 +80,4 @@ def _sized(model: Model, given: Bucket | int) -> AnyBucket:
     if model.encoding is not None and isinstance(given, int):
         return EncodingBucket(given, model.encoding.values)
     what = "a length and the room of an answer, L:A" if model.encoding is None else "a length, L"
-    raise UsageError(f"A bucket of this model is {what}.", "Give it so (--bucket).")
+    raise UsageError(f"A bucket of this model must be {what}.", "Change --bucket.")

@@ -44,9 +44,9 @@ def attend(
     if attention_mask is None or getattr(module, "is_causal", False) or dropout or known:
         named = min(known) if known else "one direction, dropout, or no mask"
         raise RefusedModelError(
-            f"The attention of {type(module).__name__} takes {named}; encodings have no operator "
-            "for that.",
-            f"Use a model of {', '.join(ENCODERS)}.",
+            f"The attention of {type(module).__name__} takes {named}, which encodings do not "
+            "support.",
+            f"Use one of these models: {', '.join(ENCODERS)}.",
         )
     scale = float(query.shape[-1] ** -0.5 if scaling is None else scaling)
     s = attention_ops.attention_scores(query, key, None, False, 0, scale, 0.0, 0)

@@ -92,7 +92,7 @@ def encoding_of(directory: Path, config: Mapping[str, Any], settings: Any) -> En
         labels = settings.id2label
         names = tuple(str(labels.get(n, f"LABEL_{n}")) for n in range(settings.num_labels))
         if any("\ud800" <= char <= "\udfff" for name in names for char in name):
-            raise CorruptFileError("A name of id2label is not text.", "Save the model again.")
+            raise CorruptFileError("A label in id2label is not text.", "Save the model again.")
         return Encoding(CLASSES, settings.num_labels, labels=names)
     mode, normalised = _pooling(directory, int(settings.hidden_size))
     return Encoding(EMBEDDING, int(settings.hidden_size), mode, normalised, _most(directory))
@@ -124,7 +124,7 @@ def _pooling(directory: Path, width: int) -> tuple[str, bool]:
         )
     folder = str(listed[1].get("path"))
     if not _FOLDER.fullmatch(folder):
-        raise CorruptFileError(f"{MODULES} names no folder of the model.", "Save it again.")
+        raise CorruptFileError(f"{MODULES} names no folder of the model.", "Save the model again.")
     table = _table(directory / folder / POOLING)
     modes = sorted(n for n, on in table.items() if n.startswith("pooling_mode_") and on)
     if len(modes) != 1 or modes[0] not in _MODES:
@@ -134,7 +134,9 @@ def _pooling(directory: Path, width: int) -> tuple[str, bool]:
             "Use a model with one of these.",
         )
     if table.get("word_embedding_dimension", width) != width:
-        raise CorruptFileError(f"{folder}/{POOLING} is of another width.", "Save it again.")
+        raise CorruptFileError(
+            f"{folder}/{POOLING} has a different width than the model.", "Save the model again."
+        )
     return _MODES[modes[0]], steps[-1] == "Normalize"
 
 
@@ -159,7 +161,9 @@ def _most(directory: Path) -> int | None:
         )
     most = table.get("max_seq_length")
     if most is not None and (type(most) is not int or most < 1):
-        raise CorruptFileError(f"max_seq_length of {SENTENCES} is not a length.", "Save it again.")
+        raise CorruptFileError(
+            f"max_seq_length in {SENTENCES} is not a valid length.", "Save the model again."
+        )
     return most
 
 
@@ -174,7 +178,7 @@ def _json(path: Path) -> Any:
 def _table(path: Path) -> dict[str, Any]:
     found = _json(path)
     if not isinstance(found, dict):
-        raise CorruptFileError(f"{path} is not a table.", "Save the model again.")
+        raise CorruptFileError(f"{path} is not a JSON object.", "Save the model again.")
     return found
 
 

@@ -37,7 +37,8 @@ class EncodingJob(OneStepJob):
         found = self.statement.encoding_bucket(len(self.encoded.prompt))
         if found.answer != len(self.encoded.values):
             raise UsageError(
-                f"The model gives {found.answer} values, and there are {len(self.encoded.values)}.",
+                f"The model gives {found.answer} values, but the encoding has "
+                f"{len(self.encoded.values)}.",
                 "Use the encoding as it was sent.",
             )
         return found

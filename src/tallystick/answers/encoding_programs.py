@@ -43,7 +43,7 @@ def encoding_program(model: Model, length: int, contract: str) -> Program:
     if encoding is None or not 1 <= length <= model.longest:
         raise UsageError(
             f"A text of {length} places cannot be encoded with this model.",
-            f"Use an encoder, and 1 to {model.longest} places.",
+            f"Use an encoder and a text of 1 to {model.longest} places.",
         )
     batch = {"text": ((length,), "i64"), "length": ((1,), "i64")}
     forward = captured(model, batch, encoded(encoding), contract)

@@ -55,7 +55,7 @@ class EncodingRequest:
             why = "its input is empty"
         if why is not None:
             raise UsageError(
-                f"This request is not valid: {why}.", "Change what the sentence names."
+                f"This request is not valid: {why}.", "Correct what the message names."
             )
 
     @cached_property

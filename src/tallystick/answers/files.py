@@ -179,5 +179,5 @@ def free_places(out: Path, count: int) -> list[Path]:
     places = [out] if count == 1 else [out / str(number) for number in range(count)]
     for place in places:
         if present(place / RECEIPT):
-            raise UsageError(f"{place} already holds an answer.", "Choose another directory.")
+            raise UsageError(f"{place} already contains an answer.", "Choose another directory.")
     return places

@@ -86,7 +86,7 @@ def _shown(found: object) -> str:
 
 
 def corrupt(why: str) -> CorruptFileError:
-    return CorruptFileError(f"The file does not describe a model: {why}.", "Fetch it again.")
+    return CorruptFileError(f"The file does not describe a model: {why}.", "Download it again.")
 
 
 def refused(what: str, why: str) -> RefusedModelError:

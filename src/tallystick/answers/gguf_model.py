@@ -65,7 +65,8 @@ class GgufWeights:
             p.shape[-1] != parts[0].shape[-1] for p in parts
         ):
             raise CorruptFileError(
-                f"The rows of {' and '.join(names)} do not fit together.", "Fetch it again."
+                f"The rows of {' and '.join(names)} do not fit together.",
+                "Download the file again.",
             )
         return np.ascontiguousarray(np.concatenate(parts, axis=-2))
 
@@ -77,8 +78,8 @@ class GgufWeights:
         heads, rest = divmod(array.shape[0], width)
         if rest or width % 2:
             raise CorruptFileError(
-                f"The rows of {name[:80]!r} do not make heads of {width} elements.",
-                "Fetch it again.",
+                f"The rows of {name[:80]!r} cannot be split into heads of {width} elements.",
+                "Download the file again.",
             )
         pairs = array.reshape(heads, width // 2, 2, *array.shape[1:])
         return np.ascontiguousarray(np.swapaxes(pairs, 1, 2)).reshape(array.shape)
@@ -89,7 +90,9 @@ class GgufWeights:
             return None
         found = self.file.mapped()[ROPE_FACTORS]
         if found.dtype != np.float32 or found.ndim != 1:
-            raise CorruptFileError(f"{ROPE_FACTORS} is not a list of f32.", "Fetch the file again.")
+            raise CorruptFileError(
+                f"{ROPE_FACTORS} is not a list of f32.", "Download the file again."
+            )
         return found
 
 
@@ -116,7 +119,8 @@ def read_gguf(path: Path) -> GgufModel:
             names[name] = (*names.get(name, ()), own)
         elif own != ROPE_FACTORS or not architecture.divided:
             raise RefusedModelError(
-                f"The file has a tensor {own[:80]!r}, and {architecture.family} none of that name.",
+                f"The file contains a tensor {own[:80]!r}, which {architecture.family} does not "
+                "have.",
                 "Use the model's directory, as save_pretrained wrote it.",
             )
     for parts in names.values():
@@ -124,8 +128,9 @@ def read_gguf(path: Path) -> GgufModel:
     tokenizer = tokenizer_of(file.metadata)
     if len(tokenizer.tokens) > config["vocab_size"]:
         raise CorruptFileError(
-            f"The file has {len(tokenizer.tokens)} tokens, and rows for {config['vocab_size']}.",
-            "Fetch it again.",
+            f"The tokenizer has {len(tokenizer.tokens)} tokens, but the weights have "
+            f"{config['vocab_size']} rows.",
+            "Download the file again.",
         )
     return GgufModel(
         GgufWeights(file, architecture, config, names),
@@ -140,8 +145,8 @@ def _check_one_type(parts: Sequence[GgufTensor], names: Sequence[str]) -> None:
     kinds = sorted({part.format for part in parts})
     if len(kinds) > 1:
         raise RefusedModelError(
-            f"{' and '.join(names)} are stored as {' and '.join(kinds)}, and make one weight.",
-            "Use a file that stores them alike, or the model's directory.",
+            f"{' and '.join(names)} form one weight, but are stored as {' and '.join(kinds)}.",
+            "Use a file that stores them as one type, or use the model's directory.",
         )
 
 
@@ -153,7 +158,8 @@ def divided_frequencies(slots: Mapping[str, Array], factors: Array) -> dict[str,
         if name.startswith("buffer.") and name.endswith("inv_freq"):
             if array.shape != factors.shape or not bool(np.all(np.greater(factors, 0))):
                 raise CorruptFileError(
-                    f"{ROPE_FACTORS} does not fit the frequencies.", "Fetch the file again."
+                    f"{ROPE_FACTORS} does not fit the number of frequencies.",
+                    "Download the file again.",
                 )
             found[name] = np.divide(array, factors, dtype=np.float32)
     return found
@@ -162,5 +168,5 @@ def divided_frequencies(slots: Mapping[str, Array], factors: Array) -> dict[str,
 def _template(metadata: Mapping[str, Value]) -> str | None:
     found = metadata.get(_TEMPLATE)
     if found is not None and not isinstance(found, str):
-        raise CorruptFileError(f"{_TEMPLATE} is not text.", "Fetch the file again.")
+        raise CorruptFileError(f"{_TEMPLATE} is not text.", "Download the file again.")
     return found

@@ -88,8 +88,8 @@ def tokenizer_of(metadata: Mapping[str, Value]) -> GgufTokenizer:
         made, begins = _sentence_pieces(metadata, tokens, types, ids), True
     else:
         raise RefusedModelError(
-            f"The file's tokenizer is of the kind {kind[:40]!r}, which is not known.",
-            "Use a file whose tokenizer is of the kind gpt2 or llama, or the model's directory.",
+            f"The file's tokenizer is of the kind {kind[:40]!r}, which is not supported.",
+            "Use a file with a tokenizer of the kind gpt2 or llama, or use the model's directory.",
         )
     strips = any(name in str(metadata.get(_NAME)).lower() for name in _STRIPPING)
     made["added_tokens"] = [
@@ -105,7 +105,9 @@ def tokenizer_of(metadata: Mapping[str, Value]) -> GgufTokenizer:
 
 
 def _corrupt(why: str) -> CorruptFileError:
-    return CorruptFileError(f"The file's tokenizer cannot be read: {why}.", "Fetch it again.")
+    return CorruptFileError(
+        f"The file's tokenizer cannot be read: {why}.", "Download the file again."
+    )
 
 
 # -- what the file says ----------------------------------------------------------------------------
@@ -185,8 +187,9 @@ def _around(
 def _rule(name: str) -> _Rule:
     if name not in _RULES:
         raise RefusedModelError(
-            f"The file's tokenizer cuts texts by the rule {name[:40]!r}, which is not known.",
-            f"Use a file with one of {', '.join(_RULES)}, or the model's directory.",
+            f"The file's tokenizer splits texts by the rule {name[:40]!r}, which is not supported.",
+            f"Use a file with one of these rules: {', '.join(_RULES)}. Or use the model's "
+            "directory.",
         )
     return _RULES[name]
 

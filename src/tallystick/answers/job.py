@@ -98,15 +98,15 @@ def check_weights(statement: ModelStatement, weights: Mapping[str, Array]) -> No
     """Compare weights with the statement, all of them. Raises DigestMismatchError."""
     if odd := set(weights) ^ set(statement.weights):
         raise DigestMismatchError(
-            f"The weights here are not those of the model statement: {min(odd)[:80]!r} is in one "
-            "of them only.",
-            "Name the directory of the model that the statement is of.",
+            "The weights here are not those of the model statement: only one of the two has "
+            f"{min(odd)[:80]!r}.",
+            "Name the directory of the model that the statement is about.",
         )
     for name, weight in statement.weights.items():
         if tensor_digest(weights[name]) != weight.digest:
             raise DigestMismatchError(
                 f"The weights here are not those of the model statement: {name[:80]!r} differs.",
-                "Name the directory of the model that the statement is of.",
+                "Name the directory of the model that the statement is about.",
             )
 
 

@@ -94,7 +94,7 @@ def _in_time(rules: str, layers: tuple[str, ...]) -> dict[str, Keys]:
 
 def _unclear(what: str) -> RefusedModelError:
     return RefusedModelError(
-        f"The adapter has {what}: its layers are not known.",
+        f"The adapter has {what}, so its layers are not known.",
         "Use the adapter_config.json that peft's save_pretrained wrote.",
     )
 

@@ -117,8 +117,8 @@ class EncodingBucket:
     def __post_init__(self) -> None:
         if min(self.length, self.answer) < 1 or max(self.length, self.answer) > LIMITS.text_places:
             raise UsageError(
-                f"A bucket of {self.length} places with {self.answer} values is not an encoder's.",
-                f"Both are from 1 to {LIMITS.text_places}.",
+                f"An encoder's bucket cannot have {self.length} places and {self.answer} values.",
+                f"Choose both from 1 to {LIMITS.text_places}.",
             )
 
 
@@ -230,7 +230,10 @@ def record(
         )
     for token in (*prompt, *answer):
         if not 0 <= token < vocabulary:
-            raise UsageError(f"Token {token} is not in a vocabulary of {vocabulary}.")
+            raise UsageError(
+                f"Token {token} is outside the vocabulary of {vocabulary} tokens.",
+                "Use tokens of this model.",
+            )
     text = np.zeros(bucket.length, DTYPES["i64"])
     text[: count + drawn] = [*prompt, *answer]
     rows = np.arange(bucket.answer, dtype=DTYPES["i64"])

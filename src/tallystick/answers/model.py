@@ -89,7 +89,7 @@ def open_model(
     if directory.name.endswith(SUFFIX):
         if adapter is not None:
             raise RefusedModelError(
-                "An adapter goes with a directory, and the model is a GGUF file.",
+                "An adapter needs a model directory, and this model is a GGUF file.",
                 "Use the model's transformers directory.",
             )
         return _from_gguf(directory)
@@ -108,8 +108,9 @@ def open_model(
     encoding = encoding_of(directory, checkpoint.config, config) if encoder else None
     if encoding is not None and lora is not None:
         raise RefusedModelError(
-            "An adapter goes with a model that says tokens, and this one is an encoder.",
-            "Merge it into its model (merge_and_unload), and save that with save_pretrained.",
+            "The model is an encoder. Only a model that generates text can have an adapter.",
+            "Merge the adapter into its model (merge_and_unload), and save that with "
+            "save_pretrained.",
         )
     return Model(
         checkpoint,
@@ -138,7 +139,8 @@ def _check_layers(config: Any, tensors: int) -> None:
     """Raise RefusedModelError for more layers than tensors, before a module is built of them."""
     if config.num_hidden_layers > tensors:
         raise RefusedModelError(
-            f"The config has {config.num_hidden_layers} layers, the files only {tensors} tensors.",
+            f"The config has {config.num_hidden_layers} layers, but the files have only {tensors} "
+            "tensors.",
             "Use the weights that belong to this config.",
         )
 
@@ -169,13 +171,13 @@ def _refuse_others(directory: Path) -> None:
     if present(directory / ADAPTER_CONFIG):
         raise RefusedModelError(
             f"{directory} is an adapter, not a model.",
-            "Name the directory of its model, and this one with --adapter.",
+            "Name the directory of its model, and pass this one with --adapter.",
         )
     weights = present(directory / WEIGHTS) or present(directory / INDEX)
     pickled = next((name for name in _PICKLES if present(directory / name)), None)
     if present(directory / CONFIG) and not weights and pickled:
         raise RefusedModelError(
-            f"The weights of {directory} are a pickle ({pickled}), which is never read.",
+            f"The weights of {directory} are a pickle ({pickled}). Pickles are never read.",
             "Save them with save_pretrained(..., safe_serialization=True).",
         )
 
@@ -186,7 +188,7 @@ def _table(data: bytes, name: str) -> dict[str, Any]:
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
-        raise CorruptFileError(f"{name} is no JSON table.", "Save the model again.")
+        raise CorruptFileError(f"{name} is not a JSON object.", "Save the model again.")
     return found
 
 
@@ -199,7 +201,8 @@ def _stop(directory: Path, of_config: Any) -> tuple[int, ...]:
     ids = [] if given is None else given if isinstance(given, list) else [given]
     if any(type(i) is not int or i < 0 for i in ids):
         raise CorruptFileError(
-            f"eos_token_id of {directory} is {str(ids)[:80]}.", "Give it token ids."
+            f"eos_token_id in {directory} is {str(ids)[:80]}, not token ids.",
+            "Set it to token ids.",
         )
     return tuple(sorted(set(ids)))
 

@@ -51,9 +51,9 @@ def _attend(
     if attention_mask is not None or not getattr(module, "is_causal", True) or dropout or known:
         named = min(known) if known else "a mask, dropout, or both directions"
         raise RefusedModelError(
-            f"The attention of {type(module).__name__} takes {named}; answers have no "
-            "operator for that.",
-            f"Use a model of {', '.join(FAMILIES)}.",
+            f"The attention of {type(module).__name__} takes {named}, which answers do not "
+            "support.",
+            f"Use one of these models: {', '.join(FAMILIES)}.",
         )
     scale = float(query.shape[-1] ** -0.5 if scaling is None else scaling)
     cap, window = float(softcap or 0.0), sliding_window or 0
@@ -81,7 +81,8 @@ def _errors_of_transformers() -> Iterator[None]:
     except Exception as error:
         said = " ".join(str(error).split())[:300]
         raise RefusedModelError(
-            f"transformers builds no model of this config.json: {type(error).__name__}: {said}",
+            f"transformers cannot build a model from this config.json: {type(error).__name__}: "
+            f"{said}",
             "Use the directory as save_pretrained wrote it.",
         ) from error
 
@@ -138,7 +139,7 @@ def computed_buffers(module: Any) -> dict[str, np.ndarray]:
             full = f"{path}.{name}".lstrip(".")
             if buffer.dtype != torch.float32 or bool(buffer.isnan().any()):
                 raise RefusedModelError(
-                    f"The buffer {full} is not computed from the config.", "Use another model."
+                    f"The buffer {full} cannot be computed from the config.", "Use another model."
                 )
             found[full] = np.array(buffer.numpy(), np.float32)
     return found

@@ -95,8 +95,8 @@ def _captured(
 def _refuse_encoders(model: Model) -> None:
     if model.encoding is not None:
         raise RefusedModelError(
-            "The model is an encoder: it gives no token after a text.",
-            "Use `tallystick embed`, or `tallystick classify`.",
+            "The model is an encoder, so it does not generate text.",
+            "Use `tallystick embed` or `tallystick classify`.",
         )
 
 
@@ -116,7 +116,7 @@ def engine_program(model: Model, rows: int, contract: str) -> Program:
 
     _refuse_encoders(model)
     if rows < 1:
-        raise UsageError(f"An engine of {rows} rows computes nothing.", "Give 1 or more.")
+        raise UsageError(f"An engine needs at least 1 row, not {rows}.", "Pass 1 or more.")
     shape = ((rows, 1), "i64")
     return captured(model, {"token": shape, "place": shape}, token_logits, contract)
 
@@ -132,8 +132,8 @@ def forward_program(model: Model, length: int, rows: int, contract: str) -> Prog
     _refuse_encoders(model)
     if rows < 1 or not 1 <= length <= model.longest:
         raise UsageError(
-            f"A text of {length} places with {rows} rows cannot be computed with this model.",
-            f"Give 1 to {model.longest} places, and 1 row or more.",
+            f"This model cannot compute a text of {length} places with {rows} rows.",
+            f"Use 1 to {model.longest} places, and at least 1 row.",
         )
     batch = {"text": ((length,), "i64"), "place": ((rows,), "i64")}
     return captured(model, batch, text_logits, contract)

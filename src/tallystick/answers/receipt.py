@@ -138,20 +138,21 @@ def read_receipt(data: bytes, trust: Sequence[PublicKey] | None = None) -> Signe
     envelope = Envelope.from_bytes(data, LIMITS.receipt_bytes)
     if envelope.payload_type != RECEIPT_TYPE:
         raise SignatureInvalidError(
-            f"The envelope carries {envelope.payload_type[:80]!r}, not the receipt of an answer.",
-            "Name a receipt.",
+            f"The envelope contains {envelope.payload_type[:80]!r}, not the receipt of an answer.",
+            "Pass a receipt.",
         )
     receipt, signature = _parsed(envelope.payload)
     if [s.key_id for s in envelope.signatures] != [receipt.signer.key_id]:
         raise SignatureInvalidError(
-            "The receipt is not signed by exactly the signer it names.", "Refuse it."
+            "The receipt does not have exactly one signature, by the signer that it names.",
+            "Reject it.",
         )
     verified = verify_envelope(envelope, RECEIPT_TYPE, [receipt.signer], trust)
     if not receipt.signer.verifies(signature, pae(RUN_COMMITMENT_TYPE, receipt.run.payload())):
         raise SignatureInvalidError(
-            "The receipt's signature of its run commitment does not verify: nobody would answer "
-            "for it in a dispute.",
-            "Refuse it.",
+            "The receipt's signature of its run commitment does not verify. So nobody would "
+            "defend it in a dispute.",
+            "Reject it.",
         )
     return SignedReceipt(receipt, signature, verified.trusted, data)
 

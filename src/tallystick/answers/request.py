@@ -277,7 +277,7 @@ def _is_date(text: str) -> bool:
 
 def _require(holds: bool, why: str) -> None:
     if not holds:
-        raise UsageError(f"This request is not valid: {why}.", "Change what the sentence names.")
+        raise UsageError(f"This request is not valid: {why}.", "Correct what the message names.")
 
 
 def malformed(why: str) -> NoReturn:

@@ -30,11 +30,14 @@ def drawn(seed: bytes, receipts: Collection[bytes], count: int) -> list[bytes]:
     """The receipts that a seed draws, ascending by rank (ANSWERS 8.8.2). Raises UsageError for a
     seed of another size, and for more receipts than there are."""
     if len(seed) != SEED_BYTES:
-        raise UsageError(f"A seed has {SEED_BYTES} bytes, not {len(seed)}.", "Give 64 digits.")
+        raise UsageError(
+            f"A seed has {SEED_BYTES} bytes, not {len(seed)}.", "Pass 64 hexadecimal digits."
+        )
     whole = set(receipts)
     if not 1 <= count <= len(whole):
         raise UsageError(
-            f"Of {len(whole)} receipts {count} cannot be drawn.", f"Draw 1 to {len(whole)}."
+            f"There are {len(whole)} receipts, so {count} cannot be drawn.",
+            f"Draw 1 to {len(whole)}.",
         )
     among = set_digest(whole)
 

@@ -60,10 +60,13 @@ class ShownRequest:
         wanted, parts = set(names), request.parts
         if odd := wanted - parts.keys():
             raise UsageError(
-                f"The request has no part {min(odd)[:80]!r}.", f"It has {', '.join(sorted(parts))}."
+                f"The request has no part {min(odd)[:80]!r}.",
+                f"Choose from {', '.join(sorted(parts))}.",
             )
         if not wanted:
-            raise UsageError("No part is to be shown.", f"Name some of {', '.join(sorted(parts))}.")
+            raise UsageError(
+                "No part was chosen to be shown.", f"Choose some of {', '.join(sorted(parts))}."
+            )
         salts = {name: request.salt(name) for name in parts}
         return ShownRequest(
             {name: ShownPart(parts[name], salts[name]) for name in wanted},

@@ -239,8 +239,8 @@ class ModelStatement:
             if answer <= found.answer and prompt + answer <= found.length:
                 return found
         raise UsageError(
-            f"The model has no program of set {set_} for {prompt} tokens of prompt and {answer} of "
-            "answer.",
+            f"The model has no program of the sampler set {set_} for a prompt of {prompt} tokens "
+            f"and an answer of {answer}.",
             "Make a statement with a larger bucket.",
         )
 
@@ -259,14 +259,15 @@ class ModelStatement:
         set_ = self.encodes
         if set_ is None:
             raise UsageError(
-                "The model statement has no program of an encoder.",
+                "The model statement is not for an encoder.",
                 "Make it from an encoder's directory, or use `tallystick generate`.",
             )
         fits = [b for b in self._all_buckets(set_) if count <= b.length]
         if not fits:
             raise UsageError(
-                f"The model has no program for a text of {count} tokens, and none is left out.",
-                "Shorten it, or make a statement with a larger bucket.",
+                f"The model has no program for a text of {count} tokens. A text is never "
+                "shortened.",
+                "Use a shorter text, or make a statement with a larger bucket.",
             )
         assert isinstance(fits[0], EncodingBucket)
         return fits[0]

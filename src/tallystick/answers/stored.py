@@ -32,7 +32,7 @@ def stored_shape(kind: str, shape: tuple[int, ...], turned: bool = False) -> tup
     block = BLOCKS[kind]
     if not shape or shape[-1] % block.elements:
         raise RefusedModelError(
-            f"Rows of {list(shape)} are not made of whole blocks of {kind}.",
+            f"Rows of {list(shape)} do not consist of whole blocks of {kind}.",
             "Use the file that belongs to this model.",
         )
     return (*shape[:-1], shape[-1] // block.elements * block.size)
@@ -99,7 +99,7 @@ def over_stored(
         ]
         if read and not _adds_one(node):
             raise RefusedModelError(
-                f"The file has {read[0]} plus one, and transformers reads it otherwise.",
+                f"The file stores {read[0]} plus one, which transformers reads differently.",
                 "Use the model's directory, as save_pretrained wrote it.",
             )
         if read:

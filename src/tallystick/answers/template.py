@@ -29,13 +29,14 @@ class Template:
     def __init__(self, text: str) -> None:
         if find_spec("jinja2") is None:
             raise CannotCheckError(
-                "A chat template needs jinja2.", "pip install 'tallystick[answers]'."
+                "A chat template needs jinja2.", "Run pip install 'tallystick[answers]'."
             )
         try:
             self._process = RulesProcess(text.encode("utf-8"), _MODULE)
         except UsageError as error:
             raise CorruptFileError(
-                f"The text is not a chat template: {error.message}.", "Ask the model's author."
+                f"The chat template is not valid: {error.message}.",
+                "Report this to the model's author.",
             ) from None
 
     def render(
@@ -48,7 +49,7 @@ class Template:
             found = self._process.ask(_RENDER, canonical_json(given))
         except UsageError as error:
             raise UsageError(
-                f"The chat template has no text for these messages: {error.message}.",
+                f"The chat template gives no text for these messages: {error.message}.",
                 "Change the messages, or send tokens.",
             ) from None
         return found.decode("utf-8")

@@ -49,23 +49,23 @@ class ModelWords:
             odd = min(n for n in {*digests, *statement.files} if _differs(n, digests, statement))
             raise DigestMismatchError(
                 f"The tokenizer's files here are not those of the model statement: {odd[:80]!r}.",
-                "Name the directory of the model that the statement is of.",
+                "Name the directory of the model that the statement is about.",
             )
         if (None if template is None else sha256(template.encode("utf-8"))) != statement.template:
             raise DigestMismatchError(
                 "The chat template here is not that of the model statement.",
-                "Name the directory of the model that the statement is of.",
+                "Name the directory of the model that the statement is about.",
             )
         tokenizer = model_tokenizer(files)
         if tokenizer is None:
             raise CannotCheckError(
-                f"The model has no {TOKENIZER}.", "Give and check its answers by tokens."
+                f"The model has no {TOKENIZER}.", "Give its answers, and check them, by tokens."
             )
         # By these the template gets words of its own (5.6): no other ones than the files have.
         if special_tokens(files, tokenizer) != dict(statement.special):
             raise DigestMismatchError(
                 "The special tokens of the model statement are not those of the tokenizer's files.",
-                "Refuse the statement: nobody can derive it from these files.",
+                "Reject the statement. Nobody can derive it from these files.",
             )
         special = {name: token.text for name, token in statement.special.items()}
         words = ModelWords(tokenizer, template, special)
@@ -87,12 +87,12 @@ class ModelWords:
         if text is None:
             assert isinstance(request, ModelRequest)
             if self.template is None:
-                raise UsageError("The model has no chat template.", "Send a prompt, or tokens.")
+                raise UsageError("The model has no chat template.", "Send a prompt or tokens.")
             messages = [dict(message) for message in request.messages or ()]
             text = self.template.render([*messages], self.special, request.date)
         found = self.tokenizer.encode(text.encode("utf-8"), "the prompt", whole)
         if not found.size:
-            raise UsageError("The prompt has no tokens.", "Send a longer one.")
+            raise UsageError("The prompt has no tokens.", "Use a longer prompt.")
         return tuple(found.tolist())
 
     def text(self, statement: ModelStatement, request: ModelRequest, spoken: Spoken) -> str:

@@ -165,7 +165,9 @@ def _of_one_request(
     """6.10.2."""
     a, b = first.receipt, second.receipt
     if texts.statement.digest != a.model:
-        raise DigestMismatchError("The receipts are of another model than the one here.", _NEXT)
+        raise DigestMismatchError(
+            "The receipts are for a different model than the one here.", _NEXT
+        )
     one, two = (
         texts.signed(number).fields(texts.statement, receipt, _malformed, _NEXT)
         for number, receipt in enumerate((a, b))

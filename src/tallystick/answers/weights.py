@@ -109,7 +109,8 @@ def encoder_names(names: Iterable[str], module: Any) -> dict[str, str]:
     bare = {name: name.removeprefix(prefix) for name in told}
     if len(set(bare.values())) < len(bare):
         raise RefusedModelError(
-            f"The checkpoint has a tensor with and without {prefix!r}.", "Save the model again."
+            f"The checkpoint contains one tensor both with and without {prefix!r}.",
+            "Save the model again.",
         )
     return {name: own for name, own in bare.items() if not own.startswith(_POOLER)}
 
@@ -155,21 +156,21 @@ def named(
             again.append((full, array))
         elif not _COMPUTED.search(name):
             raise RefusedModelError(
-                f"The checkpoint has a tensor {name[:200]!r}, and the model has none of that name.",
+                f"The checkpoint contains a tensor {name[:200]!r}, which the model does not have.",
                 "Use a directory that save_pretrained wrote for this architecture.",
             )
     for name, array in again:
         own = found.setdefault(tied[name], array)
         if own is not array and not _same_bits(own, array):
             raise RefusedModelError(
-                f"{name} and {tied[name]} differ, and the config ties them.",
+                f"{name} and {tied[name]} differ, but the config ties them.",
                 'Set "tie_word_embeddings": false in config.json, or save the model again.',
             )
     for name, shape in shapes.items():
         if name not in found or found[name].shape != shape:
             has = f"has shape {list(found[name].shape)}" if name in found else "is missing"
             raise RefusedModelError(
-                f"The checkpoint's {name} {has}; the config gives it {list(shape)}.",
+                f"The checkpoint's {name} {has}, but the config gives it {list(shape)}.",
                 "Use the weights that belong to this config.json.",
             )
     return {name: found[name] for name in sorted(shapes)}

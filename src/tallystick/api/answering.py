@@ -118,7 +118,7 @@ class Answering:
             with_ = "" if adapter is None else f" --adapter {adapter}"
             raise UsageError(
                 f"{directory} has no model statement at {self.place}.",
-                f"Make one: `tallystick model statement {directory}{with_} -o {self.place}`.",
+                f"Make one with `tallystick model statement {directory}{with_} -o {self.place}`.",
             )
         self.statement: ModelStatement = read_statement(self.place)
         self.model: Model = stated_model(directory, adapter, self.statement)
@@ -148,15 +148,15 @@ class Answering:
         UsageError for one that can never be answered."""
         if request.model != self.statement.digest:
             raise UsageError(
-                "The request is to another model than the one here.",
-                "Make it with the digest of this model's statement.",
+                "The request is for another model.",
+                "Make the request with the digest of this model's statement.",
             )
         prompt = self.words.prompt(request)
         most = most_tokens(self.statement, request, len(prompt))
         if most < 1:
             raise UsageError(
                 f"The model statement has no bucket for a prompt of {len(prompt)} tokens.",
-                "Shorten it, or make a statement with a larger one (--bucket).",
+                "Shorten the prompt, or make a statement with a larger bucket (--bucket).",
             )
         stop = tuple(sorted(stop_set(self.statement, request)))
         asked = replace(request.settings, seed=request.seed, stop=stop, max_tokens=most)

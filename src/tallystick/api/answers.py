@@ -87,8 +87,8 @@ def generate(
     """
     if isinstance(model, Answering) and not (adapter is speculate is draft is None):
         raise UsageError(
-            "The model is open already, with its own adapter and speculation.",
-            "Name them where you open it.",
+            "The model is already open, so its adapter and speculation cannot be changed.",
+            "Name them where you open the model.",
         )
     way = speculation_of(speculate, None if draft is None else given.path(draft))
     asked: dict[str, Any] = {
@@ -201,7 +201,9 @@ def check(
     else:
         files = AnswerFiles.read(given.path(receipt))
     if request is not None and request_of(request).digest != files.request.digest:
-        raise DigestMismatchError("The answer is to another request than yours.", "Refuse it.")
+        raise DigestMismatchError(
+            "The answer is to another request than yours.", "Reject the answer."
+        )
     own = None if statement is None else given.path(statement)
     beside = None if adapter is None else given.path(adapter)
     checks = AnswerChecks(given.path(model), own, given.publics(trust), threads, device, beside)

@@ -217,7 +217,10 @@ def capture(
     several = isinstance(optimizer, Mapping)
     for name, limit in (("clip_norm", clip_norm), ("clip_value", clip_value)):
         if limit is not None and not 0 < limit < float("inf"):
-            raise UsageError(f"{name} is {limit}.", "Give a positive number, or None.")
+            raise UsageError(
+                f"{name} is {limit}, which is not a positive finite number.",
+                "Give a positive number, or None.",
+            )
     if isinstance(ema, float):
         ema = EMA(ema)
     step = later.capture_or_later(
@@ -293,13 +296,18 @@ def save_job(
     if validation is not None:
         chosen = next(iter(programs), "") if evaluate is None else evaluate
         if chosen not in programs:
-            raise UsageError(f"evaluate={chosen!r} is not a program.", "Name one of programs.")
+            raise UsageError(
+                f"evaluate={chosen!r} is not the name of a program.",
+                "Use a name that `programs` contains.",
+            )
         _refuse_shared(programs[chosen].passes, programs.values(), validation_short)
         of = programs[chosen].evaluation
         short = None if validation_short is None else validation_short.evaluation
         held = HeldOut(validation, of, evaluate_every, stop_rule or StopRule(), short)
     elif stop_rule is not None or evaluate is not None or evaluate_every:
-        raise UsageError("Committed validation needs held-out records.", "Pass validation=... too.")
+        raise UsageError(
+            "Committed validation needs held-out records.", "Pass validation=... as well."
+        )
     calls = {name: captured.step.calls for name, captured in programs.items()}
     if len(calls) > 1:
         between = with_torch("tallystick.program.capture.between", "save_job")

@@ -90,7 +90,7 @@ class AnswerChecks:
     def _of_this_model(self, files: AnswerFiles) -> tuple[SignedReceipt, AnyJob]:
         if self._own is not None and self._own.digest != files.statement.digest:
             raise DigestMismatchError(
-                "The answer is of another model than your statement.", "Refuse it."
+                "The answer is from another model than your statement's.", "Reject the answer."
             )
         signed, answer = files.signed(self._trust)
         if self._own is None:

@@ -159,7 +159,7 @@ def check_claim(
         names = statement.names_of(file_digest(path))
         if not names:
             raise MismatchError(
-                f"The claim is not about {path}: no subject has its SHA-256.",
+                f"The claim is not about {path}: none of its subjects has the file's SHA-256.",
                 "Ask for the claim about this file, or for the file that the claim names.",
             )
         matched.append((path, names[0]))

@@ -122,7 +122,7 @@ def _files(receipt: AnyReceipt) -> AnswerFiles:
         return receipt.files
     if isinstance(receipt, bytes):
         raise UsageError(
-            "The two receipts are of two jobs: which tokens these have is not in their bytes.",
-            "Give the directories of both answers.",
+            "The two receipts are for different jobs. A receipt alone does not show its tokens.",
+            "Pass the directories of both answers.",
         )
     return AnswerFiles.read(given.path(receipt))

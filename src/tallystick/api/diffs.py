@@ -38,7 +38,7 @@ def kind_of(place: Path) -> str:
     if is_trace(place):
         return TRACE
     raise UsageError(
-        f"{place} is neither a job nor a run nor a trace.",
+        f"{place} is not a job, a run or a trace.",
         "Name the directory of a job (`tallystick job new`), of a run (`tallystick train`) or of "
         "a trace (`tallystick.trace`).",
     )
@@ -69,28 +69,29 @@ def diff(
     files, StorageError.
     """
     if strangers := set(as_attack) - set(PARTIES):
-        raise UsageError(f"There is no run {sorted(strangers)[0]!r}.", "Name A or B.")
+        raise UsageError(f"There is no run {sorted(strangers)[0]!r}.", "Use A or B.")
     places = [None if isinstance(one, Job) else given.path(one) for one in (a, b)]
     kinds = [JOB if place is None else kind_of(place) for place in places]
     if kinds != [RUN, RUN] and (threads is not None or device != "cpu"):
         raise UsageError(
-            "threads and device are for two runs; jobs and traces are only read.", "Leave them out."
+            "threads and device can only be used with two runs. Jobs and traces are only read.",
+            "Leave them out.",
         )
     if as_attack and device != "cpu":
         raise UsageError(
-            "A run that plays its cheat is executed on the CPU.", "Leave device out, or as_attack."
+            "A run that plays its cheat is executed on the CPU.", "Leave out device or as_attack."
         )
     if kinds == [TRACE, TRACE] and not as_attack:
         readers = [TraceReader(place) for place in places if place is not None]
         return compare_traces(readers[0], readers[1])
     if TRACE in kinds and kinds != [TRACE, TRACE]:
         raise CannotCheckError(
-            f"A is a {kinds[0]} and B is a {kinds[1]}: they have no steps in common.",
-            "Compare two traces, or two runs, or two jobs.",
+            f"A is a {kinds[0]} and B is a {kinds[1]}, so they have no steps in common.",
+            "Compare two traces, two runs or two jobs.",
         )
     if kinds != [RUN, RUN]:
         if as_attack:
-            raise UsageError("as_attack is for two runs.", "Leave it out.")
+            raise UsageError("as_attack can only be used with two runs.", "Leave as_attack out.")
         return compare_jobs(_job(a), _job(b))
     with ExitStack() as stack:
         runs = [
@@ -110,7 +111,7 @@ def _repeated(
     job = store.job()
     journal = store.journal(job)
     if not journal.losses:
-        raise CannotCheckError(f"The run {place} does not have a step yet.", "Train it first.")
+        raise CannotCheckError(f"The run {place} has no steps yet.", "Train it first.")
     if plays:  # a cheat changes arrays on the host
         states: RunStates = cheating_states(store, job, journal, ExecutionContext(threads), notice)
     else:

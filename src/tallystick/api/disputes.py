@@ -65,7 +65,7 @@ class Disputing:
     def __post_init__(self) -> None:
         strangers = set(self.as_attack) - set(PARTIES)
         if strangers:
-            raise UsageError(f"There is no party {sorted(strangers)[0]!r}.", "Name A or B.")
+            raise UsageError(f"There is no party {sorted(strangers)[0]!r}.", "Use A or B.")
 
 
 @contextmanager

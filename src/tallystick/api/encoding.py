@@ -92,7 +92,7 @@ class Encoder:
         self.model = open_model(directory)
         if self.model.encoding is None:
             raise RefusedModelError(
-                "The model says tokens after a text: it is not an encoder.",
+                "The model generates text, so it is not an encoder.",
                 "Use `tallystick generate`.",
             )
         self.encoding = self.model.encoding
@@ -100,8 +100,8 @@ class Encoder:
         if not is_directory(self.place):
             raise UsageError(
                 f"{directory} has no model statement at {self.place}.",
-                f"Make one: `tallystick model statement {directory} --bucket {self.model.longest} "
-                f"-o {self.place}`.",
+                f"Make one with `tallystick model statement {directory} --bucket "
+                f"{self.model.longest} -o {self.place}`.",
             )
         self.statement = read_statement(self.place)
         check_adapter(self.model, self.statement)
@@ -140,14 +140,15 @@ class Encoder:
         prompt = self.words.prompt(request)
         if odd := [token for token in prompt if not 0 <= token < self.model.vocabulary]:
             raise UsageError(
-                f"Token {odd[0]} is not in a vocabulary of {self.model.vocabulary}.",
+                f"Token {odd[0]} is outside the model's vocabulary of {self.model.vocabulary} "
+                "tokens.",
                 "Send tokens of this model.",
             )
         if len(prompt) > self.model.longest:
             raise UsageError(
-                f"The text has {len(prompt)} tokens, the model reads at most {self.model.longest}, "
-                "and none is left out.",
-                "Send its parts by themselves.",
+                f"The text has {len(prompt)} tokens, but the model reads at most "
+                f"{self.model.longest}. A text is never shortened.",
+                "Split the text, and send its parts separately.",
             )
         unknown = np.zeros(self.encoding.values, np.float32)
         job = EncodingJob(self.statement, request, Encoded(prompt, unknown))
@@ -179,12 +180,12 @@ class Encoder:
     def _check(self, request: EncodingRequest) -> None:
         if request.model != self.statement.digest:
             raise UsageError(
-                "The request is to another model than the one here.",
-                "Make it with the digest of this model's statement.",
+                "The request is for another model.",
+                "Make the request with the digest of this model's statement.",
             )
         if request.output != self.encoding.set:
             raise UsageError(
-                f"The request asks for `{request.output}`, and the model gives "
+                f"The request asks for `{request.output}`, but the model gives "
                 f"`{self.encoding.set}`.",
                 "Ask for what the model gives.",
             )
@@ -282,7 +283,7 @@ def _encoded(
 ) -> list[GivenEncoding]:
     asked = [texts] if isinstance(texts, str) else list(texts)
     if not asked:
-        raise UsageError("There is no text.", "Give one.")
+        raise UsageError("No text was given.", "Pass at least one text.")
     places = [] if out is None else free_places(given.path(out), len(asked))
     place = None if statement is None else given.path(statement)
     opened = model if isinstance(model, Encoder) else Encoder(given.path(model), place, threads)

@@ -22,7 +22,8 @@ def path(name: PathLike) -> Path:
     """A path of this machine. Raises UsageError for a URL."""
     if is_url(str(name)):
         raise UsageError(
-            f"{name} is an address.", "Open it: `with tallystick.opened(URL) as directory`."
+            f"{name} is a URL, but this function needs a local path.",
+            "Open it with `with tallystick.opened(URL) as directory`.",
         )
     refuse_flat(str(name))
     return Path(name)
@@ -56,5 +57,5 @@ def with_torch(module: str, name: str) -> Any:
         if (error.name or "").partition(".")[0] != "torch":
             raise
         raise CannotCheckError(
-            f"tallystick.{name} needs PyTorch.", "pip install 'tallystick[train]'."
+            f"tallystick.{name} needs PyTorch.", "Run pip install 'tallystick[train]'."
         ) from None

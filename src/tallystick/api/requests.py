@@ -67,7 +67,9 @@ def request(
     """
     stated = statement_of(statement)
     if seed is not None and nonce is not None:
-        raise UsageError("A request has a seed or a nonce, and not both.", "Leave one out.")
+        raise UsageError(
+            "A request has either a seed or a nonce, not both.", "Leave one of them out."
+        )
     settings = Settings(
         temperature=temperature,
         top_k=top_k,
@@ -114,15 +116,15 @@ def client_request(asked: ModelRequest | PathLike, others: Mapping[str, Any]) ->
     told = [name for name, value in others.items() if value != DEFAULTS[name]]
     if told:
         raise UsageError(
-            f"A client's request says itself what is asked for: {', '.join(told)} cannot be said "
-            "beside it.",
-            "Leave that out, or ask the client for another request.",
+            f"A client's request cannot be combined with {', '.join(told)}: it already states "
+            "what it asks for.",
+            "Leave them out, or ask the client for another request.",
         )
     found = request_of(asked)
     if found.server_seed:
         raise UsageError(
-            "The request says that the server has chosen its seed, so it is not a client's own.",
-            "Ask the client for a request with its seed or nonce.",
+            "The server chose the seed of this request, so it is not a client's own request.",
+            "Ask the client for a request with its own seed or nonce.",
         )
     return found
 
@@ -169,7 +171,9 @@ def show_request(
     if out is not None:
         data = shown.to_bytes()
         if len(data) > LIMITS.request_bytes:
-            raise UsageError("What is to be shown is longer than a request.", "Show less of it.")
+            raise UsageError(
+                "The shown parts are longer than a request may be.", "Show fewer parts."
+            )
         write_new(given.path(out), data, "shown request")
     return shown
 
@@ -212,7 +216,7 @@ def statement_of(statement: ModelStatement | PathLike) -> ModelStatement:
 def free_file(path: Path, what: str) -> Path:
     """`path`, where there is nothing yet. Raises UsageError."""
     if present(path):
-        raise UsageError(f"{path} is there already.", f"Name another file for the {what}.")
+        raise UsageError(f"{path} already exists.", f"Choose another file for the {what}.")
     return path
 
 
@@ -238,12 +242,13 @@ def require_answerable(statement: ModelStatement, request: ModelRequest) -> None
         odd = next((token for token in tokens if not 0 <= token < most), None)
         if odd is not None:
             raise UsageError(
-                f"The {what} has the token {odd}, and the model's vocabulary counts {most}.",
+                f"The {what} contains the token {odd}, but the model's vocabulary has {most} "
+                "tokens.",
                 "Use the tokenizer of this model.",
             )
     if statement.most(len(request.tokens or (0,)), settings.set) < 1:
         raise UsageError(
-            "The model statement has no bucket for a prompt of "
-            f"{len(request.tokens or (0,))} tokens and the sampler set {settings.set}.",
-            "Shorten it, or ask for a statement with a larger bucket.",
+            f"The model statement has no bucket for a prompt of {len(request.tokens or (0,))} "
+            f"tokens with the sampler set {settings.set}.",
+            "Shorten the prompt, or ask for a statement with a larger bucket.",
         )

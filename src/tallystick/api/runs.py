@@ -69,7 +69,7 @@ def train(
     Errors: see `run.execute.trainer.train_job` and `run.distributed.launch.train_with`.
     """
     if work is not None and not is_url(str(out)):
-        raise UsageError("work= is for a run at a URL.", "Leave it out.")
+        raise UsageError("work= can only be used with a run at a URL.", "Leave work= out.")
     asked = Training(
         str(out) if is_url(str(out)) else given.path(out),
         threads=threads,

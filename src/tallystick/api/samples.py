@@ -103,7 +103,7 @@ def check_sample(
         except CounterpartyError as error:
             problems.append(_refused(root, answer, None, error))
     if not found:
-        raise UsageError(f"There are no answers below {root}.", "Name a directory of answers.")
+        raise UsageError(f"{root} contains no answers.", "Name a directory of answers.")
     secret = new_secret() if seed is None else seed
     chosen = draw(secret, found.values(), sample)
     left, executed = set(chosen), 0
@@ -155,7 +155,7 @@ def _answers(root: Path) -> Iterator[Path]:
     """The directories with a receipt in and below `root`, in the order of their names. Links are
     not followed. Raises UsageError, StorageError, CorruptFileError."""
     if not is_directory(root):
-        raise UsageError(f"{root} is not a directory of answers.", "Name one.")
+        raise UsageError(f"{root} is not a directory of answers.", "Name a directory of answers.")
     waiting = [(root, 0)]
     while waiting:
         directory, depth = waiting.pop()
@@ -165,10 +165,12 @@ def _answers(root: Path) -> Iterator[Path]:
             continue
         below = [directory / entry.name for entry in inside if stat.S_ISDIR(entry.mode)]
         if below and depth == _MOST_DEPTH:
-            raise CorruptFileError(f"{directory} lies too deep below {root}.", "Move it up.")
+            raise CorruptFileError(f"{directory} is nested too deeply below {root}.", "Move it up.")
         waiting += [(path, depth + 1) for path in sorted(below, reverse=True)]
         if len(waiting) > LIMITS.directory_entries:
-            raise CorruptFileError(f"There are too many directories below {root}.", "Split them.")
+            raise CorruptFileError(
+                f"{root} contains too many directories.", "Split it into several directories."
+            )
 
 
 def _refused(

@@ -37,7 +37,11 @@ Speculation = PromptLookup | DraftDirectory
 def speculation_of(speculate: str | None, draft: Path | None) -> Speculation | None:
     """What `--speculate` (`lookup` or `lookup:K`) and `--draft` say. Raises UsageError."""
     if speculate is not None and draft is not None:
-        raise UsageError("Tokens are proposed by lookup or by a smaller model, not by both.")
+        raise UsageError(
+            "speculate and draft cannot be used together. Tokens are guessed either by lookup or "
+            "by a smaller model.",
+            "Leave one of them out.",
+        )
     if draft is not None:
         return DraftDirectory(draft)
     if speculate is None:
@@ -45,8 +49,8 @@ def speculation_of(speculate: str | None, draft: Path | None) -> Speculation | N
     name, colon, most = speculate.partition(":")
     if name != _NAME or bool(colon) != (most.isascii() and most.isdecimal()) or len(most) > 4:
         raise UsageError(
-            f"There is no speculation {speculate[:80]!r}.",
-            f"Say {_NAME}, or {_NAME}:K for up to K tokens at a time.",
+            f"speculate={speculate[:80]!r} is not known.",
+            f"Use {_NAME}, or {_NAME}:K to guess up to K tokens at a time.",
         )
     return PromptLookup(most=int(most)) if colon else PromptLookup()
 
@@ -70,6 +74,6 @@ def _check_tokens(ours: Mapping[str, bytes], theirs: Mapping[str, bytes]) -> Non
     for name in (TOKENIZER,) if one else _OLDER:
         if ours.get(name) != theirs.get(name):
             raise UsageError(
-                f"The draft model has another tokenizer than the model: {name} differs.",
+                f"The draft model's tokenizer is not the model's: {name} differs.",
                 "Use a smaller model of the same family.",
             )

@@ -42,10 +42,10 @@ def make_statement(
     if not buckets:
         raise UsageError(
             "A model statement needs a bucket.",
-            "Give --bucket L:A, as 256:64; of an encoder --bucket L.",
+            "Pass --bucket L:A, such as 256:64. For an encoder, pass --bucket L.",
         )
     if merge and adapter is None:
-        raise UsageError("There is nothing to merge.", "Name an adapter: --adapter DIR.")
+        raise UsageError("--merge needs an adapter.", "Pass it with --adapter DIR.")
     target = statement_place(directory, adapter) if place is None else place
     made, programs = derive(
         open_model(directory, adapter, merge),
@@ -81,8 +81,8 @@ def verify_statement(
     model = stated_model(directory, adapter, stated)
     if (stated.encodes is None) != (model.encoding is None):
         raise DigestMismatchError(
-            "Of statement and model, one is of an encoder and one is not.",
-            "Name the model that the statement is of.",
+            "Either the statement or the model is an encoder's, but not both.",
+            "Name the model that the statement is about.",
         )
     sizes = sorted({(name.length, name.answer) for name in stated.programs})
     buckets = [size[0] if stated.encodes else Bucket(*size) for size in sizes]

@@ -64,7 +64,7 @@ class Training:
         timeout_of(self.timeout, self.workers)
         self.checking(Path(), Path())  # the share is a fraction, whatever the places
         if self.work is not None and not is_url(str(self.out)):
-            raise UsageError("--work is for a run at a URL.", "Leave it out.")
+            raise UsageError("--work can only be used with a run at a URL.", "Leave --work out.")
 
     def going_on(self) -> GoingOn:
         checked, by_torchrun = self.check_workers is not None, launched() is not None

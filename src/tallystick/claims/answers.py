@@ -37,7 +37,10 @@ def answer_payload(receipt: bytes, report: AnswerReport | None = None) -> bytes:
     """
     found = read_receipt(receipt).receipt
     if report is not None and report.receipt != found:
-        raise MismatchError("The report is about another receipt.", "Check this one.")
+        raise MismatchError(
+            "The report is about another receipt.",
+            "Check this receipt, and use the report of that check.",
+        )
     predicate: dict[str, JsonValue] = {
         "answer": found.answer,
         "checked": None if report is None else _checked(report),

@@ -26,7 +26,7 @@ def audit_payload(report: AuditReport) -> bytes:
     run, _ = verify_run(Envelope.from_bytes(commitment, LIMITS.commitment_bytes))
     if (run.run_root, run.signer.key_id) != (report.run_root, report.signer):
         raise MismatchError(
-            f"{report.run} is not the run that was audited, or has another signer.",
+            f"{report.run} is not the run that was audited, or it has another signer.",
             "Audit it again.",
         )
     found, choices = report.difference, report.choices

@@ -54,8 +54,8 @@ def _ignored(directory: Path, target: Path) -> tuple[str, ...]:
         own = (target.name,)
     elif lies_in(target.parent, directory):
         raise UsageError(
-            f"{target} would lie among the files that it signs.",
-            f"Write it beside {directory}, or at its top.",
+            f"{target} would be among the files that it signs.",
+            f"Write it beside {directory}, or at the top of it.",
         )
     return tuple(sorted({*_GIT, *own}))
 

@@ -47,7 +47,7 @@ statement_option = click.option(
 adapter_option = click.option(
     "--adapter",
     type=click.Path(),
-    help="Directory of the model's adapter, a LoRA that peft has saved.",
+    help="Directory of the model's adapter: a LoRA saved by peft.",
 )
 
 
@@ -56,8 +56,8 @@ adapter_option = click.option(
 @click.option(
     "--request",
     type=click.Path(),
-    help="Answer this request, which a client has made with `tallystick request`. It "
-    "replaces every option that asks for something.",
+    help="Answer this request, which a client made with `tallystick request`. It replaces "
+    "all options that describe a request.",
 )
 @click.option(
     "--cancelled",
@@ -75,14 +75,14 @@ adapter_option = click.option(
 @click.option(
     "--speculate",
     metavar="lookup[:K]",
-    help="Guess up to K tokens ahead from the text so far. This changes the speed and never"
-    " the answer.",
+    help="Guess up to K tokens ahead from the text so far. This changes the speed but"
+    " never the answer.",
 )
 @click.option(
     "--draft",
     type=click.Path(),
     help="Guess tokens with the smaller model in this directory; it needs the same "
-    "tokenizer. This changes the speed and never the answer.",
+    "tokenizer. This changes the speed but never the answer.",
 )
 @threads_option
 @json_option
@@ -107,7 +107,7 @@ def generate(
     directory holds the receipt, the request with its secret, the tokens and the text.
     """
     if request is None:
-        ways = "Give --prompt, --message, --messages, --tokens or --request"
+        ways = "Pass --prompt, --message, --messages, --tokens or --request"
         theirs, asked = None, asked_for(options, ways)
         choices = asked["choices"]
     else:
@@ -179,8 +179,8 @@ class _Shown:
 
 
 _NO_EVIDENCE = (
-    "only a run with other tokens than its text needs a file of its own. Other contradictions show "
-    "by the answer's files, and a dispute makes its own evidence."
+    "a file is only needed if the run's tokens are not those of its text. The answer's files show "
+    "other contradictions, and a dispute writes its own evidence."
 )
 
 
@@ -191,21 +191,21 @@ _NO_EVIDENCE = (
     "--receipt",
     "named",
     type=click.Path(),
-    help="Check that this receipt is for the request that RECEIPT shows, a file of `request"
-    " show`. No model is needed.",
+    help="Check that this receipt is for the request that RECEIPT shows. RECEIPT is then a file"
+    " written by `request show`. No model is needed.",
 )
 @click.option(
     "--against",
     type=click.Path(),
     metavar="OTHER",
-    help="Say whether this other receipt, or that of this answer's directory, contradicts RECEIPT. "
-    "No model is needed.",
+    help="Check whether OTHER, a receipt or an answer's directory, contradicts RECEIPT. No model "
+    "is needed.",
 )
 @click.option(
     "--statement",
     type=click.Path(),
-    help="A statement of the model that you trust. The programs are then not derived again,"
-    " which saves time.",
+    help="Statement of the model that you trust. It saves time: the programs are not derived"
+    " again.",
 )
 @adapter_option
 @click.option(
@@ -222,7 +222,8 @@ _NO_EVIDENCE = (
     "--sample",
     type=click.IntRange(1),
     metavar="N",
-    help="RECEIPT is a directory of answers. Check the files of all, and compute N of them again.",
+    help="RECEIPT is a directory of answers. Check the files of all answers, and compute N of "
+    "them again.",
 )
 @click.option(
     "--seed",
@@ -232,8 +233,8 @@ _NO_EVIDENCE = (
 @click.option(
     "--evidence",
     type=click.Path(),
-    help="Where to write evidence if the receipt's run has other tokens than its text, or if two "
-    "receipts contradict each other.",
+    help="File for evidence. It is written if the tokens of the receipt's run are not those of its "
+    "text, or if two receipts contradict each other.",
 )
 @threads_option
 @device_option
@@ -262,13 +263,13 @@ def check(
 ) -> None:
     """Check the answer of RECEIPT, which is a receipt or the directory of an answer.
 
-    One pass over the whole text computes every token of an answer again. An embedding or class
-    numbers take one execution. RECEIPT may also be evidence that --evidence has written, which
-    needs no model. The exit code is 1 if anything contradicts the receipt.
+    One pass over the whole text computes every token of an answer again. An embedding or a
+    classification is computed once. RECEIPT may also be evidence that --evidence wrote; no model
+    is then needed. The exit code is 1 if anything contradicts the receipt.
     """
     signer = claim_signer(claim, key)
     if seed is not None and sample is None:
-        raise UsageError("--seed is for --sample.", "Leave it out.")
+        raise UsageError("--seed needs --sample.", "Add --sample N, or leave --seed out.")
     if against is not None:
         refuse_others(
             {"against", "evidence", "trust", "as_json"},
@@ -292,8 +293,8 @@ def check(
         return
     if model is None:
         raise UsageError(
-            "Give --model, your copy of the model.",
-            "Only --receipt, --against and evidence need none.",
+            "No model was given.",
+            "Pass your copy with --model. Only --receipt, --against and evidence need none.",
         )
     if sample is not None:
         refuse_options({"text", "request", "evidence", "claim"}, "cannot be given beside --sample.")
@@ -401,7 +402,7 @@ def _say(report: AnswerReport, receipt: str, model: str) -> None:
     elif report.accepted:
         # Another model's answer passes this check, so it must not read like the whole one.
         say("TEXT MATCHES  signatures, digests, template, tokens and text")
-        say("not checked   whether the model produces it: no weight was read")
+        say("not checked   whether the model gives this answer: no weight was read")
         say(f"next          tallystick check {receipt} --model {model}")
 
 
@@ -426,10 +427,10 @@ def answer_run(
 ) -> None:
     """Execute the job of RECEIPT into a run directory, for a dispute about it.
 
-    The run is yours, and says what the model answers. OUTPUT/job is its job, for `dispute`,
+    The run is yours, and shows what the model answers. OUTPUT/job is its job, for `dispute`,
     `serve`, `referee` and `judge`. If you sign with the key that signed the receipt, the run must
-    be the receipt's run. If it is another, the receipt cannot be defended, and the exit code
-    is 1.
+    be the receipt's run. If it is a different one, the receipt cannot be defended, and the exit
+    code is 1.
     """
     made: AnswerRun = answer_run_of(
         Path(receipt),
@@ -456,6 +457,6 @@ def answer_run(
         say(f"run root    {made.root.hex()} ({whose})")
         say(f"job         {output}/job")
         if made.defends and not made.same:
-            say("MISMATCH    the receipt is of another run: this key cannot answer for it")
+            say("MISMATCH    the receipt is for another run: this key cannot defend it")
     if made.defends and not made.same:
         finish(MISMATCH)

@@ -32,8 +32,20 @@ _OPTIONS: tuple[Callable[[Command], Command], ...] = (
         help="JSON file with a whole conversation: a list of objects with role and content.",
     ),
     click.option("--tokens", type=click.Path(), help="JSON file with a list of token ids."),
-    click.option("--max-tokens", type=click.IntRange(1), default=128, show_default=True),
-    click.option("--temperature", type=float, default=0.0, show_default=True),
+    click.option(
+        "--max-tokens",
+        type=click.IntRange(1),
+        default=128,
+        show_default=True,
+        help="Largest number of tokens in an answer.",
+    ),
+    click.option(
+        "--temperature",
+        type=float,
+        default=0.0,
+        show_default=True,
+        help="How evenly tokens are drawn. 0 always takes the most likely one.",
+    ),
     click.option(
         "--top-k",
         type=click.IntRange(0),
@@ -78,7 +90,13 @@ _OPTIONS: tuple[Callable[[Command], Command], ...] = (
         type=click.IntRange(0, (1 << 64) - 1),
         help="Seed of the draws. Default: derived from a new nonce.",
     ),
-    click.option("--choices", type=click.IntRange(1, LIMITS.choices), default=1, show_default=True),
+    click.option(
+        "--choices",
+        type=click.IntRange(1, LIMITS.choices),
+        default=1,
+        show_default=True,
+        help="Number of answers.",
+    ),
     click.option("--date", metavar="YYYY-MM-DD", help="Date that the chat template sees as today."),
 )
 
@@ -90,12 +108,12 @@ def asked_options(command: Command) -> Command:
 
 def asked_for(options: Mapping[str, Any], help_: str) -> dict[str, Any]:
     """The values of these options as `api.requests.request` takes them. Raises UsageError, which
-    begins with `help_`, unless exactly one input is given."""
+    has `help_` as its next action, unless exactly one input is given."""
     asked = dict(options)
     message = asked.pop("message")
     prompt, messages, tokens = (asked[name] for name in ("prompt", "messages", "tokens"))
     if sum(given is not None for given in (prompt, message, messages, tokens)) != 1:
-        raise UsageError(f"{help_}, and no other beside it.", "See the command's --help.")
+        raise UsageError("Exactly one input is needed.", f"{help_}.")
     if prompt is not None:
         asked["prompt"] = _said(prompt)
     if message is not None:
@@ -128,5 +146,7 @@ def _list(path: str, kind: type, what: str, form: str) -> list[JsonValue]:
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, list) or not all(type(one) is kind for one in found):
-        raise UsageError(f"{path} is not a JSON list of {what}.", f"Write {form}.")
+        raise UsageError(
+            f"{path} is not a JSON list of {what}.", f"The file must have the form {form}."
+        )
     return found

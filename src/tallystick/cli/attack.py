@@ -56,8 +56,8 @@ def train_cheat(
     "--list",
     "listed",
     is_flag=True,
-    help="List the attacks. With NAME: describe that one. With a job's directory: list "
-    "those that fit the job.",
+    help="List the attacks. With NAME: describe that attack. With a job's directory: list "
+    "the attacks that fit the job.",
 )
 @click.option("--key", type=click.Path(), help="Private key that signs. Default: a new one.")
 @overwrite_option
@@ -76,23 +76,32 @@ def attack(
     threads: int | None,
     as_json: bool,
 ) -> None:
-    """Train JOB with the cheat NAME: a signed run that declares its cheat.
+    """Train JOB with the cheat NAME, and write a signed run that declares its cheat.
 
-    `dispute --as-attack` lets the run play its cheat, with the code that answers for honest
-    runs.
+    `dispute --as-attack` then plays the cheat, with the same code that answers for honest runs.
     """
     if listed:
         if job is not None or out is not None or pairs:
-            raise UsageError("--list trains nothing.", "Give it at most one NAME, or a job.")
+            raise UsageError(
+                "--list trains nothing.",
+                "Pass only a NAME or a job's directory with it, or leave --list out.",
+            )
         list_attacks(name, as_json)
         return
     if name is None or job is None or out is None:
-        raise UsageError("Name an attack, a job and --out RUN.", "See `tallystick attack --list`.")
+        raise UsageError(
+            "An attack, a job and --out are needed.",
+            "Write `tallystick attack NAME JOB --out RUN`. `tallystick attack --list` lists the "
+            "names.",
+        )
     params = {}
     for pair in pairs:
         parameter, equals, value = pair.partition("=")
         if not equals:
-            raise UsageError(f"{pair!r} is not KEY=VALUE.", "Write --set step=30.")
+            raise UsageError(
+                f"{pair!r} is not KEY=VALUE.",
+                "Write a setting as KEY=VALUE, such as --set step=30.",
+            )
         params[parameter] = value
     declared = Declaration(name, params)
     loaded = load_job(Path(job))

@@ -43,8 +43,8 @@ def list_attacks(wanted: str | None, as_json: bool) -> None:
 def _job(wanted: str) -> Job:
     if not is_directory(Path(wanted)):
         raise UsageError(
-            f"There is no attack {wanted[:80]!r}, and no job there.",
-            "Name an attack of `tallystick attack --list`, or a job's directory.",
+            f"{wanted[:80]!r} is neither an attack nor a job.",
+            "Choose a name that `tallystick attack --list` prints, or pass a job's directory.",
         )
     return load_job(Path(wanted))
 

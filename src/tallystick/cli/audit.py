@@ -240,7 +240,7 @@ def _say_sample(report: AuditReport) -> None:
     drawn = ", ".join(f"{a}:{b}" for a, b in found.repeated[:_NAMED])
     more = len(found.repeated) - _NAMED
     say(f"repeated    steps {drawn}" + (f" and {more} more segments" if more > 0 else ""))
-    say("otherwise   nothing was repeated: this is no audit of the whole run")
+    say("otherwise   nothing was repeated: this is not an audit of the whole run")
     for chance in _different(report.confidence):
         many = f"at least {chance.false_segments} of {found.total} segments false"
         if chance.share is not None:

@@ -51,8 +51,8 @@ def benchmarks() -> ModuleType:
             sys.path.insert(0, beside)
     if importlib.util.find_spec(_PACKAGE) is None:
         raise UsageError(
-            "The benchmarks are not installed: they are no part of the tallystick package.",
-            "In a checkout of Tallystick's source run `pip install ./benchmarks`.",
+            "The benchmarks are not installed. They are not part of the tallystick package.",
+            "Run `pip install ./benchmarks` in a checkout of Tallystick's source.",
         )
     return importlib.import_module(_PACKAGE)
 
@@ -63,7 +63,7 @@ def _on_device(name: str) -> bool:
 
 @click.command()
 @click.argument("name")
-@click.option("--threads", type=click.IntRange(1, 1024), default=None)
+@click.option("--threads", type=click.IntRange(1, 1024), default=None, help="Number of threads.")
 @click.option(
     "--device",
     default=None,
@@ -125,22 +125,23 @@ def bench(name: str, threads: int | None, as_json: bool, **options: Any) -> None
     costs of `replay/1` and `rounded/1`. paper prints the tables of OVT and Verde beside ours. It
     takes hours, and resumes from the results in --out.
 
-    Every row has its target beside it.
+    Each row shows its target.
     """
     package = benchmarks()
     known: dict[str, str] = package.BENCHMARKS
     if name not in known:
-        raise UsageError(f"There is no benchmark {name!r}.", f"Choose one of: {', '.join(known)}.")
+        raise UsageError(f"There is no benchmark {name!r}.", f"Choose one of {', '.join(known)}.")
     own = _OPTIONS.get(name, ())
     if options["device"] is not None and "device" not in own:
         raise UsageError(
-            f"bench {name} measures on the processor only: it takes no --device.",
-            f"Leave it out, or choose one of: {', '.join(k for k in known if _on_device(k))}.",
+            f"bench {name} runs on the CPU only and takes no --device.",
+            f"Leave --device out, or choose one of {', '.join(k for k in known if _on_device(k))}.",
         )
     for option, value in options.items():
         if value and option not in own:
             raise UsageError(
-                f"bench {name} takes no --{_SPELLING.get(option, option)}.", "Leave it out."
+                f"bench {name} takes no --{_SPELLING.get(option, option)}.",
+                "Leave that option out.",
             )
     more = {option: options[option] for option in own if options[option]}
     if name == "dispute":
@@ -148,8 +149,8 @@ def bench(name: str, threads: int | None, as_json: bool, **options: Any) -> None
     check_environment()
     if not have_torch():
         raise CannotCheckError(
-            "Benchmarks need PyTorch: they compare with it, or capture a model.",
-            "pip install 'tallystick[train]'.",
+            "Benchmarks need PyTorch.",
+            "Run pip install 'tallystick[train]'.",
         )
     if threads is not None:
         _core.set_threads(threads)

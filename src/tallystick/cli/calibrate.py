@@ -34,7 +34,13 @@ def calibrate() -> None:
 @calibrate.command("sample")
 @click.argument("path", metavar="JOB", type=PLACE)
 @click.option("--out", required=True, type=click.Path(), help="Sample file to write.")
-@click.option("--steps", type=click.IntRange(1), default=1, show_default=True)
+@click.option(
+    "--steps",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Number of steps to sample. Use the same number on every machine.",
+)
 @click.option(
     "--elements",
     type=click.IntRange(1, 1 << 26),
@@ -43,7 +49,7 @@ def calibrate() -> None:
     help="Number of elements to sample from each output. Use the same number on every machine.",
 )
 @click.option(
-    "--kind", default="plain", show_default=True, help=f"A kind of hardware to play: {_KINDS}."
+    "--kind", default="plain", show_default=True, help=f"Kind of hardware to imitate: {_KINDS}."
 )
 @threads_option
 @overwrite_option
@@ -60,7 +66,7 @@ def sample(
 ) -> None:
     """Write the results of this machine's kernels on JOB's first steps. Needs PyTorch."""
     if present(Path(out)) and not overwrite:
-        raise UsageError(f"{out} exists already.", "Choose another file, or --overwrite.")
+        raise UsageError(f"{out} already exists.", "Choose another file, or pass --overwrite.")
     context = ExecutionContext(threads)
     taken = take_sample(load_job(Path(path)), Path(out), steps, elements, kind, context)
     if as_json:

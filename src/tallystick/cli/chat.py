@@ -47,7 +47,9 @@ _ASKS = ("message", "system", "max_tokens", "temperature", "top_p")
 @click.option("--message", help="Question to ask. Default: one for each line of standard input.")
 @click.option("--system", help="System message that comes before all others.")
 @click.option(
-    "--served", metavar="NAME", help="Name of the model on the server. Default: its first."
+    "--served",
+    metavar="NAME",
+    help="Name of the model on the server. Default: the server's first model.",
 )
 @click.option("--digest", help="Digest of the model to accept. Any other model is refused.")
 @click.option(
@@ -66,7 +68,7 @@ _ASKS = ("message", "system", "max_tokens", "temperature", "top_p")
     type=click.IntRange(1),
     default=256,
     show_default=True,
-    help="Number of tokens after which an answer ends at the latest.",
+    help="Largest number of tokens in an answer.",
 )
 @click.option(
     "--temperature",
@@ -86,13 +88,13 @@ _ASKS = ("message", "system", "max_tokens", "temperature", "top_p")
     "--request",
     "file",
     type=click.Path(),
-    help="File with your own request, made by `tallystick request`. Ask what it says, once.",
+    help="File with your own request, made by `tallystick request`. It is asked once.",
 )
 @click.option(
     "--client",
     type=click.Path(),
     metavar="KEY",
-    help="Your private key. With it, Ctrl-C ends an answer with your signature.",
+    help="Your private key. With it, Ctrl-C ends an answer and signs that you ended it.",
 )
 @tls_ca_option
 @threads_option
@@ -118,7 +120,7 @@ def chat(
     trust: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Talk with a model on the server at URL, and check the receipt of each answer.
+    """Chat with a model on the server at URL, and check the receipt of each answer.
 
     Each question is a request of your own, with a nonce and a secret that the server cannot choose.
     Signature, request and text are always checked. With --model, the computation is checked too.
@@ -132,9 +134,11 @@ def chat(
     from tallystick.serving.received import check_received
 
     if message is None and file is None and (as_json or output is not None):
-        raise UsageError("--json and -o are for one answer.", "Give --message or --request.")
+        raise UsageError(
+            "--json and -o need a single question.", "Pass it with --message or --request."
+        )
     if adapter is not None and model is None:
-        raise UsageError("--adapter goes with --model.", "Name the model too.")
+        raise UsageError("--adapter needs --model.", "Pass the model with --model too.")
     settings = Settings(max_tokens=max_tokens, temperature=temperature, top_p=top_p)
     believed = load_trust(trust)
     text = key_text(None if key is None else Path(key), KEY_VARIABLE)
@@ -166,14 +170,15 @@ def chat(
         stated = server.statement.digest
         if digest is not None and stated.hex() != digest.lower():
             raise DigestMismatchError(
-                f"The server's {server.model} is the model {stated.hex()}.",
-                "Name another server, or --served.",
+                f"The model {server.model} on the server has the digest {stated.hex()}, not that "
+                "of --digest.",
+                "Choose another server, or another model of this one with --served.",
             )
         if own is not None and own.model != stated:
             raise UsageError(
-                f"The request is to the model {own.model.hex()}, and the server's {server.model} "
+                f"The request is to the model {own.model.hex()}, but {server.model} on the server "
                 f"is {stated.hex()}.",
-                "Name another server, or --served.",
+                "Choose another server, or another model of this one with --served.",
             )
         for request in questions(server):
             answer, report = ask(server, request)
@@ -206,8 +211,8 @@ def _own(file: Path, client: PublicKey | None) -> ModelRequest:
     found = client_request(file, {})
     if client is not None and found.client != client:
         raise UsageError(
-            "The request names another client than the key of --client, or none.",
-            "Make it with `tallystick request … --client`, or leave --client out here.",
+            "The request does not name the key of --client as its client's.",
+            "Make the request with `tallystick request … --client`, or leave --client out here.",
         )
     return found
 

@@ -15,7 +15,7 @@ from tallystick.errors import UsageError
 claim_option = click.option(
     "--claim",
     type=click.Path(),
-    help="Write what was found to this file, as a signed claim that other tools read.",
+    help="Write the findings to this file, as a signed claim that other tools can read.",
 )
 claim_key_option = click.option(
     "--key", type=click.Path(), help="Private key that signs the claim."
@@ -38,7 +38,7 @@ def claim_signer(claim: str | None, key: str | None) -> tuple[Path, PrivateKey] 
     UsageError where one of the two options is missing, CannotCheckError.
     """
     if (claim is None) != (key is None):
-        raise UsageError("--claim and --key go together.", "Give both, or neither.")
+        raise UsageError("--claim and --key are needed together.", "Pass both, or neither.")
     if claim is None or key is None:
         return None
     return stated_file(claim), load_private_key(Path(key))

@@ -43,14 +43,14 @@ def _of_run(command: _Command) -> _Command:
                 "models",
                 multiple=True,
                 type=click.Path(),
-                help="File of `tallystick export`. It is compared with RUN, and named in the claim "
-                "(repeatable).",
+                help="File written by `tallystick export`. It is compared with RUN and named in "
+                "the claim (repeatable).",
             ),
             click.option(
-                "--ema", "average", is_flag=True, help="The files have averaged parameters."
+                "--ema", "average", is_flag=True, help="The files hold the averaged parameters."
             ),
             click.option(
-                "--best", is_flag=True, help="The files have the weights of the best validation."
+                "--best", is_flag=True, help="The files hold the weights with the best validation."
             ),
             _output_option,
             trust_option,
@@ -63,7 +63,7 @@ def _of_run(command: _Command) -> _Command:
 
 @click.group()
 def claim() -> None:
-    """State a run or an answer in the forms that other tools read."""
+    """Write claims about a run or an answer in formats that other tools read."""
 
 
 @claim.command("run")
@@ -72,7 +72,7 @@ def claim() -> None:
 def run_command(output: str, trust: tuple[str, ...], as_json: bool, **about: Any) -> None:
     """Write an in-toto Statement about RUN, a finished run, signed with your key.
 
-    The run is not repeated. `tallystick audit --claim` states what a repetition has found.
+    The run is not repeated. `tallystick audit --claim` states what an audit found.
     """
     target = stated_file(output)
     _wrote(target, claims.claim_run(trust=load_trust(trust), **about), as_json)
@@ -83,7 +83,7 @@ def run_command(output: str, trust: tuple[str, ...], as_json: bool, **about: Any
 @_key_option
 @click.option("--builder", metavar="URI", help="Who ran the training. Default: the key's id.")
 def provenance(output: str, trust: tuple[str, ...], as_json: bool, **about: Any) -> None:
-    """Write SLSA provenance of RUN, a finished run: every file of its job, and what came of it."""
+    """Write SLSA provenance for RUN, a finished run: every file of its job, and its results."""
     target = stated_file(output)
     _wrote(target, claims.claim_provenance(trust=load_trust(trust), **about), as_json)
 
@@ -92,7 +92,7 @@ def provenance(output: str, trust: tuple[str, ...], as_json: bool, **about: Any)
 @_of_run
 @click.option("--name", help="The model's name. Default: that of the run's directory.")
 def bom(output: str, trust: tuple[str, ...], as_json: bool, **about: Any) -> None:
-    """Write a CycloneDX bill of materials of the model that RUN has trained."""
+    """Write a CycloneDX bill of materials for the model that RUN trained."""
     target = stated_file(output, BILL)
     _wrote(target, claims.bill_of_materials(trust=load_trust(trust), **about), as_json)
 
@@ -105,8 +105,8 @@ def bom(output: str, trust: tuple[str, ...], as_json: bool, **about: Any) -> Non
 def answer(receipt: str, output: str, key: str, as_json: bool) -> None:
     """Write an in-toto Statement about the answer of RECEIPT, a receipt or an answer's directory.
 
-    Its signatures are verified, and nothing else: `tallystick check --claim` states what a check
-    has found. The claim shows no text.
+    Only the signatures are verified. `tallystick check --claim` states what a check found. The
+    claim contains no text of the answer.
     """
     target = stated_file(output)
     _wrote(target, claims.claim_answer(receipt, key), as_json)
@@ -116,7 +116,7 @@ def answer(receipt: str, output: str, key: str, as_json: bool) -> None:
 @click.argument("directory", type=click.Path())
 @_output_option
 @click.option(
-    "--p256", required=True, type=click.Path(), help="P-256 private key, of `tallystick keys p256`."
+    "--p256", required=True, type=click.Path(), help="P-256 private key (`tallystick keys p256`)."
 )
 @json_option
 def sign_model(directory: str, output: str, p256: str, as_json: bool) -> None:
@@ -149,8 +149,9 @@ def _wrote(target: Path, data: bytes, as_json: bool) -> None:
 def check(file: str, trust: tuple[str, ...], files: tuple[str, ...], as_json: bool) -> None:
     """Check the signature of the claim in FILE, and that it is about your files.
 
-    What the claim says is printed: it is its signer's word, and may be that something was not
-    accepted. Exit code 1: no trusted key has signed it, or it is about other files.
+    The command prints what the claim says. That is only its signer's word, and it may say that
+    something was not accepted. The exit code is 1 if no trusted key signed the claim, or if it is
+    about other files.
     """
     found = claims.check_claim(file, load_keys(trust), files=files)
     statement = found.statement

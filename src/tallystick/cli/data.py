@@ -20,14 +20,16 @@ from tallystick.terminal.freezing import FreezeBar
 
 @click.group()
 def data() -> None:
-    """Freeze data sets into records, and look at them."""
+    """Freeze data sets into records, and inspect them."""
 
 
 @data.command()
 @click.argument("source", nargs=-1, required=True, type=click.Path())
 @click.option("--out", required=True, type=click.Path(), help="Directory for the frozen data set.")
 @click.option(
-    "--kind", type=click.Choice(KINDS), help="Kind of the files, where their names do not tell."
+    "--kind",
+    type=click.Choice(KINDS),
+    help="Kind of the files. Needed if their names do not show it.",
 )
 @click.option("--fields", help="Fields to keep, separated by commas. Default: all.")
 @click.option(
@@ -36,7 +38,7 @@ def data() -> None:
     multiple=True,
     metavar="FIELD=DTYPE",
     help="Type of a field: f32, f64, i64, i32, u8 or bool (repeatable). A type alone, such "
-    "as f32, is for every floating-point field.",
+    "as f32, applies to every floating-point field.",
 )
 @click.option(
     "--pad",
@@ -51,7 +53,7 @@ def data() -> None:
 @click.option(
     "--truncate",
     is_flag=True,
-    help="Cut what is longer than its padding allows, instead of refusing it.",
+    help="Cut fields that are longer than the padding allows, instead of refusing them.",
 )
 @click.option(
     "--hold-out", default="0", help="Share of the records to hold out for validation, such as 0.05."
@@ -95,9 +97,14 @@ def freeze(
     try:
         share = Fraction(hold_out)
     except (ValueError, ZeroDivisionError):
-        raise UsageError(f"--hold-out {hold_out} is not a share.", "Give 0.05, or 1/20.") from None
+        raise UsageError(
+            f"--hold-out {hold_out} is not a share.",
+            "Write a number from 0 to 1, such as 0.05 or 1/20.",
+        ) from None
     if not pads and (mask or length or truncate):
-        raise UsageError("--mask, --length and --truncate belong to --pad.", "Name a field.")
+        raise UsageError(
+            "--mask, --length and --truncate need --pad.", "Add --pad FIELD=N, or leave them out."
+        )
     with FreezeBar() as bar:
         made = freeze_records(
             [Path(name) for name in source],
@@ -126,7 +133,9 @@ def _dtypes(given: tuple[str, ...]) -> str | dict[str, str] | None:
     for text in given:
         name, sign, dtype = text.rpartition("=")
         if not sign or not name:
-            raise UsageError(f"--dtype {text} names no field.", "As in --dtype x=f32.")
+            raise UsageError(
+                f"--dtype {text} names no field.", "Write FIELD=DTYPE, such as --dtype x=f32."
+            )
         found[name] = dtype
     return found or None
 
@@ -140,7 +149,10 @@ def _pad(text: str, mask: bool, length: bool, truncate: bool) -> tuple[str, Pad]
     except ValueError:
         sign = ""
     if not sign or not name:
-        raise UsageError(f"--pad {text} is not a rule.", "As in --pad tokens=max:-1.")
+        raise UsageError(
+            f"--pad {text} is not a padding rule.",
+            "Write FIELD=N[:VALUE] or FIELD=max[:VALUE], such as --pad tokens=max:-1.",
+        )
     return name, Pad(limit, number, mask, length, truncate)
 
 
@@ -152,7 +164,10 @@ def _size(text: str | None) -> tuple[int, int] | None:
         height, width = sides * 2 if len(sides) == 1 else sides
         return height, width
     except ValueError:
-        raise UsageError(f"--size {text} is not a size.", "As in --size 224, or 224x320.") from None
+        raise UsageError(
+            f"--size {text} is not a size.",
+            "Write a side or HEIGHTxWIDTH, such as --size 224 or 224x320.",
+        ) from None
 
 
 @data.command()

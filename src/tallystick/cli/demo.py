@@ -78,7 +78,9 @@ def _fresh(out: Path) -> None:
         strangers = sorted(name for name in there if name not in _MADE)
         if strangers or not present(out / "job" / "job.json"):
             what = f" ({strangers[0]})" if strangers else ""
-            raise UsageError(f"{out} holds other files{what}.", "Choose another --out directory.")
+            raise UsageError(
+                f"{out} already contains other files{what}.", "Choose another directory with --out."
+            )
         for name in _MADE:  # only files of a demo, never another directory
             path = out / name
             if is_directory(path) and not path.is_symlink():
@@ -258,9 +260,23 @@ class Demo:
 
 
 @click.command()
-@click.option("--out", default="demo-out", show_default=True, type=click.Path())
-@click.option("--text", type=click.Path(), help="Train on this text instead.")
-@click.option("--steps", type=click.IntRange(60, 100_000), default=STEPS, show_default=True)
+@click.option(
+    "--out",
+    default="demo-out",
+    show_default=True,
+    type=click.Path(),
+    help="Directory for everything that the demo writes.",
+)
+@click.option(
+    "--text", type=click.Path(), help="Train on this text file. Default: Python's documentation."
+)
+@click.option(
+    "--steps",
+    type=click.IntRange(60, 100_000),
+    default=STEPS,
+    show_default=True,
+    help="Number of training steps.",
+)
 @click.option("--quiet", is_flag=True, help="Show no progress.")
 @json_option
 def demo(out: str, text: str | None, steps: int, quiet: bool, as_json: bool) -> None:

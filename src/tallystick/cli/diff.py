@@ -50,15 +50,16 @@ def diff(
     device: str,
     as_json: bool,
 ) -> None:
-    """Say where A and B first differ, and why.
+    """Find where A and B first differ, and why.
 
-    A and B are two jobs, two runs or two traces. Of two jobs, the command says in words which
-    fields differ; what no job digest covers stands apart and makes no difference. Two runs are
-    executed again from the last state that both have recorded. Two traces (`tallystick.trace` in
-    Python) are read. The command names the first step, operator and element that differ, both
-    values, and the cause. It needs no key.
+    A and B are two jobs, two runs or two traces. For two jobs, the command lists the fields that
+    differ, in words. Fields that no job digest covers are listed separately and do not count. Two
+    runs are executed again from the last state that both recorded. Two traces
+    (`tallystick.trace` in Python) are only read. The command names the first step, operator and
+    element that differ, both values, and the cause. It needs no key.
 
-    Exit codes: 0 equal, 1 different, 2 could not compare, 3 wrong usage.
+    The exit code is 0 if A and B are equal, 1 if they differ, 2 if they could not be compared, 3
+    for wrong usage.
     """
     places = Path(first), Path(second)
     if {kind_of(place) for place in places} != {RUN}:

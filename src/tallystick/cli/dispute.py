@@ -38,11 +38,17 @@ from tallystick.terminal.progress import counted
 @click.argument("run_a", type=PLACE)
 @click.argument("run_b", type=PLACE)
 @job_option
-@click.option("--out", required=True, type=click.Path(), help="Where the evidence is written.")
-@click.option("--arity", type=click.IntRange(MIN_ARITY, MAX_ARITY), default=20, show_default=True)
+@click.option("--out", required=True, type=click.Path(), help="File for the evidence.")
+@click.option(
+    "--arity",
+    type=click.IntRange(MIN_ARITY, MAX_ARITY),
+    default=20,
+    show_default=True,
+    help="Number of parts into which each round of the search cuts the remaining range.",
+)
 @click.option("--key-a", type=click.Path(), help="Private key of A, if A's run does not hold it.")
 @click.option("--key-b", type=click.Path(), help="Private key of B, if B's run does not hold it.")
-@click.option("--key", type=click.Path(), help="The referee's own key; signs forfeits.")
+@click.option("--key", type=click.Path(), help="The referee's private key, which signs forfeits.")
 @click.option(
     "--as-attack",
     "attacks",
@@ -54,7 +60,7 @@ from tallystick.terminal.progress import counted
     "--logs-a",
     type=click.Path(),
     help="If the game ends undecided, fetch A's rounding logs from the disputed step on "
-    "into this directory. Name the directory `logs` in your copy of A's run.",
+    "into this directory. To use it, place it as `logs` in your copy of A's run.",
 )
 @click.option("--logs-b", type=click.Path(), help="The same for B's rounding logs.")
 @threads_option
@@ -78,10 +84,10 @@ def dispute(
     trust: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Let RUN_A and RUN_B answer a referee, and write the evidence of the verdict.
+    """Decide a dispute between RUN_A and RUN_B, and write the evidence for the verdict.
 
-    The exit code is 0 if the runs are the same, 1 if a party is convicted, 2 if nothing is
-    decided.
+    The exit code is 0 if the runs are the same, 1 if a party is convicted, 2 if the dispute stays
+    undecided.
     """
     terms, target = terms_of(job), target_file(out, "evidence")
     referee_key = load_private_key(Path(key)) if key else None
@@ -114,10 +120,12 @@ def _check_targets(*targets: str | None) -> None:
     """Each party's logs need a directory of their own. It is checked before a long game begins."""
     named = [Path(target) for target in targets if target is not None]
     if len(named) != len(set(named)):
-        raise UsageError("A and B cannot hand over to one directory.", "Name two.")
+        raise UsageError(
+            "--logs-a and --logs-b name the same directory.", "Name two different directories."
+        )
     for path in named:
         if present(path) and not is_directory(path):
-            raise UsageError(f"{path} is not a directory.", "Name one for the logs.")
+            raise UsageError(f"{path} is not a directory.", "Name a directory for the logs.")
 
 
 def _handed_over(

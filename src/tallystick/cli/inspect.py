@@ -44,7 +44,7 @@ from tallystick.service.show import inspect_archive, session_lines
 @click.option(
     "--job",
     type=PLACE,
-    help="Job that the evidence belongs to. With it, the command says what the evidence "
+    help="Job that the evidence belongs to. With it, the command shows what the evidence "
     "reveals of an answer's text.",
 )
 @json_option
@@ -86,7 +86,7 @@ def inspect(path: str, job: str | None, as_json: bool) -> None:
 
 
 def _only_evidence() -> UsageError:
-    return UsageError("--job goes with evidence only.", "Leave it out.")
+    return UsageError("--job can only be used with evidence.", "Leave --job out.")
 
 
 def _inspect_file(path: Path, job: str | None, as_json: bool) -> None:
@@ -99,8 +99,8 @@ def _inspect_file(path: Path, job: str | None, as_json: bool) -> None:
         found = say_of(path)
     if found is None:
         raise UsageError(
-            f"{path} is neither a run nor a job nor a referee's directory, nor a file of ours.",
-            "Name its directory, or a file that a command of tallystick wrote.",
+            f"{path} is not a run, a job, a referee's directory or a file that Tallystick wrote.",
+            "Name one of these. `tallystick inspect --help` lists the kinds of files.",
         )
     if job is not None and found.kind != "evidence":
         raise _only_evidence()
@@ -126,18 +126,18 @@ def _say_session(path: str, found: dict[str, Any]) -> None:
     say("what        a referee's directory: the log of a session between parties")
     for line in session_lines(found):
         say(line)
-    say("proves      That the referee has signed this log. It does not show that the referee kept")
-    say("            to its rules, or who is right: the log has to be played again.")
+    say("proves      That the referee signed this log. It does not show that the referee kept")
+    say("            to its rules, or who is right: replay the log to find out.")
     say(f"next        tallystick fsck {path} --job JOB")
 
 
 def _say_directory(path: str, found: dict[str, Any], words: JobInWords) -> None:
     """A run or a job for people."""
     if found["kind"] == "job":
-        say("what        a job: all that fixes a run")
+        say("what        a job: everything that determines a run")
         say(f"job digest  {words.digest.hex()}")
         say_words(words)
-        say("proves      That its parts belong to the digest. Nobody need have run it.")
+        say("proves      That its parts belong to the digest. It does not show that anyone ran it.")
         say(f"next        tallystick train {path} --out RUN")
         return
     signed = found["signer"] is not None
@@ -145,11 +145,11 @@ def _say_directory(path: str, found: dict[str, Any], words: JobInWords) -> None:
     _say_all({name: value for name, value in found.items() if name != "recipe"})
     say_words(words)
     if signed:
-        say("proves      That the signer stands by these roots. An audit tells if they are right.")
+        say("proves      That the signer stands by these roots. An audit shows if they are right.")
         say(f"next        tallystick audit {path}")
     else:
         say("proves      Nothing yet: nobody has signed it.")
-        say(f"next        tallystick train {path} --out {path}, to go on with it")
+        say(f"next        tallystick train {path} --out {path}, to continue it")
 
 
 def _say_all(found: dict[str, Any]) -> None:
@@ -188,19 +188,24 @@ def fsck(
 ) -> None:
     """Check every byte of RUN, or of a job, against its digests. No step is executed.
 
-    Of a referee's directory, the command checks the log and the evidence. With --job it replays
-    the log and names the first entry by which the referee broke its rules (exit code 1). With
-    --copy it compares the log with a copy that someone else has fetched.
+    For a referee's directory, the command checks the log and the evidence. With --job it replays
+        the log and names the first entry by which the referee broke its rules (exit code 1). With
+        --copy it compares the log with a copy that someone else fetched.
     """
     directory = Path(run)
     if is_archive(directory) and not RunStore(directory).exists:
         if trust:
-            raise UsageError("--trust is about the signer of a run.", "Leave it out.")
+            raise UsageError(
+                "--trust is for runs and jobs. This is a referee's directory.", "Leave --trust out."
+            )
         report: FsckReport = fsck_archive(
             directory, terms_of(job) if job else None, Path(copy) if copy else None
         )
     elif job or copy:
-        raise UsageError("--job and --copy are for a referee's directory.", "Name one.")
+        raise UsageError(
+            "--job and --copy are for a referee's directory. This is not one.",
+            "Leave them out, or name a referee's directory.",
+        )
     else:
         report = check(directory, load_trust(trust))
     if as_json:

@@ -69,9 +69,22 @@ def job() -> None:
 )
 @click.option("--cifar10", type=click.Path(), help="Directory with the binary version of CIFAR-10.")
 @click.option("--data", type=PLACE, help="Frozen data set, or an .npz file with x and y.")
-@click.option("--contract", default="ordered/1", show_default=True)
-@click.option("--steps", type=int, default=DEFAULT_STEPS, show_default=True)
-@click.option("--seed", type=int, default=0, show_default=True)
+@click.option(
+    "--contract",
+    default="ordered/1",
+    show_default=True,
+    help="Contract that defines the arithmetic.",
+)
+@click.option(
+    "--steps", type=int, default=DEFAULT_STEPS, show_default=True, help="Number of training steps."
+)
+@click.option(
+    "--seed",
+    type=int,
+    default=0,
+    show_default=True,
+    help="Seed of everything random in the job.",
+)
 @click.option(
     "--checkpoint-interval",
     type=click.IntRange(1, 1 << 32),
@@ -90,7 +103,7 @@ def job() -> None:
     type=click.IntRange(1, 1 << 16),
     default=None,
     help="Split each batch into this many parts and compute them one after another, in the "
-    "memory of one part.",
+    "memory that one part needs.",
 )
 @click.option(
     "--commit-validation",
@@ -102,14 +115,14 @@ def job() -> None:
     "--patience",
     type=click.IntRange(1, 1 << 20),
     default=None,
-    help="Stop after this many committed validation losses in a row without an improvement.",
+    help="Stop after this many committed validation losses in a row without improvement.",
 )
 @click.option(
     "--min-delta",
     type=click.FloatRange(0),
     default=0.0,
     show_default=True,
-    help="Smallest improvement of the validation loss that counts as one.",
+    help="Smallest decrease of the validation loss that counts as an improvement.",
 )
 @click.option(
     "--set",
@@ -150,7 +163,9 @@ def new(
     if commit_validation or patience is not None:
         rule = StopRule(patience, min_delta)
     elif min_delta:
-        raise UsageError("--min-delta has no meaning without --patience.", "Add --patience N.")
+        raise UsageError(
+            "--min-delta needs --patience.", "Add --patience N, or leave --min-delta out."
+        )
     settings = parse_pairs(list(pairs))
     if micro_batches is not None:
         settings["micro_batches"] = str(micro_batches)
@@ -224,14 +239,14 @@ def _number(name: str, text: str) -> float:
         return float(text)
     except ValueError:
         raise UsageError(
-            f"{name}={text[:40]} is not a number.", "As in --scalar lr=1e-4."
+            f"{name}={text[:40]} is not a number.", "Write NAME=NUMBER, such as --scalar lr=1e-4."
         ) from None
 
 
 @job.command()
 @click.argument("path", metavar="JOB", type=PLACE)
 @click.option(
-    "--checkpoint", type=click.Path(), help="Hugging Face directory that the job starts from."
+    "--checkpoint", type=click.Path(), help="Hugging Face directory that the job started from."
 )
 @json_option
 def verify(path: str, checkpoint: str | None, as_json: bool) -> None:
@@ -252,13 +267,13 @@ def verify(path: str, checkpoint: str | None, as_json: bool) -> None:
     "other",
     type=PLACE,
     metavar="JOB",
-    help="Say what differs between JOB and this job.",
+    help="List the differences between JOB and this job.",
 )
 @json_option
 def show(path: str, other: str | None, as_json: bool) -> None:
-    """Say in words what JOB trains. What its digest covers stands apart from what it does not.
+    """Describe in words what JOB trains, and which of it the job digest covers.
 
-    With --against, say what differs between JOB, called A, and another job.
+    With --against, list the differences between JOB, called A, and another job, called B.
     """
     words = words_of(load_job(Path(path)))
     if other is not None:

@@ -96,7 +96,7 @@ def report(
 
 @click.command("judge")
 @click.argument("evidence", type=click.Path())
-@click.option("--job", type=PLACE, help="Your own copy of the job. A page carries one itself.")
+@click.option("--job", type=PLACE, help="Your own copy of the job. A page brings one along.")
 @name_option
 @trust_option
 @trust_referee_option
@@ -107,7 +107,7 @@ def report(
     "--claim",
     "conviction",
     type=click.Path(),
-    help="Write to this file a claim about who is convicted, which other tools read.",
+    help="Write a claim about who is convicted to this file, for other tools to read.",
 )
 @click.option("--key", type=click.Path(), help="Key that signs the statement or the claim.")
 @json_option
@@ -124,18 +124,22 @@ def judge_command(
 ) -> None:
     """Replay the game in the EVIDENCE file and print its verdict.
 
-    Nothing that the file says is believed unless it is proved. EVIDENCE may be a page of
-    `report --with-judge`. Only the evidence in the page counts, and without --job the job that
-    the page carries.
+    Nothing in the file is believed unless it is proved. EVIDENCE may also be a page written by
+    `report --with-judge`. Of such a page, only the evidence counts. Without --job, the job in
+    the page counts too.
 
-    The exit code is 0 for an agreement, 1 if a party is convicted, 2 if the evidence is refused
+    The exit code is 0 if the parties agree, 1 if a party is convicted, 2 if the evidence is refused
     or decides nothing.
     """
     terms, path = terms_of(job) if job else None, Path(evidence)
     if (claim or conviction) and not key:
-        raise UsageError("A statement needs a key that signs it.", "Pass --key FILE.")
+        raise UsageError(
+            "A statement or claim has to be signed.", "Pass the key that signs it with --key FILE."
+        )
     if (claim or conviction) and terms is None:
-        raise UsageError("A statement is about a job of your own.", "Pass it with --job.")
+        raise UsageError(
+            "--statement and --claim need your own copy of the job.", "Pass it with --job."
+        )
     names = load_names(named)
     with damage():
         case = _case(path, terms, load_trust(trust), load_keys(believed))
@@ -184,8 +188,8 @@ def _case(
         )
     if terms is None:
         raise UsageError(
-            "Evidence is judged by a job.",
-            "Pass your own copy of it with --job; only a page brings one along.",
+            "Evidence can only be judged with its job.",
+            "Pass your own copy with --job. Only a page brings its job along.",
         )
     data = read_file(path, LIMITS.evidence_bytes, "evidence file")
     return _JudgedFile(judge(terms, data, trust, believed), data)
@@ -196,7 +200,7 @@ def _write_statement(
 ) -> None:
     verdict = found.verdict
     if verdict.accepted is None and not verdict.agreement:
-        note("There is no statement: neither run was accepted.")
+        note("No statement was written, because neither run was accepted.")
         return
     commitment = Evidence.from_bytes(data).commitments[verdict.accepted or 0]
     payload = run_statement(terms.commitment.contract, commitment, verdict, data)
@@ -205,7 +209,7 @@ def _write_statement(
 
 def _write_conviction(found: Judgement, data: bytes, path: Path, key: PrivateKey) -> None:
     if not found.verdict.convicted:
-        note("There is no claim: nobody is convicted.")
+        note("No claim was written, because nobody is convicted.")
         return
     payload = conviction_statement(found.verdict, data)
     write_file(path, [sign_statement(key, payload).to_bytes()])

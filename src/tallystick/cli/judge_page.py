@@ -14,10 +14,10 @@ from tallystick.report.built_judge import judge_page as page_of_judge
 @click.option("-o", "--out", required=True, type=click.Path(), help="Page to write.")
 @json_option
 def judge_page(out: str, as_json: bool) -> None:
-    """Write the judge as one page that works in any browser, without a network.
+    """Write the judge as a single HTML page that works offline in any browser.
 
-    Whoever opens the page drops evidence and a job onto it. The page judges them in the browser
-    and sends nothing. An existing file is replaced.
+    To use the page, open it and drop evidence and a job onto it. The page judges them in the
+    browser and sends nothing. An existing file is replaced.
     """
     target, page = target_file(out, "page"), page_of_judge()
     write_file(target, [page])

@@ -40,13 +40,13 @@ def kept(
     expire: bool,
     as_json: bool,
 ) -> None:
-    """List the models whose answers are kept in DIRECTORY, and how long each is needed.
+    """List the models whose answers are kept in DIRECTORY, and how long each model is needed.
 
     Keep a model's directory until that date: disputes are answered with its weights. With --check
     the exit code is 1 if anything is damaged or missing.
     """
     if adapter is not None and model is None:
-        raise UsageError("--adapter goes with --model.", "Name the model too.")
+        raise UsageError("--adapter needs --model.", "Pass the model with --model too.")
     place = Path(directory)
     KeptReader(place).close()  # nothing is made where nothing is kept
     deleted = 0
@@ -114,6 +114,6 @@ def _moved(keeper: KeptAnswers, directory: Path, adapter: Path | None) -> None:
         return
     beside = "" if adapter is None else f" with the adapter in {adapter}"
     raise DigestMismatchError(
-        f"No answer here is of the model in {directory}{beside}.",
-        "Name the directory of one in the list.",
+        f"No kept answer is from the model in {directory}{beside}.",
+        "Name the directory of a model that `tallystick kept` lists.",
     )

@@ -18,7 +18,7 @@ _DEFAULT = "tallystick-key.pem"
 
 @click.group()
 def keys() -> None:
-    """Make and show the keys that sign."""
+    """Make and show signing keys."""
 
 
 @keys.command()
@@ -45,7 +45,7 @@ def new(file: str, as_json: bool) -> None:
 @click.argument("file", type=click.Path())
 @json_option
 def show(file: str, as_json: bool) -> None:
-    """Print the key id of FILE, a private or public key. No secret is printed."""
+    """Print the key id of FILE, a private or public key. Secrets are not printed."""
     key = load_public_key(Path(file))
     if as_json:
         print_json({"key_id": key.key_id, "public_key": key.raw})
@@ -60,13 +60,13 @@ def show(file: str, as_json: bool) -> None:
     "--key",
     required=True,
     type=click.Path(),
-    help="Your own private key, which vouches for it.",
+    help="Your own private key, which vouches for the new key.",
 )
 @json_option
 def p256(file: str, key: str, as_json: bool) -> None:
-    """Write a P-256 key to FILE, for formats that know no Ed25519, and let your own key vouch.
+    """Write a P-256 key to FILE, for formats without Ed25519, and vouch for it with your own key.
 
-    Its public key goes to FILE.pub, and the signed claim that it is yours to FILE.claim.json.
+    The public key goes to FILE.pub. The signed claim that it is yours goes to FILE.claim.json.
     """
     path, owner = Path(file), load_private_key(Path(key))
     made = P256Key.generate()

@@ -278,7 +278,7 @@ def _delivered(code: int, as_json: bool) -> int:
     note(f"tallystick: Standard output could not be written: {lost.strerror}.")
     if not as_json:
         return code
-    note("  The JSON object is not there. Run the same command again with room for it.")
+    note("  The JSON object is lost. Check where the output goes, then run the same command again.")
     return CANNOT_CHECK
 
 

@@ -97,8 +97,20 @@ def verify_model(
 @click.command()
 @click.argument("run", type=PLACE)
 @click.option("--prompt", default="The ", show_default=True, help="Text to continue.")
-@click.option("--length", type=click.IntRange(1, 100_000), default=200, show_default=True)
-@click.option("--temperature", type=click.FloatRange(0), default=0.8, show_default=True)
+@click.option(
+    "--length",
+    type=click.IntRange(1, 100_000),
+    default=200,
+    show_default=True,
+    help="Number of tokens to generate.",
+)
+@click.option(
+    "--temperature",
+    type=click.FloatRange(0),
+    default=0.8,
+    show_default=True,
+    help="How evenly tokens are drawn. 0 always takes the most likely one.",
+)
 @click.option("--greedy", is_flag=True, help="Always take the most likely token.")
 @click.option("--top-k", type=click.IntRange(1), help="Draw only from the K most likely tokens.")
 @click.option(
@@ -107,7 +119,13 @@ def verify_model(
     help="Draw only from the most likely tokens that together have probability P.",
 )
 @click.option("--count", type=click.IntRange(1, 1000), default=1, help="Number of texts.")
-@click.option("--seed", type=click.IntRange(0, (1 << 64) - 1), default=0, show_default=True)
+@click.option(
+    "--seed",
+    type=click.IntRange(0, (1 << 64) - 1),
+    default=0,
+    show_default=True,
+    help="Seed of the draws.",
+)
 @_ema_option
 @_best_option
 @trust_option
@@ -129,10 +147,10 @@ def sample(
     tokenizer: str | None,
     as_json: bool,
 ) -> None:
-    """Print text from the final weights of RUN, which must be a text model.
+    """Generate text with the final weights of RUN, the run of a text model.
 
     With `--prompt -` the prompt is read from standard input, without its last line break. Text
-    number i is drawn with the seed + i.
+    number i uses the seed plus i.
     """
     check_environment()
     which = Which(ema, best)
@@ -186,7 +204,8 @@ def evaluate(run: str, step: int | None, as_json: bool) -> None:
     chosen = claim.last_step if step is None else step
     if chosen not in claim.roots:
         raise UsageError(
-            f"Step {chosen} is not a checkpoint of {run}.", f"The last one is {claim.last_step}."
+            f"{run} has no checkpoint of step {chosen}.",
+            f"Choose the step of a checkpoint. The last one is {claim.last_step}.",
         )
     state = final_state(store, job, chosen, claim.roots[chosen])
     job.verify_validation()  # no state covers the records: an altered one would give a false loss

@@ -35,7 +35,9 @@ def load_names(given: Sequence[str]) -> dict[str, str]:
     for text in given:
         key, equals, name = text.partition("=")
         if not equals or not key or not name.strip():
-            raise UsageError(f"{text!r} names no key.", "Write KEY=NAME, as alice.pub=Alice.")
+            raise UsageError(
+                f"{text!r} is not KEY=NAME.", "Write KEY=NAME, such as alice.pub=Alice."
+            )
         names[key if _DIGITS.fullmatch(key) else load_public_key(Path(key)).key_id] = name
     return names
 
@@ -48,7 +50,8 @@ def names_by_key(names: Mapping[str, str], keys: Sequence[PublicKey]) -> dict[by
     known = {key.key_id: key.raw for key in keys} | {key.raw.hex(): key.raw for key in keys}
     if strange := sorted(set(names) - set(known)):
         raise UsageError(
-            f"No party of this evidence has the key {strange[0]}.", "Name the key of a party."
+            f"No party in this evidence has the key {strange[0]}.",
+            "Pass the public key of a party.",
         )
     return {known[key]: name for key, name in names.items()}
 

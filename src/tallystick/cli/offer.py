@@ -63,7 +63,10 @@ def read_offer(path: str) -> Offer:
     """The offer in a file. Raises UsageError for another document."""
     document, _ = read_document(path)
     if not isinstance(document, Offer):
-        raise UsageError(f"{path} holds no offer but a {document.NAME}.", "Name the offer first.")
+        raise UsageError(
+            f"{path} is not an offer. It is of the kind {document.NAME}.",
+            "Pass the offer first, and then its documents.",
+        )
     return document
 
 
@@ -76,7 +79,7 @@ def read_book(paths: tuple[str, ...]) -> Book:
 def offer() -> None:
     """Offer jobs to providers, and sign the documents that answer an offer.
 
-    `tallystick settle` computes from them who owes whom. No money moves.
+    `tallystick settle` uses them to compute who owes whom. No money moves.
     """
 
 
@@ -102,9 +105,7 @@ def _changed(values: dict[str, int | str], settings: tuple[str, ...]) -> dict[st
     for text in settings:
         name, equal, value = text.partition("=")
         if name not in values or not equal:
-            raise UsageError(
-                f"There is no number {name!r} of an offer.", f"Set one of: {', '.join(values)}."
-            )
+            raise UsageError(f"An offer has no term {name!r}.", f"Set one of: {', '.join(values)}.")
         if isinstance(values[name], str):
             values[name] = value
             continue
@@ -112,8 +113,8 @@ def _changed(values: dict[str, int | str], settings: tuple[str, ...]) -> dict[st
         digits = value[1:] if later else value
         if not (digits.isascii() and digits.isdigit()) or len(digits) > 16:
             raise UsageError(
-                f"{name} is {value!r}, and no number.",
-                "Give an integer; for a time also +N, in milliseconds from now.",
+                f"{name}={value!r} is not a number.",
+                "Write an integer. For a deadline you can also write +N: N milliseconds from now.",
             )
         values[name] = int(digits) + (now_ms() if later else 0)
     return values
@@ -126,11 +127,13 @@ def _offer(key: PublicKey, job: str, keys: list[PublicKey], referees: list[Publi
     values = _changed(_defaults(terms.commitment.steps, 2 if logged else 64), settings)
     if logged and values["most_parties"] != 2:
         raise UsageError(
-            "A session under a contract with logs has two parties (PROTOCOL 10.1).",
+            "A session under a contract with logs has exactly two parties (PROTOCOL 10.1).",
             "Leave most_parties at 2.",
         )
     if values["reexecution.payer"] not in {payer.value for payer in Payer}:
-        raise UsageError("The payer of re-execution is none.", "Choose client, loser or each.")
+        raise UsageError(
+            "reexecution.payer names nobody who can pay.", "Choose client, loser or each."
+        )
 
     def group(kind: type[Any]) -> Any:
         prefix = {Deadlines: "deadlines", SessionNumbers: "rules", Withdrawing: "withdrawal",
@@ -194,10 +197,10 @@ def new(
 @click.option("--job", type=PLACE, help="Your copy of the job. The offer must be for this job.")
 @json_option
 def accept(file: str, out: str, key: str, job: str | None, as_json: bool) -> None:
-    """Accept OFFER as a provider. It counts once a referee has signed a receipt for it."""
+    """Accept OFFER as a provider. It takes effect once a referee has signed a receipt for it."""
     wanted = read_offer(file)
     if job is not None and load_terms(Path(job)).digest != wanted.job_digest:
-        raise MismatchError("The offer is about another job.", "Do not accept it.")
+        raise MismatchError("The offer is for another job than yours.", "Do not accept it.")
     secret = load_private_key(Path(key))
     _write(out, secret, Acceptance(wanted.digest, secret.public), as_json)
 
@@ -208,7 +211,7 @@ def accept(file: str, out: str, key: str, job: str | None, as_json: bool) -> Non
 @key_option
 @json_option
 def withdraw(file: str, out: str, key: str, as_json: bool) -> None:
-    """Withdraw from OFFER, as its client or a provider. It costs what the offer says."""
+    """Withdraw from OFFER, as its client or a provider. The offer sets the cost."""
     wanted = read_offer(file)
     secret = load_private_key(Path(key))
     _write(out, secret, Withdrawal(wanted.digest, secret.public), as_json)
@@ -233,16 +236,22 @@ def alarm(
     """State that the claim accepted for OFFER is false. A false alarm costs you your stake."""
     wanted = read_offer(file)
     if job is not None and log is None:
-        raise UsageError("--job plays a log again.", "Give --log, or leave it.")
+        raise UsageError(
+            "--job is only used to replay a log.", "Pass the log with --log, or leave --job out."
+        )
     if outcome is not None and log is None:
         ended = outcome_in(outcome)
     elif log is not None and outcome is None:
         ended, _ = outcome_in_log(log, job)
     else:
-        raise UsageError("An alarm needs the session's end.", "Give --outcome, or --log and --job.")
+        raise UsageError(
+            "An alarm needs the outcome of one session.", "Pass --outcome, or --log with --job."
+        )
     if ended.offer != wanted.digest or ended.accepted is None:
         raise UsageError(
-            "This outcome is not of this offer, or accepts no claim.", "There is nothing to alarm."
+            "This outcome does not belong to this offer, or it accepts no claim.",
+            "Pass an outcome of this offer that accepts a claim. Without one, no alarm is "
+            "possible.",
         )
     secret = load_private_key(Path(key))
     raised = Alarm(wanted.digest, ended.session, ended.accepted, secret.public)
@@ -256,13 +265,19 @@ def alarm(
 @key_option
 @json_option
 def receive(file: str, document: str, out: str, key: str, as_json: bool) -> None:
-    """Sign, as a referee of OFFER, that DOCUMENT has arrived now."""
+    """Sign, as a referee of OFFER, that DOCUMENT has just arrived."""
     wanted, (came, _) = read_offer(file), read_document(document)
     secret = load_private_key(Path(key))
     if secret.public not in wanted.referees:
-        raise UsageError("The offer does not name this referee.", "Sign with a key it names.")
+        raise UsageError(
+            "This key is not one of the offer's referees.",
+            "Sign with the key of a referee that the offer names.",
+        )
     if isinstance(came, (Offer, Receipt)) or came.offer != wanted.digest:
-        raise UsageError("This document needs no receipt for this offer.", "Name another one.")
+        raise UsageError(
+            "This document needs no receipt for this offer.",
+            "Pass an acceptance, withdrawal or alarm for this offer.",
+        )
     _write(out, secret, Receipt(wanted.digest, came.digest, now_ms(), secret.public), as_json)
 
 
@@ -283,7 +298,7 @@ def _write(out: str, secret: PrivateKey, document: Document, as_json: bool) -> N
 @click.argument("documents", nargs=-1, required=True, type=click.Path())
 @json_option
 def check(documents: tuple[str, ...], as_json: bool) -> None:
-    """Check the signatures of an offer and its DOCUMENTS, and say what they settle so far."""
+    """Check the signatures of an offer and its DOCUMENTS, and print what they settle so far."""
     book = read_book(documents)
     found = providers_of(book)
     if as_json:

@@ -36,13 +36,13 @@ def ordered_rules(
         rules = challenge_rules(book, first, referee, nonce)
         if now_ms() <= alarms_until(book.offer, first):
             raise UsageError(
-                "Alarms may still come, so the challenge session cannot begin.",
+                "The challenge session cannot begin yet: more alarms may come.",
                 "Wait for the end of the offer's `challenge` time.",
             )
         return rules
     if now_ms() <= book.offer.deadlines.withdraw:
         raise UsageError(
-            "Providers and client may still withdraw, so the session cannot begin.",
+            "The session cannot begin yet: the providers and the client may still withdraw.",
             "Wait for the offer's `withdraw` deadline, and collect the withdrawals.",
         )
     return session_rules(book, referee, nonce)

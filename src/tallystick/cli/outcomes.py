@@ -27,7 +27,7 @@ def outcome_in_log(directory: str, job: str | None) -> tuple[Outcome, Rules]:
     """The outcome of the session in a referee's directory, whose log is played again, and the
     session's rules. Raises DeviationError for a log that convicts its referee."""
     if job is None:
-        raise UsageError("A log is played again with the job's terms.", "Name the job with --job.")
+        raise UsageError("A log can only be replayed with its job.", "Pass the job with --job.")
     session = replayed(load_terms(Path(job)), EntryLog(Path(directory)))
     outcome = outcome_of(session)
     assert session.rules is not None
@@ -48,7 +48,9 @@ def session_outcome(
     challenge session (14.5, 14.7.1). Raises MismatchError for another.
     """
     if file is not None and log is not None:
-        raise UsageError(f"The outcome of the {name} is given twice.", "Give a file or a log.")
+        raise UsageError(
+            f"The outcome of the {name} was given twice.", "Pass either a file or a log."
+        )
     if log is None:
         return None if file is None else outcome_in(file)
     outcome, rules = outcome_in_log(log, job)

@@ -71,7 +71,9 @@ def parse_steps(text: str | None) -> tuple[int, int] | None:
         return None
     first, colon, last = text.partition(":")
     if not colon or not first.isdecimal() or not last.isdecimal() or int(first) >= int(last):
-        raise UsageError(f"{text!r} is not a range of steps.", "Write A:B with A < B, as 40:80.")
+        raise UsageError(
+            f"{text!r} is not a range of steps.", "Write A:B with A < B, such as 40:80."
+        )
     return int(first), int(last)
 
 
@@ -96,8 +98,8 @@ def target_file(out: str, what: str) -> Path:
     target = Path(out)
     if is_directory(target) or not is_directory(target.parent):
         raise UsageError(
-            f"{out} cannot be written: it is a directory, or its directory is not there.",
-            f"Name a file for the {what}.",
+            f"{out} cannot be written. It is a directory, or its parent directory does not exist.",
+            f"Choose another file for the {what}.",
         )
     return target
 
@@ -106,7 +108,7 @@ json_option = click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON object to standard output."
 )
 overwrite_option = click.option(
-    "--overwrite", is_flag=True, help="Replace what an earlier run of this command made there."
+    "--overwrite", is_flag=True, help="Replace the output of an earlier run of this command."
 )
 trust_option = click.option(
     "--trust", multiple=True, metavar="KEY", help="Accept only signers with this key (repeatable)."
@@ -123,11 +125,11 @@ device_option = click.option(
     default="cpu",
     show_default=True,
     metavar="DEVICE",
-    help="cpu, cuda or cuda:N; never changes a bit.",
+    help="cpu, cuda or cuda:N. The result is bit-identical on each.",
 )
 threads_option = click.option(
     "--threads",
     type=click.IntRange(1, 1024),
     default=None,
-    help="Threads to use; never changes a bit.",
+    help="Number of threads. The result is bit-identical for any number.",
 )

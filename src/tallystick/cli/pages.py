@@ -70,8 +70,8 @@ def say_page(found: dict[str, Any]) -> None:
         say(f"job         your own copy, {digest}")
     else:
         say(f"job         came with the page: {digest}")
-        say("            The verdict is about that job. Whether it is the one that you mean, only")
-        say("            you can say: compare the digest, or pass your own copy with --job.")
+        say("            The verdict is about that job. To be sure that it is the one you mean,")
+        say("            compare the digest, or pass your own copy with --job.")
     judge = found["judge"]
     if judge["listed"]:
         say(f"judge       the page's is that of tallystick {judge['version']}, byte for byte")
@@ -83,14 +83,14 @@ def warn_of_page(found: dict[str, Any]) -> None:
     """Warnings about all of a page that was not judged by."""
     if not found["judge"]["listed"]:
         note(
-            "tallystick: This version does not list the judge in this page. That judge was not "
-            "used: do not believe what the page shows when you open it."
+            "tallystick: This version does not list the judge in this page, and did not use it. "
+            "Do not believe what the page shows when you open it."
         )
     if found["differs"]:
         parts = ", ".join(found["differs"])
         note(
             "tallystick: The page is not what this version writes about the same evidence. "
-            f"What differs: {parts}. Another version, or a person, has written it."
+            f"What differs: {parts}. Another version, or a person, wrote it."
         )
     if found["carried_job_digest"] != found["job_digest"]:
         note("tallystick: The job in the page is not yours, or it is damaged.")

@@ -55,8 +55,8 @@ class _Local(_AnyType):
         if is_url(value):
             what = param.get_error_hint(ctx) if param is not None and ctx is not None else "this"
             raise UsageError(
-                f"{what} takes a path of this machine, not the address {value}.",
-                "Copy it here first, or name a directory.",
+                f"{what} takes a path on this machine, not the URL {value}.",
+                "Copy the files to this machine first, and pass their path.",
             )
         return self._said.convert(value, param, ctx)
 

@@ -90,11 +90,23 @@ def _time(
     help="Public key of a party that may take part (repeatable). Default: the keys that the"
     " URLs show.",
 )
-@click.option("--arity", type=click.IntRange(MIN_ARITY, MAX_ARITY), default=20, show_default=True)
-@_time("--sealing", "10m", "How long parties may take to seal.")
-@_time("--opening", "10m", "How long they may take to open.")
-@_time("--budget", "1h", "Each party's time in each game, besides that for executing steps.")
-@_time("--step", None, "The time of a step; default: what a slow machine takes for this program.")
+@click.option(
+    "--arity",
+    type=click.IntRange(MIN_ARITY, MAX_ARITY),
+    default=20,
+    show_default=True,
+    help="Number of parts into which each round of the search cuts the remaining range.",
+)
+@_time("--sealing", "10m", "Time that the parties have to seal.")
+@_time("--opening", "10m", "Time that the parties have to open.")
+@_time(
+    "--budget", "1h", "Time that each party has in each game, not counting the execution of steps."
+)
+@_time(
+    "--step",
+    None,
+    "Time allowed for one step. Default: what a slow machine needs for this program.",
+)
 @click.option(
     "--steps",
     type=click.IntRange(0, LIMITS.duration_ms),
@@ -102,7 +114,7 @@ def _time(
     help="Largest number of steps that an honest party may have to execute in a game. "
     "Default: twice the job's.",
 )
-@_time("--extension", "2m", "What a party has at least for each answer.")
+@_time("--extension", "2m", "Least time that a party has for each answer.")
 @click.option(
     "--offer",
     "documents",
@@ -157,19 +169,23 @@ def referee(
     least = 1 if documents else 2  # an offer may have one provider (PROTOCOL 14.5)
     if not least <= len(set(urls)) == len(urls) <= LIMITS.parties:
         raise UsageError(
-            f"A session has {least} to {LIMITS.parties} parties here, each at an address of its "
-            "own.",
-            "Check --party.",
+            f"This session needs {least} to {LIMITS.parties} parties, each with a different URL.",
+            "Check the URLs that you pass with --party.",
         )
     if tls_ca and not any(url.lower().startswith("https:") for url in urls):
-        raise UsageError("--tls-ca is for addresses of https.", "Write https://HOST:PORT.")
+        raise UsageError(
+            "--tls-ca can only be used with https URLs.",
+            "Write https://HOST:PORT, or leave --tls-ca out.",
+        )
     terms, private, target = terms_of(job), load_private_key(Path(key)), Path(out)
     allowed = tuple(sorted(load_keys(allow), key=lambda k: k.raw))
     if documents:
         rules = ordered_rules(documents, challenge_of, job, private.public)
     else:
         if challenge_of is not None:
-            raise UsageError("A challenge is an offer's.", "Name its documents with --offer.")
+            raise UsageError(
+                "--challenge-of needs an offer.", "Pass the offer and its documents with --offer."
+            )
         if step is None:
             step = max(step_milliseconds(program) for program in terms.programs)
         most = 2 * terms.commitment.steps if steps is None else steps
@@ -221,7 +237,7 @@ class _Held:
             ]
             rules = None
             if len(self._log):
-                note(f"The session in {self._log.directory} goes on, by the rules in its log.")
+                note(f"The session in {self._log.directory} continues with the rules in its log.")
             else:
                 rules = self._rules
                 if rules.offer == NO_OFFER:
@@ -272,7 +288,10 @@ class _Held:
                     note(f"{link.url} serves another job.")
                     return None
                 if card.key == self._key.public:  # a card proves nothing: anyone may name this key
-                    note(f"{link.url} names the referee's key: it is no party (2.10.1).")
+                    note(
+                        f"{link.url} has the referee's key, so it cannot be a party "
+                        "(PROTOCOL 2.10.1)."
+                    )
                     return None
                 return card.key
 
@@ -284,11 +303,12 @@ class _Held:
         keys = {key for key in found if key is not None}
         for link, task in zip(links, tasks, strict=True):
             if task in late:
-                note(f"{link.url} was not reached in time: it is no party.")
+                note(f"{link.url} was not reached in time, so it takes no part.")
         if not keys:
             # An empty list would let any key take part (PROTOCOL 10.1.1).
             raise CannotCheckError(
-                "No party of this job was reached.", "Check the addresses, or name keys by --allow."
+                "No party of this job could be reached.",
+                "Check the URLs, or name the parties' keys with --allow.",
             )
         return tuple(sorted(keys, key=lambda key: key.raw))
 

@@ -106,8 +106,8 @@ def _kind_of(source: Path) -> str:
         return SESSION
     if is_directory(source) or not mode_of(source):
         raise UsageError(
-            f"{source} is neither a run nor evidence, nor an answer, nor a referee's directory.",
-            "Name a run's directory.",
+            f"{source} is not a run, evidence, an answer or a referee's directory.",
+            "Name one of these.",
         )
     return EVIDENCE
 
@@ -124,21 +124,26 @@ def _check_options(
 ) -> None:
     """Raises UsageError for options that do not go together, or not with this kind of page."""
     if kind != EVIDENCE and believed:
-        raise UsageError("--trust-referee goes with evidence only.", "Leave it out here.")
+        raise UsageError(
+            "--trust-referee can only be used with evidence.", "Leave --trust-referee out."
+        )
     if kind != EVIDENCE and beside:
-        raise UsageError("--run goes with evidence only.", "Name one run, or the evidence.")
+        raise UsageError(
+            "--run can only be used with evidence.",
+            "Leave --run out, or pass the evidence as PATH.",
+        )
     if with_judge and (kind != EVIDENCE or beside or trust):
         raise UsageError(
-            "--with-judge goes with evidence, and without --run and --trust: the page holds what "
-            "follows from the evidence, and nothing else.",
-            "Leave the others out.",
+            "--with-judge needs evidence as PATH, and cannot be combined with --run or --trust. "
+            "Everything on the page follows from the evidence.",
+            "Leave out --with-judge, or --run and --trust.",
         )
     if kind != ANSWER and model is not None:
-        raise UsageError("--model goes with an answer only.", "Leave it out here.")
+        raise UsageError("--model can only be used with an answer.", "Leave --model out.")
     if model is None and adapter is not None:
-        raise UsageError("--adapter goes with --model.", "Name the model too.")
+        raise UsageError("--adapter needs --model.", "Pass the model with --model too.")
     if named and not with_judge:
-        raise UsageError("--name goes with --with-judge.", "Leave it out, or add --with-judge.")
+        raise UsageError("--name needs --with-judge.", "Add --with-judge, or leave --name out.")
 
 
 @click.command()
@@ -146,7 +151,7 @@ def _check_options(
 @click.option("-o", "--out", required=True, type=click.Path(), help="Page to write.")
 @click.option("--job", type=PLACE, help="Your own copy of the job. Evidence needs it.")
 @click.option(
-    "--run", "beside", multiple=True, type=PLACE, help="Run of a party, to draw its losses as well."
+    "--run", "beside", multiple=True, type=PLACE, help="Run of a party, to plot its losses too."
 )
 @click.option(
     "--model",
@@ -159,7 +164,7 @@ def _check_options(
 @click.option(
     "--with-judge",
     is_flag=True,
-    help="Put the evidence, the job and a judge into the page. The page then has a script.",
+    help="Put the evidence, the job and a judge into the page. The page then contains a script.",
 )
 @name_option
 @json_option
@@ -186,7 +191,9 @@ def report(
     """
     source, target = Path(path), target_file(out, "page")
     if same_file(target, source):
-        raise UsageError(f"{out} is what the page is about.", "Name another file for the page.")
+        raise UsageError(
+            f"{out} is the file that the page is about.", "Choose another file for the page."
+        )
     kind, code = _kind_of(source), 0
     _check_options(kind, with_judge, beside, trust, believed, named, model, adapter)
     names, built = load_names(named), built_judge() if with_judge else None
@@ -194,7 +201,8 @@ def report(
     own = load_job(Path(job)) if job else None
     if kind not in (RUN, ANSWER) and own is None:
         raise UsageError(
-            "Evidence and a referee's log are judged by a job.", "Pass your copy of it with --job."
+            "Evidence and referees' logs can only be judged with their job.",
+            "Pass your own copy with --job.",
         )
     runs = [read_run(Path(name), own) for name in beside]  # a fault of theirs is not the evidence's
     try:

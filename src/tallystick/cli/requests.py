@@ -63,7 +63,7 @@ def make(
         nonce=None if nonce is None else _nonce(nonce),
         client=None if client is None else load_public_key(Path(client)),
         out=Path(output),
-        **asked_for(options, "Give --prompt, --message, --messages or --tokens"),
+        **asked_for(options, "Pass --prompt, --message, --messages or --tokens"),
     )
     if as_json:
         print_json(
@@ -89,14 +89,20 @@ def make(
 @click.option("--after", "tokens", required=True, type=click.IntRange(1), metavar="N",
               help="Number of tokens after which the answer ends.")  # fmt: skip
 @click.option("--key", required=True, type=click.Path(), help="The client's private key.")
-@click.option("--choice", type=click.IntRange(0), default=0, show_default=True)
+@click.option(
+    "--choice",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    help="Number of the answer to end, if the request asks for several.",
+)
 @click.option("-o", "--output", required=True, type=click.Path(), help="File to write.")
 @json_option
 def cancel(file: str, tokens: int, key: str, choice: int, output: str, as_json: bool) -> None:
     """Sign that an answer to the request in FILE ends after N tokens.
 
-    The request must name the key as its client. The server ends the answer there. Its receipt and
-    the cancellation together prove that you wanted that.
+    The request must name this key as its client's. The server ends the answer there. Its receipt
+    and the cancellation together prove that you wanted that.
     """
     private = load_private_key(Path(key))
     cancel_of(Path(file), tokens, private, choice=choice, out=Path(output))
@@ -129,7 +135,7 @@ def cancel(file: str, tokens: int, key: str, choice: int, output: str, as_json: 
 def show(file: str, parts: str, output: str, as_json: bool) -> None:
     """Show some parts of the request in FILE with their salts, and only digests of the others.
 
-    The secret is not shown. `tallystick check OUTPUT --receipt RECEIPT` says what the parts
+    The secret is not shown. `tallystick check OUTPUT --receipt RECEIPT` prints what the parts
     prove.
     """
     names = [name.strip() for name in parts.split(",") if name.strip()]

@@ -23,7 +23,9 @@ _LABELS = {
 def seed_of(text: str) -> bytes:
     """The seed of an earlier report. Raises UsageError."""
     if not _SEED.fullmatch(text):
-        raise UsageError(f"{text[:80]!r} is not a seed.", "Write its 64 hexadecimal digits.")
+        raise UsageError(
+            f"{text[:80]!r} is not a seed.", "Write the 64 hexadecimal digits from the report."
+        )
     return bytes.fromhex(text)
 
 

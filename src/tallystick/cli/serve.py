@@ -101,8 +101,8 @@ tls_ca_option = click.option(
     multiple=True,
     type=click.Path(),
     metavar="FILE",
-    help="An offer that you have accepted (repeatable). A session for it must have its "
-    "rules, or is refused.",
+    help="An offer that you have accepted (repeatable). A session for it is refused "
+    "unless it has the offer's rules.",
 )
 @threads_option
 @device_option
@@ -124,33 +124,41 @@ def serve(
     """Answer trusted referees about RUN, or about kept answers, until SIGINT or SIGTERM.
 
     The server seals the run's commitment, opens it, and answers the queries of its own games and
-    no others (PROTOCOL 13). Nothing else of the run can be read. Under a contract with logs, it
+    no others (PROTOCOL 13). No other part of the run can be read. Under a contract with logs, it
     hands over the logs once it has sealed (PROTOCOL 6.15.1).
 
-    With --answers it answers for every answer that a model server keeps. Each has an address of
-    its own: URL/answers/JOB, where JOB is the job digest in the receipt.
+    With --answers, the server defends every answer that a model server keeps. Each answer has its
+    own address: URL/answers/JOB, where JOB is the job digest in the receipt.
     """
     require_packages("tallystick serve")
     from tallystick.service.party_app import party_app
     from tallystick.service.server import HttpServer, listening_socket, tls_context
 
     if (run is None) == (answers is None):
-        raise UsageError("Name a RUN, or --answers DIRECTORY.", "See `tallystick serve --help`.")
+        raise UsageError(
+            "Exactly one of RUN and --answers is needed.",
+            "Pass either a RUN or --answers DIRECTORY.",
+        )
     own = [load_private_key(Path(name)) for name in keys]
     if answers is not None:
         if as_attack or sessions is not None or offers or device != "cpu":
             raise UsageError(
-                "--as-attack, --sessions, --offer and --device are of a run.", "Leave them out."
+                "--as-attack, --sessions, --offer and --device cannot be used with --answers.",
+                "Leave them out.",
             )
     elif len(own) > 1:
-        raise UsageError("A run has one key.", "Pass --key once.")
+        raise UsageError("A run is served with one key.", "Pass --key only once.")
     elif run is not None and sessions is None and url_of(Path(run)) is not None:
         raise UsageError(
-            "Sessions lie beside the run, where none is given: and the run is on another machine.",
-            "Pass --sessions DIRECTORY, the same one each time: it keeps what was answered.",
+            "The run is on another machine, so its sessions cannot be stored beside it.",
+            "Pass a local directory with --sessions. Use the same one each time: it records what "
+            "was answered.",
         )
     if (tls_cert is None) != (tls_key is None):
-        raise UsageError("TLS needs a certificate and its key.", "Pass --tls-cert and --tls-key.")
+        raise UsageError(
+            "TLS needs both a certificate and its private key.",
+            "Pass both --tls-cert and --tls-key.",
+        )
     tls = tls_context(Path(tls_cert), Path(tls_key)) if tls_cert and tls_key else None
     believed = load_keys(referees)
 
@@ -186,7 +194,7 @@ def serve(
     store = RunStore(path)
     store.require()
     if not as_attack and store.exists and present(store.override_path):
-        note(f"{store.override_path} is not honoured. To play its cheat, pass --as-attack.")
+        note(f"{store.override_path} was ignored. To play its cheat, pass --as-attack.")
     context = context_on(device, lambda: store.job().commitment.contract, threads)
     sock = listening_socket(listen)
     with (
@@ -201,7 +209,7 @@ def serve(
             listening(party_app(registered, tell=_tell), [registered.key])
         finally:
             if not registered.close():
-                note("An answer was still being made; it is made again when a referee asks.")
+                note("An answer was not finished. It is computed again when a referee asks.")
 
 
 def _ordered(offers: list[Offer], key: PublicKey) -> Callable[[Rules], None]:
@@ -228,7 +236,13 @@ def _tell(error: BaseException) -> None:
 @click.argument("url")
 @click.option("--job", required=True, type=PLACE, help="Your own copy of the job.")
 @click.option("--out", required=True, type=click.Path(), help="Directory for the logs.")
-@click.option("--from-step", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option(
+    "--from-step",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="First step whose log is fetched.",
+)
 @click.option(
     "--as-run", is_flag=True, help="Make the directory a run that `train --replay` can follow."
 )
@@ -253,13 +267,18 @@ def fetch_logs(
     from tallystick.service.client import LogSource
 
     if tls_ca and not url.lower().startswith("https:"):
-        raise UsageError("--tls-ca is for addresses of https.", "Write https://HOST:PORT.")
+        raise UsageError(
+            "--tls-ca can only be used with https URLs.",
+            "Write https://HOST:PORT, or leave --tls-ca out.",
+        )
     if as_run and from_step:
-        raise UsageError("A run's logs begin with step 0.", "Leave out --from-step or --as-run.")
+        raise UsageError(
+            "With --as-run, the logs must begin with step 0.", "Leave out --from-step or --as-run."
+        )
     whole = load_job(Path(job)) if as_run else None
     terms, target = whole.terms if whole else load_terms(Path(job)), Path(out)
     if present(target) and not is_directory(target):
-        raise UsageError(f"{out} is not a directory.", "Name one for the logs.")
+        raise UsageError(f"{out} is not a directory.", "Name a directory for the logs.")
     with LogSource(url, Path(tls_ca) if tls_ca else None) as source:
         run, _ = verify_run(Envelope.from_bytes(source.commitment, LIMITS.commitment_bytes))
         with counted("logs", max(0, run.final_step - from_step), as_json) as tell:

@@ -28,9 +28,14 @@ def serve_answers(
 ) -> None:
     """Let `serve` answer for all kept answers that `keys` have signed. Raises UsageError."""
     if not keys:
-        raise UsageError("Receipts are signed with a key.", "Pass it: --key FILE.")
+        raise UsageError(
+            "--answers needs the key that signed the receipts.", "Pass it with --key FILE."
+        )
     if {key.public for key in keys} & set(referees):
-        raise UsageError("A party is not a referee (PROTOCOL 2.10.1).", "Name another key.")
+        raise UsageError(
+            "One key is both a party's and a referee's (PROTOCOL 2.10.1).",
+            "Use different keys for --key and --referee.",
+        )
     with KeptReader(directory) as kept:
         for model in kept.models():
             if model.answers:
@@ -48,7 +53,7 @@ def serve_answers(
         finally:
             ended.set()
             if not parties.close():
-                note("An answer was still being made; it is made again when a referee asks.")
+                note("An answer was not finished. It is computed again when a referee asks.")
 
 
 def _sweep(parties: KeptParties, ended: threading.Event) -> None:

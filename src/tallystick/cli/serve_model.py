@@ -64,43 +64,43 @@ def serve_model() -> None:
 )  # fmt: skip
 @click.option(
     "--adapter", "adapters", multiple=True, type=click.Path(), metavar="DIR",
-    help="Directory with the adapter of each MODEL in turn (repeatable), a LoRA that peft has "
-    "saved. Use - for a MODEL without one. The statement is then DIR.statement, and the model has "
-    "the name of DIR.",
+    help="Directory with the adapter of each MODEL in turn (repeatable): a LoRA saved by peft. "
+    "Use - for a MODEL without one. The statement is then DIR.statement, and the model is named "
+    "after DIR.",
 )  # fmt: skip
 @click.option("--share-prefixes", is_flag=True, help="Share computed prefixes between keys. "
               "Response times then reveal what other keys have asked.")  # fmt: skip
 @click.option("--at-once", type=click.IntRange(1, 64), default=32, show_default=True,
-              help="Number of answers of one model that are computed together.")  # fmt: skip
+              help="Largest number of answers of one model to compute together.")  # fmt: skip
 @click.option("--key-at-once", type=click.IntRange(1, 64), default=16, show_default=True,
-              help="Number of answers of one API key that are computed together.")  # fmt: skip
+              help="Largest number of answers of one API key to compute together.")  # fmt: skip
 @click.option("--waiting", type=click.IntRange(1, 65536), default=512, show_default=True,
-              help="Number of answers that may wait, for all API keys.")  # fmt: skip
+              help="Largest number of waiting answers of all API keys.")  # fmt: skip
 @click.option("--key-waiting", type=click.IntRange(1, 65536), default=256, show_default=True,
-              help="Number of answers that may wait, for one API key.")  # fmt: skip
+              help="Largest number of waiting answers of one API key.")  # fmt: skip
 @click.option("--max-tokens", type=click.IntRange(1, LIMITS.text_places), default=4096,
-              show_default=True, help="Number of tokens that one answer may have.")  # fmt: skip
+              show_default=True, help="Largest number of tokens in an answer.")  # fmt: skip
 @click.option(
     "--key-tokens",
     type=click.IntRange(0),
     default=0,
-    help="Number of tokens that an API key may use in a minute. Default: no limit.",
+    help="Largest number of tokens that an API key may use in a minute. Default: no limit.",
 )
 @click.option("--seconds", type=click.FloatRange(1, 86400), default=600, show_default=True,
-              help="Seconds that a request may take until its answers end.")  # fmt: skip
+              help="Seconds that a request may take, to the end of its answers.")  # fmt: skip
 @click.option("--memory", type=click.IntRange(1), default=1024, show_default=True, metavar="MIB",
               help="Memory for the attention keys and values of each model.")  # fmt: skip
 @click.option("--speculate", metavar="lookup[:K]", help="Guess up to K tokens ahead from the "
-              "text so far. This changes the speed and never the answers.")  # fmt: skip
+              "text so far. This changes the speed but never the answers.")  # fmt: skip
 @click.option("--draft", type=click.Path(), help="Guess tokens with the smaller model in "
-              "this directory; it needs the same tokenizer. This changes the speed and never the "
+              "this directory; it needs the same tokenizer. This changes the speed but never the "
               "answers.")  # fmt: skip
 @click.option(
     "--keep",
     "kept",
     type=click.Path(),
-    help="Directory for the answers, which are kept "
-    "for disputes. Without it they are kept in memory, and receipts promise nothing.",
+    help="Directory in which answers are kept for disputes. Without it, they are kept in memory, "
+    "and receipts promise nothing.",
 )
 @click.option("--keep-mib", "kept_mib", type=click.IntRange(1), default=4096, show_default=True,
               metavar="MIB", help="Disk space for kept answers. "
@@ -152,26 +152,37 @@ def run(
 
     if api_keys is None and not is_loopback(parse_listen(listen)[0]):
         raise UsageError(
-            f"Without API keys a model is served on loopback only, and {listen} is not.",
-            "Make one: `tallystick serve-model keys add NAME`, and pass --api-keys.",
+            f"Without API keys, a model is only served on a loopback address. {listen} is not one.",
+            "Make a key with `tallystick serve-model keys add NAME`, and pass its file with "
+            "--api-keys.",
         )
     if statements and len(statements) != len(models):
-        raise UsageError("Give --statement once for each MODEL, or not at all.")
+        raise UsageError(
+            "The number of --statement options is not the number of models.",
+            "Pass --statement once for each MODEL, or not at all.",
+        )
     if adapters and len(adapters) != len(models):
         raise UsageError(
-            "Give --adapter once for each MODEL, or not at all.", "- is for a MODEL without one."
+            "The number of --adapter options is not the number of models.",
+            "Pass --adapter once for each MODEL, or not at all. Use - for a MODEL without an "
+            "adapter.",
         )
     if (tls_cert is None) != (tls_key is None):
-        raise UsageError("TLS needs a certificate and its key.", "Pass --tls-cert and --tls-key.")
+        raise UsageError(
+            "TLS needs both a certificate and its private key.",
+            "Pass both --tls-cert and --tls-key.",
+        )
     tls = tls_context(Path(tls_cert), Path(tls_key)) if tls_cert and tls_key else None
     paths = [Path(model).absolute() for model in models]
     beside = [None if one == "-" else Path(one).absolute() for one in adapters or "-" * len(models)]
     if len(set(map(served_name, paths, beside))) != len(paths):
-        raise UsageError("Two of these models have the same name.", "Rename a directory.")
+        raise UsageError(
+            "Two of these models have the same name.", "Rename one of their directories."
+        )
     if kept is not None and key is None:
         raise UsageError(
-            "Kept answers are defended with the key that signed them.",
-            "Make one: `tallystick keys new KEY.pem`, and pass --key.",
+            "--keep needs a key: later, kept answers are defended with the key that signed them.",
+            "Make a key with `tallystick keys new KEY.pem`, and pass it with --key.",
         )
     speculation = speculation_of(speculate, None if draft is None else Path(draft))
     signing = PrivateKey.generate() if key is None else load_private_key(Path(key))

@@ -38,7 +38,7 @@ from tallystick.limits import LIMITS
 )
 @click.option("--job", type=PLACE, help="Your copy of the job, to replay the logs.")
 @click.option("--key", type=click.Path(), help="Private key of a referee, to sign the settlement.")
-@click.option("--out", type=click.Path(), help="Where the signed settlement is written.")
+@click.option("--out", type=click.Path(), help="File for the signed settlement.")
 @click.option(
     "--check",
     "signed",
@@ -60,17 +60,21 @@ def settle(
 ) -> None:
     """Compute who owes whom from an offer, its DOCUMENTS with receipts, and outcomes.
 
-    With --key and --out, the settlement is signed and written. With --check, a signed settlement
-    is computed again. The exit code is 1 if it does not follow.
+    With --key and --out, the command signs the settlement and writes it to a file. With --check,
+    it compares the settlement with one that is signed. The exit code is 1 if they differ.
     """
     if job is not None and log is None and challenge_log is None:
-        raise UsageError("--job plays a log again.", "Give --log or --challenge-log, or leave it.")
+        raise UsageError(
+            "--job is only used to replay a log.",
+            "Pass --log or --challenge-log, or leave --job out.",
+        )
     book = read_book(documents)
     session = session_outcome("session", outcome, log, job, book)
     second = session_outcome("challenge", challenge, challenge_log, job, book, session)
     if second is not None and session is None:
         raise UsageError(
-            "A challenge session follows the offer's own.", "Give --outcome or --log, too."
+            "The outcome of the challenge session needs that of the offer's own session.",
+            "Pass --outcome or --log as well.",
         )
     if signed is not None:
         if key is not None or out is not None:
@@ -89,7 +93,7 @@ def _checked(path: str, book: Book, session: Outcome | None, challenge: Outcome 
     stated = session is None
     settled = check_settlement(data, book, session, challenge, stated=stated)
     if stated and settled.session is not None:
-        note("The outcomes are those that the settlement states; --log takes your own.")
+        note("The outcomes are the ones in the settlement. Pass --log to use your own.")
     return settled
 
 
@@ -97,13 +101,13 @@ def _made(
     book: Book, session: Outcome | None, challenge: Outcome | None, key: str | None, out: str | None
 ) -> Settled:
     if (key is None) != (out is None):
-        raise UsageError("A signed settlement needs --key and --out.", "Give both, or neither.")
+        raise UsageError("--key and --out are needed together.", "Pass both, or neither.")
     if key is None or out is None:
         # The transfers do not depend on the time, nor on the referee that signs them.
         first = book.offer.referees[0]
         time = now_ms()
         if time < settled_from(book, session):
-            note("Documents may still come that change these transfers (PROTOCOL 14.9.1).")
+            note("Documents that change these transfers may still arrive (PROTOCOL 14.9.1).")
         time = max(time, settled_from(book, session))
         return Settled(book, first, time, session, challenge)
     secret = load_private_key(Path(key))

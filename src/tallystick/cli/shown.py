@@ -34,7 +34,7 @@ def check_shown_request(shown: str, receipt: str, trust: tuple[str, ...], as_jso
     else:
         say(f"signer      {report.receipt.signer.key_id} ({signer_words(report.trusted)})")
         if not report.proved:
-            say("MISMATCH    The receipt is of another request: nothing here is proved.")
+            say("MISMATCH    The receipt is for another request, so nothing here is proved.")
         for one in report.contradictions:
             say(f"CONVICTED   by its own words: {one.sentence} (ANSWERS {one.clause})")
         for name, value in parts.items():

@@ -39,10 +39,15 @@ def model() -> None:
 @click.option(
     "--adapter",
     type=click.Path(),
-    help="Directory of an adapter of the model, a LoRA that peft has saved.",
+    help="Directory of an adapter for the model: a LoRA saved by peft.",
 )
 @click.option("--merge", is_flag=True, help="Merge the adapter into the weights.")
-@click.option("--contract", default="ordered/1", show_default=True)
+@click.option(
+    "--contract",
+    default="ordered/1",
+    show_default=True,
+    help="Contract that defines the arithmetic.",
+)
 @click.option(
     "--run", type=click.Path(), help="Tallystick run that the weights were exported from."
 )
@@ -106,7 +111,7 @@ def statement(
 def verify(statement: str, directory: str, adapter: str | None, as_json: bool) -> None:
     """Derive STATEMENT again from the model's directory, and compare.
 
-    The exit code is 1 if anything differs, except for descriptions that are meant for people.
+    The exit code is 1 if anything differs. Descriptions that are meant for people do not count.
     """
     made, differing = verify_statement(
         Path(statement),
@@ -141,6 +146,7 @@ def _bucket(text: str) -> Bucket | int:
         return int(length)
     if not colon or not (length.isdecimal() and answer.isdecimal()) or len(text) > 20:
         raise UsageError(
-            f"{text[:40]!r} is not a bucket.", "Write L:A, as 256:64; of an encoder L, as 128."
+            f"{text[:40]!r} is not a bucket.",
+            "Write L:A, such as 256:64. For an encoder, write L alone, such as 128.",
         )
     return Bucket(int(length), int(answer))

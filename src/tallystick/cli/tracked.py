@@ -18,6 +18,6 @@ def tracker_of(text: str) -> Listener:
     if tool == "wandb":
         return WandB(where) if where else WandB()
     raise UsageError(
-        f"{text[:80]!r} names no tracker.",
+        f"{text[:80]!r} names no known tracker.",
         "Write tensorboard=DIR, mlflow, mlflow=EXPERIMENT, wandb or wandb=PROJECT.",
     )

@@ -71,14 +71,14 @@ def summary_json(result: RunSummary) -> dict[str, object]:
 @click.command()
 @click.argument("job", type=PLACE)
 @click.option("--out", required=True, type=TARGET, help="The run's directory, or its URL.")
-@click.option("--work", type=click.Path(), help="With a URL: local directory to work in.")
+@click.option("--work", type=click.Path(), help="Local directory to work in, if --out is a URL.")
 @threads_option
 @device_option
 @click.option(
     "--workers",
     type=click.IntRange(1, 65536),
-    help="Number of processes that share the micro-batches; never changes a bit. [default: "
-    "1, or torchrun's]",
+    help="Number of processes that share the micro-batches. The result is bit-identical "
+    "for any number. [default: 1, or torchrun's]",
 )
 @click.option(
     "--timeout",
@@ -90,7 +90,7 @@ def summary_json(result: RunSummary) -> dict[str, object]:
     type=float,
     metavar="Q",
     help="Share of each worker's results that another worker computes again, from 0 to 1. "
-    "It convicts a worker that lies (docs/adr/0024).",
+    "A worker that lies is convicted (docs/adr/0024).",
 )
 @click.option(
     "--on-conviction",
@@ -113,7 +113,7 @@ def summary_json(result: RunSummary) -> dict[str, object]:
     "--keep-checkpoints",
     type=click.IntRange(1, 1_000_000),
     help=f"Number of states to keep on the disk, spread evenly over the run [default: up to "
-    f"{DEFAULT_KEEP}, as far as it takes little time].",
+    f"{DEFAULT_KEEP}, fewer if writing them takes long].",
 )
 @click.option(
     "--replay",
@@ -127,14 +127,14 @@ def summary_json(result: RunSummary) -> dict[str, object]:
 )
 @overwrite_option
 @click.option(
-    "--estimate", is_flag=True, help="Only print how much time, disk and memory the run will take."
+    "--estimate", is_flag=True, help="Print an estimate of time, disk and memory, and do not train."
 )
 @click.option(
     "--track",
     multiple=True,
     metavar="TOOL[=WHERE]",
-    help="Also log curves and run root to tensorboard=DIR, mlflow[=EXPERIMENT] or wandb[=PROJECT], "
-    "which stays offline (repeatable).",
+    help="Also log the curves and the run root to tensorboard=DIR, mlflow[=EXPERIMENT] or "
+    "wandb[=PROJECT]. wandb stays offline (repeatable).",
 )
 @click.option("--quiet", is_flag=True, help="Show no progress.")
 @json_option
@@ -199,7 +199,7 @@ def train(
             say(found.sentence())
         if asked.workers > 1:
             count = asked.workers
-            note(f"The estimate is of one worker alone; {count} workers were not estimated.")
+            note(f"The estimate is for one worker. {count} workers were not estimated.")
         return
     at_store = list[Counts]()
 
@@ -218,8 +218,8 @@ def train(
         print_json(summary_json(result))
     if not result.finished:
         note(
-            f"Stopped after step {result.steps} of {loaded.steps}; nothing is lost. "
-            f"The same command goes on from here.{said(result.convicted)}"
+            f"Stopped after step {result.steps} of {loaded.steps}. Nothing is lost. "
+            f"The same command continues from here.{said(result.convicted)}"
         )
         finish(CANNOT_CHECK)
     if not as_json:

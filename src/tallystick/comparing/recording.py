@@ -253,7 +253,7 @@ class RecordedStreams:
     def __init__(self, streams: Any, recorder: _Recorder) -> None:
         if not isinstance(recorder, _Recorder):
             raise UsageError(
-                "record= is not a trace.", "Give a directory, or tallystick.trace(directory, ...)."
+                "record= is not a trace.", "Pass a directory, or tallystick.trace(directory, ...)."
             )
         self._streams, self._recorder = streams, recorder
         self._step = recorder.step
@@ -328,7 +328,8 @@ def trace(
     """Record the block into `directory`; see `tallystick.trace`."""
     if keep_bytes < 0 or log_bytes < 1 << 10:
         raise UsageError(
-            "A trace needs budgets in bytes.", "Give keep_bytes from 0, log_bytes from 1024."
+            "keep_bytes or log_bytes is out of range.",
+            "Give keep_bytes from 0, and log_bytes from 1024.",
         )
     writer = TraceWriter(directory, environment(), log_bytes, keep_bytes, overwrite)
     recorder = _Recorder(writer, step)

@@ -163,8 +163,8 @@ class _Alignments:
         self._left -= comparisons
         if self._left < 0:
             raise CannotCheckError(
-                "A step has too many similar operators to match them.",
-                "Record both loops again, and call `.next_step()` more often on what "
+                "A step has too many similar operators to match.",
+                "Record both loops again, and call `.next_step()` more often on the object that "
                 "`tallystick.trace` yields.",
             )
 

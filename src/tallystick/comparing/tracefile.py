@@ -126,17 +126,20 @@ class TraceWriter:
 def _make_room(directory: Path, overwrite: bool) -> None:
     ours = {MANIFEST, LOG, VALUES}
     if present(directory) and not is_directory(directory):
-        raise UsageError(f"{directory} is a file.", "Name a directory for the trace.")
+        raise UsageError(
+            f"{directory} is a file, not a directory.", "Name a directory for the trace."
+        )
     make_directory(directory)
     found = set(names(directory))
     if found - ours:
         raise UsageError(
-            f"{directory} holds other files ({min(found - ours)}).",
+            f"{directory} contains other files ({min(found - ours)}).",
             "Choose a new or empty directory.",
         )
     if found and not overwrite:
         raise UsageError(
-            f"{directory} holds a trace already.", "Choose another one, or pass overwrite=True."
+            f"{directory} already contains a trace.",
+            "Choose another directory, or pass overwrite=True.",
         )
     for name in sorted(found, reverse=True):
         remove_all(directory / name)

@@ -33,8 +33,8 @@ def refuse_taken(directory: Path, kind: DirectoryKind) -> None:
     """Raise UsageError where `directory` has one of `kind` already."""
     if present(directory / kind.manifest):
         raise UsageError(
-            f"{directory} already holds a {kind.words}.",
-            "Choose another directory, or overwrite it (--overwrite).",
+            f"{directory} already contains a {kind.words}.",
+            "Choose another directory, or pass --overwrite.",
         )
 
 
@@ -48,7 +48,7 @@ def refuse_strangers(directory: Path, is_own: Callable[[str], bool]) -> None:
     others = [name for name in found if not is_own(name)]
     if others:
         raise UsageError(
-            f"{directory} holds other files too ({min(others)}), which would be lost.",
+            f"{directory} also contains other files ({min(others)}), which would be lost.",
             "Move them away, or choose another directory.",
         )
 

@@ -73,13 +73,13 @@ class Checkpoint:
         dtype = self.tensors[name][1]
         if dtype not in ("f32", *STORED):
             raise UsageError(
-                f"{name} of the checkpoint {self.directory} is {dtype}.",
+                f"{name} of the checkpoint {self.directory} has the type {dtype}.",
                 "Save its weights as float32, bfloat16 or float16.",
             )
 
 
 def _changed(path: Path) -> CorruptFileError:
-    return CorruptFileError(f"{path} was changed while it was read.", "Start again.")
+    return CorruptFileError(f"{path} changed while it was read.", "Run the command again.")
 
 
 def open_checkpoint(directory: Path) -> Checkpoint:
@@ -88,7 +88,7 @@ def open_checkpoint(directory: Path) -> Checkpoint:
     if not present(directory / CONFIG):
         raise UsageError(
             f"{directory} is not a checkpoint: it has no {CONFIG}.",
-            "Give a directory that save_pretrained wrote, with model.safetensors.",
+            "Name a directory that save_pretrained wrote, with model.safetensors.",
         )
     config = _read_json(directory / CONFIG)
     tensors: dict[str, tuple[Path, str, tuple[int, ...]]] = {}
@@ -102,7 +102,7 @@ def _take(tensors: dict[str, tuple[Path, str, tuple[int, ...]]], file: TensorFil
     for name, (dtype, shape) in file.types.items():
         if name in tensors:
             raise CorruptFileError(
-                f"{file.path} has {name[:80]!r}, which {tensors[name][0]} has too.",
+                f"{file.path} contains {name[:80]!r}, and so does {tensors[name][0]}.",
                 "Save the checkpoint again.",
             )
         tensors[name] = (file.path, dtype, shape)
@@ -113,13 +113,13 @@ def _files(directory: Path) -> list[Path]:
         return [directory / WEIGHTS]
     if not present(directory / INDEX):
         raise StorageError(
-            f"{directory} has no {WEIGHTS}, and no {INDEX}.",
-            "Save the model with safetensors: nothing else is read.",
+            f"{directory} contains neither {WEIGHTS} nor {INDEX}.",
+            "Save the model as safetensors. No other format is read.",
         )
     table = _read_json(directory / INDEX).get("weight_map")
     names = sorted(set(map(str, table.values()))) if isinstance(table, dict) else []
     if not names or any("/" in name or name.startswith(".") for name in names):
-        raise CorruptFileError(f"{directory / INDEX} names no files.", "Save it again.")
+        raise CorruptFileError(f"{directory / INDEX} names no files.", "Save the checkpoint again.")
     return [directory / name for name in names]
 
 
@@ -130,5 +130,5 @@ def _read_json(path: Path) -> dict[str, Any]:
     except (ValueError, RecursionError):
         raise CorruptFileError(f"{path} is not JSON.", "Save the checkpoint again.") from None
     if not isinstance(found, dict):
-        raise CorruptFileError(f"{path} is not a table.", "Save the checkpoint again.")
+        raise CorruptFileError(f"{path} is not a JSON object.", "Save the checkpoint again.")
     return found

@@ -88,8 +88,8 @@ class ColumnWriter:
         rows = len(next(iter(columns.values())))
         if self.count is not None and self.written + rows > self.count:
             raise UsageError(
-                f"The source said that it has {self.count} records and gives more.",
-                "Give a source whose length is that of what it yields.",
+                f"The source states a length of {self.count} records, but it gives more.",
+                "Use a source whose length is the number of records that it gives.",
             )
         while len(self._waiting) >= _WAITING:
             self._waiting.pop(0).result()
@@ -128,8 +128,8 @@ class ColumnWriter:
         self._waiting = []
         if self.count is not None and self.written < self.count:
             raise UsageError(
-                f"The source said that it has {self.count} records and gives {self.written}.",
-                "Give a source whose length is that of what it yields.",
+                f"The source states a length of {self.count} records, but it gives {self.written}.",
+                "Use a source whose length is the number of records that it gives.",
             )
         if self.count is None:
             self._join()

@@ -27,7 +27,7 @@ def file_digest(path: Path, what: str = "file", inside: Path | None = None) -> b
             read += len(piece)
     if read != size:
         raise CorruptFileError(
-            f"The {what} {path} had {size} bytes and changed while it was read.",
+            f"The {what} {path} changed while it was read. It had {size} bytes.",
             "Try again when no process writes it.",
         )
     return found.digest()
@@ -45,7 +45,9 @@ def files_below(directory: Path, left_out: frozenset[str] = frozenset()) -> list
 
 def _below(root: Path, prefix: str, left_out: frozenset[str], depth: int) -> Iterator[str]:
     if depth == 0:
-        raise CorruptFileError(f"{root} nests directories too deep.", "Name a flatter directory.")
+        raise CorruptFileError(
+            f"{root} contains directories that are nested too deeply.", "Use a flatter directory."
+        )
     for entry in entries(root / prefix if prefix else root, root if prefix else None):
         name = prefix + entry.name
         if name in left_out:

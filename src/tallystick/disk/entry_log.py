@@ -81,8 +81,8 @@ class EntryLog:
         self.directory = Path(directory)
         if not is_directory(self.directory / LOG):
             raise UsageError(
-                f"{directory} holds no referee's log.",
-                f"Name the directory that `tallystick referee` has written, with `{LOG}` in it.",
+                f"{directory} contains no referee's log.",
+                f"Name a directory that `tallystick referee` wrote. It contains `{LOG}`.",
             )
         self._scan()
 
@@ -142,8 +142,8 @@ class EntryLog:
             count += 1
         if beyond := [index for index in found if index > count]:
             raise CorruptFileError(
-                f"Entry {count} of the log {self.directory / LOG} is missing, and entry "
-                f"{min(beyond)} is there.",
+                f"Entry {count} of the log {self.directory / LOG} is missing, but entry "
+                f"{min(beyond)} exists.",
                 RESTORE,
             )
         self._files = self._count = count
@@ -161,7 +161,7 @@ class EntryLog:
                     found.add(int(match[1]))
             if len(found) > LIMITS.log_entries:
                 raise CorruptFileError(
-                    f"The log {log} has more than {LIMITS.log_entries} entries.", "Refuse it."
+                    f"The log {log} has more than {LIMITS.log_entries} entries.", "Reject the log."
                 )
         return found
 
@@ -213,18 +213,18 @@ class EntryLogWriter(EntryLog, Closing):
         """
         if not self._open:
             raise StorageError(
-                f"The log of {self.directory} takes no more entries: it was closed, or a write "
-                "has failed.",
-                "Open it again; the session goes on from the entries that are there.",
+                f"The log of {self.directory} accepts no more entries: it was closed, or a write "
+                "failed.",
+                "Open it again. The session continues from the stored entries.",
             )
         if _framed(len(entry), entry[:_LENGTH_BYTES]):
             raise UsageError(
-                "These bytes are no signed entry.", "Append one in the form of PROTOCOL 13.1."
+                "The bytes are not a signed entry.", "Append an entry in the form of PROTOCOL 13.1."
             )
         if self._count == LIMITS.log_entries:
             raise StorageError(
                 f"The log of {self.directory} is full: it has {self._count} entries.",
-                "Begin another session in another directory.",
+                "Begin a new session in another directory.",
             )
         self._open = False
         with Replacement(self.directory / NEXT) as file:

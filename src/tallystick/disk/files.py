@@ -83,7 +83,8 @@ def create_temporary(path: Path, mode: int = 0o644) -> tuple[int, Path]:
     found = mode_of(path)
     if found and not stat.S_ISREG(found):
         raise StorageError(
-            f"{path} is {kind_of(found)}, which no file replaces.", "Name another file."
+            f"{path} is {kind_of(found)}, which cannot be replaced by a file.",
+            "Choose another file.",
         )
     temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
     with suppress(FileNotFoundError):
@@ -256,7 +257,7 @@ def make_directory(path: Path, inside: Path | None = None) -> None:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except FileExistsError:
-        raise UsageError(f"{path} is a file.", "Name a directory.") from None
+        raise UsageError(f"{path} is a file, not a directory.", "Name a directory.") from None
     except OSError as error:
         raise storage_error(path, error) from error
 
@@ -361,7 +362,7 @@ def locked(path: Path, writer: str = "trainer") -> Iterator[IO[bytes]]:
         except OSError:
             raise StorageError(
                 f"Another {writer} is writing {path.parent}.",
-                "Wait for it to end, or choose another --out directory.",
+                "Wait for it to finish, or choose another directory with --out.",
             ) from None
         yield file
     finally:

@@ -105,7 +105,7 @@ def open_gguf(path: Path) -> GgufFile:
 
 
 def _fail(path: Path, why: str) -> NoReturn:
-    raise CorruptFileError(f"{path} is no GGUF file that can be read: {why}.", "Fetch it again.")
+    raise CorruptFileError(f"{path} cannot be read as a GGUF file: {why}.", "Download it again.")
 
 
 class _Reader:
@@ -227,8 +227,9 @@ def _typed(r: _Reader, name: str, shape: tuple[int, ...], kind: int) -> GgufTens
     if kind not in _BLOCKED:
         raise RefusedModelError(
             f"The tensor {name[:80]!r} of {r.path} has the type {_OTHERS.get(kind, kind)}, which "
-            "is not read.",
-            "Use a file of F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K and Q6_K.",
+            "is not supported.",
+            "Use a file that has only F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K "
+            "and Q6_K.",
         )
     format_, elements, size = _BLOCKED[kind]
     if not shape or shape[-1] % elements:

@@ -18,7 +18,8 @@ def save_private_key(key: PrivateKey | P256Key, path: Path) -> None:
         create_new(path, key.pem(), 0o600)
     except FileExistsError:
         raise StorageError(
-            f"{path} exists and is not overwritten.", "Choose another name for the key."
+            f"{path} exists and is not overwritten.",
+            "Choose another name for the key.",
         ) from None
     except OSError as error:
         raise StorageError(
@@ -52,4 +53,4 @@ def _read(path: Path, inside: Path | None) -> bytes:
     try:
         return read_file(path, LIMITS.key_file_bytes, "key file", inside)
     except CorruptFileError as error:  # the caller chose this key: no party is at fault yet
-        raise CannotCheckError(error.message, "Check its name.") from None
+        raise CannotCheckError(error.message, "Check the file's name.") from None

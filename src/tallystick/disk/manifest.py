@@ -50,22 +50,24 @@ def read_manifest(data: bytes, path: Path, what: str, *kinds: str) -> Manifest:
     """
     value = parse_canonical_json(data, f"{what} {path}")
     if not isinstance(value, dict):
-        raise CorruptFileError(f"The {what} {path} is not an object.", "Restore it.")
+        raise CorruptFileError(
+            f"The {what} {path} is not a JSON object.", "Restore it from an intact copy."
+        )
     form = value.get("format")
     if form not in kinds:
         family, known = kinds[0].rsplit("/", 1)[0], " and ".join(map(repr, kinds))
         if isinstance(form, str) and form.startswith(family + "/"):
             raise UnsupportedVersionError(
-                f"The {what} {path} has format {form[:80]!r}; this build knows {known}.",
-                "Use a build of Tallystick that knows it.",
+                f"The {what} {path} has format {form[:80]!r}, but this build knows {known}.",
+                "Use a build of Tallystick that knows this format.",
             )
         raise CorruptFileError(
-            f"{path} is not a {what}.", f"Name a directory with a {kinds[0]} file."
+            f"{path} is not a {what}.", f"Name a directory that contains a {kinds[0]} file."
         )
     claimed = value.pop(DIGEST_KEY, None)
     if claimed != manifest_digest(value):
         raise DigestMismatchError(
-            f"The {what} {path} was altered: its own digest does not match.",
+            f"The {what} {path} was altered: it does not match its own digest.",
             "Restore it from an intact copy.",
         )
     return value

@@ -19,7 +19,7 @@ def private_directory(path: Path) -> None:
         if not present(path):
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not is_directory(path):
-            raise UsageError(f"{path} is a file.", "Name a directory.")
+            raise UsageError(f"{path} is a file, not a directory.", "Name a directory.")
         _require_own(path, os.stat(path))
 
 
@@ -29,15 +29,15 @@ def require_own(path: Path) -> None:
     with os_errors(path):
         found = os.lstat(path)
     if not stat.S_ISREG(found.st_mode):
-        raise StorageError(f"{path} is not a plain file.", "Remove it.")
+        raise StorageError(f"{path} is not a regular file.", "Remove it.")
     _require_own(path, found)
 
 
 def _require_own(path: Path, found: os.stat_result) -> None:
     if found.st_uid != os.geteuid():
-        raise UsageError(f"{path} belongs to another user.", "Name a directory of your own.")
+        raise UsageError(f"{path} belongs to another user.", "Choose a directory of your own.")
     if found.st_mode & 0o022:
         raise UsageError(
-            f"Other users may write {path}.",
-            "Name another one, or take that right away (chmod go-w).",
+            f"Other users can write to {path}.",
+            "Choose another directory, or remove their permission (chmod go-w).",
         )

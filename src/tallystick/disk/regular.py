@@ -49,7 +49,7 @@ def refuse_kind(path: Path, what: str, mode: int) -> NoReturn:
     """Raise CorruptFileError: `path` should be the file `what` and is no regular file."""
     raise CorruptFileError(
         f"The {what} {path} is {kind_of(mode)}, not a regular file.",
-        "Put a plain copy of the file there.",
+        "Replace it with a plain copy of the file.",
     )
 
 
@@ -61,7 +61,9 @@ def os_errors(path: Path) -> Iterator[None]:
     except OSError as error:
         raise storage_error(path, error) from error
     except ValueError:  # a NUL byte in a name
-        raise StorageError(f"{str(path)!r} cannot be a file's name.", "Check it.") from None
+        raise StorageError(
+            f"{str(path)!r} cannot be the name of a file.", "Check the name."
+        ) from None
 
 
 @contextmanager
@@ -92,7 +94,7 @@ def _require_real_directory(path: Path, mode: int) -> None:
     if not stat.S_ISDIR(mode):
         raise CorruptFileError(
             f"{path} is {kind_of(mode)}, not a directory.",
-            "Put a real directory there: no link is followed inside a run or a job.",
+            "Replace it with a real directory. Links inside a run or a job are not followed.",
         )
 
 
@@ -195,7 +197,7 @@ def read_file(path: Path, limit: int, what: str, inside: Path | None = None) -> 
         data = file.read(size + 1)
     if len(data) != size:
         raise CorruptFileError(
-            f"The {what} {path} had {size} bytes and changed while it was read.",
+            f"The {what} {path} changed while it was read. It had {size} bytes.",
             "Try again when no process writes it.",
         )
     return data

@@ -62,7 +62,7 @@ class CarriedEvidence:
             _read_text(data)
         except CorruptFileError as error:
             raise UsageError(
-                error.message, "Give short names without `<`, to at most 64 keys."
+                error.message, "Give names to at most 64 keys. Names are short and contain no `<`."
             ) from error
         return data
 
@@ -107,7 +107,7 @@ def carried_place(data: bytes) -> tuple[int, int]:
 
 def _refuse(why: str) -> NoReturn:
     raise CorruptFileError(
-        f"This page is refused: {why}.", "It convicts no party: ask for an intact copy."
+        f"This page is refused: {why}.", "The page convicts nobody. Ask for an intact copy."
     )
 
 
@@ -120,8 +120,8 @@ def _read_text(text: bytes) -> CarriedEvidence:
     if form != FORMAT:
         if form.startswith(_FAMILY):
             raise UnsupportedVersionError(
-                f"The page has format {form[:80]!r}; this build knows {FORMAT!r}.",
-                "Use a build of Tallystick that knows it.",
+                f"The page has format {form[:80]!r}, but this build knows {FORMAT!r}.",
+                "Use a build of Tallystick that knows this format.",
             )
         _refuse("its format is unknown")
     top.only("evidence", "format", "job", "names")

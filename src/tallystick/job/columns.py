@@ -45,11 +45,14 @@ def as_columns(data: Mapping[str, Any], what: str) -> dict[str, Array]:
             is_record = False
         if not is_record:
             raise UsageError(
-                f"Column {name!r} of the {what} is {array.dtype}.",
+                f"Column {name!r} of the {what} has the type {array.dtype}.",
                 f"Convert it to one of {', '.join(COMPUTED)}.",
             )
         if array.ndim == 0:
-            raise UsageError(f"Column {name!r} of the {what} is a single value.", "Give records.")
+            raise UsageError(
+                f"Column {name!r} of the {what} is a single value.",
+                "Pass an array with one record per row.",
+            )
         try:
             check_canonical(array, f"column {name!r} of the {what}")
         except CounterpartyError as error:
@@ -59,8 +62,8 @@ def as_columns(data: Mapping[str, Any], what: str) -> dict[str, Array]:
     lengths = {len(c) for c in columns.values()}
     if len(lengths) != 1 or 0 in lengths:
         raise UsageError(
-            f"The columns of the {what} have {sorted(lengths)} records.",
-            "Every field needs the same number of records, at least one.",
+            f"The columns of the {what} have different numbers of records: {sorted(lengths)}.",
+            "Give every field the same number of records, at least one.",
         )
     return columns
 
@@ -69,8 +72,9 @@ def schema_for(batch: Mapping[str, TensorType], columns: Mapping[str, Array]) ->
     """The record fields of a program's batch; the columns must have them. Raises UsageError."""
     if set(batch) != set(columns):
         raise UsageError(
-            f"The data has fields {sorted(columns)}, the captured batch {sorted(batch)}.",
-            "Name the columns as the batch's tensors.",
+            f"The data has the fields {sorted(columns)}, but the captured batch has "
+            f"{sorted(batch)}.",
+            "Give the columns the names of the batch's tensors.",
         )
     fields = []
     for name, type_ in batch.items():
@@ -78,8 +82,9 @@ def schema_for(batch: Mapping[str, TensorType], columns: Mapping[str, Array]) ->
         found = TensorType(dtype_name(column.dtype), tuple(map(int, column.shape[1:])))
         if not type_.shape or (found.dtype, found.shape) != (type_.dtype, type_.shape[1:]):
             raise UsageError(
-                f"Records of {name!r} are {found}, the captured batch is {type_}.",
-                "The batch is the records stacked along its first axis: convert or reshape them.",
+                f"Records of {name!r} are {found}, but the captured batch has {type_}.",
+                "The batch stacks the records along its first axis. Convert or reshape the "
+                "records.",
             )
         fields.append(Field(name, type_.dtype, type_.shape[1:]))
     return DataSchema(tuple(fields), LIMITS.long_record_bytes)

@@ -37,7 +37,9 @@ def continuation_file(envelope: bytes, proof: ContinuationProof) -> bytes:
 
 
 def _malformed(path: Path, why: str) -> NoReturn:
-    raise CorruptFileError(f"{path} is malformed: {why}.", "Restore the job from its author.")
+    raise CorruptFileError(
+        f"{path} is malformed: {why}.", "Get an intact copy of the job from its author."
+    )
 
 
 def read_continuation(
@@ -62,13 +64,13 @@ def read_continuation(
     proof = ContinuationProof(found.hex("loss_chain", size), found.hex("log_chain", size), hashes)
     if continued_run(run).digest() != continues:
         raise DigestMismatchError(
-            f"{path} is of another run than the one that the job continues.",
-            "Restore the job from its author.",
+            f"{path} is from another run than the one that the job continues.",
+            "Get an intact copy of the job from its author.",
         )
     if not proof.proves(slots, run.final_state_root, genesis_root):
         raise DigestMismatchError(
-            f"The job does not begin with the final state of the run that {path} names.",
-            "Do not use the job: its author claims a run that it does not continue.",
+            f"The job does not start from the final state of the run that {path} names.",
+            "Do not use the job. Its author names a run that it does not continue.",
         )
     return run
 

@@ -33,17 +33,21 @@ class HeldOut:
         columns, kept = taken(self.data, "validation data")
         found = schema_for(self.evaluation.batch_types, columns)
         if schema is not None and found != schema:
-            raise UsageError("Validation records differ from the data's.", "Use the same fields.")
+            raise UsageError(
+                "The validation records do not have the fields of the training data.",
+                "Give both the same fields.",
+            )
         size = batch_size_of(self.evaluation.batch_types)
         records = Records(HELD_OUT, found, columns, 0, kept)
         if records.count < size:
             raise UsageError(
-                f"{records.count} validation records are fewer than a batch of {size}.",
-                "Hold out more.",
+                f"There are {records.count} validation records, fewer than a batch of {size}.",
+                "Hold out more records.",
             )
         if self.every < 0:
             raise UsageError(
-                f"evaluate_every is {self.every}.", "Give a number of steps; 0 is never."
+                f"evaluate_every is {self.every}, which is negative.",
+                "Give a number of steps, or 0 for never.",
             )
         digest = self.evaluation.digest()
         return Evaluation(self.every, digest, records.root, records.count, size), records
@@ -69,7 +73,9 @@ def held_of(
     if data is not None and evaluation is not None:
         return HeldOut(data, evaluation, every, rule, short)
     if rule is not None:
-        raise UsageError("Committed validation needs held-out records.", "Pass validation=... too.")
+        raise UsageError(
+            "Committed validation needs held-out records.", "Pass validation=... as well."
+        )
     return None
 
 
@@ -78,11 +84,14 @@ def _check_short(program: Program, held: Records, size: int) -> None:
     which has fewer records."""
     last = held.count % size
     if schema_for(program.batch_types, held.columns) != held.schema:
-        raise UsageError("The short evaluation has other fields.", "Use the same fields.")
+        raise UsageError(
+            "The short evaluation does not have the fields of the validation records.",
+            "Capture it with the same fields.",
+        )
     if batch_size_of(program.batch_types) != last:
         raise UsageError(
             f"The last batch of {held.count} held-out records in batches of {size} has "
-            f"{last or size} records, the short evaluation "
+            f"{last or size} records, but the short evaluation has "
             f"{batch_size_of(program.batch_types)}.",
             f"Capture it with an example batch of {last}." if last else "Leave it out.",
         )

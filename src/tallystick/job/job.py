@@ -262,7 +262,7 @@ class Job(Tabled):
         for name in self.fills:
             if name not in types or name in found:
                 raise CorruptFileError(
-                    f"The job {self.directory} fills a slot {name!r} that it has not.",
+                    f"The job {self.directory} fills a slot {name!r} that it does not have.",
                     "Restore it from an intact copy.",
                 )
         stored = {name: t for name, t in types.items() if name not in self.fills}
@@ -347,8 +347,9 @@ class Job(Tabled):
 
 def altered(path: Path) -> NoReturn:
     raise DigestMismatchError(
-        f"{path} is not what the job digest names: it was altered or belongs to another job.",
-        "Restore the job from its author; `tallystick fsck` lists every altered file.",
+        f"{path} does not match the job digest. It was altered, or it belongs to another job.",
+        "Get an intact copy of the job from its author. `tallystick fsck` lists every altered "
+        "file.",
     )
 
 
@@ -368,4 +369,7 @@ def check_terms_fit(terms: Terms, where: Path) -> None:
     """As `check_program_fits`, of the terms of the job that errors call `where`."""
     why = terms.misfit()
     if why is not None:
-        raise CorruptFileError(f"The job {where} does not fit together: {why}.", "Ask its author.")
+        raise CorruptFileError(
+            f"The parts of the job {where} do not fit together: {why}.",
+            "Ask its author for an intact copy.",
+        )

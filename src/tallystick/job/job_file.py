@@ -85,7 +85,8 @@ def _commitment_members(c: Commitment) -> Manifest:
 
 def _malformed(path: Path, why: str) -> NoReturn:
     raise CorruptFileError(
-        f"The manifest {path} is malformed: {why}.", "Restore the job from its author."
+        f"The job manifest {path} is malformed: {why}.",
+        "Get an intact copy of the job from its author.",
     )
 
 
@@ -126,14 +127,16 @@ def terms_of_files(files: Mapping[str, bytes], where: Path) -> Terms:
     """
     path = where / MANIFEST
     if MANIFEST not in files:
-        raise CorruptFileError(f"{where} has no {MANIFEST}.", "Ask its sender for the job.")
+        raise CorruptFileError(
+            f"{where} contains no {MANIFEST}.", "Ask the sender for the complete job."
+        )
     job = _read_job(read_manifest(files[MANIFEST], path, "job manifest", *FORMATS), path)
     programs = job.commitment.timetable.programs
     names = [job.program_file(number) for number in range(len(programs))]
     if odd := {MANIFEST, *names} ^ set(files):
         raise CorruptFileError(
-            f"The file {min(odd)} of {where} is missing or none of the job's.",
-            "Ask its sender for the job.",
+            f"The file {min(odd)} in {where} is missing, or does not belong to the job.",
+            "Ask the sender for the complete job.",
         )
     texts = tuple(
         checked_text(files[name], entry.digest, where / name)

@@ -29,16 +29,17 @@ def check_beside(steps: Mapping[str, CapturedStep]) -> None:
     """Raises UsageError for no program, for programs of more than one contract, for several under
     one that has one alone, and for two that mean different things by one tensor."""
     if not steps:
-        raise UsageError("A job has at least one program.", "programs={'name': captured}.")
+        raise UsageError("A job needs at least one program.", "Pass programs={'name': captured}.")
     contracts = {step.program.contract for step in steps.values()}
     if len(contracts) > 1:
         raise UsageError(
-            f"The programs are under {len(contracts)} contracts.", "Capture all under one."
+            f"The programs are under {len(contracts)} different contracts.",
+            "Capture all of them under one contract.",
         )
     contract = contracts.pop()
     if len(steps) > 1 and find_contract(contract).keeps_log:
         raise UsageError(
-            f"Under {contract}, which keeps logs, a job has one program.",
+            f"A job under {contract} has only one program, because this contract keeps logs.",
             "Choose another contract, or write one step with several updates (PROGRAM 5.16).",
         )
     for name, step in steps.items():
@@ -70,15 +71,16 @@ def state_together(steps: Mapping[str, CapturedStep], one_optimizer: bool) -> di
     for name, step in steps.items():
         if step.initial_state is None:
             raise UsageError(
-                f"The module of {name} was captured without weights.", "Capture one that has some."
+                f"The module of {name} was captured without weights.",
+                "Capture a module that has weights.",
             )
         check_state(step.initial_state, step.program.state_types)
         for slot, array in step.initial_state.items():
             before = found.get(slot)
             if before is not None and not _same(before, array):
                 raise UsageError(
-                    f"{owners[slot]} and {name} begin with different values of {slot}.",
-                    "Capture all programs from one module, and train none of it in between.",
+                    f"{owners[slot]} and {name} start with different values of {slot}.",
+                    "Capture all programs from one module, and do not train it in between.",
                 )
             found[slot], owners[slot] = array, owners.get(slot, name)
         mine = set(step.slot_rules)
@@ -86,7 +88,7 @@ def state_together(steps: Mapping[str, CapturedStep], one_optimizer: bool) -> di
             if mine & theirs and mine != theirs and not one_optimizer:
                 raise UsageError(
                     f"The optimizers of {other} and {name} share {sorted(mine & theirs)[0]}.",
-                    "Say what each program trains: capture(..., trains='generator').",
+                    "State what each program trains: capture(..., trains='generator').",
                 )
         optimizers[name] = mine
     return dict(sorted(found.items()))
@@ -118,8 +120,8 @@ def scalars_together(
     UsageError."""
     if strange := sorted(set(schedules) - set(steps)):
         raise UsageError(
-            f"schedules names no program: {strange[0]!r}.",
-            "Give them by program: {'generator': scheduler}.",
+            f"schedules names {strange[0]!r}, which is not a program.",
+            "Give the schedules by program: {'generator': scheduler}.",
         )
     timetable = parts.timetable
     whole = timetable.training_steps(count)
@@ -129,8 +131,8 @@ def scalars_together(
         for scalar, table in scalar_tables(step.scalars, schedules.get(name), rows).items():
             if found.setdefault(scalar, table) != table:
                 raise UsageError(
-                    f"Two programs have a scalar {scalar}, and {name} has other values of it.",
-                    "Say what each program trains: capture(..., trains='generator').",
+                    f"Two programs have the scalar {scalar}, but {name} has other values for it.",
+                    "State what each program trains: capture(..., trains='generator').",
                 )
     return found
 

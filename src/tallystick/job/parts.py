@@ -155,8 +155,8 @@ def batch_size_of(batch: Mapping[str, TensorType]) -> int:
     sizes = {t.shape[0] if t.shape else 0 for t in batch.values()}
     if len(sizes) != 1 or 0 in sizes:
         raise UsageError(
-            "The captured batch's tensors have different first axes.",
-            "Capture with tensors of shape (batch, ...), the same batch in all.",
+            "The tensors of the captured batch have different sizes along their first axis.",
+            "Capture with tensors of shape (batch, ...), all with the same batch size.",
         )
     return sizes.pop()
 
@@ -211,11 +211,14 @@ def with_validation(
     steps = parts.programs
     if every < 1:
         raise UsageError(
-            "Committed validation needs a number of steps between passes.",
-            "Pass evaluate_every=N, on the command line --evaluate-every N.",
+            "Committed validation needs the number of steps between two validations.",
+            "Pass evaluate_every=N, or --evaluate-every N on the command line.",
         )
     if steps[0].program.contract != evaluation.contract:
-        raise UsageError("Step and evaluation are under two contracts.", "Capture both under one.")
+        raise UsageError(
+            "The step and the evaluation are under different contracts.",
+            "Capture both under one contract.",
+        )
     metrics = metric_names(evaluation)
     slots = validation_slots(metrics)
     types = {name: type_ for name, (type_, _) in slots.items()}
@@ -231,7 +234,10 @@ def with_validation(
     else:
         stream = Stream(VALIDATE, data, batch_size, True, held_out.count)
         if metric_names(short) != metrics:
-            raise UsageError("The short evaluation has other metrics.", "Capture one loss twice.")
+            raise UsageError(
+                "The short evaluation has other metrics than the evaluation.",
+                "Capture both with the same loss.",
+            )
         passed = [
             ProgramPart(VALIDATE, pass_program(evaluation, state, batch_size), stream, batch_size),
             ProgramPart(VALIDATE_SHORT, pass_program(short, state, last), stream, last),

@@ -30,7 +30,8 @@ def epoch_records(records: int, size: int, end: End) -> int | None:
         end = records if end == SHORT else records // size * size
     if not end:
         raise UsageError(
-            f"{records} records have no whole batch of {size}.", "Make the batch smaller."
+            f"The data has {records} records, fewer than one batch of {size}.",
+            "Use a smaller batch.",
         )
     return None if end == records and records % size == 0 else end
 
@@ -49,7 +50,9 @@ class Reading:
     def shared(self, *steps: CapturedStep) -> Records:
         """The records of steps in one stream. Raises UsageError."""
         if self.data is None:
-            raise UsageError("Programs of one stream read one data set.", "Pass data.")
+            raise UsageError(
+                "A job with a short batch or several steps needs a single data set.", "Pass data."
+            )
         first, *others = steps
         records = self._records(TRAIN, first, self.data, "data")
         for step in others:
@@ -63,19 +66,25 @@ class Reading:
         is empty reads none. Raises UsageError."""
         own = self.own
         if strange := sorted(set(own) - set(steps)):
-            raise UsageError(f"own_data names no program: {strange[0]!r}.", "Name one of programs.")
+            raise UsageError(
+                f"own_data names {strange[0]!r}, which is not a program.",
+                "Use a name that `programs` contains.",
+            )
         sets: list[Records] = []
         reads: dict[str, int | None] = {}
         shared: int | None = None
         for name, step in steps.items():
             if not step.batch:
                 if name in own:
-                    raise UsageError(f"The program {name} reads no batch.", "Leave its data out.")
+                    raise UsageError(
+                        f"The program {name} has no batch, so it reads no data.",
+                        "Leave its data out.",
+                    )
                 reads[name] = None
                 continue
             given = own.get(name, self.data)
             if given is None:
-                raise UsageError(f"The program {name} has no data.", "Pass data, or own_data.")
+                raise UsageError(f"The program {name} has no data.", "Pass data or own_data.")
             if name not in own and shared is not None:
                 schema_for(step.batch, sets[shared].columns)  # the same fields
                 reads[name] = shared
@@ -86,7 +95,10 @@ class Reading:
             known = TRAIN if name not in own else name
             sets.append(self._records(known, step, given, f"data of {name}"))
         if self.data is not None and shared is None:
-            raise UsageError("No program reads data.", "Leave data out, or a batch in.")
+            raise UsageError(
+                "data was given, but no program reads it.",
+                "Leave data out, or capture a program with a batch.",
+            )
         return tuple(sets), reads
 
     def _records(self, name: str, step: CapturedStep, data: Data, what: str) -> Records:

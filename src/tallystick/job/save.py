@@ -127,8 +127,8 @@ def save_job(
                 check_rounds(parts, held.every)
         elif schedule is not None or own_data:
             raise UsageError(
-                "Programs of one stream have no schedule and no data of their own.",
-                "Leave schedule and own_data out, or programs_of_steps.",
+                "Programs of one stream cannot have schedules or data of their own.",
+                "Leave out schedule and own_data, or programs_of_steps.",
             )
         else:
             parts = by_step(wide, programs_of_steps, reading, steps)
@@ -188,7 +188,9 @@ def place_of(directory: str | Path, steps: int, overwrite: bool) -> Path:
     if not overwrite:
         refuse_taken(directory, JOB_DIRECTORY)
     if steps < 1:
-        raise UsageError(f"A job of {steps} steps trains nothing.", "Give at least one step.")
+        raise UsageError(
+            f"steps is {steps}, so the job would train nothing.", "Give at least one step."
+        )
     return directory
 
 
@@ -200,7 +202,7 @@ def _state_of(
     if state is None:
         raise UsageError(
             "The module was captured without weights.",
-            "Pass initial_state=captured.state_for(weights), or capture a module that has some.",
+            "Pass initial_state=captured.state_for(weights), or capture a module that has weights.",
         )
     for each in (step, short):
         if each is not None:

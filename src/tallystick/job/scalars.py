@@ -50,9 +50,9 @@ def scalar_tables(
     unused = sorted(set(given) - wanted)
     if unused:
         raise UsageError(
-            f"The schedule {unused[0]!r} is used by nothing: the optimizer names "
+            f"Nothing uses the schedule {unused[0]!r}. The optimizer names "
             + (f"{', '.join(map(repr, sorted(wanted)))}." if wanted else "no table."),
-            "Give the optimizer this name as its rate (lr='lr'), or make the torch scheduler "
+            "Give the optimizer this name as its rate (lr='lr'), or create the torch scheduler "
             "before the capture.",
         )
     tables = {name: _table(name, given[name], steps, first) for name in given}
@@ -61,7 +61,7 @@ def scalar_tables(
         rate = _rate(scalar)
         if isinstance(rate, str) and rate not in tables:
             raise UsageError(
-                f"The optimizer takes {name} from a table {rate!r} that is not given.",
+                f"The optimizer takes {name} from the table {rate!r}, which was not given.",
                 f"Pass schedules={{{rate!r}: [...]}} with one number per step, or a scheduler.",
             )
         table = tables[rate] if isinstance(rate, str) else float(rate)
@@ -93,9 +93,9 @@ def _by_name(schedules: Any, wanted: set[str], steps: int) -> dict[str, Schedule
     numbered = {f"lr.{i:0{len(str(len(tables) - 1))}d}": t for i, t in enumerate(tables)}
     if not wanted or not wanted <= set(numbered):
         raise UsageError(
-            f"The scheduler has rates for {len(tables)} groups, the optimizers name "
+            f"The scheduler has rates for {len(tables)} groups, but the optimizers name "
             + (f"{', '.join(map(repr, sorted(wanted)))}." if wanted else "no table."),
-            "Make it over the captured torch optimizer, before the capture; or pass "
+            "Create it for the captured torch optimizer before the capture, or pass "
             "schedules={name: scheduler}.",
         )
     return {name: numbered[name] for name in wanted}
@@ -123,12 +123,12 @@ def _table(name: str, schedule: Schedule, steps: int, first: int) -> ScalarTable
             if len(tables) != 1:
                 raise UsageError(
                     f"The scheduler of {name!r} has rates for {len(tables)} groups.",
-                    "Give one with a single group.",
+                    "Give a scheduler with a single group.",
                 )
             return tables[0]
     if len(schedule) != steps:
         raise UsageError(
-            f"The schedule {name!r} has {len(schedule)} numbers for {steps} steps.",
+            f"The schedule {name!r} has {len(schedule)} numbers, but the job has {steps} steps.",
             "Give one number per step.",
         )
     return _finite(name, [float(v) for v in schedule])
@@ -138,6 +138,7 @@ def _finite(name: str, table: list[float]) -> list[float]:
     for step, value in enumerate(table):
         if not math.isfinite(value):
             raise UsageError(
-                f"The schedule {name!r} has {value} in step {step}.", "Give finite numbers."
+                f"The schedule {name!r} has the value {value} in step {step}.",
+                "Give finite numbers.",
             )
     return table

@@ -63,7 +63,8 @@ class Shares:
         contract = self.job.commitment.contract
         if parse_contract(contract).keeps_log:
             raise UsageError(
-                f"Shares of a run under {contract} cannot be compared: their bits follow its log.",
+                f"Workers cannot check each other under {contract}: the bits of a share follow "
+                "its log.",
                 "Choose a contract without a log, or train without --check-workers.",
             )
 
@@ -163,7 +164,9 @@ class ShareTask:
         """The checkpoints of a run of the share job that ends with these digests of the slots that
         it makes."""
         if set(made) != set(self.before):
-            raise UsageError("These are not the values of the share.", "Give one for each slot.")
+            raise UsageError(
+                "The values are not those of the share.", "Give one value for each slot."
+            )
         after = self._root(made, extend_loss_chain(CHAIN_START, 0, 0.0))
         return [(0, self.commitment.genesis_root), (1, after)]
 
@@ -201,7 +204,7 @@ class ShareTask:
         for name, digest in self.read.items():
             if tensor_digest(ordered[name]) != digest:
                 raise UsageError(
-                    f"The slot {name} is not the one that the share reads.",
+                    f"The slot {name} does not have the value that the share read.",
                     "Give the state before the step.",
                 )
         made = Job(

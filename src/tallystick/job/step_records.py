@@ -32,7 +32,7 @@ def step_records(timetable: Timetable, steps: int, step: int) -> StepRecords:
     if isinstance(step, bool) or not isinstance(step, int) or not 0 <= step < steps:
         raise UsageError(
             f"The job has no step {step!r}.",
-            f"Its steps are 0 to {steps - 1}, those of its passes counted.",
+            f"Choose a step from 0 to {steps - 1}. The steps of validation count too.",
         )
     at = timetable.at(step)
     data = timetable.data_of(at.program)

@@ -31,7 +31,9 @@ def numbers_with_short(
     last, epoch = stream.last_size, stream.epoch
     if epoch is None or not stream.is_uneven:
         if short is not None:
-            raise UsageError("No batch of an epoch is short.", "Leave the short step out.")
+            raise UsageError(
+                "No batch of an epoch is short, so the short step is not needed.", "Leave it out."
+            )
         return [0]
     if epoch == 1:
         raise UsageError(
@@ -43,9 +45,13 @@ def numbers_with_short(
     if short != last:
         raise UsageError(
             f"The last batch of an epoch has {last} records, and "
-            + ("no step is given for it." if short is None else "the short step has others."),
-            f"Capture the step once more with an example batch of {last}, and pass it as short; "
-            "or let epoch_end be 'drop' or 'run on'.",
+            + (
+                "no step is given for it."
+                if short is None
+                else "the short step has another number."
+            ),
+            f"Capture the step again with an example batch of {last} and pass it as short, or set "
+            "epoch_end to 'drop' or 'run on'.",
         )
     return [0] * (epoch - 1) + [1]
 
@@ -65,13 +71,15 @@ def with_short(
         return _one_stream({STEP: step}, records, reading.end, numbers)
     if short.scalars != step.scalars:
         raise UsageError(
-            "The short step has other rates than the step.", "Capture both with one optimizer."
+            "The short step does not have the rates of the step.",
+            "Capture both with the same optimizer.",
         )
     if find_contract(step.program.contract).keeps_log:
         raise UsageError(
-            f"Under {step.program.contract}, which keeps logs, a job has one program, and a short "
-            "batch is one of its own.",
-            "Drop the last batch (drop_last=True), or choose a batch that divides the records.",
+            f"A short batch needs a second program, but a job under {step.program.contract} has "
+            "only one, because this contract keeps logs.",
+            "Drop the last batch (drop_last=True), or choose a batch size that divides the number "
+            "of records.",
         )
     return _one_stream({STEP: step, f"{STEP}-short": short}, records, reading.end, numbers)
 
@@ -83,15 +91,15 @@ def by_step(
     Raises UsageError."""
     if len(names) != count:
         raise UsageError(
-            f"programs_of_steps has {len(names)} names for {count} steps.",
+            f"programs_of_steps has {len(names)} names, but the job has {count} steps.",
             "Give one name for each training step.",
         )
     records = reading.shared(*steps.values())
     order = list(steps)
     if strange := sorted(set(names) - set(order)):
         raise UsageError(
-            f"programs_of_steps names {strange[0]!r}, which is no program of the job.",
-            f"They are {', '.join(order)}.",
+            f"programs_of_steps names {strange[0]!r}, which is not a program of the job.",
+            f"Choose from {', '.join(order)}.",
         )
     return _one_stream(steps, records, reading.end, [order.index(name) for name in names])
 
@@ -131,7 +139,7 @@ def by_turns(
         if stream.is_uneven:
             raise UsageError(
                 f"An epoch of {name} ends with a batch of {stream.last_size} records.",
-                "Pass programs_of_steps with a program for it, or let epoch_end be 'drop'.",
+                "Pass programs_of_steps with a program for it, or set epoch_end to 'drop'.",
             )
         programs.append(_part(name, step, stream))
     return Parts(tuple(programs), sets, _turns(list(steps), schedule))
@@ -144,8 +152,8 @@ def _turns(
     for name, length in schedule or [(name, 1) for name in names]:
         if name not in names:
             raise UsageError(
-                f"The schedule names {name!r}, which is no program of the job.",
-                f"They are {', '.join(names)}.",
+                f"The schedule names {name!r}, which is not a program of the job.",
+                f"Choose from {', '.join(names)}.",
             )
         turns.append(ScheduleTurn(names.index(name), length))
     return tuple(turns)
@@ -156,6 +164,7 @@ def check_rounds(parts: Parts, every: int) -> None:
     a_round = sum(turn.steps for turn in parts.turns)
     if every % a_round:
         raise UsageError(
-            f"{every} steps between passes are no whole number of rounds of {a_round} steps.",
+            f"evaluate_every is {every}, which is not a multiple of the {a_round} steps of a "
+            "round.",
             f"Pass evaluate_every={max(1, every // a_round) * a_round}.",
         )

@@ -67,10 +67,10 @@ def with_passes(
 def _few(turns: tuple[ScheduleTurn, ...]) -> tuple[ScheduleTurn, ...]:
     if len(turns) > MOST_TURNS:
         raise UsageError(
-            f"The job's schedule would have {len(turns)} turns, and a job has {MOST_TURNS} at "
-            "most.",
-            "Let the steps repeat themselves sooner, make the run shorter, or evaluate after whole "
-            "epochs.",
+            f"The job's schedule would have {len(turns)} turns, but at most {MOST_TURNS} are "
+            "allowed.",
+            "Repeat the sequence of programs sooner, make the run shorter, or evaluate after "
+            "whole epochs.",
         )
     return turns
 

@@ -42,9 +42,7 @@ def check_state(state: Mapping[str, Array], types: Mapping[str, TensorType]) -> 
     try:
         check_slots(state, types, "initial state")
     except CounterpartyError as error:
-        raise UsageError(
-            error.message, "Every weight needs the captured dtype and shape."
-        ) from None
+        raise UsageError(error.message, "Give every weight the captured dtype and shape.") from None
 
 
 def fills_of(slots: Mapping[str, Array]) -> dict[str, float]:
@@ -110,7 +108,8 @@ def _refuse_unfit(job: Job, programs: tuple[Program, ...]) -> None:
         check_program_fits(job)
     except CorruptFileError as error:
         raise UsageError(
-            error.message, "Change what the sentence names: program, data, contract or stop rule."
+            error.message,
+            "Correct what the message names: the program, the data, the contract or the stop rule.",
         ) from None
 
 

@@ -30,7 +30,10 @@ class EMA:
             if not self.decay:
                 raise UsageError("EMA: decay is an empty name.", "Give a number or a table's name.")
         elif not 0.0 <= self.decay <= 1.0:
-            raise UsageError(f"EMA: decay is {self.decay}.", "Choose a number from 0 to 1.")
+            raise UsageError(
+                f"EMA: decay is {self.decay}, which is out of range.",
+                "Choose a number from 0 to 1.",
+            )
 
     def scalar(self) -> Scalar:
         """The weight of the new parameters, 1 − decay."""

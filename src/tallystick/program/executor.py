@@ -99,7 +99,7 @@ class Executor(Runner):
     ) -> None:
         if program.section:
             raise UsageError(
-                "A program with micro-batches is executed for a number of them.",
+                "A program with micro-batches can only be executed for a number of them.",
                 "Use executor_of(program, micro_batches), or expand it.",
             )
         self.program = program

@@ -41,7 +41,8 @@ def split_batch(batch: Mapping[str, Any], parts: int) -> dict[str, Any]:
         shape = tensor.shape
         if not shape or shape[0] % parts:
             raise UsageError(
-                f"The batch tensor {name} of shape {list(shape)} is not {parts} micro-batches.",
+                f"The batch tensor {name} of shape {list(shape)} cannot be split into {parts} "
+                "micro-batches.",
                 "Choose a number of micro-batches that divides the batch.",
             )
         size = shape[0] // parts
@@ -90,7 +91,8 @@ def numbering(program: Program, parts: int) -> Numbering:
     """
     if not 1 <= parts <= MOST_PARTS:
         raise UsageError(
-            f"{parts} micro-batches are not between 1 and {MOST_PARTS}.", "Choose another number."
+            f"micro_batches is {parts}, which is not between 1 and {MOST_PARTS}.",
+            "Choose another number.",
         )
     at = parts * program.section
     tail = []

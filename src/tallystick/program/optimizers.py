@@ -238,18 +238,24 @@ class TransformersAdafactor(Decays):
     def __post_init__(self) -> None:
         if (self.lr is None) != self.relative_step:
             raise UsageError(
-                "TransformersAdafactor: relative_step derives the rate, and lr gives it.",
-                "Give lr with relative_step=False, or neither.",
+                "TransformersAdafactor: relative_step and lr cannot be used together, since both "
+                "give the rate.",
+                "Pass lr with relative_step=False, or leave lr out.",
             )
         if self.lr is not None:
             _check_rate(self.lr)
         if self.warmup_init and not self.relative_step:
-            raise UsageError("TransformersAdafactor: warmup_init needs relative_step.", "Drop it.")
+            raise UsageError(
+                "TransformersAdafactor: warmup_init needs relative_step.",
+                "Leave warmup_init out, or set relative_step=True.",
+            )
         _check(minus_decay_rate=-self.decay_rate, eps1=self.eps[0], eps2=self.eps[1])
         _check(weight_decay=self.weight_decay, beta1=self.beta1 or 0.0)
         _check(clip_threshold=self.clip_threshold)
         if self.clip_threshold <= 0:
-            raise UsageError("TransformersAdafactor: clip_threshold must be above 0.", "Take 1.")
+            raise UsageError(
+                "TransformersAdafactor: clip_threshold must be above 0.", "Leave it at 1."
+            )
         _below_one("TransformersAdafactor", beta1=self.beta1 or 0.0)
 
 
@@ -279,11 +285,14 @@ class Muon(Decays):
         _below_one("Muon", momentum=self.momentum)
         _check(**{f"ns_coefficients[{i}]": abs(v) for i, v in enumerate(self.ns_coefficients)})
         if len(self.ns_coefficients) != 3 or not 1 <= self.ns_steps < 100:
-            raise UsageError("Muon: takes three ns_coefficients and 1 to 99 ns_steps.", "Fix them.")
+            raise UsageError(
+                "Muon: ns_coefficients or ns_steps is out of range.",
+                "Pass three ns_coefficients, and ns_steps from 1 to 99.",
+            )
         if self.adjust_lr not in ("original", "match_rms_adamw"):
             raise UsageError(
                 f"Muon: adjust_lr is {self.adjust_lr!r}.",
-                "Choose original or match_rms_adamw.",
+                "Use original or match_rms_adamw.",
             )
 
 

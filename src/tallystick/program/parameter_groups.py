@@ -41,23 +41,23 @@ class ParameterGroups:
         """Raises UsageError for no group, a name that no slot can have, or several rests."""
         self.groups = dict(sorted(groups.items()))
         if not self.groups:
-            raise UsageError("ParameterGroups: there is no group.", "Give at least one.")
+            raise UsageError("ParameterGroups: no group was given.", "Pass at least one.")
         for name, group in self.groups.items():
             check_name(f"lr.{name}")
             if not isinstance(group, ParameterGroup) or not isinstance(group.optimizer, KINDS):
                 raise UsageError(
-                    f"ParameterGroups: {name!r} is no ParameterGroup of an optimizer.",
+                    f"ParameterGroups: {name!r} is not a ParameterGroup of an optimizer.",
                     "Write ParameterGroup(tallystick.AdamW(...), members).",
                 )
             if isinstance(group.members, str):
                 raise UsageError(
-                    f"ParameterGroups: the members of {name!r} are one string.",
+                    f"ParameterGroups: the members of {name!r} are a single string.",
                     "Write a tuple of names.",
                 )
         if sum(group.members is None for group in self.groups.values()) > 1:
             raise UsageError(
-                "ParameterGroups: several groups have all the other parameters.",
-                "Give the members of all groups but one.",
+                "ParameterGroups: more than one group takes all the other parameters.",
+                "Name the members of all groups but one.",
             )
 
     def assigned(self, types: Mapping[str, TensorType]) -> dict[str, tuple[str, ...]]:
@@ -80,7 +80,7 @@ class ParameterGroups:
         for name, members in found.items():
             if not members:
                 raise UsageError(
-                    f"No parameter that the loss trains is in the group {name!r}.",
-                    "Name a submodule's path or a parameter of the module, or drop the group.",
+                    f"The group {name!r} contains no parameter that the loss trains.",
+                    "Name a submodule's path or a parameter of the module, or remove the group.",
                 )
         return {name: tuple(members) for name, members in found.items()}

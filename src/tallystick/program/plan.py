@@ -374,14 +374,14 @@ def make_plan(program: Program, options: PlanOptions | None = None, device: Devi
     stored = sorted(n for n, t in program.state_types.items() if t.dtype in STORED)
     if stored and device.kind != CPU.kind:
         raise UnsupportedOperatorError(
-            f"Slot {stored[0]} is {program.state_types[stored[0]].dtype}, which {device.name} does "
-            "not take.",
+            f"Slot {stored[0]} is {program.state_types[stored[0]].dtype}, which {device.name} "
+            "does not support.",
             "Execute the program on the CPU.",
         )
     if missing:
         raise UnsupportedOperatorError(
             f"Device {device.name} has no kernel under {program.contract} for "
             f"{', '.join(missing)}.",
-            "Execute the program on the processor.",
+            "Execute the program on the CPU.",
         )
     return _Planner(program, options or PlanOptions(), kernels).plan()

@@ -122,7 +122,9 @@ class _ShareText:
         self._declare()
         for name, type_ in types.items():
             if name in share.source.state_types:
-                raise UsageError(f"The state has a slot {name} already.", "Rename the module's.")
+                raise UsageError(
+                    f"The state already has a slot {name}.", "Rename the module's slot."
+                )
             b.state(name, type_)
         self.numbers: dict[tuple[int, int], int] = {}
         self._sums: list[list[tuple[int, Value]]] = [[] for _ in share.values]

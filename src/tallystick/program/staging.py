@@ -95,5 +95,5 @@ def _check(spec: Input, array: np.ndarray) -> None:
 def item(mapping: Mapping[str, Any], name: str, what: str) -> Any:
     """The member `name` of the caller's `what`. Raises UsageError."""
     if name not in mapping:
-        raise UsageError(f"{what} has no {name!r}, which the program reads.")
+        raise UsageError(f"{what} has no {name!r}, which the program reads.", "Add it.")
     return mapping[name]

@@ -86,7 +86,8 @@ class Told(Derived):
     def at(self, step: int, rate: float) -> float:
         if step > len(self.numbers):
             raise UsageError(
-                f"The loss's numbers are known of {len(self.numbers)} steps, not of step {step}.",
+                f"The loss's numbers are known for {len(self.numbers)} steps, but not for step "
+                f"{step}.",
                 "Capture it for as many steps as the job has.",
             )
         return self.numbers[step - 1]
@@ -108,5 +109,8 @@ def number_at(scalar: Scalar, step: int) -> float:
     """
     rate = scalar.rate if isinstance(scalar, Derived) else scalar
     if isinstance(rate, str):
-        raise UsageError(f"The numbers of {rate!r} are those of a job's table.", "Make a job.")
+        raise UsageError(
+            f"The numbers of {rate!r} come from a job's table, which does not exist here.",
+            "Make a job.",
+        )
     return scalar.at(step, float(rate)) if isinstance(scalar, Derived) else float(rate)

@@ -296,7 +296,7 @@ def parse_text(data: bytes) -> Program:
         if re.fullmatch(r"tallystick program [0-9]{1,9}", lines[0]):
             raise UnsupportedVersionError(
                 f"Program format {lines[0][19:]!r} is not known to this build.",
-                "Upgrade tallystick.",
+                "Upgrade Tallystick.",
             )
         raise _corrupt(1, "not a tallystick program")
     if len(lines) < 4 or lines[-1] != "" or lines[-2] != "end":
@@ -307,7 +307,7 @@ def parse_text(data: bytes) -> Program:
     contract = named[1]
     if not is_contract(contract):
         raise UnsupportedVersionError(
-            f"Contract {contract!r} is not known to this build.", "Upgrade tallystick."
+            f"Contract {contract!r} is not known to this build.", "Upgrade Tallystick."
         )
     parser = _Parser(lines[0] == HEADER_2)
     handlers = {"input": parser.input, "output": parser.output, "micro": parser.micro}

@@ -14,8 +14,8 @@ from tallystick.program.update_base import Family, Given, SlotRule, moments
 def _slots(o: Muon, name: str, type_: TensorType) -> dict[str, SlotRule]:
     if len(type_.shape) != 2:
         raise UsageError(
-            f"Muon: the parameter {name} has {len(type_.shape)} axes, not two.",
-            "Give it another optimizer by tallystick.ParameterGroups, as AdamW.",
+            f"Muon needs two axes, but the parameter {name} has {len(type_.shape)}.",
+            "Give it another optimizer with tallystick.ParameterGroups, such as AdamW.",
         )
     return moments(type_, name, "buf")
 

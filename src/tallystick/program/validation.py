@@ -39,9 +39,13 @@ class StopRule:
 
     def __post_init__(self) -> None:
         if self.patience is not None and self.patience < 1:
-            raise UsageError(f"A patience of {self.patience} passes is none.", "Give 1 or more.")
+            raise UsageError(
+                f"patience is {self.patience}, but it must be at least 1.", "Pass 1 or more."
+            )
         if not 0 <= self.min_delta < float("inf"):
-            raise UsageError(f"min_delta is {self.min_delta}.", "Give a number of 0 or more.")
+            raise UsageError(
+                f"min_delta is {self.min_delta}, but it must not be negative.", "Pass 0 or more."
+            )
 
 
 def metric_names(evaluation: Program) -> list[str]:
@@ -126,7 +130,7 @@ def with_slots(step: Program, slots: Mapping[str, TensorType]) -> Program:
     Raises UsageError where the state has such a slot already.
     """
     if taken := sorted(set(slots) & set(step.state_types)):
-        raise UsageError(f"The state has a slot {taken[0]} already.", "Rename the module's.")
+        raise UsageError(f"The state already has a slot {taken[0]}.", "Rename the module's slot.")
     written = _Written(step.contract, {**step.state_types, **slots})
     outputs = written.copy(step)
     written.next |= {name: outputs.pop(name) for name in step.next_state}
@@ -144,14 +148,16 @@ def pass_program(
     if lacking := sorted(set(evaluation.state_types) - set(state)):
         raise UsageError(
             f"The evaluation reads {lacking[0]}, which the training state does not have.",
-            "Capture both from one module.",
+            "Capture both from the same module.",
         )
     written = _Written(evaluation.contract, state)
     outputs, b = written.copy(evaluation), written.builder
     sums = {SUM: "loss"} | {METRIC_SUM + n: f"metric.{n}" for n in metric_names(evaluation)}
     for slot, name in sums.items():
         if b.type_of(outputs[name]) != LOSS:
-            raise UsageError(f"The evaluation's {name} is no f32 number.", "Return a 0-d tensor.")
+            raise UsageError(
+                f"The evaluation's {name} is not an f32 number.", "Return a 0-d tensor."
+            )
         value = outputs[name]
         if records is not None:
             value = b.one("aten.mul.Scalar", [value], other=float(records))

@@ -20,5 +20,5 @@ def require_packages(what: str) -> None:
         except ImportError as error:
             raise UsageError(
                 f"{what} needs the package {name} ({error}).",
-                "pip install 'tallystick[service]'.",
+                "Run pip install 'tallystick[service]'.",
             ) from None

@@ -97,7 +97,10 @@ def fsck_archive(
     """
     directory = Path(directory)
     if not is_archive(directory):
-        raise UsageError(f"{directory} holds no referee's log.", "Name a referee's directory.")
+        raise UsageError(
+            f"{directory} contains no referee's log.",
+            "Name a directory that `tallystick referee` wrote.",
+        )
     checker = Checker(directory)
     account = Account()
     log: list[EntryLog] = []

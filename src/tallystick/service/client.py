@@ -56,7 +56,7 @@ def check_url(url: str) -> str:
     except ValueError:
         valid = False
     if not valid or parts.query or parts.fragment or parts.username is not None:
-        raise UsageError(f"{url!r} is not an address of a party.", "Write https://HOST:PORT.")
+        raise UsageError(f"{url!r} is not a party's URL.", "Write https://HOST:PORT.")
     return url.rstrip("/")
 
 
@@ -71,7 +71,8 @@ def client_context(url: str, ca: Path | None) -> ssl.SSLContext | bool:
         context = ssl.create_default_context(cafile=None if ca is None else str(ca))
     except (OSError, ssl.SSLError) as error:
         raise CannotCheckError(
-            f"{ca} holds no certificates: {error}.", "Name a PEM file of authorities."
+            f"{ca} contains no usable certificates: {error}.",
+            "Name a PEM file of certificate authorities.",
         ) from None
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     return context
@@ -99,7 +100,9 @@ def _body(response: httpx2.Response, end: float) -> bytes:
         parts.append(part)
         size += len(part)
         if size > _limit(response):
-            raise CorruptFileError("A response is longer than the limit.", "Refuse it.")
+            raise CorruptFileError(
+                "The response is longer than the limit.", "Do not rely on this server."
+            )
         if time.monotonic() > end:
             raise UnreachableError("its response does not end")
     return b"".join(parts)
@@ -154,7 +157,9 @@ class PartyClient:
             async for part in response.aiter_raw():
                 size += len(part)
                 if size > _limit(response):
-                    raise CorruptFileError("A response is longer than the limit.", "Refuse it.")
+                    raise CorruptFileError(
+                        "The response is longer than the limit.", "Do not rely on this server."
+                    )
                 parts.append(part)
             return response, b"".join(parts)
 
@@ -207,8 +212,9 @@ class LogSource(Closing):
                     return reply.data
                 if isinstance(reply, Refusal):
                     raise CannotCheckError(
-                        f"The party hands nothing over: {reply.why}.",
-                        "It does once it has sealed its run in a session (PROTOCOL 6.15.1).",
+                        f"The party does not hand over its logs: {reply.why}.",
+                        "Try again once the party has sealed its run in a session (PROTOCOL "
+                        "6.15.1).",
                     )
                 if not isinstance(reply, Working) or time.monotonic() > end:
                     raise UnreachableError("it is still working")
@@ -222,5 +228,7 @@ class LogSource(Closing):
         except (httpx2.HTTPError, httpx2.StreamError, OSError) as error:
             raise UnreachableError(type(error).__name__) from error
         if response.status_code in (404, 405):
-            raise CannotCheckError("There is no party that hands over logs.", "Check the address.")
+            raise CannotCheckError(
+                "No party that hands over logs answers at this URL.", "Check the URL."
+            )
         return _decoded(response, body)

@@ -28,7 +28,7 @@ def parse_listen(text: str) -> tuple[str, int]:
     elif ":" in host:
         host = ""  # an IPv6 address needs brackets
     if not (colon and host and port.isascii() and port.isdecimal() and int(port) < 1 << 16):
-        raise UsageError(f"{text!r} is not an address.", "Write HOST:PORT, as 127.0.0.1:8440.")
+        raise UsageError(f"{text!r} is not an address.", "Write HOST:PORT, such as 127.0.0.1:8440.")
     return host, int(port)
 
 
@@ -43,7 +43,7 @@ def listening_socket(listen: str) -> ListeningSocket:
     except OSError as error:
         raise CannotCheckError(
             f"This machine cannot listen at {listen}: {error.strerror or error}.",
-            "Name an address of this machine and a free port.",
+            "Choose an address of this machine and a free port.",
         ) from None
 
 
@@ -55,7 +55,7 @@ def tls_context(certificate: Path, key: Path) -> ssl.SSLContext:
         context.load_cert_chain(certificate, key)
     except (OSError, ssl.SSLError) as error:
         raise CannotCheckError(
-            f"{certificate} and {key} are no certificate and its key: {error}.",
+            f"{certificate} and {key} are not a certificate and its private key: {error}.",
             "Name two PEM files that belong together.",
         ) from None
     return context

@@ -76,12 +76,14 @@ def add_key(path: Path, name: str, operator: bool = False) -> str:
     UsageError for a name that is taken, or is none."""
     if not _NAME.fullmatch(name):
         raise UsageError(
-            f"{name!r} is not a name of a key.",
-            "Use letters, digits, '.', '_' and '-', at most 64.",
+            f"{name!r} is not a valid name for a key.",
+            "Use at most 64 letters, digits, '.', '_' and '-'.",
         )
     keys = read_keys(path) if present(path) else ()
     if any(key.name == name for key in keys):
-        raise UsageError(f"There is a key named {name} already.", "Remove it, or take another.")
+        raise UsageError(
+            f"A key named {name} already exists.", "Remove it, or choose another name."
+        )
     text = _PREFIX + base64.urlsafe_b64encode(secrets.token_bytes(32)).rstrip(b"=").decode()
     write_keys(path, (*keys, ApiKey(name, _digest(text), int(time.time() * 1000), operator)))
     return text
@@ -93,7 +95,7 @@ def remove_key(path: Path, name: str) -> None:
     left = [key for key in keys if key.name != name]
     if len(left) == len(keys):
         raise UsageError(
-            f"There is no key named {name}.", "See `tallystick serve-model keys list`."
+            f"No key is named {name}.", "`tallystick serve-model keys list` prints the names."
         )
     write_keys(path, left)
 
@@ -146,4 +148,7 @@ def _digest(text: str) -> bytes:
 
 
 def _malformed(why: str) -> NoReturn:
-    raise CorruptFileError(f"The file of API keys is malformed: {why}.", "Make it again.")
+    raise CorruptFileError(
+        f"The file of API keys is malformed: {why}.",
+        "Create the keys again with `tallystick serve-model keys add`.",
+    )

@@ -143,7 +143,7 @@ class ChatClient(Closing):
                 if "error" in value:
                     raise _refusal(200, data)
                 yield value
-        raise CannotCheckError("The stream broke off.", "Ask again.")
+        raise CannotCheckError("The connection broke before the answer was complete.", "Ask again.")
 
     def cancel(self, signed: bytes) -> None:
         """Give the server a cancellation (ANSWERS 6.6). Any thread may call it. Raises as
@@ -192,7 +192,7 @@ class _Asking:
 
 def _unreached(error: BaseException) -> CannotCheckError:
     return CannotCheckError(
-        f"The server cannot be reached: {type(error).__name__}.", "Check its address."
+        f"The server cannot be reached: {type(error).__name__}.", "Check its URL."
     )
 
 
@@ -240,4 +240,4 @@ def _refusal(status: int, data: bytes) -> TallystickError:
 
 def malformed(why: str) -> NoReturn:
     """Raise CorruptFileError for what a server has sent."""
-    raise CorruptFileError(f"The server's response is malformed: {why}.", "Ask another server.")
+    raise CorruptFileError(f"The server's response is malformed: {why}.", "Use another server.")

@@ -115,7 +115,9 @@ def embeddings_members(
 def _embedding(index: int, kept: KeptEncoding, form: str) -> dict[str, Any]:
     values = kept.encoding.values
     if form == FLOAT and not np.isfinite(values).all():
-        raise UsageError("An embedding has a number that JSON lacks.", "Ask for base64.")
+        raise UsageError(
+            "The embedding contains a number that JSON cannot express.", "Ask for base64."
+        )
     data = base64.b64encode(values.astype("<f4").tobytes()).decode()
     job = kept.encoding.job
     request = json.loads(job.request.to_bytes())

@@ -58,7 +58,7 @@ class Question:
     ) -> None:
         if request.choices != 1:
             raise UsageError(
-                f"The request asks for {request.choices} answers, and one is shown here.",
+                f"The request asks for {request.choices} answers, but only one can be shown here.",
                 "Make a request with one choice.",
             )
         self._client, self._request, self._heard, self._key = client, request, heard, key

@@ -55,7 +55,7 @@ def check_received(
     signed, answer = bound(got.receipt, client.statement, got.request, got.spoken, trust)
     known = "" if signed.trusted else ", a key that you have not named as trusted"
     if not isinstance(answer, AnswerJob):  # it was asked for tokens
-        raise CorruptFileError("The receipt is of no answer.", "Refuse it.")
+        raise CorruptFileError("The receipt does not belong to an answer.", "Reject it.")
     report.checked.append(f"signature: of {signed.receipt.signer.key_id[:16]}{known}")
     report.checked.append(f"request: {_asked(got.request)}, by their digest")
     report.finish = signed.receipt.finish

@@ -45,7 +45,7 @@ def _without(name: str, missing: str, extra: str) -> type:
     def refuse(*_: Any, **__: Any) -> Any:
         raise CannotCheckError(
             f"tallystick.{name} needs the package {missing}.",
-            f"pip install 'tallystick[{extra},train]'.",
+            f"Run pip install 'tallystick[{extra},train]'.",
         )
 
     return type(name, (), {"__new__": refuse, "__init_subclass__": refuse})

@@ -162,17 +162,17 @@ def check_arguments(args: Any) -> None:
         if name in REFUSED:
             neutral, action = REFUSED[name]
             if value not in neutral:
-                raise UsageError(f"TrainingArguments: {name}={value!r} is refused.", action)
+                raise UsageError(f"TrainingArguments: {name}={value!r} is not supported.", action)
         elif not _is_default(field, value):
             raise UsageError(
-                f"TrainingArguments: {name}={value!r} is a field that Tallystick does not know.",
+                f"TrainingArguments: Tallystick does not know the field {name}={value!r}.",
                 "Leave it out.",
             )
     config = getattr(args, "accelerator_config", None)
     if getattr(config, "gradient_accumulation_kwargs", None):
         raise UsageError(
-            "TrainingArguments: accelerator_config has gradient_accumulation_kwargs.",
-            "Set gradient_accumulation_steps, and leave them out.",
+            "TrainingArguments: accelerator_config contains gradient_accumulation_kwargs.",
+            "Set gradient_accumulation_steps instead.",
         )
     if args.n_gpu > 1:
         raise UsageError(f"TrainingArguments: n_gpu is {args.n_gpu}.", _ONE)
@@ -189,4 +189,4 @@ def check_methods(kind: type) -> None:
     ours = next(c for c in kind.__mro__ if c.__module__ == __package__ + ".huggingface")
     for name, action in METHODS.items():
         if getattr(kind, name, None) is not getattr(ours, name, None):
-            raise UsageError(f"{kind.__name__} overrides {name}, which is refused.", action)
+            raise UsageError(f"{kind.__name__} overrides {name}, which is not supported.", action)

@@ -194,10 +194,10 @@ class CallbackCalls(Events):
             if event not in BETWEEN:
                 raise
             raise CallbackError(
-                f"{type(callback).__name__}.{event} raises {type(error).__name__} ({error}) at "
-                f"step {step}. There the live parameters have no gradients. The run ends here; it "
-                "is not signed.",
-                "Leave it out, and the same call goes on from the last stored state.",
+                f"{type(callback).__name__}.{event} raised {type(error).__name__} ({error}) at "
+                f"step {step}. There, the live parameters have no gradients. The run ends here, "
+                "unsigned.",
+                "Leave the callback out. The same call then continues from the last stored state.",
             ) from error
 
     def _expected(self, heard: Heard) -> dict[str, Any]:

@@ -158,8 +158,8 @@ class Course:
         found = self._programs()
         if _groups_of(self.optimizer) != before:
             raise UsageError(
-                "The loss changes the groups of the optimizer while it runs.",
-                "Give a scheduler, or change them in a callback.",
+                "The loss changes the optimizer's groups while it runs.",
+                "Use a scheduler, or change them in a callback.",
             )
         return found
 
@@ -169,9 +169,9 @@ class Course:
         forms, most = set(map(self._form_of, range(self.steps))), MOST_PROGRAMS - passes
         if len(forms) > most:
             raise UsageError(
-                f"The {self.steps} steps have {len(forms)} settings of trained parameters, options "
-                f"and sizes, each of which is a program, and a job has at most {most}.",
-                "Let weight_decay, the bound for the norm and what is frozen take fewer values. "
+                f"The {self.steps} steps have {len(forms)} combinations of trained parameters, "
+                f"options and sizes. Each is a program, and a job has at most {most}.",
+                "Use fewer values for weight_decay, the norm's bound and the frozen parameters. "
                 "Learning rates may differ in every step.",
             )
         kinds = 1 if self.settings is None else len(self.settings.kinds)
@@ -343,11 +343,11 @@ def job_of(course: Course, out: Path, overwrite: bool = False) -> Job:
     job = load_job(directory)
     if job.digest != digest:
         raise UsageError(
-            f"{out} holds another job: its model, data, optimizer or settings, or what the loss "
-            "keeps in Python, are not these.",
-            "Choose another output directory, or pass overwrite=True. A module that was trained "
-            "already makes a new job, and so does a loss that goes on from what a training has "
-            "left (a counter, a hidden state): set both back to begin anew.",
+            f"{out} contains another job. The model, data, optimizer or settings differ, or the "
+            "state that the loss keeps in Python.",
+            "Choose another output directory, or pass overwrite=True. A module that was already "
+            "trained makes a new job. So does a loss that continues from an earlier training (a "
+            "counter, a hidden state). To start again, reset both.",
         )
     return job
 

@@ -55,7 +55,7 @@ class _NoBatch:
     """In the place of a batch: a hook that reads it decides by records."""
 
     def _refuse(self, *_: Any) -> Any:
-        raise UsageError("The hook reads its batch.", "Move it into training_step.")
+        raise UsageError("The hook reads its batch.", "Move this into training_step.")
 
     __getattr__ = __getitem__ = __iter__ = __len__ = __bool__ = _refuse
 
@@ -64,7 +64,9 @@ class _NoTensors(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Raises UsageError for every computation."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        raise UsageError(f"The hook computes with tensors ({func}).", "Move it into training_step.")
+        raise UsageError(
+            f"The hook computes with tensors ({func}).", "Move this into training_step."
+        )
 
 
 @dataclass
@@ -113,9 +115,9 @@ class _HookRehearsal:
                     now = Setting.now(self.module, self.optimizer, self.clip_norm)
                     if batch > first and now.trained != before.trained:
                         raise UsageError(
-                            f"{self._who('on_train_batch_start')} changes requires_grad among the "
-                            f"batches of one update (batch {batch} of epoch {epoch}).",
-                            "Change it at an update's first batch.",
+                            f"{self._who('on_train_batch_start')} changes requires_grad between "
+                            f"the batches of one update (batch {batch} of epoch {epoch}).",
+                            "Change it at the first batch of an update.",
                         )
                 if self.found and self.found[-1][0] == now:
                     now = self.found[-1][0]  # one object for many steps
@@ -238,9 +240,9 @@ def settings_of_hooks(
             copies = copy.deepcopy((module, optimizer, scheduler), memo)
         except Exception as error:  # whatever the module's parts raise
             raise UsageError(
-                f"{type(module).__name__} has {left[0]}, and no copy of it can be made to rehearse "
-                f"it ({error}).",
-                "Freeze before the training, or move what it does into training_step.",
+                f"{type(module).__name__} has {left[0]}, which cannot be rehearsed, because no "
+                f"copy can be made ({error}).",
+                "Freeze before the training, or move this into training_step.",
             ) from error
         live = None if moments is None else Live(moments, _copy_by(memo))
         rehearsal = _HookRehearsal(

@@ -93,13 +93,14 @@ class Trainer(_Base):  # type: ignore[misc]
     def _records(self) -> tuple[dict[str, Array], dict[str, Array] | None]:
         """The records of training and of validation, padded to one length."""
         if self.train_dataset is None:
-            raise UsageError("Trainer: training requires a train_dataset.", "Give one.")
+            raise UsageError("Trainer: training needs a train_dataset.", "Pass one.")
         sets = [self.train_dataset]
         if self._evaluates:
             if self.eval_dataset is None or isinstance(self.eval_dataset, Mapping):
                 raise UsageError(
-                    "Trainer: eval_strategy needs one eval_dataset.",
-                    "Give a data set, no dict of them; evaluate(others) takes them after train().",
+                    "Trainer: eval_strategy needs a single eval_dataset.",
+                    "Pass one data set, not a dict. evaluate(others) takes more data sets after "
+                    "train().",
                 )
             sets.append(self.eval_dataset)
         read = [self._with_collator(data) for data in sets]
@@ -194,10 +195,10 @@ class Trainer(_Base):  # type: ignore[misc]
         one, two = found
         if not math.isclose(one, 2 * two, rel_tol=1e-5, abs_tol=1e-12):
             raise UsageError(
-                "compute_loss does not divide by num_items_in_batch, so transformers itself would "
-                "add up the means of the micro-batches.",
-                "Return a sum divided by num_items_in_batch, or set loss_is_scaled_for_ga = False "
-                "in your Trainer for the mean of means.",
+                "compute_loss does not divide by num_items_in_batch, so transformers would add up "
+                "the means of the micro-batches.",
+                "Return a sum divided by num_items_in_batch. For the mean of means, set "
+                "loss_is_scaled_for_ga = False in your Trainer.",
             )
         return True
 
@@ -215,7 +216,7 @@ class Trainer(_Base):  # type: ignore[misc]
             if metric not in ("loss", "eval_loss") or self.args.greater_is_better:
                 raise UsageError(
                     f"{wants}: metric_for_best_model={metric!r} is not a committed number.",
-                    "Leave it out: the validation loss decides, and less is better.",
+                    "Leave it out. The validation loss decides, and a smaller one is better.",
                 )
             if not self._evaluates:
                 raise UsageError(f"{wants} needs validation.", "Set eval_strategy.")
@@ -245,9 +246,9 @@ class Trainer(_Base):  # type: ignore[misc]
         taken = records // size * size if self.args.dataloader_drop_last else records
         if not taken:
             raise UsageError(
-                f"TrainingArguments: dataloader_drop_last leaves none of {records} records in "
-                f"batches of {size}.",
-                "Leave it out, or make the batch smaller.",
+                f"With dataloader_drop_last, none of the {records} records are left in batches of "
+                f"{size}.",
+                "Leave dataloader_drop_last out, or use a smaller batch.",
             )
         return taken
 
@@ -359,7 +360,7 @@ class Trainer(_Base):  # type: ignore[misc]
         KeyboardInterrupt when interrupted, and UsageError, by name, for what no job can honour.
         """
         if trial is not None:
-            raise UsageError("Trainer: a search over hyperparameters is refused.", "Train once.")
+            raise UsageError("Trainer: a hyperparameter search is not supported.", "Train once.")
         out = Path(self.args.output_dir)
         self._check_resume(resume_from_checkpoint or self.args.resume_from_checkpoint, out)
         rule = self._rule()  # before the data are read
@@ -442,7 +443,8 @@ class Trainer(_Base):  # type: ignore[misc]
             return
         if self._overwrite:
             raise UsageError(
-                "A run cannot be resumed and overwritten.", "Leave one of the two out."
+                "resume_from_checkpoint and overwrite cannot be used together.",
+                "Leave one of them out.",
             )
         if not present(out / JOB):
             raise UsageError(
@@ -453,7 +455,7 @@ class Trainer(_Base):  # type: ignore[misc]
         ):
             raise UsageError(
                 f"resume_from_checkpoint={wanted!r} is not a run of this Trainer.",
-                f"Give True, or {out / RUN}: a run goes on in its own directory.",
+                f"Pass True or {out / RUN}. A run continues in its own directory.",
             )
 
 
@@ -465,7 +467,7 @@ class _Joined:
             if not hasattr(data, "__len__"):
                 raise UsageError(
                     f"The data set ({type(data).__name__}) has no length.",
-                    "A job has a fixed number of records: give a data set with __len__.",
+                    "Pass a data set with __len__: a job has a fixed number of records.",
                 )
         self._sets = sets
 

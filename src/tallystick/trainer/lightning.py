@@ -65,16 +65,16 @@ def _check(module: nn.Module) -> None:
     kind = type(module).__name__
     for name in ("training_step", "configure_optimizers"):
         if not callable(getattr(module, name, None)):
-            raise UsageError(f"{kind} has no {name}.", "Give a LightningModule.")
+            raise UsageError(f"{kind} has no {name}.", "Pass a LightningModule.")
     if not getattr(module, "automatic_optimization", True):
         raise UsageError(
-            f"{kind} optimizes by hand (automatic_optimization=False).",
+            f"{kind} uses manual optimization (automatic_optimization=False).",
             "Write its step as a function with updates for tallystick.capture.",
         )
     if found := [name for name in _CHANGES_NUMBERS if _own(module, name)]:
         raise UsageError(
-            f"{kind} overrides {found[0]}, which a job would never call.",
-            "Move what it does into training_step or configure_optimizers.",
+            f"{kind} overrides {found[0]}, which a job never calls.",
+            "Move its contents into training_step or configure_optimizers.",
         )
     if found := [name for name in _NOT_CALLED if _own(module, name)]:
         note(f"{kind}: {', '.join(found)} is not called: the run goes on without hooks.")
@@ -222,9 +222,9 @@ def _optimizer(module: nn.Module) -> tuple[Any, Any, str]:
         optimizers = list(given) if isinstance(given, (tuple, list)) else [given]
     if len(optimizers) != 1 or optimizers[0] is None or len(schedulers) > 1:
         raise UsageError(
-            f"configure_optimizers gives {len(optimizers)} optimizers and {len(schedulers)} "
+            f"configure_optimizers returns {len(optimizers)} optimizers and {len(schedulers)} "
             "schedulers.",
-            "Return one optimizer and at most one scheduler; for several, write a step function "
+            "Return one optimizer and at most one scheduler. For several, write a step function "
             "for tallystick.capture.",
         )
     if not schedulers:
@@ -233,7 +233,7 @@ def _optimizer(module: nn.Module) -> tuple[Any, Any, str]:
     if not isinstance(found, Mapping):
         return optimizers[0], found, "epoch"
     if int(found.get("frequency", 1)) != 1:
-        raise UsageError("A scheduler's frequency is not 1.", "Let it step each time.")
+        raise UsageError("A scheduler's frequency is not 1.", "Set its frequency to 1.")
     return optimizers[0], found["scheduler"], str(found.get("interval", "epoch"))
 
 
@@ -279,11 +279,11 @@ def fit_lightning(
     _check(module)
     if datamodule is not None:
         if train_dataloaders is not None or val_dataloaders is not None:
-            raise UsageError("Both dataloaders and a datamodule are given.", "Give one of them.")
+            raise UsageError("Both dataloaders and a datamodule were given.", "Pass one of them.")
         if found := [name for name in _TRANSFER if _own(datamodule, name)]:
             raise UsageError(
-                f"{type(datamodule).__name__} overrides {found[0]}, which a job would never call.",
-                "Move what it does into training_step.",
+                f"{type(datamodule).__name__} overrides {found[0]}, which a job never calls.",
+                "Move its contents into training_step.",
             )
         for name, given in (("prepare_data", ()), ("setup", ("fit",))):
             if callable(getattr(datamodule, name, None)):
@@ -300,7 +300,7 @@ def fit_lightning(
         val_dataloaders = _one(val_dataloaders, "val_dataloaders")
     if gradient_clip_algorithm not in ("norm", "value"):
         raise UsageError(
-            f"gradient_clip_algorithm is {gradient_clip_algorithm!r}.", "Say 'norm' or 'value'."
+            f"gradient_clip_algorithm is {gradient_clip_algorithm!r}.", "Use 'norm' or 'value'."
         )
     optimizer, scheduler, interval = _optimizer(module)
 
@@ -361,9 +361,9 @@ def fit_lightning(
     moments = course.programs.moments if hooks else None
     if moments is not None and rehearsed(moments) != (settings, flags):
         raise UsageError(
-            f"{type(module).__name__}.{' or '.join(hooks)} decides by what training_step keeps in "
-            "Python, and the job's steps are made without that.",
-            "Decide by the numbers of the step (global_step, current_epoch).",
+            f"{type(module).__name__}.{' or '.join(hooks)} depends on what training_step keeps in "
+            "Python, but the job's steps are made without it.",
+            "Use the numbers of the step instead (global_step, current_epoch).",
         )
     python = PythonWatch(module, course.runs, course.calls, live=lambda: course.live)
     roots = {"loss": loss, "validation_loss": validation_loss}
@@ -388,6 +388,7 @@ def _one(loaders: Any, what: str) -> Any:
         return loaders[0]
     if loaders is None or isinstance(loaders, (tuple, list, Mapping)):
         raise UsageError(
-            f"{what} is not a single DataLoader.", "Give one, or a datamodule with one."
+            f"{what} is not a single DataLoader.",
+            "Pass a single DataLoader, or a datamodule with one.",
         )
     return loaders

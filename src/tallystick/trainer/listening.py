@@ -47,7 +47,7 @@ def refuse_unheard(callbacks: Sequence[Any], micro_batches: int) -> None:
         who = type(callback).__name__
         if micro_batches > 1 and _names(callback, SUBSTEP):
             raise CallbackError(
-                f"{who}.{SUBSTEP} waits for each micro-batch, and a run has whole updates.",
+                f"{who}.{SUBSTEP} waits for each micro-batch, but a run has only whole updates.",
                 "Use on_step_end, or leave it out.",
             )
         for event in BETWEEN:
@@ -56,7 +56,7 @@ def refuse_unheard(callbacks: Sequence[Any], micro_batches: int) -> None:
                 raise CallbackError(
                     f"{who}.{event} reads gradients ({found[0]}), which live parameters do not "
                     "have while a signed run computes them.",
-                    "Clip by max_grad_norm; the run reports the norm of the gradients itself.",
+                    "Clip with max_grad_norm. The run itself reports the norm of the gradients.",
                 )
 
 

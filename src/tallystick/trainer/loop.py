@@ -40,17 +40,19 @@ class RecordSource:
             _check_loader(data, what)
             if batch_size not in (None, data.batch_size):
                 raise UsageError(
-                    f"The {what}'s DataLoader has batches of {data.batch_size}, not {batch_size}.",
-                    "Give the size once.",
+                    f"The {what}'s DataLoader has batches of {data.batch_size}, but batch_size is "
+                    f"{batch_size}.",
+                    "Leave batch_size out.",
                 )
             batch_size = data.batch_size
         if not hasattr(data, "__len__"):
             raise UsageError(
                 f"The {what} ({type(data).__name__}) has no length.",
-                "A job has a fixed number of records: give a data set with __len__, as a list.",
+                "Pass a data set with __len__, such as a list: a job has a fixed number of "
+                "records.",
             )
         if batch_size is None:
-            raise UsageError(f"The {what} has no batch size.", "Give a DataLoader, or batch_size.")
+            raise UsageError(f"The {what} has no batch size.", "Pass a DataLoader, or batch_size.")
         self.batch_size: int = batch_size
         self.drop_last = isinstance(data, DataLoader) and data.drop_last
         self.dataset: Any = data
@@ -85,9 +87,9 @@ class RecordSource:
         taken = count // self.batch_size * self.batch_size if self.drop_last else count
         if not taken:
             raise UsageError(
-                f"The {self.what}'s {count} records make no whole batch of {self.batch_size}, and "
-                "drop_last drops any other.",
-                "Leave drop_last out, or make the batch smaller.",
+                f"The {self.what} has {count} records, fewer than a batch of {self.batch_size}, "
+                "and drop_last drops a smaller batch.",
+                "Leave drop_last out, or use a smaller batch.",
             )
         return taken
 
@@ -111,8 +113,8 @@ def _joined(first: dict[str, Array], second: dict[str, Array], what: str) -> dic
             other.shape[1:], other.dtype
         ):  # fmt: skip
             raise UsageError(
-                f"The {what}'s collator makes other records than that of the data ({name!r}).",
-                "Pad or crop in both to one length, or use one collator.",
+                f"The {what}'s collator makes different records than that of the data ({name!r}).",
+                "Pad or crop both to one length, or use one collator.",
             )
     return {name: np.concatenate([first[name], second[name]]) for name in first}
 
@@ -134,26 +136,26 @@ class _Both:
 def _check_loader(loader: DataLoader[Any], what: str) -> None:
     if isinstance(loader.dataset, IterableDataset):
         raise UsageError(
-            f"The {what} is an IterableDataset, which has no numbered records.",
-            "Read it into a list, or give a Dataset with __len__ and __getitem__.",
+            f"The {what} is an IterableDataset, whose records have no numbers.",
+            "Read it into a list, or pass a Dataset with __len__ and __getitem__.",
         )
     sampler = type(loader.sampler).__name__
     if sampler not in ("RandomSampler", "SequentialSampler"):
         raise UsageError(
-            f"The {what}'s DataLoader has a {sampler}, and the job's seed orders its records.",
-            "Leave the sampler out; repeat records in the data set where they should weigh more.",
+            f"The {what}'s DataLoader has a {sampler}, but the job's seed orders the records.",
+            "Leave the sampler out. To give records more weight, repeat them in the data set.",
         )
     draws: Any = loader.sampler
     records: Any = loader.dataset
     if getattr(draws, "replacement", False) or len(draws) != len(records):
         raise UsageError(
-            f"The {what}'s DataLoader draws records with replacement, or not all of them; a job "
-            "takes each one once in an epoch.",
+            f"The {what}'s DataLoader draws records with replacement, or not all of them. A job "
+            "takes each record once in an epoch.",
             "Leave replacement and num_samples out.",
         )
     if loader.batch_size is None or type(loader.batch_sampler).__name__ != "BatchSampler":
         raise UsageError(
-            f"The {what}'s DataLoader has a batch sampler of its own.", "Give it a batch_size."
+            f"The {what}'s DataLoader has its own batch sampler.", "Use batch_size instead."
         )
 
 
@@ -167,7 +169,10 @@ def steps_of(epochs: float | None, steps: int | None, epoch: int) -> int:
 
     Raises UsageError."""
     if (epochs is None) == (steps is None):
-        raise UsageError("Give either epochs or steps.", "steps=1000, or epochs=3.")
+        raise UsageError(
+            "Exactly one of epochs and steps is needed.",
+            "Pass steps=1000 or epochs=3, for example.",
+        )
     if steps is not None:
         return steps
     assert epochs is not None
@@ -301,7 +306,7 @@ def course_of(
     epoch = updates_of(source.epoch_records, source.batch_size, accumulate)
     total = steps_of(epochs, steps, epoch)
     if scheduler_every not in ("step", "epoch"):
-        raise UsageError(f"scheduler_every is {scheduler_every!r}.", "Say 'step' or 'epoch'.")
+        raise UsageError(f"scheduler_every is {scheduler_every!r}.", "Use 'step' or 'epoch'.")
     schedules = scheduler
     if scheduler is not None and scheduler_every == "epoch":
         schedules = tables_by_epoch(scheduler, total, epoch)
@@ -309,9 +314,11 @@ def course_of(
     if validation is not None:
         held = RecordSource(validation, batch_size, "validation set")
         if held.fields != source.fields:
-            raise UsageError("Validation has other fields than the data.", "Use the same.")
+            raise UsageError(
+                "Validation does not have the fields of the data.", "Use the same fields."
+            )
     elif stop is not None or best:
-        raise UsageError("stop and best need validation.", "Pass validation=...")
+        raise UsageError("stop and best need validation.", "Pass validation=... as well.")
     records = source.records(seed, frozen_collator, held)
     seen = source.seen_by(loss)
     counts = Epochs(total, math.ceil(source.epoch_records / source.batch_size), accumulate)
@@ -354,7 +361,9 @@ def epochs_of(course: Course) -> Epochs:
 def tables_by_epoch(scheduler: Any, steps: int, epoch: int) -> dict[str, list[float]]:
     """The tables of a scheduler that steps after each `epoch` steps, by the names of its groups."""
     if not is_scheduler(scheduler):
-        raise UsageError("The scheduler has no epochs.", "Give a scheduler of torch, or 'step'.")
+        raise UsageError(
+            "The scheduler does not count epochs.", "Pass a torch scheduler, or use 'step'."
+        )
     tables = rates_of(scheduler, steps, epoch)
     if len(tables) == 1:
         return {"lr": tables[0]}

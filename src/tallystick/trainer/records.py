@@ -37,8 +37,8 @@ def flatten(batch: Any, name: str = "") -> dict[str, Tensor]:
         items = [(f"field{i}", value) for i, value in enumerate(batch)]
     else:
         raise UsageError(
-            f"The batch's {name or 'value'} is a {type(batch).__name__}, no tensor.",
-            "Let the collator leave it out, or make it a tensor with the batch first.",
+            f"The batch's {name or 'value'} is a {type(batch).__name__}, not a tensor.",
+            "Let the collator remove it, or turn it into a tensor with the batch first.",
         )
     found: dict[str, Tensor] = {}
     for key, value in items:
@@ -85,10 +85,11 @@ class _CollatedSet:
         except TypeError:
             raise UsageError(
                 f"The {what} ({type(dataset).__name__}) has no length.",
-                "A job has a fixed number of records: give a data set with __len__, as a list.",
+                "Pass a data set with __len__, such as a list: a job has a fixed number of "
+                "records.",
             ) from None
         if not self.count:
-            raise UsageError(f"The {what} has no record.", "Give at least one.")
+            raise UsageError(f"The {what} has no records.", "Pass at least one record.")
 
     def batch(self, numbers: Sequence[int]) -> dict[str, Tensor]:
         """The records `numbers`, collated. Raises UsageError for a field without a row of each."""
@@ -98,7 +99,7 @@ class _CollatedSet:
                 raise UsageError(
                     f"The collator makes {name!r} of shape {tuple(tensor.shape)} from "
                     f"{len(numbers)} records of the {self.what}.",
-                    "Each tensor of a batch needs the records along its first axis.",
+                    "Put the records along the first axis of every tensor.",
                 )
         return found
 
@@ -154,7 +155,7 @@ def collated(
             here, there = first.get(name), part.get(name)
             if here is None or there is None or here.shape[1:] != there.shape[1:]:
                 raise UsageError(
-                    f"The records of the {what} do not have one shape ({name!r}).",
+                    f"The records of the {what} do not all have the same shape ({name!r}).",
                     "Pad or crop them to one length in the collator (padding='max_length').",
                 )
     return {name: torch.cat([part[name] for part in found]).numpy() for name in first}
@@ -182,13 +183,13 @@ def _refuse_draws(source: _CollatedSet, beside: list[int]) -> None:
     name = type(source.collate).__name__
     if not _equal(one, other, len(numbers)):
         raise UsageError(
-            f"The {source.what} or its collator ({name}) draws random numbers, and a job's records "
-            "are fixed.",
-            "Pass frozen_collator=True to read them once and keep that, or draw inside the model's "
-            "forward, where the job's own generator is used.",
+            f"The {source.what} or its collator ({name}) draws random numbers, but a job's "
+            "records are fixed.",
+            "Pass frozen_collator=True to read the records once and keep them. Or draw in the "
+            "model's forward, which uses the job's own generator.",
         )
     if not _equal(one, source.batch([0, *(beside or [0])]), 1):
         raise UsageError(
-            f"The collator ({name}) makes another record of one beside other records.",
-            "Collate records one by one; what mixes them belongs into the loss.",
+            f"The collator ({name}) makes a record depend on the other records of the batch.",
+            "Collate each record independently, and mix records in the loss.",
         )

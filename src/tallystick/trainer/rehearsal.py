@@ -240,9 +240,9 @@ def rehearsed(
     began.put(trainer)
     if lasting := changed(before, watch.look()):
         raise CallbackError(
-            f"{' or '.join(kinds)} changes {lasting[0]} past its arguments, so it cannot be "
-            "rehearsed before the job is written.",
-            "Let it change the model and the optimizer that an event is given.",
+            f"{' or '.join(kinds)} changes {lasting[0]}, which is not one of its arguments, so it "
+            "cannot be rehearsed before the job is written.",
+            "Let it change only the model and the optimizer that an event passes.",
         )
     if past:
         why = f"it changes {past[0]} past its arguments"

@@ -122,13 +122,13 @@ class CourseSettings:
                 owned |= set(members)
         if strange := sorted(kind.trained - owned):
             raise UsageError(
-                f"The parameter {strange[0]} requires a gradient, and no group of the optimizer "
-                "has it.",
+                f"The parameter {strange[0]} requires a gradient, but no group of the optimizer "
+                "contains it.",
                 "Freeze it (requires_grad_(False)), or add it to the optimizer.",
             )
         if not found:
             raise UsageError(
-                f"Step {self.of_steps.index(number)} trains no parameter.", "Unfreeze one."
+                f"Step {self.of_steps.index(number)} trains no parameter.", "Unfreeze at least one."
             )
         return ParameterGroups(found)
 
@@ -176,14 +176,14 @@ class CourseSettings:
         ]
         if counts and not all(pattern[number] for number in self.of_steps):
             raise UsageError(
-                f"{type(optimizer).__name__} counts its updates, torch's for each parameter and a "
-                f"job's for all together, and {name} is not trained in every step.",
-                "Train it in every step, or choose AdamW, Adam or SGD.",
+                f"{name} is not trained in every step. torch's {type(optimizer).__name__} counts "
+                "updates for each parameter, but a job counts them for all together.",
+                "Train it in every step, or use AdamW, Adam or SGD.",
             )
         betas = {repr(kind.options[group].get("betas")) for kind in self.kinds}
         if family_of(optimizer).powers(optimizer) and len(betas) > 1:
             raise UsageError(
-                f"The betas of the optimizer's group {group} change on the way, and torch takes "
-                "powers of the new ones for the updates before too.",
-                "Leave the betas as they are.",
+                f"The betas of the optimizer's group {group} change during training. torch would "
+                "use the new ones for earlier updates too.",
+                "Keep the betas constant.",
             )

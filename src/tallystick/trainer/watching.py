@@ -212,18 +212,18 @@ def refusal(who: str, step: int, changes: Sequence[str], why: str = "") -> Callb
     """The error for changes that no job fixes; `who` is a class and its method."""
     names = ", ".join(changes[:3]) + (f" and {len(changes) - 3} more" if changes[3:] else "")
     return CallbackError(
-        f"{who} changes {names} at step {step}, and the job fixes what is trained before the first "
-        f"step.{why and f' {why}'} The run ends here; it is not signed.",
-        "Leave it out, and the same call goes on from the last stored state; or express the change "
-        "by the optimizer's groups, a scheduler, the arguments or the loss.",
+        f"{who} changes {names} at step {step}, but the job fixes what is trained before the "
+        f"first step.{why and f' {why}'} The run ends here, unsigned.",
+        "Leave the callback out; the same call then continues from the last stored state. Or "
+        "express the change by the optimizer's groups, a scheduler, the arguments or the loss.",
     )
 
 
 def stop(who: str, step: int) -> CallbackError:
     """The error for foreign code that asks to stop: the process ends, and no run is signed."""
     return CallbackError(
-        f"{who} asks to stop at step {step}. The run ends here; it is not signed, since only the "
-        "job says when a signed run ends.",
-        "The same call without the callback goes on from the last stored state. For a signed end "
-        "give max_steps, or EarlyStoppingCallback with committed validation.",
+        f"{who} asks to stop at step {step}. The run ends here, unsigned: only the job decides "
+        "when a signed run ends.",
+        "The same call without the callback continues from the last stored state. For a signed "
+        "end, use max_steps, or EarlyStoppingCallback with committed validation.",
     )

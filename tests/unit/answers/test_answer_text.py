@@ -250,7 +250,7 @@ def test_the_limit_of_a_rendered_text_counts_bytes() -> None:
 
 @pytest.mark.parametrize("text", ["{% if", "{{ a b }}", "{% nothing %}", "{{ 1|random }}"])
 def test_a_text_that_is_no_template(text: str) -> None:
-    with pytest.raises(CorruptFileError, match="not a chat template"):
+    with pytest.raises(CorruptFileError, match="chat template is not valid"):
         Template(text)
 
 

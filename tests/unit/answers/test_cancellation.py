@@ -67,8 +67,8 @@ def test_without_it_a_note_stays() -> None:
 @pytest.mark.parametrize(
     ("data", "why"),
     [
-        (signed(OTHER), "exactly the client"),
-        (signed(KEY), "exactly the client"),
+        (signed(OTHER), "one signature, by the request's client"),
+        (signed(KEY), "one signature, by the request's client"),
         (signed(answer=1), "after 1 tokens, and the receipt counts 2"),
         (signed(answer=3), "after 3 tokens"),
         (signed(choice=1), "choice 1"),
@@ -117,7 +117,7 @@ def test_a_request_without_a_client() -> None:
 
 def test_what_cannot_be_signed() -> None:
     for key, answer, choice, why in (
-        (OTHER, 2, 0, "not the key"),
+        (OTHER, 2, 0, "not the one that the request names"),
         (CLIENT, 5, 0, "at most 4"),
         (CLIENT, 2, 2, "asks for 2"),
         (CLIENT, 0, 0, "number of tokens"),

@@ -269,7 +269,7 @@ def test_an_unsigned_log_probability_is_not_laid_to_the_receipt(toy: Toy, said: 
 
 def test_sizes_that_have_no_job_are_their_senders_fault(toy: Toy, said: AnswerJob) -> None:
     long = replace(said.spoken, prompt=tuple([1] * 30))
-    with pytest.raises(CorruptFileError, match=r"no program of set"):
+    with pytest.raises(CorruptFileError, match=r"no program of the sampler set"):
         bound(receipt_of(said), said.statement, said.request, long)
 
 
@@ -280,7 +280,7 @@ def test_other_weights_or_programs_than_the_statements_are_refused(
     other = {**toy.held, "param.head": toy.held["param.head"] * 2}
     with pytest.raises(DigestMismatchError, match=r"'param\.head' differs"):
         check_answer(signed, answer, toy.text_of(said), other)
-    with pytest.raises(DigestMismatchError, match="in one of them only"):
+    with pytest.raises(DigestMismatchError, match="only one of the two has"):
         check_weights(said.statement, {**toy.held, "param.more": toy.held["param.head"]})
     text = toy.text_of(said).text().encode()
     with pytest.raises(DigestMismatchError, match="not the one that the model statement names"):
@@ -312,7 +312,7 @@ def _little() -> Program:
 def test_no_bucket_no_answer(toy: Toy) -> None:
     request = toy.request(tuple([1] * 30))
     spoken = Spoken(request.tokens or (), (1,), np.zeros(1, np.float32))
-    with pytest.raises(UsageError, match="no program of set greedy"):
+    with pytest.raises(UsageError, match="no program of the sampler set greedy"):
         AnswerJob(toy.statement, request, spoken).digest  # noqa: B018
 
 

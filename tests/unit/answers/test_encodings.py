@@ -185,11 +185,11 @@ def test_the_smallest_bucket_is_taken(toy: ToyEncoder) -> None:
     stated = toy.statement
     found = [stated.encoding_bucket(count).length for count in (1, 8, 9, 40, 41, 300)]
     assert found == [8, 8, 40, 40, 300, 300]
-    with pytest.raises(UsageError, match="301 tokens, and none is left out"):
+    with pytest.raises(UsageError, match=r"301 tokens\. A text is never shortened"):
         stated.encoding_bucket(301)
-    with pytest.raises(UsageError, match="no program of an encoder"):
+    with pytest.raises(UsageError, match="not for an encoder"):
         Toy.make().statement.encoding_bucket(3)
-    with pytest.raises(UsageError, match="no program of set greedy"):
+    with pytest.raises(UsageError, match="no program of the sampler set greedy"):
         stated.bucket(1, 1, "greedy")
 
 
@@ -264,27 +264,27 @@ def test_files_of_another_encoding_are_refused(toy: ToyEncoder, said: EncodingJo
     with pytest.raises(CorruptFileError, match="gives 8 values, and there are 7"):
         bound(data, said.statement, said.request, short)
     long = Encoded((1,) * 301, said.encoded.values)
-    with pytest.raises(CorruptFileError, match="none is left out"):
+    with pytest.raises(CorruptFileError, match="never shortened"):
         bound(data, said.statement, said.request, long)
 
 
 def test_files_of_two_kinds_are_refused(toy: ToyEncoder, said: EncodingJob) -> None:
     spoken = Toy.make().said(Toy.make().request())
-    with pytest.raises(CorruptFileError, match="one is of an encoding and one is not"):
+    with pytest.raises(CorruptFileError, match="is for an encoder, but not both"):
         bound(receipt_of_encoding(said), said.statement, said.request, spoken)
     answer = Toy.make().request()
     request = replace(answer, model=said.statement.digest)
     data = receipt_of_encoding(said, request=request.digest)
-    with pytest.raises(CorruptFileError, match="one is of an encoding and one is not"):
+    with pytest.raises(CorruptFileError, match="is for an encoder, but not both"):
         bound(data, said.statement, request, said.encoded)
     # Nor has an encoding of a statement without an encoder.
     other = Toy.make().statement
     lost = replace(said.request, model=other.digest)
     data = receipt_of_encoding(said, model=other.digest, request=lost.digest)
-    with pytest.raises(CorruptFileError, match="no program of an encoder"):
+    with pytest.raises(CorruptFileError, match="not for an encoder"):
         bound(data, other, lost, said.encoded)
     # An answer of tokens to an encoder's statement has no program.
-    with pytest.raises(UsageError, match="no program of set greedy"):
+    with pytest.raises(UsageError, match="no program of the sampler set greedy"):
         AnswerJob(said.statement, request, spoken).digest  # noqa: B018
 
 

@@ -61,7 +61,10 @@ def test_the_bucket_is_the_first_with_room() -> None:
     assert (toy.bucket(8, 4, "greedy").length, toy.bucket(9, 4, "greedy").length) == (12, 24)
     assert toy.bucket(2, 5, "full").answer == 8
     assert [toy.most(p, "draw") for p in (1, 9, 16, 20, 23, 24)] == [8, 8, 8, 4, 1, 0]
-    with pytest.raises(UsageError, match="no program of set draw for 20 tokens of prompt and 5"):
+    with pytest.raises(
+        UsageError,
+        match="no program of the sampler set draw for a prompt of 20 tokens and an answer of 5",
+    ):
         toy.bucket(20, 5, "draw")
 
 
@@ -70,7 +73,7 @@ def test_a_bucket_whose_record_is_over_the_limit_has_no_answers() -> None:
     few, many = (replace(Toy.make().statement, vocabulary=v) for v in ((1 << 18) - 99, 1 << 18))
     assert few.bucket(3, 2, "full").length == 12 and few.most(3, "full") == 8
     assert many.bucket(3, 2, "draw").length == 12 and many.most(3, "full") == 0
-    with pytest.raises(UsageError, match="no program of set full"):
+    with pytest.raises(UsageError, match="no program of the sampler set full"):
         many.bucket(3, 2, "full")
     long = replace(few, programs={ProgramName(1 << 17, 4, "greedy"): bytes(32)})
     assert long.most(3, "greedy") == 0

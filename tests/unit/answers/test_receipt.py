@@ -68,7 +68,7 @@ def test_the_key_in_it_signs_both() -> None:
         sign_receipt(OTHER, LONGEST)
     # Another key around it.
     stolen = sign_envelope(OTHER, RECEIPT_TYPE, Envelope.from_bytes(data).payload).to_bytes()
-    with pytest.raises(SignatureInvalidError, match="exactly the signer"):
+    with pytest.raises(SignatureInvalidError, match="one signature, by the signer that it names"):
         read_receipt(stolen)
     # Every member is in the commitment, or signed by the envelope: no other one has this `run`.
     for name, value in (("job", "A" * 43), ("root", "A" * 43), ("state", "A" * 43)):

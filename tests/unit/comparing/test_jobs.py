@@ -71,7 +71,7 @@ def test_a_run_stands_for_its_job(mlp_run: RunSummary, mlp_job: Job) -> None:
 
 
 def test_another_directory_is_refused(tmp_path: Path, base: Job) -> None:
-    with pytest.raises(UsageError, match="neither a job nor a run"):
+    with pytest.raises(UsageError, match="is not a job, a run or a trace"):
         tallystick.diff(base, tmp_path)
 
 

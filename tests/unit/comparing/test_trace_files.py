@@ -119,7 +119,7 @@ def test_steps_without_an_operator_do_not_count(tmp_path: Path) -> None:
 
 def test_directories_are_not_overwritten(tmp_path: Path) -> None:
     BASE.run(tmp_path / "a")
-    with pytest.raises(UsageError, match="holds a trace already"):
+    with pytest.raises(UsageError, match="already contains a trace"):
         BASE.run(tmp_path / "a")
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "mine.txt").write_text("x")

@@ -374,10 +374,10 @@ def test_a_disk_that_fills_up_leaves_nothing(
 
 def test_a_frozen_set_is_not_frozen_over(tmp_path: Path) -> None:
     freeze({"x": np.zeros((10, 9), np.float32)}, tmp_path / "a")
-    with pytest.raises(UsageError, match="already holds"):
+    with pytest.raises(UsageError, match="already contains"):
         freeze({"x": np.zeros((10, 9), np.float32)}, tmp_path / "a")
     freeze({"x": np.zeros((10, 9), np.float32)}, tmp_path / "b" / "validation")
-    with pytest.raises(UsageError, match="already holds"):
+    with pytest.raises(UsageError, match="already contains"):
         freeze({"x": np.zeros((10, 9), np.float32)}, tmp_path / "b")
 
 

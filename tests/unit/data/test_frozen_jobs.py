@@ -172,7 +172,7 @@ def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert command(arguments) == 0
     assert "records     63 of 32 bytes" in capsys.readouterr().out
     assert command([*arguments, "--json"]) == 3
-    assert "already holds" in json.loads(capsys.readouterr().out)["error"]
+    assert "already contains" in json.loads(capsys.readouterr().out)["error"]
     assert command(["data", "inspect", out, "--verify", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["records"] == 63 and found["validation"]["records"] == 7 and found["verified"]
@@ -213,7 +213,7 @@ def test_a_field_without_a_range(tmp_path: Path) -> None:
     (tmp_path / "set" / "data.json").write_bytes(
         manifest_bytes(replace(made, ranges={}).manifest())
     )
-    with pytest.raises(CorruptFileError, match="no range of the field y"):
+    with pytest.raises(CorruptFileError, match="no range for the field y"):
         new_job("logreg", tmp_path / "job", {"classes": "2"}, Sources(data=tmp_path / "set"))
 
 

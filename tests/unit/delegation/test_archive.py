@@ -309,7 +309,7 @@ def test_inspect_tells_people_what_a_log_proves_and_what_comes_next(
     assert run(["inspect", str(archive)]) == 0
     said = capsys.readouterr().out
     assert said.startswith("what        a referee's directory") and "RESULT      accepted" in said
-    assert "proves      That the referee has signed this log." in said
+    assert "proves      That the referee signed this log." in said
     assert said.endswith(f"next        tallystick fsck {archive} --job JOB\n")
 
 
@@ -377,5 +377,5 @@ def test_the_commands(archive: Path, game_job: Job) -> None:
     assert called(inspect_command, archive)[0] == 2
     with pytest.raises(UsageError, match="--job and --copy are for"):
         called(fsck_command, job, "--job", job)
-    with pytest.raises(UsageError, match="neither a run nor a job nor a referee"):
+    with pytest.raises(UsageError, match="is not a run, a job, a referee"):
         called(inspect_command, archive / "log")

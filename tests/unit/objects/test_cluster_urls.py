@@ -106,7 +106,7 @@ def test_a_node_whose_store_fails_answers_with_that(
     assert not _mirrors(tmp_path)
     away[0] = False  # the next attempt finds it; but this task is of another run
     answer = repeater.answer(Segment(0, 5))
-    assert f"another run in {run.as_uri()}" in answer["error"]["message"]
+    assert f"a different run in {run.as_uri()}" in answer["error"]["message"]
 
 
 def test_a_node_looks_before_the_audit(

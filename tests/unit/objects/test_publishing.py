@@ -277,7 +277,7 @@ def test_two_trainers_of_one_url_are_noticed(store: Recorded, mlp_job: Job, tmp_
     _train(mlp_job, tmp_path / "a", stop_before=3)
     shutil.copytree(tmp_path / "a", tmp_path / "b")
     with (
-        pytest.raises(StoreConflictError, match="Another process has written"),
+        pytest.raises(StoreConflictError, match="Another process wrote"),
         published(URL, mlp_job, Silent(), tmp_path / "a") as (directory, listener, _),
     ):
         _train(mlp_job, tmp_path / "b", stop_before=7)
@@ -298,7 +298,7 @@ def test_a_store_that_is_away_stops_no_training(
 
     with monkeypatch.context() as away:
         away.setattr(store, "put", fail)
-        with pytest.raises(StoreError, match="Not everything is published"):
+        with pytest.raises(StoreError, match="not completely published"):
             _train(mlp_job, tmp_path / "work")
     assert RunStore(tmp_path / "work").signed and not names(store)
     assert _train(mlp_job, tmp_path / "work").finished
@@ -437,7 +437,7 @@ def test_two_trainers_of_two_jobs_at_an_empty_url(
     found = Objects(ADDRESS, memory()) if there == "memory" else objects_at(place, made=True)
     monkeypatch.setattr(module, "objects_at", lambda address, made=False: found)
     found.put("job/job.json", (mlp_job.directory / "job.json").read_bytes())
-    with pytest.raises(StoreConflictError, match="holds the files of another job"):
+    with pytest.raises(StoreConflictError, match="contains the files of another job"):
         _train(logreg_job, tmp_path / "b")  # it looks before it trains
     before = found.listing()
 
@@ -447,7 +447,7 @@ def test_two_trainers_of_two_jobs_at_an_empty_url(
 
     with monkeypatch.context() as patched:
         patched.setattr(module, "join", late)
-        with pytest.raises(StoreConflictError, match="holds the files of another job"):
+        with pytest.raises(StoreConflictError, match="contains the files of another job"):
             _train(logreg_job, tmp_path / "c")
         assert found.listing() == before
         assert _train(mlp_job, tmp_path / "d").finished

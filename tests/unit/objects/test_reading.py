@@ -220,7 +220,7 @@ def test_what_is_fetched_again_has_the_bytes_that_were_checked(
     objects.put("b", large)
     with (
         opened_objects(Altering(ADDRESS, objects._store)) as directory,
-        pytest.raises(StoreError, match=f"{name} was read twice, and its bytes differ"),
+        pytest.raises(StoreError, match=f"{name} was read twice, and the bytes differed"),
     ):
         if name != "b":
             audit_run(directory)

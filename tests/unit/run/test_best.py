@@ -70,7 +70,7 @@ def test_a_resumed_run_keeps_it_too(tmp_path: Path) -> None:
 def test_what_has_no_best_state_is_refused_by_name(tmp_path: Path) -> None:
     plain = new_job("logreg", tmp_path / "job", {}, steps=3, evaluate_every=0)
     train_job(plain, tmp_path / "run", Options())
-    with pytest.raises(UsageError, match="no best validation loss"):
+    with pytest.raises(UsageError, match="no committed validation loss that is the best"):
         export_model(tmp_path / "run", tmp_path / "m", which=Which(best=True))
     run = improving(tmp_path / "odd", interval=7)
     with pytest.raises(UsageError, match="is not a checkpoint"):
@@ -84,7 +84,7 @@ def test_the_best_pass_of_the_run_before_is_not_taken_for_one_of_this(tmp_path: 
     more = continue_run(tmp_path / "run", tmp_path / "more", 9)
     train_job(more, tmp_path / "on", Options(keep=1))
     assert RunStore(tmp_path / "on").stored_steps() == [3 * CYCLE]
-    with pytest.raises(UsageError, match="of the run that this one continues"):
+    with pytest.raises(UsageError, match="to the run that this one continues"):
         export_model(tmp_path / "on", tmp_path / "m", which=Which(best=True))
     assert export_model(tmp_path / "run", tmp_path / "m", which=Which(best=True)).step == 2 * CYCLE
 

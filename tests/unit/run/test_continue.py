@@ -125,7 +125,7 @@ def test_another_chain_or_hash_proves_nothing(run: Path, tmp_path: Path) -> None
         ("hashes", body["hashes"][1:]),
     ):
         changed(job, **{**body, member: value})
-        with pytest.raises(DigestMismatchError, match="does not begin with the final state"):
+        with pytest.raises(DigestMismatchError, match="does not start from the final state"):
             load_job(job.directory).verify()
 
 
@@ -170,7 +170,7 @@ def test_tables_go_on_with_their_last_value_or_get_new_ones(tmp_path: Path) -> N
 def test_what_is_not_continued_is_refused_by_name(run: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="0 more steps"):
         continue_run(run, tmp_path / "a", 0)
-    with pytest.raises(UsageError, match="already holds a job"):
+    with pytest.raises(UsageError, match="already contains a job"):
         continue_run(run, made(tmp_path / "there", 2).directory, 3)
     unfinished = tmp_path / "half"
     train_job(made(tmp_path / "job", 9), unfinished, replace(Options(), stop_before=4))
@@ -186,7 +186,7 @@ def test_derived_tables_need_their_later_numbers(tmp_path: Path) -> None:
     half = new_job("mlp", tmp_path / "half", pairs, steps=6)
     ended = train_job(whole, tmp_path / "w")
     train_job(half, tmp_path / "h")
-    with pytest.raises(UsageError, match="numbers of part follow from the number of the step"):
+    with pytest.raises(UsageError, match="values of part depend on the number of the step"):
         continue_run(tmp_path / "h", tmp_path / "a", 3)
     later = {name: t[6:] for name, t in whole.scalars.items() if not isinstance(t, float)}
     assert set(later) == {"part", "rate"}

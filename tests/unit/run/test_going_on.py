@@ -140,7 +140,7 @@ def test_python_refuses_under_torchrun_too(
     for name, value in (("RANK", "0"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "x")):
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("MASTER_PORT", "1")
-    with pytest.raises(UsageError, match="torchrun ends and starts"):
+    with pytest.raises(UsageError, match="do not work under torchrun"):
         runs.train(job, tmp_path / "run", workers=2, retries=1, progress=False)
 
 

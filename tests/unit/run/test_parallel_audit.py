@@ -314,7 +314,7 @@ def test_a_sample_is_never_a_whole_audit(
     assert main.run(again) == 0
     said = capsys.readouterr().out
     assert "ACCEPTED AS FAR AS SAMPLED" in said and "MATCH" not in said
-    assert report["secret"] in said and "no audit of the whole run" in said
+    assert report["secret"] in said and "not an audit of the whole run" in said
     # A sample of all is a sample all the same, and meets every difference.
     _weight(copy)
     for sample in ("1.0", "100%", "7"):
@@ -355,7 +355,7 @@ def test_the_clients_job_is_the_workers_too(run: Path, job: Job, copy: Path) -> 
 def test_a_cluster_that_is_not_there(run: Path) -> None:
     pytest.importorskip("ray", reason="ray is not installed")
     for address, error, words in (
-        ("127.0.0.1:1", CannotCheckError, "no Ray cluster"),
+        ("127.0.0.1:1", CannotCheckError, "No Ray cluster"),
         ("ray://127.0.0.1:1", UsageError, "Ray's client"),
     ):
         with pytest.raises(error, match=words):

@@ -283,7 +283,7 @@ def test_two_results_of_one_segment_must_agree(same: bool) -> None:
         return
     with pytest.raises(MachineFaultError, match="machine 2 and by machine 1") as caught:
         driver.run()
-    assert "the run is not judged" in caught.value.message
+    assert "the run was not judged" in caught.value.message
 
 
 def test_outcomes_and_errors_survive_the_way() -> None:
@@ -463,7 +463,7 @@ def _entry_link(state: Path) -> None:
         (_stranger, UsageError, "notes.txt"),
         (_for_all, UsageError, "Other users"),
         (_entry_for_all, UsageError, "Other users"),
-        (_entry_link, StorageError, "not a plain file"),
+        (_entry_link, StorageError, "not a regular file"),
     ],
 )
 def test_a_state_that_is_damaged_or_foreign_is_refused(
@@ -490,5 +490,5 @@ def test_a_segment_that_did_not_agree_is_repeated(run: Path, tmp_path: Path) -> 
 
 
 def test_the_run_is_no_place_for_the_state(run: Path) -> None:
-    with pytest.raises(UsageError, match="lies in the run"):
+    with pytest.raises(UsageError, match="is inside the run"):
         audit_in_parallel(run, options=replace(OPTIONS, state=run / "state"))

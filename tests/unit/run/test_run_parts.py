@@ -197,7 +197,7 @@ def test_data_that_does_not_fit(
 
 
 def test_a_job_is_never_overwritten(captured: object, mlp_job: Job) -> None:
-    with pytest.raises(UsageError, match="already holds a job"):
+    with pytest.raises(UsageError, match="already contains a job"):
         save_job(
             captured,  # type: ignore[arg-type]
             mlp_job.directory,

@@ -137,6 +137,6 @@ def test_another_state_is_refused(tmp_path: Path) -> None:
     digests = {name: tensor_digest(array) for name, array in slots.items()}
     task = Shares(job).task(0, (1, 2), digests)
     slots["param.w"] = slots["param.w"] + np.float32(1)
-    with pytest.raises(UsageError, match="not the one that the share reads"):
+    with pytest.raises(UsageError, match="does not have the value that the share read"):
         task.write(tmp_path / "share", slots)
     assert parts_of((1, 2)) == range(2, 4)

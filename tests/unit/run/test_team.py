@@ -396,7 +396,7 @@ def test_jobs_that_so_many_workers_cannot_execute(jobs: Path, mlp_job: Job) -> N
     logged = made(jobs, "mlp", MLP, "replay/1", optimizer="lamb")
     with pytest.raises(UsageError, match="cannot write the rounding logs"):
         owners_of(logged, 2)
-    with pytest.raises(UsageError, match="keep no node digests"):
+    with pytest.raises(UsageError, match="cannot keep node digests"):
         train_with(Workers(2), job, jobs / "nothing", Options(ONE, trace=(0, 1)), None)
 
 
@@ -409,7 +409,7 @@ def test_who_torchrun_says_we_are(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in given.items():
         monkeypatch.setenv(name, value)
     assert workers_of(None) == 3
-    with pytest.raises(UsageError, match="torchrun started 3 workers, and --workers says 2"):
+    with pytest.raises(UsageError, match="torchrun started 3 workers, but --workers is 2"):
         workers_of(2)
 
 

@@ -217,7 +217,7 @@ def test_what_is_no_request_of_this_model_is_refused(client: Any, model: Path) -
         (with_(settings={**body["parts"]["settings"], "stop": [9999]}), "invalid_request_file",
          "vocabulary"),
         (with_(seed={"by": "server", "nonce": None, "seed": "3"}), "invalid_request_file",
-         "the server has chosen"),
+         "The server chose the seed"),
         (with_(model="00" * 32), "wrong_model", "this one is"),
         (with_(output="embedding"), "invalid_request_file", "request"),
     ):  # fmt: skip

@@ -79,7 +79,7 @@ def test_the_file_has_no_key(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="already"):
         add_key(path, "alice")
     for name in ("", "a b", "../x", "a" * 65, "ä"):
-        with pytest.raises(UsageError, match="not a name"):
+        with pytest.raises(UsageError, match="not a valid name"):
             add_key(path, name)
     assert bob != alice
 

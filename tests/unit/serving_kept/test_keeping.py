@@ -67,7 +67,7 @@ def test_one_process_keeps(tmp_path: Path) -> None:
 def test_a_model_must_be_named_first(tmp_path: Path) -> None:
     with (
         KeptAnswers(tmp_path / "kept", BUDGET) as kept,
-        pytest.raises(UsageError, match="does not know the model"),
+        pytest.raises(UsageError, match="was not registered"),
     ):
         kept.keep(given(), "anna")
 
@@ -203,7 +203,7 @@ def test_a_disk_without_room_is_said_before_the_work(
 ) -> None:
     with keeper(tmp_path / "kept") as kept:
         monkeypatch.setattr(space, "free_bytes", lambda _: space.HEADROOM)
-        with pytest.raises(StorageError, match="no room for further"):
+        with pytest.raises(StorageError, match="no room for more"):
             kept.reserve(PAGE)
         assert kept.full() is not None
 
@@ -264,7 +264,7 @@ def test_a_file_that_is_none(tmp_path: Path) -> None:
     for open_ in (KeptReader, lambda place: KeptAnswers(place, BUDGET)):
         with pytest.raises((CorruptFileError, StorageError)):
             open_(tmp_path / "kept")
-    with pytest.raises(UsageError, match="keeps no answers"):
+    with pytest.raises(UsageError, match="contains no kept answers"):
         KeptReader(tmp_path)
 
 

@@ -49,8 +49,8 @@ def refuse_flat(text: str) -> None:
     """Raise UsageError for an address that went through `Path`, which takes one slash away."""
     if _FLAT.match(text):
         raise UsageError(
-            f"{text!r} was an address, and `Path` has made a file's name of it.",
-            "Pass the address as a string.",
+            f"{text!r} was a URL, but `Path` has turned it into a file name.",
+            "Pass the URL as a string.",
         )
 
 
@@ -59,9 +59,9 @@ def parse_address(text: str) -> Address:
     scheme, _, rest = text.partition("://")
     scheme = scheme.lower()
     if scheme not in SCHEMES:
-        raise UsageError(f"{text!r} names no object store that is known.", _EXAMPLE)
+        raise UsageError(f"{text!r} is not the URL of a known object store.", _EXAMPLE)
     if any(c in rest for c in "?#%\\") or any(ord(c) < 32 for c in rest):
-        raise UsageError(f"{text!r} has a character that no address may have.", _EXAMPLE)
+        raise UsageError(f"{text!r} contains a character that no URL may have.", _EXAMPLE)
     bucket, _, prefix = rest.partition("/")
     prefix = prefix.strip("/")
     if any(part in ("", ".", "..") for part in prefix.split("/")):
@@ -69,7 +69,10 @@ def parse_address(text: str) -> Address:
             raise UsageError(f"{text!r} is not a plain path.", _EXAMPLE)
         raise UsageError(f"{text!r} names a whole bucket.", "Add a prefix. " + _EXAMPLE)
     if scheme == "file" and bucket:
-        raise UsageError(f"{text!r} names the machine {bucket}.", "Write file:///DIRECTORY.")
+        raise UsageError(
+            f"{text!r} names the machine {bucket}.",
+            "Write file:///DIRECTORY for a local directory.",
+        )
     if scheme != "file" and not _BUCKET.fullmatch(bucket):
         raise UsageError(
             f"{text!r} has no plain bucket name.",

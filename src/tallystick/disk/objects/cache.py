@@ -30,7 +30,10 @@ def cache_directory() -> Path:
         above = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
         path = Path(above) / "tallystick"
     if not path.is_absolute():
-        raise UsageError(f"{path} is not an absolute path.", "Set TALLYSTICK_CACHE to one.")
+        raise UsageError(
+            f"TALLYSTICK_CACHE is {path}, which is not an absolute path.",
+            "Set it to an absolute path.",
+        )
     return path
 
 
@@ -38,7 +41,10 @@ def cache_bytes() -> int:
     """The bytes that a mirror may keep. Raises UsageError."""
     text = os.environ.get("TALLYSTICK_CACHE_BYTES", str(_DEFAULT_BYTES))
     if not text.isdecimal():
-        raise UsageError(f"TALLYSTICK_CACHE_BYTES is {text!r}.", "Give a number of bytes.")
+        raise UsageError(
+            f"TALLYSTICK_CACHE_BYTES is {text!r}, which is not a number.",
+            "Set it to a number of bytes.",
+        )
     return int(text)
 
 

@@ -236,7 +236,7 @@ class Mirror:
         except FileExistsError:
             if os.readlink(note) != digest:
                 raise StoreError(
-                    f"{self.objects.address.key(name)} was read twice, and its bytes differ.",
+                    f"{self.objects.address.key(name)} was read twice, and the bytes differed.",
                     "Run the command again when nobody writes there.",
                 ) from None
 
@@ -289,9 +289,9 @@ class Mirror:
         free = room.f_bavail * room.f_frsize
         if size > free:
             raise StorageError(
-                f"An object of {self.url} has {size} bytes, and {self._place.parent} has room for "
-                f"{free}.",
-                "Free some space, or let TALLYSTICK_CACHE name a directory of a larger disk.",
+                f"An object of {self.url} has {size} bytes, but {self._place.parent} has room for "
+                f"only {free}.",
+                "Free some space, or set TALLYSTICK_CACHE to a directory on a larger disk.",
             )
 
     def _come_ahead(self, name: str) -> None:

@@ -85,8 +85,8 @@ class Objects:
                 return self._list()
             except FileNotFoundError:
                 raise StoreError(
-                    f"{self.address.url}: there is no such bucket or directory.",
-                    "Check the name and the store's endpoint.",
+                    f"The bucket or directory {self.address.url} does not exist.",
+                    "Check its name and the store's endpoint.",
                 ) from None
 
     def _list(self) -> dict[str, Found]:
@@ -109,7 +109,8 @@ class Objects:
 
     def _silent(self) -> StoreError:
         return StoreError(
-            f"The listing of {self.address.url} did not go on for {LISTING_SECONDS} seconds.",
+            f"The store has sent nothing more of the listing of {self.address.url} for "
+            f"{LISTING_SECONDS} seconds.",
             _FAULTY,
         )
 
@@ -117,7 +118,7 @@ class Objects:
         if len(found) > LIMITS.directory_entries:
             raise StoreError(
                 f"{self.address.url} has more than {LIMITS.directory_entries} objects.",
-                "Name the prefix of one run or job.",
+                "Name the prefix of a single run or job.",
             )
 
     def _repeated(self, ask: Callable[[], _Answer]) -> _Answer:
@@ -151,12 +152,13 @@ class Objects:
                 data = self._get(name, start, stop, expected)
             except FileNotFoundError:
                 raise StoreError(
-                    f"{self.address.key(name)} is listed, and the store does not give it.",
+                    f"The store lists {self.address.key(name)}, but does not give it.",
                     _FAULTY,
                 ) from None
         if data.nbytes != stop - start:
             raise StoreError(
-                f"{self.address.key(name)}: the store gave {data.nbytes} bytes of {stop - start}.",
+                f"{self.address.key(name)}: the store gave {data.nbytes} bytes instead of "
+                f"{stop - start}.",
                 _FAULTY,
             )
         return data
@@ -186,16 +188,18 @@ class Objects:
             pieces.append(piece)
             left -= len(piece)
             if left < 0:  # however long its body is, no more of it is taken
-                raise StoreError(f"{self.address.key(name)}: the store gives too much.", _FAULTY)
+                raise StoreError(
+                    f"{self.address.key(name)}: the store gave more bytes than it was asked for.",
+                    _FAULTY,
+                )
         return memoryview(pieces[0] if len(pieces) == 1 else b"".join(pieces))
 
     def _require_size(self, name: str, size: int, expected: Found) -> None:
         if size != expected.size:
             raise StoreError(
-                f"{self.address.key(name)} has {size} bytes, and the store's listing says "
-                f"{expected.size}.",
-                "Run the command again when nobody writes there; a store that goes on so is "
-                "faulty.",
+                f"{self.address.key(name)} has {size} bytes, but the store lists {expected.size}.",
+                "Run the command again when nobody writes there. If this happens again, the store "
+                "is faulty.",
             )
 
     def put(self, name: str, data: bytes | Path, condition: str = "") -> str:
@@ -221,8 +225,9 @@ class Objects:
     def conflict(self, name: str) -> StoreConflictError:
         """The error of a trainer that meets what another process has written."""
         return StoreConflictError(
-            f"Another process has written {self.address.key(name)}.",
-            "One trainer writes a run: stop one of them, then run the same command again.",
+            f"Another process wrote {self.address.key(name)}.",
+            "Only one trainer may write a run. Stop the other one, then run the same command "
+            "again.",
         )
 
     def delete(self, names: Sequence[str]) -> None:
@@ -250,13 +255,13 @@ class Objects:
             yield
         except (known.PermissionDeniedError, known.UnauthenticatedError) as error:
             raise StoreError(
-                f"The store does not let us {verb} {place}: {_first_line(error)}",
-                "Check the credentials in the environment, and what they allow.",
+                f"The store refused to {verb} {place}: {_first_line(error)}",
+                "Check the credentials in the environment, and their permissions.",
             ) from None
         except (known.BaseError, ValueError) as error:
             raise StoreError(
                 f"The store failed to {verb} {place}: {_first_line(error)}",
-                "Check the network, the endpoint and the credentials; then run the same command "
+                "Check the network, the endpoint and the credentials. Then run the same command "
                 "again.",
             ) from None
 

@@ -45,7 +45,7 @@ def find_recipe(name: str) -> Recipe:
     if name not in RECIPES:
         raise UsageError(
             f"There is no recipe {name!r}.",
-            f"The recipes are {', '.join(RECIPES)}; own models: tallystick.capture.",
+            f"Choose one of {', '.join(RECIPES)}. For your own models, use tallystick.capture.",
         )
     return RECIPES[name]
 
@@ -64,7 +64,7 @@ def settings_for(
         if size not in recipe.presets:
             raise UsageError(
                 f"Recipe {recipe.name} has no size {size!r}.",
-                f"Its sizes are {', '.join(recipe.presets)}.",
+                f"Choose one of {', '.join(recipe.presets)}.",
             )
         given = {**recipe.presets[size], **given}
     derived = recipe.derive(given, sources) if recipe.derive and sources is not None else {}
@@ -78,15 +78,19 @@ def _check_sources(recipe: Recipe, sources: Sources) -> None:
         if getattr(sources, field.name) is not None and field.name not in taken:
             raise UsageError(
                 f"Recipe {recipe.name} takes no --{field.name}.",
-                f"It takes {' or '.join('--' + s for s in taken)}.",
+                f"Use {' or '.join('--' + s for s in taken)}.",
             )
     given = [f"--{s}" for s in recipe.sources if getattr(sources, s) is not None]
     if len(given) > 1:
-        raise UsageError(f"{' and '.join(given)} both name the data.", "Give one of them.")
+        raise UsageError(
+            f"{' and '.join(given)} cannot be used together: each names the data.",
+            "Use one of them.",
+        )
     if sources.data is not None and sources.tokenizer is not None:
         raise UsageError(
-            "--tokenizer turns a text into tokens, and a frozen data set has its tokens.",
-            "Leave it out, or freeze the text with it: `tallystick data freeze --tokenizer`.",
+            "--tokenizer is for text, but a frozen data set already consists of tokens.",
+            "Leave --tokenizer out, or freeze the text with it: `tallystick data freeze "
+            "--tokenizer`.",
         )
 
 
@@ -95,7 +99,7 @@ def _require_torch() -> None:
         import torch  # noqa: F401
     except ImportError:
         raise CannotCheckError(
-            "Making or re-deriving a job needs PyTorch.", "pip install 'tallystick[train]'."
+            "Making or re-deriving a job needs PyTorch.", "Run pip install 'tallystick[train]'."
         ) from None
 
 
@@ -123,7 +127,8 @@ def new_job(
     meaning = resolve_contract(contract)
     if not 1 <= steps < 1 << 32 or not 0 <= seed < 1 << 63:
         raise UsageError(
-            "--steps must be from 1 to 2^32 - 1, --seed from 0 to 2^63 - 1.", "Choose others."
+            "--steps or --seed is out of range.",
+            "Choose --steps from 1 to 2^32 - 1, and --seed from 0 to 2^63 - 1.",
         )
     sources = (sources or Sources()).opened()
     _check_sources(recipe, sources)
@@ -135,7 +140,7 @@ def new_job(
         for key in ("validation", "text_bytes"):
             if key in (settings or {}):
                 raise UsageError(
-                    f"{recipe.name}: {key} says nothing about a frozen data set.",
+                    f"{recipe.name}: the setting {key} has no effect on a frozen data set.",
                     "Leave it out, and freeze the records that you want (--hold-out).",
                 )
         data = load_frozen_data(recipe, chosen, load_frozen(sources.data))
@@ -147,8 +152,8 @@ def new_job(
     built = under(meaning, made)
     if held_out is None and evaluate_every:
         raise UsageError(
-            "Validation needs held-out records, and the frozen data set has none.",
-            "Freeze it with --hold-out, or leave --evaluate-every out.",
+            "Validation needs held-out records, but the frozen data set has none.",
+            "Freeze the data with --hold-out, or leave --evaluate-every out.",
         )
     every = max(1, steps // 10) if evaluate_every is None else evaluate_every
     return save_job(
@@ -180,8 +185,8 @@ def rederive(job: Job, checkpoint: Checkpoint | None = None) -> Built:
     the checkpoint that it starts from, if any."""
     if job.recipe is None:
         raise CannotCheckError(
-            f"{job.directory} was captured from its author's own module; there is no recipe to "
-            "derive it from.",
+            f"{job.directory} was captured from its author's own module, so no recipe can derive "
+            "it.",
             "Run the author's script, and compare the job digests.",
         )
     _require_torch()
@@ -204,7 +209,9 @@ def verify_job(job: Job, checkpoint: Path | None = None) -> list[str]:
     """
     check_environment()
     if checkpoint is not None and CHECKPOINT not in job.about:
-        raise UsageError(f"{job.directory} names no checkpoint.", "Leave --checkpoint out.")
+        raise UsageError(
+            f"{job.directory} does not start from a checkpoint.", "Leave --checkpoint out."
+        )
     job.verify()
     built = rederive(job, None if checkpoint is None else open_checkpoint(checkpoint))
     c = job.commitment
@@ -212,7 +219,7 @@ def verify_job(job: Job, checkpoint: Path | None = None) -> list[str]:
     def same(what: str, mine: object, theirs: object) -> str:
         if mine != theirs:
             raise DigestMismatchError(
-                f"The {what} of {job.directory} is not the one its recipe gives.",
+                f"The {what} of {job.directory} is not the one that its recipe gives.",
                 "Do not use the job unless its author can explain the difference.",
             )
         return what
@@ -238,9 +245,9 @@ def verify_job(job: Job, checkpoint: Path | None = None) -> list[str]:
         compared.append(same("forward program", digest, job.forward_digest))
     if from_elsewhere:
         raise CannotCheckError(
-            f"The recipe gives the same {', '.join(compared)}, but the weights of {job.directory} "
-            f"are those of a checkpoint: {job.about[CHECKPOINT]}.",
-            "Give it: --checkpoint DIR.",
+            f"The recipe gives the same {', '.join(compared)}. The weights of {job.directory} "
+            f"come from a checkpoint, which was not given: {job.about[CHECKPOINT]}.",
+            "Pass it with --checkpoint DIR.",
         )
     return compared
 

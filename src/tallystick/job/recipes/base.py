@@ -150,7 +150,7 @@ def load_frozen_data(recipe: Recipe, settings: Any, frozen: Frozen) -> RecipeDat
     """A frozen data set as a recipe's data. Raises UsageError where its records do not fit."""
     if recipe.check_frozen is None:
         raise UsageError(
-            f"Recipe {recipe.name} takes no frozen data set.", "Use tallystick.capture."
+            f"The recipe {recipe.name} takes no frozen data set.", "Use tallystick.capture."
         )
     recipe.check_frozen(settings, frozen)
     about = {"source": f"frozen data {frozen.directory.name}", **about_frozen(frozen.source)}
@@ -163,14 +163,14 @@ def require_fields(frozen: Frozen, wanted: Mapping[str, tuple[str, int]], classe
     found = {f.name: (f.dtype, len(f.shape)) for f in frozen.schema.fields}
     if found != wanted:
         raise UsageError(
-            f"The records of {frozen.directory} are {_fields(frozen)}.",
+            f"The records of {frozen.directory} have the fields {_fields(frozen)}.",
             "The recipe needs "
             + " and ".join(f"{n} {dtype} of {axes} axes" for n, (dtype, axes) in wanted.items())
             + ": freeze them so (fields=, dtype=).",
         )
     for each in (frozen, frozen.validation):
         if each is not None and _range(each, classes)[0] < 0:
-            raise UsageError(f"{each.directory} has a negative {classes}.", "They count from 0.")
+            raise UsageError(f"{each.directory} contains a negative {classes}.", "Count from 0.")
 
 
 def _fields(frozen: Frozen) -> str:
@@ -186,7 +186,7 @@ def greatest(frozen: Frozen, name: str) -> int:
 def _range(frozen: Frozen, name: str) -> tuple[int, int]:
     if name not in frozen.ranges:
         raise CorruptFileError(
-            f"The manifest of {frozen.directory} has no range of the field {name}.",
+            f"The manifest of {frozen.directory} gives no range for the field {name}.",
             "Freeze the data again.",
         )
     return frozen.ranges[name]
@@ -222,7 +222,7 @@ def record_shape(fields: Mapping[str, TensorType], name: str, axes: int) -> tupl
     found = fields.get(name)
     if found is None or len(found.shape) != axes:
         raise DigestMismatchError(
-            f"The job's records have no {name} of {axes} axes, which its recipe reads.",
+            f"The job's records have no field {name} with {axes} axes, which its recipe reads.",
             "Do not use the job unless its author can explain the difference.",
         )
     return found.shape

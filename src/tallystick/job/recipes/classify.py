@@ -61,7 +61,9 @@ class LogregSettings:
 
     def __post_init__(self) -> None:
         if self.schedule not in SCHEDULES:
-            raise UsageError("logreg: schedule is constant or cosine.", "Fix --set schedule.")
+            raise UsageError(
+                "logreg: schedule must be constant or cosine.", "Change --set schedule."
+            )
 
 
 @dataclass(frozen=True)
@@ -94,10 +96,12 @@ class MlpSettings:
             ("activation", ("relu", "gelu", "tanh")),
         ):
             if getattr(self, name) not in known:
-                raise UsageError(f"mlp: {name} is one of {', '.join(known)}.", f"Fix --set {name}.")
+                raise UsageError(
+                    f"mlp: {name} must be one of {', '.join(known)}.", f"Change --set {name}."
+                )
         check_name("mlp", self.optimizer)
         if not self.dropout < 1:
-            raise UsageError("mlp: dropout must be below 1.", "Fix --set dropout.")
+            raise UsageError("mlp: dropout must be below 1.", "Change --set dropout.")
 
 
 def synthetic(features: int, classes: int, records: int, seed: int) -> dict[str, Array]:
@@ -122,19 +126,24 @@ def cifar10(directory: Path) -> dict[str, Array]:
     found = [directory / name for name in sorted(listed)]
     if not found:
         raise StorageError(
-            f"{directory} holds no data_batch_1.bin.",
-            "Unpack the binary version of CIFAR-10 and name its directory.",
+            f"{directory} contains no data_batch_1.bin.",
+            "Unpack the binary version of CIFAR-10, and name its directory.",
         )
     parts = []
     for path in found:
         data = read_file(path, _DATA_LIMIT, "CIFAR-10 file")
         if len(data) % _CIFAR_RECORD or not data:
-            raise UsageError(f"{path} is not a CIFAR-10 binary file.", "Download it again.")
+            raise UsageError(
+                f"{path} is not a file of the binary version of CIFAR-10.", "Download it again."
+            )
         parts.append(np.frombuffer(data, dtype=np.uint8).reshape(-1, _CIFAR_RECORD))
     raw = np.concatenate(parts)
     labels = raw[:, 0].astype(np.int64)
     if labels.max() > 9:
-        raise UsageError(f"{directory} holds labels above 9.", "It is not CIFAR-10.")
+        raise UsageError(
+            f"{directory} contains labels above 9, so it is not CIFAR-10.",
+            "Name the directory of the binary version of CIFAR-10.",
+        )
     return {"x": raw[:, 1:].astype(np.float32) / np.float32(255), "y": labels}
 
 
@@ -146,7 +155,9 @@ def data_file(path: Path) -> dict[str, Array]:
         try:
             file, size = open_file(path, "data file")
             if size > _DATA_LIMIT:
-                raise UsageError(f"{path} is too large.", f"Use at most {_DATA_LIMIT} bytes.")
+                raise UsageError(
+                    f"{path} is too large.", f"Use a file of at most {_DATA_LIMIT} bytes."
+                )
             with file, np.load(file, allow_pickle=False) as archive:
                 found = {name: archive[name] for name in archive.files}
         except FileNotFoundError:
@@ -159,20 +170,25 @@ def data_file(path: Path) -> dict[str, Array]:
             ) from None
     if set(found) != {"x", "y"}:
         raise UsageError(
-            f"{path} holds {sorted(found)[:8]}.",
-            "It needs two arrays, x (records) and y (classes).",
+            f"{path} contains {sorted(found)[:8]}.",
+            "Save two arrays in it: x (records) and y (classes).",
         )
     x, y = found["x"], found["y"]
     if x.dtype.kind not in "fiu" or y.dtype.kind not in "iu" or y.ndim != 1 or len(x) != len(y):
         raise UsageError(
-            f"{path}: x is {x.dtype}{list(x.shape)}, y is {y.dtype}{list(y.shape)}.",
-            "x must be numbers with one record per row, y one integer class per record.",
+            f"{path}: x is {x.dtype}{list(x.shape)} and y is {y.dtype}{list(y.shape)}.",
+            "Save x as numbers with one record per row, and y as one integer class per record.",
         )
     if len(y) == 0 or int(y.min()) < 0:
-        raise UsageError(f"{path} has no records or negative classes.", "Classes count from 0.")
+        raise UsageError(
+            f"{path} contains no records, or negative classes.",
+            "Save at least one record, and count the classes from 0.",
+        )
     flat = np.ascontiguousarray(x.reshape(len(x), -1).astype(np.float32))
     if not np.isfinite(flat).all():
-        raise UsageError(f"{path}: x holds NaN or infinity.", "Clean the data first.")
+        raise UsageError(
+            f"{path}: x contains NaN or infinity.", "Remove these values from the data."
+        )
     return {"x": flat, "y": y.astype(np.int64)}
 
 
@@ -187,14 +203,15 @@ def load_data(s: Any, sources: Sources, seed: int) -> RecipeData:
         origin = "synthetic clusters"
     if int(columns["y"].max()) >= s.classes:
         raise UsageError(
-            f"The data has class {int(columns['y'].max())}, the model {s.classes} classes.",
+            f"The data has the class {int(columns['y'].max())}, but the model has {s.classes} "
+            "classes.",
             f"Add --set classes={int(columns['y'].max()) + 1}.",
         )
     held_out = max(s.batch_size, round(len(columns["y"]) * s.validation))
     if len(columns["y"]) <= held_out:
         raise UsageError(
-            f"{len(columns['y'])} records are too few for batches of {s.batch_size}.",
-            "Give more data, or a smaller batch_size.",
+            f"There are {len(columns['y'])} records, too few for batches of {s.batch_size}.",
+            "Use more data or a smaller batch_size.",
         )
     train, validation = split(columns, held_out)
     return RecipeData(train, validation, {"source": origin})
@@ -205,7 +222,7 @@ def check_classes(s: Any, frozen: Frozen) -> None:
     most = greatest(frozen, "y")
     if most >= s.classes:
         raise UsageError(
-            f"The data has class {most}, the model {s.classes} classes.",
+            f"The data has the class {most}, but the model has {s.classes} classes.",
             f"Add --set classes={most + 1}.",
         )
 

@@ -79,8 +79,10 @@ class DistilbertSettings(TextSettings):
         self.divides("n_heads", "dim")
         if self.task == MLM and self.mask_token >= self.vocab_size:
             raise UsageError(
-                f"distilbert: mask_token={self.mask_token} is none of {self.vocab_size} tokens.",
-                f"Add --set vocab_size={self.mask_token + 1}, or the tokenizer's mask_token.",
+                f"distilbert: mask_token={self.mask_token} is outside the vocabulary of "
+                f"{self.vocab_size} tokens.",
+                f"Add --set vocab_size={self.mask_token + 1}, or set mask_token to the "
+                "tokenizer's mask token.",
             )
 
 
@@ -272,7 +274,8 @@ def load_data(s: DistilbertSettings, sources: Sources, seed: int) -> RecipeData:
         return load_windows(s, sources, s.length, s.length)
     if sources.text is not None or sources.tokenizer is not None:
         raise UsageError(
-            "A text has no classes.", "Add --set task=mlm, or freeze records with their labels."
+            "Classification needs labels, and a text has none.",
+            "Add --set task=mlm, or freeze records with their labels.",
         )
     if sources.data is not None:
         raise UsageError(
@@ -282,8 +285,8 @@ def load_data(s: DistilbertSettings, sources: Sources, seed: int) -> RecipeData:
     held_out = max(s.batch_size, round(s.records * s.validation))
     if s.records <= held_out:
         raise UsageError(
-            f"{s.records} records are too few for batches of {s.batch_size}.",
-            "Give more records, or a smaller batch_size.",
+            f"There are {s.records} records, too few for batches of {s.batch_size}.",
+            "Use more records or a smaller batch_size.",
         )
     train, validation = split(synthetic(s, seed), held_out)
     return RecipeData(train, validation, {"source": "synthetic words"})
@@ -292,8 +295,8 @@ def load_data(s: DistilbertSettings, sources: Sources, seed: int) -> RecipeData:
 def _fits(s: DistilbertSettings, length: int) -> None:
     if length > s.max_positions:
         raise UsageError(
-            f"The records have {length} tokens, the model {s.max_positions} positions.",
-            f"Add --set max_positions={length}, or give shorter records.",
+            f"The records have {length} tokens, but the model has {s.max_positions} positions.",
+            f"Add --set max_positions={length}, or use shorter records.",
         )
 
 
@@ -316,12 +319,15 @@ def check_frozen(s: DistilbertSettings, frozen: Frozen) -> None:
         most = greatest(frozen, LABELS)
         if most >= s.labels:
             raise UsageError(
-                f"The data has class {most}, the model {s.labels} classes.",
+                f"The data has the class {most}, but the model has {s.labels} classes.",
                 f"Add --set labels={most + 1}.",
             )
     require_fields(frozen, wanted, ids)
     if ATTENTION in found and found[ATTENTION].shape != found[ids].shape:
-        raise UsageError("attention_mask is not as long as the tokens.", "Freeze them alike.")
+        raise UsageError(
+            "attention_mask does not have the length of the tokens.",
+            "Freeze both with the same length.",
+        )
     check_vocabulary(s, frozen, ids)
     _fits(s, found[ids].shape[0])
 

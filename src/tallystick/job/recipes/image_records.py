@@ -30,8 +30,7 @@ def load_data(s: Any, sources: Sources, seed: int) -> RecipeData:
     side = math.isqrt(width // COLOURS)
     if not side or COLOURS * side * side != width:
         raise UsageError(
-            f"The records of the data have {width} numbers, which is no square image of "
-            f"{COLOURS} colours.",
+            f"The records have {width} numbers, which is not a square image of {COLOURS} colours.",
             "Give x as records of shape (3, side, side).",
         )
     for columns in (found.train, found.validation):
@@ -45,8 +44,8 @@ def check_frozen(s: Any, frozen: Frozen) -> None:
     (x,) = (f for f in frozen.schema.fields if f.name == "x")
     if x.shape[0] != COLOURS:
         raise UsageError(
-            f"The images have {x.shape[0]} channels, the network takes {COLOURS}.",
-            "Freeze images of three channels, channels first.",
+            f"The images have {x.shape[0]} channels, but the network takes {COLOURS}.",
+            "Freeze images with three channels, channels first.",
         )
     classify.check_classes(s, frozen)
 

@@ -65,11 +65,15 @@ class LlamaSettings(TextSettings):
         self.divides("n_kv_head", "n_head")
         if self.n_embd // self.n_head % 2:
             raise UsageError(
-                f"{self.recipe}: a head of {self.n_embd // self.n_head} numbers has no pairs.",
-                "Choose n_embd and n_head with an even quotient.",
+                f"{self.recipe}: a head has {self.n_embd // self.n_head} numbers, which is not "
+                "even.",
+                "Choose n_embd and n_head so that their quotient is even.",
             )
         if not self.rope_low < self.rope_high:
-            raise UsageError(f"{self.recipe}: rope_low is below rope_high.", "Fix --set.")
+            raise UsageError(
+                f"{self.recipe}: rope_low is below rope_high.",
+                "Change --set rope_low or rope_high.",
+            )
 
 
 PRESETS = {
@@ -185,25 +189,29 @@ def sizes_of(config: Mapping[str, Any]) -> dict[str, str]:
     found = {**usual, **read_sizes(config, "llama", _FIXED, _CONFIG)}
     for key in ("num_hidden_layers", "num_attention_heads", "hidden_size"):
         if type(config.get(key)) is not int:
-            raise UsageError(f"The checkpoint's config has no number {key}.", "Give a Llama's.")
+            raise UsageError(
+                f"The checkpoint's config has no number {key}.", "Use the checkpoint of a Llama."
+            )
     found.setdefault("n_kv_head", found["n_head"])  # a config from before there were groups
     head = config.get("head_dim")
     heads, width = config["num_attention_heads"], config["hidden_size"]
     if head is not None and (type(head) is not int or head * heads != width):
         raise UsageError(
-            "The checkpoint's heads (head_dim) do not have hidden_size / num_attention_heads "
-            "numbers each, and the recipe's do.",
+            "The checkpoint's head_dim is not hidden_size / num_attention_heads, as in this "
+            "recipe.",
             "Capture the model itself (docs/tutorials/huggingface.md).",
         )
     # transformers 5 writes rope_parameters; before it was rope_scaling, with the theta outside.
     rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
     if not isinstance(rope, dict):
-        raise UsageError("The checkpoint's rotary positions are no table.", "Give a Llama's.")
+        raise UsageError(
+            "The checkpoint's rope parameters are not a table.", "Use the checkpoint of a Llama."
+        )
     kind = rope.get("rope_type", rope.get("type", "default"))
     if kind not in ("default", "llama3"):
         raise UsageError(
-            f"The checkpoint's rotary positions are {kind!r}, and the recipe has default and "
-            "llama3.",
+            f"The checkpoint's rotary positions are {kind!r}, but the recipe knows only default "
+            "and llama3.",
             "Capture the model itself (docs/tutorials/huggingface.md).",
         )
     names = _ROPE if kind == "llama3" else {"rope_theta": "rope_theta"}

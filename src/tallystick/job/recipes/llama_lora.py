@@ -64,7 +64,8 @@ class LoraSettings(llama.LlamaSettings):
         for name in names:
             if name not in PROJECTIONS or names.count(name) > 1:
                 raise UsageError(
-                    f"llama-lora: target_modules={self.target_modules} does not list projections.",
+                    f"llama-lora: target_modules={self.target_modules} is not a list of "
+                    "projections.",
                     f"Name some of {','.join(PROJECTIONS)}, or all.",
                 )
         return names

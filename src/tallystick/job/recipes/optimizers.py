@@ -39,7 +39,9 @@ CHOICES = f"{', '.join(NAMES[:-1])} or {NAMES[-1]} (of matrices inside; AdamW fo
 def check_name(recipe: str, name: str) -> None:
     """Raises UsageError, which lists the names."""
     if name not in NAMES:
-        raise UsageError(f"{recipe}: optimizer is one of {', '.join(NAMES)}.", "Fix --set.")
+        raise UsageError(
+            f"{recipe}: optimizer must be one of {', '.join(NAMES)}.", "Change --set optimizer."
+        )
 
 
 def make_optimizer(

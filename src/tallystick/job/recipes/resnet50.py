@@ -63,7 +63,7 @@ class ResnetSettings:
         ):
             if getattr(self, name) not in known:
                 raise UsageError(
-                    f"resnet50: {name} is one of {', '.join(known)}.", f"Fix --set {name}."
+                    f"resnet50: {name} must be one of {', '.join(known)}.", f"Change --set {name}."
                 )
         self.depths()
 

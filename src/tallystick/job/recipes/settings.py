@@ -31,7 +31,7 @@ def parse_pairs(pairs: list[str]) -> dict[str, str]:
     for pair in pairs:
         key, sign, value = pair.partition("=")
         if not sign or not key.strip():
-            raise UsageError(f"--set takes key=value, not {pair!r}.", "As in --set n_layer=4.")
+            raise UsageError(f"{pair!r} is not KEY=VALUE.", "Write KEY=VALUE, such as n_layer=4.")
         found[key.strip()] = value.strip()
     return found
 
@@ -47,8 +47,8 @@ def build(kind: type[Settings], given: Mapping[str, str], recipe: str) -> Settin
     unknown = sorted(set(given) - set(fields))
     if unknown:
         raise UsageError(
-            f"Recipe {recipe} has no setting {unknown[0]!r}.",
-            f"Its settings are: {', '.join(sorted(fields))}.",
+            f"The recipe {recipe} has no setting {unknown[0]!r}.",
+            f"Its settings are {', '.join(sorted(fields))}.",
         )
     values = {}
     for key, text in given.items():
@@ -71,9 +71,12 @@ def _convert(kind: type, text: str, what: str) -> Any:
             return {"true": True, "false": False, "1": True, "0": False}[text.lower()]
         value = kind(text)
     except (ValueError, KeyError):
-        raise UsageError(f"{what} must be {kind.__name__}, not {text!r}.", "Fix --set.") from None
+        raise UsageError(
+            f"{what} must be of the type {kind.__name__}, but it is {text!r}.",
+            "Change it with --set.",
+        ) from None
     if kind is float and not abs(value) < float("inf"):
-        raise UsageError(f"{what} must be finite.", "Fix --set.")
+        raise UsageError(f"{what} must be finite.", "Give a finite number with --set.")
     return value
 
 
@@ -83,10 +86,10 @@ def counts(recipe: str, key: str, text: str, most: int) -> tuple[int, ...]:
     if not all(p.isascii() and p.isdigit() and 1 <= int(p[:4]) < 1000 for p in parts):
         raise UsageError(
             f"{recipe}: {key}={text} is not a list of counts from 1 to 999.",
-            f"As in --set {key}=3-4-6-3.",
+            f"Write counts with hyphens, such as --set {key}=3-4-6-3.",
         )
     if len(parts) > most:
-        raise UsageError(f"{recipe}: {key} has more than {most} stages.", f"Fix --set {key}.")
+        raise UsageError(f"{recipe}: {key} has more than {most} stages.", f"Change --set {key}.")
     return tuple(int(p) for p in parts)
 
 

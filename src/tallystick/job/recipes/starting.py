@@ -46,9 +46,9 @@ def started_from(
         shape = checkpoint.tensors[theirs][2]
         if shape != types[slot].shape:
             raise UsageError(
-                f"{theirs} of the checkpoint {checkpoint.directory} is {list(shape)}, the "
-                f"recipe's {list(types[slot].shape)}.",
-                "Leave out the --set keys of sizes: the checkpoint's config.json gives them.",
+                f"{theirs} of the checkpoint {checkpoint.directory} has the shape {list(shape)}, "
+                f"but the recipe's has {list(types[slot].shape)}.",
+                "Leave out the --set keys for sizes. The checkpoint's config.json gives them.",
             )
         used[slot] = theirs
     tied = built.captured.names.notes().get("tied names", "")
@@ -76,8 +76,8 @@ def _found(rule: StartingPoint, name: str, checkpoint: Checkpoint) -> str | None
     if rule.is_new(name):
         return None
     raise UsageError(
-        f"The checkpoint {checkpoint.directory} has no {rule.names(name)[0]}.",
-        "Give a checkpoint of this kind of model.",
+        f"The checkpoint {checkpoint.directory} has no tensor {rule.names(name)[0]}.",
+        "Use a checkpoint of this kind of model.",
     )
 
 
@@ -96,7 +96,7 @@ def read_sizes(
     for key, value in {"model_type": kind, **fixed}.items():
         if config.get(key, value) != value or (key == "model_type" and key not in config):
             raise UsageError(
-                f"The checkpoint's {key} is {config.get(key)!r}, and the recipe's model has "
+                f"The checkpoint's {key} is {config.get(key)!r}, but the recipe's model has "
                 f"{value!r}.",
                 "Capture the model itself (docs/tutorials/huggingface.md).",
             )

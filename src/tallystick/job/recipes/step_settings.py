@@ -44,14 +44,14 @@ class StepSettings:
         """Raise UsageError unless the setting `key` is one of `known`."""
         if getattr(self, key) not in known:
             raise UsageError(
-                f"{self.recipe}: {key} is one of {', '.join(known)}.", f"Fix --set {key}."
+                f"{self.recipe}: {key} must be one of {', '.join(known)}.", f"Change --set {key}."
             )
 
     def below_one(self, *keys: str) -> None:
         """Raise UsageError unless each of the settings is below 1."""
         for key in keys:
             if not getattr(self, key) < 1:
-                raise UsageError(f"{self.recipe}: {key} must be below 1.", f"Fix --set {key}.")
+                raise UsageError(f"{self.recipe}: {key} must be below 1.", f"Change --set {key}.")
 
     def divides(self, key: str, whole: str) -> None:
         """Raise UsageError unless the setting `key` divides the setting `whole`."""
@@ -59,7 +59,7 @@ class StepSettings:
         if all_of_it % part:
             raise UsageError(
                 f"{self.recipe}: {whole}={all_of_it} is not a multiple of {key}={part}.",
-                "Choose others with --set.",
+                "Choose other values with --set.",
             )
 
     def rule(self, hidden: Callable[[str, tuple[int, ...]], bool]) -> Optimizers:

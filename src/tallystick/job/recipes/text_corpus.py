@@ -46,8 +46,8 @@ def stdlib_docstrings(limit: int = DEFAULT_BYTES) -> str:
                     size += len(text) + 2
     if size < 10_000:
         raise CannotCheckError(
-            f"The standard library at {root} has no documentation strings.",
-            "Give a text with --text FILE.",
+            f"The standard library at {root} contains no documentation strings.",
+            "Pass a text with --text FILE.",
         )
     return "\n\n".join(parts)
 
@@ -58,7 +58,7 @@ def read_text(path: Path) -> bytes:
     refuse_json(path, "name a copy of it .txt")
     data = read_file(path, TEXT_LIMIT, "text")
     if not data:
-        raise UsageError(f"{path} is empty.", "Give a text with some content.")
+        raise UsageError(f"{path} is empty.", "Use a text that is not empty.")
     return data
 
 
@@ -70,8 +70,8 @@ def cut(tokens: Array, width: int, stride: int) -> Array:
     count = (len(tokens) - width) // stride + 1
     if count < 1:
         raise UsageError(
-            f"A text of {len(tokens)} tokens gives no window of {width}.",
-            "Give a longer text, or a smaller block_size.",
+            f"The text has {len(tokens)} tokens, too few for a window of {width}.",
+            "Use a longer text or a smaller block_size.",
         )
     starts = np.arange(count)[:, None] * stride
     windows: Array = tokens[starts + np.arange(width)[None, :]]

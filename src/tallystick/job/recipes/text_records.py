@@ -60,7 +60,8 @@ def tokens_of(s: Any, sources: Sources) -> tuple[Array, dict[str, str]]:
     most = int(tokens.max(initial=0))
     if most >= s.vocab_size:
         raise UsageError(
-            f"The text has token {most} of {tokenizer.name}, the model {s.vocab_size} tokens.",
+            f"The text contains the token {most} of {tokenizer.name}, but the model has "
+            f"{s.vocab_size} tokens.",
             f"Add --set vocab_size={tokenizer.count}.",
         )
     about = {"source": origin, "text_bytes": str(len(data)), **about_tokenizer(tokenizer)}
@@ -87,9 +88,9 @@ def load_windows(s: Any, sources: Sources, width: int, stride: int) -> RecipeDat
     held_out = max(s.batch_size, round(len(records) * s.validation))
     if len(records) <= held_out:
         raise UsageError(
-            f"{about['text_bytes']} bytes of text give {len(records)} records, too few to hold out "
-            f"{held_out}.",
-            "Give a longer text, or a smaller block_size or batch_size.",
+            f"{about['text_bytes']} bytes of text give {len(records)} records, too few to hold "
+            f"out {held_out}.",
+            "Use a longer text, or a smaller block_size or batch_size.",
         )
     return RecipeData({FIELD: records[:-held_out]}, {FIELD: records[-held_out:]}, about)
 
@@ -105,7 +106,7 @@ def check_next_token(s: Any, frozen: Frozen) -> None:
     length = frozen.schema.fields[0].shape[0]
     if length != s.block_size + 1:
         raise UsageError(
-            f"The records have {length} tokens, and block_size={s.block_size} needs one more.",
+            f"The records have {length} tokens. They need one more than block_size={s.block_size}.",
             f"Add --set block_size={length - 1}.",
         )
     check_vocabulary(s, frozen, FIELD)
@@ -116,8 +117,8 @@ def check_vocabulary(s: Any, frozen: Frozen, field: str) -> None:
     most = greatest(frozen, field)
     if most >= s.vocab_size:
         raise UsageError(
-            f"The data has token {most}, the model {s.vocab_size} tokens.",
-            f"Add --set vocab_size={most + 1}, or the tokenizer's number.",
+            f"The data contains the token {most}, but the model has {s.vocab_size} tokens.",
+            f"Add --set vocab_size={most + 1}, or the tokenizer's number of tokens.",
         )
 
 

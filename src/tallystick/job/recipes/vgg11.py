@@ -166,8 +166,8 @@ def build(s: VggSettings, fields: Mapping[str, TensorType], steps: int, seed: in
     image = record_shape(fields, "x", 3)
     if min(image[1:]) >> len(s.depths()) < 1:
         raise UsageError(
-            f"vgg11: {len(s.depths())} poolings leave nothing of images of {image[1]}x{image[2]}.",
-            "Use fewer stages, as in --set convolutions=1-1.",
+            f"vgg11: {len(s.depths())} poolings reduce images of {image[1]}x{image[2]} to nothing.",
+            "Use fewer stages, such as --set convolutions=1-1.",
         )
     with torch.device("meta"):
         module = make_module(s)

@@ -94,7 +94,7 @@ def _with_metrics(named: Sequence[Mapping[str, Tensor]]) -> tuple[Tensor, dict[s
     """The loss and the metrics of all batches, from the named results of each."""
     if any(set(part) != set(named[0]) for part in named):
         raise UsageError(
-            "The loss function returns other metrics for another batch of an update.",
+            "The loss function returns different metrics for different batches of an update.",
             "Return the same metrics at every call.",
         )
     stacked = {name: torch.stack([part[name] for part in named]) for name in named[0]}

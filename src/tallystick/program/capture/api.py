@@ -100,7 +100,7 @@ class CapturedStep:
         missing = sorted(set(self.program.state_types) - set(state))
         if missing:
             raise UsageError(
-                f"The weights have no {missing[0]}.",
+                f"The weights contain no {missing[0]}.",
                 "Give an array for every parameter and buffer of the module.",
             )
         return {name: state[name] for name in self.program.state_types}
@@ -283,8 +283,9 @@ def prepare(
         if isinstance(rules, Mapping):
             if trains is not None:
                 raise UsageError(
-                    "A step with several optimizers trains each of their parameters.",
-                    "Leave trains out, or give the one optimizer of the program.",
+                    "trains= cannot be used for a step with several optimizers, which trains each "
+                    "of their parameters.",
+                    "Leave trains out, or pass the program's only optimizer.",
                 )
             groups = Groups.of(rules, trainable, clip)
         given = meta_batch(batch) if micro is None else micro.share(meta_batch(batch))
@@ -390,8 +391,8 @@ def _capture_without_step(
     request, traced = evaluated.traced(evaluated.request(at))
     if traced.changed and not may_change:
         raise UsageError(
-            f"The validation loss changes the parameter {min(traced.changed)}, and a pass of "
-            "committed validation changes none.",
+            f"The validation loss changes the parameter {min(traced.changed)}, but committed "
+            "validation must not change any.",
             "Give a validation loss that only computes (validation_loss=...).",
         )
     b = Builder(contract)

@@ -56,7 +56,7 @@ def _check_names(batch: Any) -> None:
         if isinstance(batch, (tuple, list)):
             names = ", ".join(f'"{n}": batch[{i}]' for i, n in enumerate("xyzuvw"[: len(batch)]))
             raise UsageError(
-                f"The batch is a {kind}, and a program's tensors have names.",
+                f"The batch is a {kind}, but a program needs a name for each tensor.",
                 f"Name them: {{{names}}}." if names else _NAMED,
             )
         if hasattr(batch, "__iter__") or hasattr(batch, "__getitem__"):
@@ -66,7 +66,7 @@ def _check_names(batch: Any) -> None:
         raise UsageError(f"The batch is a {kind}.", _NAMED)
     for name in batch:
         if not isinstance(name, str):
-            raise UsageError(f"The batch has a name {name!r} that is no string.", _NAMED)
+            raise UsageError(f"The batch has a name {name!r} that is not a string.", _NAMED)
 
 
 def _type_of(name: str, item: Any) -> tuple[tuple[int, ...], torch.dtype]:
@@ -84,7 +84,7 @@ def _type_of(name: str, item: Any) -> tuple[tuple[int, ...], torch.dtype]:
         if isinstance(dtype, (str, torch.dtype)):
             raise UsageError(
                 f"Batch item {name!r} has the shape {shape!r}.",
-                "Give a pair (shape, dtype) whose shape has whole numbers from 0.",
+                "Pass a pair (shape, dtype) whose shape has non-negative integers.",
             )
     found = f"Batch item {name!r} is a {type(item).__name__}"
     if isinstance(item, (list, tuple)):
@@ -96,8 +96,8 @@ def _type_of(name: str, item: Any) -> tuple[tuple[int, ...], torch.dtype]:
                 "Pad them to one length (torch.nn.utils.rnn.pad_sequence), with a mask if needed.",
             ) from None
         raise UsageError(
-            f"{found} of shape {shape}.", "Make a tensor of it (torch.tensor(...)), or give a pair "
-            "(shape, dtype)."
+            f"{found} of shape {shape}.",
+            "Turn it into a tensor (torch.tensor(...)), or pass a pair (shape, dtype).",
         )  # fmt: skip
     raise UsageError(f"{found}.", "Give a tensor, an array, or a pair (shape, dtype).")
 

@@ -20,7 +20,7 @@ from tallystick.program.capture.rules_scan import as_sum, product, scan
 
 def _reduced(losses: Tensor, reduction: str) -> Tensor:
     if reduction not in ("none", "mean", "sum"):
-        raise UsageError(f"The reduction is {reduction!r}.", "Choose none, mean or sum.")
+        raise UsageError(f"The reduction is {reduction!r}.", "Use none, mean or sum.")
     if reduction == "none":
         return losses
     return losses.mean() if reduction == "mean" else losses.sum()
@@ -124,8 +124,8 @@ def renorm(input: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
     """Slices along `dim` whose norm exceeds `maxnorm` are scaled to it, with torch's 10⁻⁷."""
     if input.dim() < 2 or p <= 0 or maxnorm < 0:
         raise UsageError(
-            f"renorm of {tuple(input.shape)} with p = {p} and maxnorm = {maxnorm} has no meaning.",
-            "Give a tensor of two axes or more, p above 0, and maxnorm from 0 on.",
+            f"renorm of {tuple(input.shape)} with p = {p} and maxnorm = {maxnorm} is not defined.",
+            "Use a tensor of at least two axes, p above 0, and a non-negative maxnorm.",
         )
     dim %= input.dim()
     others = [d for d in range(input.dim()) if d != dim]
@@ -352,8 +352,8 @@ def _with_out(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
         made = function(*args, **kwargs)
         if out is not None and out.shape != made.shape:
             raise UsageError(
-                f"out= has the shape {tuple(out.shape)}, and the result {tuple(made.shape)}.",
-                "Leave out= out, or give a tensor of the result's shape.",
+                f"out= has the shape {tuple(out.shape)}, but the result has {tuple(made.shape)}.",
+                "Leave out= out, or pass a tensor with the shape of the result.",
             )
         return made if out is None else out.copy_(made)
 

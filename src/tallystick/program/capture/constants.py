@@ -158,8 +158,8 @@ class Constants:
         if tensor.requires_grad:
             self.beyond.add(tensor.untyped_storage()._cdata)
             raise UsageError(
-                f"The model uses a tensor {tuple(tensor.shape)} that requires a gradient and is "
-                f"no registered parameter{here()}. A program would not train it.",
+                f"The model uses a tensor {tuple(tensor.shape)} that requires a gradient but is "
+                f"not a registered parameter{here()}. A program would not train it.",
                 "Assign it to an attribute of a module, as a torch.nn.Parameter.",
             )
         key = id(tensor), 0 if tensor.is_inference() else tensor._version
@@ -167,8 +167,8 @@ class Constants:
             if tensor.numel() > MOST_ELEMENTS:
                 self.beyond.add(tensor.untyped_storage()._cdata)
                 raise UsageError(
-                    f"The model uses a tensor of {tensor.numel()} elements that is no buffer"
-                    f"{here()}. A program has constants of at most {MOST_ELEMENTS}.",
+                    f"The model uses a tensor of {tensor.numel()} elements that is not a "
+                    f"buffer{here()}. Constants in a program have at most {MOST_ELEMENTS}.",
                     _BUFFER,
                 )
             if tensor.device.type != "cpu" or tensor.dtype not in (*_EXACT, *_BITS):

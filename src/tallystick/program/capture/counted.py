@@ -69,7 +69,7 @@ def _check_averages(found: StepPrograms) -> None:
             has, lacks = (0, number) if name in averages[0] else (number, 0)
             raise UsageError(
                 f"Step {found.first(has)} trains the parameter {name.removeprefix(EMA_PREFIX)}, "
-                f"and step {found.first(lacks)} does not: its average would stand still there.",
+                f"but step {found.first(lacks)} does not. Its average would not change there.",
                 "Train the same parameters in every step, or leave ema out.",
             )
 

@@ -17,8 +17,8 @@ from tallystick.errors import UsageError
 
 def no_eager(name: str) -> UsageError:
     return UsageError(
-        f"tallystick::{name} exists in captured programs, and in the thread of a block of "
-        "reproducible().",
+        f"tallystick::{name} only exists in captured programs, and in the thread that entered a "
+        "reproducible() block.",
         "Compute in the thread that entered the block, or use tallystick.evaluate.",
     )
 

@@ -33,7 +33,10 @@ class Dropouts(Choices):
         Raises UsageError for a probability outside [0, 1].
         """
         if not 0.0 <= p <= 1.0:
-            raise UsageError(f"The dropout probability is {p}.", "Choose one from 0 to 1.")
+            raise UsageError(
+                f"The dropout probability is {p}, which is out of range.",
+                "Choose a probability from 0 to 1.",
+            )
         if not training or p == 0.0:
             return x
         # A product, as torch's: x keeps a gradient, which is zero.

@@ -186,7 +186,7 @@ class _ContractDispatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         form = functional(func)
         if form is None:
             raise UnsupportedOperatorError(
-                f"{op_name(func)} changes its operands in a way reproducible() does not know.",
+                f"{op_name(func)} changes its operands in a way that reproducible() does not know.",
                 "Use the operator that returns a new tensor (and optimizers with fused=False).",
             )
         given = {a.name: v for a, v in zip(func._schema.arguments, args, strict=False)} | kwargs
@@ -254,7 +254,7 @@ def _torch_errors(func: Any) -> Iterator[None]:
     except (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError) as error:
         raise UnsupportedOperatorError(
             f"{op_name(func)} cannot run under the contract: {error}",
-            "spec/NUMERICS.md lists the operators there are.",
+            "spec/NUMERICS.md lists the supported operators.",
         ) from error
 
 
@@ -293,8 +293,8 @@ def reproducible(contract: str = "ordered/1", *, seed: int | None = None) -> Ite
     check_environment()
     if not _one_thread.acquire(blocking=False):
         raise UsageError(
-            "A block of reproducible() is open in another thread.",
-            "End it there first: functions of torch are replaced in the whole process.",
+            "Another thread is inside a reproducible() block.",
+            "Leave that block first. It replaces functions of torch in the whole process.",
         )
     streams = Streams(seed)
     fast = torch.backends.mha.get_fastpath_enabled()

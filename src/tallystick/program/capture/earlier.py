@@ -71,8 +71,8 @@ class Earlier:
             )
             if not own or value._version:
                 said = UsageError(
-                    f"The model reads a tensor of an earlier call{here()}, which that call made "
-                    "from its batch or weights. A program has the inputs of its own step only.",
+                    f"The model reads a tensor of an earlier call{here()}, made from that call's "
+                    "batch or weights. A program only has the inputs of its own step.",
                     _KEEP,
                 )
                 error = EarlierError.of(value, said)
@@ -97,8 +97,8 @@ class Earlier:
         for value, made, where in self.given if self.made[0] is recorder else ():
             if made._version:
                 said = UsageError(
-                    f"The model changes a tensor in place that an earlier call has made{where}. A "
-                    "program has the inputs of its own step only.",
+                    f"The model changes a tensor in place that an earlier call made{where}. A "
+                    "program only has the inputs of its own step.",
                     _KEEP,
                 )
                 raise EarlierError.of(value, said)

@@ -205,7 +205,7 @@ class Exploration:
             if restored and self.rewriting.follow_codes(plain_codes):
                 continue
             return _Run(found, answers, self._ended(following), following.touched)
-        raise MovingStateError("The step makes new functions at every call.", _NEXT)
+        raise MovingStateError("The step creates new functions at every call.", _NEXT)
 
     def _traced(self, following: Following, plain_codes: set[CodeType]) -> Trace:
         @contextlib.contextmanager

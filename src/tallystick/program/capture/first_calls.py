@@ -66,10 +66,10 @@ def refuse_other_calls(calls: Iterable[FirstCall], collect: Collect) -> None:
             outside.put_back()
         if not _same(call.found, again):
             raise UsageError(
-                "The loss computes something else when its first call is made a second time from "
-                "the same state of Python: it takes something from a clock, a file or another "
-                "thread, or a call leaves something where Python keeps nothing.",
-                "Pass the value in the batch, or keep it in Python's objects.",
+                "The loss gives a different result when its first call is repeated from the same "
+                "Python state. It depends on a clock, a file or another thread, or a call leaves "
+                "something outside Python's state.",
+                "Pass the value in the batch, or keep it in Python objects.",
             )
 
 

@@ -104,7 +104,9 @@ class Lowering(Dropouts, TorchFunctionMode):
         scores = torch.matmul(query, key.transpose(-2, -1)) * factor
         if is_causal:
             if attn_mask is not None:
-                raise UsageError("Attention has attn_mask and is_causal.", "Pass one of them.")
+                raise UsageError(
+                    "Attention got both attn_mask and is_causal.", "Pass only one of them."
+                )
             ones = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device)
             scores = scores.masked_fill(ones.triu(1), float("-inf"))
         blind = None

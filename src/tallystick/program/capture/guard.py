@@ -45,7 +45,9 @@ _NO_AUTOCAST = (
 
 
 def _refuse_autocast() -> UsageError:
-    return UsageError(f"torch.autocast is on{here()}, and capture cannot honour it.", _NO_AUTOCAST)
+    return UsageError(
+        f"torch.autocast is on{here()}, which capture does not support.", _NO_AUTOCAST
+    )
 
 
 def _refuse_default_dtype() -> UsageError:
@@ -53,7 +55,8 @@ def _refuse_default_dtype() -> UsageError:
     return UsageError(
         f"torch's default dtype is {dtype}{here()}, which changes the type of every tensor made "
         "from Python numbers.",
-        "Call torch.set_default_dtype(torch.float32) before capture, and leave it so in forward.",
+        "Call torch.set_default_dtype(torch.float32) before capture, and do not change it in "
+        "forward.",
     )
 
 
@@ -128,7 +131,7 @@ def refuse_around() -> None:
     if torch.is_inference_mode_enabled():
         raise UsageError(
             f"capture was called in torch.inference_mode{here()}, where nothing has a gradient.",
-            "Call it outside of the block.",
+            "Call it outside that block.",
         )
 
 
@@ -322,13 +325,13 @@ class GuardedLowering(Lowering):
         """`x.data = value`: a copy, for the trace knows a tensor by its object."""
         if x.shape != value.shape or x.dtype != value.dtype:
             raise UsageError(
-                f"`x.data = y` gives a tensor another shape or type{here()}.",
+                f"`x.data = y` changes the shape or type of a tensor{here()}.",
                 "Assign the new tensor to its variable or attribute.",
             )
         if self.constants.stand_ins.is_memory_of(value):
             raise UsageError(
-                f"`x.data = y` makes x the memory of a tensor of the state{here()}: it would "
-                "change with that.",
+                f"`x.data = y` lets x share the memory of a state tensor{here()}, so x would "
+                "change with it.",
                 "Copy the values: x.data.copy_(y).",
             )
         made = x
@@ -382,9 +385,9 @@ def carry_hooks(real: Mapping[str, Tensor], placed: Mapping[str, Tensor]) -> Non
             continue
         if getattr(real[name], "_post_accumulate_grad_hooks", None):
             raise UsageError(
-                f"The parameter {name} has a hook of register_post_accumulate_grad_hook, which "
-                "runs after a gradient is stored. A program stores none.",
-                "Remove the hook; change gradients with Tensor.register_hook.",
+                f"The parameter {name} has a register_post_accumulate_grad_hook hook. It runs "
+                "after a gradient is stored, but a program stores no gradients.",
+                "Remove the hook. To change gradients, use Tensor.register_hook.",
             )
         share_hooks(real[name], tensor)
 
@@ -426,8 +429,8 @@ class Placed:
         for name in sorted(set(found) | set(self.parameters)):
             if found.get(name) is not self.parameters.get(name):
                 raise UsageError(
-                    f"The model makes, removes or replaces the parameter {name} while it runs.",
-                    "Make every parameter before capture, in the module's constructor.",
+                    f"The model creates, removes or replaces the parameter {name} while it runs.",
+                    "Create every parameter before capture, in the module's constructor.",
                 )
             storage, version, needs = self._look(found[name])
             if self.trained and needs != self.before[name][2]:
@@ -441,7 +444,7 @@ class Placed:
             )
             if storage != self.before[name][0]:
                 raise UsageError(
-                    f"The model puts another tensor into the parameter {name} while it runs.",
+                    f"The model assigns another tensor to the parameter {name} while it runs.",
                     "Change it in place, under torch.no_grad(): with copy_, mul_, clamp_.",
                 )
             if version != self.before[name][1] or through_data:
@@ -453,19 +456,19 @@ class Placed:
 def check_mode(module: nn.Module, mode: str) -> None:
     """Raises UsageError unless the module is in `mode`, which is "train" or "eval"."""
     if mode not in ("train", "eval"):
-        raise UsageError(f"mode is {mode!r}.", 'Give mode="train" or mode="eval".')
+        raise UsageError(f"mode is {mode!r}.", 'Pass mode="train" or mode="eval".')
     if module.training == (mode == "train"):
         return
     name = type(module).__name__
     if module.training:
         raise UsageError(
-            f'mode="eval", and {name} is in training mode.',
-            "Call module.eval() first. Capture switches no mode.",
+            f'mode is "eval", but {name} is in training mode.',
+            "Call module.eval() first. capture does not change the mode.",
         )
     raise UsageError(
-        f"{name} is in evaluation mode (module.eval()): it would train without dropout, and batch "
-        "normalisation would keep its statistics.",
-        'Call module.train(), or say mode="eval" if that is meant.',
+        f"{name} is in evaluation mode (module.eval()). It would train without dropout, and batch "
+        "normalisation would not update its statistics.",
+        'Call module.train(), or pass mode="eval" if you mean it.',
     )
 
 
@@ -474,8 +477,8 @@ def check_loss(loss: Any) -> None:
     if isinstance(loss, (nn.Module, type)):
         name = loss.__name__ if isinstance(loss, type) else type(loss).__name__
         raise UsageError(
-            f"The loss is {name}, and capture calls loss(module, batch).",
-            'Give a function: lambda module, batch: criterion(module(batch["x"]), batch["y"]).',
+            f"The loss is {name}, but capture calls loss(module, batch).",
+            'Pass a function: lambda module, batch: criterion(module(batch["x"]), batch["y"]).',
         )
     if not callable(loss):
         raise UsageError(

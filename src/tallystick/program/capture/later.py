@@ -102,16 +102,16 @@ class Later:
         """
         if _look(self.prepared.model) != self.before:
             raise UsageError(
-                "The module has changed since its capture, and the steps of its loss, which keeps "
-                "state of Python, are traced when the job is saved.",
-                "Save the job before the module is trained, and before it changes its mode.",
+                "The module has changed since its capture. Its loss keeps state in Python, so its "
+                "steps are traced only when the job is saved.",
+                "Save the job before you train the module or change its mode.",
             )
         forms = [self.prepared]
         if short is not None:
             if short.loss is not self.loss or short.prepared.module is not self.prepared.module:
                 raise UsageError(
                     "The short step was captured with another loss or another module.",
-                    "Capture both with one function: what it keeps moves in all of them.",
+                    "Capture both with the same function, so that they share its state.",
                 )
             forms.append(short.prepared)
         ends = epoch if short is not None else 0

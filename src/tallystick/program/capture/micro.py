@@ -53,12 +53,12 @@ class MicroBatches:
 def micro_batches_of(parts: int | None, loss_over: str, has_updates: bool) -> MicroBatches | None:
     """The caller's choice; None where there are none. Raises UsageError for a senseless one."""
     if loss_over not in (MEAN, SUM):
-        raise UsageError(f"loss_over is {loss_over!r}.", "Give 'mean' or 'sum'.")
+        raise UsageError(f"loss_over is {loss_over!r}.", "Use 'mean' or 'sum'.")
     if parts is None:
         if loss_over != MEAN:
             raise UsageError(
-                "loss_over='sum' says how the losses of micro-batches are folded.",
-                "Give micro_batches too; 1 is a number of them.",
+                "loss_over='sum' needs micro_batches.",
+                "Pass micro_batches as well. It can be 1.",
             )
         return None
     if isinstance(parts, bool) or not isinstance(parts, int) or not 1 <= parts <= MOST_PARTS:
@@ -67,7 +67,8 @@ def micro_batches_of(parts: int | None, loss_over: str, has_updates: bool) -> Mi
         )
     if has_updates:
         raise UsageError(
-            "A step with several optimizers has no micro-batches: its updates are in its middle.",
+            "A step with several optimizers cannot have micro-batches, because it updates "
+            "parameters in between.",
             "Leave micro_batches out, or train with one optimizer.",
         )
     return MicroBatches(parts, loss_over)
@@ -174,7 +175,7 @@ class SectionTail:
             return self._b.one("aten._to_copy", [value], dtype="f32")
         if type_.dtype != "f32":
             raise UsageError(
-                f"{name} is {type_}, and micro-batches fold float32 numbers.",
+                f"{name} is {type_}, but micro-batches can only fold float32 numbers.",
                 "Convert it with .float().",
             )
         return self._b.one("aten.view", [value], size=type_.shape) if value.is_input else value

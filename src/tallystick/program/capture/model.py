@@ -39,7 +39,7 @@ class TorchModel:
     def of(cls, module: nn.Module) -> TorchModel:
         if not isinstance(module, nn.Module):
             raise UsageError(
-                f"capture needs a torch.nn.Module, got {type(module).__name__}.",
+                f"capture needs a torch.nn.Module, not a {type(module).__name__}.",
                 "Pass the module itself, not its class or its weights.",
             )
         parameters, buffers = dict(module.named_parameters()), dict(module.named_buffers())
@@ -151,7 +151,7 @@ def loss_and_metrics(returned: Any) -> dict[str, Tensor]:
         )
     if not isinstance(metrics, Mapping) or not all(isinstance(t, Tensor) for t in metrics.values()):
         raise UsageError(
-            "The loss function returns metrics that are no dict of tensors.",
+            "The loss function returns metrics that are not a dict of tensors.",
             "Return (loss, {name: tensor}), or the loss alone.",
         )
     named = {"loss": loss.reshape(())}

@@ -258,7 +258,7 @@ def value_questions() -> dict[Any, Callable[..., Any]]:
                     return of(found)
             if method is Tensor.numpy and tensor.is_meta:
                 raise UsageError(
-                    f"The model reads a tensor through numpy{here()}, which no program sees.",
+                    f"The model reads a tensor through numpy{here()}, which capture cannot follow.",
                     "Use torch's operators.",
                 )
             return method(tensor, *args, **kwargs)

@@ -71,7 +71,7 @@ class Draws:
         """Raises UsageError where the call `name` has a generator that it cannot draw from."""
         if generator is not None:
             raise UsageError(
-                f"{name} has generator=, a generator of torch's own.",
+                f"{name} uses generator=, a torch generator.",
                 "Leave it out: the contract's generator is keyed by the job's seed and the step.",
             )
 
@@ -123,7 +123,7 @@ class Draws:
             options.pop(key, None)
         if options:
             raise UsageError(
-                f"{name} has {sorted(options)[0]}=, which capture does not know.", "Leave it out."
+                f"{name} uses {sorted(options)[0]}=, which capture does not know.", "Leave it out."
             )
         if dtype is not None and dtype != drawn.dtype:
             drawn = drawn.to(dtype)

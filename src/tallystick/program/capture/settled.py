@@ -83,7 +83,7 @@ def _settled(
             _refuse_difference(first, *pair)
         if first.outputs != second.outputs:
             raise MovingStateError(
-                "Two traces of the model have different results.",
+                "Two traces of the model gave different results.",
                 "Return the same metrics, and use the same parameters, at every step.",
             )
         _refuse_growing(request, collect, outside, first)

@@ -123,14 +123,14 @@ def _check(optimizer: TorchOptimizer) -> None:
     kind = _kind(optimizer)
     if _reader(optimizer) is None:
         raise UsageError(
-            f"The optimizer is a {kind}.",
-            "Supported are torch.optim's SGD, Adam, AdamW, RMSprop, Adagrad, Adafactor and Muon, "
-            "transformers' Adafactor, and those of tallystick.",
+            f"The optimizer {kind} is not supported.",
+            "Use SGD, Adam, AdamW, RMSprop, Adagrad, Adafactor or Muon of torch.optim, Adafactor "
+            "of transformers, or an optimizer of tallystick.",
         )
     if any(len(state) for state in optimizer.state.values()) and _has_stepped(optimizer):
         raise UsageError(
-            f"The optimizer {kind} has made steps: its moments would be lost.",
-            "Give a fresh one, or set the optimizer's slots by save_job(initial_state=...).",
+            f"The optimizer {kind} has already made steps, and its moments would be lost.",
+            "Pass a fresh one, or set the optimizer's slots with save_job(initial_state=...).",
         )
     hooks = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
     if any(getattr(optimizer, name, None) for name in hooks):
@@ -167,7 +167,7 @@ def refused_without_group(name: str) -> UsageError:
     """The refusal of a parameter that gets a gradient, and no update. It would count where the
     norm of all gradients is clipped."""
     return UsageError(
-        f"The parameter {name} requires a gradient, and no group of the optimizer has it.",
+        f"The parameter {name} requires a gradient, but no group of the optimizer contains it.",
         "Freeze it (requires_grad_(False)), or add it to the optimizer.",
     )
 
@@ -183,8 +183,8 @@ def described(optimizer: object, parameters: Mapping[str, Tensor]) -> Optimizers
         return optimizer
     if not isinstance(optimizer, TorchOptimizer):
         raise UsageError(
-            f"The optimizer is a {_kind(optimizer)}.",
-            "Give one of tallystick's, such as tallystick.AdamW, or of torch.optim.",
+            f"The optimizer {_kind(optimizer)} is not supported.",
+            "Use one of tallystick, such as tallystick.AdamW, or of torch.optim.",
         )
     _check(optimizer)
     names = {id(tensor): name for name, tensor in parameters.items()}

@@ -42,7 +42,8 @@ def _check(scheduler: Any) -> None:
     name = type(scheduler).__name__
     if isinstance(scheduler, ReduceLROnPlateau):
         raise UsageError(
-            f"The scheduler {name} depends on a validation loss, which no table of a job can.",
+            f"The scheduler {name} depends on a validation loss, so its rates cannot be listed in "
+            "a job.",
             "Choose a scheduler whose rates depend on the step alone.",
         )
     if name == "AdafactorSchedule":
@@ -52,8 +53,8 @@ def _check(scheduler: Any) -> None:
         )
     if not isinstance(scheduler, LRScheduler):
         raise UsageError(
-            f"The scheduler is a {type(scheduler).__module__}.{name}.",
-            "Give a torch.optim.lr_scheduler, a list of numbers, or a function of the step.",
+            f"The scheduler {type(scheduler).__module__}.{name} is not supported.",
+            "Use a torch.optim.lr_scheduler, a list of numbers, or a function of the step.",
         )
 
 
@@ -65,7 +66,7 @@ def rates_of(scheduler: Any, steps: int, every: int = 1) -> list[list[float]]:
     """
     _check(scheduler)
     if steps < 1 or every < 1:
-        raise UsageError("A table has at least one step.", "Give positive steps and every.")
+        raise UsageError("A table needs at least one step.", "Pass positive steps and every.")
     optimizer = scheduler.optimizer
     dummy = _dummy(optimizer)
     options = set(optimizer.defaults) - {"lr"}
@@ -82,7 +83,7 @@ def rates_of(scheduler: Any, steps: int, every: int = 1) -> list[list[float]]:
                     raise UsageError(
                         f"The scheduler {type(scheduler).__name__} stops before step {step}: "
                         f"{error}",
-                        "Make one that has as many steps as the job.",
+                        "Use one that has as many steps as the job.",
                     ) from None
             for table, group in zip(tables, dummy.param_groups, strict=True):
                 table.append(float(group["lr"]))

@@ -60,8 +60,8 @@ class Streams(Lowering):
         """Raises UsageError for a generator of another device than the CPU."""
         if generator is not None and generator.device.type != "cpu":
             raise UsageError(
-                f"{name} has a generator of the device {generator.device}.",
-                "Give one of the CPU: torch.Generator().",
+                f"{name} has a generator on the device {generator.device}.",
+                "Use one on the CPU: torch.Generator().",
             )
 
     def place(self, generator: Any = None) -> tuple[Tensor, int]:

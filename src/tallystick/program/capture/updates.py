@@ -68,8 +68,9 @@ class Groups:
         for group, names in members.items():
             if isinstance(optimizers[group], ParameterGroups):
                 raise UsageError(
-                    f"The optimizer {group!r} of a step with several has parameter groups.",
-                    "Give each group an entry of its own in the dict of optimizers.",
+                    f"The optimizer {group!r} has parameter groups, which a step with several "
+                    "optimizers does not support.",
+                    "Make each group a separate entry in the dict of optimizers.",
                 )
             if not names:
                 raise UsageError(
@@ -97,7 +98,7 @@ class Groups:
         """The parameters of a group. Raises UsageError for another name."""
         if group not in self.members:
             raise UsageError(
-                f"update was called for {group!r}, which is no optimizer of this capture.",
+                f"update was called for {group!r}, which is not an optimizer of this capture.",
                 f"Use one of {', '.join(self.members)}.",
             )
         return self.members[group]

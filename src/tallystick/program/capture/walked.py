@@ -80,13 +80,14 @@ class Walk(PathExploration):
         if self._settled() != first:
             if clock is not None:
                 raise UsageError(
-                    f"The loss reads the clock{clock}, and computes something else when that goes "
-                    "faster.",
-                    "Read it outside of the loss, and pass it in the batch or as a constant.",
+                    f"The loss reads the clock{clock}, and its result depends on the clock's "
+                    "speed.",
+                    "Read the clock outside the loss, and pass the value in the batch or as a "
+                    "constant.",
                 )
             raise UsageError(
-                "The loss computes something else when all its calls are made a second time: it "
-                "takes something from a clock, a file or another thread.",
+                "The loss gives a different result when all its calls are repeated. It depends on "
+                "a clock, a file or another thread.",
                 "Pass the value in the batch, or make it a constant.",
             )
 

@@ -62,7 +62,7 @@ def declared_override(store: RunStore, job: Job) -> Override:
     if declared is None:
         raise UsageError(
             f"{store.directory} declares no cheat.",
-            "Play it as the run that it is: no --as-attack.",
+            "Play it as an honest run: leave --as-attack out.",
         )
     return hooks_of(declared, job)
 

@@ -28,8 +28,8 @@ def final_step(job: Job, override: Override) -> int:
     step = override.final_step(job)
     if not 0 < step <= job.steps:
         raise UsageError(
-            f"The declared override ends after {step} steps, the job has {job.steps}.",
-            "Give it a step of the job.",
+            f"The declared cheat ends after step {step}, but the job has {job.steps} steps.",
+            "Choose a step of the job.",
         )
     return step
 
@@ -46,8 +46,9 @@ class CheatingEngine(Engine):
         super().__post_init__()
         if self.context.device is not CPU:
             raise UsageError(
-                f"A declared cheat changes arrays on the host, not on {self.context.device.name}.",
-                "Play it on the processor.",
+                "A declared cheat changes arrays on the CPU, so it cannot run on "
+                f"{self.context.device.name}.",
+                "Play it on the CPU.",
             )
         self.last_step = final_step(self.job, self.override)
 

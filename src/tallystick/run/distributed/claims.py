@@ -21,7 +21,7 @@ def check_two(workers: int) -> None:
     """Raises UsageError where one worker alone is to be checked."""
     if workers < 2:
         raise UsageError(
-            "One worker alone has no other worker that computes its shares again.",
+            "With one worker, there is no other worker to check its shares.",
             "Use --workers 2 or more, or leave --check-workers out.",
         )
 

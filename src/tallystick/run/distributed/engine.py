@@ -49,7 +49,7 @@ class TeamEngine(Engine):
 
     def run(self, trace: bool = False) -> tuple[int, Mapping[str, Array], NodeTrace | None]:
         if trace:
-            raise UsageError("Several workers keep no node digests.", "Use one worker.")
+            raise UsageError("Several workers cannot keep node digests.", "Use one worker.")
         try:
             return self._once()
         except PeerLostError:

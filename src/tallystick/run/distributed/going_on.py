@@ -50,26 +50,28 @@ def going_on(
     torchrun has started the workers, `checked` that they check each other."""
     if on_conviction not in (STOP, CONTINUE):
         raise UsageError(
-            f"A run cannot {on_conviction!r} after a conviction.",
-            f"Say --on-conviction {STOP} or --on-conviction {CONTINUE}.",
+            f"--on-conviction={on_conviction!r} is not known.",
+            f"Use {STOP} or {CONTINUE}.",
         )
     if not 0 <= retries <= MOST_RETRIES:
-        raise UsageError(f"--retries {retries} is out of range.", f"Give 0 to {MOST_RETRIES:,}.")
+        raise UsageError(
+            f"--retries {retries} is out of range.", f"Choose from 0 to {MOST_RETRIES:,}."
+        )
     found = GoingOn(on_conviction == CONTINUE, retries)
     if found.convictions and not checked:
         raise UsageError(
-            "A worker can be convicted only where workers check each other.",
+            "A worker can only be convicted if workers check each other.",
             f"Add --check-workers 0.1, or leave --on-conviction {CONTINUE} out.",
         )
     if found.ever and launched:
         raise UsageError(
-            "torchrun ends and starts its workers all together: none of them can go on alone.",
-            "Use --workers, or leave --on-conviction and --retries out (torchrun has "
-            "--max-restarts).",
+            "--on-conviction and --retries do not work under torchrun, which starts and ends all "
+            "of its workers together.",
+            "Use --workers, or leave both options out. torchrun has --max-restarts.",
         )
     if found.ever and workers == 1:
         raise UsageError(
-            "One worker alone has no others to go on with.",
+            "With one worker, no other worker can continue after it has failed.",
             "Use --workers 2 or more, or leave --on-conviction and --retries out.",
         )
     return found

@@ -81,7 +81,7 @@ def welcome(
         if refusal is not None:
             meeting.put(_GO, refusal.encode())
             raise UnsupportedVersionError(
-                refusal, "Start all workers with the same job and the same version."
+                refusal, "Start all workers with the same job and the same version of Tallystick."
             )
     meeting.put(_GO, b"")
     return meeting.connect()

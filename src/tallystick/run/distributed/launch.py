@@ -52,7 +52,7 @@ def workers_of(asked: int | None) -> int:
         return asked or 1
     if asked is not None and asked != found[1]:
         raise UsageError(
-            f"torchrun started {found[1]} workers, and --workers says {asked}.",
+            f"torchrun started {found[1]} workers, but --workers is {asked}.",
             "Leave --workers out.",
         )
     return found[1]
@@ -63,7 +63,7 @@ def timeout_of(seconds: float | None, workers: int) -> float:
     UsageError where `seconds` is given for one worker alone."""
     if seconds is not None and workers == 1 and launched() is None:
         raise UsageError(
-            "One worker alone waits for no other.",
+            "With one worker, there is no other worker to wait for.",
             "Use --workers 2 or more, or leave --timeout out.",
         )
     return DEFAULT_TIMEOUT if seconds is None else seconds
@@ -108,8 +108,8 @@ class Checking:
     def __post_init__(self) -> None:
         if not 0 < self.fraction <= 1:
             raise UsageError(
-                f"{self.fraction} is not a share of the work that is computed again.",
-                "Give a number above 0, at most 1 (--check-workers 0.1).",
+                f"--check-workers {self.fraction} is out of range.",
+                "Give a number above 0 and at most 1, such as --check-workers 0.1.",
             )
 
 
@@ -138,8 +138,8 @@ def train_with(
     owners_of(job, workers.count)
     if options.trace is not None:
         raise UsageError(
-            "Several workers keep no node digests (--trace).",
-            "Train without --trace, or with one worker: the bits are the same.",
+            "Several workers cannot keep node digests (--trace).",
+            "Leave --trace out, or train with one worker. The bits are the same.",
         )
     meeting, checking = Meeting(0, workers.count, workers.timeout), workers.checking
     others = Others(meeting)

@@ -61,7 +61,7 @@ class TeamMaker(Maker):
         self, job: Job, store: RunStore, journal: Journal, replay: Path | None, compress: bool
     ) -> TrainerLogs | None:
         if replay is not None:
-            raise UsageError("Several workers follow no rounding logs.", "Use one worker.")
+            raise UsageError("Several workers cannot follow rounding logs.", "Use one worker.")
         return super().logs(job, store, journal, replay, compress)
 
     def engine(

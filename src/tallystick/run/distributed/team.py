@@ -49,9 +49,9 @@ def _check_whole(job: Job) -> None:
         if not text.section and entry.stream in in_parts:
             raise UsageError(
                 f"The program {entry.name} computes its batch of {entry.batch_size} as a whole, "
-                "so that several workers cannot share it.",
-                "Use one worker; or drop the last batch of an epoch (drop_last=True), or let the "
-                "batch divide the records.",
+                "so several workers cannot share it.",
+                "Use one worker, or drop the last batch of an epoch (drop_last=True), or choose a "
+                "batch size that divides the number of records.",
             )
 
 
@@ -71,7 +71,7 @@ def owners_of(job: Job, workers: int, cuts: bool = True) -> Owners:
     if least < workers:
         what = "as a whole" if least == 1 else f"in {least} micro-batches"
         raise UsageError(
-            f"The job computes each batch {what}: {workers} workers have too little to do.",
+            f"The job computes each batch {what}, so {workers} workers cannot share it.",
             f"Make the job with --micro-batches {workers} or more (`tallystick job new`), or use "
             f"{'one worker' if least == 1 else f'at most {least} workers'}.",
         )

@@ -34,7 +34,7 @@ def launched(environment: Mapping[str, str] | None = None) -> tuple[int, int] | 
         rank, size = int(found["RANK"]), int(found["WORLD_SIZE"])
     except ValueError:
         raise UsageError(
-            "RANK and WORLD_SIZE are set to what is not a number.",
+            "RANK or WORLD_SIZE is not a number.",
             "Start with torchrun, or unset both.",
         ) from None
     return (rank, size) if size > 1 else None
@@ -47,13 +47,14 @@ def _torch() -> Any:
         import xxhash  # noqa: F401  (messages.py)
     except ImportError as error:
         raise CannotCheckError(
-            f"Several workers need torch.distributed and xxhash: cannot import one ({error}).",
+            "Several workers need torch.distributed and xxhash, but one cannot be imported "
+            f"({error}).",
             "Run pip install 'tallystick[train]', or train with one worker.",
         ) from error
     if not (torch.distributed.is_available() and torch.distributed.is_gloo_available()):
         raise CannotCheckError(
             "This build of PyTorch has no torch.distributed with gloo.",
-            "Install one from pytorch.org, or train with one worker.",
+            "Install a build from pytorch.org, or train with one worker.",
         )
     return torch
 
@@ -136,8 +137,8 @@ class Transport:
         self._dist = torch.distributed
         if self._dist.is_initialized():
             raise UsageError(
-                "This process has a process group of torch.distributed already.",
-                "Train in a process of its own, or call destroy_process_group() before.",
+                "This process already has a process group of torch.distributed.",
+                "Train in a separate process, or call destroy_process_group() first.",
             )
         try:
             self._dist.init_process_group(

@@ -405,8 +405,8 @@ def part_of(steps: tuple[int, int] | None, last: int) -> tuple[int, int]:
     first, end = steps
     if not 0 <= first < end <= last:
         raise UsageError(
-            f"There are no steps {first}:{end} in a run of {last} steps.",
-            f"Choose 0 <= A < B <= {last}.",
+            f"The run has {last} steps, so it has no range {first}:{end}.",
+            f"Choose A and B with 0 <= A < B <= {last}.",
         )
     return first, end
 

@@ -71,7 +71,9 @@ def take_sample(
     without thresholds or steps, StorageError.
     """
     if not 1 <= steps <= job.steps:
-        raise UsageError(f"The job has {job.steps} steps, not {steps}.", "Sample fewer.")
+        raise UsageError(
+            f"--steps is {steps}, but the job has {job.steps} steps.", "Sample fewer steps."
+        )
     stock = kind_named(kind).stock()
     sampler = Sampler(job.program, job.commitment.rng_seed, elements, stock)
     engine = Engine(job, job.genesis(), context=context, log=sampler)
@@ -126,7 +128,8 @@ def read_sample(job: Job, path: Path) -> SampleFile:
     steps, elements = numbers
     if facts["job"] != job.digest.hex():
         raise UsageError(
-            f"The sample {path} is of another job.", f"Take samples of {job.directory} everywhere."
+            f"The sample {path} is from another job.",
+            f"Take the samples of {job.directory} on every machine.",
         )
     if not 1 <= steps <= job.steps:
         fail(f"it has {steps} steps and the job {job.steps}")
@@ -151,7 +154,7 @@ def merge_samples(
     for file in files[1:]:
         if (file.steps, file.elements) != (files[0].steps, files[0].elements):
             raise UsageError(
-                f"{file.path} and {files[0].path} were taken with other --steps or --elements.",
+                f"{file.path} and {files[0].path} were taken with different --steps or --elements.",
                 "Take all samples with the same ones.",
             )
     found = calibrate(job.program, [file.sample for file in files])

@@ -25,7 +25,8 @@ class Evaluator:
         if job.eval_program is None or job.evaluation is None:
             raise CannotCheckError(
                 f"The job {job.directory} has no validation data.",
-                "Make one with save_job(validation=..., eval_program=...), or from a recipe.",
+                "Make a job with validation: save_job(validation=..., eval_program=...), or a "
+                "recipe.",
             )
         self._job = job
         self._size = job.evaluation.batch_size

@@ -181,8 +181,8 @@ class TrainingLoop:
                 "computed again, stands in the journal: begin anew (--overwrite)."
             )
         raise MismatchError(
-            f"Repeating steps {first} to {last} gives other bits than before the restart: "
-            f"the journal has {old}, this execution {new}.",
+            f"Repeating steps {first} to {last} gave different bits than before the restart. The "
+            f"journal has {old}, this execution {new}.",
             next_action,
         )
 

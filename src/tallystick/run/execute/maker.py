@@ -79,5 +79,6 @@ def begun_otherwise(store: RunStore, before: Declaration | None) -> UsageError:
     """The error for a directory whose run another kind of trainer began."""
     was = f"by the declared override {before.attack}" if before else "without an override"
     return UsageError(
-        f"{store.directory} holds a run that was begun {was}.", "Choose another --out."
+        f"{store.directory} contains a run that was begun {was}.",
+        "Choose another directory with --out.",
     )

@@ -60,7 +60,7 @@ def published(
     """
     if overwrite:
         raise UsageError(
-            f"--overwrite is for directories; {url} stays as it is.",
+            f"--overwrite works on local directories only, not on {url}.",
             "Choose another prefix, or remove the objects with the store's own tools.",
         )
     objects = objects_at(parse_address(url), made=True)

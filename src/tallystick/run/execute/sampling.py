@@ -65,19 +65,19 @@ class TextTokens:
         CannotCheckError without the package tokenizers."""
         digest = job.about.get(TOKENIZER_DIGEST)
         if digest is None and tokenizer is not None:
-            raise UsageError(f"The tokens of {job.directory} are bytes.", "Leave --tokenizer out.")
+            raise UsageError(f"{job.directory} uses bytes as tokens.", "Leave --tokenizer out.")
         if digest is not None and tokenizer is None:
             raise UsageError(
-                f"The tokens of {job.directory} are those of a tokenizer file, "
-                f"{job.about.get('tokenizer', 'tokenizer.json')} of SHA-256 {digest}.",
-                "Name it: --tokenizer FILE.",
+                f"{job.directory} uses the tokens of a tokenizer file: "
+                f"{job.about.get('tokenizer', 'tokenizer.json')} with the SHA-256 {digest}.",
+                "Pass this file with --tokenizer FILE.",
             )
         self._file = None if tokenizer is None else load_tokenizer(tokenizer)
         if self._file is not None and self._file.digest != digest:
             raise UsageError(
-                f"{tokenizer} has the SHA-256 {self._file.digest}, the tokenizer of "
-                f"{job.directory} {digest}.",
-                "Give the file that the job was made with.",
+                f"{tokenizer} has the SHA-256 {self._file.digest}, but the tokenizer of "
+                f"{job.directory} has {digest}.",
+                "Pass the file that the job was made with.",
             )
 
     @property
@@ -128,10 +128,13 @@ def sample_tokens(
     program = job.forward_program
     if program is None or set(program.batch_types) != {"tokens"}:
         raise CannotCheckError(
-            f"The job {job.directory} is not a text model.", "Sample from a gpt2 or a llama job."
+            f"The job {job.directory} is not for a text model.",
+            "Use the run of a gpt2 or llama job.",
         )
     if not prompt:
-        raise UsageError("An empty prompt cannot be continued.", "Give at least one character.")
+        raise UsageError(
+            "The prompt is empty, so there is nothing to continue.", "Give at least one character."
+        )
     executor = Executor(program)
     block = program.batch_types["tokens"].shape[1]
     state = {name: slots[name] for name in program.state_types}

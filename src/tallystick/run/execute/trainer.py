@@ -49,8 +49,8 @@ def _train(job: Job, out: Path, options: Options, listener: Steady) -> RunSummar
     if options.trace is not None and not 0 <= options.trace[0] < options.trace[1] <= job.steps:
         first, last = options.trace
         raise UsageError(
-            f"There are no steps {first}:{last} to trace in a job of {job.steps} steps.",
-            f"Choose 0 <= A < B <= {job.steps}.",
+            f"The job has {job.steps} steps, so there is no range {first}:{last} to trace.",
+            f"Choose A and B with 0 <= A < B <= {job.steps}.",
         )
     check_logs_kept(job, options.replay, options.compress)
     genesis = options.maker.verified(job)
@@ -58,8 +58,8 @@ def _train(job: Job, out: Path, options: Options, listener: Steady) -> RunSummar
         for used in (job.directory, options.replay):
             if used is not None and lies_in(used, out):
                 raise UsageError(
-                    f"{used} lies in {out}, which would be removed.",
-                    "Name a copy of it, or another --out directory.",
+                    f"{used} is inside {out}, which --overwrite would remove.",
+                    "Use a copy of it elsewhere, or choose another directory with --out.",
                 )
         followed_run(job, options.replay, options.compress)  # refused before anything is removed
         store.discard()

@@ -20,7 +20,7 @@ def _zstandard() -> Any:
     except ImportError:
         raise CannotCheckError(
             "Compressed rounding logs need the package zstandard, which is not installed.",
-            "Install it: pip install 'tallystick[zstd]'.",
+            "Run pip install 'tallystick[zstd]'.",
         ) from None
 
 

@@ -40,7 +40,7 @@ class FollowedRun:
         store = RunStore(directory)
         if store.job_digest() != job.digest:
             raise UsageError(
-                f"{store.directory} holds a run of another job.", "Name a run of this job."
+                f"{store.directory} contains a run of another job.", "Name a run of this job."
             )
         return FollowedRun(store, job, read_claim(store, job))
 

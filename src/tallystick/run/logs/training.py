@@ -178,8 +178,8 @@ def check_logs_kept(job: Job, replay: Path | None, compress: bool) -> None:
     if not keeps_log(job) and (replay is not None or compress):
         raise UsageError(
             f"A run under {job.commitment.contract} has no rounding logs.",
-            f"Leave out {'--replay' if replay is not None else '--zstd'}, or make the job "
-            "with --contract replay/1.",
+            f"Leave out {'--replay' if replay is not None else '--zstd'}, or make the job with "
+            "--contract replay/1.",
         )
 
 
@@ -204,8 +204,8 @@ def trainer_logs(
     if before and before[-1] != now:
         begun = f"following the run {before[-1][:16]}…" if before[-1] else "without --replay"
         raise UsageError(
-            f"{store.directory} holds a run that was begun {begun}.",
-            "Go on with the same command, or choose another --out directory.",
+            f"{store.directory} contains a run that was begun {begun}.",
+            "Continue it with the command that began it, or choose another directory with --out.",
         )
     compression = codec.ZSTD if compress else codec.RAW
     return make(job, store, journal, followed, compression)

@@ -89,7 +89,7 @@ class LogWriter:
     def _add(self, number: int, root: bytes, payload: bytes) -> None:
         section = self.sections[number]
         if self._stored[number] is not None:
-            raise UsageError(f"Section {number} was written before.", "Write each one once.")
+            raise UsageError(f"Section {number} was already written.", "Write each section once.")
         stored = codec.compress(self._codec, payload)
         checksum = zlib.crc32(stored)
         made = Stored(self._offset, len(stored), len(payload), checksum, section.digest(root))
@@ -103,7 +103,9 @@ class LogWriter:
     def published(self, number: int, packed: bytes) -> None:
         """Write section `number` of a published log, its entries five to a byte."""
         if len(packed) != self.sections[number].packed_bytes:
-            raise UsageError(f"Section {number} has other entries.", "Pack one per element.")
+            raise UsageError(
+                f"Section {number} has the wrong number of entries.", "Pack one entry per element."
+            )
         self._add(number, packed_root(packed), packed)
 
     def missing(self) -> list[int]:
@@ -122,7 +124,7 @@ class LogWriter:
         if len(stored) != len(self.sections):
             raise UsageError(
                 f"The log of step {self.step} lacks section {self.missing()[0]}.",
-                "Run the whole step before it is finished.",
+                "Execute the whole step before you finish its log.",
             )
         return stored
 

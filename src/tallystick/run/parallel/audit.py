@@ -131,19 +131,19 @@ def audit_in_parallel(
 def _check(options: ParallelOptions, steps: tuple[int, int] | None) -> None:
     if options.workers is not None and not 1 <= options.workers <= MOST_WORKERS:
         raise UsageError(
-            f"There are no {options.workers} workers.", f"Use 1 to {MOST_WORKERS} workers."
+            f"--workers {options.workers} is out of range.", f"Choose 1 to {MOST_WORKERS} workers."
         )
     if options.sample is not None and steps is not None:
         raise UsageError(
-            "A sample is drawn from the whole run, and --steps names a part of it.",
-            "Give --sample or --steps, not both.",
+            "--sample draws from the whole run, so it cannot be combined with --steps.",
+            "Leave one of them out.",
         )
     if options.secret is not None and options.sample is None:
-        raise UsageError("A secret is for a sample.", "Give --sample too, or no --secret.")
+        raise UsageError("--secret needs --sample.", "Add --sample, or leave --secret out.")
     if options.ray is not None and options.device != "cpu":
         raise UsageError(
-            f"Segments on a Ray cluster are repeated on processors, not on {options.device}.",
-            "Leave out --device, or use --workers on a machine with a GPU.",
+            f"A Ray cluster repeats segments on CPUs, not on {options.device}.",
+            "Leave --device out, or use --workers on a machine with a GPU.",
         )
 
 
@@ -151,7 +151,8 @@ def _check_place(run: Path) -> None:
     """Raise UsageError where Ray would let its workers import what the run's owner wrote."""
     if lies_in(Path.cwd(), run):
         raise UsageError(
-            "You are in the run's directory, and Ray lets its workers import from there.",
+            "The current directory is the run's, and Ray would let its workers import files from "
+            "there.",
             "Change to another directory, and name the run from there.",
         )
 
@@ -232,9 +233,9 @@ def _outcomes(results: Sequence[Result], plan: AuditPlan) -> list[StretchOutcome
     if last.at_start and before is not None and before.last == plan.chosen[len(outcomes) - 1].first:
         # The segment before it ends with this very file, and found it to be right.
         raise CannotCheckError(
-            f"The stored state of step {before.last} was read twice and differed: the run changed "
-            "while it was audited, or a disk fails.",
-            "Let no process write the run, and audit it again without an old --state.",
+            f"The stored state of step {before.last} was read twice, and the bytes differed. "
+            "Either the run changed during the audit, or a disk fails.",
+            "Let no process write the run. Then audit it again, with a new --state or none.",
         )
     return outcomes
 

@@ -38,7 +38,7 @@ def _ray() -> Any:
     except ImportError as error:
         raise CannotCheckError(
             f"An audit on a cluster needs the package ray ({error}).",
-            "pip install 'tallystick[ray]', on every node.",
+            "Run pip install 'tallystick[ray]' on every node.",
         ) from None
     return ray
 
@@ -138,7 +138,8 @@ def cluster(address: str, task: Task, workers: int | None, threads: int | None) 
         }
         if not nodes:
             raise CannotCheckError(
-                f"The Ray cluster at {address} has no node with a processor.", "Start one."
+                f"The Ray cluster at {address} has no node with a CPU.",
+                "Add a node with a CPU to the cluster.",
             )
         _check_nodes(ray, nodes, task)
         processors = {i: int(node["Resources"]["CPU"]) for i, node in nodes.items()}
@@ -146,7 +147,8 @@ def cluster(address: str, task: Task, workers: int | None, threads: int | None) 
         room = sum(count // each for count in processors.values())
         if not room:
             raise UsageError(
-                f"No node of the Ray cluster has {each} processors.", "Use fewer --threads."
+                f"No node of the Ray cluster has {each} CPUs.",
+                "Choose fewer threads with --threads.",
             )
         return Cluster(ray, replace(task, threads=each), workers or room, ours)
     except BaseException:
@@ -160,7 +162,7 @@ def _reach(address: str) -> None:
     Raises UsageError for an address of Ray's client, which has not all that is needed here."""
     if address.startswith("ray://"):
         raise UsageError(
-            f"{address} is an address of Ray's client.",
+            f"{address} is an address for Ray's client, which audits do not use.",
             "Run the audit on a node of the cluster, with HOST:6379 or `auto`.",
         )
     host, colon, port = address.rpartition(":")
@@ -174,8 +176,8 @@ def _reach(address: str) -> None:
 
 def _no_cluster(address: str, error: Exception) -> CannotCheckError:
     return CannotCheckError(
-        f"There is no Ray cluster at {address}: {str(error)[:200]}.",
-        "Start one with `ray start --head`, and give the address that it prints.",
+        f"No Ray cluster answers at {address}: {str(error)[:200]}.",
+        "Start one with `ray start --head`, and pass the address that it prints.",
     )
 
 
@@ -197,25 +199,26 @@ def _check_nodes(ray: Any, nodes: dict[str, Any], task: Task) -> None:
         except ray.exceptions.RayError as error:
             raise UsageError(
                 f"The {name} of the Ray cluster does not answer: {_first_line(error)}.",
-                "Install tallystick on it, or take it out of the cluster.",
+                "Install tallystick on this node, or remove the node from the cluster.",
             ) from None
         if seen["version"] != tallystick_version():
             raise UsageError(
-                f"The {name} has Tallystick {seen['version']}, and this one is "
+                f"The {name} has Tallystick {seen['version']}, but this machine has "
                 f"{tallystick_version()}.",
-                "Install one version on every node.",
+                "Install the same version on every node.",
             )
         if seen["error"] is not None and is_url(task.run):
             why = f"{seen['error']['message']} {seen['error']['next_action']}".strip()
             raise CannotCheckError(
-                f"The {name} does not see the run at {task.run}: {why}",
-                "Each node reads the store itself: credentials and endpoint are those of the "
-                "environment in which `ray start` ran there, and it needs tallystick[objects].",
+                f"The {name} cannot read the run at {task.run}: {why}",
+                "Every node reads the store itself. Run `ray start` there with the store's "
+                "credentials and endpoint in its environment, and install tallystick[objects].",
             )
         if seen["error"] is not None:
             raise UsageError(
-                f"The {name} does not see the run: {seen['error']['message']}",
-                f"Every node must see {task.run} at this very path, on a disk they share.",
+                f"The {name} cannot read the run: {seen['error']['message']}",
+                f"Make {task.run} available at this path on every node, for instance on a shared "
+                "disk.",
             )
 
 
@@ -269,7 +272,7 @@ class Cluster:
             ready, _ = self._ray.wait(waited, num_returns=many, timeout=timeout, fetch_local=False)
         except self._ray.exceptions.RayError as error:
             raise MachineFaultError(
-                f"The Ray cluster does not answer: {_first_line(error)}.", "Audit again."
+                f"The Ray cluster does not answer: {_first_line(error)}.", "Run the audit again."
             ) from error
         return list(ready)
 

@@ -224,8 +224,8 @@ class AuditDriver:
             self._pending.append(segment)
             return
         self._results[segment] = MachineFaultError(
-            f"{_Text(segment)} could not be repeated in {ATTEMPTS} attempts; the last one: {why}. "
-            "This says nothing about the run.",
+            f"{_Text(segment)} could not be repeated in {ATTEMPTS} attempts. The last attempt "
+            f"failed: {why}. This says nothing about the run.",
             (error.next_action if error is not None else "")
             or "Use fewer workers, or a machine with more memory.",
         )
@@ -239,12 +239,12 @@ class AuditDriver:
         )
         if not same:
             raise MachineFaultError(
-                f"{_Text(segment)} were repeated twice with two results, by "
-                f"{self._from.get(segment, 'an earlier call')} and by {where}: a machine of this "
-                "audit is at fault, and the run is not judged.",
-                "Find the machine (`tallystick doctor`, a test of its memory), and audit the run "
-                f"without it; `audit --steps {segment.first}:{segment.last}` repeats these steps "
-                "alone.",
+                f"{_Text(segment)} were repeated twice, by "
+                f"{self._from.get(segment, 'an earlier call')} and by {where}, with different "
+                "results. A machine of this audit is faulty, so the run was not judged.",
+                "Find the faulty machine (`tallystick doctor`, a memory test), and audit the run "
+                f"without it. `audit --steps {segment.first}:{segment.last}` repeats only these "
+                "steps.",
             )
 
     def _tell(self) -> None:

@@ -50,7 +50,8 @@ def require_signed(key: PrivateKey, path: Path, found: Manifest) -> None:
         signature = b""
     if not key.public.verifies(signature, pae(_TYPE, canonical_json(body))):
         raise UsageError(
-            f"{path} is not of an audit that you have begun here: who wrote it wrote the verdict.",
-            "Name another --state directory: the audit then repeats everything. "
-            "(TALLYSTICK_CACHE names the directory of the key that signs your own.)",
+            f"{path} was not written by an audit of yours, so its author could have written the "
+            "verdict.",
+            "Choose another directory with --state. The audit then repeats everything. (The key "
+            "that signs your own results is in the directory of TALLYSTICK_CACHE.)",
         )

@@ -106,7 +106,7 @@ class _Worker(Child):
             )
         except OSError as error:
             raise MachineFaultError(
-                f"No process can be made for a worker: {error}.", "Use fewer workers."
+                f"A worker process could not be started: {error}.", "Use fewer workers."
             ) from error
         threading.Thread(target=self._listen, args=(heard,), daemon=True).start()
         self.give(task.as_json())

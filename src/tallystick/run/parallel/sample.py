@@ -91,8 +91,8 @@ def check_size(size: Size, written: object = None) -> Size:
 def _wrong(value: object) -> UsageError:
     return UsageError(
         f"--sample {value} is neither a share of the segments nor a number of them.",
-        "Write a share with a point or a percent sign, as 0.05 or 5%, or a whole number of "
-        "segments, as 12. A share is above 0, and at most 1.",
+        "Write a share, such as 0.05 or 5%, or a whole number of segments, such as 12. A share is "
+        "above 0 and at most 1.",
     )
 
 
@@ -102,7 +102,7 @@ def count_of(size: Size, segments: int) -> int:
     if isinstance(size, int):
         if size > segments:
             raise UsageError(
-                f"The run has {segments} segments, fewer than the {size} to be drawn.",
+                f"The run has {segments} segments, fewer than the {size} to draw.",
                 "Draw fewer, or audit the whole run.",
             )
         return size
@@ -133,8 +133,8 @@ def read_secret(text: str) -> bytes:
         if _HEX.fullmatch(data):
             return bytes.fromhex(data)
     raise UsageError(
-        "--secret is neither 64 hexadecimal digits nor a file that holds them.",
-        "Give the secret that an earlier report has printed, or leave --secret out.",
+        "--secret is neither 64 hexadecimal digits nor a file that contains them.",
+        "Pass the secret that an earlier report printed, or leave --secret out.",
     )
 
 
@@ -142,7 +142,8 @@ def check_secret(secret: bytes | None) -> bytes | None:
     """`secret` itself. Raises UsageError for another length than 32 bytes."""
     if secret is not None and len(secret) != SECRET_BYTES:
         raise UsageError(
-            f"A secret has {SECRET_BYTES} bytes, not {len(secret)}.", "Give that of a report."
+            f"A secret has {SECRET_BYTES} bytes, not {len(secret)}.",
+            "Pass the secret that an earlier report printed.",
         )
     return secret
 

@@ -156,8 +156,8 @@ class Kept:
 
     def _foreign(self, of: str) -> UsageError:
         return UsageError(
-            f"{self.directory} holds an audit under way of {of}.",
-            "Name another --state directory, or remove this one to begin anew.",
+            f"{self.directory} contains an audit in progress of {of}.",
+            "Choose another directory with --state, or remove this one to start again.",
         )
 
     def _take_up(self, name: str, plan: AuditPlan) -> None:
@@ -178,7 +178,7 @@ class Kept:
                 f"{path} is not a result of this audit: {error}.", _REMOVE
             ) from None
         if segment not in plan.chosen:
-            raise CorruptFileError(f"{path} is of no segment of this audit.", _REMOVE)
+            raise CorruptFileError(f"{path} does not belong to a segment of this audit.", _REMOVE)
         self._require_own(name, body)
         self.done[segment] = outcome
 
@@ -195,8 +195,8 @@ def kept(directory: Path | None, run: Path) -> Iterator[Kept]:
         return
     if lies_in(directory, run):
         raise UsageError(
-            f"{directory} lies in the run, whose owner may write it.",
-            "Keep the state of an audit in a directory of your own.",
+            f"{directory} is inside the run, whose owner can write there.",
+            "Keep the audit's state in a directory of your own.",
         )
     private_directory(directory)
     strangers = [
@@ -207,7 +207,8 @@ def kept(directory: Path | None, run: Path) -> Iterator[Kept]:
     ]
     if strangers:
         raise UsageError(
-            f"{directory} holds other files ({strangers[0]}).", "Name a new or empty directory."
+            f"{directory} contains other files ({strangers[0]}).",
+            "Choose a new or empty directory.",
         )
     with locked(directory / LOCK, "auditor"):
         remove_temporaries(directory, directory)

@@ -92,8 +92,8 @@ class Repeater:
             found = repeat(self._checked, segment.first, segment.last, self._context, listener)
         if not found.at_start and found.first != segment.first:
             raise CannotCheckError(
-                f"The stored state of step {segment.first} is gone.",
-                "The run changed while it was audited: restore it, and audit it again.",
+                f"The stored state of step {segment.first} has disappeared.",
+                "The run changed during the audit. Restore it, and audit it again.",
             )
         return found
 
@@ -112,9 +112,9 @@ class Repeater:
             checked = check_claim(run, job)
         if binding(checked.claim).hex() != task.binding:
             raise CannotCheckError(
-                f"A worker finds another run in {task.run}, or another version of Tallystick "
-                f"(here {tallystick_version()}).",
-                "Let no process write the run while it is audited, and install one version "
+                f"A worker found a different run in {task.run}, or has another version of "
+                f"Tallystick (here {tallystick_version()}).",
+                "Let no process write the run during the audit, and install the same version "
                 "everywhere.",
             )
         self._context, self._checked = context, checked

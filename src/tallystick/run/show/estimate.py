@@ -71,7 +71,7 @@ def check_disk(directory: Path, need: int, sentence: str) -> None:
     free = free_bytes(directory)
     if free < need + _SLACK_BYTES:
         raise StorageError(
-            f"The disk of {directory} has {human_bytes(free)} free; the run needs "
+            f"The disk of {directory} has {human_bytes(free)} free, but the run needs "
             f"{human_bytes(need)} and {human_bytes(_SLACK_BYTES)} to spare ({sentence}).",
-            "Free some space, choose another --out, or lower --keep-checkpoints.",
+            "Free some space, choose another directory with --out, or lower --keep-checkpoints.",
         )

@@ -45,7 +45,7 @@ def read_claim(store: RunStore, job: Job, trust: Sequence[PublicKey] | None = No
     journal = store.journal(job)
     if not store.signed:
         raise CannotCheckError(
-            f"{store.directory} is not finished: it has no signed commitment.",
+            f"The run in {store.directory} is not finished: it has no signed commitment.",
             "Run the same `tallystick train` command again to finish it.",
         )
     file = store.commitment_bytes()
@@ -54,7 +54,7 @@ def read_claim(store: RunStore, job: Job, trust: Sequence[PublicKey] | None = No
     problem = claim_problem(commitment, journal, job)
     if problem:
         raise DigestMismatchError(
-            f"{store.directory}: {problem}.", "Refuse the run; `tallystick fsck` lists the faults."
+            f"{store.directory}: {problem}.", "Reject the run. `tallystick fsck` lists the faults."
         )
     return Claim(file, commitment, journal, dict(journal.checkpoints), verified.trusted)
 

@@ -38,10 +38,12 @@ def write_claimed(
     commitment, _ = verify_run(envelope)
     root = run_root(job.digest, checkpoints)
     if (commitment.job_digest, commitment.run_root) != (job.digest, root):
-        raise UsageError("The signed commitment is of another run.", "Give the run's own.")
+        raise UsageError(
+            "The signed commitment is from another run.", "Pass this run's own commitment."
+        )
     store = RunStore(directory)
     if store.exists:
-        raise UsageError(f"{directory} holds a run already.", "Choose another directory.")
+        raise UsageError(f"{directory} already contains a run.", "Choose another directory.")
     store.create(job)
     with locked(store.lock_path):
         journal = Journal.open(store.journal_path, job.digest, journal_limit(job))

@@ -60,30 +60,33 @@ def continue_run(
     if not overwrite:
         refuse_taken(directory, JOB_DIRECTORY)
     if steps < 1:
-        raise UsageError(f"{steps} more steps are none.", "Give at least one.")
+        raise UsageError(
+            f"steps is {steps}, but a job needs at least one more step.", "Give at least one step."
+        )
     store = RunStore(Path(run))
     store.require()
     job = store.job()
     c = job.commitment
     if parse_contract(job.commitment.contract).keeps_log:
         raise CannotCheckError(
-            f"A run under {job.commitment.contract} is not continued: its rounding logs end with "
-            "it.",
-            "Continue runs of contracts without a log.",
+            f"A run under {job.commitment.contract} cannot be continued: its rounding logs end "
+            "with it.",
+            "Continue a run whose contract keeps no log.",
         )
     claim = read_claim(store, job, trust)
     state = final_state(store, job, claim.last_step, claim.commitment.final_state_root)
     losses = claim.journal.losses
     if c.stop_on_non_finite and losses and not is_finite(losses[-1]):
         raise UsageError(
-            "The run ended with a loss that is not finite, and its next one would be so too.",
+            "The run ended with a loss that is not finite, so the next run would start from such "
+            "a state.",
             "Train again from an earlier state, or with other settings.",
         )
     if BY_STEP in job.about:
         raise UsageError(
-            "The job's loss decides by the number of the step (PROGRAM 5.21), and the job knows "
-            "its own steps only.",
-            "Train a job of all the steps from the beginning.",
+            "The job's loss depends on the number of the step (PROGRAM 5.21), and only for the "
+            "job's own steps.",
+            "Train a job with all the steps from the beginning.",
         )
     stopped = STOP_SLOT in state.slots and bool(state.slots[STOP_SLOT])
     timetable = c.timetable.after(claim.last_step)
@@ -117,14 +120,15 @@ def _scalars(
 ) -> dict[str, ScalarTable]:
     if unknown := sorted(set(given) - set(job.scalars)):
         raise UsageError(
-            f"The job has no scalar {unknown[0]!r}.", f"It has {', '.join(sorted(job.scalars))}."
+            f"The job has no scalar {unknown[0]!r}.",
+            f"Choose from {', '.join(sorted(job.scalars))}.",
         )
     derived = sorted({*job.about.get(DERIVED, "").split()} & set(job.scalars) - set(given))
     if derived:
         raise UsageError(
-            f"The numbers of {derived[0]} follow from the number of the step (PROGRAM 8.2), so the "
-            "last one cannot stay.",
-            f"Pass schedules={{{derived[0]!r}: [...]}} with the numbers of the steps that follow.",
+            f"The values of {derived[0]} depend on the number of the step (PROGRAM 8.2), so the "
+            "last value cannot be kept.",
+            f"Pass schedules={{{derived[0]!r}: [...]}} with the values for the further steps.",
         )
     found: dict[str, ScalarTable] = {}
     for name, before in job.scalars.items():
@@ -134,7 +138,7 @@ def _scalars(
         rows = timetable.rows(reads[0], steps)
         if not isinstance(value, (int, float)) and len(value) != rows:
             raise UsageError(
-                f"The table {name} has {len(value)} values for {rows} steps.",
+                f"The table {name} has {len(value)} values, but the job has {rows} steps.",
                 "Give one number for each training step.",
             )
         found[name] = float(value) if isinstance(value, (int, float)) else list(map(float, value))

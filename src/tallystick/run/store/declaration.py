@@ -48,4 +48,4 @@ def read_declaration(path: Path) -> Declaration | None:
         name, params = value["attack"], value["params"]
         if isinstance(name, str) and is_attack_name(name) and isinstance(params, dict):
             return Declaration(name, params)
-    raise CorruptFileError(f"The declared override {path} is malformed.", "Restore it.")
+    raise CorruptFileError(f"The declared override {path} is malformed.", "Restore the file.")

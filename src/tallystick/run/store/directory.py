@@ -92,8 +92,8 @@ class RunStore(RunPaths):
         if self.exists:
             if self.job_digest() != job.digest:
                 raise UsageError(
-                    f"{self.directory} holds a run of another job.",
-                    "Choose another --out directory, or overwrite it (--overwrite).",
+                    f"{self.directory} contains a run of another job.",
+                    "Choose another directory with --out, or pass --overwrite.",
                 )
         else:
             self._refuse_foreign_files()
@@ -144,12 +144,12 @@ class RunStore(RunPaths):
     def _refuse_foreign_files(self) -> None:
         ours = {"job", "checkpoints", "nodes", "logs", "lock", MANIFEST + ".part"}
         if present(self.directory) and not is_directory(self.directory):
-            raise UsageError(f"{self.directory} is a file.", "Name a directory.")
+            raise UsageError(f"{self.directory} is a file, not a directory.", "Name a directory.")
         others = set(names(self.directory)) - ours
         if others:
             raise UsageError(
-                f"{self.directory} holds other files ({min(others)}).",
-                "Choose a new or empty --out directory.",
+                f"{self.directory} contains other files ({min(others)}).",
+                "Choose a new or empty directory with --out.",
             )
 
     def manifest(self) -> dict[str, JsonValue]:
@@ -161,7 +161,8 @@ class RunStore(RunPaths):
 
     def _malformed(self, why: str) -> NoReturn:
         raise CorruptFileError(
-            f"The run manifest {self.manifest_path} is malformed: {why}.", "Restore it."
+            f"The run manifest {self.manifest_path} is malformed: {why}.",
+            "Restore it from an intact copy.",
         )
 
     def job_digest(self) -> bytes:
@@ -173,19 +174,20 @@ class RunStore(RunPaths):
         check_directory(self.job_path, self.directory)
         if not present(self.job_path / JOB_MANIFEST):
             raise StorageError(
-                f"The run's copy of the job is missing: {self.job_path} has no {JOB_MANIFEST}.",
+                f"The run's copy of the job is missing: {self.job_path} contains no "
+                f"{JOB_MANIFEST}.",
                 f"Restore it. {_OWN_COPY}",
             )
         job, manifest = load_job(self.job_path), Members(self.manifest(), self._malformed)
         if job.digest != manifest.hex("job_digest"):
             raise DigestMismatchError(
-                f"The job in {self.job_path} is not the one this run is of.",
+                f"The job in {self.job_path} is not the job of this run.",
                 f"Restore the right one. {_OWN_COPY}",
             )
         if manifest.of("contract", str) != job.commitment.contract:
             raise CorruptFileError(
-                f"The run manifest {self.manifest_path} names another contract than the job.",
-                "Restore it from an intact copy.",
+                f"The run manifest {self.manifest_path} and the job name different contracts.",
+                "Restore the manifest from an intact copy.",
             )
         return job
 
@@ -281,8 +283,8 @@ class RunStore(RunPaths):
         if found != root:
             raise DigestMismatchError(
                 f"The stored checkpoint {self.checkpoint_path(step)} does not have the state root "
-                f"committed for step {step}.",
-                "Do not trust this file; the run's owner can recompute it.",
+                f"that was committed for step {step}.",
+                "Do not trust this file. The run's owner can compute it again.",
             )
 
     def read_state(self, job: Job, step: int, copy: bool = False) -> State:
@@ -305,7 +307,8 @@ class RunStore(RunPaths):
         def check(types: FileTypes, metadata: Mapping[str, str]) -> None:
             if metadata != state_metadata(step):
                 raise CorruptFileError(
-                    f"The checkpoint {path} is of another step or format.", "Restore it."
+                    f"The checkpoint {path} has another step or another format.",
+                    "Restore it from an intact copy.",
                 )
             check_file_types(types, job.program.state_types, f"checkpoint {path}")
 

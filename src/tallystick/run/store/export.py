@@ -54,7 +54,7 @@ def final_state(store: RunStore, job: Job, step: int, root: bytes, copy: bool = 
         return job.genesis()
     if step not in store.stored_steps():
         raise StorageError(
-            f"{store.directory} does not hold the state of step {step}.",
+            f"{store.directory} does not contain the state of step {step}.",
             "Ask the run's owner for it, or train the job again.",
         )
     return store.load_state(job, step, root, copy)
@@ -85,7 +85,9 @@ def export_model(
     found = weights_of(Path(run), trust, which)
     output = Path(output)
     if is_directory(output):
-        raise UsageError(f"{output} is a directory.", "Name a file, as model.safetensors.")
+        raise UsageError(
+            f"{output} is a directory, not a file.", "Name a file, such as model.safetensors."
+        )
     write_tensors(output, found.tensors, found.metadata(which))
     return found.report(output)
 
@@ -184,18 +186,19 @@ def _best_step(job: Job, claim: Claim, state: State) -> int:
         found = best_pass_step(job.commitment.timetable, best, passes, step)
         if best and found is None:
             raise UsageError(
-                "The best pass was of the run that this one continues.", "Export it from that run."
+                "The best validation loss belongs to the run that this one continues.",
+                "Export the model from that run.",
             )
     if found is None:
         raise UsageError(
-            "The run has no best validation loss that it has committed to.",
-            "Make the job with --commit-validation or --patience, and a number of steps for a "
-            "pass.",
+            "The run has no committed validation loss that is the best.",
+            "Make the job with --commit-validation or --patience, and with --evaluate-every.",
         )
     if found not in claim.roots:
         raise UsageError(
-            f"The state after the best pass, of step {found}, is not a checkpoint.",
-            f"Use a checkpoint interval that divides {pass_period(job.commitment.timetable)}.",
+            f"The state with the best validation loss, after step {found}, is not a checkpoint.",
+            "Make the job with a checkpoint interval that divides "
+            f"{pass_period(job.commitment.timetable)}.",
         )
     return found
 
@@ -206,7 +209,7 @@ def _averages(tensors: Mapping[str, Array], run: Path) -> dict[str, Array]:
     found = {slot[ends:]: a for slot, a in tensors.items() if slot.startswith(EMA_PREFIX)}
     if not found:
         raise UsageError(
-            f"The run {run} keeps no average of its parameters.",
+            f"The run {run} keeps no averaged parameters.",
             "Capture with ema=0.999, or make the job with --set ema=0.999.",
         )
     return found
@@ -239,13 +242,13 @@ def verify_model(
     for name in sorted(wanted):
         if not _same_bytes(tensors[name], wanted[name]):
             raise DigestMismatchError(
-                f"Tensor {name} of {path} is not the one of the committed state.",
-                "It is not this run's model, or it was altered.",
+                f"Tensor {name} in {path} is not the one of the committed state.",
+                "Do not use the file. It is another model, or it was altered.",
             )
     if not is_canonical(Path(path), wanted, found.metadata(which)):
         raise DigestMismatchError(
-            f"The tensors of {path} are those of the committed state, but the file is not "
-            "the one that `tallystick export` writes for this run: it may carry other bytes.",
+            f"The tensors of {path} are those of the committed state, but the file is not what "
+            "`tallystick export` writes for this run. It may contain other bytes.",
             _EXPORT_AGAIN,
         )
     return found.report(Path(path))

@@ -38,7 +38,7 @@ def join(
         others = [name for name in there if not name.startswith("job/")]
         if others:
             raise UsageError(
-                f"{objects.address.url} holds other objects ({min(others)}).",
+                f"{objects.address.url} contains other objects ({min(others)}).",
                 "Choose a new or empty prefix.",
             )
         store.create(job)
@@ -54,7 +54,7 @@ def join(
         published = RunStore(directory)
         if published.job_digest() != job.digest:
             raise UsageError(
-                f"{objects.address.url} holds a run of another job.", "Choose another prefix."
+                f"{objects.address.url} contains a run of another job.", "Choose another prefix."
             )
         store.create(job)
         if present(published.journal_path):
@@ -77,8 +77,8 @@ def _require_agreement(
 ) -> None:
     def differ(what: str) -> MismatchError:
         return MismatchError(
-            f"The run at {url} and the one in {directory} have different {what}.",
-            "Run `tallystick fsck` on both; publish an intact one under another URL.",
+            f"The run at {url} and the run in {directory} have different {what}.",
+            "Run `tallystick fsck` on both, and publish an intact one at another URL.",
         )
 
     if mine.job_digest != theirs.job_digest:
@@ -114,6 +114,6 @@ def _take_up(published: RunStore, store: RunStore, job: Job, journal: JournalCon
         write_file(store.commitment_path, [published.commitment_bytes()])
     elif published.signed:
         raise StorageError(
-            f"{published.directory} has a claim, and its journal no end.",
+            f"{published.directory} contains a claim, but its journal has no end.",
             "Run `tallystick fsck` on it.",
         )

@@ -232,11 +232,11 @@ def _parse(file: BinaryIO, size: int, path: Path, limit: int) -> tuple[JournalCo
     start = file.read(at)
     if start[: len(MAGIC)] != MAGIC or len(start) < at:
         raise CorruptFileError(
-            f"{path} does not begin as a journal.", "Restore it, or train into another directory."
+            f"{path} does not start like a journal.", "Restore it, or train into another directory."
         )
     if size > limit:
         raise CorruptFileError(
-            f"The journal {path} has {size} bytes, more than the {limit} that its job can need.",
+            f"The journal {path} has {size} bytes, but its job needs at most {limit}.",
             "Restore it from an intact copy.",
         )
     content = JournalContent(start[len(MAGIC) :])
@@ -298,7 +298,8 @@ class Journal:
         content, chain, end = _read(path, limit, path.parent)
         if content.job_digest != job_digest:
             raise CorruptFileError(
-                f"The journal {path} belongs to another job.", "Choose another --out directory."
+                f"The journal {path} belongs to another job.",
+                "Choose another directory with --out.",
             )
         return Journal(path, content, chain, end)
 
@@ -319,7 +320,9 @@ class Journal:
         self._end += len(record)
         why = self.content.apply(kind, payload)
         if why:
-            raise CorruptFileError(f"The journal {self.path}: {why}.", "This is a bug; report it.")
+            raise CorruptFileError(
+                f"The journal {self.path}: {why}.", "This is a bug. Please report it."
+            )
 
     def session(self, info: dict[str, Any]) -> None:
         """Append the facts of the machine that executes from here on: instruction set, threads,

@@ -55,9 +55,9 @@ _STATES = 2
 def another_job(objects: Objects) -> StoreConflictError:
     """The error of a trainer that finds the files of another job, and no run yet."""
     return StoreConflictError(
-        f"{objects.address.url} holds the files of another job.",
-        "Choose another prefix. If its trainer is gone for good, remove them with the store's own "
-        "tools.",
+        f"{objects.address.url} contains the files of another job.",
+        "Choose another prefix. If its trainer will not come back, remove the files with the "
+        "store's own tools.",
     )
 
 
@@ -114,8 +114,8 @@ class Publisher:
             raise
         except StoreError as error:
             raise StoreError(
-                f"{error.message} Not everything is published; nothing is lost.",
-                f"Run the same command again; the run is in {self.store.directory}.",
+                f"{error.message} The run is not completely published, but nothing is lost.",
+                f"Run the same command again. The run is in {self.store.directory}.",
             ) from error
 
     def close(self) -> None:

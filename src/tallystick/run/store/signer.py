@@ -62,7 +62,7 @@ def read_own_key(path: Path) -> PrivateKey:
     CannotCheckError."""
     key = load_private_key(path, path.parent)
     if read_file(path, LIMITS.key_file_bytes, "signer's key", path.parent) != key.pem():
-        raise CorruptFileError(f"The signer's key {path} was altered.", "Restore it.")
+        raise CorruptFileError(f"The signer's key {path} was altered.", "Restore it from a copy.")
     return key
 
 
@@ -70,8 +70,8 @@ def check_own_key(path: Path, signer: PublicKey | None) -> None:
     """Raise unless the key at `path` is intact and, where the run is signed, has signed it."""
     if read_own_key(path).public != signer and signer is not None:
         raise DigestMismatchError(
-            f"The key {path} is not the one that has signed the run.",
-            "Restore it: without it the run cannot answer a dispute.",
+            f"The key {path} is not the one that signed the run.",
+            "Restore the right key. Without it, the run cannot answer in a dispute.",
         )
 
 
@@ -83,13 +83,13 @@ def signing_key(store: RunStore, signer: PublicKey, key: PrivateKey | None) -> P
     if key is None:
         if not present(store.signer_path):
             raise UsageError(
-                f"{store.directory} was signed with a key of its own that is not kept there.",
+                f"The key that signed {store.directory} is not stored in it.",
                 "Pass the signer's private key.",
             )
         key = read_own_key(store.signer_path)
     if key.public != signer:
         raise UsageError(
-            f"The key given is not the one that has signed {store.directory}.",
+            f"This key is not the one that signed {store.directory}.",
             f"Pass the private key of {signer.key_id[:16]}...",
         )
     return key

@@ -146,7 +146,8 @@ class KeptAnswers(Closing):
         receipt, job = read_receipt(answer.receipt).receipt, answer.job
         if receipt.model not in self._models:
             raise UsageError(
-                "The keeper of answers does not know the model.", "Say where it lies (`uses`)."
+                "The model was not registered before its answers were kept.",
+                "Register its directory with `uses`.",
             )
         request = job.request.to_bytes()
         said = said_of(job)
@@ -160,8 +161,9 @@ class KeptAnswers(Closing):
         try:
             if taken < size:
                 raise UsageError(
-                    f"An answer needs {size} bytes on the disk, and {taken} are reserved for it.",
-                    "Reserve what `kept_bytes_of` says.",
+                    f"An answer needs {size} bytes on the disk, but only {taken} are reserved for "
+                    "it.",
+                    "Reserve what `kept_bytes_of` returns.",
                 )
             row = (
                 id_, owner, receipt.model, job.program_digest, receipt.job, receipt.until,

@@ -92,8 +92,8 @@ class Commits:
     def _require(self) -> None:
         if self.broken is not None or self._closed:
             raise StorageError(
-                f"Nothing more is kept in {self._directory}: {self.broken or 'it is closed'}",
-                "Start again; what was kept is read from the disk then.",
+                f"No more answers are kept in {self._directory}: {self.broken or 'it is closed'}",
+                "Restart the server. It then reads what was kept from the disk.",
             )
 
     def _run(self) -> None:

@@ -73,7 +73,7 @@ class _AnswerJob(Job):
         if state.root() != self.commitment.genesis_root:
             raise DigestMismatchError(
                 "The weights here are not those of the disputed answer.",
-                "Put the model back; `tallystick kept DIR` says where it should be.",
+                "Put the model back. `tallystick kept DIR` prints where it belongs.",
             )
         return state
 
@@ -87,7 +87,10 @@ class _AnswerJob(Job):
         stream = RecordStream(self.schemas[number], keep=True)
         stream.add(self.columns_of[number])
         if stream.root() != self.commitment.timetable.data[number].root:
-            raise DigestMismatchError("The record of the answer is another one.", "Start again.")
+            raise DigestMismatchError(
+                "The stored record is not that of the answer.",
+                "Restore the directory of kept answers.",
+            )
         return stream
 
 

@@ -106,7 +106,9 @@ class KeptReader(Closing):
         """The files of an answer (ANSWERS 7.5), without its text. Raises CorruptFileError."""
         found = self._all("SELECT request, spoken FROM answers WHERE number = ?", row.number)
         if not found:
-            raise CorruptFileError("The answer is not kept any more.", "Its promise has ended.")
+            raise CorruptFileError(
+                "The answer is no longer kept.", "No action is needed: its promise has ended."
+            )
         ((request, spoken),) = found
         return AnswerFiles(
             row.receipt,
@@ -125,7 +127,9 @@ class KeptReader(Closing):
         receipt = signed.receipt
         stated = row.model, row.program, row.job, row.until
         if stated != (receipt.model, answer.program_digest, receipt.job, receipt.until):
-            raise CorruptFileError("Its row is of another receipt.", "Restore the directory.")
+            raise CorruptFileError(
+                "The stored row belongs to another receipt.", "Restore the directory."
+            )
         checked_program(files.program, row.program)
         if files.cancellation is not None and isinstance(files.request, ModelRequest):
             for found in finding_of(files.cancellation, receipt, files.request):
@@ -182,7 +186,7 @@ class KeptReader(Closing):
         found = ModelStatement.from_bytes(data)
         if found.digest != model:
             raise CorruptFileError(
-                "A kept model statement is another one.", "Restore the directory."
+                "A kept model statement does not match its digest.", "Restore the directory."
             )
         return found
 

@@ -70,5 +70,5 @@ def _gone(model: KeptModel, why: str) -> None:
     raise DigestMismatchError(
         f"The model {model.digest.hex()[:16]}… in {model.directory} {why}, and {model.answers} "
         f"receipts promise to answer disputes about it until {until_words(model.until)}.",
-        f"Put it back, or say where it lies now: `tallystick kept DIR --model DIRECTORY{beside}`.",
+        f"Put it back, or name its new place: `tallystick kept DIR --model DIRECTORY{beside}`.",
     )

@@ -93,7 +93,7 @@ class Space:
         if budget < LEAST_BUDGET:
             raise UsageError(
                 f"A budget of {budget} bytes for kept answers is too small.",
-                f"Give it at least {LEAST_BUDGET} bytes.",
+                f"Choose at least {LEAST_BUDGET} bytes.",
             )
         self._directory, self.budget, self._used = directory, budget, used
         self._lock, self.reserved = threading.Lock(), 0
@@ -112,8 +112,8 @@ class Space:
                 )
             if free_bytes(self._directory) < self.reserved + size + HEADROOM:
                 raise StorageError(
-                    f"The disk of {self._directory} has no room for further answers.",
-                    "Free some space. What is kept is safe.",
+                    f"The disk of {self._directory} has no room for more answers.",
+                    "Free some space. The answers kept so far are safe.",
                 )
             self.reserved += size
         return Reservation(self, size)

@@ -69,7 +69,7 @@ def sqlite_errors(directory: Path) -> Iterator[None]:
     except sqlite3.DatabaseError as error:
         raise CorruptFileError(
             f"The database {directory / DATABASE} is damaged: {error}.",
-            "Restore the directory from a copy; `tallystick kept DIR --check` says what is left.",
+            "Restore the directory from a copy. `tallystick kept DIR --check` prints what is left.",
         ) from error
 
 
@@ -122,7 +122,8 @@ def reading(directory: Path) -> sqlite3.Connection:
     there is no database, UnsupportedVersionError, StorageError, CorruptFileError."""
     if not present(directory / DATABASE):
         raise UsageError(
-            f"{directory} keeps no answers.", "Name the directory of `serve-model --keep`."
+            f"{directory} contains no kept answers.",
+            "Name the directory that `serve-model --keep` writes.",
         )
     found = connected(directory)
     try:

@@ -15,5 +15,5 @@ def onnx_package() -> Any:
     except ImportError as error:
         raise UsageError(
             f"tallystick.from_onnx needs the package onnx ({error}).",
-            "pip install 'tallystick[onnx]'.",
+            "Run pip install 'tallystick[onnx]'.",
         ) from None

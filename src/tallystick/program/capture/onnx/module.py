@@ -70,12 +70,15 @@ class _ModulePlan:
         """The inputs by the file's names. Raises UsageError for a wrong one."""
         names = [flat_name(port.name) for port in self.inputs]
         if len(args) > len(names):
-            raise UsageError(f"The model has {len(names)} inputs, got {len(args)}.", "")
+            raise UsageError(
+                f"The model has {len(names)} inputs, but {len(args)} were given.",
+                "Pass one value for each input.",
+            )
         named = dict(zip(names, args, strict=False))
         for name in [*kwargs]:
             if name not in names or name in named:
                 raise UsageError(
-                    f"The model has no input {name!r}, or it is given twice.",
+                    f"The model has no input {name!r}, or it was given twice.",
                     f"Its inputs are {', '.join(names)}.",
                 )
         named |= kwargs
@@ -96,8 +99,8 @@ class _ModulePlan:
         other = tensor.dtype != wanted
         if other and not (wanted.is_floating_point and tensor.is_floating_point()):
             raise UsageError(
-                f"The input {port.name!r} is {tensor.dtype}, and the file says {wanted}.",
-                "Convert it.",
+                f"The input {port.name!r} is {tensor.dtype}, but the file states {wanted}.",
+                "Convert it to that type.",
             )
         if port.shape is None:
             return
@@ -184,7 +187,9 @@ class OnnxModule(nn.Module):
             env.update(zip(step.node.outputs, found, strict=False))
             for name in step.node.outputs[len(found) :]:
                 if name:
-                    raise UsageError(f"{step.node} gives no output {name!r}.", "Export it again.")
+                    raise UsageError(
+                        f"{step.node} gives no output {name!r}.", "Export the model again."
+                    )
         results = {
             flat_name(name): OnnxCall(_OUTPUT, [env[name]], device).tensor(0)
             if name not in held

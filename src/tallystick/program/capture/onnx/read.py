@@ -146,7 +146,9 @@ class OnnxReader:
         for proto in nodes:
             self.expanded += 1
             if self.expanded > LIMITS.nodes:
-                raise UsageError(f"The file has more than {LIMITS.nodes} nodes.", "Use less.")
+                raise UsageError(
+                    f"The file has more than {LIMITS.nodes} nodes.", "Use a smaller model."
+                )
             _check_names(proto.name, proto.op_type, proto.domain, *proto.input, *proto.output)
             _check_names(scope.prefix + proto.name, *(a.name for a in proto.attribute))
             name = self._unique(scope.prefix + (proto.name or proto.op_type))
@@ -163,7 +165,7 @@ class OnnxReader:
     def _node(self, proto: Any, name: str, inputs: tuple[str, ...], scope: _Scope) -> None:
         outputs = tuple(scope.value(n) for n in proto.output)
         if not any(outputs):
-            raise UsageError(f"ONNX node {name!r} ({proto.op_type}) gives nothing.", _BROKEN)
+            raise UsageError(f"ONNX node {name!r} ({proto.op_type}) has no outputs.", _BROKEN)
         domain = _domain(proto.domain)
         own = self.functions.get((domain, proto.op_type, getattr(proto, "overload", "")))
         if own is not None:
@@ -331,9 +333,9 @@ def read_graph(path: Path) -> Graph:
     except Exception as error:  # protobuf has several classes for it, by its implementation
         if not type(error).__module__.startswith("google.protobuf"):
             raise
-        raise UsageError(f"{path} is no ONNX file: {error}.", "Check the path.") from error
+        raise UsageError(f"{path} is not an ONNX file: {error}.", "Check the path.") from error
     if not model.HasField("graph"):
-        raise UsageError(f"{path} is no ONNX file: it has no graph.", "Check the path.")
+        raise UsageError(f"{path} is not an ONNX file: it has no graph.", "Check the path.")
     return read_model(model, path.parent)
 
 

@@ -62,7 +62,7 @@ class Tensors:
         dtype = dtype_of(proto.data_type, what)
         count = _count(proto, what)
         if proto.HasField("segment"):
-            raise UsageError(f"{what} is stored in segments, which ONNX never used.", _SCARY)
+            raise UsageError(f"{what} is stored in segments, which ONNX does not use.", _SCARY)
         if proto.data_location == _EXTERNAL:
             return self._external(proto, what, None if in_body else self.directory, dtype, count)
         if in_body:
