@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tallystick.contracts.ordered.cuda.table import cuda_kernel
+from tallystick.contracts.ordered.cuda import cuda_kernel
 from tallystick.devices.cuda.launch import f32, launch_over, pointer, whole
 from tallystick.devices.cuda.operands import Outputs, Tensors
 from tallystick.devices.kernel import operand, optional

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 
-from tallystick.contracts.ordered.cuda.table import cuda_kernel
+from tallystick.contracts.ordered.cuda import cuda_kernel
 from tallystick.devices.cuda.copies import copy
 from tallystick.devices.cuda.launch import f32, f64, launch_over, pointer, whole
 from tallystick.devices.cuda.operands import Outputs, Tensors

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from tallystick import _core
-from tallystick.contracts.ordered.cpu.table import run_of
+from tallystick.contracts.ordered.cpu import run_of
 from tallystick.contracts.ordered.torch.table import exact
 from tallystick.contracts.replay.stock.order import DrawnOrder
 from tallystick.contracts.replay.stock.probe import check_torch_threads

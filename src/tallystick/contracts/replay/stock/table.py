@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 import torch
 
-from tallystick.contracts.ordered.cpu.table import kernel
+from tallystick.contracts.ordered.cpu import kernel
 from tallystick.contracts.ordered.torch.table import exact
 from tallystick.contracts.replay.stock.rounding import nearest
 from tallystick.contracts.replay.stock.stock import Stock, stock_form

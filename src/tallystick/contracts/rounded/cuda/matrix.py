@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tallystick.contracts.rounded.cuda.table import rounded_kernel
+from tallystick.contracts.rounded.cuda import rounded_kernel
 from tallystick.devices.cuda.copies import copy
 from tallystick.devices.cuda.operands import Outputs, Tensors
 from tallystick.numerics.types import Attrs

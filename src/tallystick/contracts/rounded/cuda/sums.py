@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from tallystick.contracts.rounded.cuda.table import rounded_kernel
+from tallystick.contracts.rounded.cuda import rounded_kernel
 from tallystick.devices.cuda.copies import copy
 from tallystick.devices.cuda.device import Cuda
 from tallystick.devices.cuda.launch import THREADS, f64, over, whole
