@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from tallystick.devices.cuda.operands import Outputs, Tensors
+from tallystick.devices.cuda.launch import Outputs, Tensors
 from tallystick.devices.kernel import Kernel, replaced
 from tallystick.numerics.attachments import Attachments
 from tallystick.numerics.registry import dot_operators

@@ -13,7 +13,7 @@ from tallystick.contracts.exact.cuda import exact_kernel
 from tallystick.contracts.exact.cuda.layout import ProductSide, SegmentBlocks
 from tallystick.contracts.exact.cuda.products import ExactTarget, dots
 from tallystick.contracts.ordered.cuda.reduction import fold
-from tallystick.devices.cuda.operands import Outputs, Tensors
+from tallystick.devices.cuda.launch import Outputs, Tensors
 from tallystick.devices.cuda.tensor import DeviceTensor
 from tallystick.numerics.types import Attrs
 from tallystick.products.cuda.dots import Lines, last_of, lines_of

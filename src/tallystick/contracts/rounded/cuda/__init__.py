@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from tallystick.devices.cuda.operands import Outputs, Tensors
+from tallystick.devices.cuda.launch import Outputs, Tensors
 from tallystick.devices.kernel import Kernel, Run, replaced
 from tallystick.numerics.attachments import Attachments
 from tallystick.numerics.registry import rounded_operators
