@@ -26,7 +26,7 @@ from accuracy_cases_attention import attention_cases
 from accuracy_cases_image import image_cases
 from accuracy_cases_nn import composite_cases
 from tallystick import _core
-from tallystick.contracts.ordered.cpu.table import run_of
+from tallystick.contracts.ordered.cpu import run_of
 from tallystick.numerics.registry import all_ops, check_attrs, lookup
 from tallystick.numerics.types import DTYPES, type_of
 

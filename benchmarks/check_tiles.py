@@ -26,7 +26,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parent))
 
 from tallystick import _core
-from tallystick.contracts.ordered.cpu.table import run_of
+from tallystick.contracts.ordered.cpu import run_of
 from tallystick.devices.context import ExecutionContext
 from tallystick.kernels.views import view
 from tallystick.program.executor import Executor

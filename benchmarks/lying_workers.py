@@ -26,6 +26,7 @@ from typing import Any
 
 from tallystick.devices.context import ExecutionContext
 from tallystick.errors import TallystickError
+from tallystick.installed import tallystick_version
 from tallystick.job.job import Job
 from tallystick.job.recipes import new_job
 from tallystick.job.recipes.base import Sources
@@ -36,7 +37,6 @@ from tallystick.run.distributed.false_share import WorkerConvictedError
 from tallystick.run.distributed.going_on import GoingOn
 from tallystick.run.distributed.hand import Hand
 from tallystick.run.execute.trainer import Options, train_job
-from tallystick.run.store.version import tallystick_version
 from tallystick_bench.local_team import train_in_threads
 
 PARTS, STEPS, INTERVAL = 6, 4, 2

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from tallystick import _core
-from tallystick.contracts.ordered.cpu.table import kernel
+from tallystick.contracts.ordered.cpu import kernel
 from tallystick.devices.context import ExecutionContext
 from tallystick.job.recipes.gpt2 import Gpt2Settings, build
 from tallystick.program.executor import Executor

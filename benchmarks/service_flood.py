@@ -29,8 +29,8 @@ from tallystick.commit.signing import PrivateKey
 from tallystick.delegation.entries import RESULTS
 from tallystick.delegation.rules import Rules
 from tallystick.errors import TallystickError
+from tallystick.installed import tallystick_version
 from tallystick.job.job import Job
-from tallystick.run.store.version import tallystick_version
 from tallystick.service.client import PartyClient
 from tallystick.service.driver import Driver, session_clock
 from tallystick_bench.http_flood import KINDS, addresses, flood

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from tallystick import _core
-from tallystick.checkout import checkout
+from tallystick.installed import checkout
 from tallystick_bench.machine import machine
 from tallystick_bench.trained.measure import measure, say
 from tallystick_bench.trained.page import page

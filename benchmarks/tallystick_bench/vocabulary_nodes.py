@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from tallystick.contracts.ordered.cpu.table import run_of
+from tallystick.contracts.ordered.cpu import run_of
 from tallystick.numerics.types import DTYPES, Attrs, TensorType
 
 Array = np.ndarray

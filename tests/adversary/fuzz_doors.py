@@ -31,10 +31,10 @@ from typing import Any
 import hostile_trees as trees
 
 from tallystick.cli.main import run as command
+from tallystick.installed import tallystick_version
 from tallystick.job.job import Job
 from tallystick.job.recipes import new_job
 from tallystick.run.execute.trainer import Options, train_job
-from tallystick.run.store.version import tallystick_version
 
 SECONDS = 20
 OLD = 1_000_000_000  # seconds since 1970: a time of access before the time of change

@@ -37,12 +37,12 @@ from tallystick.commit.signing import (
     verify_run,
 )
 from tallystick.errors import TallystickError
+from tallystick.installed import tallystick_version
 from tallystick.job.job import Job
 from tallystick.protocol.evidence import Evidence, evidence_of
 from tallystick.protocol.forfeit import Forfeit, sign_forfeit
 from tallystick.protocol.judge import judge
 from tallystick.protocol.messages import Answer, open_answer, sign_answer
-from tallystick.run.store.version import tallystick_version
 
 CONTRACTS = ("ordered/1", "rounded/1")
 STRANGER = PrivateKey(bytes(31) + b"\7")

@@ -30,7 +30,7 @@ from service.parties import A, B, Player, Script
 from service.transports import running, serving
 
 from tallystick.delegation.turns import Message
-from tallystick.run.store.version import tallystick_version
+from tallystick.installed import tallystick_version
 from tallystick.service.doors import BOUNDS
 from tallystick.service.log_app import log_app
 from tallystick.service.server import HttpServer, listening_socket

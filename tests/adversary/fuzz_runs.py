@@ -35,11 +35,11 @@ from adversary.run_changes import CHANGES
 
 from tallystick.cli.main import run as command
 from tallystick.errors import UsageError
+from tallystick.installed import tallystick_version
 from tallystick.job.job import Job
 from tallystick.job.recipes import new_job
 from tallystick.run.cheats.training import declared_cheat
 from tallystick.run.execute.trainer import Options, train_job
-from tallystick.run.store.version import tallystick_version
 
 STEPS, INTERVAL = 6, 3
 CONTRACTS = ("ordered/1", "replay/1")

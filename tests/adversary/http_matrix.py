@@ -35,9 +35,9 @@ from starlette.routing import Route
 from tallystick.commit.compact import split_compact
 from tallystick.commit.encoding import sha256
 from tallystick.delegation.turns import CARD_FORMAT, AskOpening, AskSeal, turn_of
+from tallystick.installed import tallystick_version
 from tallystick.limits import LIMITS
 from tallystick.prover.registered import Registered
-from tallystick.run.store.version import tallystick_version
 from tallystick.service.client import PartyClient
 from tallystick.service.doors import BOUNDS
 from tallystick.service.driver import Driver, session_clock

@@ -23,9 +23,9 @@ from adversary.games import MOST_ROUNDS, MOVES, Answers, Table, liars, lying_ans
 from unit.answers.toy import Toy
 from unit.protocol.simulator import Party
 
+from tallystick.installed import tallystick_version
 from tallystick.job.job import Job
 from tallystick.numerics.contracts import ORDERED_1
-from tallystick.run.store.version import tallystick_version
 
 # Requests to the small models, and liars about the answer to each.
 REQUESTS, LIARS_EACH = 24, 12

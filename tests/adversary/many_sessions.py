@@ -39,8 +39,8 @@ from unit.protocol.simulator import Party
 
 from tallystick.commit.signing import PublicKey
 from tallystick.delegation.entries import CONVICTED
+from tallystick.installed import tallystick_version
 from tallystick.job.job import Job
-from tallystick.run.store.version import tallystick_version
 
 JUDGED = 0.05  # of the sessions
 KEYS = keys(64)

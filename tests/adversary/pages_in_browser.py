@@ -44,10 +44,10 @@ from tallystick import judge_page
 from tallystick.cli.main import run
 from tallystick.cli.verdicts import verdict_json
 from tallystick.errors import TallystickError
+from tallystick.installed import tallystick_version
 from tallystick.job.carried import CLOSING, OPENING
 from tallystick.report import built_judge
 from tallystick.report.with_judge import SCRIPT_TAG
-from tallystick.run.store.version import tallystick_version
 
 
 def _convicts(clause: str) -> Callable[[Case], bool]:

@@ -29,6 +29,7 @@ import numpy as np
 from tallystick.contracts.replay.packed import pack, unpack
 from tallystick.contracts.replay.published.record import PublishedRecord
 from tallystick.contracts.replay.sections import sections_of
+from tallystick.installed import tallystick_version
 from tallystick.job.job import Job
 from tallystick.job.recipes import new_job
 from tallystick.job.recipes.base import Sources
@@ -38,7 +39,6 @@ from tallystick.prover.local import play
 from tallystick.run.cheats.training import declared_cheat
 from tallystick.run.execute.trainer import Options, train_job
 from tallystick.run.store.declaration import Declaration
-from tallystick.run.store.version import tallystick_version
 
 RECIPES = {
     "mlp": {"records": "40", "batch_size": "4", "hidden": "16", "dropout": "0.1"},

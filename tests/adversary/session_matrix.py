@@ -40,6 +40,7 @@ from tallystick.commit.checkpoint import checkpoint_steps
 from tallystick.commit.signing import PrivateKey
 from tallystick.commit.tensor import LEAF_BYTES
 from tallystick.errors import UsageError
+from tallystick.installed import tallystick_version
 from tallystick.job.job import Job
 from tallystick.job.recipes import new_job
 from tallystick.prover.cheating import CheatingProver
@@ -48,7 +49,6 @@ from tallystick.run.cheats.attacks import attack_names
 from tallystick.run.cheats.training import declared_cheat
 from tallystick.run.execute.trainer import Options, train_job
 from tallystick.run.store.declaration import Declaration
-from tallystick.run.store.version import tallystick_version
 
 SIZES, SEATS = (2, 3, 5), (0, 1)
 OF_LOGS = ("extra-entry", "forged-entry", "impossible-unlogged-value", "log-not-committed")

@@ -32,10 +32,10 @@ from tallystick.cli.verdicts import verdict_json
 from tallystick.commit.encoding import HASH_BYTES, sha256
 from tallystick.commit.signing import PublicKey, public_key_of
 from tallystick.errors import TallystickError
+from tallystick.installed import tallystick_version
 from tallystick.job.job_file import terms_of_files
 from tallystick.program.terms import Terms
 from tallystick.protocol.judge import judge
-from tallystick.run.store.version import tallystick_version
 
 ROOT = Path(__file__).resolve().parents[2]
 JUDGE = ROOT / "judge"

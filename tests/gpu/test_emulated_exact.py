@@ -17,7 +17,7 @@ from emulated_gpu import CUDA, FAULTS, EmulatedDriver, emulated_gpu, planted
 from kernel_format import same_bits
 
 from tallystick.contracts.exact.contract import BLOCK_LENGTHS
-from tallystick.contracts.exact.cuda.table import exact_kernel
+from tallystick.contracts.exact.cuda import exact_kernel
 from tallystick.contracts.exact.cuda.ways import (
     FORCED,
     TILES,

@@ -20,7 +20,7 @@ from tallystick.devices.cuda.tensor import DeviceTensor
 from tallystick.errors import RefusedOperandsError
 from tallystick.numerics.arguments import complete_attrs
 from tallystick.numerics.contracts import find_contract
-from tallystick.numerics.operators.elementary import FUNCTIONS
+from tallystick.numerics.operators.elementwise import FUNCTIONS
 from tallystick.numerics.types import DTYPES, type_of
 from tallystick.program.layout import contiguous_strides
 

@@ -16,7 +16,7 @@ from emulated_gpu import EmulatedDriver, emulated_gpu, planted
 from kernel_format import same_bits
 from reference.nasty import near_boundaries
 
-from tallystick.contracts.rounded.cuda.table import rounded_kernel
+from tallystick.contracts.rounded.cuda import rounded_kernel
 from tallystick.devices.cpu import CPU
 from tallystick.devices.cuda.device import Cuda
 from tallystick.numerics.contracts import find_contract

@@ -16,7 +16,7 @@ PACKAGE = "tallystick"
 LEVELS = {
     "errors": 0,
     "limits": 0,
-    "checkout": 0,
+    "installed": 0,
     "started": 0,
     "visible": 0,
     "closing": 0,
@@ -68,7 +68,6 @@ TORCH_ALLOWED = (
     "program/capture/",
     "job/recipes/",
     "devices/torch.py",
-    "devices/torch_operands.py",
     "contracts/ordered/torch/",
     "contracts/replay/stock/",
     "contracts/replay/published/resident.py",

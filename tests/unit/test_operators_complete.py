@@ -17,7 +17,7 @@ import pytest
 from reference.ops import REFERENCE
 from vectors.kernel_format import Case, groups, load
 
-from tallystick.contracts.ordered.cpu.table import kernel
+from tallystick.contracts.ordered.cpu import kernel
 from tallystick.contracts.rounded.cpu.operators import rounded_kernel
 from tallystick.errors import UsageError
 from tallystick.kernels.views import view

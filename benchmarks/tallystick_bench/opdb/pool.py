@@ -12,7 +12,7 @@ from multiprocessing.connection import Connection, wait
 from typing import Any
 
 import tallystick
-from tallystick.contracts.ordered.cpu.table import kernel
+from tallystick.contracts.ordered.cpu import kernel
 from tallystick.program.capture.lower import lowering
 from tallystick_bench.opdb.entries import name_of
 from tallystick_bench.opdb.verdict import Verdict, judge

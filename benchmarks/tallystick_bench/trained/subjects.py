@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tallystick.checkout import checkout
 from tallystick.errors import CannotCheckError
+from tallystick.installed import checkout
 
 
 def examples() -> Path:

@@ -10,10 +10,10 @@ from tallystick.claims.provenance import job_files
 from tallystick.claims.runs import StatedRun
 from tallystick.commit.encoding import sha256
 from tallystick.commit.statement import CLAIMS, FILE, Subject
+from tallystick.installed import tallystick_version
 from tallystick.protocol.statement import COMMITMENT
 from tallystick.run.show.series import series
 from tallystick.run.store.journal import loss_value
-from tallystick.run.store.version import tallystick_version
 
 SPEC_VERSION = "1.7"
 _DATA, _MODEL = "data", "model"

@@ -11,7 +11,7 @@ from tallystick.commit.signing import PublicKey
 from tallystick.commit.statement import CLAIMS, FILE, JOB, Subject, claim_type, statement_payload
 from tallystick.disk.digests import file_digest
 from tallystick.errors import UsageError
-from tallystick.run.store.version import tallystick_version
+from tallystick.installed import tallystick_version
 
 PROVENANCE_TYPE = "https://slsa.dev/provenance/v1"
 BUILD_TYPE = claim_type("training")

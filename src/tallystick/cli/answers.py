@@ -33,8 +33,8 @@ from tallystick.cli.output import (
     threads_option,
     trust_option,
 )
+from tallystick.cli.requests import check_shown_request
 from tallystick.cli.samples import say_sample, seed_of
-from tallystick.cli.shown import check_shown_request
 from tallystick.cli.two_receipts import compare
 from tallystick.disk.files import write_file
 from tallystick.disk.keys import load_private_key

@@ -16,11 +16,11 @@ from typing import Any
 import click
 
 from tallystick import _core
-from tallystick.checkout import checkout
 from tallystick.cli.doctor import have_torch
 from tallystick.cli.output import json_option, print_json, say
 from tallystick.devices.environment import check_environment
 from tallystick.errors import CannotCheckError, UsageError
+from tallystick.installed import checkout
 from tallystick.job.recipes.settings import parse_pairs
 
 _PACKAGE = "tallystick_bench"

@@ -19,10 +19,10 @@ from tallystick.devices.environment import environment_holds
 from tallystick.devices.find import find_device
 from tallystick.disk.files import free_bytes
 from tallystick.errors import TallystickError
+from tallystick.installed import tallystick_version
 from tallystick.numerics.contracts import ORDERED_1, families, parse_contract
 from tallystick.run.execute.engine import check_environment
 from tallystick.run.show.estimate import human_bytes
-from tallystick.run.store.version import tallystick_version
 
 _PACKAGES = ("numpy", "cryptography", "click", "rich", "torch", "safetensors")
 

@@ -24,13 +24,16 @@ from tallystick.cli.output import (
 )
 from tallystick.cli.pages import begins_as_page, inspect_page, say_inspected
 from tallystick.cli.places import PLACE
-from tallystick.cli.revealed import in_words, revealed_in, reveals_json
 from tallystick.disk.mounts import url_of
-from tallystick.disk.regular import is_directory, mode_of, present
+from tallystick.disk.regular import is_directory, mode_of, present, read_file
 from tallystick.errors import UsageError
 from tallystick.job.job import MANIFEST
 from tallystick.job.job_file import load_job
 from tallystick.job.words import JobInWords, words_of
+from tallystick.limits import LIMITS
+from tallystick.protocol.evidence import Evidence
+from tallystick.report.revealed import OpenedNumbers, Revealed, ranges, revealed
+from tallystick.report.revealed import in_words as in_words
 from tallystick.run.show.inspect import inspect_job, inspect_run
 from tallystick.run.store.directory import RunStore
 from tallystick.run.store.fsck import FsckReport
@@ -257,3 +260,29 @@ def _say_report(report: FsckReport) -> None:
         say("the referee followed the rules of its session in every entry")
     else:
         say("the entries are signed and linked; --job JOB says whether the referee was right")
+
+
+def revealed_in(path: Path, job: str) -> Revealed:
+    """What the evidence at `path` shows, by the terms of `job`. Raises UsageError for a job of
+    another kind or other evidence, CounterpartyError, StorageError."""
+    data = read_file(path, LIMITS.evidence_bytes, "evidence file")
+    return revealed(terms_of(job), Evidence.from_bytes(data))
+
+
+def reveals_json(found: Revealed) -> dict[str, Any]:
+    """The member `reveals` of `inspect --json`; documented keys."""
+    return {
+        "tokens": [{"place": place, "token": token} for place, token in found.tokens.items()],
+        "prompt_tokens": found.prompt,
+        "drawn": [{"row": row, "token": token} for row, token in found.drawn.items()],
+        "logprob_rows": ranges(found.logprobs),
+        "encoding_values": ranges(found.made),
+        "fields": found.fields,
+        "weights": [_numbers(one) for one in found.weights],
+        "activations": [_numbers(one) for one in found.activations],
+        "values": found.values,
+    }
+
+
+def _numbers(found: OpenedNumbers) -> dict[str, Any]:
+    return asdict(found)

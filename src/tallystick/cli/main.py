@@ -18,7 +18,7 @@ from tallystick.cli.places import refuse_addresses
 from tallystick.cli.streams import fault, guard, is_unread
 from tallystick.devices.environment import exact_environment
 from tallystick.errors import MachineFaultError, TallystickError, UsageError
-from tallystick.run.store.version import tallystick_version
+from tallystick.installed import tallystick_version
 
 # Command -> module and attribute, loaded when called, so that `judge` never meets torch; and its
 # line in the list of commands, for which nothing is loaded.

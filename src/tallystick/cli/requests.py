@@ -1,4 +1,4 @@
-"""`tallystick request`: a client's own requests."""
+"""`tallystick request`: a client's own requests; parts of one against a receipt, for `check`."""
 
 from __future__ import annotations
 
@@ -8,10 +8,19 @@ from typing import Any
 import click
 
 from tallystick.api.requests import cancel as cancel_of
+from tallystick.api.requests import check_shown, show_request
 from tallystick.api.requests import request as request_of
-from tallystick.api.requests import show_request
 from tallystick.cli.asked import asked_for, asked_options
-from tallystick.cli.output import json_option, print_json, say
+from tallystick.cli.output import (
+    MISMATCH,
+    finish,
+    json_option,
+    load_trust,
+    print_json,
+    say,
+    signer_words,
+)
+from tallystick.commit.encoding import canonical_json
 from tallystick.disk.keys import load_private_key, load_public_key
 from tallystick.errors import UsageError
 
@@ -164,3 +173,39 @@ def _nonce(text: str) -> bytes:
     if len(found) != 16 or found.hex() != text:
         raise UsageError(f"{text[:80]!r} is not a nonce.", "Write 32 hexadecimal digits.")
     return found
+
+
+def check_shown_request(shown: str, receipt: str, trust: tuple[str, ...], as_json: bool) -> None:
+    """Say which parts of the receipt's request are proved, and which are hidden."""
+    report = check_shown(Path(shown), Path(receipt), trust=load_trust(trust))
+    parts = {name: part.value for name, part in sorted(report.request.shown.items())}
+    hidden = sorted(report.request.hidden)
+    if as_json:
+        print_json(
+            {
+                "accepted": report.accepted,
+                "proved": report.proved,
+                "request_digest": report.request.digest,
+                "receipt_request": report.receipt.request,
+                "signer": report.receipt.signer.key_id,
+                "trusted": report.trusted,
+                "shown": parts,
+                "hidden": hidden,
+                "contradictions": [
+                    {"clause": one.clause, "sentence": one.sentence}
+                    for one in report.contradictions
+                ],
+            }
+        )
+    else:
+        say(f"signer      {report.receipt.signer.key_id} ({signer_words(report.trusted)})")
+        if not report.proved:
+            say("MISMATCH    The receipt is for another request, so nothing here is proved.")
+        for one in report.contradictions:
+            say(f"CONVICTED   by its own words: {one.sentence} (ANSWERS {one.clause})")
+        for name, value in parts.items():
+            label = "PROVED" if report.proved else "unproved"
+            say(f"{label:12}{name}: {canonical_json(value).decode('utf-8')}")
+        say(f"hidden      {', '.join(hidden) or 'nothing'}")
+    if not report.accepted:
+        finish(MISMATCH)

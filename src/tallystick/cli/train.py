@@ -22,14 +22,14 @@ from tallystick.cli.output import (
     threads_option,
 )
 from tallystick.cli.places import PLACE, TARGET
-from tallystick.cli.tracked import tracker_of
 from tallystick.disk.objects.address import is_url
 from tallystick.disk.objects.cache import cache_directory
 from tallystick.disk.objects.store import Counts
+from tallystick.errors import UsageError
 from tallystick.job.job_file import load_job
 from tallystick.run.distributed.going_on import CONTINUE, MOST_RETRIES, STOP, said
 from tallystick.run.distributed.launch import DEFAULT_TIMEOUT, workers_of
-from tallystick.run.execute.listener import Several
+from tallystick.run.execute.listener import Listener, Several
 from tallystick.run.logs.report import FollowReport
 from tallystick.run.show.estimate import human_bytes, human_seconds
 from tallystick.run.show.preview import estimate_run
@@ -283,3 +283,20 @@ def _say_followed(report: FollowReport) -> None:
     say_findings(report.findings, report.unnamed)
     if not report.accepted:
         say("`tallystick dispute` decides between this run and the one that it followed.")
+
+
+def tracker_of(text: str) -> Listener:
+    """The tracker that `text` names. Raises UsageError, CannotCheckError for a missing package."""
+    from tallystick.trackers import MLflow, TensorBoard, WandB
+
+    tool, _, where = text.partition("=")
+    if tool == "tensorboard" and where:
+        return TensorBoard(where)
+    if tool == "mlflow":
+        return MLflow(where) if where else MLflow()
+    if tool == "wandb":
+        return WandB(where) if where else WandB()
+    raise UsageError(
+        f"{text[:80]!r} names no known tracker.",
+        "Write tensorboard=DIR, mlflow, mlflow=EXPERIMENT, wandb or wandb=PROJECT.",
+    )

@@ -1,4 +1,5 @@
-"""The data commitment: records under a Merkle tree (COMMITMENTS 8). Their order is in order.py."""
+"""The data commitment: records under a Merkle tree (COMMITMENTS 8), and their schema in a manifest.
+Their order is in order.py."""
 
 from __future__ import annotations
 
@@ -9,9 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from tallystick.commit import _native, merkle
-from tallystick.commit.encoding import Writer, encode_name, tag
+from tallystick.commit.encoding import JsonValue, Writer, encode_name, tag
+from tallystick.commit.members import Members
 from tallystick.commit.order import batch_indices as batch_indices
 from tallystick.commit.tensor import (
+    COMPUTED,
     DTYPES,
     STORED,
     Array,
@@ -236,3 +239,23 @@ def prove_record(record: bytes, hashes: bytes | Sequence[bytes], index: int) -> 
 def batch_columns(columns: Mapping[str, Array], indices: npt.NDArray[np.int64]) -> dict[str, Array]:
     """The batch tensors: name -> array of shape (batch, *field shape), C order."""
     return {name: np.ascontiguousarray(column[indices]) for name, column in columns.items()}
+
+
+def schema_members(schema: DataSchema) -> list[JsonValue]:
+    """The fields, in their order."""
+    return [{"dtype": f.dtype, "name": f.name, "shape": list(f.shape)} for f in schema.fields]
+
+
+def read_schema(top: Members, items: Sequence[JsonValue], most: int) -> DataSchema:
+    """The schema in an untrusted manifest, with records of at most `most` bytes. Raises
+    CorruptFileError, UsageError."""
+    fields = []
+    for item in items:
+        entry = Members(item, top.fail)
+        entry.only("dtype", "name", "shape")
+        shape, dtype = entry.of("shape", list), entry.of("dtype", str)
+        sides = tuple(d for d in shape if type(d) is int)
+        if len(sides) != len(shape) or dtype not in COMPUTED:
+            entry.fail("a field of the schema is malformed")
+        fields.append(Field(entry.of("name", str), dtype, sides))
+    return DataSchema(tuple(fields), most)

@@ -1,4 +1,5 @@
-"""The data root over records that pass by once, in constant memory (COMMITMENTS 2.3, 8.3).
+"""Roots over what passes by once, in constant memory: the data root over records (COMMITMENTS 2.3,
+8.3), the digest of a tensor (3.5).
 
 RFC 9162 cuts a tree at the largest power of two below its size. So whole subtrees of 2^k leaves can
 be closed as they fill: one hash for each one bit of the number of leaves is all that is kept.
@@ -12,7 +13,7 @@ from tallystick.commit import _native, merkle
 from tallystick.commit.data import DataSchema, HashScratch
 from tallystick.commit.encoding import HASH_BYTES
 from tallystick.commit.records import leaf_hashes, root_of
-from tallystick.commit.tensor import Array
+from tallystick.commit.tensor import LEAF_BYTES, Array, TensorHeader
 from tallystick.errors import UsageError
 
 # Leaves whose subtree the native core closes at once: 128 KiB of hashes.
@@ -129,3 +130,37 @@ class RecordTree:
         rows = {name: column[start:stop] for name, column in self._columns.items()}
         below = merkle.Tree(leaf_hashes(self._schema, rows))
         return [*below.inclusion(index - start), *self._above.inclusion(number)]
+
+
+class TensorStream:
+    """The digest of a tensor with `header`. Its canonical bytes are added in order; it holds less
+    than a leaf of them."""
+
+    def __init__(self, header: TensorHeader) -> None:
+        self.header, self.missing = header, header.nbytes
+        self._root = RootStream()
+        self._rest = b""
+
+    def add(self, data: Array) -> None:
+        """Add the next bytes, u8[n], at most as many as are missing."""
+        self.missing -= data.nbytes
+        assert self.missing >= 0, "more bytes than the tensor has"
+        if self._rest:
+            take = min(LEAF_BYTES - len(self._rest), data.nbytes)
+            self._rest += data[:take].tobytes()
+            data = data[take:]
+            if len(self._rest) == LEAF_BYTES:
+                self._root.add(_native.leaf_hashes(self._rest, LEAF_BYTES))
+                self._rest = b""
+        whole = data.nbytes // LEAF_BYTES * LEAF_BYTES
+        if whole:
+            self._root.add(_native.leaf_hashes(data[:whole], LEAF_BYTES))
+        self._rest += data[whole:].tobytes()
+
+    def digest(self) -> bytes:
+        """The tensor digest, once no byte is missing."""
+        assert not self.missing, "bytes are missing"
+        if self._rest:
+            self._root.add(_native.leaf_hashes(self._rest, LEAF_BYTES))
+            self._rest = b""
+        return self.header.digest(self._root.root())

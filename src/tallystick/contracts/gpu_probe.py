@@ -17,7 +17,7 @@ from tallystick.devices.cpu import CPU
 from tallystick.errors import EnvironmentRefusedError
 from tallystick.numerics.arguments import complete_attrs
 from tallystick.numerics.contracts import Contract
-from tallystick.numerics.operators.elementary import FUNCTIONS
+from tallystick.numerics.operators.elementwise import FUNCTIONS
 from tallystick.numerics.registry import all_ops
 from tallystick.numerics.types import DTYPE_NAMES, DTYPES, type_of
 from tallystick.products.cuda.tiles import FORCED, TILES

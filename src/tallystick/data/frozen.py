@@ -17,10 +17,9 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import NoReturn
 
-from tallystick.commit.data import DataSchema
+from tallystick.commit.data import DataSchema, read_schema, schema_members
 from tallystick.commit.encoding import JsonValue
 from tallystick.commit.members import Members
-from tallystick.commit.schema import read_schema, schema_members
 from tallystick.commit.tensor import Array
 from tallystick.data.reading import stream_file
 from tallystick.disk.anew import DirectoryKind

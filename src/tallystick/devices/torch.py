@@ -1,4 +1,7 @@
-"""A torch device as a device: a run under the published form stays there (NUMERICS 14.9)."""
+"""A torch device as a device: a run under the published form stays there (NUMERICS 14.9).
+
+The operands of its calls are torch's tensors, of the dtypes of NUMERICS 1.1.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,34 @@ import numpy as np
 import torch
 
 from tallystick.devices.device import ALIGNMENT, DeviceBase
-from tallystick.devices.torch_operands import TORCH_DTYPES
-from tallystick.errors import EnvironmentRefusedError, UsageError
-from tallystick.numerics.types import DTYPES
+from tallystick.errors import EnvironmentRefusedError, RefusedOperandsError, UsageError
+from tallystick.numerics.types import DTYPES, TensorType
 
 Tensor = torch.Tensor
+Tensors = Sequence[Tensor | None]
+TORCH_DTYPES = {
+    "f32": torch.float32,
+    "f64": torch.float64,
+    "i64": torch.int64,
+    "i32": torch.int32,
+    "u8": torch.uint8,
+    "bool": torch.bool,
+}
+NAMES = {dtype: name for name, dtype in TORCH_DTYPES.items()}
+
+
+def type_of(x: torch.Tensor) -> TensorType:
+    """The type of a tensor; KeyError for a dtype outside of NUMERICS 1.1."""
+    return TensorType(NAMES[x.dtype], tuple(x.shape))
+
+
+def check_indices(op: str, index: Tensor, size: int) -> None:
+    """Every index in [0, size): torch would read or write elsewhere.
+
+    Raises RefusedOperandsError. One flag is read on the host.
+    """
+    if index.numel() and bool(((index < 0) | (index >= size)).any()):
+        raise RefusedOperandsError(op, f"an index is outside [0, {size}).")
 
 
 def _device_called(name: str) -> torch.device:

@@ -11,11 +11,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
-from tallystick.commit.data import DataSchema
+from tallystick.commit.data import DataSchema, read_schema, schema_members
 from tallystick.commit.encoding import float_hex, parse_float_hex
 from tallystick.commit.job import Commitment, JobCommitment, ScalarTable, scalars_digest
 from tallystick.commit.members import Members
-from tallystick.commit.schema import read_schema, schema_members
 from tallystick.devices.environment import exact_environment
 from tallystick.disk.files import clone_or_copy, make_directory, share_or_copy, sync_path
 from tallystick.disk.manifest import Manifest, load_manifest, read_manifest

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tallystick.commit.data import batch_columns
 from tallystick.commit.job import JobCommitment2
 from tallystick.commit.stream import RUN_ON, SHUFFLED
 from tallystick.commit.tensor import Array
@@ -15,7 +17,6 @@ from tallystick.devices.environment import exact_environment
 from tallystick.disk.anew import refuse_taken
 from tallystick.errors import UsageError
 from tallystick.job.columns import Data
-from tallystick.job.first_steps import first_step_reason
 from tallystick.job.held import HeldOut
 from tallystick.job.job import JOB_DIRECTORY, Job
 from tallystick.job.one_state import (
@@ -26,7 +27,7 @@ from tallystick.job.one_state import (
     state_together,
     widened,
 )
-from tallystick.job.parts import STEP, validation_sentence
+from tallystick.job.parts import STEP, Parts, validation_sentence
 from tallystick.job.reading import End, Reading
 from tallystick.job.scalars import Schedule, scalar_tables
 from tallystick.job.streams import by_step, by_turns, check_rounds, with_short
@@ -208,3 +209,29 @@ def _state_of(
         if each is not None:
             check_state(state, each.program.state_types)
     return state
+
+
+def first_step_reason(
+    job: Job, parts: Parts, number: int, step: CapturedStep, slots: Mapping[str, Array]
+) -> str | None:
+    """None where the first step of program `number`, from state[0], agrees with the module of
+    `step`; a reason where it could not be compared. Raises UsageError beyond the threshold."""
+    if step.first_step is None:
+        return None
+    c, timetable = job.commitment, job.commitment.timetable
+    begins = accumulate((turn.steps for turn in timetable.turns), initial=0)
+    turns = zip(begins, timetable.turns, strict=False)
+    first = next(begin for begin, turn in turns if turn.program == number)
+    at, part = timetable.at(first), parts.programs[number]
+    batch: dict[str, Array] = {}
+    if part.data is not None:
+        batch = batch_columns(dict(parts.data[part.data].columns), timetable.indices(at))
+    tables = {name: job.scalars[name] for name in step.program.scalar_names}
+    row = timetable.row(at)
+    return step.first_step.compare(
+        c.contract,
+        {name: slots[name] for name in step.program.state_types},
+        batch,
+        {name: t if isinstance(t, float) else t[row] for name, t in tables.items()},
+        c.random_key(first),
+    )

@@ -9,8 +9,8 @@ from functools import cache
 from importlib.resources import files
 
 from tallystick.errors import TallystickError
+from tallystick.installed import tallystick_version
 from tallystick.report.html import Safe, el, join, text
-from tallystick.run.store.version import tallystick_version
 
 # The page loads no other file, even if a text from outside managed to become markup.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"

@@ -21,7 +21,6 @@ from starlette.routing import Route
 from tallystick.answers.statement import ProgramName
 from tallystick.errors import TallystickError, UsageError
 from tallystick.service.guard import App, Guard, believed
-from tallystick.serving.accounts import Accounts
 from tallystick.serving.answer_reply import AnswerReply, ReplyOutcome
 from tallystick.serving.api_keys import ApiKey, KeyRing
 from tallystick.serving.asked import (
@@ -36,7 +35,7 @@ from tallystick.serving.cancelling import BODY_BYTES, Cancelling
 from tallystick.serving.embeddings import embed, embeddings_members, read_embeddings
 from tallystick.serving.fields import Fields, parse_body
 from tallystick.serving.keeping import AnswerKeeper
-from tallystick.serving.limits import ServingLimits, bounds_of
+from tallystick.serving.limits import Accounts, ServingLimits, bounds_of
 from tallystick.serving.metrics import Metrics
 from tallystick.serving.models import Served, ServedEncoder, ServedModel, find_model
 from tallystick.serving.own_request import OWN, read_own

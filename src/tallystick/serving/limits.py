@@ -1,4 +1,5 @@
-"""What one model server gives at most, to one key and in all. No digest covers these numbers."""
+"""What one model server gives at most, to one key and in all, and how many tokens a key may still
+use. No digest covers these numbers."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ from dataclasses import dataclass
 
 from tallystick.limits import LIMITS
 from tallystick.service.doors import Bounds
+from tallystick.serving.refusals import busy
 
 
 @dataclass(frozen=True)
@@ -41,3 +43,28 @@ def bounds_of(limits: ServingLimits) -> Bounds:
         body_bytes=LIMITS.request_bytes,
         whole_seconds=limits.seconds + 2 * limits.unread_seconds,
     )
+
+
+class Accounts:
+    """Each key gains tokens evenly, up to those of one minute. It may begin a request as long as it
+    owes nothing, and pays for what the request has used. 0 tokens a minute mean: any number."""
+
+    def __init__(self, tokens_minute: int) -> None:
+        self._minute = tokens_minute
+        self._left: dict[str, tuple[float, float]] = {}
+
+    def check(self, owner: str, now: float) -> None:
+        """Raise ApiError where a key has used up its tokens. `now` is in seconds of any clock."""
+        left = self._of(owner, now)
+        if self._minute and left < 0:
+            after = max(1, int(-left * 60 / self._minute) + 1)
+            why = f"This key has {self._minute} tokens a minute, and has used them."
+            raise busy(why, "tokens_exceeded", after)
+
+    def pay(self, owner: str, tokens: int, now: float) -> None:
+        if self._minute:
+            self._left[owner] = self._of(owner, now) - tokens, now
+
+    def _of(self, owner: str, now: float) -> float:
+        left, then = self._left.get(owner, (float(self._minute), now))
+        return min(float(self._minute), left + (now - then) * self._minute / 60)

@@ -21,7 +21,7 @@ from tallystick.program.capture.looks import shape_of as look_of_shape
 from tallystick.program.capture.moments import Live
 from tallystick.program.capture.places import KeptPlace, reached_from
 from tallystick.program.capture.python_state import PythonState
-from tallystick.program.capture.quiet import quiet
+from tallystick.program.capture.replaced import quiet
 from tallystick.program.capture.same_program import difference
 from tallystick.program.capture.structure import is_flag, structure_of
 from tallystick.program.capture.trace import trace

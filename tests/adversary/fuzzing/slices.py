@@ -20,7 +20,7 @@ from pathlib import Path
 from adversary.fuzzing.targets import TARGETS
 from adversary.fuzzing.world import World, make_world
 
-from tallystick.run.store.version import tallystick_version
+from tallystick.installed import tallystick_version
 
 HERE = Path(__file__).resolve().parent
 SECONDS_EACH = 10  # of one input

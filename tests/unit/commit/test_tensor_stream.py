@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tallystick.commit.streamed import TensorStream
 from tallystick.commit.tensor import header_of, tensor_digest
-from tallystick.commit.tensor_stream import TensorStream
 
 
 @pytest.mark.parametrize("count", [0, 1, 511, 512, 513, 1024, 5000])

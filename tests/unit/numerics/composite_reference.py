@@ -15,7 +15,7 @@ from reference.floats import canonical, fma
 from reference.sums import sum_rows
 
 from tallystick import _core
-from tallystick.contracts.ordered.cpu.table import kernel, run_of
+from tallystick.contracts.ordered.cpu import kernel, run_of
 from tallystick.numerics.registry import check_attrs, lookup
 from tallystick.numerics.types import DTYPES, AttrValue, type_of
 

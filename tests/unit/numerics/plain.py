@@ -12,7 +12,7 @@ from reference.rand import philox
 from reference.sums import sum_rows, total
 
 from tallystick import _core
-from tallystick.contracts.ordered.cpu.table import kernel, run_of
+from tallystick.contracts.ordered.cpu import kernel, run_of
 from tallystick.kernels.views import view
 from tallystick.numerics.registry import check_attrs, lookup
 from tallystick.numerics.types import DTYPES, type_of

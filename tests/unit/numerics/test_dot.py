@@ -15,7 +15,7 @@ from reference.floats import fma
 from reference.sums import total
 
 from tallystick import _core
-from tallystick.contracts.ordered.cpu.table import run_of
+from tallystick.contracts.ordered.cpu import run_of
 from tallystick.errors import UsageError
 from tallystick.numerics.registry import all_ops
 from tallystick.numerics.types import TensorType, type_of

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference.ops import REFERENCE
 
-from tallystick.contracts.ordered.cpu.table import kernel
+from tallystick.contracts.ordered.cpu import kernel
 from tallystick.contracts.replay.sections import is_logged
 from tallystick.errors import UsageError
 from tallystick.kernels.evaluate import evaluate

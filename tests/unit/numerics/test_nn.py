@@ -8,7 +8,7 @@ import pytest
 from composite_reference import KINDS, check, check_inplace, evaluate, values
 from dot_reference import quiet
 
-from tallystick.contracts.ordered.cpu.table import run_of
+from tallystick.contracts.ordered.cpu import run_of
 from tallystick.errors import UsageError
 from tallystick.numerics.registry import lookup
 from tallystick.numerics.types import TensorType

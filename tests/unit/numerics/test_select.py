@@ -10,7 +10,7 @@ from reference.data import Gen
 from reference.ops import REFERENCE
 
 from tallystick import evaluate
-from tallystick.contracts.ordered.cpu.table import kernel
+from tallystick.contracts.ordered.cpu import kernel
 from tallystick.errors import RefusedOperandsError, UsageError
 
 F32, OP = np.float32, "aten.scatter.src"

@@ -15,7 +15,7 @@ pytest.importorskip("torch", reason="a torch device needs torch")
 import torch
 
 from tallystick import _core
-from tallystick.contracts.ordered.cpu.table import kernel
+from tallystick.contracts.ordered.cpu import kernel
 from tallystick.contracts.ordered.torch import random as philox
 from tallystick.contracts.ordered.torch.table import exact
 from tallystick.contracts.replay.stock.stock import stock_form

@@ -9,7 +9,7 @@ from plain import same
 from reference.ops import REFERENCE
 
 from tallystick import evaluate
-from tallystick.contracts.ordered.cpu.table import kernel
+from tallystick.contracts.ordered.cpu import kernel
 from tallystick.errors import RefusedOperandsError, UsageError
 
 OP, LEAST = "aten.floor_divide", -(2**63)

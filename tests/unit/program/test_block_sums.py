@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference.sums import total
 
-from tallystick.contracts.ordered.cpu.table import run_of
+from tallystick.contracts.ordered.cpu import run_of
 from tallystick.devices.context import ExecutionContext
 from tallystick.devices.cpu import CPU
 from tallystick.program.block_sums import BlockSums, block_count

@@ -10,7 +10,7 @@ from micro_samples import micro_step
 from program_samples import linear_step
 
 from tallystick.commit.split import subtrees
-from tallystick.contracts.ordered.cpu.table import run_of
+from tallystick.contracts.ordered.cpu import run_of
 from tallystick.devices.cpu import CPU
 from tallystick.errors import UsageError
 from tallystick.numerics.operators.fold import FOLD

@@ -13,7 +13,7 @@ from micro_samples import MICRO_TEXT, ROWS, micro_inputs, micro_step
 from program_samples import Arrays, f32, linear_inputs, linear_step
 
 from tallystick import _core
-from tallystick.contracts.ordered.cpu.table import run_of
+from tallystick.contracts.ordered.cpu import run_of
 from tallystick.devices.context import ExecutionContext
 from tallystick.errors import UsageError
 from tallystick.numerics.operators.fold import FOLD

@@ -13,7 +13,7 @@ pytest.importorskip("torch", reason="the published form runs on torch")
 import torch
 
 from tallystick import _core
-from tallystick.contracts.ordered.cpu.table import kernel, run_of
+from tallystick.contracts.ordered.cpu import kernel, run_of
 from tallystick.contracts.replay.contract import default_threshold
 from tallystick.contracts.replay.stock import rounding
 from tallystick.contracts.replay.stock.order import DrawnOrder

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tallystick.contracts.replay.stock.emulated import Hardware
-from tallystick.products import orders
+from tallystick.contracts.replay.stock.order import pieces
 from tallystick.products.engines import DEFAULT, ProductEngine
 
 Array = np.ndarray
@@ -27,7 +27,7 @@ class PermutedEngine:
     def mm(self, a: Array, b: Array, out: Array) -> None:
         """out = a·b, see ProductEngine."""
         part = np.empty_like(out)
-        for number, piece in enumerate(orders.pieces(self.seed, a.shape[-1], self.parts)):
+        for number, piece in enumerate(pieces(self.seed, a.shape[-1], self.parts)):
             target = part if number else out
             DEFAULT.mm(np.take(a, piece, axis=-1), np.take(b, piece, axis=-2), target)
             if number:
@@ -37,7 +37,7 @@ class PermutedEngine:
     def sums(self, x: Array) -> Array:
         """f64[R]: row sums, see ProductEngine."""
         total: Array | None = None
-        for piece in orders.pieces(self.seed, x.shape[1], self.parts):
+        for piece in pieces(self.seed, x.shape[1], self.parts):
             part = DEFAULT.sums(np.take(x, piece, axis=1))
             with np.errstate(all="ignore"):
                 total = part if total is None else total + part

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tallystick.contracts.ordered.cpu.table import run_of
+from tallystick.contracts.ordered.cpu import run_of
 from tallystick.contracts.rounded.cpu.operators import is_rounded, run_rounded
 from tallystick.contracts.rounded.cpu.pieces import Piece
 from tallystick.devices.context import ExecutionContext

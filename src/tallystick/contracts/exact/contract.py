@@ -62,13 +62,13 @@ class Exact(Contract):
     def kernels(self, device: Device) -> Mapping[str, Kernel]:
         ordinary = ordered_kernels(device)
         if device.kind == "cpu":
-            from tallystick.contracts.exact.cpu.operators import by_integers
+            from tallystick.contracts.exact.cpu import by_integers
 
             return by_integers(ordinary, self.width)
         if is_cuda(device):
-            from tallystick.contracts.exact.cuda import table
+            from tallystick.contracts.exact.cuda import by_integers as on_gpu
 
-            return table.by_integers(ordinary, self.width)
+            return on_gpu(ordinary, self.width)
         return {}
 
     def prepare(self, device: Device) -> None:
@@ -77,7 +77,7 @@ class Exact(Contract):
 
             prepare(self.width)
         elif is_cuda(device):
-            from tallystick.contracts.exact.cuda.probe import differing_ways
+            from tallystick.contracts.exact.cuda.ways import differing_ways
             from tallystick.contracts.gpu_probe import check_gpu
             from tallystick.products.cuda.cublas import search
 

@@ -21,11 +21,11 @@ def ordered_kernels(device: Device) -> Mapping[str, Kernel]:
     published form alone (contracts/replay/stock/table.py).
     """
     if device.kind == "cpu":
-        from tallystick.contracts.ordered.cpu.table import kernel
+        from tallystick.contracts.ordered.cpu import kernel
 
         return kernel
     if is_cuda(device):
-        from tallystick.contracts.ordered.cuda.table import cuda_kernel
+        from tallystick.contracts.ordered.cuda import cuda_kernel
 
         return cuda_kernel
     return {}

@@ -40,9 +40,9 @@ def rounded_kernels(bits: int, device: Device) -> Mapping[str, Kernel]:
 
         return with_rounded(ordinary, bits)
     if is_cuda(device):
-        from tallystick.contracts.rounded.cuda import table
+        from tallystick.contracts.rounded.cuda import with_rounded as on_gpu
 
-        return table.with_rounded(ordinary, bits)
+        return on_gpu(ordinary, bits)
     return {}
 
 

@@ -1,4 +1,5 @@
-"""The parameters of a launch: slots of 8 bytes, as native/cuda/device.hpp reads them."""
+"""The operands of a call on a GPU, refusals of indices outside of an axis (NUMERICS 1.13), and the
+parameters of a launch: slots of 8 bytes, as native/cuda/device.hpp reads them."""
 
 from __future__ import annotations
 
@@ -105,3 +106,26 @@ def launch_over(
     `out`; nothing where there are none."""
     if count:
         out.device.launch(kernel, over(-(-count // each), threads), threads, params)
+
+
+Tensors = Sequence[DeviceTensor | None]
+Outputs = Sequence[DeviceTensor]
+
+
+def outside(size: int) -> str:
+    """The reason of a refusal."""
+    return f"an index is outside [0, {size})"
+
+
+def check_indices(op: str, index: DeviceTensor, size: int) -> bytes:
+    """Refuse every index outside of [0, size), before anything is written.
+
+    Returns the slots Refusal of the check: a later kernel of the call that gets them can ask if the
+    indices were refused.
+    """
+    refusals, why = index.device.refusals, outside(size)
+    slots = refusals.slots(op, why)
+    params = space(index.shape, index) + pointer(index) + whole(size) + slots
+    launch_over(index, "movement_check", index.size, params)
+    refusals.after(op, why)
+    return slots

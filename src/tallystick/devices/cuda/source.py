@@ -12,11 +12,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from tallystick.checkout import checkout
 from tallystick.devices.cuda.flags import INCLUDE_FOLDERS, OPTIONS
 from tallystick.disk.files import make_directory, remove_file, write_file
 from tallystick.disk.regular import entries, present, read_file
 from tallystick.errors import EnvironmentRefusedError, TallystickError
+from tallystick.installed import checkout
 
 _MOST_BYTES = 1 << 26  # of a source file, and of the code compiled from it
 _INSTALL = 'Install the packages with: pip install "tallystick[gpu]".'

@@ -23,7 +23,6 @@ from typing import Any, TypeVar
 
 from tallystick.disk.mounts import PLAIN
 from tallystick.disk.objects.address import Address
-from tallystick.disk.objects.waiting import within
 from tallystick.errors import CannotCheckError, StoreChangedError, StoreConflictError, StoreError
 from tallystick.limits import LIMITS
 
@@ -304,3 +303,30 @@ def _opened(address: Address) -> Any:
             f"{address.url} cannot be opened: {_first_line(error)}",
             "Check the address, and the credentials in the environment.",
         ) from None
+
+
+def within(
+    seconds: float, ask: Callable[[], _Answer], late: Callable[[], BaseException]
+) -> _Answer:
+    """What `ask` returns or raises, in a thread of its own.
+
+    Raises `late()` where it has not come within `seconds`. The thread is then left behind, and
+    keeps no process from ending: a library's call cannot be broken off.
+    """
+    found: list[_Answer] = []
+    raised: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            found.append(ask())
+        except BaseException as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=run, daemon=True, name="tallystick-listing")
+    thread.start()
+    thread.join(seconds)
+    if raised:
+        raise raised[0]
+    if not found:
+        raise late()
+    return found[0]

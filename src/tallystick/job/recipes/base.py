@@ -12,7 +12,7 @@ import numpy as np
 
 from tallystick.commit.encoding import JsonValue, Writer, tag
 from tallystick.commit.tensor import Array
-from tallystick.contracts.ordered.cpu.table import run_of
+from tallystick.contracts.ordered.cpu import run_of
 from tallystick.data.frozen import Frozen
 from tallystick.data.sources.tokenizer import TokenizerFile, load_tokenizer
 from tallystick.errors import CorruptFileError, DigestMismatchError, UsageError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tallystick.contracts.ordered.cpu.table import run_of
+from tallystick.contracts.ordered.cpu import run_of
 
 SCHEDULES = ("constant", "cosine")
 

@@ -1,4 +1,5 @@
-"""Arithmetic, comparisons, logic, activations, conversions (NUMERICS 6.7 to 6.11, 8.5, 10)."""
+"""Elementary functions, arithmetic, comparisons, logic, activations, conversions (NUMERICS 5, 6.7
+to 6.11, 8.5, 10)."""
 
 from __future__ import annotations
 
@@ -23,6 +24,7 @@ from tallystick.numerics.values.graph import (
     primitive,
     select,
 )
+from tallystick.numerics.values.primitives import FUNCTIONS as FUNCTIONS
 
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 NUMBERS = ("f32", "i64")
@@ -30,6 +32,31 @@ _OTHER = {"other": FLOAT}
 _ALPHA = {"alpha": AttrSpec("float", 1.0)}
 
 
+# --- correctly rounded elementary functions, and powers (5, 10.6) ---------------------------------
+for _name in FUNCTIONS:
+    pointwise(f"aten.{_name}", forms(partial(function, _name), "f32"), clause="5")
+
+
+def _pow(x: Expr) -> Expr:
+    """Some exponents are plain arithmetic; 1 is x itself, but for a NaN."""
+    found = primitive("pow", x, attribute("exponent", x))
+    plain = {
+        1.0: x,
+        2.0: x * x,
+        3.0: (x * x) * x,
+        0.5: primitive("sqrt", x),
+        -0.5: function("rsqrt", x),
+        -1.0: 1.0 / x,
+    }
+    for exponent, value in plain.items():
+        found = case(is_("exponent", exponent), value, found)
+    return found
+
+
+pointwise("aten.pow.Tensor_Scalar", forms(_pow, "f32"), clause="10.6", attrs={"exponent": FLOAT})
+
+
+# --- the others -----------------------------------------------------------------------------------
 def _pair(
     name: str,
     make: Callable[[Expr, Expr], Expr],

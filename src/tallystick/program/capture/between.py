@@ -23,7 +23,7 @@ from tallystick.program.capture.outside import KeptTensor, storage_of
 from tallystick.program.capture.places import KeptPlace, reached_from
 from tallystick.program.capture.plain import uncompiled
 from tallystick.program.capture.python_state import PythonState, changed, seen_at
-from tallystick.program.capture.quiet import quiet
+from tallystick.program.capture.replaced import quiet
 from tallystick.program.capture.same_program import difference
 from tallystick.program.capture.slot_uses import refuse_written
 from tallystick.program.capture.source import Blame

@@ -29,9 +29,9 @@ from tallystick.program.capture.follow_marks import MarkedAnswers, MovingReach, 
 from tallystick.program.capture.looks import PLAIN, moved
 from tallystick.program.capture.places import reached_from
 from tallystick.program.capture.python_state import PythonState, changed
-from tallystick.program.capture.quiet import quiet
 from tallystick.program.capture.recorded import Expression, Use
 from tallystick.program.capture.recorder import Recorder
+from tallystick.program.capture.replaced import quiet
 from tallystick.program.capture.rewriting import Rewriting
 from tallystick.program.capture.rewritten import NAME
 from tallystick.program.capture.same_program import difference, reaches_results

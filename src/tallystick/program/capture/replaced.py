@@ -7,6 +7,7 @@ parameter, a module's `forward`, a function's code) stands with what puts it the
 from __future__ import annotations
 
 import contextlib
+import io
 import pkgutil
 import platform
 from collections.abc import Iterator
@@ -170,3 +171,14 @@ def _owner(owner: str, name: str) -> Any:
             f"Install a version that it was tried with: {tried}.",
         ) from error
     return found
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """What the step prints and logs inside of the block is dropped."""
+    with (
+        replacing("logging:StreamHandler", "emit", lambda handler, record: None),
+        contextlib.redirect_stdout(io.StringIO()),
+        contextlib.redirect_stderr(io.StringIO()),
+    ):
+        yield

@@ -26,7 +26,7 @@ from tallystick.program.capture.python_state import (
     left_changed,
     seen_at,
 )
-from tallystick.program.capture.quiet import quiet
+from tallystick.program.capture.replaced import quiet
 from tallystick.program.capture.same_program import call_of, difference
 from tallystick.program.capture.settled_outside import refuse_asked, refuse_stale, settled_outside
 from tallystick.program.capture.source import Blame

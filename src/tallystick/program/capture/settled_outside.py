@@ -22,7 +22,7 @@ from tallystick.program.capture.first_calls import first_trace
 from tallystick.program.capture.kept_after import UntrainedError
 from tallystick.program.capture.one_object import OneObject
 from tallystick.program.capture.outside import KeptError, KeptTensor, Outside, storage_of
-from tallystick.program.capture.quiet import quiet
+from tallystick.program.capture.replaced import quiet
 from tallystick.program.capture.same_program import difference
 from tallystick.program.capture.slot_uses import reads, results_from, writes
 from tallystick.program.capture.source import Blame

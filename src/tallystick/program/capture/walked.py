@@ -34,8 +34,8 @@ from tallystick.program.capture.outside import OUTSIDE, KeptTensor, Outside
 from tallystick.program.capture.outside_calls import OutsideCalls, ahead
 from tallystick.program.capture.plain import uncompiled
 from tallystick.program.capture.python_state import KeptContent, PythonState, left_changed
-from tallystick.program.capture.quiet import quiet
 from tallystick.program.capture.recorder import Recorder
+from tallystick.program.capture.replaced import quiet
 from tallystick.program.capture.rewriting import file_of
 from tallystick.program.capture.settled_outside import refuse_unknown, settled_outside
 from tallystick.program.capture.source import code_line, is_installed, is_model

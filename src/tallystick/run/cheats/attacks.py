@@ -12,9 +12,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Protocol
 
-from tallystick.checkout import checkout
 from tallystick.commit.encoding import JsonValue
 from tallystick.errors import UsageError
+from tallystick.installed import checkout
 from tallystick.job.job import Job
 from tallystick.run.cheats.override import Override
 from tallystick.run.store.declaration import Declaration, Params, is_attack_name, read_declaration

@@ -1,4 +1,4 @@
-"""The trainer of a cheat: its maker makes the parts of a dishonest run.
+"""The trainer of a cheat: its maker makes the parts of a dishonest run, its logs among them.
 
 A cheating run is a signed run plus the override that produced it. The trainer's own code is that of
 an honest trainer. `Options(maker=…)` is the one place where it is told to cheat.
@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from tallystick.contracts.replay.blocks import Blocks, decode, encode
+from tallystick.contracts.replay.step import Sink
 from tallystick.devices.context import ExecutionContext
 from tallystick.disk.files import write_file
 from tallystick.disk.regular import present
@@ -18,14 +20,54 @@ from tallystick.job.job import Job
 from tallystick.program.state import State
 from tallystick.run.cheats.attacks import hooks_of
 from tallystick.run.cheats.engine import CheatingEngine
-from tallystick.run.cheats.logs import CheatingLogs
 from tallystick.run.cheats.override import Override
 from tallystick.run.execute.engine import Engine
 from tallystick.run.execute.maker import Maker, begun_otherwise
+from tallystick.run.logs.other import FollowedRun
 from tallystick.run.logs.training import TrainerLogs, trainer_logs
+from tallystick.run.logs.writer import LogWriter
 from tallystick.run.store.declaration import Declaration, read_declaration
 from tallystick.run.store.directory import RunStore
 from tallystick.run.store.journal import Journal
+
+
+class _LyingSink:
+    """Lets a declared cheat change a log before the file gets it (Override.log)."""
+
+    def __init__(self, writer: LogWriter, lie: Override) -> None:
+        self._writer, self._lie = writer, lie
+        self.finish, self.discard = writer.finish, writer.discard
+        self.published = writer.published
+
+    def bounded(self, number: int, section_blocks: Blocks) -> None:
+        """Write section `number` with the cheat's changes."""
+        section = self._writer.sections[number]
+        honest, _ = decode(section, section_blocks)
+        lied = self._lie.log(self._writer.step, section, honest)
+        self._writer.bounded(number, encode(section, lied))
+
+
+class CheatingLogs(TrainerLogs):
+    """The logs of one call of `train` that cheats by `override`."""
+
+    def __init__(
+        self,
+        override: Override,
+        job: Job,
+        store: RunStore,
+        journal: Journal,
+        followed: FollowedRun | None,
+        compression: int,
+    ) -> None:
+        super().__init__(job, store, journal, followed, compression)
+        self._override = override
+
+    def _into(self, writer: LogWriter) -> Sink:
+        return _LyingSink(writer, self._override)
+
+    def _repeated(self, step: int, digest: bytes) -> bytes:
+        """The digest in the journal: a cheat's own log may hold entries that no follower keeps."""
+        return self._journal.content.logs[step]
 
 
 @dataclass(frozen=True)

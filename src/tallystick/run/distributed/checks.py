@@ -16,8 +16,8 @@ import numpy as np
 
 from tallystick.commit.signing import PrivateKey, PublicKey, verify_run
 from tallystick.commit.split import subtrees
+from tallystick.commit.streamed import TensorStream
 from tallystick.commit.tensor import TensorHeader, tensor_digest
-from tallystick.commit.tensor_stream import TensorStream
 from tallystick.devices.context import ExecutionContext
 from tallystick.devices.device import Tensor
 from tallystick.errors import CounterpartyError, TallystickError, UsageError

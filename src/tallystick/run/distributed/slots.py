@@ -12,10 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from tallystick.commit.encoding import HASH_BYTES
-from tallystick.commit.ranges import joined_root, range_roots
-from tallystick.commit.split import subtrees
+from tallystick.commit.split import joined_root, range_roots, subtrees
+from tallystick.commit.streamed import TensorStream
 from tallystick.commit.tensor import Array, TensorHeader, check_canonical
-from tallystick.commit.tensor_stream import TensorStream
 from tallystick.devices.device import Device, Tensor
 from tallystick.numerics.types import DTYPES
 from tallystick.program.cutting import UNIT

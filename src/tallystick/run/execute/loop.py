@@ -23,6 +23,7 @@ from tallystick import _core
 from tallystick.commit.checkpoint import run_root
 from tallystick.commit.state import loss_bits
 from tallystick.errors import CounterpartyError, MismatchError, StorageError
+from tallystick.installed import tallystick_version
 from tallystick.job.job import Job
 from tallystick.program.state import State
 from tallystick.program.validation import BEST_PASS, PASSES, best_pass_step
@@ -39,7 +40,6 @@ from tallystick.run.store.journal import CONVICTED, Journal, end_reason, loss_va
 from tallystick.run.store.keeping import StorePolicy, spread, to_drop
 from tallystick.run.store.metrics import MetricLog, has_metrics, scalar_metrics
 from tallystick.run.store.trace import traced
-from tallystick.run.store.version import tallystick_version
 
 
 @dataclass

@@ -21,10 +21,10 @@ from typing import Any
 from tallystick.disk.mounts import INHERITED
 from tallystick.disk.objects.address import is_url
 from tallystick.errors import CannotCheckError, MachineFaultError, UsageError
+from tallystick.installed import tallystick_version
 from tallystick.run.parallel.executor import AttemptEnded, AttemptProgress, Died, Event
 from tallystick.run.parallel.segments import Segment
 from tallystick.run.parallel.task import Repeater, Task, error_json
-from tallystick.run.store.version import tallystick_version
 
 _TOLD_S = 1.0
 _NODE_S = 120.0

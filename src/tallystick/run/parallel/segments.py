@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from tallystick.commit.encoding import Writer, tag
+from tallystick.installed import tallystick_version
 from tallystick.run.execute.auditor import Checked, part_of, start_step
 from tallystick.run.show.estimate import human_seconds
 from tallystick.run.store.claim import Claim
-from tallystick.run.store.version import tallystick_version
 
 _BINDING = tag("parallel-audit/1")
 

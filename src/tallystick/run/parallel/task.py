@@ -18,12 +18,12 @@ from tallystick.devices.find import context_on
 from tallystick.disk.mounts import named
 from tallystick.disk.objects.opening import opened
 from tallystick.errors import CannotCheckError, MachineFaultError, TallystickError
+from tallystick.installed import tallystick_version
 from tallystick.job.job_file import load_job
 from tallystick.run.execute.auditor import Checked, check_claim, repeat
 from tallystick.run.execute.listener import Silent, Steady
 from tallystick.run.parallel.segments import Segment, binding
 from tallystick.run.store.directory import RunStore
-from tallystick.run.store.version import tallystick_version
 
 # Called with the number of steps done.
 Told = Callable[[int], None]

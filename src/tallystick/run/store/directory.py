@@ -48,6 +48,7 @@ from tallystick.errors import (
     StorageError,
     UsageError,
 )
+from tallystick.installed import tallystick_version
 from tallystick.job.job import JOB_DIRECTORY, Job
 from tallystick.job.job import MANIFEST as JOB_MANIFEST
 from tallystick.job.job_file import copy_job, load_job
@@ -61,7 +62,6 @@ from tallystick.run.store.places import SCRATCH_PREFIX as SCRATCH_PREFIX
 from tallystick.run.store.places import checkpoint_name as checkpoint_name
 from tallystick.run.store.state_file import StateFile, state_metadata
 from tallystick.run.store.trace import NodeTrace, load_trace
-from tallystick.run.store.version import tallystick_version
 
 FORMAT = "tallystick-run/1"
 _OWN_COPY = "`tallystick audit` and `dispute` take your own copy with --job."

@@ -42,8 +42,7 @@ from tallystick.errors import StoreConflictError, StoreError, TallystickError
 from tallystick.job.job import Job
 from tallystick.limits import LIMITS
 from tallystick.run.store.directory import MANIFEST, RunStore
-from tallystick.run.store.journal import JournalContent
-from tallystick.run.store.journal_tail import JournalTail
+from tallystick.run.store.journal import JournalContent, JournalTail
 
 _LOOK_S = 0.2
 _RETRY_S = 5.0

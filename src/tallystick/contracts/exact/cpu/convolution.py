@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from tallystick.contracts.exact.cpu import exact_kernel
 from tallystick.contracts.exact.cpu.integers import (
     Factors,
     Integers,
@@ -18,7 +19,6 @@ from tallystick.contracts.exact.cpu.integers import (
     integers_of,
     outer_values,
 )
-from tallystick.contracts.exact.cpu.operators import exact_kernel
 from tallystick.contracts.ordered.cpu.dot import convolve
 from tallystick.devices.arrays import Arrays, Outputs
 from tallystick.numerics.types import Attrs

@@ -6,8 +6,8 @@ import numpy as np
 
 from tallystick import _core
 from tallystick.contracts.exact.contract import BLOCK_LENGTHS
+from tallystick.contracts.exact.cpu import exact_kernel
 from tallystick.contracts.exact.cpu.integers import Factors, dots, integers_of
-from tallystick.contracts.exact.cpu.operators import exact_kernel
 from tallystick.devices.arrays import Arrays, Outputs
 from tallystick.numerics.types import Attrs
 from tallystick.products.following import scale_and_add

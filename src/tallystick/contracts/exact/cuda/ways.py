@@ -1,6 +1,6 @@
 """How a product of `exact/1` is multiplied on a GPU: by 8-bit digits with 32-bit sums
 (native/cuda/digits.cu), or in binary64 (rounded.cu, or cuBLAS). Which one changes no bit (NUMERICS
-17.8).
+17.8); the start-up probe of a GPU looks at all of them (contracts/gpu_probe.py).
 
 One table decides, by device and shape. **Its rates are predictions** (benchmarks/NOTES.md): no GPU
 was to be had while this was built.
@@ -9,9 +9,18 @@ was to be had while this was built.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+import numpy as np
+
+from tallystick.contracts.exact.contract import BLOCK_LENGTHS, Exact
+from tallystick.contracts.gpu_probe import same
 from tallystick.products.cuda.tiles import PROCESSORS
+
+if TYPE_CHECKING:
+    from tallystick.devices.cuda.device import Cuda
 
 SLICE = 64  # kSlice: positions
 # Bytes of one operand's integers, and values of sums, that stand in scratch memory together.
@@ -168,3 +177,24 @@ def choose(width: int, shape: ProductShape, architecture: str, has_library: bool
         every = [way for way in every if not way.splits]
     speeds = SPEEDS.get(architecture, _OTHERS)
     return min(every, key=lambda way: _cycles(way, shape, speeds, has_library))
+
+
+def differing_ways(device: Cuda, contract: Exact) -> Iterator[str]:
+    """The ways to multiply integers (NUMERICS 17.8) that give other bits: on several blocks of
+    terms of very different sizes, with ties, the largest integers, and infinities."""
+    rng, length = np.random.default_rng(17), BLOCK_LENGTHS[contract.width]
+    shapes = ((70, 2 * length + 70), (2 * length + 70, 35))
+    a, b = (
+        (rng.standard_normal(s) * np.exp2(rng.integers(-20, 20, s))).astype(np.float32)
+        for s in shapes
+    )
+    a[:2] = np.nextafter(np.float32(1), np.float32(0)) * np.array([[1], [-1]], np.float32)
+    a[2] = np.float32(2.0**-contract.width) * rng.integers(-99, 99, shapes[0][1])
+    a[2, 0], b[:, 0], a[3, 5], b[9, 3] = 0.75, a[0, 0], np.inf, -np.inf
+    try:
+        for way in ways(contract.width):
+            FORCED.way = way.name
+            if not same(device, contract, ("aten.mm", {}, [a, b])):
+                yield f"aten.mm by {way.name}"
+    finally:
+        FORCED.way = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tallystick import _core
-from tallystick.contracts.ordered.cpu.table import kernel
+from tallystick.contracts.ordered.cpu import kernel
 from tallystick.devices.arrays import Arrays, Outputs
 from tallystick.devices.kernel import operand, optional
 from tallystick.numerics.operators.common import flag, integer, number

@@ -1,15 +1,16 @@
-"""Kernels of the dot class: matrix products and 2-D convolutions (NUMERICS 2)."""
+"""Kernels of the dot class: matrix products and 2-D convolutions (NUMERICS 2); and of the quantised
+weights that products read in their place (NUMERICS 19)."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from tallystick import _core
-from tallystick.contracts.ordered.cpu.table import kernel
+from tallystick.contracts.ordered.cpu import kernel
 from tallystick.devices.arrays import Arrays, Outputs
 from tallystick.devices.kernel import operand
 from tallystick.numerics.blocks import block_format
-from tallystick.numerics.operators.common import number
+from tallystick.numerics.operators.common import number, text
 from tallystick.numerics.types import Attrs
 from tallystick.products.operators import CONVOLUTION_OPERATORS, Convolution, convolutions
 
@@ -66,3 +67,8 @@ def convolve(conv: Convolution[np.ndarray]) -> None:
         _core.convolution_weight_grad(conv.y, conv.x, conv.out, *conv.form)
     else:
         _core.convolution_bias_grad(conv.y, conv.out)
+
+
+@kernel("tallystick.dequantize")
+def _dequantize(attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
+    _core.dequantize(text(attrs, "format"), operand(inputs, 0), outputs[0])

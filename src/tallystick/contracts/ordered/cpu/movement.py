@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from tallystick import _core
-from tallystick.contracts.ordered.cpu.table import kernel
+from tallystick.contracts.ordered.cpu import kernel
 from tallystick.devices.arrays import Arrays, Outputs, as_bytes, copy, is_f32
 from tallystick.devices.kernel import operand
 from tallystick.errors import RefusedOperandsError

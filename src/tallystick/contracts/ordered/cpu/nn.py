@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tallystick import _core
-from tallystick.contracts.ordered.cpu.table import kernel
+from tallystick.contracts.ordered.cpu import kernel
 from tallystick.devices.arrays import Arrays, Outputs
 from tallystick.devices.kernel import operand, optional, padded, wanted
 from tallystick.errors import RefusedOperandsError

@@ -7,7 +7,7 @@ from typing import cast
 import numpy as np
 
 from tallystick import _core
-from tallystick.contracts.ordered.cpu.table import kernel
+from tallystick.contracts.ordered.cpu import kernel
 from tallystick.devices.arrays import Arrays, Outputs
 from tallystick.devices.kernel import operand, optional
 from tallystick.numerics.operators.common import flag, number, rn32

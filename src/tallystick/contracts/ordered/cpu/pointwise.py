@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tallystick import _core
-from tallystick.contracts.ordered.cpu.table import kernel
+from tallystick.contracts.ordered.cpu import kernel
 from tallystick.devices.arrays import Arrays, Outputs, as_bytes
 from tallystick.kernels.elements import element_values
 from tallystick.kernels.loops import (

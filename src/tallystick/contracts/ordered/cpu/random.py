@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from tallystick import _core
-from tallystick.contracts.ordered.cpu.table import kernel
+from tallystick.contracts.ordered.cpu import kernel
 from tallystick.devices.arrays import Arrays, Outputs, as_bytes
 from tallystick.devices.kernel import operand
 from tallystick.errors import RefusedOperandsError

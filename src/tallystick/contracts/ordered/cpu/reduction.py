@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tallystick import _core
-from tallystick.contracts.ordered.cpu.table import kernel
+from tallystick.contracts.ordered.cpu import kernel
 from tallystick.devices.arrays import Arrays, Outputs, is_f32
 from tallystick.devices.kernel import operand
 from tallystick.numerics.operators.common import axis_of, flag, integer, number, rn32

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from tallystick.contracts.ordered.cuda.table import cuda_kernel
-from tallystick.devices.cuda.launch import f32, launch_over, pointer, whole
-from tallystick.devices.cuda.operands import Outputs, Tensors
+from tallystick.contracts.ordered.cuda import cuda_kernel
+from tallystick.devices.cuda.launch import Outputs, Tensors, f32, launch_over, pointer, whole
 from tallystick.devices.kernel import operand, optional
 from tallystick.numerics.operators.common import flag, integer, number
 from tallystick.numerics.types import Attrs

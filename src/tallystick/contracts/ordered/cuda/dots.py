@@ -6,10 +6,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tallystick.contracts.ordered.cuda import cuda_kernel
 from tallystick.contracts.ordered.cuda.reduction import fold
-from tallystick.contracts.ordered.cuda.table import cuda_kernel
-from tallystick.devices.cuda.launch import THREADS, f32, launch_over, over, pointer, space, whole
-from tallystick.devices.cuda.operands import Outputs, Tensors
+from tallystick.devices.cuda.launch import (
+    THREADS,
+    Outputs,
+    Tensors,
+    f32,
+    launch_over,
+    over,
+    pointer,
+    space,
+    whole,
+)
 from tallystick.devices.cuda.tensor import DeviceTensor
 from tallystick.numerics.types import Attrs
 from tallystick.products.cuda.dots import Lines, lines_of, steps_of_added

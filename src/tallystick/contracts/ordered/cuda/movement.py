@@ -6,10 +6,21 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from tallystick.contracts.ordered.cuda.table import cuda_kernel
+from tallystick.contracts.ordered.cuda import cuda_kernel
 from tallystick.devices.cuda.copies import copy, widened
-from tallystick.devices.cuda.launch import f64, launch_over, layout, merged, pointer, space, whole
-from tallystick.devices.cuda.operands import Outputs, Tensors, check_indices, outside
+from tallystick.devices.cuda.launch import (
+    Outputs,
+    Tensors,
+    check_indices,
+    f64,
+    launch_over,
+    layout,
+    merged,
+    outside,
+    pointer,
+    space,
+    whole,
+)
 from tallystick.devices.cuda.point import constant_bits, point
 from tallystick.devices.cuda.tensor import DeviceTensor
 from tallystick.devices.kernel import operand

@@ -7,9 +7,17 @@ from functools import cache
 
 import numpy as np
 
-from tallystick.contracts.ordered.cuda.table import cuda_kernel
-from tallystick.devices.cuda.launch import f32, f64, launch_over, pointer, whole
-from tallystick.devices.cuda.operands import Outputs, Tensors, check_indices
+from tallystick.contracts.ordered.cuda import cuda_kernel
+from tallystick.devices.cuda.launch import (
+    Outputs,
+    Tensors,
+    check_indices,
+    f32,
+    f64,
+    launch_over,
+    pointer,
+    whole,
+)
 from tallystick.devices.cuda.point import FOUR, aligned, constant_bits, point
 from tallystick.devices.cuda.tensor import DeviceTensor
 from tallystick.devices.kernel import operand

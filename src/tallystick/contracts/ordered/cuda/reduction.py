@@ -8,11 +8,19 @@ import math
 
 import numpy as np
 
+from tallystick.contracts.ordered.cuda import cuda_kernel
 from tallystick.contracts.ordered.cuda.pointwise import point2
-from tallystick.contracts.ordered.cuda.table import cuda_kernel
 from tallystick.devices.cuda.copies import copy
-from tallystick.devices.cuda.launch import f32, f64, launch_over, over, pointer, whole
-from tallystick.devices.cuda.operands import Outputs, Tensors
+from tallystick.devices.cuda.launch import (
+    Outputs,
+    Tensors,
+    f32,
+    f64,
+    launch_over,
+    over,
+    pointer,
+    whole,
+)
 from tallystick.devices.cuda.point import constant_bits
 from tallystick.devices.cuda.tensor import DeviceTensor
 from tallystick.devices.kernel import operand

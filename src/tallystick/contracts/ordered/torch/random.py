@@ -7,7 +7,7 @@ import torch
 
 from tallystick.contracts.ordered.torch.table import exact
 from tallystick.devices.kernel import operand
-from tallystick.devices.torch_operands import Tensor, Tensors
+from tallystick.devices.torch import Tensor, Tensors
 from tallystick.errors import RefusedOperandsError
 from tallystick.numerics.operators.common import integer, number
 from tallystick.numerics.operators.random import WORD

@@ -7,7 +7,7 @@ import torch
 
 from tallystick.contracts.ordered.torch.table import bits, exact, keys, of_keys, write
 from tallystick.devices.kernel import operand
-from tallystick.devices.torch_operands import Tensor, Tensors, type_of
+from tallystick.devices.torch import Tensor, Tensors, type_of
 from tallystick.numerics.operators.common import axis_of, flag, integer
 from tallystick.numerics.operators.fold import FOLD, fold_count, split
 from tallystick.numerics.operators.pool import Axis, axes

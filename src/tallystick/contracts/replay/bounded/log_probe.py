@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tallystick.contracts.replay.bounded.cuda_log import DeviceLog, LogOutcome
-from tallystick.contracts.rounded.cuda.table import rounded_kernel
+from tallystick.contracts.rounded.cuda import rounded_kernel
 from tallystick.devices.cuda.tensor import DeviceTensor
 from tallystick.numerics.types import Attrs
 from tallystick.products.cuda.marks import Rounding

@@ -18,7 +18,7 @@ from tallystick.contracts.replay.bounded.judge import FORGED
 from tallystick.contracts.replay.node_kernels import NodeCall, NodeKernels
 from tallystick.contracts.replay.sections import LoggedProgram
 from tallystick.contracts.replay.step import LoggedStep
-from tallystick.contracts.rounded.cuda.table import rounded_kernel
+from tallystick.contracts.rounded.cuda import rounded_kernel
 from tallystick.devices.cuda.device import Cuda
 from tallystick.products.cuda.marks import Rounding
 

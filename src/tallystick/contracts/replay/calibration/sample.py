@@ -16,7 +16,7 @@ import numpy as np
 
 from tallystick import _core
 from tallystick.commit.log import Section
-from tallystick.contracts.ordered.cpu.table import run_of
+from tallystick.contracts.ordered.cpu import run_of
 from tallystick.contracts.replay.boundaries import boundaries, indices_of
 from tallystick.contracts.replay.contract import Replay
 from tallystick.contracts.replay.published.record import round_unlogged

@@ -18,7 +18,7 @@ from tallystick.contracts.replay.stock.stock import (
     rounded_number,
     stock_form,
 )
-from tallystick.devices.torch_operands import Tensor
+from tallystick.devices.torch import Tensor
 from tallystick.errors import RefusedOperandsError
 from tallystick.numerics.operators.common import output_mask
 from tallystick.numerics.types import Attrs

@@ -14,7 +14,7 @@ import torch
 from tallystick import _core
 from tallystick.contracts.replay.stock.stock import Stock, stock_form
 from tallystick.devices.kernel import operand, optional
-from tallystick.devices.torch_operands import Tensor, Tensors
+from tallystick.devices.torch import Tensor, Tensors
 from tallystick.numerics.types import Attrs
 
 # Python's, or a tensor without an axis.

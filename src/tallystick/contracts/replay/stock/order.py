@@ -9,11 +9,28 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 
-from tallystick.products import orders
-
+Array = np.ndarray
 Tensor = torch.Tensor
+
+
+def permutation(seed: int, n: int) -> Array:
+    """A permutation of range(n), i64[n]; every call with this seed gives the same one."""
+    drawn: Array = np.random.default_rng([seed, n]).permutation(n).astype(np.int64)
+    return drawn
+
+
+def pieces(seed: int, n: int, parts: int) -> list[Array]:
+    """`permutation(seed, n)` cut at uneven places into at most `parts` pieces.
+
+    No piece is empty unless n is 0.
+    """
+    cuts = np.random.default_rng([seed, n, 1]).integers(1, max(n, 2), parts - 1)
+    ends = sorted({int(c) for c in cuts if c < n} | {n})
+    order = permutation(seed, n)
+    return [order[a:b] for a, b in zip([0, *ends[:-1]], ends, strict=True)]
 
 
 @dataclass
@@ -28,7 +45,7 @@ class DrawnOrder:
         """The permuted range(n) cut at uneven places; at least one piece."""
         found = self._drawn.get(n)
         if found is None:
-            found = [torch.from_numpy(p) for p in orders.pieces(self.seed, n, self.parts)]
+            found = [torch.from_numpy(p) for p in pieces(self.seed, n, self.parts)]
             if n <= 1 << 16:  # short lengths come again and again
                 self._drawn[n] = found
         return found

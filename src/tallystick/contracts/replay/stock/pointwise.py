@@ -11,7 +11,7 @@ import torch
 from tallystick import _core
 from tallystick.contracts.ordered.torch import random as philox
 from tallystick.contracts.replay.stock.stock import Stock, rounded_number, stock_form
-from tallystick.devices.torch_operands import Tensor
+from tallystick.devices.torch import Tensor
 from tallystick.numerics.types import Attrs
 
 _ATEN: Any = torch.ops.aten

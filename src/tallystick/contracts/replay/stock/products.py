@@ -10,7 +10,7 @@ import torch
 from torch.nn import functional
 
 from tallystick.contracts.replay.stock.stock import STRETCH, Stock, rounded_number, stock_form
-from tallystick.devices.torch_operands import Tensor, check_indices
+from tallystick.devices.torch import Tensor, check_indices
 from tallystick.numerics.operators.dot import geometry, output_mask
 from tallystick.numerics.operators.reduction import reduced_axes
 from tallystick.numerics.types import Attrs

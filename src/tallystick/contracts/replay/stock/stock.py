@@ -17,12 +17,12 @@ import numpy as np
 import torch
 
 from tallystick import _core
-from tallystick.contracts.ordered.cpu.table import run_of
+from tallystick.contracts.ordered.cpu import run_of
 from tallystick.contracts.ordered.torch.table import exact
 from tallystick.contracts.replay.stock.order import DrawnOrder
 from tallystick.contracts.replay.stock.probe import check_torch_threads
 from tallystick.devices.environment import exact_environment
-from tallystick.devices.torch_operands import Tensor, Tensors
+from tallystick.devices.torch import Tensor, Tensors
 from tallystick.errors import UnsupportedOperatorError
 from tallystick.numerics.attachments import Attachments
 from tallystick.numerics.operators.common import rn32

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, cast
 
 import torch
 
-from tallystick.contracts.ordered.cpu.table import kernel
+from tallystick.contracts.ordered.cpu import kernel
 from tallystick.contracts.ordered.torch.table import exact
 from tallystick.contracts.replay.stock.rounding import nearest
 from tallystick.contracts.replay.stock.stock import Stock, stock_form
 from tallystick.devices.kernel import Kernel, Run
-from tallystick.devices.torch import TorchDevice
-from tallystick.devices.torch_operands import Tensor, Tensors
+from tallystick.devices.torch import Tensor, Tensors, TorchDevice
 from tallystick.kernels.views import view
 from tallystick.numerics.contracts import MAX_BITS
 from tallystick.numerics.registry import OpSpec, all_ops

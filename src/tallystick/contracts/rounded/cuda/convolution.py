@@ -6,10 +6,10 @@ at a time (native/cuda/rounded.cu). An element in doubt reads the image itself.
 
 from __future__ import annotations
 
+from tallystick.contracts.rounded.cuda import rounded_kernel
 from tallystick.contracts.rounded.cuda.sums import sum_bytes, sum_lines
-from tallystick.contracts.rounded.cuda.table import rounded_kernel
 from tallystick.devices.cuda.copies import copy
-from tallystick.devices.cuda.operands import Outputs, Tensors
+from tallystick.devices.cuda.launch import Outputs, Tensors
 from tallystick.devices.cuda.tensor import DeviceTensor
 from tallystick.numerics.types import Attrs
 from tallystick.products.cuda.dots import (

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tallystick.contracts.rounded.cuda.table import rounded_kernel
+from tallystick.contracts.rounded.cuda import rounded_kernel
 from tallystick.devices.cuda.copies import copy
-from tallystick.devices.cuda.operands import Outputs, Tensors
+from tallystick.devices.cuda.launch import Outputs, Tensors
 from tallystick.numerics.types import Attrs
 from tallystick.products.cuda.dots import Lines, Target, cut, last_of, lines_of, product
 from tallystick.products.cuda.folds import FoldPlan, Room

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 
-from tallystick.contracts.rounded.cuda.table import rounded_kernel
+from tallystick.contracts.rounded.cuda import rounded_kernel
 from tallystick.devices.cuda.copies import copy
 from tallystick.devices.cuda.device import Cuda
-from tallystick.devices.cuda.launch import THREADS, f64, over, whole
-from tallystick.devices.cuda.operands import Outputs, Tensors
+from tallystick.devices.cuda.launch import THREADS, Outputs, Tensors, f64, over, whole
 from tallystick.devices.kernel import operand
 from tallystick.numerics.operators.reduction import reduced_axes
 from tallystick.numerics.types import Attrs

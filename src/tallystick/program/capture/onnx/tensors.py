@@ -1,4 +1,4 @@
-"""Tensors of an ONNX file, sizes checked before anything is allocated.
+"""Tensors of an ONNX file, sizes checked before anything is allocated, and the package `onnx`.
 
 External data lie in files below the model's directory. No link is followed there, and no path
 leaves it. A file cannot make more bytes of tensors than it has: its data files are read once, and
@@ -7,6 +7,7 @@ a tensor in a function's body counts at each call.
 
 from __future__ import annotations
 
+import importlib
 import math
 from collections import Counter
 from dataclasses import dataclass, field
@@ -19,7 +20,18 @@ from tallystick.disk.regular import open_file, os_errors
 from tallystick.errors import CorruptFileError, StorageError, UsageError
 from tallystick.limits import LIMITS
 from tallystick.program.capture.onnx.graph import DTYPES
-from tallystick.program.capture.onnx.library import onnx_package
+
+
+def onnx_package() -> Any:
+    """The module `onnx`. Raises UsageError where it is not installed."""
+    try:
+        return importlib.import_module("onnx")
+    except ImportError as error:
+        raise UsageError(
+            f"tallystick.from_onnx needs the package onnx ({error}).",
+            "Run pip install 'tallystick[onnx]'.",
+        ) from None
+
 
 _SCARY = "Get an intact copy of the model from its author."
 _EXTERNAL = 1  # TensorProto.EXTERNAL

@@ -1,4 +1,5 @@
-"""Convolutions of `exact/1` and their gradients on a GPU (NUMERICS 17.2, 17.3; 2.6, 2.7).
+"""The operators of `exact/1` on a GPU: mm, bmm and addmm (NUMERICS 17.3; 2.4, 2.5), convolutions
+and their gradients (17.2, 17.3; 2.6, 2.7).
 
 The integers of patches are laid out straight from the image, some places at a time: an element has
 one integer for all taps that read it, since its group is that of its image or channel.
@@ -8,18 +9,45 @@ from __future__ import annotations
 
 import math
 
+from tallystick.contracts.exact.cuda import exact_kernel
 from tallystick.contracts.exact.cuda.layout import ProductSide, SegmentBlocks
 from tallystick.contracts.exact.cuda.products import ExactTarget, dots
-from tallystick.contracts.exact.cuda.table import exact_kernel
 from tallystick.contracts.ordered.cuda.reduction import fold
-from tallystick.devices.cuda.operands import Outputs, Tensors
+from tallystick.devices.cuda.launch import Outputs, Tensors
 from tallystick.devices.cuda.tensor import DeviceTensor
 from tallystick.numerics.types import Attrs
-from tallystick.products.cuda.dots import Lines, last_of
+from tallystick.products.cuda.dots import Lines, last_of, lines_of
 from tallystick.products.cuda.windows import slots
-from tallystick.products.operators import CONVOLUTION_OPERATORS, Convolution, convolutions
+from tallystick.products.operators import (
+    CONVOLUTION_OPERATORS,
+    MATRIX_OPERATORS,
+    Convolution,
+    convolutions,
+    matrices,
+)
 
 
+# --- matrix products ------------------------------------------------------------------------------
+def _operand(x: DeviceTensor, line_axis: int, blocks: SegmentBlocks) -> ProductSide:
+    """A matrix, or a batch of them, by lines along the axis `line_axis` from the end."""
+    lines = lines_of(x, line_axis)
+    return ProductSide(
+        "lines", lines.slots(), lines, x.shape[line_axis], blocks.terms, blocks.length,
+        lines_first=lines.line == 1 and lines.term != 1,
+    )  # fmt: skip
+
+
+@exact_kernel(*MATRIX_OPERATORS, named=True)
+def _products(op: str, width: int, attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
+    product = matrices(op, attrs, inputs, outputs)
+    batches, m, n, k = product.sizes
+    blocks = SegmentBlocks(width, k)
+    target = ExactTarget(product.out.address, batches, m, n, n, last_of(product))
+    a, b = _operand(product.a, -2, blocks), _operand(product.b, -1, blocks)
+    dots(product.out.device, blocks, a, b, target)
+
+
+# --- convolutions ---------------------------------------------------------------------------------
 @exact_kernel(*CONVOLUTION_OPERATORS, named=True)
 def _convolutions(op: str, width: int, attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
     for conv in convolutions(op, attrs, inputs, outputs):
