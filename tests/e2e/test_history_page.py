@@ -107,6 +107,15 @@ def test_a_plot_leaves_gaps_and_keeps_names_apart() -> None:
     assert "a & b" in {text.text for text in root.findall("s:text", space)}
 
 
+def test_a_plot_of_many_times_names_as_many_as_fit() -> None:
+    svg = draw("t", "a", [(f"d{n}", f"c{n}") for n in range(13)], {"p": [1.0] * 13})
+    root = ET.fromstring(svg)
+    texts = [text.text for text in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert [text for text in texts if text and text[0] == "d" and text[1:].isdigit()] == [
+        f"d{n}" for n in (0, 3, 6, 9, 12)
+    ]
+
+
 def _copied(directory: Path) -> tuple[Path, Path]:
     results, docs = directory / "results", directory / "docs"
     shutil.copytree(RESULTS, results)

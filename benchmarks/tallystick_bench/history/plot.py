@@ -11,6 +11,8 @@ LEFT, RIGHT, TOP, BOTTOM = 70, 170, 64, 84
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#7b3294", "#7a5c00", "#56606b")
 # The least distance of two lines' names.
 APART = 18.0
+# The most times below the axis that have a text.
+TEXTS = 6
 
 
 def draw(
@@ -57,7 +59,11 @@ def draw(
         out.append(
             f'<path d="M{LEFT} {y(mark):.1f}H{right}" stroke="#1f2430" stroke-dasharray="6 4"/>'
         )
+    # So many texts fit beside each other; the last time always has its own.
+    thinned = -(-len(times) // TEXTS)
     for place, (above, below) in enumerate(times):
+        if (len(times) - 1 - place) % thinned:
+            continue
         for text, at in ((above, floor + 22), (below, floor + 40)):
             out.append(
                 f'<text x="{x(place):.1f}" y="{at}" text-anchor="middle">{escape(text)}</text>'
