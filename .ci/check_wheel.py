@@ -3,9 +3,11 @@
     python .ci/check_wheel.py dist --python python3.12 [--torch] [--json]
 
 `dist` is a wheel, or a directory of them, of which pip takes the one that fits. It installs the
-wheel, judges stored evidence, audits a stored run and trains the jobs of the stored runs, whose
-roots must come out. With --torch it also installs PyTorch (constraints.txt has the version; the
-index must have a build without CUDA packages), makes the golden GPT-2 job and trains it. It prints
+wheel, judges stored evidence, audits a stored run, trains the jobs of the stored runs, whose roots
+must come out, and compares two runs that are equal and two that differ. With --torch it also
+installs PyTorch (constraints.txt has the version; the index must have a build without CUDA
+packages), makes the golden GPT-2 job and trains it. Then it installs the extras `answers` and
+`service`, serves a small model of its own, and asks it a question with `tallystick chat`. It prints
 seconds and megabytes, and ends with 1 at the first difference.
 """
 
@@ -13,59 +15,17 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
+
+from fresh_environment import Environment
+from serving_check import EXTRAS, ask_a_server
 
 ROOT = Path(__file__).resolve().parents[1]
 VECTORS = ROOT / "vectors"
-COMPILERS = ("cc", "c++", "gcc", "g++", "clang", "clang++", "cmake", "ninja")
 # Of the bundle of attacks, every so many cases are judged: each is a process of its own.
 EVERY = 10
-
-
-class Environment:
-    """A virtual environment and the commands run in it, with what each of them cost."""
-
-    def __init__(self, python: str, directory: Path) -> None:
-        self.directory = directory
-        self.costs: dict[str, float] = {}
-        subprocess.run([python, "-m", "venv", str(directory / "venv")], check=True)
-        self.bin = directory / "venv" / "bin"
-        # Only the environment's own programs: a build from source would find no compiler.
-        self.variables = {
-            name: value
-            for name, value in os.environ.items()
-            if name not in ("PYTHONPATH", "PYTHONHOME", "CC", "CXX", "VIRTUAL_ENV")
-        } | {"PATH": str(self.bin), "PYTHONNOUSERSITE": "1"}
-        found = [name for name in COMPILERS if (self.bin / name).exists()]
-        assert not found, f"the environment has {found}"
-
-    def run(self, what: str, *command: str, code: int = 0) -> str:
-        """What `command` printed; its seconds are added to those of `what`."""
-        start = time.perf_counter()
-        done = subprocess.run(
-            [str(self.bin / command[0]), *command[1:]],
-            cwd=self.directory,
-            env=self.variables,
-            capture_output=True,
-            text=True,
-        )
-        self.costs[what] = self.costs.get(what, 0.0) + time.perf_counter() - start
-        if done.returncode != code:
-            sys.exit(
-                f"{' '.join(command)}: exit code {done.returncode} instead of {code}\n"
-                f"{done.stdout}{done.stderr}"
-            )
-        return done.stdout
-
-    def megabytes(self) -> float:
-        """The size of everything that is installed, pip included."""
-        files = (self.directory / "venv" / "lib").rglob("*")
-        return sum(f.stat().st_size for f in files if f.is_file() and not f.is_symlink()) / 1e6
 
 
 def fast_paths(env: Environment) -> str:
@@ -131,6 +91,26 @@ def train_stored(env: Environment) -> int:
     return 1 + len(names)
 
 
+def compare(env: Environment) -> int:
+    """Compares runs that `train_stored` has made, without a key; the number of comparisons.
+
+    A run is equal to the stored run of the same job. Two runs of one network under two contracts
+    differ, and the sums of the first layer are where it begins.
+    """
+    stored = VECTORS / "runs" / "logreg-run"
+    said = env.run("diff, equal", "tallystick", "diff", "run-logreg", str(stored), "--json")
+    found = json.loads(said)
+    assert found["equal"] and found["compared"]["steps"] == [100, 100], said
+    pair = ("run-ordered", "run-rounded")
+    said = env.run("diff, different", "tallystick", "diff", *pair, "--json", code=1)
+    found = json.loads(said)
+    first = found["first"]
+    assert not found["equal"] and found["cause"] == "rounding", said
+    assert (first["step"], first["operator"]) == (0, ["aten.addmm", "aten.addmm"]), said
+    assert len(set(first["element"]["values"])) == 2, said
+    return 2
+
+
 def train_gpt2(env: Environment) -> None:
     """Makes the golden GPT-2 job with PyTorch and trains it (tests/e2e/golden.py)."""
     make = (
@@ -163,7 +143,8 @@ def check(wheel: Path, python: str, torch: bool, directory: Path) -> dict[str, o
     )
     env.run("version", "tallystick", "--version")
     isas = fast_paths(env)
-    judged, trained = judge(env), train_stored(env)
+    judged, trained, compared = judge(env), train_stored(env), compare(env)
+    asked = 0
     size = {"without torch": small}
     if torch:
         pins = str(ROOT / "constraints.txt")
@@ -173,12 +154,18 @@ def check(wheel: Path, python: str, torch: bool, directory: Path) -> dict[str, o
         assert not cuda, f"packages for GPUs came along (docs/INSTALL.md): {cuda}"
         train_gpt2(env)
         size["with torch"] = env.megabytes() - before
+        needed = f"{wheel}[{','.join(EXTRAS)}]"
+        env.run("install " + ", ".join(EXTRAS), *pip, "-c", pins, "--only-binary", ":all:", needed)
+        size["with torch, " + ", ".join(EXTRAS)] = env.megabytes() - before
+        asked = ask_a_server(env, ROOT / "tests")
     return {
         "wheel": wheel.name,
         "python": version.strip(),
         "instruction sets": isas,
         "judged": judged,
         "roots": trained + torch,
+        "compared": compared,
+        "asked": asked,
         "megabytes": {what: round(value, 1) for what, value in size.items()},
         "seconds": {
             what: round(value, 2)
@@ -192,7 +179,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("wheel", type=Path)
     parser.add_argument("--python", default=sys.executable, help="the interpreter to check with")
-    parser.add_argument("--torch", action="store_true", help="install PyTorch and train GPT-2 too")
+    parser.add_argument("--torch", action="store_true", help="train GPT-2 and serve a model too")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="tallystick-wheel-") as directory:
@@ -202,6 +189,7 @@ def main() -> None:
         return
     print(f"{found['wheel']} in Python {found['python']}, on {found['instruction sets']}")
     print(f"  {found['judged']} verdicts and {found['roots']} run roots are as stored")
+    print(f"  {found['compared']} comparisons and {found['asked']} answers of a server are right")
     for what, megabytes in found["megabytes"].items():  # type: ignore[attr-defined]
         print(f"  {megabytes} MB installed {what}")
     for what, seconds in found["seconds"].items():  # type: ignore[attr-defined]

@@ -26,7 +26,8 @@ HEAD = """# Figures
 
 Timings are of virtual machines with 2 cores (AMD EPYC, Intel Xeon) and torch 2.13.0; a record names
 its own machine. The last column has the command that repeats the measurement, in a clone. What was
-predicted, tried and dropped is in [the notes](../benchmarks/NOTES.md).
+predicted, tried and dropped is in [the notes](../benchmarks/NOTES.md), and what was measured before
+in [Figures over time](HISTORY.md).
 
 None of these figures is from a GPU. Every operator has a CUDA kernel under `ordered/1`,
 `rounded/1`, `exact/1` and the bounded form of `replay/1` ([GPU](GPU.md)), and `--device cuda` uses

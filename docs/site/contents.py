@@ -54,6 +54,7 @@ SECTIONS: dict[str, list[str]] = {
         "ARCHITECTURE",
         "PROTOCOL-STATES",
         "FIGURES",
+        "HISTORY",
         "OVT",
         "PAPERS",
         "SCALE",

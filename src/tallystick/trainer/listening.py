@@ -60,13 +60,13 @@ def refuse_unheard(callbacks: Sequence[Any], micro_batches: int) -> None:
                 )
 
 
-def _names(callback: Any, event: str) -> set[str]:
+def _names(callback: Any, event: str) -> frozenset[str]:
     """What the callback's method for an event names; nothing where it has none of its own."""
     function = getattr(getattr(callback, event), "__func__", getattr(callback, event))
     code = getattr(function, "__code__", None)
     if not hears(callback, event) or (code is not None and not names_in(code)):
-        return set()
-    return {"__call__"} if code is None else names_in(code)
+        return frozenset()
+    return frozenset(["__call__"]) if code is None else names_in(code)
 
 
 class _Catches(TrainerCallback):
