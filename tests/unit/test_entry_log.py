@@ -86,7 +86,7 @@ def test_it_goes_on_after_the_entries_there_are(tmp_path: Path) -> None:
 @pytest.mark.parametrize("bad", [b"", bytes(7), entry(1)[:-1], entry(1) + b"\0", bytes(8)])
 def test_only_signed_entries_are_taken(bad: bytes, tmp_path: Path) -> None:
     with EntryLogWriter(tmp_path) as log:
-        with pytest.raises(UsageError, match="no signed entry"):
+        with pytest.raises(UsageError, match="not a signed entry"):
             log.append(bad)
         log.append(entry(0))  # our own mistake costs nothing
     assert list(EntryLog(tmp_path)) == [entry(0)]
