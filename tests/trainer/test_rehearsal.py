@@ -257,7 +257,7 @@ def writes(self: Any, args: Any, state: Any, control: Any, logs: Any, **given: A
     ("act", "words"),
     [
         (reads_the_loss, r"\['lr'\].*rehearsed.*it reads a loss, a metric or a best step"),
-        (reads_a_weight, r"args\.max_grad_norm \(1\.0 → 0\.5\).*rehearsed.*raised"),
+        (reads_a_weight, r"args\.max_grad_norm \(1\.0 → 0\.5\).*rehearsed.*raises"),
         (writes, r"args\.max_grad_norm \(1\.0 → 0\.5\).*rehearsed.*it writes a file"),
     ],
 )
