@@ -351,7 +351,7 @@ def test_what_cannot_go_on_is_refused() -> None:
         (("continue", 0, 2, False, False), "only be convicted if workers check"),
         (("continue", 0, 2, True, True), "do not work under torchrun"),
         (("stop", 1, 2, True, True), "do not work under torchrun"),
-        (("stop", 1, 1, False, False), "no others"),
+        (("stop", 1, 1, False, False), "no other worker can continue"),
         (("stop", -1, 2, False, False), "retries -1 is out of range"),
         (("stop", 1001, 2, False, False), "Choose from 0 to 1,000"),
         (("go", 0, 2, True, False), "--on-conviction='go' is not known"),

@@ -80,7 +80,7 @@ def test_a_cheating_run_says_so(
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["no-such-cheat"], "is neither an attack nor a job"),
+        (["no-such-cheat"], "There is no attack"),
         (["../lie-output"], "There is no attack"),
         (["_shared"], "There is no attack"),
         (["lie-output", "--set", "steps=3"], "no parameter 'steps'"),

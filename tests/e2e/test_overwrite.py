@@ -122,7 +122,7 @@ def test_a_run_under_way_and_the_job_inside_stay(
     store = RunStore(out)
     with locked(store.lock_path), pytest.raises(StorageError, match="Another trainer"):
         train_job(logreg_job, out, Options(overwrite=True))
-    with pytest.raises(UsageError, match="lies in"):
+    with pytest.raises(UsageError, match="is inside"):
         train_job(store.job(), out, Options(overwrite=True))
     replayed = Options(overwrite=True, replay=out.parent / "nowhere")
     for wrong in (Options(overwrite=True, compress=True), replayed):

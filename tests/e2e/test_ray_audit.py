@@ -58,7 +58,7 @@ def test_differences_and_a_run_that_a_node_does_not_see(
 
         look = clusters.look
         monkeypatch.setattr(clusters, "look", elsewhere)
-        with pytest.raises(UsageError, match="does not see the run") as caught:
+        with pytest.raises(UsageError, match="cannot read the run") as caught:
             audit_in_parallel(broken, options=options)
         assert "at this path on every node" in caught.value.next_action
 

@@ -175,7 +175,7 @@ def test_tokens_and_a_nonce_of_ones_own(model: Path, tmp_path: Path, ts: Run) ->
     assert made.tokens == (5, 6, 7) and made.nonce == bytes.fromhex(nonce)
     assert said["request_digest"] == made.digest.hex() and said["seed"] == str(made.seed)
     code, _, errors = ts(*line, "-o", tmp_path / "r")
-    assert code == 3 and "is there already" in errors
+    assert code == 3 and "already exists" in errors
     new = [tallystick.request(place, tokens=[5]) for _ in range(2)]
     assert new[0].nonce and new[0].nonce != new[1].nonce and new[0].secret != new[1].secret
     with pytest.raises(UsageError, match="a seed or a nonce"):

@@ -263,7 +263,10 @@ def test_groups_have_rates_and_options_of_their_own() -> None:
     [
         (lambda: {}, "no group"),
         (lambda: {"a b": ParameterGroup(SGD(0.1))}, "cannot name"),
-        (lambda: {"a": ParameterGroup(SGD(0.1)), "b": ParameterGroup(SGD(0.1))}, "several groups"),
+        (
+            lambda: {"a": ParameterGroup(SGD(0.1)), "b": ParameterGroup(SGD(0.1))},
+            "more than one group takes",
+        ),
         (lambda: {"a": ParameterGroup(SGD(0.1), "up")}, "a single string"),
         (lambda: {"a": SGD(0.1)}, "not a ParameterGroup"),
     ],

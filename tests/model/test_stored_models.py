@@ -112,5 +112,5 @@ def test_a_statement_has_no_program_whose_record_is_over_the_limit(tmp_path: Pat
     stated, programs = derive(model, [Bucket(8, 2)], "ordered/1")
     assert {name.set for name in stated.programs} == {"greedy", "draw"} == {n.set for n in programs}
     far = replace(model, longest=1 << 20)
-    with pytest.raises(UsageError, match="over the limit"):
+    with pytest.raises(UsageError, match="larger than the limit"):
         derive(far, [Bucket(1 << 17, 2)], "ordered/1")

@@ -146,7 +146,7 @@ def test_accumulation_stop_and_the_best_weights(tmp_path: Path) -> None:
                     torch.stack([r[1] for r in rows]),
                 )
             ),
-            "beside other records",
+            "depend on the other records",
         ),
     ],
 )

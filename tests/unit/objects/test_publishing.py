@@ -377,7 +377,7 @@ def test_a_log_of_another_trainer_stays(
     theirs = _other_log(tmp_path / "other/logs/0000000003.log")
     _train(logged_job, tmp_path / "a", stop_before=2)
     with (
-        pytest.raises(StoreConflictError, match=r"has written .*logs/0000000003\.log"),
+        pytest.raises(StoreConflictError, match=r"wrote .*logs/0000000003\.log"),
         published(URL, logged_job, Silent(), tmp_path / "a") as (directory, listener, _),
     ):
         store.put("logs/0000000003.log", theirs)

@@ -327,7 +327,7 @@ def test_a_log_without_all_sections_is_not_finished(tmp_path: Path) -> None:
     writer.bounded(1, blocks.encode(sections(BOUNDED)[1], Entries.none()))
     with pytest.raises(UsageError, match="lacks section 0"):
         writer.finish()
-    with pytest.raises(UsageError, match="written before"):
+    with pytest.raises(UsageError, match="already written"):
         writer.bounded(1, blocks.encode(sections(BOUNDED)[1], Entries.none()))
     writer.discard()
     assert list(tmp_path.iterdir()) == []

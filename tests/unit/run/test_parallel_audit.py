@@ -366,7 +366,7 @@ def test_a_cluster_is_not_given_a_directory_to_import_from(
     run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(run / "job")
-    with pytest.raises(UsageError, match="in the run's directory"):
+    with pytest.raises(UsageError, match="current directory is the run's"):
         audit_in_parallel(run, options=ParallelOptions(ray="127.0.0.1:1"))
 
 

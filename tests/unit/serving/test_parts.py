@@ -93,7 +93,7 @@ def test_a_removed_key_opens_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyP
     remove_key(path, "alice")
     assert ring.find(key) is None
     assert ring.find(add_key(path, "carol")) is not None
-    with pytest.raises(UsageError, match="no key"):
+    with pytest.raises(UsageError, match="No key is named"):
         remove_key(path, "alice")
 
 

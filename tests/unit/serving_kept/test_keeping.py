@@ -312,5 +312,5 @@ def test_an_answer_of_another_model(tmp_path: Path) -> None:
     other = replace(toy().statement, stop=(1,))
     with KeptAnswers(tmp_path / "kept", BUDGET) as kept:
         kept.uses(other, tmp_path)
-        with pytest.raises(UsageError, match="does not know"):
+        with pytest.raises(UsageError, match="was not registered"):
             kept.keep(given(key=PrivateKey.generate()), "anna")
