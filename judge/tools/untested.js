@@ -53,9 +53,7 @@ for (const { file } of tried) {
 /** The number of a change, whose lines may have moved; −1 if it is there no more. */
 function numberOf({ file, line, kind, was }) {
   const path = join(HERE, file);
-  const same = changes.filter(
-    (one) => one.path === path && one.kind === kind && one.was === was,
-  );
+  const same = changes.filter((one) => one.path === path && one.kind === kind && one.was === was);
   const distance = (one) => Math.abs(one.line - line);
   return changes.indexOf(same.sort((a, b) => distance(a) - distance(b))[0]);
 }
@@ -74,7 +72,9 @@ await runTests([${tests.map((path) => `() => import(${JSON.stringify(path)})`).j
   format: "esm",
   outfile: script,
   // The expectations' own chai is written for require.
-  banner: { js: 'import { createRequire } from "node:module"; const require = createRequire("/");' },
+  banner: {
+    js: 'import { createRequire } from "node:module"; const require = createRequire("/");',
+  },
   alias: { vitest: "./tools/testing.ts" },
   plugins: [
     {
