@@ -2,14 +2,21 @@
  * Which of the changes that the vectors do not notice (`tools/mutation.js --json REPORT`) a test
  * notices: `node tools/untested.js REPORT TEST... [--json LEFT] [--seconds MOST]`, each change as
  * the source has it now. LEFT is a report of those that no test notices, to be tried on dearer tests.
- * A loop that goes on for MOST (60) seconds without a pause does not end, which a test notices.
+ *
+ * TEST is a file or a folder of test/. All tests run once without a change; then those that come
+ * past a change run with it, cheap ones first, each change in a worker of its own, which reads the
+ * sources anew. A test that takes MOST (60) seconds of a processor more than without the change
+ * does not end, which is noticed.
  */
-import { readFileSync, writeFileSync } from "node:fs";
+import { mkdtempSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import process from "node:process";
-import { fileURLToPath } from "node:url";
+import { clearInterval, setInterval } from "node:timers";
+import { fileURLToPath, pathToFileURL } from "node:url";
+import { Worker } from "node:worker_threads";
 
-import { createVitest } from "vitest/node";
+import { build } from "esbuild";
 
 import { changed } from "./changes.js";
 
@@ -21,78 +28,116 @@ function option(name) {
 }
 const leftover = option("--json");
 const most = 1000 * Number(option("--seconds") ?? 60);
+const [report, ...names] = args;
+if (report === undefined || names.length === 0) throw new Error("name a report and tests");
 
-/** What the changed text of a file calls, also while it is loaded, with the change made. */
-const switches = (number) => `
-function __off(change) {
-  return change === ${number};
+function files(path) {
+  if (!statSync(path).isDirectory()) return [path];
+  return readdirSync(path).flatMap((name) => files(join(path, name)));
 }
-function __bound(change, kind, a, b) {
-  const isEqual = a === b;
-  const own = kind === "<" ? a < b : kind === "<=" ? a <= b : kind === ">" ? a > b : a >= b;
-  return isEqual && __off(change) ? !own : own;
+const tests = names
+  .flatMap((name) => files(join(HERE, name)))
+  .filter((path) => path.endsWith(".test.ts"));
+const { left: tried } = JSON.parse(readFileSync(report, "utf8"));
+
+const texts = new Map();
+const changes = [];
+for (const { file } of tried) {
+  const path = join(HERE, file);
+  if (texts.has(path)) continue;
+  const { text, found } = changed(path, changes.length);
+  texts.set(path, text);
+  changes.push(...found);
 }
-let __turns = 0;
-let __since;
-function __turn() {
-  if (++__turns % 65536 !== 0) return;
-  if (__since === undefined) {
-    __since = Date.now();
-    setTimeout(() => (__since = undefined));
-  } else if (Date.now() - __since > ${most}) throw new Error("it does not end");
-}
-`;
 
-/** The change that is made now. */
-let current;
-const plugin = {
-  name: "change",
-  enforce: "pre",
-  transform: (_, id) =>
-    id === current?.path ? `${changed(id, 0).text}${switches(current.number)}` : undefined,
-};
-
-const vitest = await createVitest(
-  "test",
-  { root: HERE, watch: false, bail: 1, reporters: [{}] },
-  { plugins: [plugin] },
-);
-
-/** The number of a change in its file, whose lines may have moved; −1 if it is there no more. */
+/** The number of a change, whose lines may have moved; −1 if it is there no more. */
 function numberOf({ file, line, kind, was }) {
-  const { found } = changed(join(HERE, file), 0);
-  const same = found.filter((one) => one.kind === kind && one.was === was);
+  const path = join(HERE, file);
+  const same = changes.filter((one) => one.path === path && one.kind === kind && one.was === was);
   const distance = (one) => Math.abs(one.line - line);
-  return found.indexOf(same.sort((a, b) => distance(a) - distance(b))[0]);
+  return changes.indexOf(same.sort((a, b) => distance(a) - distance(b))[0]);
 }
+
+const script = join(mkdtempSync(join(tmpdir(), "untested-")), "tests.mjs");
+await build({
+  absWorkingDir: HERE,
+  stdin: {
+    contents: `import { runTests } from "./tools/tested.ts";
+await runTests([${tests.map((path) => `() => import(${JSON.stringify(path)})`).join(", ")}]);`,
+    resolveDir: HERE,
+    loader: "ts",
+  },
+  bundle: true,
+  platform: "node",
+  format: "esm",
+  outfile: script,
+  // The expectations' own chai is written for require.
+  banner: {
+    js: 'import { createRequire } from "node:module"; const require = createRequire("/");',
+  },
+  alias: { vitest: "./tools/testing.ts" },
+  plugins: [
+    {
+      name: "switches",
+      setup: (of) =>
+        of.onLoad({ filter: /\.ts$/ }, ({ path }) => {
+          const text = texts.get(path) ?? readFileSync(path, "utf8");
+          const place = JSON.stringify(pathToFileURL(path).href);
+          return { contents: text.replaceAll("import.meta.url", place), loader: "ts" };
+        }),
+    },
+  ],
+});
+
+/** Milliseconds of a processor so far. */
+function worked() {
+  const { system, user } = process.cpuUsage();
+  return (system + user) / 1000;
+}
+
+/** Runs tests in a worker; its last word, or that it does not end. */
+function run(workerData) {
+  return new Promise((done, fail) => {
+    const worker = new Worker(script, { workerData });
+    let [since, allowed] = [worked(), Infinity];
+    let last = { by: "a worker that stops" };
+    const timer = setInterval(() => {
+      if (worked() - since <= allowed) return;
+      last = { by: "it does not end" };
+      void worker.terminate();
+    }, 500);
+    worker.on("message", (message) => {
+      [since, allowed] = [worked(), most + (message.ms ?? 0)];
+      last = message;
+    });
+    worker.on("error", fail);
+    worker.on("exit", () => {
+      clearInterval(timer);
+      done(last);
+    });
+  });
+}
+
+const { known, by: broken } = await run({ thrown: -1 });
+if (known === undefined) throw new Error(`without a change this fails: ${broken}`);
+process.stdout.write(`${known.length} tests, ${Math.round(worked() / 1000)} s of a processor\n`);
+known.sort((a, b) => a.ms - b.ms);
 
 /** The first test that fails with the change made; null if none does. */
-async function noticedBy(change, tests) {
-  current = change;
-  if (change !== undefined) vitest.invalidateFile(change.path);
-  const specifications = await vitest.globTestSpecifications(tests);
-  const run = await vitest.runTestSpecifications(specifications);
-  if (change !== undefined) vitest.invalidateFile(change.path);
-  for (const file of run.testModules) {
-    for (const one of file.children.allTests("failed")) return one.fullName;
-    if (!file.ok()) return `${file.relativeModuleId}, as a whole`;
-  }
-  return run.unhandledErrors.length > 0 ? "an error of no test" : null;
+async function noticedBy(number) {
+  const past = known.filter(({ seen }) => seen.includes(number));
+  if (past.length === 0) return null;
+  const { by } = await run({ thrown: number, past: past.map(({ seen: _, ...one }) => one) });
+  return by;
 }
 
-const [report, ...tests] = args;
-if (report === undefined || tests.length === 0) throw new Error("name a report and tests");
-const without = await noticedBy(undefined, tests);
-if (without !== null) throw new Error(`without a change this fails: ${without}`);
 const left = [];
-for (const one of JSON.parse(readFileSync(report, "utf8")).left) {
+for (const one of tried) {
   const number = numberOf(one);
-  const change = { path: join(HERE, one.file), number };
-  const by = number < 0 ? "it is there no more" : await noticedBy(change, tests);
+  const by = number < 0 ? "it is there no more" : await noticedBy(number);
   if (by === null) left.push(one);
   if (leftover !== undefined) writeFileSync(leftover, `${JSON.stringify({ left }, null, 2)}\n`);
   const place = `${one.file}:${one.line} ${one.kind}: ${one.was.slice(0, 60)}`;
   process.stdout.write(`${place} | ${by ?? "NOT NOTICED"}\n`);
 }
 process.stdout.write(`${left.length} not noticed\n`);
-await vitest.close();

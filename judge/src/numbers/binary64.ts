@@ -80,13 +80,11 @@ const signed = (magnitude: number, x: number): number =>
   x < 0 || Object.is(x, -0) ? -Math.abs(magnitude) : Math.abs(magnitude);
 
 export function tanh(x: number): number {
-  if (Number.isNaN(x)) return x;
   const t = expm1(Math.min(2 * Math.abs(x), 80));
   return signed(t / (t + 2), x);
 }
 
 export function erf(x: number): number {
-  if (Number.isNaN(x)) return x;
   const a = Math.min(Math.abs(x), 6);
   const q = a * a;
   let term = a;
@@ -101,8 +99,7 @@ export function erf(x: number): number {
 /** sin(x + quarter·π/2) (OPENING 11.9). */
 function wave(x: number, quarter: bigint): number {
   if (!Number.isFinite(x)) return NaN;
-  if (x === 0) return quarter === 0n ? x : 1;
-  const { n: digits, q } = exactly(x);
+  const { n: digits, q } = exactly(x); // of ±0 n is 0, and r = ±0
   const shift = BigInt(q + 320);
   const whole = shift >= 0n ? digits << shift : digits >> -shift;
   const n = floorDiv(2n * whole + Q, 2n * Q);

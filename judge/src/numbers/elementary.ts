@@ -119,7 +119,6 @@ function tanhOfPositive(x: number): number {
   const value = exactly(x);
   return decided((P) => {
     const above = expm1Of(dyadic(value.n, value.q + 1, P), P);
-    if (above.lo <= 0n) return undefined;
     return { ...over(above, plus(above, whole(2n, P)), P), q: 0 };
   }, scaleFor(value));
 }

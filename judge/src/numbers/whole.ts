@@ -16,5 +16,5 @@ export const floorMod = (a: bigint, b: bigint): bigint => a - b * floorDiv(a, b)
 export const shiftLeft = (a: bigint, b: bigint): bigint =>
   b >= 0n && b <= 63n ? wrap64(a << b) : 0n;
 
-/** ⌊a / 2^b⌋ for 0 ≤ b ≤ 63, else −1 of a negative a and 0 of another (NUMERICS 10.11). */
-export const shiftRight = (a: bigint, b: bigint): bigint => a >> (b >= 0n && b <= 63n ? b : 63n);
+/** ⌊a / 2^b⌋ for b ≥ 0, of which 63 bits leave the sign alone; else that too (NUMERICS 10.11). */
+export const shiftRight = (a: bigint, b: bigint): bigint => a >> (b >= 0n ? b : 63n);

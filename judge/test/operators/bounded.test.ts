@@ -33,6 +33,18 @@ test("beyond an infinity there is no boundary, and an entry towards it is forged
   expect(grid.readsFar(infinite ?? 0, -1, v, limit)).toBe(false);
 });
 
+test("a bound that is negative, infinite or a NaN is the largest number (8.6.2)", () => {
+  const largest = 0x1fffffffffffff * 2 ** 971;
+  for (const A of [-1, Infinity, NaN]) {
+    expect(boundOf(2, [A])).toBe(largest);
+    expect(boundOf(2, [A, 1])).toBe(largest);
+    expect(boundOf(2, [1, A])).toBe(largest);
+  }
+  expect(boundOf(2, [0, Infinity])).toBe(largest);
+  expect(boundOf(2, [1, 1], Infinity)).toBe(largest);
+  expect(boundOf(2, [0])).toBe(0);
+});
+
 describe("the bounded form of replay/1 (vectors/rounded/bounded.json)", () => {
   test.each(cases.map((one, k) => [`${k} ${one.op} ${one.contract}`, one] as const))(
     "%s",

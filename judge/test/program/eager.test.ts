@@ -153,3 +153,25 @@ test("folds of 2^22 values in all, and of no more (6.8)", () => {
   expect(isMade(65, 65536)).toBe(false);
   expect(isMade(64, 65537)).toBe(false);
 });
+
+test("2^20 inputs of an expansion, and no more (6.8, COMMITMENTS 11.1)", () => {
+  const isMade = (more: readonly string[], V: number): boolean => {
+    const names = Array.from({ length: 16 }, (_, k) => `batch.${String.fromCharCode(97 + k)}`);
+    const lines = [
+      "tallystick program 2",
+      "contract ordered/1-draft.1",
+      ...names.map((name) => `input batch ${name} f32[1]`),
+      ...more,
+      "micro 1",
+      "%0 = aten.sum(@batch.a) : f32[]",
+      "%1 = tallystick.fold(%0){mean=false} : f32[]",
+      "output loss %1",
+      "end\n",
+    ];
+    const { text } = readProgram(toUtf8(lines.join("\n")), TABLE);
+    return orRefused(() => expansionOf(text, V, TABLE)) !== "refused";
+  };
+  expect(isMade([], 65536)).toBe(true);
+  expect(isMade(["input state w f32[1]"], 65535)).toBe(true);
+  expect(isMade(["input state w f32[1]"], 65536)).toBe(false);
+});

@@ -35,6 +35,47 @@ describe("the kind of an input is that of its name (1.2)", () => {
   });
 });
 
+test("a scalar is f64[], and the key i64[2] (1.2)", () => {
+  for (const type of ["f32[]", "f64[1]", "i64[]"]) {
+    expect(withInput("scalar", "scalar.lr", type)).toBe(false);
+  }
+  for (const type of ["i64[]", "i64[1]", "i64[3]", "i32[2]"]) {
+    expect(withInput("rng", "rng", type)).toBe(false);
+  }
+});
+
+test("the commit node is the last one (3.4)", () => {
+  const lines = [...HEAD, "input state w f32[2]"];
+  const commit = (index: number): string => `%${index} = tallystick.commit(@w) : none`;
+  const neg = (index: number): string => `%${index} = aten.neg(@w) : f32[2]`;
+  const outputs = ["output w @w"];
+  expect(isRead(...lines, neg(0), commit(1), ...outputs)).toBe(true);
+  expect(isRead(...lines, commit(0), neg(1), ...outputs)).toBe(false);
+});
+
+test("the next state of a slot of a stored type is that slot (3.6)", () => {
+  const inputs = ["input state a bf16[2]", "input state b bf16[2]"];
+  const isFine = (a: string, b: string): boolean =>
+    isRead(
+      ...[...HEAD, ...inputs, `%0 = tallystick.commit(@${a}, @${b}) : none`],
+      ...[`output a @${a}`, `output b @${b}`],
+    );
+  expect(isFine("a", "b")).toBe(true);
+  expect(isFine("b", "a")).toBe(false);
+});
+
+test("a list of truth values may begin with either (2.5)", () => {
+  const isFine = (mask: string, types: string): boolean =>
+    isRead(
+      ...[...HEAD, "input batch batch.a f32[2,3]", "input batch batch.b f32[2,1]"],
+      "%0 = aten.native_layer_norm_backward(@batch.a, @batch.a, @batch.b, @batch.b)" +
+        `{normalized_shape=[3], output_mask=[${mask}]} : ${types}`,
+    );
+  expect(isFine("true,false,false", "f32[2,3]")).toBe(true);
+  expect(isFine("false,true,true", "f32[3], f32[3]")).toBe(true);
+  expect(isFine("false,1,true", "f32[3], f32[3]")).toBe(false);
+});
+
 test("each slot has a next state, or none has one (3.4)", () => {
   const inputs = ["input state a f32[]", "input state b f32[]"];
   const loss = "output loss @a";
@@ -73,6 +114,31 @@ describe("a section (6.2 to 6.5)", () => {
     const head = [...SECTION.slice(0, 2), "input state s f32[]"];
     expect(isRead(...head, "micro 1", ...rest)).toBe(true);
     expect(isRead(...head, "micro 2", ...rest)).toBe(false);
+  });
+
+  test("of no node is none, also where nothing is folded", () => {
+    const head = [...SECTION.slice(0, 2), "input state s f32[]"];
+    const rest = ["%0 = aten.mul.Tensor(@s, @s) : f32[]", "output loss @s"];
+    expect(isRead(...head, "micro 1", ...rest)).toBe(true);
+    expect(isRead(...head, "micro 0", ...rest)).toBe(false);
+  });
+
+  test("carries values of its own, of the slot's type (6.4)", () => {
+    const head = [...SECTION.slice(0, 2), "input state s f32[]", "input state w f32[2]", "micro 2"];
+    const rest = [
+      "%0 = aten.mul.Tensor(@w, @w) : f32[2]",
+      "%1 = aten.sum(%0) : f32[]",
+      "%2 = aten.mul.Tensor(@w, @w) : f32[2]",
+      "output loss @s",
+    ];
+    const carries = (name: string, value: string): boolean =>
+      isRead(...head, `carry ${name} ${value}`, ...rest);
+    expect(carries("w", "%0")).toBe(true);
+    expect(carries("s", "%1")).toBe(true);
+    expect(carries("s", "%0")).toBe(false);
+    expect(carries("w", "%1")).toBe(false);
+    expect(carries("w", "@w")).toBe(false);
+    expect(carries("w", "%2")).toBe(false);
   });
 
   test("has no fold and no commit", () => {
