@@ -406,7 +406,7 @@ def test_the_python_interface(model: Path, key: Path, tmp_path: Path) -> None:
         tallystick.generate(model, key=key)
     with pytest.raises(UsageError, match="no bucket for a prompt"):
         tallystick.generate(model, tokens=[4] * 30)
-    with pytest.raises(DigestMismatchError, match="another model than your statement"):
+    with pytest.raises(DigestMismatchError, match="another model than your statement's"):
         (tmp_path / "s.json").write_bytes(_renamed(answer.job.statement))
         tallystick.check(answer, model, statement=tmp_path / "s.json")
 

@@ -221,6 +221,6 @@ def test_an_estimate_for_several_workers_says_what_it_is(ts: Run, tmp_path: Path
     made = ["--steps", "4", "--set", "hidden=8", "--set", "micro_batches=2"]
     assert ts("job", "new", "mlp", "--out", job, *made)[0] == 0
     given = ["train", job, "--out", str(tmp_path / "run"), "--estimate"]
-    assert "one worker alone" not in ts(*given)[2]
+    assert "for one worker" not in ts(*given)[2]
     code, _, err = ts(*given, "--workers", "2")
-    assert code == 0 and "of one worker alone; 2 workers were not estimated" in err
+    assert code == 0 and "for one worker. 2 workers were not estimated" in err

@@ -344,7 +344,7 @@ def test_no_claim_where_neither_is_accepted(
     assert [c["party"] for c in found["convicted"]] == ["A", "B"]
     assert found["accepted"] is None and found["accepted_party"] is None
     code, text, errors = ts("judge", out, *_job(terms), "--statement", claim, "--key", key)
-    assert code == 1 and "ACCEPTED    neither" in text and "no statement" in errors
+    assert code == 1 and "ACCEPTED    neither" in text and "No statement was written" in errors
     assert not claim.exists()
 
 

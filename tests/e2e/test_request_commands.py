@@ -104,9 +104,9 @@ def test_nothing_is_said_beside_a_request(
 
 
 def test_in_python_nothing_is_said_beside_it(model: Path, asked: Path) -> None:
-    with pytest.raises(UsageError, match="prompt, temperature cannot be said"):
+    with pytest.raises(UsageError, match="combined with prompt, temperature:"):
         tallystick.generate(model, request=asked, prompt="x", temperature=1.0)
-    with pytest.raises(UsageError, match="seed cannot be said"):
+    with pytest.raises(UsageError, match="combined with seed:"):
         tallystick.generate(model, request=asked, seed=0)
 
 
@@ -150,7 +150,7 @@ def test_a_message_is_a_conversation_of_one(model: Path, tmp_path: Path, ts: Run
 def test_what_no_model_of_the_statement_can_answer(model: Path, tmp_path: Path, ts: Run) -> None:
     place = model.with_name("model.statement")
     for name, body, why in (
-        ("far", [9, 999], "prompt has the token 999"),
+        ("far", [9, 999], "prompt contains the token 999"),
         ("long", [5] * 24, "no bucket for a prompt of 24 tokens"),
         ("none", ["a"], "not a JSON list of token ids"),
         ("empty", [], "input is empty"),

@@ -116,7 +116,7 @@ def test_averages_are_exported_as_parameters(tmp_path: Path) -> None:
 
 def test_a_run_without_averages_has_none_to_export(tmp_path: Path) -> None:
     run = trained(Odd(), tmp_path)
-    with pytest.raises(UsageError, match="keeps no average"):
+    with pytest.raises(UsageError, match="keeps no averaged parameters"):
         export_model(run, tmp_path / "file", which=Which(average=True))
 
 

@@ -282,7 +282,7 @@ def test_groups_that_are_none(groups: Any, words: str) -> None:
         ({"a": ParameterGroup(SGD(0.1), ("up", "down"))}, "is in no group"),
         (
             {"a": ParameterGroup(SGD(0.1)), "b": ParameterGroup(SGD(0.1), ("wrong",))},
-            "in the group 'b'",
+            "The group 'b' contains no parameter",
         ),
         (
             {

@@ -254,7 +254,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
     refused("not a program of the job", tmp_path, schedule=[("critic", 1)])
     refused("has no turn", tmp_path, schedule=[("generator", 1)])
     refused("not a multiple of the", tmp_path, validation=DATA, evaluate_every=4)
-    refused("'critic' is not a program", tmp_path, validation=DATA, evaluate="critic")
+    refused("'critic' is not the name of a program", tmp_path, validation=DATA, evaluate="critic")
     refused("needs held-out records", tmp_path, evaluate_every=6)
     refused(
         "own_data names 'critic', which is not a program", tmp_path, own_data={"critic": {"z": Z}}
@@ -288,7 +288,7 @@ def test_optimizers_that_cannot_be_told_apart_are_refused(tmp_path: Path) -> Non
             getattr(gan, other).requires_grad_(other == name)
         rate = 0.1 if name == "generator" else 0.2
         plain[name] = tallystick.capture(gan, loss, batch_of(*fields), tallystick.SGD(lr=rate))
-    refused("have a scalar lr", tmp_path, plain)
+    refused("have the scalar lr", tmp_path, plain)
 
 
 def test_what_trains_must_name(tmp_path: Path) -> None:

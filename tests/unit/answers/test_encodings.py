@@ -254,14 +254,14 @@ def test_files_of_another_encoding_are_refused(toy: ToyEncoder, said: EncodingJo
     data = receipt_of_encoding(said)
     other = toy.request((1, 2))
     for args, why in (
-        ((said.statement, other, said.encoded), "another request"),
+        ((said.statement, other, said.encoded), "a different request"),
         ((said.statement, said.request, toy.encoded(other).encoded), "nobody has signed"),
         ((ToyEncoder.make(1).statement, said.request, said.encoded), "another model"),
     ):
         with pytest.raises(DigestMismatchError, match=why):
             bound(data, *args)
     short = Encoded(TEXT, said.encoded.values[:-1])
-    with pytest.raises(CorruptFileError, match="gives 8 values, and there are 7"):
+    with pytest.raises(CorruptFileError, match="gives 8 values, but the encoding has 7"):
         bound(data, said.statement, said.request, short)
     long = Encoded((1,) * 301, said.encoded.values)
     with pytest.raises(CorruptFileError, match="never shortened"):

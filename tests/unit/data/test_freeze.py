@@ -289,7 +289,7 @@ class Short:
             yield {"x": np.zeros((2, 3), np.float32)}
 
 
-@pytest.mark.parametrize(("said", "match"), [(10, "gives more"), (14, "and gives 12")])
+@pytest.mark.parametrize(("said", "match"), [(10, "gives more"), (14, "but it gives 12")])
 def test_a_source_that_says_another_number_is_refused(
     said: int, match: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
