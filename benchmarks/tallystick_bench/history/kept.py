@@ -60,9 +60,8 @@ def _answers(contents: Contents) -> dict[str, float]:
 def _coverage(contents: Contents) -> dict[str, float]:
     (rows,) = contents.values()
     status = Counter(row["status"] for row in rows)
-    return {"rows": len(rows)} | {
-        name: status[name] for name in ("captured", "refused", "broken", "wrong")
-    }
+    found: dict[str, float] = {"rows": len(rows)}
+    return found | {name: status[name] for name in ("captured", "refused", "broken", "wrong")}
 
 
 def _operators(contents: Contents) -> dict[str, float]:
