@@ -60,8 +60,8 @@ def _answers(contents: Contents) -> dict[str, float]:
 def _coverage(contents: Contents) -> dict[str, float]:
     (rows,) = contents.values()
     status = Counter(row["status"] for row in rows)
-    named = ("captured", "refused", "broken", "wrong")
-    return {"rows": float(len(rows)), **{name: float(status[name]) for name in named}}
+    found: dict[str, float] = {"rows": len(rows)}
+    return found | {name: status[name] for name in ("captured", "refused", "broken", "wrong")}
 
 
 def _operators(contents: Contents) -> dict[str, float]:
