@@ -42,9 +42,9 @@ export function fma32(a: number, b: number, c: number): number {
 
 /** max(a, b) of NUMERICS 1.11: a NaN wins, and +0 is larger than −0. It holds of binary64 too. */
 export function max(a: number, b: number): number {
-  if (Number.isNaN(a) || Number.isNaN(b)) return NaN;
+  if (Number.isNaN(a)) return NaN;
   if (a === 0 && b === 0) return Object.is(a, -0) ? b : a;
-  return a > b ? a : b;
+  return a > b ? a : b; // b also where it is a NaN
 }
 
 /** min(a, b) of NUMERICS 1.11. */

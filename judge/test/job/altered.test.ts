@@ -5,7 +5,10 @@ import { fromUtf8, toHex, toUtf8 } from "../../src/bytes.ts";
 import { jobOf } from "../../src/job/commitment.ts";
 import { jobDigest } from "../../src/job/digest.ts";
 import type { Format } from "../../src/job/job.ts";
+import { readManifest } from "../../src/job/manifest.ts";
+import { batchesOf, checkPlan } from "../../src/job/plan.ts";
 import { readTerms } from "../../src/job/read.ts";
+import { Timetable } from "../../src/job/timetable.ts";
 import { readJson, writeJson, type Json, type JsonObject } from "../../src/json.ts";
 import { objectOf } from "../../src/members.ts";
 import { Writer } from "../../src/writer.ts";
@@ -108,4 +111,45 @@ test.each(LISTS)("jobs of format %d", (format, cases) => {
   }
   expect(counts.refused).toBeGreaterThan(100);
   expect(counts.read).toBeGreaterThan(30);
+});
+
+/** The manifest of a case, its digest aside. */
+function manifestOf(list: "jobs_2" | "jobs_3", name: string): JsonObject {
+  const one = casesOf(list).find((found) => found.name === name);
+  if (one === undefined) throw new Error(`no case ${name}`);
+  return objectOf(readJson(fileOf(one), 2 ** 20));
+}
+
+test("an evaluation names its program and its records by digests (7.5.4)", () => {
+  const manifest = manifestOf("jobs_2", "a job");
+  const isRead = (changes: Readonly<Record<string, Json>>): boolean => {
+    const digest = "00".repeat(32);
+    const own = { every: 0, program_digest: digest, data_root: digest };
+    const all = { ...own, record_count: 5, batch_size: 5, ...changes };
+    const evaluation = new Map<string, Json>(Object.entries(all));
+    const file = sealed(new Map(manifest).set("evaluation", evaluation), 2);
+    return orRefused(() => readManifest(file)) !== "refused";
+  };
+  expect(isRead({})).toBe(true);
+  for (const name of ["program_digest", "data_root"]) {
+    for (const other of [null, 0, "", "00".repeat(31), "00".repeat(33), "0G".repeat(32)]) {
+      expect(isRead({ [name]: other })).toBe(false);
+    }
+  }
+  expect(isRead({ every: -1 })).toBe(false);
+  expect(isRead({ record_count: 0, batch_size: 0 })).toBe(false);
+  expect(isRead({ batch_size: 6 })).toBe(false);
+});
+
+test("micro-batches divide the batch (7.6.1)", () => {
+  const { job } = readManifest(sealed(manifestOf("jobs_3", "a job"), 3));
+  const plan = (microBatches: number) => (): void => {
+    const [first, ...rest] = job.programs;
+    if (first === undefined) throw new Error("no program");
+    const own = { ...job, programs: [{ ...first, microBatches }, ...rest] };
+    checkPlan(own, new Timetable(own), batchesOf(own));
+  };
+  expect(job.programs[0]?.batchSize).toBe(2);
+  for (const good of [1, 2]) expect(plan(good)).not.toThrow();
+  for (const bad of [3, 4]) expect(plan(bad)).toThrow("micro-batches");
 });

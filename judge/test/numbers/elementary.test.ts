@@ -58,6 +58,22 @@ describe("the elementary functions (NUMERICS 5)", () => {
     }
   });
 
+  test("powers of 2 as small as a half of the least number, which is a tie (1.2, 5.8)", () => {
+    const rows: [x: number, y: number, due: number][] = [
+      [2, -149, 2 ** -149],
+      [2, -150, 0],
+      [4, -75, 0],
+      [2 ** 75, -2, 0],
+      [2 ** -75, 2, 0],
+      [-(2 ** 50), -3, -0],
+      [0.5, 149, 2 ** -149],
+      [2, 127, 2 ** 127],
+      [2, 128, Infinity],
+      [0.5, -128, Infinity],
+    ];
+    expect(rows.map(([x, y]) => power(x, y))).toEqual(rows.map(([, , due]) => due));
+  });
+
   test("odd functions are odd, and x^1, x^2 and x^(1/2) are the operations", () => {
     const next = words(21);
     for (let k = 0; k < 300; k++) {

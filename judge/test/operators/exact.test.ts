@@ -2,10 +2,10 @@
 import { expect, test } from "vitest";
 
 import { bitsOf, type Bits } from "../../src/numbers/bits.ts";
-import { callOf, quantityOf } from "../../src/operators/element.ts";
+import { callOf, quantityOf, type Contract } from "../../src/operators/element.ts";
 import { readTable } from "../../src/operators/read.ts";
 import { jsonOfVectors } from "../vectors.ts";
-import { fail, read, type Tensor } from "./calls.ts";
+import { fail, read, valueOf, type Tensor } from "./calls.ts";
 
 const TABLE = readTable(jsonOfVectors("operators.json"));
 /** Terms of the product: its links are two of either group, one of 128 terms, and one of the rest. */
@@ -99,4 +99,31 @@ test("magnitudes begin anew in a segment's first link, and grow in the others", 
   expect(after(8, -3, 5, 1, state)).toBe(record(1, 9n, bits(8), bits(16)));
   expect(after(8, -3, 5, 2, state)).toBe(record(1, 9n, bits(8), bits(16)));
   expect(after(8, -3, 5, 2, record(1, 9n, bits(8), bits(4)))).toBe(record(1, 9n, bits(8), bits(5)));
+});
+
+test("a product of no rounded operator is the same under rounded/1 (NUMERICS 13.1)", () => {
+  const row = (...values: number[]): Tensor => ({
+    dtype: "f32",
+    shape: [1, 1, 1, 2],
+    elements: values.map((value) => bitsOf("f32", value)),
+  });
+  const operands = [row(1, 2), row(3, 4), null];
+  const attributes = new Map<string, bigint | boolean | number>([
+    ["causal", false],
+    ["first", 0n],
+    ["scale", 0.5],
+    ["softcap", 0],
+    ["window", 0n],
+  ]);
+  const name = "tallystick.attention_scores";
+  const operator = TABLE.get(name) ?? fail(name);
+  const outputs = [{ dtype: "f32", shape: [1, 1, 1, 1] }] as const;
+  const call = callOf(operator, attributes, operands, outputs);
+  const of = (contract: Contract): readonly unknown[] => {
+    const found = quantityOf(contract, { call, output: 0, position: 0 }) ?? fail(name);
+    return [found.kind, found.name, found.needs.map((need) => need.name), valueOf(found, operands)];
+  };
+  const due = ["local", "out", ["dot"], bitsOf("f32", 0.5 * (1 * 3 + 2 * 4))];
+  expect(of({ family: "ordered" })).toEqual(due);
+  expect(of({ family: "rounded", B: 27 })).toEqual(due);
 });

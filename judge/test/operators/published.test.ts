@@ -1,13 +1,17 @@
 import { createHash } from "node:crypto";
 import { describe, expect, test } from "vitest";
-import { bitsOf, f32OfBits, f64OfBits } from "../../src/numbers/bits.ts";
+import { bitsOf, f32OfBits, f64OfBits, numberOf } from "../../src/numbers/bits.ts";
+import { bitsOfPair, Pair } from "../../src/numbers/pairs.ts";
 import { exactly } from "../../src/numbers/rounding.ts";
-import { quantityOf } from "../../src/operators/element.ts";
+import { callOf, quantityOf } from "../../src/operators/element.ts";
+import type { Attribute } from "../../src/operators/attributes.ts";
 import { Grid } from "../../src/operators/grid.ts";
-import { reachOf } from "../../src/operators/published.ts";
+import { localReal } from "../../src/operators/lifted.ts";
+import { loggedPair, reachOf } from "../../src/operators/published.ts";
+import type { Quantity } from "../../src/operators/quantity.ts";
 import { readTable } from "../../src/operators/read.ts";
 import { jsonOfVectors } from "../vectors.ts";
-import { fail, hexOf, valueOf } from "./calls.ts";
+import { fail, hexOf, read, valueOf, type Tensor } from "./calls.ts";
 import { goldenCalls } from "./golden.ts";
 
 const TABLE = readTable(jsonOfVectors("operators.json"));
@@ -83,4 +87,91 @@ describe("vectors/rounded/published.json", () => {
       );
     }
   });
+});
+
+const tensor = (shape: readonly number[], values: readonly number[]): Tensor => ({
+  dtype: "f32",
+  shape,
+  elements: values.map((value) => bitsOf("f32", value)),
+});
+
+/** The quantity of an element of an operator's only or first output. */
+function quantity(
+  family: "ordered" | "published",
+  name: string,
+  attributes: Readonly<Record<string, Attribute>>,
+  operands: readonly (Tensor | null)[],
+  shape: readonly number[],
+): Quantity {
+  const call = callOf(
+    TABLE.get(name) ?? fail(name),
+    new Map(Object.entries(attributes)),
+    operands,
+    [{ dtype: "f32", shape }],
+  );
+  const contract = family === "ordered" ? { family } : { family, B: 27 };
+  return (
+    quantityOf(contract, { call, output: 0, position: 1 % Math.max(1, shape.length) }) ?? fail(name)
+  );
+}
+
+describe("no reach (OPENING 9.4)", () => {
+  const bitsOfReach = (logged: Quantity, needs: readonly bigint[]): bigint | undefined => {
+    if (logged.kind !== "logged") return fail(logged.kind);
+    const reach = read(logged.reach(needs), []);
+    return reach.form === "none" ? (reach.value ?? fail("no value")) : undefined;
+  };
+
+  test("of a pair that is not finite", () => {
+    // eslint-disable-next-line require-yield -- nothing is read
+    const need = localReal("x", [], function* () {
+      return new Pair(1);
+    });
+    const of = (x: number, e: number): bigint | undefined =>
+      bitsOfReach(loggedPair(need, 27), [bitsOfPair(new Pair(x, e))]);
+    expect(of(0.1, Infinity)).toBe(bitsOf("f32", Math.fround(0.1)));
+    expect(of(0.1, NaN)).toBe(bitsOf("f32", Math.fround(0.1)));
+    expect(of(-Infinity, 0)).toBe(bitsOf("f32", -Infinity));
+    expect(of(NaN, 0)).toBe(bitsOf("f32", NaN));
+    expect(of(0.1, 0)).toBeUndefined();
+    expect(of(0.1, 2 ** 200)).toBeUndefined();
+  });
+
+  test.each([
+    [[1, NaN], NaN],
+    [[Infinity, 1], Infinity],
+    [[-Infinity, 1], -Infinity],
+    [[Infinity, -Infinity], NaN],
+  ])("of a record with flags: the sum of %j", (values, due) => {
+    const operands = [tensor([2], values)];
+    const logged = quantity("published", "aten.sum", {}, operands, []);
+    const needs = logged.needs.map((need) => valueOf(need, operands));
+    const found = numberOf("f32", bitsOfReach(logged, needs) ?? fail("a reach"));
+    expect(found).toBe(due);
+  });
+});
+
+test("a lifted formula makes the same reads, in their order (9.3)", () => {
+  const two = (): Tensor => tensor([2, 2], [1, 2, 3, 4]);
+  const one = (): Tensor => tensor([2], [1, 2]);
+  const calls = [
+    ["aten._log_softmax_backward_data", { dim: 1n }, [two(), two()]],
+    [
+      "aten.native_batch_norm_backward",
+      { eps: 0.5, output_mask: [true, false, false], train: true },
+      [two(), two(), one(), null, null, one(), one()],
+    ],
+  ] as const;
+  for (const [name, attributes, operands] of calls) {
+    const reads = (of: Quantity): unknown[] => {
+      if (of.kind !== "local") return fail(of.kind);
+      const seen: unknown[] = [];
+      read(of.value(of.needs.map(() => 0n)), operands, (...made) => seen.push(made));
+      return seen;
+    };
+    const due = reads(quantity("ordered", name, attributes, operands, [2, 2]));
+    const logged = quantity("published", name, attributes, operands, [2, 2]);
+    expect(due.length).toBeGreaterThan(1);
+    expect(reads(logged.needs[0] ?? fail(name))).toEqual(due);
+  }
 });

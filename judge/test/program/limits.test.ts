@@ -66,3 +66,15 @@ test("attributes of a node have 1 MiB at most (11.1)", () => {
   expect(long(LIMITS.attributeBytes)).toThrow(/a tensor has 5[0-9]{5} axes/);
   expect(long(LIMITS.attributeBytes + 1)).toThrow("attributes of too many bytes");
 });
+
+test("a section has 1000000 nodes at most (11.1)", () => {
+  const section = (count: number): boolean =>
+    isRead([
+      ...["tallystick program 2", "contract ordered/1-draft.1", "input state s f32[]"],
+      `micro ${count}`,
+      ...Array.from({ length: count }, (_, k) => `%${k} = aten.neg(@s) : f32[]`),
+      ...["output loss @s", "end\n"],
+    ]);
+  expect(section(LIMITS.nodes)).toBe(true);
+  expect(section(LIMITS.nodes + 1)).toBe(false);
+});
