@@ -86,7 +86,7 @@ def _of_numbers(first: JobInWords, second: JobInWords) -> Iterator[Cause]:
         row = next((r for r in rows if table.at(r) != other.at(r)), None)
         if row is not None:
             pair = f"{decimal(table.at(row))} in A and {decimal(other.at(row))} in B"
-            where = f" (row {row:,} of its table, the first that differs)" if lengths else ""
+            where = f", first in step {row:,} of the steps that read it" if lengths else ""
             yield Cause("rate", f"The scalar {table.name} is {pair}{where}.", table.name)
     yield from (Cause("setting", said) for said in _of_updates(first, second))
 

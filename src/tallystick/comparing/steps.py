@@ -96,7 +96,7 @@ def inputs_said(ours: OperandRecord | None, theirs: OperandRecord | None) -> str
     numbers of operators are those of A and of B: they shift where one has an operator more."""
     if ours is not None and theirs is not None:
         if _origin(ours) == _origin(theirs):
-            return f"{_origin(ours)}{' of the step' if ours.source is not None else ''}"
+            return _origin(ours, " of the step")
         if ours.source is not None and theirs.source is not None:
             both = [_origin(one).removeprefix("made by ") for one in (ours, theirs)]
             return f"made by {both[0]} in A and by {both[1]} in B"
@@ -104,12 +104,12 @@ def inputs_said(ours: OperandRecord | None, theirs: OperandRecord | None) -> str
     return ", ".join(f"{_origin(one)} in {name}" for one, name in pair if one is not None)
 
 
-def _origin(operand: OperandRecord) -> str:
-    """What a tensor is, or which operator of the step has made it."""
+def _origin(operand: OperandRecord, of: str = "") -> str:
+    """What a tensor is, or which operator `of` the step has made it."""
     if operand.source is None:
         return operand.said
-    which = f", as its output {operand.out}" if operand.out else ""
-    return f"made by operator {operand.source}{which}"
+    which = f" (output {operand.out})" if operand.out else ""
+    return f"made by operator {operand.source}{of}{which}"
 
 
 def only_one(

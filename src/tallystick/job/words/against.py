@@ -55,7 +55,7 @@ def _tables(first: JobInWords, second: JobInWords) -> list[Apart]:
         other = theirs.get(ours.name)
         row = None if other is None else _first_row(ours, other)
         if other is not None and row is not None:
-            where = f"step {row:,} of those that read it"
+            where = f"step {row:,} of the steps that read it"
             pair = (f"{decimal(t.at(row))} in {where}" for t in (ours, other))
             found.append(Apart(f"numbers {ours.name}", *pair))
     return found
