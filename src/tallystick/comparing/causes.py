@@ -164,7 +164,7 @@ def cause_of_missing(
     """The cause where an operator has an operand in one of the two executions only: `mine` is that
     of A."""
     name = "A" if mine is not None else "B"
-    said = f"{entry.operator} has an {found.side} {found.operand} in {name} only."
+    said = f"Only in {name} does {entry.operator} have an {found.side} {found.operand}."
     return Cause("program", said)
 
 
