@@ -127,7 +127,7 @@ def _say_first(first: FirstApart) -> None:
         for name, operator, number, place in zip(
             PARTIES, first.operator, first.node, first.place, strict=True
         ):
-            said = "nothing" if operator is None else f"{operator}, number {number}"
+            said = "none" if operator is None else f"{operator}, number {number}"
             where = f", in {place}" if place else ""
             label = "operator" if same else f"operator {name}"
             say(f"{label:<12}{said}{where}")

@@ -58,11 +58,11 @@ def is_dropout(operator: str) -> bool:
 def cause_of_values(first: Array | None, second: Array | None, where: str) -> Cause:
     """Why one operator gave two tensors from equal inputs."""
     if first is None or second is None:
-        said = f"From equal inputs {where} has two results; their values are not recorded."
+        said = f"From equal inputs {where} gives different results, whose values are not known."
         return Cause("result", said)
     apart = elements_apart(first, second)
     if apart is None:
-        return Cause("rounding", f"From equal inputs {where} has two results.")
+        return Cause("rounding", f"From equal inputs {where} gives different results.")
     type_name, amount = float_name(first), relative(first, second)
     near = amount is not None and (apart.most or 0) <= _ROUNDING_ULPS.get(type_name, -1)
     count = f"From equal inputs {differing(apart, where)}"
@@ -230,7 +230,9 @@ def _of_input(operand: OperandRecord, step: int, of_jobs: Sequence[Cause]) -> Ca
         rate = next((c for c in of_jobs if c.kind == "rate" and c.about == name), None)
         return rate or Cause("rate", f"Step {step} reads another value of {operand.name}.")
     if operand.kind == "rng":
-        return known.get("seed", Cause("seed", f"Step {step} draws by another random key."))
+        return known.get(
+            "seed", Cause("seed", f"Step {step} draws its random numbers by another key.")
+        )
     if operand.kind == "batch":
         # The jobs say which; a batch of other records from the same order is an epoch's end.
         kinds = (*SIZES, "last batch", "data", "data order")

@@ -15,7 +15,7 @@ from itertools import takewhile
 
 import numpy as np
 
-from tallystick.commit.tensor import Array
+from tallystick.commit.tensor import Array, dtype_name
 from tallystick.comparing.causes import NO_SUCH, cause_of_stored, causes_in_run
 from tallystick.comparing.found import (
     RUNS,
@@ -39,7 +39,7 @@ from tallystick.comparing.steps import (
 )
 from tallystick.comparing.values import ElementApart, elements_apart
 from tallystick.errors import CounterpartyError
-from tallystick.job.numbers import count
+from tallystick.job.numbers import count, shape_of
 from tallystick.job.words import against, words_of
 from tallystick.job.words.against import Apart
 from tallystick.program.state import State
@@ -484,5 +484,6 @@ def _elements(pair: tuple[Array | None, Array | None]) -> tuple[ElementApart | N
     if ours is None or theirs is None:
         return None, "the repeated step does not show them"
     if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
-        return None, f"the shapes are {list(ours.shape)} and {list(theirs.shape)}"
+        kinds = [shape_of(dtype_name(one.dtype), one.shape) for one in (ours, theirs)]
+        return None, f"the tensor is {kinds[0]} in A and {kinds[1]} in B"
     return elements_apart(ours, theirs), ""

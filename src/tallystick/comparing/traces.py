@@ -88,7 +88,7 @@ def _refuse_unfinished(both: Sequence[TraceReader], steps: int, operators: int) 
         equal = f"No tensor differs as far as both traces go ({count(steps, 'step')})"
         if reader.end == FULL:
             raise CannotCheckError(
-                f"{equal}; then the budget of {name} was used up.",
+                f"{equal}; then {name} had used up its log_bytes.",
                 "Record both loops again with a larger log_bytes.",
             )
         if reader.end != COMPLETE:
@@ -159,7 +159,7 @@ def _elements(
 ) -> tuple[ElementApart | None, str]:
     ours, theirs = values
     if operands[0].type != operands[1].type:
-        return None, f"the types are {operands[0].type} and {operands[1].type}"
+        return None, f"the tensor is {operands[0].type} in A and {operands[1].type} in B"
     if ours is None or theirs is None:
         return None, _why_unknown(operands, step)
     return elements_apart(ours, theirs), ""
