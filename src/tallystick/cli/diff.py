@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import click
@@ -24,10 +25,15 @@ from tallystick.cli.output import (
 )
 from tallystick.cli.places import PLACE
 from tallystick.comparing.found import Comparison, FirstApart
-from tallystick.comparing.values import ElementApart
+from tallystick.comparing.values import ElementApart, Number, units
 from tallystick.errors import CounterpartyError
 from tallystick.job.words.against import Apart
 from tallystick.protocol.verdict import PARTIES
+
+# The names in JSON that are too long for the column of labels, and those that a person would not
+# understand.
+_LABELS = {"operators in them": "operators"}
+_OPERANDS = {"end": "the number of steps", "record": "the record of this step"}
 
 
 @click.command()
@@ -109,7 +115,8 @@ def _say_compared(compared: Mapping[str, object]) -> None:
     """Print how much was compared: a list has one value for each of the two."""
     for name, value in compared.items():
         values = value if isinstance(value, list) else [value]
-        say(f"{name:<12}{', '.join(dict.fromkeys(map(str, values)))}")
+        said = [f"{one:,}" if isinstance(one, int) else str(one) for one in values]
+        say(f"{_LABELS.get(name, name):<12}{', '.join(dict.fromkeys(said))}")
 
 
 def _say_first(first: FirstApart) -> None:
@@ -121,7 +128,7 @@ def _say_first(first: FirstApart) -> None:
         for name, operator, number, place in zip(
             PARTIES, first.operator, first.node, first.place, strict=True
         ):
-            said = "nothing" if operator is None else f"{operator}, number {number}"
+            said = "none" if operator is None else f"{operator}, number {number}"
             where = f", in {place}" if place else ""
             label = "operator" if same else f"operator {name}"
             say(f"{label:<12}{said}{where}")
@@ -130,7 +137,7 @@ def _say_first(first: FirstApart) -> None:
     for known in first.inputs:
         say(f"before it   input {known.number} already differed: {known.name}")
     if first.operand:
-        say(f"differs     {first.operand}")
+        say(f"differs     {_OPERANDS.get(first.operand, first.operand)}")
     if first.elements is not None:
         _say_elements(first.elements)
     elif first.unknown:
@@ -139,14 +146,52 @@ def _say_first(first: FirstApart) -> None:
 
 def _say_elements(found: ElementApart) -> None:
     index = ", ".join(map(str, found.index))
-    many = f"the first of {found.different:,} that differ, of {found.total:,}"
-    say(f"element     [{index}], {many}")
+    say(f"element     [{index}]{_among(found)}")
     pairs = ((found.first, found.first_bits), (found.second, found.second_bits))
     for name, (value, bits) in zip(PARTIES, pairs, strict=True):
-        say(f"{name}           {json_float(value) if isinstance(value, float) else value} ({bits})")
-    if found.ulps is not None:
-        most = "" if found.most is None else f"; the greatest of all is {found.most:,}"
-        say(f"distance    {found.ulps:,} units in the last place{most}")
+        words = bits if isinstance(bits, str) else ", ".join(bits)
+        say(f"{name}           {_value(value)} ({words})")
+    for line in _distance(found):
+        say(f"distance    {line}")
+
+
+def _among(found: ElementApart) -> str:
+    """How many elements differ."""
+    if found.total == 1:
+        return ", the only element"
+    if found.different == 1:
+        return f", the only one of {found.total:,} that differs"
+    if found.different == found.total:
+        return f", the first of {found.total:,}, which all differ"
+    return f", the first of {found.different:,} that differ, of {found.total:,}"
+
+
+def _value(value: Number) -> str:
+    """A number: of a complex one both parts, each as it is."""
+    if isinstance(value, complex):
+        sign = "-" if math.copysign(1.0, value.imag) < 0 else "+"
+        return f"{json_float(value.real)} {sign} {json_float(abs(value.imag))}i"
+    return str(json_float(value) if isinstance(value, float) else value)
+
+
+def _distance(found: ElementApart) -> Iterator[str]:
+    """How far the two values are apart, and the greatest distance of the tensor."""
+    if found.sign_of_zero:
+        yield "0 units in the last place: zeros differ in their signs"
+        return
+    most = ""
+    if found.different > 1 and found.most is not None:
+        most = f"; the greatest of all is {found.most:,}"
+    if isinstance(found.ulps, tuple):
+        real, imaginary = found.ulps
+        if imaginary is None:
+            said = "real part " + ("unknown" if real is None else units(real))
+            yield f"{said}, imaginary part unknown{most}"
+        else:
+            said = "unknown" if real is None else f"{real:,}"
+            yield f"real part {said}, imaginary part {units(imaginary)}{most}"
+    elif found.ulps is not None:
+        yield f"{units(found.ulps)}{most}"
 
 
 def _say_apart(rows: tuple[Apart, ...]) -> None:

@@ -10,8 +10,9 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from tallystick.commit.tensor import Array, dtype_name
-from tallystick.comparing.found import Cause
+from tallystick.commit.tensor import Array
+from tallystick.comparing.found import SIZES, Cause
+from tallystick.comparing.programs import arguments_apart
 from tallystick.comparing.steps import (
     ATTRIBUTES,
     INPUT,
@@ -26,15 +27,17 @@ from tallystick.comparing.steps import (
 from tallystick.comparing.values import (
     ElementApart,
     elements_apart,
+    float_name,
     is_float,
     kept_bits,
     numbers_of,
+    units,
 )
 from tallystick.program.ir import SCALAR_PREFIX
 
 # Significands that shorter types keep, by the names that people know them under.
 _SHORT = ((7, "bfloat16"), (10, "TF32 or float16"))
-NO_SUCH = "only one of the two has this operand"
+NO_SUCH = "only one of the two has such a tensor"
 # Up to so many units in the last place a difference is a rounding: a fault that flips one of the
 # lowest bits cannot be told from it. A unit of a short type is a large one.
 _ROUNDING_ULPS = {"f64": 64, "f32": 64, "f16": 4, "bf16": 4}
@@ -55,37 +58,54 @@ def is_dropout(operator: str) -> bool:
 def cause_of_values(first: Array | None, second: Array | None, where: str) -> Cause:
     """Why one operator gave two tensors from equal inputs."""
     if first is None or second is None:
-        said = f"From equal inputs {where} has two results; their values are not recorded."
+        said = f"From equal inputs {where} gives different results, whose values are not known."
         return Cause("result", said)
     apart = elements_apart(first, second)
     if apart is None:
-        return Cause("rounding", f"From equal inputs {where} has two results.")
-    type_name, amount = dtype_name(first.dtype), relative(first, second)
+        return Cause("rounding", f"From equal inputs {where} gives different results.")
+    type_name, amount = float_name(first), relative(first, second)
     near = amount is not None and (apart.most or 0) <= _ROUNDING_ULPS.get(type_name, -1)
-    count = f"{apart.different:,} of {apart.total:,} elements of {where}"
-    most = "" if apart.most is None else f", by at most {apart.most:,} units in the last place"
+    count = f"From equal inputs {differing(apart, where)}"
+    most = "" if apart.most is None else f", by at most {units(apart.most)}"
+    if apart.sign_of_zero:
+        return Cause("rounding", f"{count}, in the sign of zero alone.")
     if not near:
         if is_flipped(apart, first):
-            said = (
-                f"One element of {apart.total:,} in {where} differs in bit {apart.flipped} alone."
-            )
-            return Cause("flipped bit", said)
+            return Cause("flipped bit", f"One element of {apart.total:,} in {where} {_bit(apart)}.")
         short = shorter(first, second)
         if short is not None:
             return Cause("precision", f"{short} in {where}.")
         if amount is None or amount > _ROUNDING_SHARE[type_name]:
             if type_name not in _LONG or amount is None or amount > _TF32_SHARE:
-                return Cause("result", f"From equal inputs {count} differ{most}.")
-            said = f"In {where} the two differ by {amount:.1g} of the greatest value, as TF32 does."
+                return Cause("result", f"{count}{most}.")
+            said = (
+                f"In {where} the two differ by {amount:.1g} of the greatest value, about the size "
+                "of TF32's rounding. The values do not show which of the two is less precise."
+            )
             return Cause("precision", said)
-    said = f"From equal inputs {count} differ{most}: another library, or another order of sums."
-    return Cause("rounding", said)
+    return Cause("rounding", f"{count}{most}: another library, or another order of sums.")
+
+
+def differing(apart: ElementApart, where: str) -> str:
+    """How many elements of a tensor differ, as a clause."""
+    verb = "differs" if apart.different == 1 else "differ"
+    return f"{apart.different:,} of {apart.total:,} elements of {where} {verb}"
+
+
+def _bit(apart: ElementApart) -> str:
+    """In which bit alone one element differs, as the end of a clause."""
+    part = f" of its {apart.flipped_part} part" if apart.flipped_part else ""
+    return f"differs in bit {apart.flipped}{part} alone"
 
 
 def is_flipped(apart: ElementApart, tensor: Array) -> bool:
     """True if one bit of one element of several is all that differs, in a tensor of floats: an
-    integer, such as a label, has no bits that a person would call flipped."""
-    return apart.flipped is not None and apart.total > 1 and is_float(tensor)
+    integer, such as a label, has no bits that a person would call flipped. Nor is the sign of a
+    complex number's part one: a conjugate has it."""
+    name = float_name(tensor)
+    if apart.flipped is None or apart.total <= 1 or not name:
+        return False
+    return is_float(tensor) or apart.flipped != int(name.removeprefix("f")) - 1
 
 
 def cause_of_stored(pairs: Sequence[tuple[str, Array, Array]], where: str) -> Cause | None:
@@ -97,18 +117,18 @@ def cause_of_stored(pairs: Sequence[tuple[str, Array, Array]], where: str) -> Ca
     if len(apart) == 1 and apart[0][2].flipped is not None and (bytewise or is_float(apart[0][1])):
         slot, _, elements = apart[0]
         said = (
-            f"One element of {elements.total:,} in the slot {slot} of {where} differs in bit "
-            f"{elements.flipped} alone, and nothing else there."
+            f"One element of {elements.total:,} in the slot {slot} of {where} {_bit(elements)}. No "
+            "other slot differs."
         )
         return Cause("flipped bit", said)
     near = [
-        elements.most is not None and elements.most <= _ROUNDING_ULPS.get(dtype_name(a.dtype), -1)
+        elements.most is not None and elements.most <= _ROUNDING_ULPS.get(float_name(a), -1)
         for _, a, elements in apart
     ]
     if not near or not all(near):
         return None
     most = max(elements.most or 0 for _, _, elements in apart)
-    said = f"The slots of {where} differ by at most {most:,} units in the last place."
+    said = f"The slots of {where} differ by at most {units(most)}."
     return Cause("rounding", said)
 
 
@@ -127,9 +147,10 @@ def shorter(first: Array, second: Array) -> str | None:
 
 def relative(first: Array, second: Array) -> float | None:
     """The greatest difference, as a share of the greatest value; None for no finite numbers."""
-    if not is_float(first):
+    if not float_name(first):
         return None
-    ours, theirs = (numbers_of(array).astype(np.float64) for array in (first, second))
+    wide = np.complex128 if first.dtype.kind == "c" else np.float64
+    ours, theirs = (numbers_of(array).astype(wide) for array in (first, second))
     finite = np.isfinite(ours) & np.isfinite(theirs)
     if not finite.all() or not ours.size:
         return None
@@ -143,7 +164,7 @@ def cause_of_missing(
     """The cause where an operator has an operand in one of the two executions only: `mine` is that
     of A."""
     name = "A" if mine is not None else "B"
-    said = f"Only in {name} {entry.operator} has an {found.side} {found.operand}."
+    said = f"Only in {name} does {entry.operator} have an {found.side} {found.operand}."
     return Cause("program", said)
 
 
@@ -195,7 +216,7 @@ def _first_cause(
         if known is not None:
             return known
     rounded = next((c for c in of_jobs if c.kind == "rounding"), None)
-    return rounded or cause_of_values(*values, f"node {a} ({ours.operator})")
+    return rounded or cause_of_values(*values, f"operator {a} ({ours.operator})")
 
 
 def _of_input(operand: OperandRecord, step: int, of_jobs: Sequence[Cause]) -> Cause | None:
@@ -207,14 +228,17 @@ def _of_input(operand: OperandRecord, step: int, of_jobs: Sequence[Cause]) -> Ca
     if operand.kind == "scalar":
         name = operand.name.removeprefix(SCALAR_PREFIX)
         rate = next((c for c in of_jobs if c.kind == "rate" and c.about == name), None)
-        return rate or Cause("rate", f"Step {step} reads another {operand.name}.")
+        return rate or Cause("rate", f"Step {step} reads another value of {operand.name}.")
     if operand.kind == "rng":
-        return known.get("seed", Cause("seed", f"Step {step} draws by another random key."))
+        return known.get(
+            "seed", Cause("seed", f"Step {step} draws its random numbers by another key.")
+        )
     if operand.kind == "batch":
         # The jobs say which; a batch of other records from the same order is an epoch's end.
-        kinds = ("batch size", "last batch", "data", "data order")
+        kinds = (*SIZES, "last batch", "data", "data order")
         found = next((known[kind] for kind in kinds if kind in known), None)
-        return found or Cause("data", f"Step {step} reads other records, or in another order.")
+        said = f"Step {step} reads other records, or the same ones in another order."
+        return found or Cause("data", said)
     if step == 0:
         said = f"The slot {operand.name} differs before the first step."
         return known.get("weights", Cause("weights", said))
@@ -228,13 +252,12 @@ def _of_input(operand: OperandRecord, step: int, of_jobs: Sequence[Cause]) -> Ca
 def _of_attributes(
     ours: ExecutedOperator, theirs: ExecutedOperator, of_jobs: Sequence[Cause]
 ) -> Cause:
-    pair = f"{{{ours.attributes}}} in A and {{{theirs.attributes}}} in B"
-    said = f"The operator {ours.operator} has {pair}."
+    said = f"In {ours.operator}, {arguments_apart(ours, theirs)}."
     if is_dropout(ours.operator):
         return Cause("dropout", said)
     if any(part in ours.operator for part in _UPDATES):
         return Cause("setting", said)
-    known = next((c for c in of_jobs if c.kind in ("dropout", "setting", "batch size")), None)
+    known = next((c for c in of_jobs if c.kind in ("dropout", "setting", *SIZES)), None)
     return known or Cause("program", said)
 
 
@@ -248,7 +271,7 @@ def _absent(
     dropped = [said for said, entry in alone if is_dropout(entry.operator)]
     if dropped:
         return Cause("dropout", dropped[0])
-    kinds = ("dropout", "setting", "batch size", "program")
+    kinds = ("dropout", "setting", *SIZES, "program")
     known = next((c for kind in kinds for c in of_jobs if c.kind == kind), None)
     if known is not None:
         return known
@@ -260,4 +283,4 @@ def _alone(
 ) -> Iterator[tuple[str, ExecutedOperator]]:
     for gap in found.gaps:
         entry, node, name = only_one(gap, *entries)
-        yield f"Only {name} has {entry.operator} (node {node}).", entry
+        yield f"Only {name} has {entry.operator} (operator {node}).", entry

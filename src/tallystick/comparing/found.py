@@ -19,6 +19,7 @@ CAUSES: Mapping[str, str] = {
     "data order": "a different order of the data",
     "last batch": "a different last batch of an epoch",
     "batch size": "a different batch size",
+    "micro-batches": "different micro-batches",
     "data": "different data",
     "dropout": "different dropout",
     "program": "a different program",
@@ -31,6 +32,8 @@ CAUSES: Mapping[str, str] = {
     "steps": "a different number of steps",
     "record": "a record that its own job does not give",
 }
+
+SIZES = ("batch size", "micro-batches")
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from tallystick.commit.tensor import Array
+from tallystick.comparing.causes import differing
 from tallystick.comparing.found import Cause
 from tallystick.comparing.steps import (
     OPERATOR,
@@ -24,7 +25,7 @@ from tallystick.comparing.steps import (
 from tallystick.comparing.values import ElementApart, elements_apart, is_float
 from tallystick.errors import CannotCheckError, CounterpartyError, StorageError
 from tallystick.job.job import Job
-from tallystick.job.numbers import decimal, listed
+from tallystick.job.numbers import count, decimal, listed
 from tallystick.program.ir import COMMIT, Program, Value
 
 # Bytes of a job's files that a comparison of two jobs reads and hashes.
@@ -86,19 +87,25 @@ def _first_operator(
             return _alone(StepApart((a, b), "", 0, (), pairs, gaps, ()), first, second)
         ours, theirs = first[a], second[b]
         if ours.operator != theirs.operator:
-            return f"Operator {a} is {ours.operator} in A and {theirs.operator} in B."
+            where = f"Operator {a}" if a == b else f"Operator {a} of A, {b} of B,"
+            return f"{where} is {ours.operator} in A and {theirs.operator} in B."
         if ours.attributes != theirs.attributes:
             sides = [entry.attributes.split("; ") for entry in (ours, theirs)]
             only = [[x for x in sides[n] if x not in sides[1 - n]] for n in (0, 1)]
             pair = [", ".join(one) or "nothing more" for one in only]
-            return f"{ours.operator} (operator {a}) has {pair[0]} in A and {pair[1]} in B."
+            return f"{_numbered(ours, a, b)} has {pair[0]} in A and {pair[1]} in B."
     for a, b in pairs:
         if a is not None and b is not None:
             named = [[operand.name for operand in entry.inputs] for entry in (first[a], second[b])]
             if named[0] != named[1]:
                 pair = [", ".join(names) or "nothing" for names in named]
-                return f"{first[a].operator} (operator {a}) reads {pair[0]} in A, {pair[1]} in B."
+                return f"{_numbered(first[a], a, b)} reads {pair[0]} in A and {pair[1]} in B."
     return None
+
+
+def _numbered(entry: ExecutedOperator, a: int, b: int) -> str:
+    number = f"operator {a}" if a == b else f"operator {a} of A and {b} of B"
+    return f"{entry.operator} ({number})"
 
 
 def _alone(
@@ -144,11 +151,10 @@ def weights_apart(first: Job, second: Job) -> Cause | None:
     if len(apart) == 1 and found.flipped is not None and is_float(tensor):
         said = f"Only element [{index}] of {name} differs, in bit {found.flipped} alone: {pair}."
         return Cause("flipped bit", said)
-    more = f"; {len(apart)} tensors differ" if len(apart) > 1 else ""
-    said = (
-        f"{found.different:,} of {found.total:,} elements of {name} differ, first [{index}]: "
-        f"{pair}{more}."
-    )
+    more = f"; {len(apart):,} tensors differ" if len(apart) > 1 else ""
+    said = f"{differing(found, name)}, the first of them [{index}]: {pair}{more}."
+    if found.different == 1:
+        said = f"{differing(found, name)}, [{index}]: {pair}{more}."
     return Cause("weights", said)
 
 
@@ -173,7 +179,7 @@ def records_apart(first: Job, second: Job, name: str) -> Cause | None:
         return None
     counts = [len(next(iter(columns.values()))) for columns in (ours, theirs)]
     if counts[0] != counts[1]:
-        said = f"{name} has {counts[0]:,} records in A and {counts[1]:,} in B."
+        said = f"The data set {name} has {count(counts[0], 'record')} in A and {counts[1]:,} in B."
         return Cause("data", said)
     differ = {field: _rows_apart(ours[field], theirs[field]) for field in sorted(ours)}
     rows = sorted({int(row) for found in differ.values() for row in found})
@@ -185,12 +191,15 @@ def records_apart(first: Job, second: Job, name: str) -> Cause | None:
     ]
     if contents[0] == contents[1]:
         said = (
-            f"{name} has the same records in both, {len(rows):,} of them at other places: the "
-            f"first is record {rows[0]}."
+            f"The data set {name} has the same records in both jobs, {len(rows):,} of them in "
+            f"other places; the first is record {rows[0]}."
         )
         return Cause("data order", said)
     fields = listed([field for field, found in differ.items() if rows[0] in found])
-    said = f"{len(rows):,} of {counts[0]:,} records of {name} differ"
+    if len(rows) == 1:
+        said = f"1 of the {counts[0]:,} records of {name} differs: record {rows[0]}, in {fields}."
+        return Cause("data", said)
+    said = f"{len(rows):,} of the {counts[0]:,} records of {name} differ"
     return Cause("data", f"{said}; the first is record {rows[0]}, in {fields}.")
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tallystick.comparing.found import JOBS, Cause, Comparison
+from tallystick.comparing.found import JOBS, SIZES, Cause, Comparison
 from tallystick.comparing.job_files import operator_apart, records_apart, weights_apart
 from tallystick.job.job import Job
-from tallystick.job.numbers import decimal, listed, shape_of
+from tallystick.job.numbers import count, decimal, listed, shape_of
 from tallystick.job.words import JobInWords, against, words_of
 from tallystick.job.words.against import Apart
 from tallystick.job.words.parts import ParameterWords, ProgramWords, UpdateWords
@@ -59,15 +59,16 @@ def job_causes(
             found.append(shown)
     if first.contract != second.contract:
         found.append(
-            Cause("rounding", f"The contracts are {first.contract} and {second.contract}.")
+            Cause("rounding", f"The contract is {first.contract} in A and {second.contract} in B.")
         )
     texts = [[(p.name, p.digest) for p in words.programs] for words in (first, second)]
-    explained = {"program", "dropout", "setting", "batch size", "rounding", "last batch"}
+    explained = {"program", "dropout", "setting", "rounding", "last batch", *SIZES}
     if texts[0] != texts[1] and not {cause.kind for cause in found} & explained:
         said = None if jobs is None else operator_apart(*jobs)
-        found.append(Cause("program", said or "The program's text differs in an operator."))
+        found.append(Cause("program", said or "The programs differ in an operator."))
     if first.steps != second.steps:
-        said = f"A whole run of A has {first.steps:,} steps, one of B {second.steps:,}."
+        pair = [count(words.steps, "step") for words in (first, second)]
+        said = f"A whole run has {pair[0]} in A and {pair[1]} in B."
         found.append(Cause("steps", said))
     yield from found
 
@@ -85,7 +86,7 @@ def _of_numbers(first: JobInWords, second: JobInWords) -> Iterator[Cause]:
         row = next((r for r in rows if table.at(r) != other.at(r)), None)
         if row is not None:
             pair = f"{decimal(table.at(row))} in A and {decimal(other.at(row))} in B"
-            where = f", first in step {row:,} of those that read it" if lengths else ""
+            where = f", first in step {row:,} of the steps that read it" if lengths else ""
             yield Cause("rate", f"The scalar {table.name} is {pair}{where}.", table.name)
     yield from (Cause("setting", said) for said in _of_updates(first, second))
 
@@ -139,10 +140,13 @@ def _of_data(
             shown = None if jobs is None else records_apart(*jobs, data.name)
             yield shown or Cause("data", f"The records of {data.name} differ.")
         if (data.order, data.order_seed) != (other.order, other.order_seed):
-            pair = f"seed {data.order_seed} in A and {other.order_seed} in B"
+            said = (
+                f"The seed of the order of {data.name} is {data.order_seed} in A and "
+                f"{other.order_seed} in B."
+            )
             if data.order != other.order:
-                pair = f"{data.order} in A and {other.order} in B"
-            yield Cause("data order", f"The order of the records of {data.name} is by {pair}.")
+                said = f"The order of {data.name} is {data.order} in A and {other.order} in B."
+            yield Cause("data order", said)
 
 
 def _of_programs(first: JobInWords, second: JobInWords) -> Iterator[Cause]:
@@ -159,8 +163,8 @@ def _of_models(first: JobInWords, second: JobInWords) -> Iterator[str]:
     ours, theirs = _shapes(first), _shapes(second)
     apart = [n for n in dict.fromkeys([*ours, *theirs]) if ours.get(n) != theirs.get(n)]
     if apart:
-        pair = [f"{found.get(apart[0], 'nothing')}" for found in (ours, theirs)]
-        yield f"The models differ, first in {apart[0]}: {pair[0]} in A and {pair[1]} in B."
+        pair = [found.get(apart[0], "absent") for found in (ours, theirs)]
+        yield f"The models differ, first in {apart[0]}: it is {pair[0]} in A and {pair[1]} in B."
     trained = [{_full(n, p) for n, p in _parameters(w) if p.trained} for w in (first, second)]
     if not apart and trained[0] != trained[1]:
         froze = (trained[1] - trained[0], trained[0] - trained[1])
@@ -168,7 +172,9 @@ def _of_models(first: JobInWords, second: JobInWords) -> Iterator[str]:
             if frozen:
                 yield f"Only {name} freezes {listed(sorted(frozen))}."
     if not apart and first.averaged != second.averaged:
-        counts = [f"{len(w.averaged):,} tensors" if w.averaged else "none" for w in (first, second)]
+        counts = [
+            count(len(w.averaged), "tensor") if w.averaged else "no tensor" for w in (first, second)
+        ]
         yield f"A moving average is kept of {counts[0]} in A and of {counts[1]} in B."
     parts = [[p.micro_batches for p in words.programs] for words in (first, second)]
     losses = [[(p.name, p.loss) for p in words.programs] for words in (first, second)]
@@ -176,7 +182,7 @@ def _of_models(first: JobInWords, second: JobInWords) -> Iterator[str]:
         both = [
             next((x for x in losses[n] if x not in losses[1 - n]), ("", "none"))[1] for n in (0, 1)
         ]
-        yield f"The losses differ: in A {both[0]}; in B {both[1]}."
+        yield f"The loss is {both[0]} in A and {both[1]} in B."
 
 
 def _parameters(words: JobInWords) -> Iterator[tuple[str, ParameterWords]]:
@@ -196,17 +202,31 @@ def _of_program(ours: ProgramWords, other: ProgramWords, one_model: bool) -> Ite
     rates = [{(d.operator, d.numbers) for d in p.draws} for p in (ours, other)]
     if rates[0] != rates[1] or (one_model and ours.draws != other.draws):
         pair = (_draws(ours), _draws(other))
-        yield Cause("dropout", f"Random operators of a step are {pair[0]} in A and {pair[1]} in B.")
+        said = f"The random operators of a step are {pair[0]} in A and {pair[1]} in B."
+        yield Cause("dropout", said)
     sizes = [(p.batch_size, p.micro_batches) for p in (ours, other)]
     if sizes[0] != sizes[1]:
-        said = [
-            f"{size:,} records{f' in {parts:,} micro-batches' if parts > 1 else ''}"
-            for size, parts in sizes
-        ]
-        yield Cause("batch size", f"A batch has {said[0]} in A and {said[1]} in B.")
+        yield _of_sizes(*sizes)
     ends = [(p.end, p.epoch_records) for p in (ours, other)]
     if ends[0] != ends[1] and sizes[0] == sizes[1]:
         yield Cause("last batch", f"An epoch ends by {_end(ours)} in A and by {_end(other)} in B.")
+
+
+def _of_sizes(ours: tuple[int, int], theirs: tuple[int, int]) -> Cause:
+    """Of two numbers of records in a batch, each with its number of micro-batches."""
+    if ours[0] == theirs[0]:
+        said = [
+            f"in {parts:,} micro-batches" if parts > 1 else "at once" for _, parts in (ours, theirs)
+        ]
+        records = count(ours[0], "record")
+        return Cause(
+            "micro-batches", f"A batch of {records} is taken {said[0]} in A and {said[1]} in B."
+        )
+    said = [
+        f"{count(size, 'record')}{f' in {parts:,} micro-batches' if parts > 1 else ''}"
+        for size, parts in (ours, theirs)
+    ]
+    return Cause("batch size", f"A batch has {said[0]} in A and {said[1]} in B.")
 
 
 def _draws(program: ProgramWords) -> str:

@@ -2,21 +2,49 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 from tallystick.comparing.steps import ExecutedOperator, StepApart, only_one
+from tallystick.job.numbers import count, decimal
 
 _MOST = 12
+_SEPARATOR = re.compile(r", (?=[a-z_0-9]+=)")  # between two arguments with names
+_HEX = re.compile(r"-?0x[01]\.?[0-9a-f]*p[+-][0-9]+")
 
 
-def program_lines(
-    found: StepApart, first: Sequence[ExecutedOperator], second: Sequence[ExecutedOperator]
-) -> list[str]:
-    """The operators that only one of the two has, and those with other arguments. Operators that
-    make nothing new are named only where there are no others."""
-    lines = list(_lines(found, first, second, False)) or list(_lines(found, first, second, True))
-    more = len(lines) - _MOST
-    return lines if more <= 0 else [*lines[:_MOST], f"and {more:,} more places"]
+class ProgramLines:
+    """The places where the programs of two executions differ: the first ones as lines, the others
+    as a number."""
+
+    def __init__(self) -> None:
+        self._lines: list[str] = []
+        self._more = 0
+
+    def add(
+        self,
+        step: int,
+        found: StepApart,
+        first: Sequence[ExecutedOperator],
+        second: Sequence[ExecutedOperator],
+    ) -> None:
+        """Take in the operators of one step that only one of the two has, and those with other
+        arguments. Operators that make nothing new count only where there are no others."""
+        lines = list(_lines(found, first, second, False)) or list(
+            _lines(found, first, second, True)
+        )
+        room = _MOST - len(self._lines)
+        self._lines += [f"step {step}: {line}" for line in lines[:room]]
+        self._more += len(lines[room:])
+
+    def __bool__(self) -> bool:
+        return bool(self._lines)
+
+    def said(self) -> tuple[str, ...]:
+        """The lines; the last one counts the places that have none."""
+        if not self._more:
+            return tuple(self._lines)
+        return (*self._lines, f"and {count(self._more, 'more place')}")
 
 
 def _lines(
@@ -33,8 +61,31 @@ def _lines(
         if a is not None and b is not None:
             ours, theirs = first[a], second[b]
             where = f"operator {a}" if a == b else f"operator {a} of A and {b} of B"
-            pair = f"({ours.attributes}) in A, ({theirs.attributes}) in B"
-            yield f"{where}, {ours.operator}: the arguments are {pair}"
+            yield f"{where}, {ours.operator}: {arguments_apart(ours, theirs)}"
+
+
+def arguments_apart(ours: ExecutedOperator, theirs: ExecutedOperator) -> str:
+    """The arguments of two operators: only those that differ, where each has a name."""
+    named = [_named(entry.attributes) for entry in (ours, theirs)]
+    if named[0] is None or named[1] is None:
+        return f"the arguments are ({ours.attributes}) in A and ({theirs.attributes}) in B"
+    names = [n for n in named[0] | named[1] if named[0].get(n) != named[1].get(n)]
+    return "; ".join(
+        f"{n} is {named[0].get(n, 'absent')} in A and {named[1].get(n, 'absent')} in B"
+        for n in names
+    )
+
+
+def _named(attributes: str) -> dict[str, str] | None:
+    """The arguments of a job's operator by their names, its floats as decimal numbers; None for
+    arguments without names."""
+    found = dict[str, str]()
+    for one in _SEPARATOR.split(attributes) if attributes else ():
+        name, equal, value = one.partition("=")
+        if not equal or not name.isidentifier():
+            return None
+        found[name] = _HEX.sub(lambda number: decimal(float.fromhex(number[0])), value)
+    return found
 
 
 def passes_through(entry: ExecutedOperator) -> bool:

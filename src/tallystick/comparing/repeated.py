@@ -12,6 +12,7 @@ import numpy as np
 from tallystick.commit.tensor import Array, tensor_digest
 from tallystick.comparing.steps import INPUT, OPERATOR, ExecutedOperator, OperandRecord
 from tallystick.devices.device import Tensor
+from tallystick.disk.regular import present
 from tallystick.job.job import Job
 from tallystick.program.ir import COMMIT, Node, Program, Value, split_batch
 from tallystick.prover.states import RunStates
@@ -42,6 +43,11 @@ class Repeated:
     def follows_job(self) -> bool:
         """True if the job alone gives every step: no rounding log and no cheat takes part."""
         return not self.plays and not self.journal.logs
+
+    @property
+    def declares(self) -> bool:
+        """True if the directory declares a cheat, which its owner may let play."""
+        return present(self.store.override_path)
 
     @property
     def steps(self) -> int:
@@ -163,5 +169,4 @@ def _operand(program: Program, value: Value, digest: bytes) -> OperandRecord:
     if value.is_input:
         given = program.inputs[value.out]
         return OperandRecord(digest.hex(), kind, given.kind, given.name)
-    name = f"output {value.out} of node {value.node}"
-    return OperandRecord(digest.hex(), kind, OPERATOR, name, value.node, value.out)
+    return OperandRecord(digest.hex(), kind, OPERATOR, "", value.node, value.out)

@@ -15,7 +15,7 @@ from itertools import takewhile
 
 import numpy as np
 
-from tallystick.commit.tensor import Array
+from tallystick.commit.tensor import Array, dtype_name
 from tallystick.comparing.causes import NO_SUCH, cause_of_stored, causes_in_run
 from tallystick.comparing.found import (
     RUNS,
@@ -25,7 +25,7 @@ from tallystick.comparing.found import (
     InputApart,
 )
 from tallystick.comparing.jobs import beside_apart, job_causes
-from tallystick.comparing.programs import program_lines
+from tallystick.comparing.programs import ProgramLines
 from tallystick.comparing.repeated import Repeated
 from tallystick.comparing.steps import (
     ABSENT,
@@ -34,17 +34,19 @@ from tallystick.comparing.steps import (
     ExecutedOperator,
     StepApart,
     compare_step,
+    inputs_said,
     operand_at,
 )
 from tallystick.comparing.values import ElementApart, elements_apart
 from tallystick.errors import CounterpartyError
+from tallystick.job.numbers import count, shape_of
 from tallystick.job.words import against, words_of
 from tallystick.job.words.against import Apart
 from tallystick.program.state import State
 from tallystick.protocol.verdict import PARTIES
 from tallystick.run.store.journal import loss_value
 
-_WHY_RECORD = "the run keeps no value of it; play `tallystick dispute`, or trace the step"
+_WHY_RECORD = "a run keeps digests of its operators, and no values"
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,8 @@ class RunsComparison:
         self.uncommitted = tuple(beside_apart(ours, theirs))
         self.programs: tuple[str, ...] = ()
         self._also: list[str] = []  # notices
+        self._start = 0  # the last step at which both have recorded one state
+        self._alone = False  # one job gives every step of both
         # A step whose programs differ while no operator that both have does.
         self._absent: tuple[int, FirstApart, tuple[Cause, ...]] | None = None
 
@@ -80,7 +84,7 @@ class RunsComparison:
         }
         if self._same_records():
             return self._agreed(compared)
-        start = self._last_equal()
+        start = self._start = self._last_equal()
         compared["equal up to step"] = start
         ended = self._walk(start, min(a.steps, b.steps))
         if ended is None and self.one_job and self._records_agree():
@@ -136,7 +140,7 @@ class RunsComparison:
                     f"fit: {run.journal.torn_why}."
                 )
             elif not run.journal.finished:
-                yield f"{name} has not ended: its record stops after {run.steps:,} steps."
+                yield f"{name} has not ended: its record stops after {count(run.steps, 'step')}."
 
     def _kept_apart(self) -> _FirstEnd | None:
         """The first stored state in which two runs with one record differ: a file has changed
@@ -157,8 +161,8 @@ class RunsComparison:
             nowhere, where = (None, None), f"the slot {slot} of the stored state of step {at}"
             first = FirstApart(at, nowhere, nowhere, ("", ""), where, elements, unknown)
             said = (
-                f"Both runs have recorded one state of step {at}; {self._changed_file(states, at)} "
-                "holds another."
+                f"Both runs have recorded the same state of step {at}, but "
+                f"{self._changed_file(states, at)} holds another one."
             )
             record = Cause("record", said)
             shown = cause_of_stored(pairs, f"the stored state of step {at}")
@@ -168,10 +172,11 @@ class RunsComparison:
         return None
 
     def _changed_file(self, states: Sequence[State], at: int) -> str:
-        """Whose stored state has another root than both records; "a file" where none is known."""
+        """Whose stored state has another root than both records; one of the two where it is not
+        known."""
         root = dict(self.both[0].journal.checkpoints).get(at)
         apart = [name for name, state in zip(PARTIES, states, strict=True) if state.root() != root]
-        return f"the file of {apart[0]}" if root is not None and len(apart) == 1 else "a file"
+        return f"the file of {apart[0]}" if root is not None and len(apart) == 1 else "one file"
 
     def _last_equal(self) -> int:
         """The last step at which both runs have recorded one state; 0 where they have none."""
@@ -186,7 +191,7 @@ class RunsComparison:
     def _walk(self, start: int, last: int) -> _FirstEnd | None:
         """Execute both from `start` to the first difference before step `last`."""
         a, b = self.both
-        alone = self.one_job and a.follows_job and b.follows_job
+        alone = self._alone = self.one_job and a.follows_job and b.follows_job
         looks = not (a.follows_job and b.follows_job)
         # The record of step `start` has one root in both, so its states are equal.
         equal = alone or a.slots(start) == b.slots(start)
@@ -218,9 +223,9 @@ class RunsComparison:
         found = compare_step(*entries)
         if found is None:
             return None
-        lines = tuple(program_lines(found, *entries))
-        if lines and not self.programs:
-            self.programs = tuple(f"step {step}: {line}" for line in lines)
+        lines = ProgramLines()
+        lines.add(step, found, *entries)
+        self.programs = self.programs or lines.said()
         if found.side == ABSENT or found.pair[0] is None or found.pair[1] is None:
             first = _place(step, found, entries)
             causes = causes_in_run(found, entries, step, self.of_jobs, (None, None))
@@ -247,7 +252,7 @@ class RunsComparison:
             elements=elements,
             unknown=unknown,
             inputs=tuple(
-                InputApart(n, (ours if n < len(ours.inputs) else theirs).inputs[n].name)
+                InputApart(n, inputs_said(operand_at(ours, INPUT, n), operand_at(theirs, INPUT, n)))
                 for n in found.inputs
             ),
         )
@@ -257,13 +262,13 @@ class RunsComparison:
         """What a step of two runs of one job reads, where its records differ."""
         known = [run.reads_own_records(step) for run in self.both]
         if all(known):
-            said = f"Step {step} reads other ones of the job's records."
+            said = f"Step {step} reads other records of the job, or the same ones in another order."
             yield Cause("data order", said)
         elif False in known:
             name = PARTIES[known.index(False)]
             said = (
-                f"In step {step} {name} reads a record that the job does not have, or one more "
-                "often than the job has it."
+                f"In step {step} {name} reads a record that the job does not have, or reads one "
+                "more often than the job has it."
             )
             yield Cause("data", said)
 
@@ -310,12 +315,15 @@ class RunsComparison:
             if node is None or node >= len(entries):
                 continue
             entry = entries[node]
-            said = f"{PARTIES[which]} has other digests of node {node} than its job gives here."
+            said = (
+                f"{PARTIES[which]} has recorded other digests of operator {node} "
+                f"({entry.operator}) of step {step} than its job gives."
+            )
             first = FirstApart(
                 step,
                 (entry.operator, entry.operator),
                 (node, node),
-                operand="the digest of its operands",
+                operand="the digests of its operands",
                 unknown=_WHY_RECORD,
             )
             return _FirstEnd(first, (Cause("record", said),))
@@ -328,8 +336,8 @@ class RunsComparison:
             if recorded != bits[which]:
                 pair = (loss_value(recorded), loss_value(bits[which]))
                 said = (
-                    f"{PARTIES[which]} has recorded the loss {pair[0]!r} of step {step}; its job "
-                    f"gives {pair[1]!r} here."
+                    f"{PARTIES[which]} has recorded the loss {pair[0]!r} of step {step}, but its "
+                    f"job gives {pair[1]!r}. The run has left its job in step {step} or before."
                 )
                 return self._off(step, which, said)
             root = dict(run.journal.checkpoints).get(step + 1)
@@ -339,13 +347,15 @@ class RunsComparison:
                 if state.root() != root:
                     said = (
                         f"{PARTIES[which]} has recorded another state after step {step} than its "
-                        f"job gives here: the root of checkpoint {step + 1} is another."
+                        f"job gives (another root of checkpoint {step + 1}). The run has left its "
+                        f"job in step {step} or before."
                     )
                     return self._off(step, which, said)
         return None
 
     def _off(self, step: int, which: int, said: str) -> _FirstEnd:
         """A run that does not follow its job: what its stored states show of it."""
+        self._also += filter(None, [self._next_action(step, which)])
         record = Cause("record", said)
         shown = list(self._stored(step, which))
         if not shown:
@@ -365,6 +375,23 @@ class RunsComparison:
         # A state that was stored later shows what training has made of the difference.
         by_values = cause_of_stored([one[1:] for one in shown], where) if at == step + 1 else None
         return _FirstEnd(first, (record,) if by_values is None else (record, by_values))
+
+    def _next_action(self, step: int, which: int) -> str:
+        """How a user learns the operator of a run that does not follow its job; empty where
+        nothing more can be learnt of it."""
+        name, run = PARTIES[which], self.both[which]
+        if not run.plays and run.declares:
+            return (
+                f"The directory of {name} declares a cheat. With `--as-attack {name}` a comparison "
+                "plays it, and can name the operator."
+            )
+        if run.plays or not self._alone:
+            return ""
+        last = f"steps {self._start} to {step}" if self._start < step else f"step {step}"
+        return (
+            f"To name the operator, a comparison needs the digests of {last} of {name}. "
+            f"`tallystick train --trace {self._start}:{step + 1}` records them."
+        )
 
     def _stored(self, step: int, which: int) -> Iterator[tuple[int, str, Array, Array]]:
         """The slots that differ in the first stored state after a step, with both values in the
@@ -393,13 +420,18 @@ class RunsComparison:
         """Two runs of which one goes on, or whose jobs differ in nothing that a step has read."""
         a, b = self.both
         if a.steps != b.steps:
-            said = f"A has {a.steps:,} steps and B {b.steps:,}; the first {last:,} are equal."
+            said = (
+                f"A has {count(a.steps, 'step')} and B {count(b.steps, 'step')}; "
+                f"{'the first one is' if last == 1 else f'the first {last:,} are'} equal."
+            )
             rest = tuple(c for c in self.of_jobs if c.kind != "steps")
             first = FirstApart(last, (None, None), (None, None), operand="end")
             return _FirstEnd(first, (Cause("steps", said), *rest))
         if self.one_job:  # a cheat plays here, and its job alone would not give its record
             return self._by_records()
-        self._also.append(f"No step of the first {last:,} reads or computes anything else.")
+        self._also.append(
+            f"In none of the {count(last, 'step')} do A and B read or compute anything different."
+        )
         return _FirstEnd(None, self.of_jobs)
 
     def _by_records(self) -> _FirstEnd:
@@ -419,7 +451,10 @@ class RunsComparison:
             step, what, numbers = root - 1, f"another state after step {root - 1}", ""
         alone = [name for name, run in zip(PARTIES, self.both, strict=True) if run.plays]
         name, other = (alone[0], "AB".replace(alone[0], "")) if len(alone) == 1 else ("B", "A")
-        said = f"{name} has recorded {what} than {other}{numbers}; no step computes anything else."
+        said = (
+            f"{name} has recorded {what} than {other}{numbers}, though both compute the same in "
+            "every step."
+        )
         first = FirstApart(step, (None, None), (None, None), operand="record")
         return _FirstEnd(first, (Cause("record", said),))
 
@@ -447,7 +482,8 @@ def _arrays(state: State) -> dict[str, Array]:
 def _elements(pair: tuple[Array | None, Array | None]) -> tuple[ElementApart | None, str]:
     ours, theirs = pair
     if ours is None or theirs is None:
-        return None, "the execution does not show them"
+        return None, "the repeated step does not show them"
     if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
-        return None, f"the shapes are {list(ours.shape)} and {list(theirs.shape)}"
+        kinds = [shape_of(dtype_name(one.dtype), one.shape) for one in (ours, theirs)]
+        return None, f"the tensor is {kinds[0]} in A and {kinds[1]} in B"
     return elements_apart(ours, theirs), ""

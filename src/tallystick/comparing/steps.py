@@ -16,9 +16,11 @@ from difflib import Match, SequenceMatcher
 from itertools import accumulate
 
 from tallystick.errors import CannotCheckError
+from tallystick.program.ir import INPUT_KINDS
 from tallystick.protocol.verdict import PARTIES
 
 OPERATOR = "operator"
+CARRIED = "carried"  # the kind of a tensor that an operator of an earlier step made
 INPUT, OUTPUT, ATTRIBUTES, ABSENT = "input", "output", "attributes", "absent"
 # Comparisons of two operators that an alignment by sequence may take: some ten seconds of them.
 _MOST_WORK = 100_000_000
@@ -38,6 +40,15 @@ class OperandRecord:
     name: str = ""
     source: int | None = None
     out: int = 0
+
+    @property
+    def said(self) -> str:
+        """What a tensor from outside of the step is: its kind with its name, or with its type."""
+        if self.kind in INPUT_KINDS or "parameter " in self.name:
+            return self.name  # which says what it is
+        if self.kind == CARRIED:
+            return f"{self.type}, made in an earlier step"
+        return f"{self.kind} {self.name or self.type}"
 
 
 @dataclass(frozen=True)
@@ -78,6 +89,27 @@ def operand_at(entry: ExecutedOperator, side: str, number: int) -> OperandRecord
     """An operand of an operator by its side and number; None where the operator has fewer."""
     operands = entry.inputs if side == INPUT else entry.outputs
     return operands[number] if number < len(operands) else None
+
+
+def inputs_said(ours: OperandRecord | None, theirs: OperandRecord | None) -> str:
+    """Where an input of two operators comes from; None where one of them has no such input. The
+    numbers of operators are those of A and of B: they shift where one has an operator more."""
+    if ours is not None and theirs is not None:
+        if _origin(ours) == _origin(theirs):
+            return _origin(ours, " of the step")
+        if ours.source is not None and theirs.source is not None:
+            both = [_origin(one).removeprefix("made by ") for one in (ours, theirs)]
+            return f"made by {both[0]} in A and by {both[1]} in B"
+    pair = zip((ours, theirs), PARTIES, strict=True)
+    return ", ".join(f"{_origin(one)} in {name}" for one, name in pair if one is not None)
+
+
+def _origin(operand: OperandRecord, of: str = "") -> str:
+    """What a tensor is, or which operator `of` the step has made it."""
+    if operand.source is None:
+        return operand.said
+    which = f" (output {operand.out})" if operand.out else ""
+    return f"made by operator {operand.source}{of}{which}"
 
 
 def only_one(

@@ -17,6 +17,7 @@ from tallystick.comparing.steps import (
     StepApart,
 )
 from tallystick.comparing.tracefile import TracedStep, TraceReader
+from tallystick.job.numbers import count
 
 Absent = tuple[int, StepApart, tuple[list[ExecutedOperator], list[ExecutedOperator]]]
 
@@ -62,7 +63,7 @@ class TracedPair:
         """Settings that differ in this step: the optimizer, the name, and both values."""
         theirs = dict(self.steps[1].settings)
         return [
-            (name, key, own.get(key, "nothing"), theirs[name].get(key, "nothing"))
+            (name, key, own.get(key, "absent"), theirs[name].get(key, "absent"))
             for name, own in self.steps[0].settings
             if name in theirs
             for key in own | theirs[name]
@@ -74,7 +75,7 @@ class TracedPair:
         return bool(names[0] and names[1]) and names[0] != names[1]
 
     def about(self, name: str) -> tuple[str, str]:
-        ours, theirs = (reader.about.get(name, "nothing") for reader in self.readers)
+        ours, theirs = (reader.about.get(name, "absent") for reader in self.readers)
         return ours, theirs
 
     def environment(self) -> str:
@@ -107,23 +108,29 @@ def seeds(pair: TracedPair) -> Iterator[Cause]:
     for name in ("torch", "numpy", "python"):
         ours, theirs = pair.about(f"{name} generator")
         if ours != theirs and name in pair.drawn:
-            said = f"{name.capitalize()}'s generator started in a different state"
-            yield Cause("seed", f"{said}, and the loop has drawn from it.")
+            said = (
+                f"{name.capitalize()}'s generator starts in different states, and the loop draws "
+                "from it."
+            )
+            yield Cause("seed", said)
 
 
 def precisions(pair: TracedPair) -> Iterator[Cause]:
     beside = pair.environment()
     if beside:
-        yield Cause("rounding", f"The loops ran on other settings: {beside}.")
+        yield Cause("rounding", f"The loops ran with different settings: {beside}.")
 
 
 def causes_of_end(pair: TracedPair, longer: TracedStep, name: str) -> list[Cause]:
     """Why one loop goes on: its last batch is a short one, or it has more steps."""
     size = batch_size(longer)
     if size is not None and pair.usual is not None and size < pair.usual:
-        said = f"{name} has another step, of {size:,} records; a whole batch has {pair.usual:,}."
+        said = (
+            f"{name} has a step more, whose batch has {count(size, 'record')}; a whole batch has "
+            f"{pair.usual:,}."
+        )
         return [Cause("last batch", said)]
-    return [Cause("steps", f"{name} goes on where the other loop ends.")]
+    return [Cause("steps", f"{name} goes on in step {longer.number}, where the other loop ends.")]
 
 
 def batch_size(step: TracedStep) -> int | None:
@@ -152,5 +159,5 @@ def cause_of_batches(pair: TracedPair) -> Cause | None:
     if sizes[0] is None or sizes[1] is None or sizes[0] == sizes[1]:
         return None
     step = pair.steps[0].number
-    said = f"The batch of step {step} has {sizes[0]:,} records in A and {sizes[1]:,} in B."
+    said = f"The batch of step {step} has {count(sizes[0], 'record')} in A and {sizes[1]:,} in B."
     return Cause("last batch" if step and pair.usual in sizes else "batch size", said)

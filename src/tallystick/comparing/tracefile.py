@@ -33,7 +33,7 @@ import numpy as np
 
 from tallystick.commit.encoding import JsonValue, canonical_json, parse_canonical_json
 from tallystick.commit.tensor import DTYPES, Array, TensorHeader
-from tallystick.comparing.steps import OPERATOR, ExecutedOperator, OperandRecord
+from tallystick.comparing.steps import CARRIED, OPERATOR, ExecutedOperator, OperandRecord
 from tallystick.disk.files import make_directory, open_new, remove_all, write_file
 from tallystick.disk.manifest import load_manifest, manifest_bytes
 from tallystick.disk.regular import is_directory, names, open_file, os_errors, present
@@ -43,7 +43,6 @@ FORMAT = "tallystick-trace/1"
 MANIFEST, LOG, VALUES = "trace.json", "operators.jsonl", "values.bin"
 UNWRITTEN = "-"  # the digest of memory without content
 UNREADABLE = "?"  # the digest of a tensor without bytes to read
-CARRIED = "carried"  # the kind of a tensor that an operator of an earlier step made
 COMPLETE, FULL = "complete", "full"
 
 _LINE = 1 << 20
@@ -158,6 +157,7 @@ class TracedStep:
     draws: dict[int, str] = field(default_factory=dict)
     calls: list[str] = field(default_factory=list)
     moved: set[str] = field(default_factory=set)
+    ended: bool = False  # another step has begun after it
 
     @property
     def unread(self) -> int:
@@ -194,6 +194,7 @@ class TraceReader:
         for line in self._lines():
             if line[0] == "step":
                 if step is not None:
+                    step.ended = True
                     yield step
                 step = TracedStep(self._number(line[1]))
                 continue
@@ -304,17 +305,18 @@ class TraceReader:
         return OperandRecord(str(digest), known, OPERATOR, str(name), source, self._number(out))
 
     def value(self, operand: OperandRecord) -> Array | None:
-        """The tensor of an operand; None where the trace has not kept it, and for a type or a rank
-        that no job's tensor can have."""
+        """The tensor of an operand; None where the trace has not kept it, and for a type or a size
+        that `is_readable` does not know."""
         if operand.digest not in self.values:
             return None
         form, offset, size = self.values[operand.digest]
         if form != operand.type:
             self._fail("a value has another type than its tensor")
-        header = _header(form)
-        if header is None:
+        layout = _layout(form)
+        if layout is None:
             return None
-        if header.nbytes != size:
+        dtype, shape, nbytes = layout
+        if nbytes != size:
             self._fail("a value has another size than its type")
         file, total = open_file(self.directory / VALUES, "values of a trace", self.directory)
         with os_errors(self.directory), file:
@@ -324,14 +326,33 @@ class TraceReader:
             data = file.read(size)
         if digest_of(form, data) != operand.digest:
             self._fail("a value has another digest than its tensor")
-        array: Array = np.frombuffer(data, DTYPES[header.dtype]).reshape(header.shape)
+        array: Array = np.frombuffer(data, dtype).reshape(shape)
         return array
 
 
-def _header(form: str) -> TensorHeader | None:
+# Types of torch that no job has. numpy has them too, so that a trace's values can be shown.
+_OTHER_TYPES = {
+    "complex64": "<c8", "complex128": "<c16",
+    "int8": "i1", "int16": "<i2", "uint16": "<u2", "uint32": "<u4", "uint64": "<u8",
+}  # fmt: skip
+
+
+def is_readable(form: str) -> bool:
+    """True if `diff` can show the values of such a tensor, where a trace has kept them."""
+    return _layout(form) is not None
+
+
+def _layout(form: str) -> tuple[np.dtype[np.generic], tuple[int, ...], int] | None:
+    """The dtype, the shape and the bytes of a tensor; None for a type without values to show, and
+    for a rank or a size that no job's tensor can have."""
     name, _, sizes = form[:-1].partition("[")
+    shape = tuple(int(size) for size in sizes.split(",") if size)
+    dtype = DTYPES[name] if name in DTYPES else _OTHER_TYPES.get(name)
+    if dtype is None:
+        return None
+    known: np.dtype[np.generic] = np.dtype(dtype)
     try:
-        return TensorHeader(name, tuple(int(size) for size in sizes.split(",") if size))
+        return known, shape, TensorHeader("u8", shape).nbytes * known.itemsize
     except UsageError:
         return None
 

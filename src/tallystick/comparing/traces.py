@@ -12,7 +12,7 @@ from itertools import zip_longest
 from tallystick.commit.tensor import Array
 from tallystick.comparing.causes import NO_SUCH, cause_of_missing
 from tallystick.comparing.found import TRACES, Cause, Comparison, FirstApart, InputApart
-from tallystick.comparing.programs import program_lines
+from tallystick.comparing.programs import ProgramLines
 from tallystick.comparing.steps import (
     ABSENT,
     INPUT,
@@ -20,18 +20,27 @@ from tallystick.comparing.steps import (
     OperandRecord,
     StepApart,
     compare_step,
+    inputs_said,
     operand_at,
 )
 from tallystick.comparing.trace_arguments import of_arguments
 from tallystick.comparing.trace_causes import causes_in_trace
 from tallystick.comparing.trace_structure import gap_entry, only_said
 from tallystick.comparing.traced_pair import TracedPair, cause_of_batches, causes_of_end, rates
-from tallystick.comparing.tracefile import COMPLETE, FULL, TracedStep, TraceReader
+from tallystick.comparing.tracefile import (
+    COMPLETE,
+    FULL,
+    UNREADABLE,
+    UNWRITTEN,
+    TracedStep,
+    TraceReader,
+    is_readable,
+)
 from tallystick.comparing.values import ElementApart, elements_apart
 from tallystick.errors import CannotCheckError
+from tallystick.job.numbers import count
 from tallystick.protocol.verdict import PARTIES
 
-_MOST_LINES = 12
 _UNREAD = "{:,} inputs and results (sparse, quantized, or of meta) had no bytes to compare."
 
 
@@ -41,21 +50,24 @@ def compare_traces(first: TraceReader, second: TraceReader) -> Comparison:
     both = (first, second)
     steps = operators = unread = 0
     pair = TracedPair(both)
-    lines: list[str] = []
+    lines = ProgramLines()
+    by_optimizer = False
     for ours, theirs in zip_longest(_filled(first), _filled(second)):
         if ours is None or theirs is None:
-            _refuse_unfinished(both, steps)
+            _refuse_unfinished(both, steps, operators)
             return _ended(pair, ours, theirs, lines, steps, operators)
         found = compare_step(ours.operators, theirs.operators)
         pair.enter(ours, theirs, found)
         if found is not None:
-            more = program_lines(found, ours.operators, theirs.operators)
-            lines += [f"step {ours.number}: {line}" for line in more]
+            lines.add(ours.number, found, ours.operators, theirs.operators)
             if found.side in (INPUT, OUTPUT):
                 return _different(pair, found, lines, operators)
-        steps, operators = steps + 1, operators + len(ours.operators)
+        # Where optimizers end the steps, what a loop does after the last of them is none.
+        by_optimizer = by_optimizer or bool(ours.settings)
+        steps += ours.ended or not by_optimizer
+        operators += len(ours.operators)
         unread += ours.unread
-    _refuse_unfinished(both, steps)
+    _refuse_unfinished(both, steps, operators)
     if pair.absent is not None:
         return _left(pair, lines, operators)
     notices = () if not unread else (_UNREAD.format(unread),)
@@ -67,16 +79,16 @@ def _filled(reader: TraceReader) -> Iterator[TracedStep]:
     return (step for step in reader.steps() if step.operators)
 
 
-def _refuse_unfinished(both: Sequence[TraceReader], steps: int) -> None:
+def _refuse_unfinished(both: Sequence[TraceReader], steps: int, operators: int) -> None:
     """Refuse a comparison in which no tensor has differed and of which one trace says too little.
     How the longer one ends makes no difference: it is not read so far."""
     for name, reader in zip(PARTIES, both, strict=True):
-        if not reader.is_read or (reader.end == COMPLETE and steps):
+        if not reader.is_read or (reader.end == COMPLETE and operators):
             continue
-        equal = f"No tensor differs as far as both traces go ({steps:,} steps)"
+        equal = f"No tensor differs as far as both traces go ({count(steps, 'step')})"
         if reader.end == FULL:
             raise CannotCheckError(
-                f"{equal}; then the budget of {name} was used up.",
+                f"{equal}; then {name} had used up its log_bytes.",
                 "Record both loops again with a larger log_bytes.",
             )
         if reader.end != COMPLETE:
@@ -103,7 +115,9 @@ def _notices(both: Sequence[TraceReader]) -> list[str]:
     ]
 
 
-def _different(pair: TracedPair, found: StepApart, lines: list[str], operators: int) -> Comparison:
+def _different(
+    pair: TracedPair, found: StepApart, lines: ProgramLines, operators: int
+) -> Comparison:
     a, b = found.pair
     assert a is not None and b is not None
     ours, theirs = pair.steps[0].operators[a], pair.steps[1].operators[b]
@@ -125,7 +139,7 @@ def _different(pair: TracedPair, found: StepApart, lines: list[str], operators: 
         elements,
         unknown,
         tuple(
-            InputApart(n, _said((ours if n < len(ours.inputs) else theirs).inputs[n]))
+            InputApart(n, inputs_said(operand_at(ours, INPUT, n), operand_at(theirs, INPUT, n)))
             for n in found.inputs
         ),
     )
@@ -134,16 +148,10 @@ def _different(pair: TracedPair, found: StepApart, lines: list[str], operators: 
         False,
         tuple(causes),
         first,
-        programs=tuple(lines[:_MOST_LINES]),
+        programs=lines.said(),
         notices=tuple(_notices(pair.readers)),
         compared=_compared(pair.steps[0].number, operators),
     )
-
-
-def _said(operand: OperandRecord) -> str:
-    if operand.source is not None:
-        return f"made by operator {operand.source} of the step"
-    return f"{operand.kind} {operand.name or operand.type}"
 
 
 def _elements(
@@ -151,16 +159,28 @@ def _elements(
 ) -> tuple[ElementApart | None, str]:
     ours, theirs = values
     if operands[0].type != operands[1].type:
-        return None, f"the types are {operands[0].type} and {operands[1].type}"
+        return None, f"the tensor is {operands[0].type} in A and {operands[1].type} in B"
     if ours is None or theirs is None:
-        return None, (
-            f"a trace has not kept them; record both loops again with tallystick.trace(…, "
-            f"step={step})"
-        )
+        return None, _why_unknown(operands, step)
     return elements_apart(ours, theirs), ""
 
 
-def _left(pair: TracedPair, lines: list[str], operators: int) -> Comparison:
+def _why_unknown(operands: Sequence[OperandRecord], step: int) -> str:
+    """Why no values of two tensors of one type are known, and what to do about it."""
+    for name, operand in zip(PARTIES, operands, strict=True):
+        if operand.digest == UNWRITTEN:
+            return f"nothing has written this memory in {name} before it is read"
+        if operand.digest == UNREADABLE:
+            return f"the tensor of {name} had no bytes to read (sparse, quantized, or of meta)"
+    if not is_readable(operands[0].type):
+        return f"a comparison shows no values of {operands[0].type}"
+    return (
+        f"a trace has not kept them. Record both loops again with tallystick.trace(…, step={step}),"
+        " and with a larger keep_bytes if you have done so already"
+    )
+
+
+def _left(pair: TracedPair, lines: ProgramLines, operators: int) -> Comparison:
     """No common tensor differs, but one loop has operators that the other has not."""
     assert pair.absent is not None
     step, found, entries = pair.absent
@@ -179,7 +199,7 @@ def _left(pair: TracedPair, lines: list[str], operators: int) -> Comparison:
         False,
         tuple(_causes_left(pair)),
         first,
-        programs=tuple(lines[:_MOST_LINES]),
+        programs=lines.said(),
         notices=tuple(_notices(pair.readers)),
         compared=_compared(step, operators),
     )
@@ -205,7 +225,7 @@ def _ended(
     pair: TracedPair,
     ours: TracedStep | None,
     theirs: TracedStep | None,
-    lines: list[str],
+    lines: ProgramLines,
     steps: int,
     operators: int,
 ) -> Comparison:
@@ -224,7 +244,7 @@ def _ended(
         False,
         tuple(causes_of_end(pair, longer, name)),
         first,
-        programs=tuple(lines[:_MOST_LINES]),
+        programs=lines.said(),
         notices=tuple(_notices(pair.readers)),
         compared=_compared(steps, operators),
     )

@@ -1,7 +1,8 @@
 """Two arrays of one shape: the first element that differs, and how far apart the two are.
 
 A distance in units in the last place counts the floating-point numbers of the type between two
-values. It is None where a value is no number, and for types without one.
+values. It is None where a value is no number, and for types without one. The real and the imaginary
+part of a complex number are two floats: each has its own bits and its own distance.
 """
 
 from __future__ import annotations
@@ -11,10 +12,21 @@ from dataclasses import dataclass
 import numpy as np
 
 from tallystick.commit.tensor import Array, widened
+from tallystick.job.numbers import count
 
 _BITS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 # Bits of the significand that are stored.
 SIGNIFICAND = {"f64": 52, "f32": 23, "f16": 10, "bf16": 7}
+PARTS = ("real", "imaginary")
+
+Number = float | int | bool | complex
+Bits = str | tuple[str, str]
+Distance = int | None | tuple[int | None, int | None]
+
+
+def units(distance: int) -> str:
+    """A distance for a person."""
+    return f"{count(distance, 'unit')} in the last place"
 
 
 @dataclass(frozen=True)
@@ -23,27 +35,41 @@ class ElementApart:
 
     `flipped` is the number of the bit, 0 being the lowest, where the two patterns of the only
     differing element differ in one bit; else None. `most` is the greatest distance in the tensor.
+    Of a complex element `first_bits`, `second_bits` and `ulps` are pairs, of the real and of the
+    imaginary part, and `flipped` counts within the one part that differs.
     """
 
     index: tuple[int, ...]
-    first: float | int | bool
-    second: float | int | bool
-    first_bits: str
-    second_bits: str
-    ulps: int | None
+    first: Number
+    second: Number
+    first_bits: Bits
+    second_bits: Bits
+    ulps: Distance
     different: int
     total: int
     most: int | None
     flipped: int | None
 
     @property
+    def sign_of_zero(self) -> bool:
+        """True if no number differs by its value: zeros differ in their signs."""
+        return self.most == 0
+
+    @property
+    def flipped_part(self) -> str:
+        """The part of a complex element whose bit `flipped` is; empty for other types."""
+        if self.flipped is None or isinstance(self.first_bits, str):
+            return ""
+        return PARTS[self.first_bits[0] == self.second_bits[0]]
+
+    @property
     def facts(self) -> dict[str, object]:
         """For JSON; documented keys."""
         return {
             "index": list(self.index),
-            "values": [self.first, self.second],
-            "bits": [self.first_bits, self.second_bits],
-            "ulps": self.ulps,
+            "values": [_plain(self.first), _plain(self.second)],
+            "bits": [_plain(self.first_bits), _plain(self.second_bits)],
+            "ulps": _plain(self.ulps),
             "different_elements": self.different,
             "elements": self.total,
             "most_ulps": self.most,
@@ -51,8 +77,32 @@ class ElementApart:
         }
 
 
+def _plain(value: object) -> object:
+    """A value as JSON has it: a complex number and a pair as a list."""
+    if isinstance(value, complex):
+        return [value.real, value.imag]
+    return list(value) if isinstance(value, tuple) else value
+
+
 def is_float(array: Array) -> bool:
     return array.dtype.kind == "f" or array.dtype.names == ("bf16",)
+
+
+def in_parts(array: Array) -> Array:
+    """A complex array as its floats, the two parts of an element along a last dimension; another
+    array as it is."""
+    if array.dtype.kind != "c":
+        return array
+    flat = np.ascontiguousarray(array).reshape(-1)
+    parts: Array = flat.view(f"<f{array.dtype.itemsize // 2}").reshape(*array.shape, 2)
+    return parts
+
+
+def float_name(array: Array) -> str:
+    """The type of a float array, and of the parts of a complex one; empty for other types."""
+    if not is_float(array) and array.dtype.kind != "c":
+        return ""
+    return "bf16" if array.dtype.names else f"f{8 * in_parts(array).dtype.itemsize}"
 
 
 def bits_of(array: Array) -> np.ndarray:
@@ -89,33 +139,53 @@ def distances(a: Array, b: Array) -> np.ndarray:
 def elements_apart(a: Array, b: Array) -> ElementApart | None:
     """The first element whose bits differ; None for two equal arrays. Both have one type and one
     shape."""
-    ours, theirs = bits_of(a), bits_of(b)
+    parts = 2 if a.dtype.kind == "c" else 1
+    floats = in_parts(a), in_parts(b)
+    ours, theirs = bits_of(floats[0]), bits_of(floats[1])
     places = np.flatnonzero(ours != theirs)
     if not places.size:
         return None
-    at = int(places[0])
-    ulps = most = None
-    if is_float(a):
-        picked = (elements_at(a, places), elements_at(b, places))
-        known = ~(np.isnan(numbers_of(picked[0])) | np.isnan(numbers_of(picked[1])))
-        apart = distances(*picked)
-        ulps = int(apart[0]) if known[0] else None
-        most = int(apart[known].max()) if known.any() else None
-    width = 2 * a.dtype.itemsize
-    changed = int(ours[at]) ^ int(theirs[at])
+    at = int(places[0]) // parts
+    own, most = _distances_at(floats, places, range(parts * at, parts * at + parts))
+    width = 2 * floats[0].dtype.itemsize
+    bits = [
+        [f"0x{int(word):0{width}x}" for word in words[parts * at : parts * at + parts]]
+        for words in (ours, theirs)
+    ]
+    changed = int(ours[places[0]]) ^ int(theirs[places[0]])
     alone = places.size == 1 and changed.bit_count() == 1
     return ElementApart(
         tuple(int(i) for i in np.unravel_index(at, a.shape)) if a.shape else (),
         numbers_of(a)[at].item(),
         numbers_of(b)[at].item(),
-        f"0x{int(ours[at]):0{width}x}",
-        f"0x{int(theirs[at]):0{width}x}",
-        ulps,
-        int(places.size),
-        int(ours.size),
+        bits[0][0] if parts == 1 else (bits[0][0], bits[0][1]),
+        bits[1][0] if parts == 1 else (bits[1][0], bits[1][1]),
+        own[0] if parts == 1 else (own[0], own[1]),
+        len(np.unique(places // parts)),
+        int(ours.size) // parts,
         most,
         changed.bit_length() - 1 if alone else None,
     )
+
+
+def _distances_at(
+    pair: tuple[Array, Array], places: np.ndarray, asked: range
+) -> tuple[list[int | None], int | None]:
+    """The distances of two arrays in the places `asked`, None where one has no number there; and
+    the greatest of those in `places`, which are all that differ."""
+    if not is_float(pair[0]):
+        return [None] * len(asked), None
+    picked = (elements_at(pair[0], places), elements_at(pair[1], places))
+    known = ~(np.isnan(numbers_of(picked[0])) | np.isnan(numbers_of(picked[1])))
+    apart = distances(*picked)
+    found: list[int | None] = []
+    for place in asked:
+        at = int(np.searchsorted(places, place))
+        if at == len(places) or int(places[at]) != place:
+            found.append(0)  # these two are equal
+        else:
+            found.append(int(apart[at]) if known[at] else None)
+    return found, int(apart[known].max()) if known.any() else None
 
 
 def elements_at(array: Array, places: np.ndarray) -> Array:
@@ -126,11 +196,11 @@ def elements_at(array: Array, places: np.ndarray) -> Array:
 
 def kept_bits(array: Array) -> int | None:
     """How many bits of the significand the values of a float array use: the most of any of its
-    finite values; None where it has none but zeros."""
-    if not is_float(array):
+    finite values, of a complex one of any part; None where it has none but zeros."""
+    name = float_name(array)
+    if not name:
         return None
-    name = "bf16" if array.dtype.names else f"f{8 * array.dtype.itemsize}"
-    significand = SIGNIFICAND[name]
+    array, significand = in_parts(array), SIGNIFICAND[name]
     numbers, bits = numbers_of(array), bits_of(array).astype(np.uint64)
     bits = bits[np.isfinite(numbers) & (numbers != 0)] & np.uint64((1 << significand) - 1)
     if not bits.size:

@@ -60,7 +60,7 @@ def test_a_flipped_bit_is_one_bit_of_one_float() -> None:
     cause = cause_of_values(labels, labels ^ [0, 1, 0, 0], "node 1")
     assert (cause.kind, cause.sentence) == (
         "result",
-        "From equal inputs 1 of 4 elements of node 1 differ.",
+        "From equal inputs 1 of 4 elements of node 1 differs.",
     )
 
 
@@ -95,7 +95,7 @@ def test_a_scalar_is_named_by_its_own_cause() -> None:
     assert of_input("scalar", "scalar.lr", rates)[0] is rates[0]
     assert of_input("scalar", "scalar.warm", rates) == [rates[1], rates[0]]
     assert of_input("scalar", "scalar.decay", rates)[0].sentence == (
-        "Step 4 reads another scalar.decay."
+        "Step 4 reads another value of scalar.decay."
     )
 
 

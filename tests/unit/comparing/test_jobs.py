@@ -37,16 +37,25 @@ def test_one_job_is_equal(base: Job) -> None:
         ({"lr": "0.5"}, "rate", "0.5 in B"),
         ({"dropout": "0.5"}, "dropout", "mask"),
         ({"dropout": "0.0"}, "dropout", "none in B"),
-        ({"hidden": "24"}, "program", "The models differ, first in 0.bias: "),
+        ({"hidden": "24"}, "program", "The models differ, first in 0.bias: it is "),
         ({"clip_norm": "1"}, "setting", "gradients' norm is none in A and 1 in B"),
         ({"optimizer": "sgd"}, "setting", " and SGD in B."),
         ({"activation": "gelu"}, "program", "only B has aten.gelu (operator "),
-        ({"ema": "0.5"}, "program", "A moving average is kept of none in A and of "),
+        ({"ema": "0.5"}, "program", "A moving average is kept of no tensor in A and of "),
         ({"layers": "3"}, "program", "The models differ, first in "),
-        ({"micro_batches": "2"}, "batch size", "8 records in 2 micro-batches in B"),
+        (
+            {"micro_batches": "2"},
+            "micro-batches",
+            "A batch of 8 records is taken at once in A and in 2 micro-batches in B.",
+        ),
+        (
+            {"batch_size": "4", "micro_batches": "2"},
+            "batch size",
+            "has 8 records in A and 4 records in 2 micro-batches in B.",
+        ),
         ({"batch_size": "4"}, "batch size", "has 8 records in A and 4 records in B"),
         ({"weight_decay": "0.25"}, "setting", "weight_decay of "),
-        ({"steps": 7}, "steps", "one of B 7"),
+        ({"steps": 7}, "steps", "6 steps in A and 7 steps in B."),
     ],
 )
 def test_a_changed_field_is_named(
@@ -127,10 +136,14 @@ def captured(
     [
         ({"eps": 1e-6}, "program", "aten.native_layer_norm (operator 2) has eps 1e-05 in A and "),
         ({"bit": 20}, "flipped bit", "Only element [1, 1] of param.2.weight differs, in bit 20 "),
-        ({"scaled": True}, "weights", "18 of 18 elements of param.2.weight differ, first [0, 0]"),
+        (
+            {"scaled": True},
+            "weights",
+            "18 of 18 elements of param.2.weight differ, the first of them [0, 0]: ",
+        ),
         ({"frozen": True}, "program", "Only B freezes 0.bias and 0.weight."),
-        ({"changed": 13}, "data", "1 of 20 records of train differ; the first is record 13, in x"),
-        ({"swapped": True}, "data order", "2 of them at other places: the first is record 3."),
+        ({"changed": 13}, "data", "1 of the 20 records of train differs: record 13, in x."),
+        ({"swapped": True}, "data order", "2 of them in other places; the first is record 3."),
         ({"count": 24}, "data", "train has 20 records in A and 24 in B."),
     ],
 )

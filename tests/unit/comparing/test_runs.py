@@ -201,7 +201,14 @@ def test_a_run_that_does_not_follow_its_job_is_seen(
     cheat = attacked(attack, base, tmp_path)
     found = tallystick.diff(base, cheat)
     assert not found.equal and found.causes[0].kind == "record", found.causes
-    assert found.causes[0].sentence.startswith("B has recorded the loss ")
+    sentence, step = found.causes[0].sentence, found.first.step if found.first else None
+    assert sentence.startswith("B has recorded the loss "), sentence
+    # What is false may lie before: a loss is the first number of it that a record has.
+    assert sentence.endswith(f"The run has left its job in step {step} or before.")
+    assert found.notices == (
+        "The directory of B declares a cheat. With `--as-attack B` a comparison plays it, and can "
+        "name the operator.",
+    )
     # A stored state is not an operator's result, and no bit of it was flipped.
     assert not [c for c in found.causes if c.kind in ("flipped bit", "precision")], found.causes
     assert "From equal inputs" not in " ".join(c.sentence for c in found.causes)
@@ -223,8 +230,8 @@ PLAYED = {
     "unreproducible-root": ("record", "B has recorded another state after step "),
     "skipped-steps": ("outside", " differs before step "),
     "lie-optimizer-state": ("result", "From equal inputs 1 of "),
-    "reordered-data": ("data order", "Step 0 reads other ones of the job's records."),
-    "data-poisoning": ("data", "B reads a record that the job does not have, or one more "),
+    "reordered-data": ("data order", "Step 0 reads other records of the job, or the same "),
+    "data-poisoning": ("data", "B reads a record that the job does not have, or reads one more "),
 }
 
 
@@ -244,7 +251,9 @@ def test_jobs_that_differ_in_what_no_step_reads(base: Path, tmp_path: Path) -> N
     for pair in ((base, other), (other, base)):
         found = tallystick.diff(*pair)
         assert not found.equal and found.fields and not found.causes and found.first is None
-        assert found.notices == ("No step of the first 8 reads or computes anything else.",)
+        assert found.notices == (
+            "In none of the 8 steps do A and B read or compute anything different.",
+        )
 
 
 def test_a_false_root_is_seen_behind_an_equal_one(base: Path, tmp_path: Path) -> None:
@@ -268,6 +277,11 @@ def test_a_false_root_is_seen_behind_an_equal_one(base: Path, tmp_path: Path) ->
         found = tallystick.diff(*pair)
         assert not found.equal and [cause.kind for cause in found.causes] == ["record"]
         assert "another state after step 3" in found.causes[0].sentence
+        name = "B" if pair[1] == copy else "A"
+        assert found.notices == (
+            f"To name the operator, a comparison needs the digests of steps 0 to 3 of {name}. "
+            "`tallystick train --trace 0:4` records them.",
+        )
 
 
 def test_arguments_that_a_comparison_would_ignore(base: Path) -> None:

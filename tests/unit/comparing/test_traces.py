@@ -319,7 +319,7 @@ def test_what_only_one_loop_states_is_seen(tmp_path: Path) -> None:
         pair = TracedPair((readers[first], readers[second]))
         ours, theirs = (TracedStep(0, settings=[("SGD 0", settings[n])]) for n in (first, second))
         pair.steps = (ours, theirs)
-        values = ["nothing", "True"]
+        values = ["absent", "True"]
         assert pair.settings() == [("SGD 0", "fused", values[first], values[second])]
         assert pair.environment() == f"new flag: {values[first]} in A, {values[second]} in B"
 

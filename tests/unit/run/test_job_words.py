@@ -30,7 +30,7 @@ from tallystick.job.words import (
     sentences,
     words_of,
 )
-from tallystick.job.words.parts import TableWords
+from tallystick.job.words.parts import LayerWords, ParameterWords, TableWords
 from tallystick.job.words.tables import table_words
 from tallystick.program.ir import Program, input_value
 from tallystick.program.terms import Terms
@@ -232,14 +232,42 @@ def test_the_rates_of_two_jobs(logreg_job: Job) -> None:
     assert found["rate lr"].second == "lr is 0.02 in every step."
 
 
+def layers(*sizes: tuple[str, int]) -> tuple[LayerWords, ...]:
+    return tuple(
+        LayerWords(path, (ParameterWords("weight", "f32", (size,), True),)) for path, size in sizes
+    )
+
+
+def test_a_layer_that_both_have_is_not_said_to_be_missing(logreg_job: Job) -> None:
+    """Layers share a sentence only where they are alike in both jobs."""
+    words = job_in_words(logreg_job.terms)
+    first = replace(words, layers=layers(("0", 8), ("2", 16), ("4", 10)))
+    second = replace(words, layers=layers(("0", 8), ("2", 16), ("4", 16), ("6", 10)))
+    assert [row for row in against(first, second) if row.label.startswith("layer")] == [
+        ("layer 4", "Layer 4: weight 10 f32.", "Layer 4: weight 16 f32."),
+        ("layer 6", None, "Layer 6: weight 10 f32."),
+    ]
+    back = {row.label for row in against(second, first)}
+    assert back == {"layer 4", "layer 6"}
+
+
+def test_layers_that_differ_alike_share_a_sentence(logreg_job: Job) -> None:
+    words = job_in_words(logreg_job.terms)
+    first = replace(words, layers=layers(*((f"h.{n}.fc", 8) for n in range(12)), ("head", 4)))
+    second = replace(words, layers=layers(*((f"h.{n}.fc", 9) for n in range(12)), ("head", 4)))
+    assert against(first, second) == [
+        ("layer h.0-11.fc", "Layer h.0-11.fc: weight 8 f32.", "Layer h.0-11.fc: weight 9 f32.")
+    ]
+
+
 def test_one_number_inside_of_a_table(logreg_job: Job) -> None:
     tables = ([0.5, 0.4, 0.3, 0.25, 0.2, 0.1], [0.5, 0.4, 0.3, 0.21, 0.2, 0.1])
     first, second = (with_scalars(logreg_job.terms, lr=table) for table in tables)
     (entry, *_) = against(job_in_words(first), job_in_words(second))
     assert entry.label == "numbers lr"
     assert (entry.first, entry.second) == (
-        "0.25 in step 3 of those that read it",
-        "0.21 in step 3 of those that read it",
+        "0.25 in step 3 of the steps that read it",
+        "0.21 in step 3 of the steps that read it",
     )
 
 

@@ -6,8 +6,9 @@ from typing import NamedTuple
 
 from tallystick.devices.environment import exact_environment
 from tallystick.job.numbers import decimal
+from tallystick.job.words.layers import layer_lines
 from tallystick.job.words.parts import JobInWords, TableWords
-from tallystick.job.words.sentences import rows
+from tallystick.job.words.sentences import layer_rows, rows
 
 
 class Apart(NamedTuple):
@@ -22,7 +23,7 @@ class Apart(NamedTuple):
 def against(first: JobInWords, second: JobInWords) -> list[Apart]:
     """What differs between two jobs, in the order of their sentences. Two jobs with one digest are
     one job, and others differ in at least one sentence."""
-    ours, theirs = dict(rows(first)), dict(rows(second))
+    ours, theirs = _rows(first, second), _rows(second, first)
     labels = [*ours, *(label for label in theirs if label not in ours)]
     found = [
         Apart(label, ours.get(label), theirs.get(label))
@@ -32,6 +33,21 @@ def against(first: JobInWords, second: JobInWords) -> list[Apart]:
     return [*_tables(first, second), *found]
 
 
+def _rows(words: JobInWords, other: JobInWords) -> dict[str, str]:
+    """The sentences of a job by their labels. Layers share a sentence only where they do in both
+    jobs: else a label that one job alone has would say that the other has no such layer."""
+    alone, common = (layer_rows(layer_lines(words.layers, o)) for o in ((), other.layers))
+    labels = {label for label, _ in alone}
+    found = dict[str, str]()
+    for label, sentence in rows(words):
+        if label not in labels:
+            found[label] = sentence
+        elif common:
+            found |= common
+            common = []
+    return found
+
+
 def _tables(first: JobInWords, second: JobInWords) -> list[Apart]:
     """The first row in which two tables of one name differ: their shapes may be said alike."""
     theirs, found = {t.name: t for t in second.tables}, []
@@ -39,7 +55,7 @@ def _tables(first: JobInWords, second: JobInWords) -> list[Apart]:
         other = theirs.get(ours.name)
         row = None if other is None else _first_row(ours, other)
         if other is not None and row is not None:
-            where = f"step {row:,} of those that read it"
+            where = f"step {row:,} of the steps that read it"
             pair = (f"{decimal(t.at(row))} in {where}" for t in (ours, other))
             found.append(Apart(f"numbers {ours.name}", *pair))
     return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterator, Sequence
 from itertools import groupby
 
 from tallystick.job.numbers import listed, shape_of
@@ -52,19 +52,26 @@ def _parameter(p: ParameterWords) -> str:
     return f"{p.name} {shape_of(p.dtype, p.shape)}{'' if p.trained else ' (frozen)'}"
 
 
-def _alike(layer: LayerWords) -> tuple[str, tuple[ParameterWords, ...]]:
-    """Layers with one such key differ in their numbers only."""
-    return _NUMBER.sub("*", layer.module), layer.parameters
+def _alike(layer: LayerWords, other: LayerWords | None) -> Hashable:
+    """Layers with one such key differ in their numbers only, and so do those of another model
+    that have their paths."""
+    theirs = None if other is None else other.parameters
+    return _NUMBER.sub("*", layer.module), layer.parameters, theirs
 
 
-def layer_lines(layers: Sequence[LayerWords]) -> list[tuple[str, str]]:
+def layer_lines(
+    layers: Sequence[LayerWords], others: Sequence[LayerWords] = ()
+) -> list[tuple[str, str]]:
     """The path and the parameters of each layer; layers that differ only in the numbers of their
-    paths share a line."""
+    paths share a line. Where `others` are the layers of another model, the same paths share a line
+    in the lines of both."""
     lines: list[tuple[str, str]] = []
-    numbered: dict[tuple[str, tuple[ParameterWords, ...]], list[LayerWords]] = {}
+    there = {layer.module: layer for layer in others}
+    numbered: dict[Hashable, list[LayerWords]] = {}
     for layer in layers:
-        numbered.setdefault(_alike(layer), []).append(layer)
-    for (pattern, parameters), members in numbered.items():
+        numbered.setdefault(_alike(layer, there.get(layer.module)), []).append(layer)
+    for members in numbered.values():
+        pattern, parameters = _NUMBER.sub("*", members[0].module), members[0].parameters
         paths = [layer.module for layer in members]
         own = ", ".join(_parameter(p) for p in parameters)
         name = (paths[0] or "(the model itself)") if len(paths) == 1 else _shared(pattern, paths)

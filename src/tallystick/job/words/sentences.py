@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from tallystick.commit.stream import DROP, SHORT, SHUFFLED
 from tallystick.job.numbers import count, decimal, listed, shape_of
@@ -32,7 +32,7 @@ def rows(words: JobInWords) -> list[tuple[str, str]]:
     """The sentences with their labels, each of which is there once."""
     return [
         ("model", _model(words)),
-        *((f"layer {name}", f"Layer {name}: {own}.") for name, own in layer_lines(words.layers)),
+        *layer_rows(layer_lines(words.layers)),
         *_buffers(words),
         *((_numbered("optimizer", n), _update(words, u)) for n, u in enumerate(words.updates)),
         *_average(words),
@@ -47,6 +47,11 @@ def rows(words: JobInWords) -> list[tuple[str, str]]:
         ("seed", f"Random numbers follow from the seed {words.seed}."),
         *_digests(words),
     ]
+
+
+def layer_rows(lines: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """The sentences of layers, from their paths and parameters, with their labels."""
+    return [(f"layer {name}", f"Layer {name}: {own}.") for name, own in lines]
 
 
 def _numbered(label: str, number: int) -> str:
