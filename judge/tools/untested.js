@@ -127,7 +127,7 @@ known.sort((a, b) => a.ms - b.ms);
 async function noticedBy(number) {
   const past = known.filter(({ seen }) => seen.includes(number));
   if (past.length === 0) return null;
-  const { by } = await run({ thrown: number, past: past.map(({ seen: _, ...one }) => one) });
+  const { by } = await run({ thrown: number, past: past.map(({ file, at, ms, calls }) => ({ file, at, ms, calls })) });
   return by;
 }
 
