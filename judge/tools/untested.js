@@ -125,9 +125,11 @@ known.sort((a, b) => a.ms - b.ms);
 
 /** The first test that fails with the change made; null if none does. */
 async function noticedBy(number) {
-  const past = known.filter(({ seen }) => seen.includes(number));
+  const past = known
+    .filter(({ seen }) => seen.includes(number))
+    .map(({ file, at, ms, calls }) => ({ file, at, ms, calls }));
   if (past.length === 0) return null;
-  const { by } = await run({ thrown: number, past: past.map(({ seen: _, ...one }) => one) });
+  const { by } = await run({ thrown: number, past });
   return by;
 }
 
