@@ -321,7 +321,7 @@ def test_a_torn_journal_is_named(base: Path, tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_compared_is_refused(base: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="neither"):
+    with pytest.raises(UsageError, match="is not a job, a run or a trace"):
         tallystick.diff(base, tmp_path)
     with pytest.raises(UsageError, match="no run 'C'"):
         tallystick.diff(base, base, as_attack=["C"])
