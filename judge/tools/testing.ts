@@ -32,7 +32,7 @@ function named(name: string, row: unknown): string {
   const values = Array.isArray(row) ? (row as unknown[]) : [row];
   const held = (typeof row === "object" ? row : {}) as Readonly<Record<string, unknown>>;
   const text = (value: unknown): string =>
-    typeof value === "string" ? value : (JSON.stringify(value) ?? "undefined");
+    typeof value === "string" ? value : JSON.stringify(value);
   const filled = name.replace(/\$([a-z]+)/g, (_, key: string) => text(held[key]));
   const places = filled.match(/%[a-z]/g)?.length ?? 0;
   return format(filled, ...values.slice(0, places));
