@@ -30,6 +30,7 @@ from tallystick.comparing.values import (
     kept_bits,
     numbers_of,
 )
+from tallystick.comparing.zeros import signs_said
 from tallystick.program.ir import SCALAR_PREFIX
 
 # Significands that shorter types keep, by the names that people know them under.
@@ -60,6 +61,10 @@ def cause_of_values(first: Array | None, second: Array | None, where: str) -> Ca
     apart = elements_apart(first, second)
     if apart is None:
         return Cause("rounding", f"From equal inputs {where} has two results.")
+    signs = signs_said(first, second)
+    if signs:
+        count = f"{apart.different:,} of {apart.total:,} elements of {where}"
+        return Cause("result", f"From equal inputs {count} are {signs}.")
     type_name, amount = dtype_name(first.dtype), relative(first, second)
     near = amount is not None and (apart.most or 0) <= _ROUNDING_ULPS.get(type_name, -1)
     count = f"{apart.different:,} of {apart.total:,} elements of {where}"

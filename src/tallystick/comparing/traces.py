@@ -17,15 +17,25 @@ from tallystick.comparing.steps import (
     ABSENT,
     INPUT,
     OUTPUT,
+    ExecutedOperator,
     OperandRecord,
     StepApart,
     compare_step,
     operand_at,
 )
 from tallystick.comparing.trace_arguments import of_arguments
+from tallystick.comparing.trace_batches import batch_size, cause_of_batches, causes_of_end
 from tallystick.comparing.trace_causes import causes_in_trace
+from tallystick.comparing.trace_loading import (
+    Idle,
+    idle_alone,
+    notices,
+    shuffle_said,
+    with_effect,
+)
 from tallystick.comparing.trace_structure import gap_entry, only_said
-from tallystick.comparing.traced_pair import TracedPair, cause_of_batches, causes_of_end, rates
+from tallystick.comparing.trace_updates import rates
+from tallystick.comparing.traced_pair import TracedPair
 from tallystick.comparing.tracefile import COMPLETE, FULL, TracedStep, TraceReader
 from tallystick.comparing.values import ElementApart, elements_apart
 from tallystick.errors import CannotCheckError
@@ -42,12 +52,23 @@ def compare_traces(first: TraceReader, second: TraceReader) -> Comparison:
     steps = operators = unread = 0
     pair = TracedPair(both)
     lines: list[str] = []
+    idle: list[tuple[int, Idle]] = []
     for ours, theirs in zip_longest(_filled(first), _filled(second)):
         if ours is None or theirs is None:
+            without = _idle_alone(ours, theirs)
+            if without is not None:
+                idle.append(((ours or theirs or TracedStep(0)).number, without))
+                continue
             _refuse_unfinished(both, steps)
             return _ended(pair, ours, theirs, lines, steps, operators)
         found = compare_step(ours.operators, theirs.operators)
+        found, without = with_effect(found, (ours, theirs))
+        if without != Idle():
+            idle.append((ours.number, without))
         pair.enter(ours, theirs, found)
+        if pair.usual is None:
+            pair.usual = batch_size(ours)
+        pair.shuffled = pair.shuffled or shuffle_said(idle)
         if found is not None:
             more = program_lines(found, ours.operators, theirs.operators)
             lines += [f"step {ours.number}: {line}" for line in more]
@@ -58,8 +79,14 @@ def compare_traces(first: TraceReader, second: TraceReader) -> Comparison:
     _refuse_unfinished(both, steps)
     if pair.absent is not None:
         return _left(pair, lines, operators)
-    notices = () if not unread else (_UNREAD.format(unread),)
-    return Comparison(TRACES, True, notices=notices, compared=_compared(steps, operators))
+    said = [*([_UNREAD.format(unread)] if unread else []), *notices(idle)]
+    return Comparison(TRACES, True, notices=tuple(said), compared=_compared(steps, operators))
+
+
+def _idle_alone(ours: TracedStep | None, theirs: TracedStep | None) -> Idle | None:
+    """What only one loop does behind the last step of the other, where it has no effect."""
+    longer = ours or theirs
+    return None if longer is None else idle_alone(longer, PARTIES[0 if theirs is None else 1])
 
 
 def _filled(reader: TraceReader) -> Iterator[TracedStep]:
@@ -125,8 +152,7 @@ def _different(pair: TracedPair, found: StepApart, lines: list[str], operators: 
         elements,
         unknown,
         tuple(
-            InputApart(n, _said((ours if n < len(ours.inputs) else theirs).inputs[n]))
-            for n in found.inputs
+            InputApart(n, _both_said(ours, theirs, n)) for n in found.inputs
         ),
     )
     return Comparison(
@@ -138,6 +164,15 @@ def _different(pair: TracedPair, found: StepApart, lines: list[str], operators: 
         notices=tuple(_notices(pair.readers)),
         compared=_compared(pair.steps[0].number, operators),
     )
+
+
+def _both_said(ours: ExecutedOperator, theirs: ExecutedOperator, number: int) -> str:
+    """Where an input comes from, in both loops if from elsewhere."""
+    said = [_said(e.inputs[number]) for e in (ours, theirs) if number < len(e.inputs)]
+    made = all(said) and all("made by operator" in one for one in said)
+    if len(said) == 1 or said[0] == said[1] or made:
+        return said[0]
+    return f"{said[0]} in A, {said[1]} in B"
 
 
 def _said(operand: OperandRecord) -> str:
