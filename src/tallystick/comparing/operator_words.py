@@ -48,9 +48,7 @@ def arguments_of(attributes: str, schema: Schema) -> dict[str, str]:
     return found
 
 
-def arguments_apart(
-    attributes: tuple[str, str], schema: Schema
-) -> Iterator[tuple[str, str, str]]:
+def arguments_apart(attributes: tuple[str, str], schema: Schema) -> Iterator[tuple[str, str, str]]:
     """The arguments that differ: the name, and both values."""
     if not schema:
         return
@@ -68,7 +66,9 @@ def has_said(attributes: tuple[str, str], schema: Schema) -> str:
     apart = list(arguments_apart(attributes, schema))
     if not apart or any(name in _PLAIN for name, _, _ in apart):
         return ""
-    return "; ".join(f"{name} {ours[:80]} in A and {theirs[:80]} in B" for name, ours, theirs in apart)
+    return "; ".join(
+        f"{name} {ours[:80]} in A and {theirs[:80]} in B" for name, ours, theirs in apart
+    )
 
 
 def argument(

@@ -67,7 +67,9 @@ def causes_of_end(pair: TracedPair, longer: TracedStep, name: str) -> list[Cause
 def _parts(pair: TracedPair) -> Cause | None:
     """The records of a step that one loop gives to the model in more parts than the other."""
     calls = [_calls(step) for step in pair.steps]
-    sizes = [[_size(step.calls[n]) for n in own] for own, step in zip(calls, pair.steps, strict=True)]
+    sizes = [
+        [_size(step.calls[n]) for n in own] for own, step in zip(calls, pair.steps, strict=True)
+    ]
     if sizes[0] == sizes[1] or not all(sizes) or sum(sizes[0]) != sum(sizes[1]):
         return None
     if not _same_records(pair, calls):
@@ -94,9 +96,7 @@ def _split(sizes: Sequence[int]) -> str:
 
 
 def _same_records(pair: TracedPair, calls: Sequence[Sequence[int]]) -> bool:
-    rows = [
-        [step.given[n] for n in own] for own, step in zip(calls, pair.steps, strict=True)
-    ]
+    rows = [[step.given[n] for n in own] for own, step in zip(calls, pair.steps, strict=True)]
     if all(text for own in rows for text in own):
         return "".join(rows[0]) == "".join(rows[1])
     values = [

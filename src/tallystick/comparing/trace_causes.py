@@ -12,6 +12,9 @@ from tallystick.comparing.causes import cause_of_values, is_dropout, relative, s
 from tallystick.comparing.found import Cause
 from tallystick.comparing.steps import INPUT, ExecutedOperator, OperandRecord, StepApart
 from tallystick.comparing.trace_arguments import arguments_said, of_arguments
+from tallystick.comparing.trace_batches import cause_of_batches, cause_of_records
+from tallystick.comparing.trace_loading import is_shuffle
+from tallystick.comparing.trace_modules import of_smoothing, replaced
 from tallystick.comparing.trace_structure import (
     beyond,
     gap_of_draw,
@@ -20,9 +23,6 @@ from tallystick.comparing.trace_structure import (
     other_modules,
     rounding_of,
 )
-from tallystick.comparing.trace_batches import cause_of_batches, cause_of_records
-from tallystick.comparing.trace_loading import is_shuffle
-from tallystick.comparing.trace_modules import of_smoothing, replaced
 from tallystick.comparing.trace_updates import of_fresh_state, other_updates, rates, state_of
 from tallystick.comparing.traced_pair import TracedPair, precisions, seeds, torch_seeds
 from tallystick.comparing.values import elements_apart

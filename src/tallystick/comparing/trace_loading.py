@@ -75,6 +75,15 @@ class Draws:
         a, b = pair
         return a is not None and b is not None and self.is_idle(0, a) and self.is_idle(1, b)
 
+    def is_of_other(self, pair: Pair) -> bool:
+        """True for two such shuffles, and for where Python reads their numbers."""
+        a, b = pair
+        if a is None or b is None:
+            return False
+        read = (self._steps[0].operators[a], self._steps[1].operators[b])
+        of_one = all(_of_a_shuffle(self, side, entry) for side, entry in enumerate(read))
+        return of_one or self.is_other(pair)
+
     def is_twin(self, pair: Pair) -> bool:
         """True where the other loop has made one of the two draws elsewhere in the step: the two
         do not belong together."""
@@ -99,14 +108,14 @@ def with_effect(
     draws, drawn = Draws(steps), []
     if found.side == OUTPUT and draws.is_other(found.pair):
         entries = steps[0].operators, steps[1].operators
-        later = compare_step(*entries, found.pairs, draws.is_other)
+        later = compare_step(*entries, found.pairs, draws.is_of_other)
         if later is not None and later.side in (INPUT, OUTPUT):
             mixed = not draws.is_twin(found.pair) and _is_of_records(later, steps)
             return (found if mixed else later), Idle()
         drawn = [
             ("", entries[0][a or 0].operator)
             for a, b in found.pairs
-            if draws.is_other((a, b)) and not draws.is_twin((a, b)) and _differ(entries, a, b)
+            if draws.is_other((a, b)) and _differ(entries, a, b) and not draws.is_twin((a, b))
         ]
         found = later
     if found is None or found.side in (INPUT, OUTPUT):
@@ -156,7 +165,9 @@ def _without_idle(
     changed = tuple((a, b) for a, b in found.changed if a not in moved[0] or b not in moved[1])
     idle = Idle(tuple(drawn), (moves[0], moves[1]))
     if changed:
-        return replace(found, pair=changed[0], side=ATTRIBUTES, gaps=tuple(kept), changed=changed), idle
+        return replace(
+            found, pair=changed[0], side=ATTRIBUTES, gaps=tuple(kept), changed=changed
+        ), idle
     if not kept:
         return None, idle
     return replace(found, pair=kept[0], side=ABSENT, gaps=tuple(kept), changed=()), idle
@@ -169,7 +180,9 @@ def _is_of_records(found: StepApart, steps: tuple[TracedStep, TracedStep]) -> bo
         entry = step.operators[number or 0]
         operand = operand_at(entry, found.side, found.operand)
         if found.side == INPUT and operand is not None:
-            of_data = operand.source in moved if operand.source is not None else _is_given(operand.kind)
+            of_data = (
+                operand.source in moved if operand.source is not None else _is_given(operand.kind)
+            )
         else:
             of_data = entry.number in moved
         if of_data:

@@ -106,8 +106,8 @@ def other_modules(pair: TracedPair) -> Cause | None:
     ours, theirs = (
         {
             entry.place: entry
-            for entry in reversed(step.operators)
-            if entry.place and "Dropout" not in entry.place and not _PHASE.match(entry.place)
+            for entry in _firsts(step.operators)
+            if "Dropout" not in entry.place and not _PHASE.match(entry.place)
         }
         for step in pair.steps
     )
@@ -124,6 +124,15 @@ def other_modules(pair: TracedPair) -> Cause | None:
             said = f"{mode}." if mode else only_said(pair, own[place], name, number, "calls ")
             return Cause("program", said)
     return None
+
+
+def _firsts(entries: Sequence[ExecutedOperator]) -> list[ExecutedOperator]:
+    """The first operator of each place, in their order."""
+    found: dict[str, ExecutedOperator] = {}
+    for entry in entries:
+        if entry.place:
+            found.setdefault(entry.place, entry)
+    return list(found.values())
 
 
 def _exchanged(pair: TracedPair) -> bool:

@@ -121,7 +121,11 @@ def _fresh_by_operators(pair: TracedPair, found: StepApart) -> Cause | None:
                 if _is_made_anew(entries[side], own) and its.kind == CARRIED and not its.name:
                     fresh.add(side)
                     value = pair.readers[1 - side].value(its)
-                    if counted is None and its.type in ("f32[]", "f64[]", "i64[]") and value is not None:
+                    if (
+                        counted is None
+                        and its.type in ("f32[]", "f64[]", "i64[]")
+                        and value is not None
+                    ):
                         counted = int(value.item())
     if len(fresh) != 1:
         return None
@@ -136,7 +140,9 @@ def _is_made_anew(entries: Sequence[ExecutedOperator], operand: OperandRecord) -
     return made.place.startswith(_OPTIMIZER) and made.operator.startswith(anew)
 
 
-def state_of(step: Sequence[ExecutedOperator], entry: ExecutedOperator, operand: OperandRecord) -> str:
+def state_of(
+    step: Sequence[ExecutedOperator], entry: ExecutedOperator, operand: OperandRecord
+) -> str:
     """Which parameter's state a tensor of an update is: by its name, or, in older traces, by the
     parameter that the update writes with it."""
     if operand.name or not entry.place.startswith(_OPTIMIZER) or "_foreach_" in entry.operator:
@@ -206,7 +212,9 @@ def _carried_gradients(pair: TracedPair) -> Cause | None:
         return None
     name, other = PARTIES if carried[0] else PARTIES[::-1]
     step = pair.steps[0].number
-    said = f"In step {step} {name} adds to the gradients of the step before; {other} starts from none."
+    said = (
+        f"In step {step} {name} adds to the gradients of the step before; {other} starts from none."
+    )
     return Cause("program", said)
 
 

@@ -105,7 +105,10 @@ class TracedPair:
         """The number of an optimizer among those of its class, how many of its group's parameters
         have a state, and the steps that it has counted: in A and in B."""
         return [
-            next((p for (n, _), p in zip(step.settings, step.progress, strict=False) if n == name), None)
+            next(
+                (p for (n, _), p in zip(step.settings, step.progress, strict=False) if n == name),
+                None,
+            )
             for step in self.steps
         ]
 

@@ -306,7 +306,11 @@ class TraceReader:
 
     def _progress(self, value: Any) -> tuple[int, int, int]:
         ordinal, begun, counted = value
-        return self._number(ordinal), self._number(begun), -1 if counted == -1 else self._number(counted)
+        return (
+            self._number(ordinal),
+            self._number(begun),
+            -1 if counted == -1 else self._number(counted),
+        )
 
     def _form(self, value: Any) -> str:
         if not isinstance(value, str) or _TYPE.fullmatch(value) is None:

@@ -151,9 +151,7 @@ def _different(pair: TracedPair, found: StepApart, lines: list[str], operators: 
         f"{found.side} {found.operand}{f' ({name})' if name else ''}",
         elements,
         unknown,
-        tuple(
-            InputApart(n, _both_said(ours, theirs, n)) for n in found.inputs
-        ),
+        tuple(InputApart(n, _both_said(ours, theirs, n)) for n in found.inputs),
     )
     return Comparison(
         TRACES,
