@@ -28,9 +28,7 @@ def of_absent(pair: TracedPair, found: StepApart) -> Cause | None:
     """The cause in an operator that only one of the loops has, in this step up to the difference,
     or in an earlier one."""
     other = replaced(pair, found)
-    structure = gap_of_dropout(pair, found)
-    if structure is None and not _exchanged(pair):
-        structure = other_modules(pair)
+    structure = other_modules(pair) or gap_of_dropout(pair, found)
     structure = structure or other_updates(pair) or of_gradients(pair, found)
     if structure is not None:
         return structure
@@ -103,6 +101,8 @@ def other_modules(pair: TracedPair) -> Cause | None:
     if calls[0] != calls[1]:
         said = f"Calls of a model in step {number}: {calls[0]:,} in A and {calls[1]:,} in B."
         return Cause("program", said)
+    if _exchanged(pair):
+        return None
     ours, theirs = (
         {
             entry.place: entry
