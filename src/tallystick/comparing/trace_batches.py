@@ -11,6 +11,7 @@ import numpy as np
 from tallystick.commit.tensor import Array
 from tallystick.comparing.found import Cause
 from tallystick.comparing.steps import OperandRecord
+from tallystick.comparing.trace_loading import moves_records
 from tallystick.comparing.traced_pair import TracedPair
 from tallystick.comparing.tracefile import TracedStep, TraceReader
 from tallystick.comparing.zeros import signs_said
@@ -45,13 +46,19 @@ def _size(form: str) -> int:
 
 def cause_of_batches(pair: TracedPair) -> Cause | None:
     """Batches of two sizes in one step: of other records, or of the same ones in parts."""
-    parts = _parts(pair)
-    if parts is not None:
-        return parts
+    step, calls = pair.steps[0].number, _apart(pair)
+    parts = [
+        [_size(own.calls[n]) for n in numbers]
+        for own, numbers in zip(pair.steps, calls, strict=True)
+    ]
+    in_parts = parts[0] != parts[1] and all(parts) and sum(parts[0]) == sum(parts[1])
+    if in_parts and _same_records(pair, calls):
+        return Cause("program", _parts_said(step, parts))
     sizes = batch_size(pair.steps[0]), batch_size(pair.steps[1])
+    if in_parts and sizes[0] == sizes[1]:
+        sizes = parts[0][0], parts[1][0]  # behind calls that are equal, such as a validation
     if sizes[0] is None or sizes[1] is None or sizes[0] == sizes[1]:
         return None
-    step = pair.steps[0].number
     said = f"The batch of step {step} has {count(sizes[0], 'record')} in A and {sizes[1]:,} in B."
     return Cause("last batch" if step and pair.usual in sizes else "batch size", said)
 
@@ -69,29 +76,35 @@ def causes_of_end(pair: TracedPair, longer: TracedStep, name: str) -> list[Cause
 
 
 # -- the same records in parts ---------------------------------------------------------------------
-def _parts(pair: TracedPair) -> Cause | None:
-    """The records of a step that one loop gives to the model in more parts than the other."""
-    calls = [_calls(step) for step in pair.steps]
-    sizes = [
-        [_size(step.calls[n]) for n in own] for own, step in zip(calls, pair.steps, strict=True)
-    ]
-    if sizes[0] == sizes[1] or not all(sizes) or sum(sizes[0]) != sum(sizes[1]):
-        return None
-    if not _same_records(pair, calls):
-        return None
-    step, total = pair.steps[0].number, sum(sizes[0])
+def _parts_said(step: int, sizes: Sequence[Sequence[int]]) -> str:
+    total = f"{sum(sizes[0]):,}"
     if min(map(len, sizes)) > 1:
         both = " and ".join(
             f"{_split(own)} in {name}" for own, name in zip(sizes, PARTIES, strict=True)
         )
-        return Cause("program", f"The {total:,} records of step {step} are split into {both}.")
+        return f"The {total} records of step {step} are split into {both}."
     name = PARTIES[0] if len(sizes[0]) > 1 else PARTIES[1]
-    said = f"{name} splits the {total:,} records of step {step} into {_split(max(sizes, key=len))}."
-    return Cause("program", said)
+    return f"{name} splits the {total} records of step {step} into {_split(max(sizes, key=len))}."
+
+
+def _apart(pair: TracedPair) -> tuple[list[int], list[int]]:
+    """The calls of the module that is called first, without those at the beginning and at the
+    end that are equal in both loops."""
+    calls = _calls(pair.steps[0]), _calls(pair.steps[1])
+    for at in (0, -1):
+        while calls[0] and calls[1]:
+            ours, theirs = (
+                (step.calls[own[at]], step.given[own[at]])
+                for step, own in zip(pair.steps, calls, strict=True)
+            )
+            if ours != theirs:
+                break
+            calls[0].pop(at)
+            calls[1].pop(at)
+    return calls
 
 
 def _calls(step: TracedStep) -> list[int]:
-    """The calls of the module that is called first."""
     return [n for n, caller in enumerate(step.callers) if caller == step.callers[0]]
 
 
@@ -125,15 +138,16 @@ def _values(reader: TraceReader, step: TracedStep, calls: Sequence[int]) -> list
         and (operand.source is None or not step.operators[operand.source].place)
     )
     found = []
-    for call in calls:
+    for call in _calls(step):
         key = next((key for key in given if key[0] == step.calls[call]), None)
         if key is None:
             return None
         del given[key]
-        value = reader.value(OperandRecord(key[1], key[0]))
-        if value is None or not value.ndim:
-            return None
-        found.append(value)
+        if call in calls:
+            value = reader.value(OperandRecord(key[1], key[0]))
+            if value is None or not value.ndim:
+                return None
+            found.append(value)
     return found
 
 
@@ -155,14 +169,31 @@ def cause_of_records(
     if not rows[0] or not rows[1]:
         return None
     batches = [
-        rows_of([reader.rows.get(operand.digest, "")])
-        for reader, operand in zip(pair.readers, operands, strict=True)
+        rows_of([reader.rows.get(operand.digest) or _given(own, operand)])
+        for reader, own, operand in zip(pair.readers, pair.steps, operands, strict=True)
     ]
     sizes = {int(first) for form in pair.steps[0].calls for first in _FIRST.findall(form)}
     cause = _of_records(step, rows, batches, sizes)
     if cause.kind == "data order" and pair.shuffled:
         return Cause("data order", pair.shuffled)
     return cause
+
+
+def _given(step: TracedStep, operand: OperandRecord) -> str:
+    """The records of a batch that operators have gathered, as the first module was given it."""
+    same = operand.source is not None and step.calls and step.calls[0] == operand.type
+    return step.given[0] if same else ""
+
+
+def is_handed_over(pair: TracedPair, operands: tuple[OperandRecord, OperandRecord]) -> bool:
+    """True for a batch that one loop has gathered, and that the other was given as it is."""
+    kinds = [
+        operand.kind == "data"
+        if operand.source is None
+        else operand.source in moves_records(step.operators) and "moved"
+        for operand, step in zip(operands, pair.steps, strict=True)
+    ]
+    return True in kinds and "moved" in kinds
 
 
 def _of_records(

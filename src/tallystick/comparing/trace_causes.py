@@ -12,7 +12,11 @@ from tallystick.comparing.causes import cause_of_values, differing, is_dropout, 
 from tallystick.comparing.found import Cause
 from tallystick.comparing.steps import INPUT, ExecutedOperator, OperandRecord, StepApart
 from tallystick.comparing.trace_arguments import arguments_said, of_arguments
-from tallystick.comparing.trace_batches import cause_of_batches, cause_of_records
+from tallystick.comparing.trace_batches import (
+    cause_of_batches,
+    cause_of_records,
+    is_handed_over,
+)
 from tallystick.comparing.trace_loading import is_shuffle
 from tallystick.comparing.trace_modules import of_smoothing, replaced
 from tallystick.comparing.trace_structure import (
@@ -130,7 +134,7 @@ def _of_input(
         rate = next(rates(pair), None) if made.place.startswith("optimizer") else None
         if rate is not None:
             return rate
-    if mine.kind == "data" and other.kind == "data":
+    if mine.kind == other.kind == "data" or is_handed_over(pair, (mine, other)):
         return _of_data(pair, found, ours, (mine, other), values, where)
     alike = mine.kind == other.kind in ("parameter", "state") and mine.name == other.name
     within = _changed_within(pair, found, mine) if alike else None

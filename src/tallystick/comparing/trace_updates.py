@@ -108,36 +108,31 @@ def _fresh(pair: TracedPair, kind: str, fresh: int, step: int, counted: int | No
 
 
 def _fresh_by_operators(pair: TracedPair, found: StepApart) -> Cause | None:
-    """In older traces: one loop makes in this step what the other has carried here."""
-    fresh: set[int] = set()
+    """In older traces: one loop alone makes tensors for the state of an optimizer that has made
+    a step before."""
     entries = pair.steps[0].operators, pair.steps[1].operators
-    kind, counted = "", None
-    for a, b in found.pairs:
-        if a is None or b is None or not entries[0][a].place.startswith(_OPTIMIZER):
-            continue
-        kind = entries[0][a].place.removeprefix(_OPTIMIZER)
-        for mine, other in zip(entries[0][a].inputs, entries[1][b].inputs, strict=False):
-            for side, (own, its) in enumerate(((mine, other), (other, mine))):
-                if _is_made_anew(entries[side], own) and its.kind == CARRIED and not its.name:
-                    fresh.add(side)
-                    value = pair.readers[1 - side].value(its)
-                    if (
-                        counted is None
-                        and its.type in ("f32[]", "f64[]", "i64[]")
-                        and value is not None
-                    ):
-                        counted = int(value.item())
-    if len(fresh) != 1:
+    anew = [any(_is_made_anew(entry) for entry in own) for own in entries]
+    names = [name for name, _ in pair.steps[0].settings]
+    if anew[0] == anew[1] or not names or pair.earlier(names[0]) is None:
         return None
-    return _fresh(pair, kind, fresh.pop(), pair.steps[0].number, counted)
+    fresh, counted = (0 if anew[0] else 1), None
+    for pair_ in found.pairs:
+        numbers = pair_[fresh], pair_[1 - fresh]
+        if counted is not None or numbers[0] is None or numbers[1] is None:
+            continue
+        own, other = entries[fresh][numbers[0]], entries[1 - fresh][numbers[1]]
+        if other.place.startswith(_OPTIMIZER) and own.inputs and other.inputs:
+            carried = other.inputs[0]
+            count = carried.kind == CARRIED and carried.type in ("f32[]", "f64[]", "i64[]")
+            value = pair.readers[1 - fresh].value(carried) if count else None
+            counted = None if value is None else int(value.item())
+    kind = names[0].rpartition(" ")[0]
+    return _fresh(pair, kind, fresh, pair.steps[0].number, counted)
 
 
-def _is_made_anew(entries: Sequence[ExecutedOperator], operand: OperandRecord) -> bool:
-    if operand.source is None:
-        return False
-    made = entries[operand.source]
-    anew = ("aten.zeros_like", "aten.clone", "aten.lift_fresh", "aten.zeros", "aten.full_like")
-    return made.place.startswith(_OPTIMIZER) and made.operator.startswith(anew)
+def _is_made_anew(entry: ExecutedOperator) -> bool:
+    anew = ("aten.zeros_like", "aten.clone", "aten.zeros.", "aten.full_like")
+    return entry.place.startswith(_OPTIMIZER) and entry.operator.startswith(anew)
 
 
 def state_of(
