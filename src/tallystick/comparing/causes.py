@@ -33,6 +33,7 @@ from tallystick.comparing.values import (
     numbers_of,
     units,
 )
+from tallystick.comparing.zeros import signs_said
 from tallystick.program.ir import SCALAR_PREFIX
 
 # Significands that shorter types keep, by the names that people know them under.
@@ -63,12 +64,17 @@ def cause_of_values(first: Array | None, second: Array | None, where: str) -> Ca
     apart = elements_apart(first, second)
     if apart is None:
         return Cause("rounding", f"From equal inputs {where} gives different results.")
+    signs = signs_said(first, second)
+    if signs:
+        verb = "is" if apart.different == 1 else "are"
+        said = f"{apart.different:,} of {apart.total:,} elements of {where} {verb} {signs}"
+        return Cause("result", f"From equal inputs {said}.")
     type_name, amount = float_name(first), relative(first, second)
     near = amount is not None and (apart.most or 0) <= _ROUNDING_ULPS.get(type_name, -1)
     count = f"From equal inputs {differing(apart, where)}"
     most = "" if apart.most is None else f", by at most {units(apart.most)}"
     if apart.sign_of_zero:
-        return Cause("rounding", f"{count}, in the sign of zero alone.")
+        return Cause("result", f"{count}, in the signs of zeros alone.")
     if not near:
         if is_flipped(apart, first):
             return Cause("flipped bit", f"One element of {apart.total:,} in {where} {_bit(apart)}.")

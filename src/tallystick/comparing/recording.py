@@ -63,7 +63,15 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         # Of each tensor that an operator has returned, the operator: a view writes no storage.
         self._made: Any = WeakIdKeyDictionary()
         self._named: Any = WeakIdKeyDictionary()
+        self._states: Any = WeakIdKeyDictionary()
         self._batches: set[str] = set()
+        # What was said once: the arguments of operators, and how each module stood.
+        self._schemas: set[str] = set()
+        self._roots: Any = WeakIdKeyDictionary()
+        self._called = 0  # outermost modules so far
+        self._modules: dict[tuple[int, str], tuple[str, bool]] = {}
+        self._optimizers: Any = WeakIdKeyDictionary()
+        self._classes: dict[str, int] = {}
         # The generators outside of torch that nobody has drawn from yet, as they stood.
         self._untouched = outside_generators()
         writer.line("step", 0)
@@ -91,6 +99,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             returned = {id(tensor) for tensor in made}
             made += [tensor for tensor in written if id(tensor) not in returned]
             self._settle(func, read, made, written)
+            self._schema(func)
             outputs: list[Any] = [self._output(tensor) for tensor in made]
             self._writer.line(
                 "op", str(func), _arguments(args, kwargs), self._where(), inputs, outputs, drawn
@@ -109,9 +118,19 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._keep(tensor, digest, form)
         return [digest, form, kind, name, step, source, out]
 
+    def _schema(self, func: Any) -> None:
+        """Name the arguments of an operator, with their defaults, once."""
+        name = str(func)
+        if name not in self._schemas:
+            self._schemas.add(name)
+            known = [[a.name, _default(a)] for a in func._schema.arguments]
+            self._writer.line("schema", name, known)
+
     def _leaf(self, tensor: Tensor) -> tuple[str, str]:
         if tensor in self._named:
             return "parameter", str(self._named[tensor])
+        if tensor in self._states:
+            return "state", str(self._states[tensor])
         with contextlib.suppress(RuntimeError):  # of a view that autograd no longer knows
             if tensor.requires_grad and tensor.is_leaf:
                 return "parameter", f"a parameter {type_of(tensor)}"
@@ -167,14 +186,12 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _rows(self, tensor: Tensor, digest: str) -> None:
         """The digests of a batch's records, by which another order is known."""
-        if tensor.ndim == 0 or tensor.shape[0] > _ROWS or digest in self._batches:
+        if digest in self._batches or digest in (UNWRITTEN, UNREADABLE):
             return
-        if digest in (UNWRITTEN, UNREADABLE):
-            return
-        self._batches.add(digest)
-        rows = [bytes_of(row) for row in tensor]
-        made = [hashlib.sha256(row).hexdigest()[:8] for row in rows if row is not None]
-        self._writer.line("rows", digest, "".join(made))
+        made = _records(tensor)
+        if made:
+            self._batches.add(digest)
+            self._writer.line("rows", digest, made)
 
     # -- where a call stands -------------------------------------------------------------------
     def _where(self) -> str:
@@ -200,32 +217,55 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def enter(self, module: nn.Module, given: Any) -> None:
         """A module is called: the outermost one gives the names."""
         if not self.place:
-            batch = next((t for t in pytree.tree_leaves(given) if isinstance(t, Tensor)), None)
-            if batch is not None:
-                self._writer.line("call", type(module).__name__, type_of(batch))
+            root = self._roots.setdefault(module, self._called)
+            self._called = max(self._called, root + 1)
             for name, part in module.named_modules():
                 self._paths[id(part)] = name
+                self._stands(root, name, part)
+            batch = next((t for t in pytree.tree_leaves(given) if isinstance(t, Tensor)), None)
+            if batch is not None:
+                with _disable_current_modes():  # what has a gradient was computed, and is no record
+                    rows = "" if batch.requires_grad else _records(batch)
+                self._writer.line("call", type(module).__name__, type_of(batch), root, rows)
             for name, parameter in [*module.named_parameters(), *module.named_buffers()]:
                 self._named[parameter] = name
         name = self._paths.get(id(module), "")
         kind = type(module).__name__
         self.place.append(f"{name} ({kind})" if name else kind)
 
+    def _stands(self, root: int, name: str, module: nn.Module) -> None:
+        """Note a module that is new, or that has changed between training and evaluation."""
+        now = type(module).__name__, bool(module.training)
+        if self._modules.get((root, name)) != now:
+            self._modules[root, name] = now
+            self._writer.line("module", root, name, *now)
+
     def leave(self, module: nn.Module, _: Any, __: Any) -> None:
         if self.place:
             self.place.pop()
 
     def before_update(self, optimizer: Any, _: Any, __: Any) -> None:
-        """An optimizer begins a step: its settings are recorded."""
-        self.phase = f"optimizer, {type(optimizer).__name__}"
+        """An optimizer begins a step: its settings are recorded, and how far it has come."""
+        kind = type(optimizer).__name__
+        self.phase = f"optimizer, {kind}"
+        if optimizer not in self._optimizers:
+            self._optimizers[optimizer] = self._classes.get(kind, 0)
+            self._classes[kind] = self._optimizers[optimizer] + 1
+        ordinal = self._optimizers[optimizer]
         for number, group in enumerate(optimizer.param_groups):
             with _disable_current_modes():  # a rate may be a tensor, whose reading is no step's
                 plain = {str(n): _plain(v) for n, v in sorted(group.items()) if n != "params"}
+                states = [optimizer.state.get(p) or {} for p in group["params"]]
+                begun = sum(1 for state in states if state)
+                counted = next((_counted(state) for state in states if state), -1)
             rows: list[Any] = [[name, value] for name, value in plain.items() if value]
-            self._writer.line("set", f"{type(optimizer).__name__} {number}", rows)
+            self._writer.line("set", f"{kind} {number}", rows, [ordinal, begun, counted])
             for place, parameter in enumerate(group["params"]):
                 if parameter not in self._named:
                     self._named[parameter] = f"parameter {place} of group {number}"
+                for name, value in states[place].items():
+                    if isinstance(value, Tensor) and value not in self._states:
+                        self._states[value] = f"{name} of {self._named[parameter]}"
 
     def after_update(self, _: Any, __: Any, ___: Any) -> None:
         self.phase = ""
@@ -277,6 +317,14 @@ class RecordedStreams:
         return f"{self._streams.seed} {int(self._streams.rng[1])}.{self._streams.draws}"
 
 
+def _records(tensor: Tensor) -> str:
+    """The digests of a batch's records, 8 digits each; empty for too many of them."""
+    if tensor.ndim == 0 or tensor.shape[0] > _ROWS:
+        return ""
+    rows = [bytes_of(row) for row in tensor]
+    return "".join(hashlib.sha256(row).hexdigest()[:8] for row in rows if row is not None)
+
+
 def _written(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Tensor]:
     """The tensors that a call has changed in place."""
     found = []
@@ -304,7 +352,22 @@ def _text(value: Any) -> str:
         return f"[{', '.join(map(_text, value))}]"
     if isinstance(value, torch.Generator):
         return "generator"
+    if isinstance(value, (torch.UntypedStorage, torch.TypedStorage)):
+        return "storage"  # its text would be its bytes
     return str(value)
+
+
+def _default(argument: Any) -> str:
+    """The default of an operator's argument as text; empty where it has none."""
+    return _text(argument.default_value) if argument.has_default_value() else ""
+
+
+def _counted(state: Mapping[str, Any]) -> int:
+    """The steps that an optimizer has counted for a parameter; -1 where it counts none."""
+    count = state.get("step")
+    if isinstance(count, Tensor):
+        count = count.item() if count.numel() == 1 else None
+    return int(count) if isinstance(count, (int, float)) else -1
 
 
 def _plain(value: Any) -> str:

@@ -47,7 +47,7 @@ class OperandRecord:
         if self.kind in INPUT_KINDS or "parameter " in self.name:
             return self.name  # which says what it is
         if self.kind == CARRIED:
-            return f"{self.type}, made in an earlier step"
+            return f"{self.type} of an earlier step"
         return f"{self.kind} {self.name or self.type}"
 
 
@@ -255,18 +255,24 @@ def _merged(partners: dict[int, int], ours: int, theirs: int) -> list[Pair]:
 
 # -- the first that differs ------------------------------------------------------------------------
 def compare_step(
-    first: Sequence[ExecutedOperator], second: Sequence[ExecutedOperator]
+    first: Sequence[ExecutedOperator],
+    second: Sequence[ExecutedOperator],
+    pairs: tuple[Pair, ...] | None = None,
+    ignored: Callable[[Pair], bool] = lambda _: False,
 ) -> StepApart | None:
     """The first difference of two executions; None where they are equal.
 
     An operator that only one of them has counts as the first difference only where no tensor
-    differs: otherwise it is named beside the first tensor that does.
+    differs: otherwise it is named beside the first tensor that does. `pairs` are those of an
+    alignment that was made before; the tensors of `ignored` pairs are not compared.
     """
-    pairs = tuple(align(first, second))
+    pairs = tuple(align(first, second)) if pairs is None else pairs
     both = [(a, b) for a, b in pairs if a is not None and b is not None]
     gaps = tuple((a, b) for a, b in pairs if a is None or b is None)
     changed = tuple((a, b) for a, b in both if first[a].attributes != second[b].attributes)
     for a, b in both:
+        if ignored((a, b)):
+            continue
         inputs = _apart(first[a].inputs, second[b].inputs)
         outputs = _apart(first[a].outputs, second[b].outputs)
         if inputs or outputs:

@@ -7,14 +7,27 @@ from collections.abc import Sequence
 
 from tallystick.comparing.causes import is_dropout
 from tallystick.comparing.found import Cause
+from tallystick.comparing.operator_words import argument, has_said
 from tallystick.comparing.steps import ExecutedOperator
-from tallystick.comparing.traced_pair import TracedPair, rates
+from tallystick.comparing.trace_modules import mode_said
+from tallystick.comparing.trace_updates import IN_PLACE, of_gradient, rates
+from tallystick.comparing.traced_pair import TracedPair
 
 _INDEXING = re.compile(r"aten\.(select|slice|index|index_select|gather|narrow|take|split|unbind)\b")
 _ARITHMETIC = re.compile(r"aten\.(mul|add|sub|addcmul|addcdiv|lerp|div|_foreach_\w+)_?\.")
 _FACTOR = re.compile(r"aten\.(_foreach_)?(mul|div|clamp|clamp_min|clamp_max|clip)_?\.")
-_IN_PLACE = re.compile(r"aten\.\w*[a-z0-9]_\.")
 _WEIGHTS, _GRADIENT = "weights", "gradient"
+# Operators that drop: their first letters, the argument that says how much, its place, and
+# whether it is the share that is kept.
+_DROPOUTS = (
+    ("aten.bernoulli_.float", "p", 1, True),
+    ("aten._fused_dropout", "p", 1, True),
+    ("aten.native_dropout", "p", 1, False),
+    ("aten.dropout", "p", 1, False),
+    ("aten.feature_dropout", "p", 1, False),
+    ("aten.scaled_dot_product_attention", "dropout_p", 4, False),
+    ("aten._scaled_dot_product", "dropout_p", 99, False),
+)
 
 
 def of_arguments(
@@ -25,9 +38,12 @@ def of_arguments(
 ) -> Cause:
     """Of an operator with other arguments in the other loop; `step` are the operators around
     A's."""
-    said = arguments_said(ours, theirs)
+    said = arguments_said(pair, ours, theirs)
     if is_dropout(ours.operator) or "Dropout" in ours.place:
         return Cause("dropout", said)
+    mode = mode_said(pair, ours.place, (ours.number, theirs.number))
+    if mode:
+        return Cause("program", f"{mode}.")
     if ours.place.startswith("optimizer"):
         return next(rates(pair), None) or Cause("setting", said)
     if ours.place:
@@ -46,7 +62,7 @@ def of_arguments(
 def _scaled(step: Sequence[ExecutedOperator], entry: ExecutedOperator) -> str:
     """What an operator outside of a module and of an optimizer multiplies on its way from the
     gradients: the change of the weights, the gradients themselves, or something else."""
-    if not _is_of_gradient(step, entry):
+    if not of_gradient(step, entry):
         return ""
     reached, found = {entry.number}, set[str]()
     for later in step[entry.number :]:
@@ -54,7 +70,7 @@ def _scaled(step: Sequence[ExecutedOperator], entry: ExecutedOperator) -> str:
             continue
         if later.place.startswith("optimizer"):
             found.add(_GRADIENT)
-        elif not later.place and _IN_PLACE.match(later.operator):
+        elif not later.place and IN_PLACE.match(later.operator):
             found.add(_written_by(step, later))
             if later is entry:
                 break  # whoever reads the tensor behind it is not asked
@@ -73,27 +89,37 @@ def _written_by(step: Sequence[ExecutedOperator], entry: ExecutedOperator) -> st
     made = step[target.source] if target.source is not None else None
     if made is None or not _FACTOR.match(entry.operator):
         return ""
-    return _GRADIENT if made.place.startswith("backward") or _is_of_gradient(step, made) else ""
+    return _GRADIENT if made.place.startswith("backward") or of_gradient(step, made) else ""
 
 
-def _is_of_gradient(step: Sequence[ExecutedOperator], entry: ExecutedOperator) -> bool:
-    """True if an operator reads what a backward pass of its step has made, also by way of others
-    outside of modules."""
-    known, left = {entry.number}, [entry]
-    while left:
-        for operand in left.pop().inputs:
-            if operand.source is None or operand.source in known:
-                continue
-            known.add(operand.source)
-            maker = step[operand.source]
-            if maker.place.startswith("backward"):
-                return True
-            if not maker.place:
-                left.append(maker)
-    return False
-
-
-def arguments_said(ours: ExecutedOperator, theirs: ExecutedOperator) -> str:
+def arguments_said(pair: TracedPair, ours: ExecutedOperator, theirs: ExecutedOperator) -> str:
+    """Says what differs in the arguments of one operator: by their names where they are known."""
+    rates_ = _rates(pair, ours, theirs)
+    if rates_ is not None and rates_[0] != rates_[1]:
+        what = f"Dropout in {ours.place}" if ours.place else f"The dropout of {ours.operator}"
+        return f"{what} has the rate {rates_[0]} in A and {rates_[1]} in B."
     place = f" in {ours.place}" if ours.place else ""
-    pair = f"({ours.attributes[:200]}) in A and ({theirs.attributes[:200]}) in B"
-    return f"{ours.operator}{place} has the arguments {pair}."
+    texts = ours.attributes, theirs.attributes
+    named = has_said(texts, pair.schema(ours.operator))
+    if named:
+        return f"{ours.operator}{place} has {named}."
+    both = f"({texts[0][:200]}) in A and ({texts[1][:200]}) in B"
+    return f"{ours.operator}{place} has the arguments {both}."
+
+
+def _rates(
+    pair: TracedPair, ours: ExecutedOperator, theirs: ExecutedOperator
+) -> tuple[str, str] | None:
+    """The rates of a dropout in both loops. A mask is drawn by the share that is kept."""
+    found = []
+    for entry in (ours, theirs):
+        for begin, name, place, kept in _DROPOUTS:
+            if entry.operator.startswith(begin):
+                text = argument(entry.operator, entry.attributes, pair.schemas, name, place)
+                try:
+                    rate = 1 - float(text) if kept else float(text)
+                except ValueError:
+                    return None
+                found.append(f"{round(rate, 9):.9g}")
+                break
+    return (found[0], found[1]) if len(found) == 2 else None

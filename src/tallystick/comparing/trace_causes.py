@@ -7,34 +7,34 @@ optimizers' settings, the generators of random operators, and what torch ran on.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable
-
 from tallystick.commit.tensor import Array
-from tallystick.comparing.causes import cause_of_values, is_dropout, relative, shorter
+from tallystick.comparing.causes import cause_of_values, differing, is_dropout, relative, shorter
 from tallystick.comparing.found import Cause
 from tallystick.comparing.steps import INPUT, ExecutedOperator, OperandRecord, StepApart
 from tallystick.comparing.trace_arguments import arguments_said, of_arguments
+from tallystick.comparing.trace_batches import (
+    cause_of_batches,
+    cause_of_records,
+    is_handed_over,
+)
+from tallystick.comparing.trace_loading import is_shuffle
+from tallystick.comparing.trace_modules import of_smoothing, replaced
 from tallystick.comparing.trace_structure import (
     beyond,
     gap_of_draw,
     gap_of_dropout,
     of_absent,
     other_modules,
-    other_updates,
     rounding_of,
 )
-from tallystick.comparing.traced_pair import (
-    TracedPair,
-    cause_of_batches,
-    precisions,
-    rates,
-    seeds,
-    torch_seeds,
-)
-from tallystick.comparing.values import elements_apart
+from tallystick.comparing.trace_updates import of_fresh_state, other_updates, rates, state_of
+from tallystick.comparing.traced_pair import TracedPair, precisions, seeds, torch_seeds
+from tallystick.comparing.values import elements_apart, units
+from tallystick.comparing.zeros import signs_said
+from tallystick.protocol.verdict import PARTIES
 
-_FLOATS = ("f64", "f32", "bf16", "f16")
+# Types of floating-point numbers, with the names that torch gives them.
+_FLOATS = {"f64": "float64", "f32": "float32", "bf16": "bfloat16", "f16": "float16"}
 
 
 def causes_in_trace(
@@ -60,6 +60,9 @@ def _cause(pair: TracedPair, found: StepApart, values: tuple[Array | None, Array
     batch = cause_of_batches(pair)
     if batch is not None:
         return batch
+    smoothing = of_smoothing(pair, found)
+    if smoothing is not None:
+        return smoothing
     if found.side == INPUT:
         return _of_input(pair, found, ours, theirs, values)
     draws = pair.steps[0].draws.get(a, ""), pair.steps[1].draws.get(b, "")
@@ -88,12 +91,12 @@ def _of_draw(
 ) -> Cause:
     """Of a random operator whose generator stands elsewhere in the other loop."""
     if found.pair in found.changed and is_dropout(ours.operator):
-        return Cause("dropout", arguments_said(ours, theirs))
+        return Cause("dropout", arguments_said(pair, ours, theirs))
     (owner, seed, _), (_, other, _) = (f"{draw}   ".split(" ")[:3] for draw in draws)
     structure = other_modules(pair) or gap_of_dropout(pair, found) or gap_of_draw(pair, found)
     if seed == other and structure is not None:
         return structure
-    if owner == "own" and _is_shuffle(ours):
+    if owner == "own" and is_shuffle(ours):
         said = f"{ours.operator} shuffles by a generator of the seed {seed} in A and {other} in B."
         return Cause("data order", said)
     if seed != other:
@@ -101,12 +104,6 @@ def _of_draw(
         return Cause("seed", said)
     said = f"{ours.operator} draws from another position of the generator with the seed {seed}."
     return Cause("seed", said)
-
-
-def _is_shuffle(entry: ExecutedOperator) -> bool:
-    """A permutation, or one whole number that seeds one."""
-    whole = all(made.type == "i64[]" for made in entry.outputs)
-    return "randperm" in entry.operator or (entry.operator.startswith("aten.random_") and whole)
 
 
 # -- an input that differs -------------------------------------------------------------------------
@@ -118,12 +115,17 @@ def _of_input(
     values: tuple[Array | None, Array | None],
 ) -> Cause:
     mine, other = ours.inputs[found.operand], theirs.inputs[found.operand]
-    where = f"{mine.name or 'an input'} of {ours.operator}"
+    where = _where(pair, ours, mine)
     flipped = _flipped(values, where) if mine.name or _is_of_floats(mine) else None
     if flipped is not None:
         return flipped
     if mine.type != other.type:
         return beyond(pair, found, _of_types(pair, found, mine, other))
+    if ours.place.startswith("optimizer"):
+        fresh = None if any(rates(pair)) else other_updates(pair)
+        fresh = fresh or (None if any(rates(pair)) else of_fresh_state(pair, found))
+        if fresh is not None:
+            return fresh
     if ours.place.startswith("optimizer") and mine.kind == other.kind == "data":
         # A kernel outside of the dispatcher has made it, from inputs that were equal.
         return next(rates(pair), None) or cause_of_values(*values, where)
@@ -132,9 +134,9 @@ def _of_input(
         rate = next(rates(pair), None) if made.place.startswith("optimizer") else None
         if rate is not None:
             return rate
-    if mine.kind == "data" and other.kind == "data":
-        return _of_data(pair, found, ours, mine, other)
-    alike = mine.kind == other.kind == "parameter" and mine.name == other.name
+    if mine.kind == other.kind == "data" or is_handed_over(pair, (mine, other)):
+        return _of_data(pair, found, ours, (mine, other), values, where)
+    alike = mine.kind == other.kind in ("parameter", "state") and mine.name == other.name
     within = _changed_within(pair, found, mine) if alike else None
     if within is not None:
         return within
@@ -148,8 +150,9 @@ def _of_input(
             return Cause("precision", f"{short} in {where}.")
         amount = relative(values[0], values[1])
         near = amount is not None and amount < rounding_of(mine.type)
-        if near and (absent is not None or _several(values[0], values[1])):
-            return Cause("rounding", f"{_spread(values[0], values[1], where)}.")
+        signs = signs_said(values[0], values[1])
+        if near and not signs and (absent is not None or _several(values[0], values[1])):
+            return _of_rounding(pair, found, _spread(values[0], values[1], where))
     if absent is not None:
         return beyond(pair, found, absent)
     if values[0] is not None and values[1] is not None:
@@ -159,7 +162,7 @@ def _of_input(
 
 
 def _is_of_floats(operand: OperandRecord) -> bool:
-    return operand.type.startswith(_FLOATS)
+    return operand.type.startswith(tuple(_FLOATS))
 
 
 def _several(first: Array, second: Array) -> bool:
@@ -185,8 +188,26 @@ def _spread(first: Array, second: Array, where: str) -> str:
     """How many elements of two arrays differ, and how far."""
     apart = elements_apart(first, second)
     assert apart is not None  # their digests differ
-    most = "" if apart.most is None else f" by at most {apart.most:,} units in the last place"
-    return f"{apart.different:,} of {apart.total:,} elements of {where} differ{most}"
+    signs = signs_said(first, second)
+    if signs:
+        verb = "is" if apart.different == 1 else "are"
+        return f"{apart.different:,} of {apart.total:,} elements of {where} {verb} {signs}"
+    most = "" if apart.most is None else f" by at most {units(apart.most)}"
+    return f"{differing(apart, where)}{most}"
+
+
+def _of_rounding(pair: TracedPair, found: StepApart, spread: str) -> Cause:
+    """Of other operators that compute the same up to rounding: they are named."""
+    other = replaced(pair, found)
+    return Cause("rounding", f"{other}. {spread}." if other else f"{spread}.")
+
+
+def _where(pair: TracedPair, entry: ExecutedOperator, operand: OperandRecord) -> str:
+    """An input of A, in words."""
+    name = state_of(pair.steps[0].operators, entry, operand)
+    if operand.kind == "state" or (name and not operand.name):
+        return f"{name}, which {entry.operator} reads,"
+    return f"{operand.name or 'an input'} of {entry.operator}"
 
 
 def _flipped(values: tuple[Array | None, Array | None], where: str) -> Cause | None:
@@ -202,56 +223,21 @@ def _of_data(
     pair: TracedPair,
     found: StepApart,
     entry: ExecutedOperator,
-    mine: OperandRecord,
-    other: OperandRecord,
+    operands: tuple[OperandRecord, OperandRecord],
+    values: tuple[Array | None, Array | None],
+    where: str,
 ) -> Cause:
-    step = pair.steps[0].number
-    if entry.operator.startswith("tallystick."):
-        return next(torch_seeds(pair), None) or Cause("seed", f"{entry.operator} has another key.")
     seed = next(torch_seeds(pair), None)
+    if entry.operator.startswith("tallystick."):
+        return seed or Cause("seed", f"{entry.operator} has another key.")
     if seed is not None:
         return seed
-    rows = [_rows_of(reader.all_rows().values()) for reader in pair.readers]
-    if not rows[0] or not rows[1]:
-        said = f"Step {step} reads other values; the records of a loop are not known one by one."
-        return of_absent(pair, found) or Cause("data", said)
-    batches = [
-        _rows_of([reader.rows.get(operand.digest, "")])
-        for reader, operand in zip(pair.readers, (mine, other), strict=True)
-    ]
-    return _of_records(step, rows, batches)
-
-
-def _of_records(step: int, rows: list[list[str]], batches: list[list[str]]) -> Cause:
-    """What differs in two batches, by the digests of their records; `rows` are those of the whole
-    loops."""
-    every = set(rows[0]), set(rows[1])
-    share = len(every[0] & every[1]) / min(len(every[0]), len(every[1]))
-    same = sum(1 for ours, theirs in zip(*batches, strict=False) if ours == theirs)
-    most = max(len(batch) for batch in batches)
-    known = most and set(batches[0]) <= every[1] and set(batches[1]) <= every[0]
-    if known and Counter(rows[0]) == Counter(rows[1]):
-        said = f"Step {step} reads records that the other loop reads at another place."
-        return Cause("data order", said)
-    if share >= 0.5 and 2 * same <= most:
-        said = f"Step {step} reads other records; {share:.0%} of all records are in both loops."
-        return Cause("data order", said)
-    if 0 < same < most:
-        return Cause("data", f"Of the {most:,} records of step {step} {most - same:,} differ.")
-    if share < 1:
-        return Cause("data", f"Step {step} reads records that the other loop does not read.")
-    return Cause("data", f"Step {step} reads other records, or the same in another order.")
-
-
-def _rows_of(texts: Iterable[str]) -> list[str]:
-    """The digests of records, 8 digits each."""
-    return [text[n : n + 8] for text in texts for n in range(0, len(text), 8)]
-
-
-def _lower(names: tuple[str, str]) -> str:
-    """Which of two types has fewer bits: A's or B's; empty where neither has."""
-    bits = [int(name.lstrip("bf")) for name in names]
-    return "" if bits[0] == bits[1] else "that of A" if bits[0] < bits[1] else "that of B"
+    cause = cause_of_records(pair, operands, values, where)
+    if cause is not None:
+        return cause
+    step = pair.steps[0].number
+    said = f"Step {step} reads other values; the records of a loop are not known one by one."
+    return of_absent(pair, found) or Cause("data", said)
 
 
 def _of_types(
@@ -259,11 +245,19 @@ def _of_types(
 ) -> Cause:
     names = mine.type.partition("[")[0], other.type.partition("[")[0]
     if names[0] != names[1] and set(names) <= set(_FLOATS):
-        lower = _lower(names)
+        bits = [int(name.lstrip("bf")) for name in names]
+        short = 0 if bits[0] < bits[1] else 1
         said = (
-            f"The type is {names[0]} in A and {names[1]} in B{lower and f', the lower is {lower}'}."
+            f"{PARTIES[short]} computes in {_FLOATS[names[short]]} where {PARTIES[1 - short]} "
+            f"computes in {_FLOATS[names[1 - short]]}"
         )
-        return Cause("precision", said)
+        return Cause("precision", f"{said}{_from(pair, found)}.")
     return of_absent(pair, found) or Cause(
         "program", f"The type is {mine.type} in A and {other.type} in B."
     )
+
+
+def _from(pair: TracedPair, found: StepApart) -> str:
+    """The module in which the first tensor of another type is read."""
+    place = pair.steps[0].operators[found.pair[0] or 0].place
+    return f", first in {place}" if place else ""

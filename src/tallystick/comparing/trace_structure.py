@@ -10,7 +10,11 @@ from tallystick.comparing.found import Cause
 from tallystick.comparing.programs import passes_through
 from tallystick.comparing.steps import ExecutedOperator, StepApart
 from tallystick.comparing.trace_arguments import of_arguments
-from tallystick.comparing.traced_pair import TracedPair, rates
+from tallystick.comparing.trace_loading import moves_records
+from tallystick.comparing.trace_modules import mode_said, module_of, only_modules, replaced
+from tallystick.comparing.trace_updates import of_gradients, other_updates, rates
+from tallystick.comparing.traced_pair import TracedPair
+from tallystick.protocol.verdict import PARTIES
 
 # Relative to the greatest value: below it a difference is of rounding. Two types round more.
 _ROUNDING = 2.0**-14
@@ -23,7 +27,9 @@ _PHASE = re.compile(r"(backward|optimizer), ")
 def of_absent(pair: TracedPair, found: StepApart) -> Cause | None:
     """The cause in an operator that only one of the loops has, in this step up to the difference,
     or in an earlier one."""
-    structure = other_modules(pair) or gap_of_dropout(pair, found) or other_updates(pair)
+    other = replaced(pair, found)
+    structure = other_modules(pair) or gap_of_dropout(pair, found)
+    structure = structure or other_updates(pair) or of_gradients(pair, found)
     if structure is not None:
         return structure
     places = [entry.place for entry, _, _ in _alone(pair, found)]
@@ -37,7 +43,9 @@ def of_absent(pair: TracedPair, found: StepApart) -> Cause | None:
         if _lowers(entry):
             said = f"{name} computes in a shorter type: {entry.operator}({entry.attributes[:80]})."
             return Cause("precision", said)
-    for entry, name, step in _alone(pair, found):
+    if other:
+        return Cause("program", f"{other}.")
+    for entry, name, step in sorted(_alone(pair, found), key=lambda gap: _is_moved(pair, *gap)):
         return Cause("program", only_said(pair, entry, name, step, "calls "))
     changed = found.changed or (pair.absent[1].changed if pair.absent else ())
     if changed and changed[0][0] is not None and changed[0][1] is not None:
@@ -74,6 +82,12 @@ def beyond(pair: TracedPair, found: StepApart, cause: Cause) -> Cause:
     return cause
 
 
+def _is_moved(pair: TracedPair, entry: ExecutedOperator, name: str, step: int) -> bool:
+    """True for an operator that gathers records: what computes is named before it."""
+    own = pair.steps[PARTIES.index(name)]
+    return step == own.number and entry.number in moves_records(own.operators)
+
+
 def _lowers(entry: ExecutedOperator) -> bool:
     return entry.operator.startswith("aten._to_copy") and any(
         made.type.startswith(_SHORT_TYPES) for made in entry.outputs
@@ -87,19 +101,49 @@ def other_modules(pair: TracedPair) -> Cause | None:
     if calls[0] != calls[1]:
         said = f"Calls of a model in step {number}: {calls[0]:,} in A and {calls[1]:,} in B."
         return Cause("program", said)
+    if _exchanged(pair):
+        return None
     ours, theirs = (
         {
             entry.place: entry
-            for entry in reversed(step.operators)
-            if entry.place and "Dropout" not in entry.place and not _PHASE.match(entry.place)
+            for entry in _firsts(step.operators)
+            if "Dropout" not in entry.place and not _PHASE.match(entry.place)
         }
         for step in pair.steps
     )
-    for name, own, other in (("A", ours, theirs), ("B", theirs, ours)):
-        for place in own:
-            if place not in other:
-                return Cause("program", only_said(pair, own[place], name, number, "calls "))
+    alone = {
+        "A": [place for place in ours if place not in theirs],
+        "B": [place for place in theirs if place not in ours],
+    }
+    said = only_modules(pair, alone)
+    if said:
+        return Cause("program", said)
+    for name, own in (("A", ours), ("B", theirs)):
+        for place in alone[name]:
+            mode = mode_said(pair, place)
+            said = f"{mode}." if mode else only_said(pair, own[place], name, number, "calls ")
+            return Cause("program", said)
     return None
+
+
+def _firsts(entries: Sequence[ExecutedOperator]) -> list[ExecutedOperator]:
+    """The first operator of each place, in their order."""
+    found: dict[str, ExecutedOperator] = {}
+    for entry in entries:
+        if entry.place:
+            found.setdefault(entry.place, entry)
+    return list(found.values())
+
+
+def _exchanged(pair: TracedPair) -> bool:
+    """True where a module stands in the place of another one: each loop has one of its own
+    there."""
+    ours, theirs = (
+        {module_of(e.place) for e in step.operators if e.place and not _PHASE.match(e.place)}
+        for step in pair.steps
+    )
+    paths = [{path for path, _ in one - other} for one, other in ((ours, theirs), (theirs, ours))]
+    return bool(paths[0] & paths[1])
 
 
 def only_said(pair: TracedPair, entry: ExecutedOperator, name: str, step: int, verb: str) -> str:
@@ -109,28 +153,6 @@ def only_said(pair: TracedPair, entry: ExecutedOperator, name: str, step: int, v
     begin = f"In step {step} only {name}" if elsewhere else f"Only {name}"
     place = f" in {entry.place}" if entry.place else ""
     return f"{begin} {verb}{entry.operator}{place}."
-
-
-def other_updates(pair: TracedPair) -> Cause | None:
-    """Parameters that an optimizer changes in one of the loops only."""
-    if pair.other_optimizers():
-        return None
-    ours, theirs = (
-        {i.name: None for e in step.operators if e.place.startswith("optimizer") for i in e.inputs}
-        for step in pair.steps
-    )
-    if not ours or not theirs:
-        return None
-    for name, own, other in (("A", ours, theirs), ("B", theirs, ours)):
-        alone = [parameter for parameter in own if parameter and parameter not in other]
-        if alone:
-            more = f" and {len(alone) - 4:,} more" if len(alone) > 4 else ""
-            said = (
-                f"In step {pair.steps[0].number} only {name} updates {', '.join(alone[:4])}{more}"
-            )
-            rest = "frozen, or no part of the optimizer, or without a gradient"
-            return Cause("program", f"{said}: in the other they are {rest}.")
-    return None
 
 
 def gap_of_dropout(pair: TracedPair, found: StepApart) -> Cause | None:
@@ -157,11 +179,11 @@ def _alone(pair: TracedPair, found: StepApart) -> Iterator[tuple[ExecutedOperato
     """Operators without a partner, whose loop it is, and the step: before the difference in this
     step, or in an earlier step."""
     entries, number = (pair.steps[0].operators, pair.steps[1].operators), pair.steps[0].number
-    gaps = []
+    gaps, counted = [], set(found.gaps)
     for gap in found.pairs:
         if gap == found.pair:
             break
-        if None in gap:
+        if None in gap and gap in counted:
             gaps.append((*gap_entry(gap, entries), number))
     if pair.absent is not None:
         earlier, before, known = pair.absent

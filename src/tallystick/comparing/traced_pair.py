@@ -1,6 +1,6 @@
 """Two traces side by side: the steps at hand, and what stands beside their operators.
 
-The optimizers' settings, the generators, what the loops ran on, and the sizes of their batches.
+The optimizers' settings, the generators, and what the loops ran on.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from tallystick.comparing.steps import (
     StepApart,
 )
 from tallystick.comparing.tracefile import TracedStep, TraceReader
-from tallystick.job.numbers import count
 
 Absent = tuple[int, StepApart, tuple[list[ExecutedOperator], list[ExecutedOperator]]]
 
@@ -34,15 +33,17 @@ class TracedPair:
         self.usual: int | None = None  # the records of a batch in the first step
         # Generators of numpy and Python that a loop has drawn from so far, and "torch".
         self.drawn: set[str] = set()
+        # How two loops have shuffled differently without an effect so far, in a sentence.
+        self.shuffled = ""
+        self._settings: dict[object, tuple[int, list[dict[str, str]]]] = {}
         self._seen: set[str] = set()
         self._before: set[str] = set()
 
     def enter(self, ours: TracedStep, theirs: TracedStep, found: StepApart | None) -> None:
         """Go on to the next step of both."""
+        self._keep_settings()
         self.steps = (ours, theirs)
         self._before = set(self._seen)
-        if self.usual is None:
-            self.usual = batch_size(ours)
         for step in self.steps:
             self.drawn |= step.moved | ({"torch"} if step.draws else set())
         self._seen |= {i.name for e in ours.operators for i in e.inputs if i.name}
@@ -59,6 +60,15 @@ class TracedPair:
         found = [r.value(o) for r, o in zip(self.readers, operands, strict=True)]
         return found[0], found[1]
 
+    @property
+    def schemas(self) -> dict[str, tuple[tuple[str, str], ...]]:
+        """The arguments of operators, as far as the traces name them."""
+        return self.readers[1].schemas | self.readers[0].schemas
+
+    def schema(self, operator: str) -> tuple[tuple[str, str], ...]:
+        """The arguments of an operator; empty in older traces."""
+        return self.schemas.get(operator, ())
+
     def settings(self) -> list[tuple[str, str, str, str]]:
         """Settings that differ in this step: the optimizer, the name, and both values."""
         theirs = dict(self.steps[1].settings)
@@ -68,6 +78,38 @@ class TracedPair:
             if name in theirs
             for key in own | theirs[name]
             if own.get(key) != theirs[name].get(key)
+        ]
+
+    def _keep_settings(self) -> None:
+        """Remember the settings of the step that is left."""
+        theirs = dict(self.steps[1].settings)
+        for name, own in self.steps[0].settings:
+            if name in theirs:
+                both = [own, theirs[name]]
+                self._settings[self._which(name)] = self.steps[0].number, both
+
+    def earlier(self, name: str) -> tuple[int, list[dict[str, str]]] | None:
+        """The last earlier step of an optimizer of this step, and its settings then in both."""
+        return self._settings.get(self._which(name))
+
+    def _which(self, name: str) -> object:
+        """What tells an optimizer from others of its class: its number, or, in older traces, the
+        parameters that it updates."""
+        progress = self.progress(name)[0]
+        if progress is not None:
+            return name, progress[0]
+        entries = (e for e in self.steps[0].operators if e.place.startswith("optimizer"))
+        return name, frozenset((i.name, i.type) for e in entries for i in e.inputs if i.name)
+
+    def progress(self, name: str) -> list[tuple[int, int, int] | None]:
+        """The number of an optimizer among those of its class, how many of its group's parameters
+        have a state, and the steps that it has counted: in A and in B."""
+        return [
+            next(
+                (p for (n, _), p in zip(step.settings, step.progress, strict=False) if n == name),
+                None,
+            )
+            for step in self.steps
         ]
 
     def other_optimizers(self) -> bool:
@@ -87,14 +129,6 @@ class TracedPair:
 
 
 # -- what stands beside ----------------------------------------------------------------------------
-def rates(pair: TracedPair) -> Iterator[Cause]:
-    """Settings of the optimizers, the learning rate first."""
-    apart = pair.settings()
-    for name, key, ours, theirs in sorted(apart, key=lambda row: row[1] != "lr"):
-        kind = "rate" if key == "lr" else "setting"
-        yield Cause(kind, f"{key} of {name} is {ours} in A and {theirs} in B.")
-
-
 def torch_seeds(pair: TracedPair) -> Iterator[Cause]:
     """Seeds of torch's generator, which weights, records and masks may come from."""
     ours, theirs = pair.about("torch seed")
@@ -119,45 +153,3 @@ def precisions(pair: TracedPair) -> Iterator[Cause]:
     beside = pair.environment()
     if beside:
         yield Cause("rounding", f"The loops ran with different settings: {beside}.")
-
-
-def causes_of_end(pair: TracedPair, longer: TracedStep, name: str) -> list[Cause]:
-    """Why one loop goes on: its last batch is a short one, or it has more steps."""
-    size = batch_size(longer)
-    if size is not None and pair.usual is not None and size < pair.usual:
-        said = (
-            f"{name} has a step more, whose batch has {count(size, 'record')}; a whole batch has "
-            f"{pair.usual:,}."
-        )
-        return [Cause("last batch", said)]
-    return [Cause("steps", f"{name} goes on in step {longer.number}, where the other loop ends.")]
-
-
-def batch_size(step: TracedStep) -> int | None:
-    """The records of a step's batch: what the first module was given, else the first data."""
-    given = step.calls[0] if step.calls else next((o.type for o in _data(step)), None)
-    return None if given is None else _size(given)
-
-
-def _data(step: TracedStep) -> Iterator[OperandRecord]:
-    for entry in step.operators:
-        for operand in entry.inputs:
-            if operand.kind == "data" and operand.source is None and "[" in operand.type:
-                yield operand
-
-
-def _size(form: str) -> int:
-    """The first size of a type such as f32[8,6]."""
-    inner = form.partition("[")[2].rstrip("]")
-    first = inner.partition(",")[0]
-    return int(first) if first.isdecimal() else 1
-
-
-def cause_of_batches(pair: TracedPair) -> Cause | None:
-    """Batches of two sizes in one step."""
-    sizes = batch_size(pair.steps[0]), batch_size(pair.steps[1])
-    if sizes[0] is None or sizes[1] is None or sizes[0] == sizes[1]:
-        return None
-    step = pair.steps[0].number
-    said = f"The batch of step {step} has {count(sizes[0], 'record')} in A and {sizes[1]:,} in B."
-    return Cause("last batch" if step and pair.usual in sizes else "batch size", said)

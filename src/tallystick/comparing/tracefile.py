@@ -5,8 +5,10 @@ canonical JSON for each operator, and `values.bin` has the bytes of some tensors
 digests. The lines are arrays that begin with their kind:
 
     ["step", NUMBER]
-    ["set", OPTIMIZER, [[NAME, VALUE], ...]]
-    ["call", MODULE, TYPE]
+    ["set", OPTIMIZER, [[NAME, VALUE], ...], [ORDINAL, BEGUN, COUNTED]]
+    ["module", ROOT, NAME, CLASS, TRAINING]
+    ["call", MODULE, TYPE, ROOT, HEX]
+    ["schema", OPERATOR, [[ARGUMENT, DEFAULT], ...]]
     ["op", OPERATOR, ARGUMENTS, PLACE, INPUTS, OUTPUTS, RANDOM]
     ["rows", DIGEST, HEX]
     ["value", DIGEST, TYPE, OFFSET, BYTES]
@@ -14,7 +16,12 @@ digests. The lines are arrays that begin with their kind:
     ["end", WHY]
 
 A "random" line says in which step the loop first drew from the generator of numpy or of Python. A
-call names the outermost module and the type of its first tensor. An input is
+call names the outermost module, the type of its first tensor, the module's number among the
+outermost ones, and the digests of the tensor's rows. A
+"module" line says how a module within it stands from the next call on. Behind the settings of an
+optimizer's group stand its number among the optimizers of its class, the parameters with a state,
+and the steps that it has counted (-1 where it counts none). Older traces lack "module", "schema",
+and what stands behind a call's type and behind the settings. An input is
 [DIGEST, TYPE, KIND, NAME, STEP, SOURCE, OUT]: the operator SOURCE of STEP made it, or STEP is -1
 and it comes from outside. An output is [DIGEST, TYPE]. A digest is "-" for memory that nothing has
 written yet, and "?" for a tensor without bytes to read (sparse, quantized, or of the device meta).
@@ -48,6 +55,7 @@ COMPLETE, FULL = "complete", "full"
 _LINE = 1 << 20
 _IN_STEP = 1 << 20
 _INDEX = 1 << 20
+_CALLS = 64  # calls of a step of which the modules' modes are kept
 _NUMBER = 1 << 63
 _DIGEST = 32  # hexadecimal digits of a tensor's digest
 # A dtype of torch's and up to 64 sizes, as f32[2,3].
@@ -148,14 +156,22 @@ def _make_room(directory: Path, overwrite: bool) -> None:
 @dataclass
 class TracedStep:
     """The operators of one step, and the optimizers' settings in it. `draws` has the generator of
-    each random operator by its number, `calls` the type of what each outermost module was given,
-    `moved` the generators outside of torch that the loop first drew from in this step."""
+    each random operator by its number, `moved` the generators outside of torch that the loop first
+    drew from in this step. `calls` has the type of what each outermost module was given, `callers`
+    the module, `given` the digests of the rows, and `modes` the class of each module within it and
+    whether it is in training mode. `progress` has, for each of the settings, the optimizer's
+    number, the parameters with a state, and the steps that it has counted. What an older trace
+    lacks is empty, or None."""
 
     number: int
     operators: list[ExecutedOperator] = field(default_factory=list)
     settings: list[tuple[str, dict[str, str]]] = field(default_factory=list)
     draws: dict[int, str] = field(default_factory=dict)
+    progress: list[tuple[int, int, int] | None] = field(default_factory=list)
     calls: list[str] = field(default_factory=list)
+    callers: list[str] = field(default_factory=list)
+    given: list[str] = field(default_factory=list)
+    modes: list[Mapping[str, tuple[str, bool]]] = field(default_factory=list)
     moved: set[str] = field(default_factory=set)
     ended: bool = False  # another step has begun after it
 
@@ -179,7 +195,10 @@ class TraceReader:
         self.about = {str(name): str(value) for name, value in about.items()}
         self.values: dict[str, tuple[str, int, int]] = {}
         self.rows: dict[str, str] = {}
+        self.schemas: dict[str, tuple[tuple[str, str], ...]] = {}
         self._called: set[tuple[str, str]] = set()
+        self._optimizers: dict[str, int] | None = None
+        self._modules: dict[int, dict[str, tuple[str, bool]]] = {}
         self.end = ""
         self.is_read = False  # to its last line
 
@@ -218,6 +237,16 @@ class TraceReader:
                     self._called.add((str(line[1]), str(line[3])))
         return self._called
 
+    def optimizers(self, kind: str) -> int:
+        """How many optimizers of a class the whole loop has; 0 in an older trace."""
+        if self._optimizers is None:
+            self._optimizers = {}
+            for line in self._lines():
+                if line[0] == "set" and len(line) > 3 and isinstance(line[3], list):
+                    name, number = str(line[1]).rpartition(" ")[0], self._number(line[3][0])
+                    self._optimizers[name] = max(self._optimizers.get(name, 0), number + 1)
+        return self._optimizers.get(kind, 0)
+
     def _take(self, step: TracedStep | None, line: list[Any]) -> None:
         try:
             self._sort(step, line)
@@ -231,16 +260,29 @@ class TraceReader:
             self.values[str(digest)] = self._form(form), self._number(offset), self._number(size)
         elif kind == "rows" and len(self.rows) < _INDEX:
             self.rows[str(line[1])] = str(line[2])
+        elif kind == "schema" and len(self.schemas) < _INDEX:
+            self.schemas[str(line[1])] = tuple((str(n), str(default)) for n, default in line[2])
+        elif kind == "module":
+            _, root, name, form, training = line
+            stands = self._modules.setdefault(self._number(root), {})
+            if len(stands) < _INDEX and len(self._modules) < _IN_STEP:
+                stands[str(name)] = str(form), bool(training)
         elif kind == "end":
             self.end = str(line[1])
-        elif kind in ("value", "rows"):
+        elif kind in ("value", "rows", "schema"):
             return  # more than are looked at
         elif step is None:
             self._fail("an operator stands before the first step")
         elif kind == "set":
             step.settings.append((str(line[1]), {str(n): str(v) for n, v in line[2]}))
+            step.progress.append(self._progress(line[3]) if len(line) > 3 else None)
         elif kind == "call":
             step.calls.append(self._form(line[2]))
+            root = self._number(line[3]) if len(line) > 3 else None
+            step.callers.append(f"{line[1]} {root}")
+            step.given.append(str(line[4]) if len(line) > 4 else "")
+            stands = {} if root is None else self._modules.get(root, {})
+            step.modes.append(dict(stands) if len(step.modes) < _CALLS else {})
         elif kind == "random":
             step.moved.add(str(line[1]))
         elif kind == "op":
@@ -265,6 +307,14 @@ class TraceReader:
         if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < _NUMBER:
             self._fail("a number is malformed")
         return value
+
+    def _progress(self, value: Any) -> tuple[int, int, int]:
+        ordinal, begun, counted = value
+        return (
+            self._number(ordinal),
+            self._number(begun),
+            -1 if counted == -1 else self._number(counted),
+        )
 
     def _form(self, value: Any) -> str:
         if not isinstance(value, str) or _TYPE.fullmatch(value) is None:

@@ -24,9 +24,18 @@ from tallystick.comparing.steps import (
     operand_at,
 )
 from tallystick.comparing.trace_arguments import of_arguments
+from tallystick.comparing.trace_batches import batch_size, cause_of_batches, causes_of_end
 from tallystick.comparing.trace_causes import causes_in_trace
+from tallystick.comparing.trace_loading import (
+    Idle,
+    idle_alone,
+    notices,
+    shuffle_said,
+    with_effect,
+)
 from tallystick.comparing.trace_structure import gap_entry, only_said
-from tallystick.comparing.traced_pair import TracedPair, cause_of_batches, causes_of_end, rates
+from tallystick.comparing.trace_updates import rates
+from tallystick.comparing.traced_pair import TracedPair
 from tallystick.comparing.tracefile import (
     COMPLETE,
     FULL,
@@ -51,13 +60,24 @@ def compare_traces(first: TraceReader, second: TraceReader) -> Comparison:
     steps = operators = unread = 0
     pair = TracedPair(both)
     lines = ProgramLines()
+    idle: list[tuple[int, Idle]] = []
     by_optimizer = False
     for ours, theirs in zip_longest(_filled(first), _filled(second)):
         if ours is None or theirs is None:
+            without = _idle_alone(ours, theirs)
+            if without is not None:
+                idle.append(((ours or theirs or TracedStep(0)).number, without))
+                continue
             _refuse_unfinished(both, steps, operators)
             return _ended(pair, ours, theirs, lines, steps, operators)
         found = compare_step(ours.operators, theirs.operators)
+        found, without = with_effect(found, (ours, theirs))
+        if without != Idle():
+            idle.append((ours.number, without))
         pair.enter(ours, theirs, found)
+        if pair.usual is None:
+            pair.usual = batch_size(ours)
+        pair.shuffled = pair.shuffled or shuffle_said(idle)
         if found is not None:
             lines.add(ours.number, found, ours.operators, theirs.operators)
             if found.side in (INPUT, OUTPUT):
@@ -70,8 +90,14 @@ def compare_traces(first: TraceReader, second: TraceReader) -> Comparison:
     _refuse_unfinished(both, steps, operators)
     if pair.absent is not None:
         return _left(pair, lines, operators)
-    notices = () if not unread else (_UNREAD.format(unread),)
-    return Comparison(TRACES, True, notices=notices, compared=_compared(steps, operators))
+    said = [*([_UNREAD.format(unread)] if unread else []), *notices(idle)]
+    return Comparison(TRACES, True, notices=tuple(said), compared=_compared(steps, operators))
+
+
+def _idle_alone(ours: TracedStep | None, theirs: TracedStep | None) -> Idle | None:
+    """What only one loop does behind the last step of the other, where it has no effect."""
+    longer = ours or theirs
+    return None if longer is None else idle_alone(longer, PARTIES[0 if theirs is None else 1])
 
 
 def _filled(reader: TraceReader) -> Iterator[TracedStep]:

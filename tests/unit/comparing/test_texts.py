@@ -178,7 +178,7 @@ def made(source: int, out: int = 0) -> OperandRecord:
         (
             OperandRecord("d", "f32[2]", CARRIED),
             OperandRecord("e", "f32[2]", CARRIED),
-            "f32[2], made in an earlier step",
+            "f32[2] of an earlier step",
         ),
         (
             OperandRecord("d", "f32[2]", "batch", "batch.x"),
@@ -306,3 +306,62 @@ def test_what_follows_the_last_update_is_no_step(tmp_path: Path) -> None:
 
     found = tallystick.diff(run("a"), run("b"))
     assert found.equal and found.compared["equal steps"] == 4
+
+
+def test_one_record_of_a_data_set_and_of_a_batch(tmp_path: Path) -> None:
+    """A step may read its records out of a whole data set: then their number is that of the set."""
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    import tallystick
+
+    def run(name: str, changed: tuple[int, ...], whole: bool) -> Path:
+        torch.manual_seed(0)
+        x = torch.randn(32, 3)
+        for row in changed:
+            x[row, 1] += 1
+        net = torch.nn.Linear(3, 1)
+        rule = torch.optim.SGD(net.parameters(), 0.1)
+        parts = x.split(8)
+        with tallystick.trace(tmp_path / name):
+            for step in range(4):
+                rule.zero_grad()
+                net(x[8 * step : 8 * step + 8] if whole else parts[step]).square().sum().backward()
+                rule.step()
+        return tmp_path / name
+
+    said = []
+    for number, (changed, whole) in enumerate(
+        [((21,), True), ((5, 21), True), ((21,), False), ((20, 21), False)]
+    ):
+        ours = run(f"a{number}", (), whole)
+        found = tallystick.diff(ours, run(f"b{number}", changed, whole))
+        assert found.cause is not None and found.cause.kind == "data", found.causes
+        said.append(found.cause.sentence)
+    assert said == [
+        "1 of the 32 records differs (record 21).",
+        "2 of the 32 records differ (the first is record 5).",
+        "1 of the 8 records of the batch of step 2 differs (record 5).",
+        "2 of the 8 records of the batch of step 2 differ (the first is record 4).",
+    ]
+
+
+def test_one_unit_in_an_input(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    import tallystick
+
+    def run(name: str, by_hand: bool) -> Path:
+        torch.manual_seed(0)
+        x = torch.linspace(0.1, 0.9, 12)
+        with tallystick.trace(tmp_path / name):
+            made = x * 2 if by_hand else x + x
+            if by_hand:
+                made = made.clone()
+                made[[3, 5]] = torch.nextafter(made[[3, 5]], torch.tensor(9.0))
+            made.sin()
+        return tmp_path / name
+
+    found = tallystick.diff(run("a", False), run("b", True))
+    assert found.cause is not None and "1 units" not in found.cause.sentence
+    assert (
+        "2 of 12 elements of an input of aten.sin.default differ by at most 1 unit in the last"
+        in (found.cause.sentence)
+    ), found.causes

@@ -192,8 +192,8 @@ OUT_OF_LINE: dict[str, tuple[dict[str, Any], str, str]] = {
     "detached": (
         {"detached": True}, "program", "Only B calls aten.detach.default in 1 (Detached)."
     ),
-    "frozen": ({"frozen": True}, "program", "In step 1 only A updates 0.weight, 0.bias:"),
-    "left out": ({"left": True}, "program", "In step 1 only A updates 0.weight, 0.bias:"),
+    "frozen": ({"frozen": True}, "program", "In step 0 only A updates 0.weight, 0.bias:"),
+    "left out": ({"left": True}, "program", "In step 0 only A updates 0.weight, 0.bias:"),
     "evaluation from step 3": (
         {"late": 3}, "dropout", "In step 3 only A applies dropout: aten.bernoulli_.float"
     ),
@@ -277,7 +277,7 @@ def valued(place: Path, change: Any, **options: Any) -> Path:
 
 
 VALUED: dict[str, tuple[Any, dict[str, Any], str, str]] = {
-    "amsgrad": (untouched, {"amsgrad": True}, "setting", "amsgrad of AdamW 0 is False"),
+    "amsgrad": (untouched, {"amsgrad": True}, "setting", "amsgrad of AdamW is False"),
     "numpy on the records": (noisy_memory, {}, "outside", "no recorded operator has done it: 48"),
     "numpy on a weight": (scaled_weight, {}, "outside", "no recorded operator has done it: 48"),
     "the lowest bit": (lowest_bit, {}, "outside", "no recorded operator has done it: 1 of 48"),
