@@ -158,7 +158,7 @@ def weights_apart(first: Job, second: Job) -> Cause | None:
     return Cause("weights", said)
 
 
-def _value(value: float | int | bool) -> str:
+def _value(value: float | int | bool | complex) -> str:
     return decimal(value) if isinstance(value, float) else str(value)
 
 

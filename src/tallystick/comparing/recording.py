@@ -26,6 +26,7 @@ from torch.optim.optimizer import (
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils.weak import WeakIdKeyDictionary
 
+from tallystick.commit.encoding import JsonValue
 from tallystick.comparing.generators import environment, generator_of, outside_generators
 from tallystick.comparing.recorded_tensors import (
     UnwrittenMemory,
@@ -123,7 +124,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         name = str(func)
         if name not in self._schemas:
             self._schemas.add(name)
-            known = [[a.name, _default(a)] for a in func._schema.arguments]
+            known: list[JsonValue] = [[a.name, _default(a)] for a in func._schema.arguments]
             self._writer.line("schema", name, known)
 
     def _leaf(self, tensor: Tensor) -> tuple[str, str]:

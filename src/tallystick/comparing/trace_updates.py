@@ -8,9 +8,15 @@ from collections.abc import Iterator, Sequence
 
 from tallystick.comparing.found import Cause
 from tallystick.comparing.operator_words import parts_of, short
-from tallystick.comparing.steps import ExecutedOperator, OperandRecord, StepApart, only_one
+from tallystick.comparing.steps import (
+    CARRIED,
+    ExecutedOperator,
+    OperandRecord,
+    StepApart,
+    only_one,
+)
 from tallystick.comparing.traced_pair import TracedPair
-from tallystick.comparing.tracefile import CARRIED, TracedStep
+from tallystick.comparing.tracefile import TracedStep
 from tallystick.protocol.verdict import PARTIES
 
 IN_PLACE = re.compile(r"aten\.\w*[a-z0-9]_\.")
