@@ -125,7 +125,7 @@ def test_planted_files(world: World, tmp_path: Path, capsys: pytest.CaptureFixtu
     run, out, job = tmp_path / "run", tmp_path / "evidence", ["--job", world.job]
     attack("planted-files", world.honest, "--out", run)
     assert _convicted(out, run, world.cheat, *job, "--as-attack", "B") == (1, ["B"])
-    assert "override.json was ignored" in capsys.readouterr().err
+    assert "override.json is not honoured" in capsys.readouterr().err
     assert _convicted(out, run, world.honest, *job) == (0, [])
     assert {p.path for p in fsck(run).problems} >= {"override.json"}
     assert main.run(["audit", str(run), "--quiet", "--json"]) in (0, 1)

@@ -272,7 +272,7 @@ def test_a_journal_is_no_longer_than_its_job_can_need(
     copy = copied_to(replay_run.directory, tmp_path / "run")
     os.truncate(copy / "journal", journal_limit(replay_job) + 1)
     assert run(["inspect", str(copy)]) == 2
-    assert "more than" in capture()[1]
+    assert "needs at most" in capture()[1]
 
 
 def test_a_state_of_3_gib_is_refused_by_its_header(

@@ -314,7 +314,7 @@ def test_false_files_are_refused(model: Path, answered: Path, tmp_path: Path, ts
 
     for name, edit, why in (
         ("answer.json", token, "nobody has signed this answer"),
-        ("request.json", seed, "another request"),
+        ("request.json", seed, "a different request"),
     ):
         place = edited(answered, tmp_path / name, name, edit)
         code, _, errors = ts("check", place, "--model", model)

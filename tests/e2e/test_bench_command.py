@@ -59,7 +59,7 @@ def test_an_installed_package_is_found(
     assert said["rows"][0]["value"] == 1
     assert "gemm/x" in ts("bench", "gemm", "--threads", "1")[1]
     code, _, err = ts("bench", "nothing")
-    assert code == 3 and "Choose one of: gemm." in err
+    assert code == 3 and "Choose one of gemm." in err
 
 
 def test_a_checkout_uses_its_own(ts: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

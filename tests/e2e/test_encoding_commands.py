@@ -283,7 +283,7 @@ def test_false_files_are_refused(model: Path, encoded: Path, tmp_path: Path, ts:
 
     for name, edit, why in (
         ("answer.json", token, "nobody has signed this answer"),
-        ("request.json", text, "another request"),
+        ("request.json", text, "a different request"),
     ):
         place = edited(encoded, tmp_path / name, name, edit)
         code, _, errors = ts("check", place, "--model", model)

@@ -301,7 +301,7 @@ def test_a_missing_package_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     monkeypatch.setitem(sys.modules, "onnx", None)
     with pytest.raises(UsageError) as caught:
         tallystick.from_onnx(tmp_path / "m.onnx")
-    assert caught.value.next_action == "pip install 'tallystick[onnx]'."
+    assert caught.value.next_action == "Run pip install 'tallystick[onnx]'."
 
 
 def test_nothing_else_loads_the_package() -> None:

@@ -137,7 +137,7 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
             saved(tmp_path / "job", **given)
         assert not (tmp_path / "job" / "job.json").exists()
     few = captured(module, 12)
-    for end, why in (("drop", "no whole batch of 12"), ("short", "fewer than a batch of 12")):
+    for end, why in (("drop", "fewer than one batch of 12"), ("short", "fewer than a batch of 12")):
         with pytest.raises(UsageError, match=why):
             few.save_job(tmp_path / "few", columns(), steps=6, schedules=RATES, epoch_end=end)
 
@@ -236,7 +236,7 @@ def test_short_batches_of_structures(tmp_path: Path) -> None:
 
 def test_names_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     for names, given, why in (
-        (["deep", "wide"], {}, "'wide', which is no program"),
+        (["deep", "wide"], {}, "'wide', which is not a program"),
         (["deep", "deep"], {}, "flat has no turn"),
         (["deep", "flat"], {"schedule": [("deep", 1)]}, "cannot have schedules"),
         (["deep", "flat"], {"own_data": {"flat": columns()}}, "or data of their own"),

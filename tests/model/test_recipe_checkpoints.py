@@ -124,7 +124,12 @@ def test_checkpoints_that_are_refused(tmp_path: Path) -> None:
         (tmp_path / "llama" / "config.json").write_text(json.dumps({**given, key: value}))
         refused("llama", "llama", named)
     (tmp_path / "llama" / "config.json").write_text(json.dumps(given))
-    refused("llama", "llama", r"is \[300, 16\], the recipe's \[300, 32\]", n_embd="32")
+    refused(
+        "llama",
+        "llama",
+        r"has the shape \[300, 16\], but the recipe's has \[300, 32\]",
+        n_embd="32",
+    )
     config = tmp_path / "distilbert" / "config.json"
     config.write_text(json.dumps({**json.loads(config.read_text()), "pad_token_id": 1}))
     refused("distilbert", "distilbert", "pad_token_id is 1")
@@ -148,7 +153,7 @@ def test_halves_become_float32_exactly(tmp_path: Path) -> None:
         np.testing.assert_array_equal(np.isnan(got), np.isnan(wanted))
         finite = ~np.isnan(wanted)
         np.testing.assert_array_equal(got[finite].view("u4"), wanted[finite].view("u4"))
-    with pytest.raises(UsageError, match="is f64"):
+    with pytest.raises(UsageError, match="has the type f64"):
         found.read("d")
 
 

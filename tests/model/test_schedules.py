@@ -206,10 +206,10 @@ def test_a_schedule_is_a_list_a_function_a_number_or_a_scheduler() -> None:
 @pytest.mark.parametrize(
     ("scalars", "schedules", "words"),
     [
-        ({"lr": "rate"}, None, "'rate' that is not given"),
+        ({"lr": "rate"}, None, "'rate', which was not given"),
         ({"lr": "rate"}, {"rate": [0.1]}, "1 numbers, but the job has 3 steps"),
         ({"lr": "rate"}, {"rate": [0.1] * 3, "lr": 0.1}, "Nothing uses the schedule 'lr'"),
-        ({"lr": 0.1}, {"lr": [0.1] * 3}, "the optimizer names no table"),
+        ({"lr": 0.1}, {"lr": [0.1] * 3}, "The optimizer names no table"),
         ({"lr": "rate"}, {"rate": [0.1, math.nan, 0.1]}, "nan in step 1"),
         ({"lr": "rate"}, {"rate": lambda t: math.inf}, "inf in step 0"),
         ({"lr": "a", "lr.1": "b"}, lambda: S.ConstantLR(two_groups()), "the optimizers name"),

@@ -261,7 +261,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
     )
     refused("fields", tmp_path, own_data=None)
     refused("schedules names 'lr', which is not a program", tmp_path, schedules={"lr": [0.1]})
-    refused("trains nothing", tmp_path, steps=0)
+    refused("would train nothing", tmp_path, steps=0)
     refused("names no program of a job", tmp_path, {"D 1": pair()["discriminator"]}, schedule=None,
             own_data=None)  # fmt: skip
     other = Gan()
@@ -269,7 +269,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
     mixed = {**pair(), "generator": programs(other)["generator"]}
     refused("start with different values of param.generator.0.weight", tmp_path, mixed)
     mixed = {**pair(), "generator": programs(contract="rounded/1")["generator"]}
-    refused("2 contracts", tmp_path, mixed)
+    refused("2 different contracts", tmp_path, mixed)
     refused("one program", tmp_path, programs(contract="replay/1"))
 
 

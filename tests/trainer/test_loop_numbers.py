@@ -195,7 +195,7 @@ def test_a_validation_loss_reads_what_is_the_same_in_each_pass(tmp_path: Path) -
 
 def test_a_job_that_decides_by_the_step_goes_on_to_no_other_steps(tmp_path: Path) -> None:
     """Its turns would begin anew, and its table has no later number."""
-    for loss, match in ((late, "depends on the number of the step"), (annealed, "numbers of at.0")):
+    for loss, match in ((late, "depends on the number of the step"), (annealed, "values of at.0")):
         module, out = Net().train(), tmp_path / match[:5]
         tallystick.fit(
             module, loss, loader(), torch.optim.SGD(module.parameters(), lr=RATE),

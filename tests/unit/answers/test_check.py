@@ -108,8 +108,8 @@ def test_files_of_another_answer_are_refused(toy: Toy, said: AnswerJob) -> None:
     model = replace(said.statement, stop=())
     tokens = replace(said.spoken, tokens=(0, 0, 0))
     for args, why in (
-        ((model, said.request, said.spoken), "another model"),
-        ((said.statement, other, said.spoken), "another request"),
+        ((model, said.request, said.spoken), "a different model"),
+        ((said.statement, other, said.spoken), "a different request"),
         ((said.statement, said.request, tokens), "nobody has signed this answer"),
         ((said.statement, said.request, toy.said(other)), "nobody has signed this answer"),
     ):

@@ -256,7 +256,7 @@ def test_files_of_another_encoding_are_refused(toy: ToyEncoder, said: EncodingJo
     for args, why in (
         ((said.statement, other, said.encoded), "a different request"),
         ((said.statement, said.request, toy.encoded(other).encoded), "nobody has signed"),
-        ((ToyEncoder.make(1).statement, said.request, said.encoded), "another model"),
+        ((ToyEncoder.make(1).statement, said.request, said.encoded), "a different model"),
     ):
         with pytest.raises(DigestMismatchError, match=why):
             bound(data, *args)

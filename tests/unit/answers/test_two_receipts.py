@@ -199,7 +199,7 @@ def put(*path: str | int, to: Any) -> Callable[[Any], None]:
         (put("texts", "records", 0, "length", to=13), CorruptFileError, "none of the statement"),
         (put("texts", "records", 0, "answer", to=True), CorruptFileError, "not an integer"),
         (put("texts", "records", 1, "record", to="00"), CorruptFileError, "bytes"),
-        (put("texts", "statement", "stop", to=[]), DigestMismatchError, "another model"),
+        (put("texts", "statement", "stop", to=[]), DigestMismatchError, "a different model"),
         (put("texts", "statement", to={}), CorruptFileError, "malformed"),
     ],
 )
@@ -279,7 +279,7 @@ def test_the_bytes_of_receipts_alone() -> None:
     report = tallystick.compare_receipts(receipt_of(job), receipt_of(job, **other_state(job)))
     assert report.conviction is not None and report.convicting is not None
     assert report.convicting.texts is None
-    with pytest.raises(UsageError, match="two jobs"):
+    with pytest.raises(UsageError, match="different jobs"):
         tallystick.compare_receipts(receipt_of(job), receipt_of(said((1, 3))))
     report = tallystick.compare_receipts(receipt_of(job), receipt_of(said((9, 9), seed=2)))
     assert report.conviction is None and "two requests" in report.sentence

@@ -136,13 +136,13 @@ def test_recipes_take_a_frozen_set(tmp_path: Path) -> None:
     assert "program" in verify_job(job)
     with pytest.raises(UsageError, match="Add --set classes=3"):
         new_job("mlp", tmp_path / "two", {"classes": "2"}, sources, steps=3)
-    with pytest.raises(UsageError, match=r"are x f32\[6\], y i64\[\]"):
+    with pytest.raises(UsageError, match=r"have the fields x f32\[6\], y i64\[\]"):
         new_job("resnet50", tmp_path / "three", {}, sources, steps=3)
     with pytest.raises(UsageError, match=r"needs tokens i64 of 1 axes"):
         new_job("gpt2", tmp_path / "four", {}, sources, steps=3)
     negative = {"x": DATA["x"], "y": DATA["y"] - 1}
     tallystick.freeze(negative, tmp_path / "negative", progress=False)
-    with pytest.raises(UsageError, match="has a negative y"):
+    with pytest.raises(UsageError, match="contains a negative y"):
         new_job("mlp", tmp_path / "five", {}, Sources(data=tmp_path / "negative"), steps=3)
 
 
@@ -202,7 +202,7 @@ def test_what_says_nothing_about_frozen_records_is_refused(tmp_path: Path) -> No
         with pytest.raises(UsageError, match=named):
             new_job("logreg", tmp_path / "job", {**pairs, **settings}, sources, steps=2, **given)
 
-    refused("validation says nothing", {"validation": "0.2"})
+    refused("validation has no effect", {"validation": "0.2"})
     refused("has none", {}, evaluate_every=2)
     new_job("logreg", tmp_path / "job", pairs, sources, steps=2, evaluate_every=0)
 

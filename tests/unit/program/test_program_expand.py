@@ -240,7 +240,7 @@ def test_the_batch_is_cut_into_consecutive_places() -> None:
         assert (array == batch["x"][ROWS * part : ROWS * (part + 1)]).all()
     assert part_of_name("batch.x") == ("batch.x", None)
     assert step_batch_types(STEP, 4) == {"x": f32(4 * ROWS, 4)}
-    with pytest.raises(UsageError, match="not 5 micro-batches"):
+    with pytest.raises(UsageError, match="into 5 micro-batches"):
         split_batch(batch, 5)
 
 

@@ -222,7 +222,7 @@ def test_a_skipped_step_cannot_be_opened(
 
 
 def test_who_may_answer(honest: Party, honest_run: Path, game_job: Job, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="not kept"):
+    with pytest.raises(UsageError, match="not stored in it"):
         Prover(honest_run)
     with pytest.raises(UsageError, match="not the one"):
         Prover(honest_run, Party(game_job, Override()).key)

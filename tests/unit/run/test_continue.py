@@ -161,14 +161,14 @@ def test_tables_go_on_with_their_last_value_or_get_new_ones(tmp_path: Path) -> N
     assert continue_run(run, tmp_path / "a", 3).scalars["lr"] == table[-1]
     given = [0.5, 0.25, 0.125]
     assert continue_run(run, tmp_path / "b", 3, {"lr": given}).scalars["lr"] == given
-    with pytest.raises(UsageError, match="2 values for 3 steps"):
+    with pytest.raises(UsageError, match="2 values, but the job has 3 steps"):
         continue_run(run, tmp_path / "c", 3, {"lr": given[:2]})
     with pytest.raises(UsageError, match="no scalar 'rate'"):
         continue_run(run, tmp_path / "d", 3, {"rate": 0.5})
 
 
 def test_what_is_not_continued_is_refused_by_name(run: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="0 more steps"):
+    with pytest.raises(UsageError, match="needs at least one more step"):
         continue_run(run, tmp_path / "a", 0)
     with pytest.raises(UsageError, match="already contains a job"):
         continue_run(run, made(tmp_path / "there", 2).directory, 3)

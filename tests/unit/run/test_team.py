@@ -388,10 +388,10 @@ def test_an_altered_verdict_ends_the_team() -> None:
 
 
 def test_jobs_that_so_many_workers_cannot_execute(jobs: Path, mlp_job: Job) -> None:
-    with pytest.raises(UsageError, match=r"each batch as a whole: 2 workers.*--micro-batches 2"):
+    with pytest.raises(UsageError, match=r"each batch as a whole, so 2 workers.*--micro-batches 2"):
         owners_of(mlp_job, 2)
     job = made(jobs, "mlp", MLP, "ordered/1", optimizer="lamb")
-    with pytest.raises(UsageError, match=r"in 4 micro-batches: 5 workers.*or use at most 4"):
+    with pytest.raises(UsageError, match=r"in 4 micro-batches, so 5 workers.*or use at most 4"):
         owners_of(job, 5)
     logged = made(jobs, "mlp", MLP, "replay/1", optimizer="lamb")
     with pytest.raises(UsageError, match="cannot write the rounding logs"):

@@ -222,7 +222,7 @@ def record_shape(fields: Mapping[str, TensorType], name: str, axes: int) -> tupl
     found = fields.get(name)
     if found is None or len(found.shape) != axes:
         raise DigestMismatchError(
-            f"The job's records have no field {name} with {axes} axes, which its recipe reads.",
+            f"The job's records have no field {name} of rank {axes}, which its recipe reads.",
             "Do not use the job unless its author can explain the difference.",
         )
     return found.shape
