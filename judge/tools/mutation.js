@@ -5,16 +5,15 @@
  * so many changes of each folder or file, by the digest of the seed and of what the change is.
  */
 import { createHash } from "node:crypto";
-import { mkdtempSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
+import { mkdtempSync, readdirSync, statSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { dirname, join, relative } from "node:path";
 import process from "node:process";
 import { clearTimeout, setTimeout } from "node:timers";
-import { fileURLToPath, pathToFileURL } from "node:url";
+import { fileURLToPath } from "node:url";
 import { Worker } from "node:worker_threads";
 
-import { build } from "esbuild";
-
+import { bundled } from "./bundled.js";
 import { changed } from "./changes.js";
 
 const HERE = join(dirname(fileURLToPath(import.meta.url)), "..");
@@ -62,26 +61,7 @@ for (const name of args) {
 }
 
 const script = join(mkdtempSync(join(tmpdir(), "mutation-")), "check.mjs");
-await build({
-  absWorkingDir: HERE,
-  entryPoints: ["tools/check.ts"],
-  bundle: true,
-  platform: "node",
-  format: "esm",
-  outfile: script,
-  plugins: [
-    {
-      name: "switches",
-      setup: (of) =>
-        of.onLoad({ filter: /\.ts$/ }, ({ path }) => {
-          const text = texts.get(path) ?? readFileSync(path, "utf8");
-          // Tests read vectors/ by their own place, which a bundle has lost.
-          const place = JSON.stringify(pathToFileURL(path).href);
-          return { contents: text.replaceAll("import.meta.url", place), loader: "ts" };
-        }),
-    },
-  ],
-});
+await bundled(script, texts, { absWorkingDir: HERE, entryPoints: ["tools/check.ts"] });
 
 const left = [];
 let ended = 0;

@@ -13,11 +13,10 @@ import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import process from "node:process";
 import { clearInterval, setInterval } from "node:timers";
-import { fileURLToPath, pathToFileURL } from "node:url";
+import { fileURLToPath } from "node:url";
 import { Worker } from "node:worker_threads";
 
-import { build } from "esbuild";
-
+import { bundled } from "./bundled.js";
 import { changed } from "./changes.js";
 
 const HERE = join(dirname(fileURLToPath(import.meta.url)), "..");
@@ -59,7 +58,7 @@ function numberOf({ file, line, kind, was }) {
 }
 
 const script = join(mkdtempSync(join(tmpdir(), "untested-")), "tests.mjs");
-await build({
+await bundled(script, texts, {
   absWorkingDir: HERE,
   stdin: {
     contents: `import { runTests } from "./tools/tested.ts";
@@ -67,26 +66,11 @@ await runTests([${tests.map((path) => `() => import(${JSON.stringify(path)})`).j
     resolveDir: HERE,
     loader: "ts",
   },
-  bundle: true,
-  platform: "node",
-  format: "esm",
-  outfile: script,
   // The expectations' own chai is written for require.
   banner: {
     js: 'import { createRequire } from "node:module"; const require = createRequire("/");',
   },
   alias: { vitest: "./tools/testing.ts" },
-  plugins: [
-    {
-      name: "switches",
-      setup: (of) =>
-        of.onLoad({ filter: /\.ts$/ }, ({ path }) => {
-          const text = texts.get(path) ?? readFileSync(path, "utf8");
-          const place = JSON.stringify(pathToFileURL(path).href);
-          return { contents: text.replaceAll("import.meta.url", place), loader: "ts" };
-        }),
-    },
-  ],
 });
 
 /** Milliseconds of a processor so far. */
