@@ -100,7 +100,7 @@ def _of_draw(
         said = f"{ours.operator} shuffles by a generator of the seed {seed} in A and {other} in B."
         return Cause("data order", said)
     if seed != other:
-        said = f"{ours.operator} draws by the seed {seed} in A and {other} in B."
+        said = f"{ours.operator} draws with the seed {seed} in A and {other} in B."
         return Cause("seed", said)
     said = f"{ours.operator} draws from another position of the generator with the seed {seed}."
     return Cause("seed", said)

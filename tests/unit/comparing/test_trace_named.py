@@ -22,6 +22,7 @@ import tallystick
 from tallystick.commit.encoding import canonical_json
 from tallystick.comparing.found import Comparison
 from tallystick.comparing.operator_words import arguments_apart, parts_of
+from tallystick.comparing.trace_loading import Idle, notices
 
 STEPS = 4
 
@@ -404,3 +405,55 @@ def test_a_trace_of_before_is_compared_with_one_of_now(tmp_path: Path) -> None:
     other = as_before(replace(BASE, second_rate=0.02).run(tmp_path / "c"))
     found = tallystick.diff(ours, other)
     assert found.cause is not None and found.cause.kind == "rate", found.causes
+
+
+# -- words -----------------------------------------------------------------------------------------
+def drawn_by(place: Path, seed: int, steps: int) -> Path:
+    """A loop that adds noise to its records, from a generator of its own."""
+    torch.manual_seed(0)
+    records, w = torch.randn(3, 8, 4), torch.randn(4)
+    own = torch.Generator().manual_seed(seed)
+    with tallystick.trace(place) as block:
+        for step in range(steps):
+            x = records[step].clone()
+            (x.mul(w) + torch.rand(8, 4, generator=own)).sum()
+            block.next_step()
+    return place
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"seed": 2}, "aten.rand.generator draws with the seed 1 in A and 2 in B."),
+        ({"steps": 3}, "B goes on after step 1, where A ends."),
+    ],
+)  # fmt: skip
+def test_a_sentence_names_its_side(asked: dict[str, Any], said: str, tmp_path: Path) -> None:
+    ours = drawn_by(tmp_path / "a", 1, 2)
+    theirs = drawn_by(tmp_path / "b", **{"seed": 1, "steps": 2, **asked})
+    assert [cause.sentence for cause in tallystick.diff(ours, theirs).causes] == [said]
+
+
+def test_records_of_another_step_are_named(tmp_path: Path) -> None:
+    def run(name: str, order: tuple[int, ...]) -> Path:
+        torch.manual_seed(0)
+        net, x = nn.Linear(6, 3), torch.randn(3, 8, 6)
+        batches = [x[n].clone() for n in order]
+        with tallystick.trace(tmp_path / name) as block:
+            for batch in batches:
+                net(batch)
+                block.next_step()
+        return tmp_path / name
+
+    found = tallystick.diff(run("a", (0, 1, 2)), run("b", (1, 0, 2)))
+    said = "Step 0 reads records that the other loop reads in another step or at another place."
+    assert [cause.sentence for cause in found.causes] == [said]
+
+
+@pytest.mark.parametrize(
+    ("steps", "often"), [(1, ""), (2, " and once more"), (3, " and 2 more times")]
+)
+def test_how_often_is_said_in_words(steps: int, often: str) -> None:
+    idle = [(n, Idle((("B", "aten.randperm"),))) for n in range(steps)]
+    said = f"Only B draws aten.randperm in step 0{often}; no operator computes with it."
+    assert list(notices(idle)) == [said]
