@@ -7,6 +7,8 @@ optimizers' settings, the generators of random operators, and what torch ran on.
 
 from __future__ import annotations
 
+import numpy as np
+
 from tallystick.commit.tensor import Array
 from tallystick.comparing.causes import cause_of_values, differing, is_dropout, relative, shorter
 from tallystick.comparing.found import Cause
@@ -33,6 +35,8 @@ from tallystick.comparing.values import elements_apart, units
 from tallystick.comparing.zeros import signs_said
 from tallystick.protocol.verdict import PARTIES
 
+# Different values of a tensor below which its type is not told by them.
+_FEW = 8
 # Types of floating-point numbers, with the names that torch gives them.
 _FLOATS = {"f64": "float64", "f32": "float32", "bf16": "bfloat16", "f16": "float16"}
 
@@ -142,7 +146,8 @@ def _of_input(
         return within
     if alike and not pair.was_seen(mine):
         seed = next(torch_seeds(pair), None)
-        return seed or Cause("weights", f"The loops begin with different values of {mine.name}.")
+        said = f"The loops begin with different values of {mine.name}.{_shorter_said(values)}"
+        return seed or Cause("weights", said)
     absent = of_absent(pair, found)
     if values[0] is not None and values[1] is not None:
         short = shorter(values[0], values[1])
@@ -168,6 +173,17 @@ def _is_of_floats(operand: OperandRecord) -> bool:
 def _several(first: Array, second: Array) -> bool:
     apart = elements_apart(first, second)
     return apart is not None and apart.different > 1
+
+
+def _shorter_said(values: tuple[Array | None, Array | None]) -> str:
+    """Says that the values of one loop are those of a shorter type, such as those of a rounded
+    checkpoint. A few different values, such as zeros and ones, say nothing of their type."""
+    if values[0] is None or values[1] is None:
+        return ""
+    if any(np.unique(own).size < _FEW for own in values if own is not None):
+        return ""
+    short = shorter(values[0], values[1])
+    return f" {short}." if short else ""
 
 
 def _changed_within(pair: TracedPair, found: StepApart, mine: OperandRecord) -> Cause | None:

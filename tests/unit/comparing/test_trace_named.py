@@ -457,3 +457,30 @@ def test_how_often_is_said_in_words(steps: int, often: str) -> None:
     idle = [(n, Idle((("B", "aten.randperm"),))) for n in range(steps)]
     said = f"Only B draws aten.randperm in step 0{often}; no operator computes with it."
     assert list(notices(idle)) == [said]
+
+
+# -- weights at the start --------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        (torch.bfloat16, " Every value of B fits in 8 significant bits (bfloat16)."),
+        (torch.float16, " Every value of B fits in 11 significant bits (TF32 or float16)."),
+        (None, ""),  # ones fit in every type
+    ],
+)  # fmt: skip
+def test_rounded_weights_at_the_start_are_named(kind: Any, said: str, tmp_path: Path) -> None:
+    def run(name: str) -> Path:
+        torch.manual_seed(0)
+        net = nn.Linear(6, 8)
+        if name == "b":
+            with torch.no_grad():
+                weight = net.weight
+                weight.copy_(torch.ones_like(weight) if kind is None else weight.to(kind).float())
+        with tallystick.trace(tmp_path / name):
+            net(torch.ones(4, 6))
+        return tmp_path / name
+
+    found = tallystick.diff(run("a"), run("b"))
+    assert [cause.sentence for cause in found.causes] == [
+        f"The loops begin with different values of weight.{said}"
+    ]
