@@ -29,7 +29,7 @@ from tallystick.comparing.trace_structure import (
     other_modules,
     rounding_of,
 )
-from tallystick.comparing.trace_updates import of_fresh_state, other_updates, rates, state_of
+from tallystick.comparing.trace_updates import of_fresh_state, other_updates, part_of_update, rates
 from tallystick.comparing.traced_pair import TracedPair, precisions, seeds, torch_seeds
 from tallystick.comparing.values import elements_apart, units
 from tallystick.comparing.zeros import signs_said
@@ -220,7 +220,7 @@ def _of_rounding(pair: TracedPair, found: StepApart, spread: str) -> Cause:
 
 def _where(pair: TracedPair, entry: ExecutedOperator, operand: OperandRecord) -> str:
     """An input of A, in words."""
-    name = state_of(pair.steps[0].operators, entry, operand)
+    name = part_of_update(pair.steps[0].operators, entry, operand)
     if operand.kind == "state" or (name and not operand.name):
         return f"{name}, which {entry.operator} reads,"
     return f"{operand.name or 'an input'} of {entry.operator}"

@@ -141,24 +141,55 @@ def _is_made_anew(entry: ExecutedOperator) -> bool:
     return entry.place.startswith(_OPTIMIZER) and entry.operator.startswith(anew)
 
 
-def state_of(
+def part_of_update(
     step: Sequence[ExecutedOperator], entry: ExecutedOperator, operand: OperandRecord
 ) -> str:
-    """Which parameter's state a tensor of an update is: by its name, or, in older traces, by the
-    parameter that the update writes with it."""
+    """What a tensor that an update reads is: by its name, else by the parameter that the update
+    writes with it, whose gradient or, in older traces, whose state it is."""
     if operand.name or not entry.place.startswith(_OPTIMIZER) or "_foreach_" in entry.operator:
         return operand.name
-    reached = {entry.number}
-    for later in step[entry.number + 1 :]:
-        if not any(i.source in reached for i in later.inputs):
+    target = _written_with(step, entry)
+    if target is None:
+        return ""
+    if _is_gradient(step, operand, target):
+        return f"the gradient of {target.name}"
+    # An update that reads its parameter and a tensor without a name reads either of the two.
+    return f"the optimizer's state of {target.name}" if target not in entry.inputs else ""
+
+
+def _written_with(
+    step: Sequence[ExecutedOperator], entry: ExecutedOperator
+) -> OperandRecord | None:
+    """The parameter that an operator of an update writes, or the first that is written with what
+    it makes."""
+    states, reached = _states(step), {entry.number}
+    for later in step[entry.number :]:
+        if later is not entry and not any(i.source in reached for i in later.inputs):
             continue
         if not later.place.startswith(_OPTIMIZER) or "_foreach_" in later.operator:
             break
-        target = later.inputs[0]
-        if target.name and target.source not in reached and IN_PLACE.match(later.operator):
-            return f"the optimizer's state of {target.name}"
+        target = later.inputs[0] if later.inputs else None
+        if (
+            target is not None
+            and target.name
+            and target.name not in states
+            and target.source not in reached
+            and IN_PLACE.match(later.operator)
+        ):
+            return target
         reached.add(later.number)
-    return ""
+    return None
+
+
+def _is_gradient(
+    step: Sequence[ExecutedOperator], operand: OperandRecord, target: OperandRecord
+) -> bool:
+    """True for what a backward pass has made, and for what no operator has, where the states of
+    the optimizers are known by their names."""
+    if operand.source is None:
+        return bool(_states(step)) and operand.type == target.type
+    maker = step[operand.source]
+    return maker.place.startswith("backward") or (not maker.place and of_gradient(step, maker))
 
 
 # -- which parameters ------------------------------------------------------------------------------

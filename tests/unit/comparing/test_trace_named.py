@@ -484,3 +484,33 @@ def test_rounded_weights_at_the_start_are_named(kind: Any, said: str, tmp_path: 
     assert [cause.sentence for cause in found.causes] == [
         f"The loops begin with different values of weight.{said}"
     ]
+
+
+# -- gradients -------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    "options", [{}, {"momentum": 0.9}, {"weight_decay": 0.1}, {"kind": "Adam"}, {"scaled": True}]
+)
+def test_a_flipped_gradient_is_no_state(options: dict[str, Any], tmp_path: Path) -> None:
+    asked = dict(options)
+    kind, is_scaled = asked.pop("kind", "SGD"), asked.pop("scaled", False)
+
+    def run(name: str) -> Path:
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Linear(6, 8), nn.Linear(8, 3))
+        rule = getattr(torch.optim, kind)(net.parameters(), 0.1, **asked)
+        with tallystick.trace(tmp_path / name):
+            for step in range(3):
+                rule.zero_grad()
+                net(torch.ones(4, 6)).square().sum().backward()
+                if is_scaled:
+                    scaled(net, step)
+                gradient = net[1].weight.grad
+                assert isinstance(gradient, Tensor)
+                gradient.numpy().view(np.int32)[1, 2] ^= (1 << 20) * (step == 1 and name == "b")
+                rule.step()
+        return tmp_path / name
+
+    found = tallystick.diff(run("a"), run("b"))
+    assert found.cause is not None and found.cause.kind == "flipped bit", found.causes
+    said = "One element of 24 in the gradient of 1.weight, which aten."
+    assert found.cause.sentence.startswith(said), found.causes
