@@ -146,12 +146,13 @@ def _of_input(
         return within
     if alike and not pair.was_seen(mine):
         seed = next(torch_seeds(pair), None)
-        said = f"The loops begin with different values of {mine.name}.{_shorter_said(values)}"
+        short = _shorter(values)
+        said = f"The loops begin with different values of {mine.name}.{short and f' {short}.'}"
         return seed or Cause("weights", said)
     absent = of_absent(pair, found)
     if values[0] is not None and values[1] is not None:
-        short = shorter(values[0], values[1])
-        if short is not None:
+        short = _shorter(values)
+        if short:
             return Cause("precision", f"{short} in {where}.")
         amount = relative(values[0], values[1])
         near = amount is not None and amount < rounding_of(mine.type)
@@ -175,15 +176,14 @@ def _several(first: Array, second: Array) -> bool:
     return apart is not None and apart.different > 1
 
 
-def _shorter_said(values: tuple[Array | None, Array | None]) -> str:
+def _shorter(values: tuple[Array | None, Array | None]) -> str:
     """Says that the values of one loop are those of a shorter type, such as those of a rounded
     checkpoint. A few different values, such as zeros and ones, say nothing of their type."""
     if values[0] is None or values[1] is None:
         return ""
-    if any(np.unique(own).size < _FEW for own in values if own is not None):
+    if min(np.unique(values[0]).size, np.unique(values[1]).size) < _FEW:
         return ""
-    short = shorter(values[0], values[1])
-    return f" {short}." if short else ""
+    return shorter(values[0], values[1]) or ""
 
 
 def _changed_within(pair: TracedPair, found: StepApart, mine: OperandRecord) -> Cause | None:

@@ -34,8 +34,7 @@ def of_absent(pair: TracedPair, found: StepApart) -> Cause | None:
         return structure
     places = [entry.place for entry, _, _ in _alone(pair, found)]
     if pair.other_optimizers():
-        names = [", ".join(name for name, _ in step.settings) for step in pair.steps]
-        return Cause("setting", f"The optimizers are {names[0]} in A and {names[1]} in B.")
+        return next(rates(pair))
     if places and all(place.startswith("optimizer") for place in places):
         rate = next(rates(pair), None)
         return rate or Cause("setting", f"The update has other operators in {places[0]}.")

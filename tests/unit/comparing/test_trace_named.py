@@ -514,3 +514,35 @@ def test_a_flipped_gradient_is_no_state(options: dict[str, Any], tmp_path: Path)
     assert found.cause is not None and found.cause.kind == "flipped bit", found.causes
     said = "One element of 24 in the gradient of 1.weight, which aten."
     assert found.cause.sentence.startswith(said), found.causes
+
+
+# -- parameter groups ------------------------------------------------------------------------------
+@pytest.mark.parametrize("kind", ["SGD", "AdamW"])
+def test_parameter_groups_are_no_optimizers(kind: str, tmp_path: Path) -> None:
+    def run(name: str, is_split: bool) -> Path:
+        torch.manual_seed(0)
+        net = nn.Linear(6, 8)
+        nn.init.ones_(net.bias)
+        groups: list[Any] = [{"params": [net.weight]}, {"params": [net.bias], "weight_decay": 0.0}]
+        given = groups if is_split else [{"params": [net.weight, net.bias]}]
+        rule = getattr(torch.optim, kind)(given, 0.1, weight_decay=0.5)
+        with tallystick.trace(tmp_path / name):
+            for _ in range(2):
+                rule.zero_grad()
+                net(torch.ones(4, 6)).square().sum().backward()
+                rule.step()
+        return tmp_path / name
+
+    found = tallystick.diff(run("a", True), run("b", False))
+    said = (
+        f"{kind} has 2 parameter groups in A and 1 in B; weight_decay is 0.5 and 0.0 in A and 0.5"
+    )
+    assert [cause.sentence for cause in found.causes] == [f"{said} in B."], found.causes
+    before = tallystick.diff(as_before(tmp_path / "a"), as_before(tmp_path / "b"))
+    assert before.causes == found.causes
+
+
+def test_other_optimizers_are_named(tmp_path: Path) -> None:
+    found = compared(BASE, Given(kind="SGD"), tmp_path)
+    said = "The optimizers are Adam in A and SGD in B."
+    assert [cause.sentence for cause in found.causes] == [said]
