@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -546,3 +547,77 @@ def test_other_optimizers_are_named(tmp_path: Path) -> None:
     found = compared(BASE, Given(kind="SGD"), tmp_path)
     said = "The optimizers are Adam in A and SGD in B."
     assert [cause.sentence for cause in found.causes] == [said]
+
+
+# -- operators that both loops call ----------------------------------------------------------------
+class Ordered(nn.Module):
+    """A block that calls its norm, or ReLU, before its layers or after them."""
+
+    def __init__(self, is_first: bool, is_function: bool) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(6)
+        self.layer = nn.Sequential(nn.Linear(6, 6), nn.SiLU(), nn.Linear(6, 6))
+        self.is_first, self.is_function = is_first, is_function
+
+    def forward(self, x: Tensor) -> Tensor:
+        moved = torch.relu if self.is_function else self.norm
+        x = self.layer(moved(x) if self.is_first else x)
+        return (x if self.is_first else moved(x)) + 1
+
+
+@pytest.mark.parametrize(
+    ("is_function", "said", "operator"),
+    [
+        (
+            False,
+            "top.norm (LayerNorm) is called at another place: before top.layer.0 (Linear) in A and "
+            "after it in B.",
+            "aten.native_layer_norm.default in top.norm (LayerNorm), which reads top.norm.weight",
+        ),
+        (
+            True,
+            "A calls aten.relu.default in top (Ordered) before top.layer.0 (Linear); B calls it "
+            "after top.layer.0 (Linear).",
+            "aten.relu.default in top (Ordered)",
+        ),
+    ],
+)
+def test_what_both_loops_call_is_not_said_of_one(
+    is_function: bool, said: str, operator: str, tmp_path: Path
+) -> None:
+    def run(name: str) -> Path:
+        torch.manual_seed(0)
+        net = nn.Sequential(OrderedDict(top=Ordered(name == "a", is_function)))
+        x = torch.randn(4, 6)
+        with tallystick.trace(tmp_path / name):
+            net(x).sum()
+        return tmp_path / name
+
+    found = tallystick.diff(run("a"), run("b"))
+    assert [cause.sentence for cause in found.causes] == [f"In step 0 {said}"], found.causes
+    assert found.programs == (
+        f"step 0: operator 0 of A, {operator}: B calls it at another place",
+        f"step 0: operator 5 of B, {operator}: A calls it at another place",
+    )
+
+
+def test_an_operator_that_one_loop_calls_more_often_is_counted(tmp_path: Path) -> None:
+    def run(name: str, is_detached: bool) -> Path:
+        torch.manual_seed(0)
+        net, x = nn.Linear(6, 1), torch.randn(2, 4, 6)
+        with tallystick.trace(tmp_path / name):
+            target = net(x[1])
+            target = target.detach() if is_detached else target
+            functional.smooth_l1_loss(net(x[0]), target).backward()
+            torch.zeros(1).add(net.weight.grad)
+        return tmp_path / name
+
+    found = tallystick.diff(run("a", True), run("b", False))
+    times = "1 time in A and 2 times in B in backward, SmoothL1LossBackward0."
+    said = f"In step 0 aten.smooth_l1_loss_backward.default is called {times}"
+    assert [cause.sentence for cause in found.causes] == [said]
+    lines = [line for line in found.programs if "smooth_l1_loss_backward" in line]
+    assert len(lines) == 1 and lines[0].endswith(
+        " of B, aten.smooth_l1_loss_backward.default in backward, SmoothL1LossBackward0: A calls "
+        "it 1 time and B 2 times"
+    )
