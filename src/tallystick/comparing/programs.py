@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from tallystick.comparing.steps import ExecutedOperator, StepApart, only_one
 from tallystick.job.numbers import count, decimal
+from tallystick.protocol.verdict import PARTIES
 
 _MOST = 12
 _SEPARATOR = re.compile(r", (?=[a-z_0-9]+=)")  # between two arguments with names
@@ -56,12 +57,37 @@ def _lines(
     for gap in found.gaps:
         entry, number, name = only_one(gap, first, second)
         if every or not passes_through(entry):
-            yield f"only {name} has operator {number}, {said(entry)}"
+            yield _alone_said(entry, number, name, first, second)
     for a, b in found.changed:
         if a is not None and b is not None:
             ours, theirs = first[a], second[b]
             where = f"operator {a}" if a == b else f"operator {a} of A and {b} of B"
             yield f"{where}, {ours.operator}: {arguments_apart(ours, theirs)}"
+
+
+def _alone_said(
+    entry: ExecutedOperator,
+    number: int,
+    name: str,
+    first: Sequence[ExecutedOperator],
+    second: Sequence[ExecutedOperator],
+) -> str:
+    """An operator without a partner. In a trace, whose operators have places, the other loop may
+    call it in the same place too."""
+    other = second if name == PARTIES[0] else first
+    is_trace = any(one.place for one in (*first, *second))
+    if not is_trace or not calls_of(entry, other):
+        return f"only {name} has operator {number}, {said(entry)}"
+    times = [calls_of(entry, own) for own in (first, second)]
+    begin = f"operator {number} of {name}, {said(entry)}"
+    if times[0] == times[1]:
+        return f"{begin}: {PARTIES[1 - PARTIES.index(name)]} calls it at another place"
+    return f"{begin}: A calls it {count(times[0], 'time')} and B {count(times[1], 'time')}"
+
+
+def calls_of(entry: ExecutedOperator, entries: Sequence[ExecutedOperator]) -> int:
+    """How many of some operators are the same as `entry`, in the same place."""
+    return sum((e.operator, e.place) == (entry.operator, entry.place) for e in entries)
 
 
 def arguments_apart(ours: ExecutedOperator, theirs: ExecutedOperator) -> str:

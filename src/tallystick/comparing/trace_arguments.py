@@ -54,7 +54,9 @@ def of_arguments(
     if scaled == _WEIGHTS:
         return Cause("rate", f"The update of the weights has another number: {said}")
     if scaled == _GRADIENT:
-        return Cause("program", f"The gradients are scaled or clipped by another number: {said}")
+        return Cause(
+            "program", f"The gradients are scaled or clipped by a different number: {said}"
+        )
     number = "Another number: " if _ARITHMETIC.match(ours.operator) else ""
     return Cause("program", f"{number}{said}")
 

@@ -72,7 +72,9 @@ def causes_of_end(pair: TracedPair, longer: TracedStep, name: str) -> list[Cause
             f"{pair.usual:,}."
         )
         return [Cause("last batch", said)]
-    return [Cause("steps", f"{name} goes on in step {longer.number}, where the other loop ends.")]
+    side = 1 - PARTIES.index(name)
+    said = f"{name} goes on after step {pair.steps[side].number}, where {PARTIES[side]} ends."
+    return [Cause("steps", said)]
 
 
 # -- the same records in parts ---------------------------------------------------------------------
@@ -208,7 +210,10 @@ def _of_records(
     most = max(len(batch) for batch in batches)
     known = most and set(batches[0]) <= every[1] and set(batches[1]) <= every[0]
     if known and Counter(rows[0]) == Counter(rows[1]):
-        said = f"Step {step} reads records that the other loop reads at another place."
+        said = (
+            f"Step {step} reads records that the other loop reads in another step or at another "
+            "place."
+        )
         return Cause("data order", said)
     # What the other loop never reads, such as another constant, is in no other order.
     shared = not every[0].isdisjoint(batches[1]) and not every[1].isdisjoint(batches[0])

@@ -7,6 +7,8 @@ optimizers' settings, the generators of random operators, and what torch ran on.
 
 from __future__ import annotations
 
+import numpy as np
+
 from tallystick.commit.tensor import Array
 from tallystick.comparing.causes import cause_of_values, differing, is_dropout, relative, shorter
 from tallystick.comparing.found import Cause
@@ -27,12 +29,14 @@ from tallystick.comparing.trace_structure import (
     other_modules,
     rounding_of,
 )
-from tallystick.comparing.trace_updates import of_fresh_state, other_updates, rates, state_of
+from tallystick.comparing.trace_updates import of_fresh_state, other_updates, part_of_update, rates
 from tallystick.comparing.traced_pair import TracedPair, precisions, seeds, torch_seeds
 from tallystick.comparing.values import elements_apart, units
 from tallystick.comparing.zeros import signs_said
 from tallystick.protocol.verdict import PARTIES
 
+# Different values of a tensor below which its type is not told by them.
+_FEW = 8
 # Types of floating-point numbers, with the names that torch gives them.
 _FLOATS = {"f64": "float64", "f32": "float32", "bf16": "bfloat16", "f16": "float16"}
 
@@ -100,7 +104,7 @@ def _of_draw(
         said = f"{ours.operator} shuffles by a generator of the seed {seed} in A and {other} in B."
         return Cause("data order", said)
     if seed != other:
-        said = f"{ours.operator} draws by the seed {seed} in A and {other} in B."
+        said = f"{ours.operator} draws with the seed {seed} in A and {other} in B."
         return Cause("seed", said)
     said = f"{ours.operator} draws from another position of the generator with the seed {seed}."
     return Cause("seed", said)
@@ -142,11 +146,13 @@ def _of_input(
         return within
     if alike and not pair.was_seen(mine):
         seed = next(torch_seeds(pair), None)
-        return seed or Cause("weights", f"The loops begin with different values of {mine.name}.")
+        short = _shorter(values)
+        said = f"The loops begin with different values of {mine.name}.{short and f' {short}.'}"
+        return seed or Cause("weights", said)
     absent = of_absent(pair, found)
     if values[0] is not None and values[1] is not None:
-        short = shorter(values[0], values[1])
-        if short is not None:
+        short = _shorter(values)
+        if short:
             return Cause("precision", f"{short} in {where}.")
         amount = relative(values[0], values[1])
         near = amount is not None and amount < rounding_of(mine.type)
@@ -168,6 +174,16 @@ def _is_of_floats(operand: OperandRecord) -> bool:
 def _several(first: Array, second: Array) -> bool:
     apart = elements_apart(first, second)
     return apart is not None and apart.different > 1
+
+
+def _shorter(values: tuple[Array | None, Array | None]) -> str:
+    """Says that the values of one loop are those of a shorter type, such as those of a rounded
+    checkpoint. A few different values, such as zeros and ones, say nothing of their type."""
+    if values[0] is None or values[1] is None:
+        return ""
+    if min(np.unique(values[0]).size, np.unique(values[1]).size) < _FEW:
+        return ""
+    return shorter(values[0], values[1]) or ""
 
 
 def _changed_within(pair: TracedPair, found: StepApart, mine: OperandRecord) -> Cause | None:
@@ -204,7 +220,7 @@ def _of_rounding(pair: TracedPair, found: StepApart, spread: str) -> Cause:
 
 def _where(pair: TracedPair, entry: ExecutedOperator, operand: OperandRecord) -> str:
     """An input of A, in words."""
-    name = state_of(pair.steps[0].operators, entry, operand)
+    name = part_of_update(pair.steps[0].operators, entry, operand)
     if operand.kind == "state" or (name and not operand.name):
         return f"{name}, which {entry.operator} reads,"
     return f"{operand.name or 'an input'} of {entry.operator}"

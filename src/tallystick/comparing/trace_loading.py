@@ -25,7 +25,6 @@ from tallystick.comparing.steps import (
     operand_at,
 )
 from tallystick.comparing.tracefile import TracedStep
-from tallystick.job.numbers import count as plural
 from tallystick.protocol.verdict import PARTIES
 
 # Operators that move records and compute nothing.
@@ -208,7 +207,7 @@ def notices(idle: Sequence[tuple[int, Idle]]) -> Iterator[str]:
             draws.setdefault(key, []).append(step)
     for (name, operator), found in draws.items():
         who = f"Only {name} draws" if name else "The loops draw different numbers"
-        times = "" if len(found) == 1 else f" and {plural(len(found) - 1, 'time')} more"
+        times = "" if len(found) == 1 else f" and {_more_often(len(found) - 1)}"
         begin = f"{who} by {operator}" if not name else f"{who} {operator}"
         yield f"{begin} in step {found[0]}{times}; no operator computes with it."
     moves = [sum(one.moves[side] for _, one in idle) for side in (0, 1)]
@@ -217,6 +216,10 @@ def notices(idle: Sequence[tuple[int, Idle]]) -> Iterator[str]:
             f"{name} by {count:,}" for name, count in zip(PARTIES, moves, strict=True)
         )
         yield f"The loops gather the same records by other operators: {counts}."
+
+
+def _more_often(more: int) -> str:
+    return "once more" if more == 1 else f"{more:,} more times"
 
 
 def _of_a_shuffle(draws: Draws, side: int, entry: ExecutedOperator) -> bool:

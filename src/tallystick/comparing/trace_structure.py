@@ -12,6 +12,7 @@ from tallystick.comparing.steps import ExecutedOperator, StepApart
 from tallystick.comparing.trace_arguments import of_arguments
 from tallystick.comparing.trace_loading import moves_records
 from tallystick.comparing.trace_modules import mode_said, module_of, only_modules, replaced
+from tallystick.comparing.trace_places import only_said
 from tallystick.comparing.trace_updates import of_gradients, other_updates, rates
 from tallystick.comparing.traced_pair import TracedPair
 from tallystick.protocol.verdict import PARTIES
@@ -34,8 +35,7 @@ def of_absent(pair: TracedPair, found: StepApart) -> Cause | None:
         return structure
     places = [entry.place for entry, _, _ in _alone(pair, found)]
     if pair.other_optimizers():
-        names = [", ".join(name for name, _ in step.settings) for step in pair.steps]
-        return Cause("setting", f"The optimizers are {names[0]} in A and {names[1]} in B.")
+        return next(rates(pair))
     if places and all(place.startswith("optimizer") for place in places):
         rate = next(rates(pair), None)
         return rate or Cause("setting", f"The update has other operators in {places[0]}.")
@@ -144,15 +144,6 @@ def _exchanged(pair: TracedPair) -> bool:
     )
     paths = [{path for path, _ in one - other} for one, other in ((ours, theirs), (theirs, ours))]
     return bool(paths[0] & paths[1])
-
-
-def only_said(pair: TracedPair, entry: ExecutedOperator, name: str, step: int, verb: str) -> str:
-    """Says that one loop alone has an operator: of the whole loops only if it is true of them."""
-    other = pair.readers[1 if name == "A" else 0]
-    elsewhere = (entry.operator, entry.place) in other.called()
-    begin = f"In step {step} only {name}" if elsewhere else f"Only {name}"
-    place = f" in {entry.place}" if entry.place else ""
-    return f"{begin} {verb}{entry.operator}{place}."
 
 
 def gap_of_dropout(pair: TracedPair, found: StepApart) -> Cause | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import zip_longest
 
 from tallystick.comparing.found import Cause
 from tallystick.comparing.operator_words import parts_of, short
@@ -17,6 +18,8 @@ from tallystick.comparing.steps import (
 )
 from tallystick.comparing.traced_pair import TracedPair
 from tallystick.comparing.tracefile import TracedStep
+from tallystick.job.numbers import count as plural
+from tallystick.job.numbers import listed
 from tallystick.protocol.verdict import PARTIES
 
 IN_PLACE = re.compile(r"aten\.\w*[a-z0-9]_\.")
@@ -32,7 +35,11 @@ _OF_SCHEDULES = ("initial_lr", "max_lr", "min_lr")
 
 
 def rates(pair: TracedPair) -> Iterator[Cause]:
-    """Settings of the optimizers, the learning rate first."""
+    """Settings of the optimizers: other optimizers or parameter groups first, then the learning
+    rate."""
+    other = _other_optimizers(pair)
+    if other:
+        yield Cause("setting", other)
     apart = pair.settings()
     rated = {name for name, key, _, _ in apart if key == "lr"}
     for name, key, ours, theirs in sorted(apart, key=lambda row: row[1] != "lr"):
@@ -41,6 +48,49 @@ def rates(pair: TracedPair) -> Iterator[Cause]:
         kind = "rate" if key == "lr" or key in _OF_SCHEDULES else "setting"
         said = f"{key} of {optimizer_said(pair, name)} is {ours} in A and {theirs} in B"
         yield Cause(kind, f"{said}{_since(pair, name, key, (ours, theirs))}.")
+
+
+def _other_optimizers(pair: TracedPair) -> str:
+    """Says which optimizers the loops have, where they differ, or how many parameter groups."""
+    if not pair.other_optimizers():
+        return ""
+    ours, theirs = (_groups(step) for step in pair.steps)
+    names = [[kind for kind, _ in own] for own in (ours, theirs)]
+    if names[0] != names[1]:
+        return f"The optimizers are {', '.join(names[0])} in A and {', '.join(names[1])} in B."
+    for key, one in ours.items():
+        other = theirs.get(key, one)
+        if len(one) != len(other):
+            kind = key[0]
+            said = f"{kind} has {plural(len(one), 'parameter group')} in A and {len(other):,} in B"
+            return "; ".join([said, *_values_of_groups(one, other)]) + "."
+    names = [[name for name, _ in step.settings] for step in pair.steps]
+    return f"The optimizers are {', '.join(names[0])} in A and {', '.join(names[1])} in B."
+
+
+def _groups(step: TracedStep) -> dict[tuple[str, int], list[dict[str, str]]]:
+    """The settings of the parameter groups of each optimizer, by its class and its number."""
+    found: dict[tuple[str, int], list[dict[str, str]]] = {}
+    for (name, settings), progress in zip_longest(step.settings, step.progress):
+        number = 0 if progress is None else progress[0]
+        found.setdefault((name.rpartition(" ")[0], number), []).append(settings)
+    return found
+
+
+def _values_of_groups(
+    ours: Sequence[dict[str, str]], theirs: Sequence[dict[str, str]]
+) -> list[str]:
+    """The settings of which the groups of one loop have other values than those of the other."""
+    found = []
+    for key in ours[0]:
+        values = [
+            list(dict.fromkeys(group[key] for group in own if key in group))
+            for own in (ours, theirs)
+        ]
+        if key not in _OF_SCHEDULES and set(values[0]) != set(values[1]) and all(values):
+            both = [listed(own) for own in values]
+            found.append(f"{key} is {both[0]} in A and {both[1]} in B")
+    return found
 
 
 def _since(pair: TracedPair, name: str, key: str, now: tuple[str, str]) -> str:
@@ -141,24 +191,55 @@ def _is_made_anew(entry: ExecutedOperator) -> bool:
     return entry.place.startswith(_OPTIMIZER) and entry.operator.startswith(anew)
 
 
-def state_of(
+def part_of_update(
     step: Sequence[ExecutedOperator], entry: ExecutedOperator, operand: OperandRecord
 ) -> str:
-    """Which parameter's state a tensor of an update is: by its name, or, in older traces, by the
-    parameter that the update writes with it."""
+    """What a tensor that an update reads is: by its name, else by the parameter that the update
+    writes with it, whose gradient or, in older traces, whose state it is."""
     if operand.name or not entry.place.startswith(_OPTIMIZER) or "_foreach_" in entry.operator:
         return operand.name
-    reached = {entry.number}
-    for later in step[entry.number + 1 :]:
-        if not any(i.source in reached for i in later.inputs):
+    target = _written_with(step, entry)
+    if target is None:
+        return ""
+    if _is_gradient(step, operand, target):
+        return f"the gradient of {target.name}"
+    # An update that reads its parameter and a tensor without a name reads either of the two.
+    return f"the optimizer's state of {target.name}" if target not in entry.inputs else ""
+
+
+def _written_with(
+    step: Sequence[ExecutedOperator], entry: ExecutedOperator
+) -> OperandRecord | None:
+    """The parameter that an operator of an update writes, or the first that is written with what
+    it makes."""
+    states, reached = _states(step), {entry.number}
+    for later in step[entry.number :]:
+        if later is not entry and not any(i.source in reached for i in later.inputs):
             continue
         if not later.place.startswith(_OPTIMIZER) or "_foreach_" in later.operator:
             break
-        target = later.inputs[0]
-        if target.name and target.source not in reached and IN_PLACE.match(later.operator):
-            return f"the optimizer's state of {target.name}"
+        target = later.inputs[0] if later.inputs else None
+        if (
+            target is not None
+            and target.name
+            and target.name not in states
+            and target.source not in reached
+            and IN_PLACE.match(later.operator)
+        ):
+            return target
         reached.add(later.number)
-    return ""
+    return None
+
+
+def _is_gradient(
+    step: Sequence[ExecutedOperator], operand: OperandRecord, target: OperandRecord
+) -> bool:
+    """True for what a backward pass has made, and for what no operator has, where the states of
+    the optimizers are known by their names."""
+    if operand.source is None:
+        return bool(_states(step)) and operand.type == target.type
+    maker = step[operand.source]
+    return maker.place.startswith("backward") or (not maker.place and of_gradient(step, maker))
 
 
 # -- which parameters ------------------------------------------------------------------------------

@@ -114,9 +114,9 @@ NUMBERS: dict[str, tuple[Any, Any, Any, Any, str, str]] = {
     "input scale": (torch.mul, given, given, left_alone, "program", "Another number: aten.mul"),
     "noise": (noisy, given, given, left_alone, "program", "Another number: aten.mul"),
     "accumulation": (given, given, torch.div, left_alone, "program", "Another number: aten.div"),
-    "clipping": (given, given, given, clipped, "program", "scaled or clipped by another number"),
-    "clamping": (given, given, given, clamped, "program", "scaled or clipped by another number"),
-    "gradients": (given, given, given, halved, "program", "scaled or clipped by another number"),
+    "clipping": (given, given, given, clipped, "program", "by a different number: "),
+    "clamping": (given, given, given, clamped, "program", "by a different number: "),
+    "gradients": (given, given, given, halved, "program", "by a different number: "),
     "weights": (given, given, given, decayed, "program", "Another number: aten.mul_"),
     "update": (given, given, given, stepped, "rate", "update of the weights has another number"),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,6 +23,7 @@ import tallystick
 from tallystick.commit.encoding import canonical_json
 from tallystick.comparing.found import Comparison
 from tallystick.comparing.operator_words import arguments_apart, parts_of
+from tallystick.comparing.trace_loading import Idle, notices
 
 STEPS = 4
 
@@ -404,3 +406,218 @@ def test_a_trace_of_before_is_compared_with_one_of_now(tmp_path: Path) -> None:
     other = as_before(replace(BASE, second_rate=0.02).run(tmp_path / "c"))
     found = tallystick.diff(ours, other)
     assert found.cause is not None and found.cause.kind == "rate", found.causes
+
+
+# -- words -----------------------------------------------------------------------------------------
+def drawn_by(place: Path, seed: int, steps: int) -> Path:
+    """A loop that adds noise to its records, from a generator of its own."""
+    torch.manual_seed(0)
+    records, w = torch.randn(3, 8, 4), torch.randn(4)
+    own = torch.Generator().manual_seed(seed)
+    with tallystick.trace(place) as block:
+        for step in range(steps):
+            x = records[step].clone()
+            (x.mul(w) + torch.rand(8, 4, generator=own)).sum()
+            block.next_step()
+    return place
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"seed": 2}, "aten.rand.generator draws with the seed 1 in A and 2 in B."),
+        ({"steps": 3}, "B goes on after step 1, where A ends."),
+    ],
+)  # fmt: skip
+def test_a_sentence_names_its_side(asked: dict[str, Any], said: str, tmp_path: Path) -> None:
+    ours = drawn_by(tmp_path / "a", 1, 2)
+    theirs = drawn_by(tmp_path / "b", **{"seed": 1, "steps": 2, **asked})
+    assert [cause.sentence for cause in tallystick.diff(ours, theirs).causes] == [said]
+
+
+def test_records_of_another_step_are_named(tmp_path: Path) -> None:
+    def run(name: str, order: tuple[int, ...]) -> Path:
+        torch.manual_seed(0)
+        net, x = nn.Linear(6, 3), torch.randn(3, 8, 6)
+        batches = [x[n].clone() for n in order]
+        with tallystick.trace(tmp_path / name) as block:
+            for batch in batches:
+                net(batch)
+                block.next_step()
+        return tmp_path / name
+
+    found = tallystick.diff(run("a", (0, 1, 2)), run("b", (1, 0, 2)))
+    said = "Step 0 reads records that the other loop reads in another step or at another place."
+    assert [cause.sentence for cause in found.causes] == [said]
+
+
+@pytest.mark.parametrize(
+    ("steps", "often"), [(1, ""), (2, " and once more"), (3, " and 2 more times")]
+)
+def test_how_often_is_said_in_words(steps: int, often: str) -> None:
+    idle = [(n, Idle((("B", "aten.randperm"),))) for n in range(steps)]
+    said = f"Only B draws aten.randperm in step 0{often}; no operator computes with it."
+    assert list(notices(idle)) == [said]
+
+
+# -- weights at the start --------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        (torch.bfloat16, " Every value of B fits in 8 significant bits (bfloat16)."),
+        (torch.float16, " Every value of B fits in 11 significant bits (TF32 or float16)."),
+        (None, ""),  # ones fit in every type
+    ],
+)  # fmt: skip
+def test_rounded_weights_at_the_start_are_named(kind: Any, said: str, tmp_path: Path) -> None:
+    def run(name: str) -> Path:
+        torch.manual_seed(0)
+        net = nn.Linear(6, 8)
+        if name == "b":
+            with torch.no_grad():
+                weight = net.weight
+                weight.copy_(torch.ones_like(weight) if kind is None else weight.to(kind).float())
+        with tallystick.trace(tmp_path / name):
+            net(torch.ones(4, 6))
+        return tmp_path / name
+
+    found = tallystick.diff(run("a"), run("b"))
+    assert [cause.sentence for cause in found.causes] == [
+        f"The loops begin with different values of weight.{said}"
+    ]
+
+
+# -- gradients -------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    "options", [{}, {"momentum": 0.9}, {"weight_decay": 0.1}, {"kind": "Adam"}, {"scaled": True}]
+)
+def test_a_flipped_gradient_is_no_state(options: dict[str, Any], tmp_path: Path) -> None:
+    asked = dict(options)
+    kind, is_scaled = asked.pop("kind", "SGD"), asked.pop("scaled", False)
+
+    def run(name: str) -> Path:
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Linear(6, 8), nn.Linear(8, 3))
+        rule = getattr(torch.optim, kind)(net.parameters(), 0.1, **asked)
+        with tallystick.trace(tmp_path / name):
+            for step in range(3):
+                rule.zero_grad()
+                net(torch.ones(4, 6)).square().sum().backward()
+                if is_scaled:
+                    scaled(net, step)
+                gradient = net[1].weight.grad
+                assert isinstance(gradient, Tensor)
+                gradient.numpy().view(np.int32)[1, 2] ^= (1 << 20) * (step == 1 and name == "b")
+                rule.step()
+        return tmp_path / name
+
+    found = tallystick.diff(run("a"), run("b"))
+    assert found.cause is not None and found.cause.kind == "flipped bit", found.causes
+    said = "One element of 24 in the gradient of 1.weight, which aten."
+    assert found.cause.sentence.startswith(said), found.causes
+
+
+# -- parameter groups ------------------------------------------------------------------------------
+@pytest.mark.parametrize("kind", ["SGD", "AdamW"])
+def test_parameter_groups_are_no_optimizers(kind: str, tmp_path: Path) -> None:
+    def run(name: str, is_split: bool) -> Path:
+        torch.manual_seed(0)
+        net = nn.Linear(6, 8)
+        nn.init.ones_(net.bias)
+        groups: list[Any] = [{"params": [net.weight]}, {"params": [net.bias], "weight_decay": 0.0}]
+        given = groups if is_split else [{"params": [net.weight, net.bias]}]
+        rule = getattr(torch.optim, kind)(given, 0.1, weight_decay=0.5)
+        with tallystick.trace(tmp_path / name):
+            for _ in range(2):
+                rule.zero_grad()
+                net(torch.ones(4, 6)).square().sum().backward()
+                rule.step()
+        return tmp_path / name
+
+    found = tallystick.diff(run("a", True), run("b", False))
+    said = (
+        f"{kind} has 2 parameter groups in A and 1 in B; weight_decay is 0.5 and 0.0 in A and 0.5"
+    )
+    assert [cause.sentence for cause in found.causes] == [f"{said} in B."], found.causes
+    before = tallystick.diff(as_before(tmp_path / "a"), as_before(tmp_path / "b"))
+    assert before.causes == found.causes
+
+
+def test_other_optimizers_are_named(tmp_path: Path) -> None:
+    found = compared(BASE, Given(kind="SGD"), tmp_path)
+    said = "The optimizers are Adam in A and SGD in B."
+    assert [cause.sentence for cause in found.causes] == [said]
+
+
+# -- operators that both loops call ----------------------------------------------------------------
+class Ordered(nn.Module):
+    """A block that calls its norm, or ReLU, before its layers or after them."""
+
+    def __init__(self, is_first: bool, is_function: bool) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(6)
+        self.layer = nn.Sequential(nn.Linear(6, 6), nn.SiLU(), nn.Linear(6, 6))
+        self.is_first, self.is_function = is_first, is_function
+
+    def forward(self, x: Tensor) -> Tensor:
+        moved = torch.relu if self.is_function else self.norm
+        x = self.layer(moved(x) if self.is_first else x)
+        return (x if self.is_first else moved(x)) + 1
+
+
+@pytest.mark.parametrize(
+    ("is_function", "said", "operator"),
+    [
+        (
+            False,
+            "top.norm (LayerNorm) is called at another place: before top.layer.0 (Linear) in A and "
+            "after it in B.",
+            "aten.native_layer_norm.default in top.norm (LayerNorm), which reads top.norm.weight",
+        ),
+        (
+            True,
+            "A calls aten.relu.default in top (Ordered) before top.layer.0 (Linear); B calls it "
+            "after top.layer.0 (Linear).",
+            "aten.relu.default in top (Ordered)",
+        ),
+    ],
+)
+def test_what_both_loops_call_is_not_said_of_one(
+    is_function: bool, said: str, operator: str, tmp_path: Path
+) -> None:
+    def run(name: str) -> Path:
+        torch.manual_seed(0)
+        net = nn.Sequential(OrderedDict(top=Ordered(name == "a", is_function)))
+        x = torch.randn(4, 6)
+        with tallystick.trace(tmp_path / name):
+            net(x).sum()
+        return tmp_path / name
+
+    found = tallystick.diff(run("a"), run("b"))
+    assert [cause.sentence for cause in found.causes] == [f"In step 0 {said}"], found.causes
+    assert found.programs == (
+        f"step 0: operator 0 of A, {operator}: B calls it at another place",
+        f"step 0: operator 5 of B, {operator}: A calls it at another place",
+    )
+
+
+def test_an_operator_that_one_loop_calls_more_often_is_counted(tmp_path: Path) -> None:
+    def run(name: str, is_detached: bool) -> Path:
+        torch.manual_seed(0)
+        net, x = nn.Linear(6, 1), torch.randn(2, 4, 6)
+        with tallystick.trace(tmp_path / name):
+            target = net(x[1])
+            target = target.detach() if is_detached else target
+            functional.smooth_l1_loss(net(x[0]), target).backward()
+            torch.zeros(1).add(net.weight.grad)
+        return tmp_path / name
+
+    found = tallystick.diff(run("a", True), run("b", False))
+    times = "1 time in A and 2 times in B in backward, SmoothL1LossBackward0."
+    said = f"In step 0 aten.smooth_l1_loss_backward.default is called {times}"
+    assert [cause.sentence for cause in found.causes] == [said]
+    lines = [line for line in found.programs if "smooth_l1_loss_backward" in line]
+    assert len(lines) == 1 and lines[0].endswith(
+        " of B, aten.smooth_l1_loss_backward.default in backward, SmoothL1LossBackward0: A calls "
+        "it 1 time and B 2 times"
+    )
