@@ -69,6 +69,14 @@ def make(stage: Path, ts: Run, out: Path, *words: object) -> ModelRequest:
 SAYS = ("--temperature", 1.0, "--max-tokens", 30, "--seed", 5)
 
 
+_FROM_A_TERMINAL = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from tallystick.cli.main import main
+main()
+"""
+
+
 def press_ctrl_c() -> None:
     """As from a terminal, where any thread of a process may get a signal to all of it."""
     main = threading.main_thread().ident
@@ -205,13 +213,14 @@ def asks(ts: Run, lines: str, *words: object) -> tuple[int, str, str]:
 
 
 def test_ctrl_c_leaves_without_a_key_and_a_second_one_with_it(served: Running, stage: Path) -> None:
-    """In a process of its own: Python drops an interrupt that meets the end of some object, and in
-    this process that would be everybody's."""
+    """In a process of its own, since an interrupt in this one would be everybody's. What a shell
+    starts in the background ignores SIGINT, and so do its children: `main` is begun as from a
+    terminal."""
     before = len(served.logged)
     for times, key in ((1, ()), (2, ("--client", str(stage / "client.pem")))):
         words = ["chat", served.url, "--message", "abc", "--max-tokens", "40", *key]
         chat = subprocess.Popen(
-            [sys.executable, "-m", "tallystick", *words],
+            [sys.executable, "-c", _FROM_A_TERMINAL, *words],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
         with interrupted(served, 4, times, lambda: chat.send_signal(signal.SIGINT)):  # noqa: B023

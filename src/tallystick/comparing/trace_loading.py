@@ -53,7 +53,7 @@ def is_shuffle(entry: ExecutedOperator) -> bool:
     return "randperm" in entry.operator or (entry.operator.startswith("aten.random_") and whole)
 
 
-class Draws:
+class LoaderDraws:
     """The shuffles of one step of both loops, and which of them no other operator reads."""
 
     def __init__(self, steps: tuple[TracedStep, TracedStep]) -> None:
@@ -105,7 +105,7 @@ def with_effect(
     gathered, and what was left out."""
     if found is None:
         return None, Idle()
-    draws, drawn = Draws(steps), []
+    draws, drawn = LoaderDraws(steps), []
     if found.side == OUTPUT and draws.is_other(found.pair):
         entries = steps[0].operators, steps[1].operators
         later = compare_step(*entries, found.pairs, draws.is_of_other)
@@ -145,7 +145,7 @@ def _differ(
 def _without_idle(
     found: StepApart,
     steps: tuple[TracedStep, TracedStep],
-    draws: Draws,
+    draws: LoaderDraws,
     drawn: list[tuple[str, str]],
 ) -> tuple[StepApart | None, Idle]:
     """Leaves out operators without a partner, or with other arguments, that draw shuffles or move
@@ -222,7 +222,7 @@ def _more_often(more: int) -> str:
     return "once more" if more == 1 else f"{more:,} more times"
 
 
-def _of_a_shuffle(draws: Draws, side: int, entry: ExecutedOperator) -> bool:
+def _of_a_shuffle(draws: LoaderDraws, side: int, entry: ExecutedOperator) -> bool:
     """The number of a shuffle, as Python reads it."""
     if not entry.operator.startswith(_READS_ONE):
         return False
