@@ -12,18 +12,17 @@ HEAD = """# Figures over time
 
 *Written by `benchmarks/history_page.py` from `benchmarks/results/history.json`; do not edit.*
 
-Here are the benchmarks that are measured again and again, each with all its results that were
-committed. What holds now is in [Figures](FIGURES.md).
+This page lists every committed result of the benchmarks that are run repeatedly. The current
+figures are in [Figures](FIGURES.md).
 
-**Rows of a table may be from different machines, and then seconds of one row say nothing about
-those of another.** All are virtual machines that were there for a while. A record names the cores,
-the instruction set, the compiler and the load, but not the processor: two rows may look alike and
-come from machines that are not. Compare ratios, whose two sides ran on one machine in the same
-minutes. Counts do not depend on the machine. What is known besides stands behind the machine's
-record; [history.json](../benchmarks/results/history.json) has the whole of it.
+**The rows of a table may come from different machines. Do not compare seconds between such rows.**
+All machines were rented virtual machines. A result records the number of cores, the instruction
+set, the compiler and the load, but not the processor. Compare the ratios instead: both sides of a
+ratio ran on one machine within minutes. Counts do not depend on the machine. Further notes follow
+the machine's record, and [history.json](../benchmarks/results/history.json) has all details.
 
-The commit is the one that a result was committed on top of. A result that changes no figure of
-the table has no row. To add the results that are in `benchmarks/results` now:
+The column `commit` names the commit before the one that added the result. A result that changes no
+figure of its table has no row. To add the present results in `benchmarks/results`:
 
 ```
 python benchmarks/history_page.py --add
