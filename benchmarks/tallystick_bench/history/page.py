@@ -16,7 +16,7 @@ This page lists every committed result of the benchmarks that are run repeatedly
 figures are in [Figures](FIGURES.md).
 
 **The rows of a table may come from different machines. Do not compare seconds between such rows.**
-All machines were rented virtual machines. A result records the number of cores, the instruction
+All machines were temporary virtual machines. A result records the number of cores, the instruction
 set, the compiler and the load, but not the processor. Compare the ratios instead: both sides of a
 ratio ran on one machine within minutes. Counts do not depend on the machine. Further notes follow
 the machine's record, and [history.json](../benchmarks/results/history.json) has all details.
