@@ -64,17 +64,15 @@ def cause_of_values(first: Array | None, second: Array | None, where: str) -> Ca
     apart = elements_apart(first, second)
     if apart is None:
         return Cause("rounding", f"From equal inputs {where} gives different results.")
-    signs = signs_said(first, second)
-    if signs:
-        verb = "is" if apart.different == 1 else "are"
-        said = f"{apart.different:,} of {apart.total:,} elements of {where} {verb} {signs}"
-        return Cause("result", f"From equal inputs {said}.")
     type_name, amount = float_name(first), relative(first, second)
     near = amount is not None and (apart.most or 0) <= _ROUNDING_ULPS.get(type_name, -1)
     count = f"From equal inputs {differing(apart, where)}"
     most = "" if apart.most is None else f", by at most {units(apart.most)}"
     if apart.sign_of_zero:
-        return Cause("result", f"{count}, in the signs of zeros alone.")
+        signs = signs_said(first, second) or "zeros of other signs"
+        verb = "is" if apart.different == 1 else "are"
+        said = f"{apart.different:,} of {apart.total:,} elements of {where} {verb} {signs}"
+        return Cause("result", f"From equal inputs {said}.")
     if not near:
         if is_flipped(apart, first):
             return Cause("flipped bit", f"One element of {apart.total:,} in {where} {_bit(apart)}.")
