@@ -100,8 +100,7 @@ export function erf(x: number): number {
 function wave(x: number, quarter: bigint): number {
   if (!Number.isFinite(x)) return NaN;
   const { n: digits, q } = exactly(x); // of ±0 n is 0, and r = ±0
-  const shift = BigInt(q + 320);
-  const whole = shift >= 0n ? digits << shift : digits >> -shift;
+  const whole = digits << BigInt(q + 320); // to the right, rounded down, where this is negative
   const n = floorDiv(2n * whole + Q, 2n * Q);
   const r = n === 0n ? x : roundToF64(whole - n * Q, -320);
   const j = floorMod(n + quarter, 4n);

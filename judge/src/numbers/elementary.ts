@@ -131,10 +131,9 @@ function erfOfPositive(x: number): number {
 
 /** sigmoid x = 1 / (1 + e^−x). */
 function sigmoid(x: number): number {
-  if (x === 0) return 0.5;
   if (x >= 64) return 1; // e^−64 < 2^−25
   if (x < -104) return 0; // below e^−104 < 2^−150, and −∞
-  const { n, q } = exactly(x);
+  const { n, q } = exactly(x); // of 0 the enclosure is 1/2 to 1/2
   return decided((P) => {
     const { digits, k } = expSeries(dyadic(-n, q, P), P);
     const below = plus(whole(1n, P), shifted(digits, k));

@@ -20,11 +20,11 @@ export const whole = (n: bigint, P: number): Enclosure => ({
   hi: n << BigInt(P),
 });
 
+// A bigint that is shifted to the right by a negative number is shifted to the left.
 /** n·2^q at scale P. */
 export function dyadic(n: bigint, q: number, P: number): Enclosure {
-  const shift = q + P;
-  if (shift >= 0) return { lo: n << BigInt(shift), hi: n << BigInt(shift) };
-  return { lo: n >> BigInt(-shift), hi: shiftUp(n, BigInt(-shift)) };
+  const shift = BigInt(-q - P);
+  return { lo: n >> shift, hi: shiftUp(n, shift) };
 }
 
 /** a / b of whole numbers, a ≥ 0, b > 0, at scale P. */
@@ -50,7 +50,6 @@ export const timesWhole = (a: Enclosure, k: bigint): Enclosure =>
 /** a·n·2^q, of either signs. */
 export function timesDyadic(a: Enclosure, n: bigint, q: number): Enclosure {
   const { lo, hi } = timesWhole(a, n);
-  if (q >= 0) return { lo: lo << BigInt(q), hi: hi << BigInt(q) };
   return { lo: lo >> BigInt(-q), hi: shiftUp(hi, BigInt(-q)) };
 }
 

@@ -70,7 +70,7 @@ interface Link {
   /** Numbers over the whole contraction, of members or of terms. */
   readonly first: number;
   readonly last: number;
-  /** A block ends after its last term. */
+  /** A block ends after its last term, if these are terms. */
   readonly ends: boolean;
 }
 
@@ -114,7 +114,7 @@ class Segments {
       if (rest < own) {
         const end = Math.min(CHUNK * (rest + 1), outer * each);
         const first = start * each + CHUNK * rest;
-        const ends = phase === 2 && (end % this.length === 0 || end === outer * each);
+        const ends = end % this.length === 0 || end === outer * each;
         return { phase, opens, first, last: start * each + end, ends };
       }
       rest -= own;

@@ -201,12 +201,9 @@ export class Evaluation {
     return this.#element(node.dtype, bits);
   }
 
-  /** An element that is read: as it is where it is moved, in the real numbers a pair. */
+  /** An element that is read: as it is where it is moved. */
   #element(dtype: NodeDtype, bits: Bits): Value {
-    if (dtype === "moved") return bits;
-    const number = numberOf(this.dtypeOf(dtype), bits);
-    const isReal = this.scene.reals === true && (dtype === "f32" || dtype === "f64");
-    return isReal ? new Pair(Number(number)) : number;
+    return dtype === "moved" ? bits : numberOf(this.dtypeOf(dtype), bits);
   }
 
   #given(name: string): Attribute {

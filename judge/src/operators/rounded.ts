@@ -30,9 +30,8 @@ function withTerm(record: Bits, term: number): Bits {
     return ((flags | flag) << BigInt(WIDTH)) | sum;
   }
   const { n, q } = exactly(term);
-  const shift = BigInt(q - UNIT);
-  // A term is a multiple of the unit, so what is shifted out is zeros.
-  const units = shift >= 0n ? n << shift : n >> -shift;
+  // A term is a multiple of the unit: where this shifts to the right, zeros are shifted out.
+  const units = n << BigInt(q - UNIT);
   return (flags << BigInt(WIDTH)) | BigInt.asUintN(WIDTH, sum + units);
 }
 

@@ -7,7 +7,6 @@ import type { Contract, OperatorTable } from "../operators/index.ts";
 const IDENTIFIER_BYTES = 1024;
 const SETTINGS = 100;
 
-const FAMILY = /^[a-z]{1,20}\/[a-z0-9.-]{1,20}$/;
 const SETTING = /^([A-Za-z0-9_.]{1,80})=([a-z0-9]{1,20})$/;
 /** A setting that is a whole number has no leading zero. */
 const WHOLE = /^(?:0|[1-9][0-9]*)$/;
@@ -91,7 +90,6 @@ function exact(settings: readonly Setting[]): Contract {
 export function contractOf(identifier: string, table: OperatorTable): Contract {
   if (identifier.length > IDENTIFIER_BYTES) throw refuse("a contract's identifier is too long");
   const [family = "", ...parts] = identifier.split(";");
-  if (!FAMILY.test(family)) throw refuse("no identifier of a contract");
   const settings = settingsOf(parts);
   switch (family) {
     case "ordered/1-draft.1":

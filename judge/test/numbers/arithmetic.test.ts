@@ -48,6 +48,11 @@ describe("binary32 (NUMERICS 1)", () => {
     }
   });
 
+  test("fma of a sum whose last binary64 digit is 1 already", () => {
+    // 1 + 2^−24 + 2^−52 − 2^−76. One place down in binary64 would be a tie of binary32.
+    expect(fma32(673 * 2 ** -12, 24929 * 2 ** -12, 2 ** -52 - 2 ** -76)).toBe(1 + 2 ** -23);
+  });
+
   test("+, ·, / and √ are one rounding of the exact result", () => {
     const next = words(8);
     for (let k = 0; k < 20000; k++) {
@@ -84,6 +89,11 @@ describe("binary32 (NUMERICS 1)", () => {
       const whole = BigInt.asIntN(64, (BigInt(next()) << 32n) | BigInt(next()));
       expect(roundToF64(whole, 0)).toBe(Number(whole));
     }
+  });
+
+  test("no digits at all are +0 at every scale", () => {
+    expect([300, 0, -2000].map((q) => roundToF32(0n, q))).toEqual([0, 0, 0]);
+    expect([300, 0, -2000].map((q) => roundToF64(0n, q))).toEqual([0, 0, 0]);
   });
 
   test.each([22, 27, 32])("R of %d bits: zeros are +0, what is large is infinite (13.2)", (B) => {

@@ -50,6 +50,12 @@ test("odd functions of zeros, of a NaN and far out", () => {
   expect([0, -1, -2, Infinity].map(log1p)).toEqual([0, -Infinity, NaN, Infinity]);
 });
 
+test("expm1 and log1p at the bounds of their series", () => {
+  // Of tests/reference/judge/real.py, which is written from the text.
+  expect(expm1(0x16666666666666 * 2 ** -54)).toBe(0x1ad200b20177b0 * 2 ** -54);
+  expect(log1p(0x1999999999999a * 2 ** -54)).toBe(0x1588c2d913348f * 2 ** -54);
+});
+
 test("max and min of a zero and another number", () => {
   expect([max(-1, 0), max(0, -1), max(1, 0), max(0, 1)]).toEqual([0, 0, 1, 1]);
   expect([min(-1, 0), min(0, -1), min(1, 0), min(0, 1)]).toEqual([-1, -1, 0, 0]);

@@ -1,7 +1,7 @@
 /** `exact/1`: what links make of records that no honest run has (OPENING 12.4, 12.5). */
 import { expect, test } from "vitest";
 
-import { bitsOf, type Bits } from "../../src/numbers/bits.ts";
+import { bitsOf, f64OfBits, type Bits } from "../../src/numbers/bits.ts";
 import { callOf, quantityOf, type Contract } from "../../src/operators/element.ts";
 import { readTable } from "../../src/operators/read.ts";
 import { jsonOfVectors } from "../vectors.ts";
@@ -85,6 +85,13 @@ test.each([8, 15, 22])("the end of a block, B = %d", (B) => {
     [0n, ONE, INFINITE + 1, NaN],
     [0n, ONE, INFINITE - 1, 1],
   ];
+  // A sum under a magnitude of 0 counts for nothing, however small it were.
+  for (const [mu, nu] of [
+    [0, INFINITE - 1],
+    [INFINITE - 1, 0],
+  ] as const) {
+    expect(after(B, 0, 0, LAST, record(0, 3n, mu, nu))).toBe(record(0, 0n, mu, nu));
+  }
   for (const [sum, mu, nu, total] of rows) {
     expect([sum, mu, nu, after(B, 0, 0, LAST, record(1, sum, mu, nu))]).toEqual([
       ...[sum, mu, nu],
@@ -99,6 +106,54 @@ test("magnitudes begin anew in a segment's first link, and grow in the others", 
   expect(after(8, -3, 5, 1, state)).toBe(record(1, 9n, bits(8), bits(16)));
   expect(after(8, -3, 5, 2, state)).toBe(record(1, 9n, bits(8), bits(16)));
   expect(after(8, -3, 5, 2, record(1, 9n, bits(8), bits(4)))).toBe(record(1, 9n, bits(8), bits(5)));
+});
+
+test("a block ends within a segment of more terms than it has (NUMERICS 17.2)", () => {
+  const TAPS = 300; // an outer value has more than the 256 terms of B = 8
+  const ones = (): Tensor => ({
+    dtype: "f32",
+    shape: [1, 1, 1, TAPS],
+    elements: new Array<Bits>(TAPS).fill(bitsOf("f32", 1)),
+  });
+  const two = (n: bigint): bigint[] => [n, n];
+  const attributes = new Map<string, bigint | boolean | readonly bigint[]>([
+    ["dilation", two(1n)],
+    ["groups", 1n],
+    ["output_padding", two(0n)],
+    ["padding", two(0n)],
+    ["stride", two(1n)],
+    ["transposed", false],
+  ]);
+  const operands = [ones(), ones(), null];
+  const operator = TABLE.get("aten.convolution") ?? fail("aten.convolution");
+  const call = callOf(operator, attributes, operands, [{ dtype: "f32", shape: [1, 1, 1, 1] }]);
+  const place = { call, output: 0, position: 0 };
+  const [chain] = quantityOf({ family: "exact", B: 8 }, place)?.needs ?? [];
+  if (chain?.kind !== "chain") return fail("no chain");
+  // Three links of either group, then 128, 128 and 44 terms.
+  const totals = [7, 8, 9].map((links) =>
+    f64OfBits(BigInt.asUintN(64, read(chain.links(0, links, 0n, []), operands))),
+  );
+  expect([chain.count, ...totals]).toEqual([9, 0, 256, 300]);
+});
+
+test.each([0, 1, 127, 128, 129, 256])("%d terms and a last one, which is added once", (count) => {
+  const ones = (...shape: number[]): Tensor => ({
+    dtype: "f32",
+    shape,
+    elements: new Array<Bits>(shape.reduce((a, b) => a * b)).fill(bitsOf("f32", 1)),
+  });
+  const operands = [ones(1), ones(1, count), ones(count, 1)];
+  const attributes = new Map([
+    ["alpha", 1],
+    ["beta", 1],
+  ]);
+  const operator = TABLE.get("aten.addmm") ?? fail("aten.addmm");
+  const call = callOf(operator, attributes, operands, [{ dtype: "f32", shape: [1, 1] }]);
+  const place = { call, output: 0, position: 0 };
+  const found = quantityOf({ family: "rounded", B: 27 }, place) ?? fail("no sum");
+  expect(valueOf(found, operands)).toBe(bitsOf("f32", count + 1));
+  expect(found.needs[0]).toMatchObject({ kind: "chain", count: Math.ceil((count + 1) / 128) });
 });
 
 test("a product of no rounded operator is the same under rounded/1 (NUMERICS 13.1)", () => {

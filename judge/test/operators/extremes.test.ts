@@ -8,6 +8,10 @@ const QUIET = 0x7fc00001n;
 const ROWS: readonly [Dtype, number | bigint, number | bigint, Record<string, 0 | 1>][] = [
   ["f32", 1, 2, { max: 1, min: 0, argmax: 1 }],
   ["f32", 2, 1, { max: 0, min: 1, argmax: 0 }],
+  ["f32", -1, 0, { max: 1, min: 0, argmax: 1 }],
+  ["f32", -1, -0, { max: 1, min: 0, argmax: 1 }],
+  ["f32", 1, 0, { max: 0, min: 1, argmax: 0 }],
+  ["f32", 0, -1, { max: 0, min: 1, argmax: 0 }],
   ["f32", 1, 1, { max: 0, min: 0, argmax: 0 }],
   ["f32", -Infinity, -Infinity, { max: 0, min: 0, argmax: 0 }],
   ["f32", 0, -0, { max: 0, min: 1, argmax: 0 }],

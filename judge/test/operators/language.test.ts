@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { bitsOf, numberOf, type Dtype } from "../../src/numbers/bits.ts";
-import { holds } from "../../src/operators/attributes.ts";
+import { floatOfText, holds } from "../../src/operators/attributes.ts";
 import { Operands, RefusedByClause, type Call } from "../../src/operators/call.ts";
 import { Evaluation } from "../../src/operators/graph.ts";
 import { readNode } from "../../src/operators/nodes.ts";
@@ -86,6 +86,44 @@ function evaluated(nodes: Node[], call: Call, output = 0): Evaluation {
   const part = (): never => fail("no parts");
   return new Evaluation({ call, operands, output, nodes, element: 0n, terms: 0n, part });
 }
+
+test("a read of several operands at once: one element of each", () => {
+  const group = { operands: ["x*"], attributes: {} };
+  const inputs: Given[] = [
+    ["f32", [2]],
+    ["f32", [3]],
+  ];
+  const { call } = callOf(group, { attributes: {}, inputs }, [["f32", []]]);
+  const operands = inputs.map((_, k): Tensor => ({
+    dtype: "f32",
+    shape: [3],
+    elements: [10, 20, 30].map((x) => bitsOf("f32", x + k)),
+  }));
+  const seen: string[] = [];
+  const found = read(
+    evaluated([], call).elementsAt("f32", [1n, 0n], [2n, 1n]),
+    operands,
+    (operand, at) => {
+      seen.push(`${operand}[${at.join()}]`);
+    },
+  );
+  expect([seen, found]).toEqual([
+    ["1[2]", "0[1]"],
+    [31, 20],
+  ]);
+});
+
+test("a whole number as one of fewer bits is taken modulo these (NUMERICS 10.7)", () => {
+  const of = (dtype: "i64" | "i32" | "u8", x: bigint): unknown => primitive("convert", dtype, [x]);
+  expect(of("i32", 2n ** 31n + 5n)).toBe(5 - 2 ** 31);
+  expect(of("u8", 261n)).toBe(5);
+  expect(of("i64", 2n ** 63n)).toBe(-(2n ** 63n));
+});
+
+test("floats of a text that is none (PROGRAM 2.5)", () => {
+  const texts = ["", "1.0", "0x1.0", "0x1.gp+0", "0x.8p+0", "0x1.0p+123456", "Inf", " nan"];
+  expect(texts.map(floatOfText)).toEqual(texts.map(() => undefined));
+});
 
 describe("vectors/language", () => {
   test.each(values.primitives)("$kind of $of gives $dtype", ({ kind, dtype, of, rows }) => {

@@ -56,6 +56,7 @@ describe("pairs of published elements (vectors/real)", () => {
 
 describe("vectors/rounded/published.json", () => {
   test("reach: V(c), and forged entries", () => {
+    let strangers = 0;
     for (const { b, x, E, V, forged } of reach) {
       const [v, bound] = [x, E].map((bits) => exactly(f64OfBits(BigInt(`0x${bits}`))));
       const found = reachOf(v ?? fail(x), bound ?? fail(E), b);
@@ -68,9 +69,17 @@ describe("vectors/rounded/published.json", () => {
         const holds = (count: number): boolean =>
           found.holds(bitsOf("f32", grid.element(count)), entry as 0 | 1 | 2);
         expect([least, greatest].map(holds)).toEqual([true, true]);
+        if (entry === 1) expect(found.isChoice).toBe(least < greatest);
         expect(holds(least - 1) || holds(greatest + 1)).toBe(false);
+        // A number between the ends that is no element.
+        const bits = bitsOf("f32", grid.element(greatest > 0 ? greatest : least));
+        if (b < 32 && least < greatest) {
+          expect(found.holds(bits - 1n, entry as 0 | 1 | 2)).toBe(false);
+          strangers += 1;
+        }
       });
     }
+    expect(strangers).toBeGreaterThan(0);
   });
 
   test("values: rev(x, c) towards either side", () => {
@@ -149,6 +158,57 @@ describe("no reach (OPENING 9.4)", () => {
     const found = numberOf("f32", bitsOfReach(logged, needs) ?? fail("a reach"));
     expect(found).toBe(due);
   });
+});
+
+test("a lifted quantity has its own name, and `x` where 10.9 or randomness makes the number", () => {
+  const x = tensor([2], [1, 2]);
+  const key: Tensor = { dtype: "i64", shape: [2], elements: [1n, 2n] };
+  const nameOf = (...of: Parameters<typeof quantity>): string | undefined =>
+    quantity(...of).needs[0]?.name;
+  const norm = { eps: 0.5, normalized_shape: [2n] };
+  expect(nameOf("published", "aten.exp", {}, [x], [2])).toBe("x");
+  expect(nameOf("published", "tallystick.normal", { draw: 0n, size: [2n] }, [key], [2])).toBe("x");
+  expect(nameOf("published", "aten.native_layer_norm", norm, [x, null, null], [2])).toBe("y");
+});
+
+describe("R(exact sum) of aten.addmm (9.4)", () => {
+  const ones = (...shape: number[]): Tensor =>
+    tensor(shape, new Array<number>(shape.reduce((a, b) => a * b)).fill(1));
+  const operands = [ones(2), ones(1, 3), ones(3, 2)];
+  const reachOfSum = (alpha: number): unknown => {
+    const logged = quantity("published", "aten.addmm", { alpha, beta: 1 }, operands, [1, 2]);
+    if (logged.kind !== "logged") return fail(logged.kind);
+    return read(logged.reach(logged.needs.map((need) => valueOf(need, operands))), operands);
+  };
+
+  test("with the last term in the sum", () => {
+    expect(reachOfSum(1)).toMatchObject({ form: "published", middle: bitsOf("f32", 4) });
+  });
+
+  test("none if more than the last term follows it", () => {
+    expect(reachOfSum(2)).toEqual({ form: "none", value: undefined });
+  });
+});
+
+test("a lifted chain reads its start at link 0 alone (9.3.3)", () => {
+  const operands = [
+    tensor([3], [1, 2, 3]),
+    { dtype: "i64", shape: [3], elements: [0n, 1n, 0n] } as const,
+    tensor([3], [4, 5, 6]),
+  ];
+  const links = quantity("published", "aten.index_add", { dim: 0n }, operands, [3]).needs[0];
+  if (links?.kind !== "chain") return fail("no chain");
+  const reads = (low: number): string[] => {
+    const seen: string[] = [];
+    read(links.links(low, 3, 0n, []), operands, (operand, at) => {
+      seen.push(`${operand}[${at.join()}]`);
+    });
+    return seen;
+  };
+  expect([reads(0), reads(1)]).toEqual([
+    ["0[0]", "1[0,1,2]", "2[0,2]"],
+    ["1[1,2]", "2[2]"],
+  ]);
 });
 
 test("a lifted formula makes the same reads, in their order (9.3)", () => {

@@ -41,6 +41,8 @@ describe("normalisation, pooling and losses (16.4)", () => {
         ["[3] [2,3] [2,1] [2,1]", {}, /grad of shape/],
         ["[2,3] [2,3] [2,1] none", {}, /needs its operand rstd/],
         [null, { output_mask: [] }, /not of 3/],
+        [null, { output_mask: true }, /output_mask that is not of kind bools/],
+        [null, { normalized_shape: 3n }, /normalized_shape that is not of kind ints/],
       ],
     },
     {
@@ -84,6 +86,8 @@ describe("normalisation, pooling and losses (16.4)", () => {
         ["[1,2,5,6]", { ceil_mode: true }, "[1,2,3,3] i64[1,2,3,3]"],
         ["[1,5,6]", { stride: [3n], padding: [1n], ceil_mode: true }, "[1,2,3] i64[1,2,3]"],
         ["[0,5,6]", {}, "[0,2,3] i64[0,2,3]"],
+        // Of no output a tap is asked. In floor mode the last place counts wherever it lies.
+        ["[0,3,3]", { kernel_size: [1n], padding: [1n], stride: [1n] }, "[0,5,5] i64[0,5,5]"],
         // Only places in the padding are looked at one by one: of these it would take hours.
         [
           "[1,1,68719476736]",
@@ -137,12 +141,14 @@ describe("normalisation, pooling and losses (16.4)", () => {
         [null, { reduction: "none" }, /grad of shape/],
         ["[2] [2,3] i64[2] [2] [2]", {}, /grad of shape/],
         ["[] [2,3] i64[2] [3] [2]", {}, /row_max of shape/],
+        ["[] [2,3] i64[2] [2] [3]", {}, /row_sum of shape/],
       ],
     },
     {
       ...{ name: "aten.nll_loss_backward", operands: "[] [2,3] i64[2] []", attributes: loss },
       outputs: "[2,3]",
       refused: [
+        ["[2] [2,3] i64[2] []", {}, /grad of shape/],
         ["[] [2,3] i64[2] [1]", {}, /total_weight of shape/],
         ["[] [2,3] i64[1] []", {}, /target of shape/],
         ["[] [2,3] i64[2]", {}, /needs its operand total_weight/],
@@ -164,6 +170,26 @@ describe("normalisation, pooling and losses (16.4)", () => {
         ["[2] [1]", {}, /not one/],
         [null, { approximate: "erf" }, /approximate that is none of/],
         ["[2] i64[2]", {}, /not defined for f32, i64/],
+      ],
+    },
+  ]);
+});
+
+describe("quantised weights (16.10)", () => {
+  check([
+    {
+      ...{ name: "tallystick.dequantize", operands: "u8[2,68]", outputs: "[2,64]" },
+      attributes: { format: "q8_0" },
+      also: [
+        ["u8[0]", {}, "[0]"],
+        ["u8[144]", { format: "q4_k" }, "[256]"],
+      ],
+      refused: [
+        ["u8[2,67]", {}, /rows of 67 bytes/],
+        ["u8[2,34]", { format: "q4_0" }, /rows of 34 bytes/],
+        [null, { format: "q9_0" }, /format that is none of/],
+        ["u8[]", {}, /0 axes/],
+        ["i64[2,68]", {}, /not defined|dtype/],
       ],
     },
   ]);

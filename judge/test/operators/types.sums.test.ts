@@ -53,11 +53,13 @@ describe("dot class and convolution (16.2)", () => {
         ["[2,4,5,6] [6,4,3,2] [6]", {}, "[2,6,3,5]"],
         ["[2,4,5,6] [6,2,3,2] none", { groups: 2n, stride: [2n, 3n] }, "[2,6,2,2]"],
         [null, { padding: [1n], dilation: [2n], output_padding: [0n] }, "[2,6,3,6]"],
+        ["[0,1,1,268435455] [1,1,1,1]", {}, "[0,1,1,268435455]"],
       ],
       refused: [
         ["[2,4,5,6] [6,4,3,2] [4]", {}, /bias of shape \[4\], not \[6\]/],
         ["[2,4,5,6] [6,2,3,2]", {}, /4 and 6 channels, a weight of 2, 1 groups/],
         ["[2,4,5,6] [6,1,3,2]", { groups: 4n }, /channels/],
+        ["[2,5,5,6] [6,2,3,2]", { groups: 2n }, /5 and 6 channels, a weight of 2, 2 groups/],
         ["[2,4,2,6] [6,4,3,2]", {}, /larger than its input/],
         ["[2,4,5,6] [6,4,0,2]", {}, /kernel that is empty/],
         ["[4,5,6] [6,4,3,2]", {}, /3 axes/],

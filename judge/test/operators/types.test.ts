@@ -191,6 +191,27 @@ describe("what every operator is held to", () => {
     expect(() => types(name, operands, given)).toThrow(sentence);
   });
 
+  test("types at the limits of COMMITMENTS 11.1", () => {
+    const axes = `[${new Array<number>(16).fill(1).join()}]`;
+    expect(types("aten.exp", axes, {})).toBe(axes);
+    expect(types("aten.exp", "[274877906944]", {})).toBe("[274877906944]"); // of 4 bytes
+    expect(() => types("aten.exp", "[274877906945]", {})).toThrow("too large");
+  });
+
+  test.each(["bf16", "f16"])("%s is moved by five operators, and nothing else (1.14)", (dtype) => {
+    const x = `${dtype}[2,2]`;
+    expect(types("aten.view", x, { size: [4n] })).toBe(`${dtype}[4]`);
+    expect(types("aten._to_copy", x, { dtype: "f32" })).toBe("[2,2]");
+    expect(() => types("aten._to_copy", "[2,2]", { dtype })).toThrow("not of kind dtype");
+    for (const [name, given] of [
+      ["aten.cat", { dim: 0n }],
+      ["aten.tril", { diagonal: 0n }],
+    ] as const) {
+      expect(() => types(name, x, given)).toThrow(RefusedError);
+      expect(() => types(name, x, given)).toThrow(`not defined for ${dtype}`);
+    }
+  });
+
   test("attributes are in the bytewise order of their names", () => {
     const given = new Map<string, Attribute>([["keepdim", false], ["dim", 0n]]); // prettier-ignore
     const operands = [{ dtype: "f32", shape: [2] }] as const;

@@ -53,6 +53,16 @@ test("the commit node is the last one (3.4)", () => {
   expect(isRead(...lines, commit(0), neg(1), ...outputs)).toBe(false);
 });
 
+test("a next state has its slot's type (3.4)", () => {
+  const isFine = (value: string, type: string): boolean =>
+    isRead(
+      ...[...HEAD, "input state w f32[2]", `%0 = ${value} : ${type}`],
+      ...["%1 = tallystick.commit(%0) : none", "output w %0"],
+    );
+  expect(isFine("aten.neg(@w)", "f32[2]")).toBe(true);
+  expect(isFine("aten.sum(@w)", "f32[]")).toBe(false);
+});
+
 test("the next state of a slot of a stored type is that slot (3.6)", () => {
   const inputs = ["input state a bf16[2]", "input state b bf16[2]"];
   const isFine = (a: string, b: string): boolean =>

@@ -1,9 +1,10 @@
 /** Programs as long, and nodes as wide, as COMMITMENTS 11.1 allows, and by one more than that. */
-import { expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 
 import { toUtf8 } from "../../src/bytes.ts";
 import { LIMITS } from "../../src/limits.ts";
 import { readProgram } from "../../src/program/read.ts";
+import { readText } from "../../src/program/reader.ts";
 import { orRefused, TABLE } from "./cases.ts";
 
 const HEAD = ["tallystick program 1", "contract ordered/1-draft.1"];
@@ -77,4 +78,19 @@ test("a section has 1000000 nodes at most (11.1)", () => {
     ]);
   expect(section(LIMITS.nodes)).toBe(true);
   expect(section(LIMITS.nodes + 1)).toBe(false);
+});
+
+describe("lists are no longer than 11.1 allows", () => {
+  const line = (count: number, one: (number: string) => string): string =>
+    Array.from({ length: count }, (_, k) => one(String(k).padStart(7, "0"))).join("\n");
+  const cases: [string, string, string][] = [
+    ["nodes", "1", line(LIMITS.nodes + 1, (k) => `%${Number(k)} = aten.neg(@s) : f32[]`)],
+    ["inputs", "1", line(LIMITS.slots, (k) => `input state t${k} f32[]`)], // one stands before
+    ["carries", "2", `micro 1\n${line(LIMITS.slots + 1, (k) => `carry t${k} %0`)}`],
+    ["outputs", "1", line(2 * LIMITS.slots + 1, (k) => `output t${k} @s`)],
+  ];
+  test.each(cases)("%s", (what, version, lines) => {
+    const text = [`tallystick program ${version}`, HEAD[1], "input state s f32[]", lines, "end\n"];
+    expect(() => readText(toUtf8(text.join("\n")))).toThrow(`a program of too many ${what}`);
+  });
 });

@@ -13,7 +13,7 @@ function layerNorm(node: Node): LayerNorm {
   const x = node.shape("x");
   const own = node.ints("normalized_shape");
   const leading = x.length - own.length;
-  if (own.length === 0 || leading < 0 || !same(x.slice(leading), own)) {
+  if (own.length === 0 || !same(x.slice(leading), own)) {
     throw node.no(`has normalized_shape ${textOf(own)}, and x of ${textOf(x)}`);
   }
   node.match("weight", own);
@@ -66,10 +66,12 @@ function places({ size, kernel, stride, padding, dilation }: Window, ceil: boole
   return ceil && (count - 1n) * stride >= size + padding ? count - 1n : count;
 }
 
-/** Whether each of the places has a tap inside of the axis. */
+/**
+ * Whether each of the places has a tap inside of the axis. A place behind the axis is there only
+ * where the padding is wider than the kernel, and then the first place misses the axis too.
+ */
 function allHaveTaps({ size, kernel, stride, padding, dilation }: Window, count: bigint): boolean {
-  if ((count - 1n) * stride - padding >= size) return false;
-  // Only those that begin before the axis can miss it else: at most `padding` places.
+  // Those that begin before the axis: at most `padding` places.
   for (
     let start = -padding;
     start < 0n && start <= (count - 1n) * stride - padding;
