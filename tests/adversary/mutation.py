@@ -1,6 +1,9 @@
 """Disable one check of referee or judge at a time: some test must fail each time.
 
-    python tests/adversary/mutation.py [--jobs 2] [--only TEXT] [--out docs/proofs/mutation.md]
+    python tests/adversary/mutation.py [--jobs 2] [--only TEXT] [--known PAGE] [--out PAGE]
+
+PAGE is docs/proofs/mutation.md. With `--known`, the test that failed for a check when PAGE was
+written runs first, alone.
 
 A check is an `if` that convicts or refuses (each alternative of its condition by itself), a filter
 of a comprehension that says who is guilty, a call that raises for what does not verify, or a part
@@ -35,7 +38,10 @@ MODULES = (
     "protocol/element.py",
     "protocol/sparse.py", "protocol/messages.py", "protocol/judge.py",
     "protocol/evidence.py", "protocol/forfeit.py", "protocol/phase_log.py",
-    "protocol/phase_beyond.py", "protocol/sizes.py", "contracts/rounded/accumulators.py",
+    "protocol/phase_beyond.py", "protocol/sizes.py", "protocol/queries.py",
+    "protocol/queries_step.py", "protocol/records.py", "protocol/facts.py",
+    "protocol/statement.py", "protocol/verdict.py", "opening/parts.py", "opening/pointwise.py",
+    "contracts/exact/opening.py", "contracts/replay/published/judge.py",
     "numerics/grid.py", "commit/members.py",
 )  # fmt: skip
 TESTS = (
@@ -48,11 +54,14 @@ TESTS = (
     "tests/unit/protocol/test_protocol_logs.py",
     "tests/unit/protocol/test_sizes.py",
     "tests/unit/protocol/test_show.py",
+    "tests/unit/protocol/test_format_two.py",
+    "tests/unit/protocol/test_handover.py",
     "tests/unit/numerics/test_grid.py",
     "tests/unit/commit/test_commit_members.py",
     "tests/unit/opening",
     "tests/adversary/test_evidence_flips.py",
     "tests/adversary/test_game_machine.py",
+    "tests/vectors/test_evidence_vectors.py",
 )
 # It compares the source with the tests' names, so it would notice any change at all.
 READS_SOURCE = (
@@ -60,6 +69,7 @@ READS_SOURCE = (
 )
 # Names that hold who is guilty, and calls that raise for what does not verify.
 GUILT = {"guilt", "false", "odd", "lost", "wrong", "why"}
+_NO_SUCH_TEST = 4  # pytest's exit code, for a name that it does not find
 # Processor seconds, also where this script is stopped itself: some mutants never end.
 MOST_SECONDS = 300
 # Truth values on which a conviction rests: each part, as if nobody were wrong or it did hold.
@@ -161,7 +171,7 @@ def _parts(value: ast.expr) -> list[tuple[ast.AST, str, int | None]]:
         return [(value, "values", k) for k in range(len(value.values))]
     if isinstance(value, ast.IfExp):
         return [(value, "body", None), (value, "orelse", None)]
-    if isinstance(value, ast.Call) and isinstance(value.args[0], ast.GeneratorExp):
+    if isinstance(value, ast.Call) and any(isinstance(a, ast.GeneratorExp) for a in value.args[:1]):
         return [(value.args[0], "elt", None)]
     return []
 
@@ -216,27 +226,49 @@ def _sites(tree: ast.AST) -> list[tuple[str, ast.AST, int]]:
     return visitor.found
 
 
-def killed_by(mutant: Mutant, package: Path, first: Sequence[str] = ()) -> str:
-    """The first test that fails with the check disabled; empty if none does."""
+def killed_by(mutant: Mutant, package: Path, first: str | None = None) -> str:
+    """The first test that fails with the check disabled; empty if none does. `first` runs alone
+    before all."""
     target = package / "tallystick" / mutant.module
     original = target.read_text()
     target.write_text(mutant.source)
-    env = {**os.environ, "PYTHONPATH": f"{package}{os.pathsep}{ROOT / 'tests'}"}
     try:
-        done = subprocess.run(
-            [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *first, *TESTS,
-             "--deselect", READS_SOURCE],
-            cwd=ROOT, env=env, capture_output=True, text=True, check=False,
-            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (MOST_SECONDS,) * 2),
-        )  # fmt: skip
+        return (_failing(package, [first]) if first else "") or _failing(package, TESTS)
     finally:
         target.write_text(original)
+
+
+def _pytest(package: Path, tests: Sequence[str], *options: str) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "PYTHONPATH": f"{package}{os.pathsep}{ROOT / 'tests'}"}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options, *tests]
+    return subprocess.run(
+        command, cwd=ROOT, env=env, capture_output=True, text=True, check=False,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (MOST_SECONDS,) * 2),
+    )  # fmt: skip
+
+
+def _failing(package: Path, tests: Sequence[str]) -> str:
+    done = _pytest(package, tests, "-x", "--deselect", READS_SOURCE)
     if done.returncode < 0:
         return "they do not end"
-    if done.returncode == 0:
+    if done.returncode == 0 or done.returncode == _NO_SUCH_TEST:
         return ""
     failed = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", done.stdout, re.M)
     return failed.group(1).replace("tests/", "", 1) if failed else "collection"
+
+
+def _passing(package: Path, known: dict[str, str], keys: Sequence[str]) -> dict[str, str]:
+    """Those of `known` for `keys` whose test still exists, and passes with every check in place."""
+    mine = {key: known[key] for key in keys if key in known}
+    left = set(mine.values())
+    while left:
+        done = _pytest(package, sorted(left))
+        failing = re.findall(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", done.stdout, re.M)
+        missing = re.findall(r"^ERROR: not found: .*?(tests/.+)$", done.stderr, re.M)
+        if not left & {*failing, *missing}:
+            break
+        left -= {*failing, *missing}
+    return {key: test for key, test in mine.items() if test in left}
 
 
 def _copy_of_the_package(package: Path) -> Path:
@@ -266,7 +298,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--only", default="", help="checks whose text or module has this")
-    parser.add_argument("--first", nargs="*", default=[], help="tests that are run before others")
+    parser.add_argument("--known", type=Path, help="a page of an earlier run")
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
@@ -276,16 +308,18 @@ def main() -> None:
         for m in chosen:
             print(f"{m.module}:{m.line} {m.function} [{m.clause}] {m.check}")
         return
+    known = _known(given.known) if given.known else {}
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as scratch:
         packages = []
         for number in range(given.jobs):
             packages.append(_copy_of_the_package(Path(scratch) / str(number)))
+        first = _passing(packages[0], known, [_key(m) for m in chosen])
 
         def run(number: int) -> list[tuple[Mutant, str]]:
             mine = []
             for mutant in chosen[number :: given.jobs]:
-                mine.append((mutant, killed_by(mutant, packages[number], given.first)))
+                mine.append((mutant, killed_by(mutant, packages[number], first.get(_key(mutant)))))
                 print(f"{mutant.module}:{mutant.line} {mine[-1][1] or 'SURVIVED'}", flush=True)
             return mine
 
@@ -300,11 +334,28 @@ def main() -> None:
     sys.exit(1 if survivors else 0)
 
 
+def _key(m: Mutant) -> str:
+    """What a row of the page says of a check, but for its clause."""
+    check = m.check[:110].replace("|", "/")
+    return f"{m.module.removeprefix('protocol/')} | `{m.function}` | `{check}`"
+
+
+def _known(page: Path) -> dict[str, str]:
+    """The test that failed for each check, by its key."""
+    found = {}
+    for line in page.read_text().splitlines():
+        cells = [cell.strip() for cell in line.strip("| ").split(" | ")]
+        if len(cells) == 5 and "::" in cells[4]:
+            found[f"{cells[0]} | {cells[1]} | {cells[3]}"] = f"tests/{cells[4]}"
+    return found
+
+
 def _page(results: list[tuple[Mutant, str]], minutes: float) -> str:
     survivors = sum(not test for _, test in results)
     rows = [
-        f"| {m.module.removeprefix('protocol/')} | `{m.function}` | {m.clause} | "
-        f"`{m.check[:110].replace('|', '/')}` | {test or '**none**'} |"
+        "| {} | {} | {clause} | {} | {test} |".format(
+            *_key(m).split(" | "), clause=m.clause, test=test or "**none**"
+        )
         for m, test in results
     ]
     return (
