@@ -116,7 +116,7 @@ class SectionCheck {
       else for (const source of node.operands) this.#checkTailOperand(source);
     }
     for (const { name, value } of outputs) {
-      if (value.from === "node" && this.#isOfOneMicroBatch(value)) {
+      if (this.#isOfOneMicroBatch(value)) {
         throw refuse(`the output ${name} is of one micro-batch`);
       }
     }

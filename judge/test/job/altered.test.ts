@@ -2,6 +2,7 @@
 import { expect, test } from "vitest";
 
 import { fromUtf8, toHex, toUtf8 } from "../../src/bytes.ts";
+import { RefusedError } from "../../src/errors.ts";
 import { jobOf } from "../../src/job/commitment.ts";
 import { jobDigest } from "../../src/job/digest.ts";
 import type { Format } from "../../src/job/job.ts";
@@ -11,6 +12,7 @@ import { readTerms } from "../../src/job/read.ts";
 import { Timetable } from "../../src/job/timetable.ts";
 import { readJson, writeJson, type Json, type JsonObject } from "../../src/json.ts";
 import { objectOf } from "../../src/members.ts";
+import { readProgram } from "../../src/program/read.ts";
 import { Writer } from "../../src/writer.ts";
 import { casesOf, fileOf, orRefused, TABLE } from "../program/cases.ts";
 import { words } from "../vectors.ts";
@@ -152,4 +154,76 @@ test("micro-batches divide the batch (7.6.1)", () => {
   expect(job.programs[0]?.batchSize).toBe(2);
   for (const good of [1, 2]) expect(plan(good)).not.toThrow();
   for (const bad of [3, 4]) expect(plan(bad)).toThrow("micro-batches");
+});
+
+type Change = (members: JsonObject) => JsonObject;
+
+const itself: Change = (members) => members;
+const withMember =
+  (name: string, value: Json): Change =>
+  (members) =>
+    new Map(members).set(name, value);
+
+/** The terms of the job of format 3 after changes to its programs' texts and its commitment. */
+function changedTerms(text: (line: string) => string, commitment: Change = itself): unknown {
+  const one = casesOf("jobs_3").find(({ name }) => name === "a job");
+  const programs = (one?.programs ?? []).map((own) => toUtf8(own.split("\n").map(text).join("\n")));
+  const manifest = manifestOf("jobs_3", "a job");
+  const stated = objectOf(manifest.get("commitment") ?? null);
+  const digests = programs.map((own) => toHex(readProgram(own, TABLE).digest));
+  const entries = stated.get("programs");
+  if (!Array.isArray(entries)) throw new Error("no programs");
+  const renewed = entries.map((entry, k) =>
+    new Map(objectOf(entry)).set("digest", digests[k] ?? ""),
+  );
+  const made = commitment(new Map(stated).set("programs", renewed));
+  return readTerms(
+    { manifest: sealed(new Map(manifest).set("commitment", made), 3), programs },
+    TABLE,
+  );
+}
+
+const sameText = (line: string): string => line;
+
+test("a job that is sealed anew is read", () => {
+  expect(changedTerms(sameText)).toMatchObject({ format: 3, steps: 18 });
+});
+
+test("a commitment states its own format (7.1, 7.6, 7.7)", () => {
+  expect(() => changedTerms(sameText, withMember("format_version", 2))).toThrow(RefusedError);
+});
+
+test("several programs have no contract with logs (7.6)", () => {
+  const contract = "replay/1-draft.1;b=27;form=bounded";
+  const replayed = (line: string): string =>
+    line.startsWith("contract ") ? `contract ${contract}` : line;
+  expect(() => changedTerms(replayed, withMember("contract", contract))).toThrow(
+    "several programs under a contract with logs",
+  );
+});
+
+test("a job that stops on a slot has that slot (7.6.8)", () => {
+  const renamed = (line: string): string => line.replaceAll("control.stop", "control.halt");
+  expect(() => changedTerms(renamed)).toThrow("stops on a slot, and has none");
+  expect(changedTerms(renamed, withMember("stop_on_slot", false))).toMatchObject({ steps: 18 });
+});
+
+test("a program has no slot of a chain (5.5)", () => {
+  const renamed = (line: string): string => line.replaceAll("control.stop", "chain.loss");
+  expect(() => changedTerms(renamed, withMember("stop_on_slot", false))).toThrow(
+    "a program has the slot chain.loss",
+  );
+});
+
+test("fields of records have texts as names, and dtypes that operators make (1.2, 7.5.1)", () => {
+  const manifest = manifestOf("jobs_3", "a job");
+  const read = (name: string, dtype: string) => (): unknown => {
+    const field = new Map<string, Json>([["dtype", dtype], ["name", name], ["shape", [2]]]); // prettier-ignore
+    const schemas: Json = [[field], [field]];
+    return readManifest(sealed(new Map(manifest).set("schemas", schemas), 3));
+  };
+  expect(read("x", "f32")).not.toThrow();
+  for (const dtype of ["bf16", "f16"]) expect(read("x", dtype)).toThrow("a field of a stored type");
+  expect(read("x".repeat(1024), "f32")).not.toThrow();
+  expect(read("x".repeat(1025), "f32")).toThrow(RefusedError);
 });
