@@ -77,7 +77,7 @@ export function until(found: Found, ofSteps: number): string {
     return `The signed runs differ from the ${which}, on (steps count from 0).${about(found, "training")}`;
   }
   // The work of the step may be equal, and its signed result alone another one (PROTOCOL 5.3).
-  const after = found.clause === "5.3" ? "" : " After it they differ.";
+  const after = found.clause === "5.3" ? "" : " What was signed after it differs.";
   return (
     `Both signed runs are equal before the ${which} (steps count from 0).${after}` +
     about(found, "training")

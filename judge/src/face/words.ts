@@ -254,15 +254,26 @@ const WHOLE: Readonly<Record<Work, string>> = {
   encoding: "from the model to the last number of the result",
 };
 
-function sameWords(work: Work, name: (side: Side) => string): Omit<Words, "parties" | "details"> {
+function sameWords(
+  { found, work }: Judged,
+  name: (side: Side) => string,
+): Omit<Words, "parties" | "details"> {
+  const isOneKey = keyOf(found, "A") === keyOf(found, "B");
   return {
     tone: "same",
     headline: "The parties agree: both have signed the same run",
     story: [`The runs of ${name("A")} and ${name("B")} are equal to the last bit, ${WHOLE[work]}.`],
     figures: [],
     meaning: ["There is nothing to decide between them."],
-    proves: ["Both parties stand by one and the same result of this job, each with its signature."],
+    proves: [
+      isOneKey
+        ? "One key has signed this result of this job, twice."
+        : "Both parties stand by one and the same result of this job, each with its signature.",
+    ],
     provesNot: [
+      ...(isOneKey
+        ? ["That anybody else confirms the result: both parties have one and the same key."]
+        : []),
       "That the result is right: two parties can agree on a false one. An audit, which does the " +
         "work again, shows that.",
       KEYS,
@@ -350,7 +361,7 @@ export function wordsOf(judged: Judged, names: Names): Words {
   const { found } = judged;
   const name = (side: Side): string => nameOf(`Party ${side}`, keyOf(found, side), names);
   const said = found.agreement
-    ? sameWords(judged.work, name)
+    ? sameWords(judged, name)
     : found.undecided
       ? undecidedWords(judged, name)
       : convictedWords(judged, name);

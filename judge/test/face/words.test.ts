@@ -199,6 +199,13 @@ test("an agreement and an undecided game convict nobody", () => {
   expect(wordsAbout("clauses", "agreement").headline).toBe(
     "The parties agree: both have signed the same run",
   );
+  const { found: agreed } = caseOf("clauses", "agreement");
+  if (agreed === undefined) throw new Error("no such case");
+  const [A, B] = [agreed.signers[0], "0123456789abcdef".repeat(4)];
+  const said = (signers: readonly [string, string]): string =>
+    wordsOf(judgedOf({ ...agreed, signers }), NO_NAMES).provesNot.join(" ");
+  expect(said([A, A])).toContain("both parties have one and the same key");
+  expect(said([A, B])).not.toContain("the same key");
   const undecided = casesOf("logs").find(({ found }) => found?.undecided === true)?.found;
   if (undecided === undefined) throw new Error("no such case");
   expect(wordsOf(judgedOf(undecided), NO_NAMES).headline).toContain("neither party is shown wrong");

@@ -176,8 +176,8 @@ def _reveals(dispute: DisputeFacts) -> Safe | None:
 
 def _word_of_a_referee(dispute: DisputeFacts) -> Safe:
     return paragraph(
-        "All of this rests on the word of one referee, and not on anything that the silent party "
-        "signed. The referee's message states neither a date nor how long the referee waited, and "
+        "The silence rests on the word of one referee, and not on anything that the party signed. "
+        "The referee's message states neither a date nor how long the referee waited, and "
         "nobody else can check the silence. The maker of this page trusts that referee; you need "
         "not. The referee's key is ",
         code(dispute.referee or "(none named)"),

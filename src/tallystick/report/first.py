@@ -117,7 +117,7 @@ def until(verdict: Verdict) -> str:
         if place.step == 0:
             return f"The signed runs differ from the {step}, on (steps count from 0)."
         same_work = any(c.clause == "5.3" for c in verdict.convicted)
-        after = "" if same_work else " After it they differ."
+        after = "" if same_work else " What was signed after it differs."
         return f"Both signed runs are equal before the {step} (steps count from 0).{after}"
     if place.interval is not None:
         low, high = place.interval

@@ -20,7 +20,7 @@ def proved_section(dispute: DisputeFacts) -> Safe:
     """Both lists."""
     verdict, more = dispute.verdict, _AUDIT if dispute.work is Work.TRAINING else _CHECK
     if verdict.agreement:
-        proves, open_ = _agreement(more)
+        proves, open_ = _agreement(more, one_key=dispute.runs[0].signer == dispute.runs[1].signer)
     elif verdict.undecided:
         proves, open_ = _undecided()
     elif verdict.forfeit:
@@ -34,9 +34,12 @@ def proved_section(dispute: DisputeFacts) -> Safe:
     return join(section(PROVES, items(*proves)), section(LEAVES_OPEN, items(*open_)))
 
 
-def _agreement(more: str) -> tuple[list[str], list[str]]:
-    proves = ["Both keys have signed the same run for this job."]
-    return proves, ["That the run is true: two liars may agree. " + more]
+def _agreement(more: str, one_key: bool) -> tuple[list[str], list[str]]:
+    proves, open_ = ["Both keys have signed the same run for this job."], []
+    if one_key:
+        proves = ["One key has signed this run for this job, twice."]
+        open_ = ["That anybody else confirms the run: both parties have one and the same key."]
+    return proves, [*open_, "That the run is true: two liars may agree. " + more]
 
 
 def _undecided() -> tuple[list[str], list[str]]:
@@ -48,7 +51,7 @@ def _undecided() -> tuple[list[str], list[str]]:
         "Which of the runs is to be accepted. Some numbers lie so near the middle between two "
         "others that the job lets the trainer choose. A second party that follows the trainer's "
         "log makes the same choices, and then the runs can be compared.",
-        "Anything about later steps: behind the first difference nothing was compared.",
+        "Anything about later steps: no single number after the first difference was compared.",
     ]
 
 

@@ -122,6 +122,9 @@ def test_agreement(logreg_job: Job, upright: Party, logreg_run: RunSummary, jobs
     page = shown(facts)
     assert "The parties agree" in page.text and "two liars may agree" in page.text
     assert "Where they part" not in page.text
+    assert "one and the same key" not in page.text
+    alone = replace(facts, runs=(facts.runs[0], facts.runs[0]))
+    assert "both parties have one and the same key" in shown(alone).text
 
 
 def test_silence(logreg_job: Job, evidence: Evidence, tmp_path: Path) -> None:
