@@ -11,8 +11,12 @@ are medians of the ratios of a round.
     step-ordered       a step of GPT-2 124M (8 x 64 tokens) under ordered/1
     step-rounded       the same under rounded/1, by stock binary64 products
     small-ordered      ten steps of a small GPT-2 under ordered/1; small-rounded likewise
+    train              20 steps of the small GPT-2 with all that a run keeps
+    workers            20 steps of an MLP in four micro-batches, by two worker processes
     audit              an audit of 20 steps of the small GPT-2
     dispute            a local dispute about one element of a product in the small GPT-2
+
+Each worker's largest memory in MiB stands beside its seconds; that of `workers` is its children's.
 """
 
 from __future__ import annotations
@@ -29,11 +33,14 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-CASES = ("step-ordered", "step-rounded", "small-ordered", "small-rounded", "audit", "dispute")
+CASES = (
+    "step-ordered", "step-rounded", "small-ordered", "small-rounded", "train", "workers", "audit",
+    "dispute",
+)  # fmt: skip
 
 # What a worker runs: only what both trees have under the same names.
 WORKER = r"""
-import os, sys, time
+import os, resource, shutil, sys, time
 from pathlib import Path
 import numpy as np
 case, threads = sys.argv[1], int(sys.argv[2])
@@ -73,6 +80,17 @@ if kind in ("step", "small"):
     def work():
         for _ in range(1 if kind == "step" else 10):
             executor.run_step(state, {"tokens": batch}, {"lr": 6e-4}, (0, next(taken)))
+elif kind in ("train", "workers"):
+    if kind == "train":
+        job, more = small_job(20), {}
+    else:
+        from tallystick.job.recipes import new_job
+        settings = {"features": "256", "hidden": "1024", "batch_size": "256", "micro_batches": "4"}
+        job, more = new_job("mlp", where / "job", settings, steps=20), {"workers": 2}
+
+    def work():
+        shutil.rmtree(where / "again", ignore_errors=True)
+        tallystick.train(job, where / "again", **more)
 else:
     job = small_job(20)
     tallystick.train(job, where / "run")
@@ -93,10 +111,11 @@ else:
 for _ in range(2):
     work()
 print("ready", flush=True)
+who = resource.RUSAGE_CHILDREN if kind == "workers" else resource.RUSAGE_SELF
 for line in sys.stdin:
     began = time.perf_counter()
     work()
-    print(time.perf_counter() - began, flush=True)
+    print(time.perf_counter() - began, resource.getrusage(who).ru_maxrss, flush=True)
 """
 
 
@@ -105,6 +124,7 @@ class Worker:
 
     def __init__(self, tree: Path, case: str, threads: int, shim: Path) -> None:
         self._tree, self._scratch = tree, tempfile.TemporaryDirectory()
+        self.mebibytes = 0.0  # the most memory so far
         environment = {
             **os.environ,
             "PYTHONPATH": f"{shim}{os.pathsep}{tree / 'src'}",
@@ -133,7 +153,9 @@ class Worker:
         assert self._process.stdin is not None
         self._process.stdin.write("go\n")
         self._process.stdin.flush()
-        return float(self._read())
+        seconds, kibibytes = self._read().split()
+        self.mebibytes = int(kibibytes) / 1024
+        return float(seconds)
 
     def close(self) -> None:
         self._process.communicate()
@@ -171,6 +193,7 @@ def measured(case: str, trees: dict[str, Path], pairs: int, threads: int) -> dic
         "pairs": pairs,
         "threads": threads,
         "seconds": {name: round(statistics.median(s), 4) for name, s in taken.items()},
+        "mebibytes": {name: round(worker.mebibytes) for name, worker in workers.items()},
         "null": round(ratio("null"), 4),
         "new": round(ratio("new"), 4),
     }
@@ -192,7 +215,10 @@ def main() -> None:
         print(json.dumps(rows, indent=1))
         return
     for row in rows:
-        print(f"{row['case']:14} null {row['null']:.3f}  new {row['new']:.3f}  {row['seconds']}")
+        print(
+            f"{row['case']:14} null {row['null']:.3f}  new {row['new']:.3f}  {row['seconds']} s "
+            f"{row['mebibytes']} MiB"
+        )
 
 
 if __name__ == "__main__":
