@@ -213,7 +213,7 @@ def subtree(size: int, first: int, count: int) -> None:
     """Raise UsageError unless the range is one that a tree of `size` is split into (2.4)."""
     start, length = 0, size
     while (start, length) != (first, count):
-        if length <= 1 or not start <= first < start + length or count >= length:
+        if length <= 1:
             raise UsageError(f"No {count} leaves at {first} are a part of {size}.", "Descend.")
         half = 1 << ((length - 1).bit_length() - 1)
         start, length = (start, half) if first < start + half else (start + half, length - half)

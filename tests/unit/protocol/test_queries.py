@@ -13,7 +13,7 @@ from tallystick.opening.views import View
 from tallystick.protocol import bodies as b
 from tallystick.protocol import queries as q
 from tallystick.protocol.facts import Facts
-from tallystick.protocol.messages import Query
+from tallystick.protocol.messages import Query, ascending, below, subtree
 from tallystick.prover.prover import _ANSWERS
 
 H, G = bytes([1]) * 32, bytes([2]) * 32
@@ -111,3 +111,27 @@ def test_a_kind_refuses_what_no_referee_asks(logreg_job: Job) -> None:
     for query in (*(e[0] for e in EXAMPLES if type(e[0]) is not q.Record), q.Record(1 << 40)):
         with pytest.raises(UsageError):
             query.check(facts, run)
+
+
+def test_numbers_of_a_query_exist_and_ascend() -> None:
+    below(2, 3, "step")
+    ascending((0, 2), 3, "step")
+    with pytest.raises(UsageError, match="no step 3 of 3"):
+        below(3, 3, "step")
+    for numbers in ((), (1, 1), (2, 1), (0, 2, 1)):
+        with pytest.raises(UsageError, match="must ascend"):
+            ascending(numbers, 3, "step")
+    with pytest.raises(UsageError, match="no step 3 of 3"):
+        ascending((0, 3), 3, "step")
+
+
+def test_leaves_of_a_query_are_a_part_that_a_tree_is_split_into() -> None:
+    """COMMITMENTS 2.4: 7 leaves are 4 and 3, the 3 are 2 and 1."""
+    parts = {(0, 7), (0, 4), (4, 3), (0, 2), (2, 2), (4, 2)} | {(at, 1) for at in range(7)}
+    for first in range(9):
+        for count in range(9):
+            if (first, count) in parts:
+                subtree(7, first, count)
+            else:
+                with pytest.raises(UsageError, match=f"No {count} leaves at {first}"):
+                    subtree(7, first, count)
