@@ -35,7 +35,7 @@ MODULES = (
     "protocol/element.py",
     "protocol/sparse.py", "protocol/messages.py", "protocol/judge.py",
     "protocol/evidence.py", "protocol/forfeit.py", "protocol/phase_log.py",
-    "protocol/phase_beyond.py", "protocol/sizes.py", "contracts/rounded/accumulators.py",
+    "protocol/phase_beyond.py", "protocol/sizes.py", "contracts/rounded/opening.py",
     "numerics/grid.py", "commit/members.py",
 )  # fmt: skip
 TESTS = (

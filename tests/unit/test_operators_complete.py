@@ -18,7 +18,7 @@ from reference.ops import REFERENCE
 from vectors.kernel_format import Case, groups, load
 
 from tallystick.contracts.ordered.cpu import kernel
-from tallystick.contracts.rounded.cpu.operators import rounded_kernel
+from tallystick.contracts.rounded.cpu import rounded_kernel
 from tallystick.errors import UsageError
 from tallystick.kernels.views import view
 from tallystick.numerics.arguments import complete_attrs

@@ -1,5 +1,5 @@
 """Kernels of a network's layers and losses: softmax, normalisations, max pooling, cross-entropy,
-negative log-likelihood, squared error (NUMERICS 6.1 to 6.6, 6.12 to 6.16, 7)."""
+negative log-likelihood, squared error (NUMERICS 6.1 to 6.6, 6.12 to 6.16, 7), attention (18)."""
 
 from __future__ import annotations
 
@@ -171,3 +171,35 @@ def _mse(op: str, attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
     _core.ew2("mse_loss", x, y, squares)
     if reduction != "none":
         _core.reduce_sum(squares, 1, squares.size, 1, out, False, reduction == "mean")
+
+
+# --- attention (18) -------------------------------------------------------------------------------
+def _seen(attrs: Attrs) -> tuple[bool, int, int]:
+    """Which keys there are (18.2), as the core asks for it."""
+    return flag(attrs, "causal"), integer(attrs, "first"), integer(attrs, "window")
+
+
+@kernel("tallystick.attention_scores")
+def _scores(attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
+    q, k, slopes = operand(inputs, 0), operand(inputs, 1), optional(inputs, 2)
+    scale, softcap = number(attrs, "scale"), number(attrs, "softcap")
+    _core.attention_scores(q, k, slopes, outputs[0], scale, softcap, *_seen(attrs))
+
+
+@kernel("tallystick.attention_weights", inplace=((0, 0),))
+def _weights(attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
+    s, sinks = operand(inputs, 0), optional(inputs, 1)
+    _core.attention_weights(s, sinks, outputs[0], *_seen(attrs))
+
+
+def _attend(attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
+    q, k, v = (operand(inputs, i) for i in range(3))
+    slopes, sinks = optional(inputs, 3), optional(inputs, 4)
+    scale, softcap = number(attrs, "scale"), number(attrs, "softcap")
+    _core.attention(q, k, v, slopes, sinks, outputs[0], scale, softcap, *_seen(attrs))
+
+
+@kernel("tallystick.attention_values", attends=_attend)
+def _values(attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
+    p, v = operand(inputs, 0), operand(inputs, 1)
+    _core.attention_values(p, v, outputs[0], *_seen(attrs))

@@ -19,8 +19,8 @@ from tallystick.commit.log import Section
 from tallystick.contracts.ordered.cpu import run_of
 from tallystick.contracts.replay.boundaries import boundaries, indices_of
 from tallystick.contracts.replay.contract import Replay
+from tallystick.contracts.replay.published.kernels import load_stock
 from tallystick.contracts.replay.published.record import round_unlogged
-from tallystick.contracts.replay.published.stock import load_stock
 from tallystick.contracts.replay.sections import LoggedProgram, refused_there
 from tallystick.devices.cpu import CPU
 from tallystick.devices.kernel import Run

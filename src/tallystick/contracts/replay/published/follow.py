@@ -14,9 +14,8 @@ import numpy as np
 
 from tallystick import _core
 from tallystick.commit.log import ENTRIES_PER_BYTE
-from tallystick.contracts.replay.faults import LogCorruptError
-from tallystick.contracts.replay.findings import UNFIT
-from tallystick.contracts.replay.packed import FIVE_NO_CHANGE, LARGEST_BYTE, pack, unpack
+from tallystick.contracts.replay.entries import FIVE_NO_CHANGE, LARGEST_BYTE, pack, unpack
+from tallystick.contracts.replay.findings import UNFIT, LogCorruptError
 from tallystick.contracts.replay.published.judge import entries_at, true_values
 from tallystick.contracts.replay.published.record import LoggedCall, PublishedRecord
 from tallystick.contracts.replay.sections import LoggedProgram

@@ -10,9 +10,8 @@ import numpy as np
 
 from tallystick.commit.log import ENTRIES_PER_BYTE
 from tallystick.contracts.replay.published.record import LoggedCall
-from tallystick.contracts.rounded.accumulators import parts
 from tallystick.contracts.rounded.cpu import Piece, run_rounded
-from tallystick.contracts.rounded.opening import is_sum
+from tallystick.contracts.rounded.opening import is_sum, parts
 from tallystick.numerics.contracts import parse_contract
 from tallystick.numerics.grid import Grid, doubt
 from tallystick.numerics.registry import summed_operators

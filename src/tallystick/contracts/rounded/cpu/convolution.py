@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from tallystick import _core
-from tallystick.contracts.rounded.cpu.operators import rounded_kernel
+from tallystick.contracts.rounded.cpu import rounded_kernel
 from tallystick.contracts.rounded.cpu.pieces import (
     DotTerms,
     Gathered,
@@ -20,7 +20,7 @@ from tallystick.contracts.rounded.cpu.pieces import (
     depth_share,
     per_gather,
 )
-from tallystick.contracts.rounded.cpu.sums import row_pieces
+from tallystick.contracts.rounded.cpu.products import row_pieces
 from tallystick.devices.arrays import Arrays, Outputs
 from tallystick.numerics.types import Attrs
 from tallystick.products.engines import ProductEngine, current_engine

@@ -1,7 +1,8 @@
-"""Convolutions and their gradients as rounded operators (NUMERICS 13.3; 2.6, 2.7).
+"""mm, bmm and addmm (NUMERICS 13.3; 2.4, 2.5), and convolutions with their gradients (2.6, 2.7), as
+rounded operators over native/cuda/rounded.cu.
 
-Each is a product with the patches of an image, which are laid out in scratch memory for some places
-at a time (native/cuda/rounded.cu). An element in doubt reads the image itself.
+A convolution is a product with the patches of an image, which are laid out in scratch memory for
+some places at a time. An element in doubt reads the image itself.
 """
 
 from __future__ import annotations
@@ -18,18 +19,68 @@ from tallystick.products.cuda.dots import (
     Lines,
     ProductTile,
     Target,
+    cut,
     decide,
     last_of,
+    lines_of,
     multiply,
     part_of,
+    product,
     tiles_of,
     wide_bytes,
 )
-from tallystick.products.cuda.folds import BLOCK, FoldLayout, FoldPlan, columns, rows, turned
+from tallystick.products.cuda.folds import BLOCK, FoldLayout, FoldPlan, Room, columns, rows, turned
 from tallystick.products.cuda.marks import Rounding
 from tallystick.products.cuda.windows import lay, slots, tap_squares
-from tallystick.products.operators import CONVOLUTION_OPERATORS, Convolution, convolutions, plain
+from tallystick.products.operators import (
+    CONVOLUTION_OPERATORS,
+    MATRIX_OPERATORS,
+    Convolution,
+    convolutions,
+    matrices,
+    plain,
+)
 
+
+# --- matrix products ------------------------------------------------------------------------------
+@rounded_kernel(*MATRIX_OPERATORS, named=True)
+def _products(op: str, how: Rounding, attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
+    operands = matrices(op, attrs, inputs, outputs)
+    out = operands.out
+    if out.size == 0:
+        return
+    device, room = out.device, Room(out.device)
+    batches, m, n, k = operands.sizes
+    sides = []
+    for x, axis, count in ((operands.a, -2, m), (operands.b, -1, n)):
+        lines = lines_of(x, axis)
+        layout, copied = lines.layout(count, k), None
+        if layout is None:
+            copied = room.take(x.nbytes)
+            lines = lines_of(x.dense(0), axis)
+            layout = lines.layout(count, k)
+            assert layout is not None
+        plan = FoldPlan("rounded_squares", layout)
+        places = room.take(8 * lines.period * count), room.take(plan.scratch)
+        sides.append((x, lines, plan, places, copied))
+    made = cut(device, room, batches, m, n, k)
+    read, squares = [], []
+    for x, lines, plan, places, copied in sides:
+        address = lines.address
+        if copied is not None:
+            address = room.at(copied)
+            copy(x, x.dense(address))
+        squares.append(room.at(places[0]))
+        plan.run(device, squares[-1], address, scratch=room.at(places[1]))
+        read.append(Lines(address, lines.line, lines.term, lines.batch, lines.period))
+    target = Target(
+        out.address, batches, m, n, k, how.bits, last_of(operands), squares[0], read[0].period, m,
+        squares[1], n, marks=how.marks.get(0),
+    )  # fmt: skip
+    product(device, read[0], read[1], target, made, room, batches)
+
+
+# --- convolutions ---------------------------------------------------------------------------------
 _ALIGNED = 256  # places
 
 
