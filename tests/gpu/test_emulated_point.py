@@ -14,8 +14,7 @@ from vectors.kernel_cases_answer import WORDS_AT
 
 import tallystick
 from tallystick.devices.cuda.device import Cuda
-from tallystick.devices.cuda.launch import merged, spread
-from tallystick.devices.cuda.point import takes_fours
+from tallystick.devices.cuda.launch import merged, spread, takes_fours
 from tallystick.devices.cuda.tensor import DeviceTensor
 from tallystick.errors import RefusedOperandsError
 from tallystick.numerics.arguments import complete_attrs

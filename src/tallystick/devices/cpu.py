@@ -6,10 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tallystick.devices.arrays import copy
 from tallystick.devices.device import ALIGNMENT, Device, DeviceBase
-from tallystick.devices.recorded import RecordedCalls
-from tallystick.devices.sequence import Call, Sequenced
+from tallystick.devices.kernel import copy
+from tallystick.devices.sequence import Call, RecordedCalls, Sequenced
 from tallystick.numerics.blocks import BLOCK_DTYPES
 from tallystick.numerics.types import DTYPES
 

@@ -15,7 +15,7 @@ from tallystick.kernels.elements import numpy_primitive
 from tallystick.kernels.evaluate import evaluate
 from tallystick.kernels.loops import names_of
 from tallystick.numerics.operators.common import axis_of, constant, integer, integers, number
-from tallystick.numerics.operators.fold import split
+from tallystick.numerics.operators.reduction import split
 from tallystick.numerics.registry import OpSpec, lookup
 from tallystick.numerics.types import DTYPES
 from tallystick.numerics.values.graph import Condition, Expr, resolved, values_below

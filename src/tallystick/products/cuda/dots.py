@@ -4,19 +4,44 @@ A product is made in binary64 (native/cuda/rounded.cu), in parts of bounded memo
 element becomes R of its exact sum (NUMERICS 13.3), or what an entry of a log says (14.5). No choice
 made here changes a bit of `rounded/1`: they change w, which decides only the elements that are
 summed exactly. Under `replay/1` w decides a trainer's entries too, whose log then gives the bits.
+Entries lie on the device as marks: two bits of each element of an output, whether it has an entry
+and whether that points up (native/cuda/replay.cu).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from tallystick.devices.cuda.device import Cuda
 from tallystick.devices.cuda.launch import THREADS, f32, f64, over, whole
 from tallystick.devices.cuda.tensor import DeviceTensor
 from tallystick.products.cuda.folds import FoldLayout, Room
-from tallystick.products.cuda.marks import Marks
 from tallystick.products.operators import Convolution, Matrices
 from tallystick.products.squares import term_factor
+
+
+@dataclass(frozen=True)
+class Marks:
+    """The addresses of an output's marks, and of the words that say whose log it is and count
+    choices (Marks in replay.cu)."""
+
+    entries: int
+    up: int
+    control: int
+
+    def slots(self) -> bytes:
+        """The slots Marks."""
+        return whole(self.entries, self.up, self.control)
+
+
+@dataclass(frozen=True)
+class Rounding:
+    """B of NUMERICS 13.2, and the marks of the outputs that have a log (14.2)."""
+
+    bits: int
+    marks: Mapping[int, Marks] = field(default_factory=dict)
+
 
 # The binary64 values of a result that stand in scratch memory together, and the binary32 values of
 # patches: 128 MiB each.

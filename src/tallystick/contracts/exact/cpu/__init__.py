@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from tallystick.devices.arrays import Arrays, Outputs
-from tallystick.devices.kernel import Kernel, replaced
+from tallystick.devices.kernel import Arrays, Kernel, Outputs, replaced
 from tallystick.numerics.attachments import Attachments
 from tallystick.numerics.registry import dot_operators
 from tallystick.numerics.types import Attrs

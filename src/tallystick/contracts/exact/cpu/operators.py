@@ -23,7 +23,7 @@ from tallystick.contracts.exact.cpu.integers import (
     outer_values,
 )
 from tallystick.contracts.ordered.cpu.dot import convolve
-from tallystick.devices.arrays import Arrays, Outputs
+from tallystick.devices.kernel import Arrays, Outputs
 from tallystick.numerics.types import Attrs
 from tallystick.products.following import scale_and_add
 from tallystick.products.operators import (

@@ -8,8 +8,7 @@ import numpy as np
 
 from tallystick import _core
 from tallystick.contracts.ordered.cpu import kernel
-from tallystick.devices.arrays import Arrays, Outputs, as_bytes, copy, is_f32
-from tallystick.devices.kernel import operand
+from tallystick.devices.kernel import Arrays, Outputs, as_bytes, copy, operand
 from tallystick.errors import RefusedOperandsError
 from tallystick.kernels.views import sliced
 from tallystick.numerics.operators.common import axis_of, constant, integer, number, text
@@ -92,7 +91,7 @@ def _scatter(op: str, attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
 @kernel("aten.where", named=True, strided=True, inplace=((1, 0), (2, 0)))
 def _where(_op: str, _attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
     condition, a, b = (operand(inputs, i) for i in range(3))
-    if is_f32(a):
+    if a.dtype == np.float32:
         _core.ew3("where", as_bytes(condition), a, b, outputs[0])
     else:
         outputs[0][...] = np.where(condition, a, b)
@@ -102,7 +101,7 @@ def _where(_op: str, _attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
 def _masked_fill(op: str, attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
     x, mask = operand(inputs, 0), operand(inputs, 1)
     value = number(attrs, "value")
-    if is_f32(x):
+    if x.dtype == np.float32:
         fill = constant(op, "value", value, "f32")
         _core.ew3("where", as_bytes(mask), fill, x, outputs[0])
     else:

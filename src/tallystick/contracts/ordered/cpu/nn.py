@@ -11,8 +11,7 @@ import numpy as np
 
 from tallystick import _core
 from tallystick.contracts.ordered.cpu import kernel
-from tallystick.devices.arrays import Arrays, Outputs
-from tallystick.devices.kernel import operand, optional, padded, wanted
+from tallystick.devices.kernel import Arrays, Outputs, operand, optional, padded, wanted
 from tallystick.errors import RefusedOperandsError
 from tallystick.numerics.operators.batch_norm import statistics_at
 from tallystick.numerics.operators.common import (
@@ -24,8 +23,7 @@ from tallystick.numerics.operators.common import (
     output_mask,
     rn32,
 )
-from tallystick.numerics.operators.loss import reduction_of
-from tallystick.numerics.operators.mse import reduction_name
+from tallystick.numerics.operators.loss import reduction_name, reduction_of
 from tallystick.numerics.operators.pool import sides
 from tallystick.numerics.types import Attrs
 

@@ -10,8 +10,7 @@ import numpy as np
 
 from tallystick import _core
 from tallystick.contracts.ordered.cpu import kernel
-from tallystick.devices.arrays import Arrays, Outputs, as_bytes
-from tallystick.devices.kernel import operand, optional
+from tallystick.devices.kernel import Arrays, Outputs, as_bytes, operand, optional
 from tallystick.errors import RefusedOperandsError
 from tallystick.kernels.elements import element_values
 from tallystick.kernels.loops import (

@@ -14,6 +14,7 @@ from tallystick.devices.cuda.copies import copy
 from tallystick.devices.cuda.launch import (
     Outputs,
     Tensors,
+    constant_bits,
     f32,
     f64,
     launch_over,
@@ -21,12 +22,10 @@ from tallystick.devices.cuda.launch import (
     pointer,
     whole,
 )
-from tallystick.devices.cuda.point import constant_bits
 from tallystick.devices.cuda.tensor import DeviceTensor
 from tallystick.devices.kernel import operand
 from tallystick.numerics.operators.common import axis_of, flag, integer, number, rn32
-from tallystick.numerics.operators.fold import FOLD, fold_count, split
-from tallystick.numerics.operators.reduction import reduced_axes
+from tallystick.numerics.operators.reduction import FOLD, fold_count, reduced_axes, split
 from tallystick.numerics.types import Attrs
 from tallystick.products.cuda.folds import FoldLayout, FoldPlan, Room, layout, rows, turned
 

@@ -9,9 +9,8 @@ from tallystick.contracts.ordered.torch.table import bits, exact, keys, of_keys,
 from tallystick.devices.kernel import operand
 from tallystick.devices.torch import Tensor, Tensors, type_of
 from tallystick.numerics.operators.common import axis_of, flag, integer
-from tallystick.numerics.operators.fold import FOLD, fold_count, split
 from tallystick.numerics.operators.pool import Axis, axes
-from tallystick.numerics.operators.reduction import reduced_axes
+from tallystick.numerics.operators.reduction import FOLD, fold_count, reduced_axes, split
 from tallystick.numerics.types import Attrs
 
 Outputs = list[Tensor]

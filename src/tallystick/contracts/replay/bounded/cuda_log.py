@@ -22,7 +22,7 @@ from tallystick.devices.cuda.launch import THREADS, over, whole
 from tallystick.devices.cuda.tensor import DeviceTensor, Memory
 from tallystick.errors import MachineFaultError
 from tallystick.numerics.types import Attrs
-from tallystick.products.cuda.marks import Marks, Rounding
+from tallystick.products.cuda.dots import Marks, Rounding
 
 if TYPE_CHECKING:
     from tallystick.devices.cuda.device import Cuda

@@ -18,7 +18,7 @@ from tallystick.contracts.replay.sections import LoggedProgram
 from tallystick.contracts.replay.step import LoggedStep, NodeCall, NodeKernels
 from tallystick.contracts.rounded.cuda import rounded_kernel
 from tallystick.devices.cuda.device import Cuda
-from tallystick.products.cuda.marks import Rounding
+from tallystick.products.cuda.dots import Rounding
 
 Array = np.ndarray
 

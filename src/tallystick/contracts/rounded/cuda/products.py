@@ -18,6 +18,7 @@ from tallystick.products.cuda.dots import (
     Last,
     Lines,
     ProductTile,
+    Rounding,
     Target,
     cut,
     decide,
@@ -30,7 +31,6 @@ from tallystick.products.cuda.dots import (
     wide_bytes,
 )
 from tallystick.products.cuda.folds import BLOCK, FoldLayout, FoldPlan, Room, columns, rows, turned
-from tallystick.products.cuda.marks import Rounding
 from tallystick.products.cuda.windows import lay, slots, tap_squares
 from tallystick.products.operators import (
     CONVOLUTION_OPERATORS,

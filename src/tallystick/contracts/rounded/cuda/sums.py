@@ -11,8 +11,8 @@ from tallystick.devices.cuda.launch import THREADS, Outputs, Tensors, f64, over,
 from tallystick.devices.kernel import operand
 from tallystick.numerics.operators.reduction import reduced_axes
 from tallystick.numerics.types import Attrs
+from tallystick.products.cuda.dots import Marks, Rounding
 from tallystick.products.cuda.folds import FoldLayout, FoldPlan, Room, layout, rows, turned
-from tallystick.products.cuda.marks import Marks, Rounding
 from tallystick.products.squares import term_factor
 
 _MAGNITUDES = "replay_magnitudes"
