@@ -19,7 +19,7 @@ import numpy as np
 from tallystick.commit.tensor import tensor_digest
 from tallystick.devices.cpu import CPU
 from tallystick.devices.kernel import Kernel, Run
-from tallystick.devices.sequence import Call, InTurn, Sequenced
+from tallystick.devices.sequence import Call, RecordedCalls, Sequenced
 from tallystick.numerics.contracts import Contract
 from tallystick.numerics.types import Attrs
 
@@ -72,7 +72,7 @@ class Island:
         return nullcontext()
 
     def sequence(self, calls: Sequence[Call]) -> Sequenced:
-        return InTurn(calls)
+        return RecordedCalls(calls)
 
     def prepare(self, contract: Contract) -> None:
         CPU.prepare(contract)

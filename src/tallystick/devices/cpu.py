@@ -8,7 +8,6 @@ import numpy as np
 
 from tallystick.devices.device import ALIGNMENT, Device, DeviceBase
 from tallystick.devices.kernel import copy
-from tallystick.devices.sequence import Call, RecordedCalls, Sequenced
 from tallystick.numerics.blocks import BLOCK_DTYPES
 from tallystick.numerics.types import DTYPES
 
@@ -22,9 +21,6 @@ class Processor(DeviceBase):
     architecture = ""
     takes_blocks = True
     hashes_beside = True
-
-    def sequence(self, calls: Sequence[Call]) -> Sequenced:
-        return RecordedCalls(calls)
 
     def allocate(self, nbytes: int) -> np.ndarray:
         raw = np.empty(nbytes + ALIGNMENT, dtype=np.uint8)

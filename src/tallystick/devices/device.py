@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeGuard, cast
 import numpy as np
 
 from tallystick.commit.tensor import tensor_digest
-from tallystick.devices.sequence import Call, InTurn, Sequenced
+from tallystick.devices.sequence import Call, RecordedCalls, Sequenced
 
 if TYPE_CHECKING:
     from tallystick.devices.cuda.device import Cuda
@@ -148,7 +148,7 @@ class DeviceBase:
         return nullcontext()
 
     def sequence(self, calls: Sequence[Call]) -> Sequenced:
-        return InTurn(calls)
+        return RecordedCalls(calls)
 
     def free(self, buffer: Buffer) -> None:
         pass

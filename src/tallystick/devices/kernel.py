@@ -37,16 +37,9 @@ class Kernel:
     attends: Run | None = None
 
 
-def entry(
-    _name: str,
-    run: Any,
-    strided: bool = False,
-    inplace: tuple[tuple[int, int], ...] = (),
-    widens: tuple[int, ...] = (),
-    attends: Run | None = None,
-) -> Kernel:
+def entry(_name: str, run: Run, **marks: Any) -> Kernel:
     """A table's entry, of a decorated function and its marks (numerics/attachments.py)."""
-    return Kernel(run, strided, inplace, widens, attends)
+    return Kernel(run, **marks)
 
 
 def replaced(

@@ -33,22 +33,6 @@ class Sequenced(Protocol):
         before it have run, and those after it may have run."""
 
 
-class InTurn:
-    """The calls, one after the other."""
-
-    def __init__(self, calls: Sequence[Call]) -> None:
-        self._calls = calls
-
-    def run(self) -> None:
-        position = -1
-        try:
-            # `position` names the call in the handler below.
-            for position, (run, attrs, inputs, outputs) in enumerate(self._calls):  # noqa: B007
-                run(attrs, inputs, outputs)
-        except Exception as error:
-            raise CallFailedError(position) from error
-
-
 F = TypeVar("F", bound=Callable[..., Any])
 _MARK = "_is_one_call"
 

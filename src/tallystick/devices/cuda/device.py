@@ -20,7 +20,7 @@ from tallystick.devices.cuda.tensor import DeviceTensor, Memory
 from tallystick.devices.device import DeviceBase
 from tallystick.devices.sequence import Call, Sequenced
 from tallystick.numerics.contracts import Contract
-from tallystick.numerics.types import DTYPES
+from tallystick.numerics.types import DTYPE_NAMES, DTYPES
 
 if TYPE_CHECKING:
     from tallystick.products.cuda.cublas import CublasProducts
@@ -94,6 +94,12 @@ class Cuda(DeviceBase):
         """A new uninitialised C-contiguous tensor."""
         memory = self.allocate(DTYPES[dtype].itemsize * math.prod(shape))
         return DeviceTensor(self, memory, memory.address, dtype, shape)
+
+    def there(self, array: np.ndarray) -> DeviceTensor:
+        """A new C-contiguous tensor with the elements of a host array."""
+        tensor = self.contiguous(DTYPE_NAMES[array.dtype], array.shape)
+        self.write(array, tensor)
+        return tensor
 
     # -- memory ------------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ from functools import reduce
 from typing import Any, cast
 
 from tallystick.errors import UsageError
-from tallystick.numerics.operators.common import Types, pair
+from tallystick.numerics.operators.common import MASK, Types, masked, pair
 from tallystick.numerics.registry import SUM, AttrSpec, operator
 from tallystick.numerics.types import Attrs, TensorType
 from tallystick.numerics.values.graph import Expr, attribute, case, has, is_, primitive
@@ -256,20 +256,11 @@ def _convolution(op: str, attrs: Attrs, inputs: Types) -> tuple[TensorType, ...]
     return (TensorType("f32", _conv_shape(op, attrs, x, w)),)
 
 
-def output_mask(attrs: Attrs) -> tuple[bool, bool, bool]:
-    mask = cast("tuple[bool, ...]", attrs["output_mask"])
-    if len(mask) != 3:
-        raise UsageError(
-            f"aten.convolution_backward: output_mask must have three entries, got {mask}."
-        )
-    return mask[0], mask[1], mask[2]
-
-
 @operator(
     "aten.convolution_backward",
     clause="2.7",
     operands=("grad", "x", "weight"),
-    attrs={**_CONVOLUTION, "output_mask": AttrSpec("bools", (True, True, True))},
+    attrs={**_CONVOLUTION, **MASK},
     op_class="dot",
     rounded=SUM,
     parts={"f32": (_input_gradient(), _weight_gradient(), _bias_gradient())},
@@ -281,7 +272,4 @@ def _convolution_backward(op: str, attrs: Attrs, inputs: Types) -> tuple[TensorT
     w = _f32(op, "the weight", inputs[2], 4)
     if _conv_shape(op, attrs, x, w) != grad:
         raise UsageError(f"{op}: gradient {inputs[0]} does not fit {inputs[1]} and {inputs[2]}.")
-    shapes = (x, w, w[:1])
-    return tuple(
-        TensorType("f32", s) for s, on in zip(shapes, output_mask(attrs), strict=True) if on
-    )
+    return masked(op, attrs, *(TensorType("f32", shape) for shape in (x, w, w[:1])))

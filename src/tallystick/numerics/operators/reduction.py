@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from tallystick.errors import UsageError
 from tallystick.numerics.operators.common import (
@@ -242,6 +244,7 @@ def _sum_squares(op: str, _attrs: Attrs, inputs: Types) -> Result:
 
 # --- the fold over micro-batches (10.12) ----------------------------------------------------------
 FOLD = "tallystick.fold"
+T = TypeVar("T")
 # Operands of one fold, so that a referee executes an element at once (OPENING 1.8, LIMIT).
 WIDTH = 256
 MOST_PARTS = 65536
@@ -250,6 +253,14 @@ MOST_PARTS = 65536
 def split(count: int) -> int:
     """The summands of the left part of a sum of `count`, at least 2 (COMMITMENTS 2.3)."""
     return 1 << (count - 1).bit_length() - 1
+
+
+def folded(xs: Sequence[T], add: Callable[[T, T], T]) -> T:
+    """S of at least one value (NUMERICS 10.12): their sum by the split of COMMITMENTS 2.3."""
+    if len(xs) == 1:
+        return xs[0]
+    half = split(len(xs))
+    return add(folded(xs[:half], add), folded(xs[half:], add))
 
 
 def fold_count(attrs: Attrs, given: int) -> int:

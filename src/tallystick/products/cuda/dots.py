@@ -337,15 +337,8 @@ def product(
     for g in range(0, batches, made.batches):
         for j in range(0, target.plane, made.columns):
             for i in range(0, target.rows, made.rows):
-                tile = ProductTile(
-                    min(made.batches, batches - g),
-                    min(made.rows, target.rows - i),
-                    min(made.columns, target.plane - j),
-                    made.parts,
-                    g,
-                    i,
-                    j,
-                )
+                m, n = min(made.rows, target.rows - i), min(made.columns, target.plane - j)
+                tile = ProductTile(min(made.batches, batches - g), m, n, made.parts, g, i, j)
                 left = replace(a, address=a.address + 4 * i * a.line)
                 right = replace(b, address=b.address + 4 * j * b.line)
                 part = multiply(device, tile, target.terms, left, right, w, wide)

@@ -11,6 +11,7 @@ import numpy as np
 
 from tallystick import _core
 from tallystick.contracts.ordered.cpu import kernel
+from tallystick.contracts.ordered.cpu.movement import check_indices
 from tallystick.devices.kernel import Arrays, Outputs, operand, optional, padded, wanted
 from tallystick.errors import RefusedOperandsError
 from tallystick.numerics.operators.batch_norm import statistics_at
@@ -106,23 +107,17 @@ def _batch_norm_by_running(attrs: Attrs, inputs: Arrays, outputs: Outputs) -> No
 
 
 # --- max pooling (6.15, 6.16) ---------------------------------------------------------------------
-_POOL = "aten.max_pool2d_with_indices"
-_POOL_BACKWARD = "aten.max_pool2d_with_indices_backward"
-
-
-@kernel(_POOL)
-def _max_pool(attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
-    size, stride, padding, dilation = sides(_POOL, attrs)
+@kernel("aten.max_pool2d_with_indices", named=True)
+def _max_pool(op: str, attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
+    size, stride, padding, dilation = sides(op, attrs)
     y, index = outputs
     _core.max_pool2d(operand(inputs, 0), size, stride, padding, dilation, y, index)
 
 
-@kernel(_POOL_BACKWARD)
-def _max_pool_backward(attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
+@kernel("aten.max_pool2d_with_indices_backward", named=True)
+def _max_pool_backward(op: str, _attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
     grad, index, out = operand(inputs, 0), operand(inputs, 2), outputs[0]
-    limit = out.shape[-2] * out.shape[-1]
-    if index.size and not 0 <= int(index.min()) <= int(index.max()) < limit:
-        raise RefusedOperandsError(_POOL_BACKWARD, f"an index is outside [0, {limit}).")
+    check_indices(op, index, out.shape[-2] * out.shape[-1])
     _core.max_pool2d_backward(grad, index, out)
 
 

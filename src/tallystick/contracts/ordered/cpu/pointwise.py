@@ -10,7 +10,7 @@ import numpy as np
 
 from tallystick import _core
 from tallystick.contracts.ordered.cpu import kernel
-from tallystick.devices.kernel import Arrays, Outputs, as_bytes, operand, optional
+from tallystick.devices.kernel import Arrays, Outputs, as_bytes, operand, optional, padded
 from tallystick.errors import RefusedOperandsError
 from tallystick.kernels.elements import element_values
 from tallystick.kernels.loops import (
@@ -172,50 +172,26 @@ def _adam(op: str, attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
     p, g, m, v = (operand(inputs, i) for i in range(4))
     p_out, m_out, v_out = outputs
     _core.adam_step(
-        p,
-        g,
-        m,
-        v,
-        optional(inputs, 7),
-        p_out,
-        m_out,
-        v_out,
-        _factor(one - beta1),
-        _factor(beta2),
-        _factor(one - beta2),
-        _factor(number(attrs, "eps")),
-        _factor(step_size),
-        _factor(root_bc2),
-        _factor(decay),
-        bool(not decoupled and weight_decay != 0),
-        decoupled,
-    )
+        p, g, m, v, optional(inputs, 7), p_out, m_out, v_out, _factor(one - beta1), _factor(beta2),
+        _factor(one - beta2), _factor(number(attrs, "eps")), _factor(step_size), _factor(root_bc2),
+        _factor(decay), bool(not decoupled and weight_decay != 0), decoupled,
+    )  # fmt: skip
 
 
 # --- sgd_step (11.4) ------------------------------------------------------------------------------
 @kernel("tallystick.sgd_step", inplace=((0, 0), (2, 1)))
 def _sgd(attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
+    p, g, buffer, lr, coefficient = padded(inputs, 5)
     weight_decay = number(attrs, "weight_decay")
     _core.sgd_step(
-        operand(inputs, 0),
-        operand(inputs, 1),
-        inputs[2],
-        optional(inputs, 4),
-        outputs[0],
-        outputs[1] if len(outputs) > 1 else None,
-        _factor(_scalar64(inputs, 3)),
-        _factor(number(attrs, "momentum")),
-        _factor(1.0 - number(attrs, "dampening")),
-        _factor(weight_decay),
-        weight_decay != 0,
-        flag(attrs, "nesterov"),
-    )
+        p, g, buffer, coefficient, *padded(outputs, 2), _factor(lr[()]),
+        _factor(number(attrs, "momentum")), _factor(1.0 - number(attrs, "dampening")),
+        _factor(weight_decay), weight_decay != 0, flag(attrs, "nesterov"),
+    )  # fmt: skip
 
 
 # --- clip_coef (11.6) -----------------------------------------------------------------------------
 @kernel("tallystick.clip_coef")
 def _clip_coef(attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
-    squares = np.empty(len(inputs), np.float32)
-    for i in range(len(inputs)):
-        squares[i] = operand(inputs, i)[()]
+    squares = np.stack([operand(inputs, i) for i in range(len(inputs))])
     _core.clip_coef(squares, float(rn32(number(attrs, "max_norm"))), *outputs)

@@ -184,10 +184,6 @@ def _batch_norm_by_running(attrs: Attrs, inputs: Tensors, outputs: Outputs) -> N
 
 
 # --- max pooling (6.15, 6.16) ---------------------------------------------------------------------
-_POOL = "aten.max_pool2d_with_indices"
-_POOL_BACKWARD = "aten.max_pool2d_with_indices_backward"
-
-
 def _shape(op: str, attrs: Attrs, x: DeviceTensor, y: DeviceTensor) -> bytes:
     """The slots PoolShape: x is pooled to y."""
     planes = math.prod(x.shape[:-2])
@@ -195,25 +191,25 @@ def _shape(op: str, attrs: Attrs, x: DeviceTensor, y: DeviceTensor) -> bytes:
     return whole(planes, *x.shape[-2:], *y.shape[-2:], *given)
 
 
-@cuda_kernel(_POOL)
-def _max_pool(attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
+@cuda_kernel("aten.max_pool2d_with_indices", named=True)
+def _max_pool(op: str, attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
     x, (y, index) = operand(inputs, 0), outputs
-    params = _shape(_POOL, attrs, x, y) + pointer(x, y, index)
+    params = _shape(op, attrs, x, y) + pointer(x, y, index)
     launch_over(y, "pool_forward", y.size, params)
 
 
-@cuda_kernel(_POOL_BACKWARD)
-def _max_pool_backward(attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
+@cuda_kernel("aten.max_pool2d_with_indices_backward", named=True)
+def _max_pool_backward(op: str, attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
     g, index, out = operand(inputs, 0), operand(inputs, 2), outputs[0]
     if not out.size:
         return
     device, planes, room = out.device, math.prod(out.shape[:-2]), Room(out.device)
     marked = room.at(room.take(planes))
     why = f"an index is outside [0, {out.shape[-2] * out.shape[-1]})"
-    params = _shape(_POOL_BACKWARD, attrs, out, g) + pointer(g, index, out) + whole(marked)
-    params += device.refusals.slots(_POOL_BACKWARD, why)
+    params = _shape(op, attrs, out, g) + pointer(g, index, out) + whole(marked)
+    params += device.refusals.slots(op, why)
     device.launch("pool_check", (min(planes, 1 << 20), 1, 1), 256, params)
-    device.refusals.after(_POOL_BACKWARD, why)
+    device.refusals.after(op, why)
     launch_over(out, "pool_backward", out.size, params)
 
 

@@ -162,13 +162,13 @@ def logs_differ(device: Cuda, bits: int) -> bool:
     step = 2.0 ** (9 - bits)  # between neighbours above 1
     a = np.array([[1, step / 2], [1 + step, step / 2], [1, step / 4]], np.float32)
     ones = np.ones((2, 1), np.float32)
-    left, right = (_there(device, array) for array in (a, ones))
+    left, right = (device.there(array) for array in (a, ones))
     dims: Attrs = {"dim": (1,), "keepdim": True}
     calls: tuple[tuple[str, Attrs, list[DeviceTensor]], ...] = (
         ("aten.mm", {}, [left, right]),
         ("aten.sum.dim_IntList", dims, [left]),
     )
-    log, out = DeviceLog(device, [3] * len(calls)), _there(device, np.zeros((3, 1), np.float32))
+    log, out = DeviceLog(device, [3] * len(calls)), device.there(np.zeros((3, 1), np.float32))
 
     def values() -> list[list[float]]:
         found = []
@@ -189,9 +189,3 @@ def logs_differ(device: Cuda, bits: int) -> bool:
     well &= log.followed() == LogOutcome(4, 4, 4)
     well &= log.recorded()[1].tolist() == [_UP, 2 + _DOWN] * len(calls)
     return not well
-
-
-def _there(device: Cuda, array: np.ndarray) -> DeviceTensor:
-    tensor = device.contiguous("f32", array.shape)
-    device.write(array, tensor)
-    return tensor

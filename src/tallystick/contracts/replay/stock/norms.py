@@ -77,7 +77,7 @@ def _layer_norm_backward(
     _b: Tensor | None = None,
 ) -> list[Tensor]:
     shape = _normalized_shape(attrs)
-    mask = [bool(on) for on in cast("tuple[bool, ...]", attrs["output_mask"])]
+    mask = output_mask("aten.native_layer_norm_backward", attrs)
     turned, columns = stock.in_order(1, _flat_rows(g, len(shape)), _flat_rows(x, len(shape)))
     turned, lines = stock.in_order(0, *turned, mean.reshape(-1, 1), rstd.reshape(-1, 1))
     given, ordered, mean, rstd = turned

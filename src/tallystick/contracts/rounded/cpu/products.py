@@ -156,17 +156,8 @@ def row_pieces(x: np.ndarray, out: np.ndarray, start: int = 0, output: int = 0) 
             for k0, k1 in ranges(n, BUDGET):
                 w += engine.sums(widened("a", part[:, k0:k1]))
             ea = factor * np.asarray(_core.abs_sums_rows(part))
-        yield Piece(
-            output,
-            w.reshape(-1, 1),
-            ea,
-            _ONE,
-            None,
-            out[r0:r1].reshape(-1, 1),
-            start + r0,
-            1,
-            SumTerms(part, start + r0),
-        )
+        terms, values = SumTerms(part, start + r0), out[r0:r1].reshape(-1, 1)
+        yield Piece(output, w.reshape(-1, 1), ea, _ONE, None, values, start + r0, 1, terms)
 
 
 def _sum_pieces(x: np.ndarray, axes: tuple[int, ...], out: np.ndarray) -> Iterator[Piece]:
