@@ -14,7 +14,6 @@ from tallystick.contracts.ordered.cpu import kernel
 from tallystick.contracts.ordered.cpu.movement import check_indices
 from tallystick.devices.kernel import Arrays, Outputs, operand, optional, padded, wanted
 from tallystick.errors import RefusedOperandsError
-from tallystick.numerics.operators.batch_norm import statistics_at
 from tallystick.numerics.operators.common import (
     axis_of,
     flag,
@@ -25,6 +24,7 @@ from tallystick.numerics.operators.common import (
     rn32,
 )
 from tallystick.numerics.operators.loss import reduction_name, reduction_of
+from tallystick.numerics.operators.nn import statistics_at
 from tallystick.numerics.operators.pool import sides
 from tallystick.numerics.types import Attrs
 

@@ -10,7 +10,6 @@ from tallystick.devices.cuda.copies import copy
 from tallystick.devices.cuda.launch import Outputs, Tensors, f32, f64, launch_over, pointer, whole
 from tallystick.devices.cuda.tensor import DeviceTensor
 from tallystick.devices.kernel import operand, optional, padded, wanted
-from tallystick.numerics.operators.batch_norm import statistics_at
 from tallystick.numerics.operators.common import (
     axis_of,
     flag,
@@ -20,6 +19,7 @@ from tallystick.numerics.operators.common import (
     output_mask,
 )
 from tallystick.numerics.operators.loss import reduction_of
+from tallystick.numerics.operators.nn import statistics_at
 from tallystick.numerics.operators.pool import sides
 from tallystick.numerics.types import Attrs
 from tallystick.products.cuda.folds import (
