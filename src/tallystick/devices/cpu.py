@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tallystick.devices.device import ALIGNMENT, Device, DeviceBase
+from tallystick.devices.device import ALIGNMENT, Device
 from tallystick.devices.kernel import copy
 from tallystick.numerics.blocks import BLOCK_DTYPES
 from tallystick.numerics.types import DTYPES
@@ -14,7 +14,7 @@ from tallystick.numerics.types import DTYPES
 _LAID = {**DTYPES, **BLOCK_DTYPES}
 
 
-class Processor(DeviceBase):
+class Processor(Device):
     """The processor."""
 
     kind = name = "cpu"

@@ -32,7 +32,7 @@ from tallystick.products.cuda.folds import FoldLayout, FoldPlan, Room, layout, r
 _GATHERED = 256  # kGathered
 
 
-def _seen(x: DeviceTensor, axes: tuple[int, ...]) -> tuple[FoldLayout, bool]:
+def seen(x: DeviceTensor, axes: tuple[int, ...]) -> tuple[FoldLayout, bool]:
     """The layout of x reduced over `axes`, and whether it is that of a turned copy of x."""
     found = layout(x.shape, axes)
     if found is not None:
@@ -41,7 +41,7 @@ def _seen(x: DeviceTensor, axes: tuple[int, ...]) -> tuple[FoldLayout, bool]:
     return rows(x.size // n, n), True
 
 
-def _copied(x: DeviceTensor, axes: tuple[int, ...], address: int) -> int:
+def turned_copy(x: DeviceTensor, axes: tuple[int, ...], address: int) -> int:
     """The address of a copy of x with the reduced axes last."""
     view = turned(x, (*(a for a in range(x.ndim) if a not in axes), *axes))
     copy(view, view.dense(address))
@@ -56,10 +56,10 @@ def fold(
     divisor: float | None = None,
 ) -> None:
     """out = x, C-contiguous, reduced over `axes` by the fold `name`."""
-    (at, is_copied), room = _seen(x, axes), Room(out.device)
+    (at, is_copied), room = seen(x, axes), Room(out.device)
     plan = FoldPlan(name, at)
     copied, scratch = room.take(x.nbytes if is_copied else 0), room.take(plan.scratch)
-    source = _copied(x, axes, room.at(copied)) if is_copied else x.address
+    source = turned_copy(x, axes, room.at(copied)) if is_copied else x.address
     plan.run(out.device, out.address, source, scratch=room.at(scratch), divisor=divisor)
 
 
@@ -94,12 +94,12 @@ def _argmax(op: str, attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
 def _var_mean(op: str, attrs: Attrs, inputs: Tensors, outputs: Outputs) -> None:
     x, (var, mean) = operand(inputs, 0), outputs
     axes, device = reduced_axes(op, attrs, x.ndim), x.device
-    (at, is_copied), room = _seen(x, axes), Room(device)
+    (at, is_copied), room = seen(x, axes), Room(device)
     first, second = FoldPlan("reduce_wide", at), FoldPlan("reduce_deviations", at)
     copied = room.take(x.nbytes if is_copied else 0)
     means, squares = room.take(8 * var.size), room.take(8 * var.size)
     scratch = room.take(max(first.scratch, second.scratch))
-    source = _copied(x, axes, room.at(copied)) if is_copied else x.address
+    source = turned_copy(x, axes, room.at(copied)) if is_copied else x.address
     first.run(device, room.at(means), source, scratch=room.at(scratch), divisor=at.n)
     second.run(device, room.at(squares), source, a=room.at(means), scratch=room.at(scratch))
     params = whole(room.at(squares), room.at(means), var.address, mean.address, var.size)

@@ -7,8 +7,7 @@ some places at a time. An element in doubt reads the image itself.
 
 from __future__ import annotations
 
-import math
-
+from tallystick.contracts.ordered.cuda.reduction import seen, turned_copy
 from tallystick.contracts.rounded.cuda import rounded_kernel
 from tallystick.devices.cuda.copies import copy
 from tallystick.devices.cuda.device import Cuda
@@ -41,7 +40,6 @@ from tallystick.products.cuda.folds import (
     FoldPlan,
     Room,
     columns,
-    layout,
     rows,
     turned,
 )
@@ -306,19 +304,10 @@ def _sum(op: str, how: Rounding, attrs: Attrs, inputs: Tensors, outputs: Outputs
     x, out = operand(inputs, 0), outputs[0]
     if not out.size:
         return
-    axes, room = reduced_axes(op, attrs, x.ndim), Room(out.device)
-    n = math.prod(x.shape[a] for a in axes)
-    at = layout(x.shape, axes) if x.is_contiguous else None
-    copied = room.take(x.nbytes if at is None else 0)
-    source = x.address
-    is_copied = at is None
-    if at is None:
-        at = rows(out.size, n)
-    marks = how.marks.get(0)
+    axes, room, marks = reduced_axes(op, attrs, x.ndim), Room(out.device), how.marks.get(0)
+    at, is_copied = seen(x, axes)
+    copied = room.take(x.nbytes if is_copied else 0)
     scratch = room.take(sum_bytes(at, marks))
-    if is_copied and n:
-        source = room.at(copied)
-        view = turned(x, (*(a for a in range(x.ndim) if a not in axes), *axes))
-        copy(view, view.dense(source))
+    source = turned_copy(x, axes, room.at(copied)) if is_copied else x.address
     mean = op.startswith("aten.mean")
     sum_lines(out.device, at, source, out.address, room.at(scratch), how.bits, marks, mean)
