@@ -38,7 +38,6 @@ ROOT = Path(__file__).resolve().parents[2]
 MODULES = (
     "contracts/exact/opening.py",
     "contracts/exact/cpu/integers.py", "contracts/exact/cpu/operators.py",
-    "contracts/exact/cpu/engines.py",
     "products/following.py",
 )  # fmt: skip
 MOST_SECONDS = 60

@@ -17,9 +17,9 @@ from tallystick.devices.cuda.device import Cuda
 from tallystick.devices.cuda.launch import merged, spread, takes_fours
 from tallystick.devices.cuda.tensor import DeviceTensor
 from tallystick.errors import RefusedOperandsError
-from tallystick.numerics.arguments import complete_attrs
 from tallystick.numerics.contracts import find_contract
 from tallystick.numerics.operators.elementwise import FUNCTIONS
+from tallystick.numerics.registry import complete_attrs
 from tallystick.numerics.types import DTYPES, type_of
 from tallystick.program.layout import contiguous_strides
 

@@ -15,10 +15,9 @@ import numpy as np
 from tallystick.commit.tensor import tensor_digest
 from tallystick.devices.cpu import CPU
 from tallystick.errors import EnvironmentRefusedError
-from tallystick.numerics.arguments import complete_attrs
 from tallystick.numerics.contracts import Contract
 from tallystick.numerics.operators.elementwise import FUNCTIONS
-from tallystick.numerics.registry import all_ops
+from tallystick.numerics.registry import all_ops, complete_attrs
 from tallystick.numerics.types import DTYPES, type_of
 from tallystick.products.cuda.tiles import FORCED, TILES
 

@@ -134,9 +134,9 @@ class Device(ABC):
         """Say why `tensor` is not a C-contiguous tensor of this type on this device; empty if it
         is."""
 
-    @abstractmethod
     def writable(self, tensor: Tensor) -> bool:
         """True if the tensor may be written to."""
+        return True
 
 
 def is_cuda(device: Device) -> TypeGuard[Cuda]:

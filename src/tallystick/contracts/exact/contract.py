@@ -23,6 +23,11 @@ BLOCK_LENGTHS = {8: 256, 15: 1024, 22: 2048}
 DEFAULT_WIDTH = 22
 
 
+def outer_values(width: int, inner: int) -> int:
+    """The number of outer values of a segment, for `inner` index values each (17.2)."""
+    return max(1, BLOCK_LENGTHS[width] // max(1, inner))
+
+
 @contract_family
 @dataclass(frozen=True)
 class Exact(Contract):
@@ -74,7 +79,7 @@ class Exact(Contract):
 
     def prepare(self, device: Device) -> None:
         if device.kind == "cpu":
-            from tallystick.contracts.exact.cpu.engines import prepare
+            from tallystick.contracts.exact.cpu.integers import prepare
 
             prepare(self.width)
         elif is_cuda(device):

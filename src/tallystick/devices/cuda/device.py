@@ -143,6 +143,3 @@ class Cuda(Device):
         if tensor.shape != tuple(shape) or not tensor.is_contiguous:
             return f"it must be C-contiguous {dtype}{list(shape)}, got {list(tensor.shape)}"
         return ""
-
-    def writable(self, tensor: DeviceTensor) -> bool:
-        return True

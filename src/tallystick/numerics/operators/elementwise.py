@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 
 from tallystick.errors import UsageError
-from tallystick.numerics.operators.common import ANY, DTYPE, FLOAT, text
+from tallystick.numerics.operators.common import ANY, DTYPE, FLOAT, NUMBERS, text
 from tallystick.numerics.operators.pointwise import pointwise
 from tallystick.numerics.registry import AttrSpec
 from tallystick.numerics.types import Attrs
@@ -29,7 +29,6 @@ from tallystick.numerics.values.graph import (
 from tallystick.numerics.values.primitives import FUNCTIONS as FUNCTIONS
 
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
-NUMBERS = ("f32", "i64")
 _OTHER = {"other": FLOAT}
 _ALPHA = {"alpha": AttrSpec("float", 1.0)}
 

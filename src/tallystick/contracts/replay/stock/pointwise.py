@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from tallystick import _core
-from tallystick.contracts.ordered.torch import random as philox
+from tallystick.contracts.ordered.torch import pointwise as philox
 from tallystick.contracts.replay.stock.stock import Stock, rounded_number, stock_form
 from tallystick.devices.torch import Tensor
 from tallystick.numerics.types import Attrs
