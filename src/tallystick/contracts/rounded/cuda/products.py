@@ -38,7 +38,6 @@ from tallystick.products.cuda.folds import (
     BLOCK,
     FoldLayout,
     FoldPlan,
-    Room,
     columns,
     rows,
     turned,
@@ -62,35 +61,34 @@ def _products(op: str, how: Rounding, attrs: Attrs, inputs: Tensors, outputs: Ou
     out = operands.out
     if out.size == 0:
         return
-    device, room = out.device, Room(out.device)
-    batches, m, n, k = operands.sizes
-    sides = []
+    device, (batches, m, n, k) = out.device, operands.sizes
+    sides, sizes = [], list[int]()
     for x, axis, count in ((operands.a, -2, m), (operands.b, -1, n)):
         lines = lines_of(x, axis)
-        layout, copied = lines.layout(count, k), None
+        layout = lines.layout(count, k)
+        is_copied = layout is None
         if layout is None:
-            copied = room.take(x.nbytes)
             lines = lines_of(x.dense(0), axis)
             layout = lines.layout(count, k)
             assert layout is not None
         plan = FoldPlan("rounded_squares", layout)
-        places = room.take(8 * lines.period * count), room.take(plan.scratch)
-        sides.append((x, lines, plan, places, copied))
-    made = cut(device, room, batches, m, n, k)
-    read, squares = [], []
-    for x, lines, plan, places, copied in sides:
-        address = lines.address
-        if copied is not None:
-            address = room.at(copied)
+        sides.append((x, lines, plan, is_copied))
+        sizes += [x.nbytes if is_copied else 0, 8 * lines.period * count, plan.scratch]
+    made = cut(device, batches, m, n, k)
+    places = device.places([*sizes, *made.sizes])
+    read, squares = [], places[1::3]
+    for number, (x, lines, plan, is_copied) in enumerate(sides):
+        copied, own, scratch = places[3 * number : 3 * number + 3]
+        address = copied if is_copied else lines.address
+        if is_copied:
             copy(x, x.dense(address))
-        squares.append(room.at(places[0]))
-        plan.run(device, squares[-1], address, scratch=room.at(places[1]))
+        plan.run(device, own, address, scratch=scratch)
         read.append(Lines(address, lines.line, lines.term, lines.batch, lines.period))
     target = Target(
         out.address, batches, m, n, k, how.bits, last_of(operands), squares[0], read[0].period, m,
         squares[1], n, marks=how.marks.get(0),
     )  # fmt: skip
-    product(device, read[0], read[1], target, made, room, batches)
+    product(device, read[0], read[1], target, made, places[6:], batches)
 
 
 # --- convolutions ---------------------------------------------------------------------------------
@@ -304,10 +302,9 @@ def _sum(op: str, how: Rounding, attrs: Attrs, inputs: Tensors, outputs: Outputs
     x, out = operand(inputs, 0), outputs[0]
     if not out.size:
         return
-    axes, room, marks = reduced_axes(op, attrs, x.ndim), Room(out.device), how.marks.get(0)
+    axes, marks = reduced_axes(op, attrs, x.ndim), how.marks.get(0)
     at, is_copied = seen(x, axes)
-    copied = room.take(x.nbytes if is_copied else 0)
-    scratch = room.take(sum_bytes(at, marks))
-    source = turned_copy(x, axes, room.at(copied)) if is_copied else x.address
+    copied, scratch = out.device.places([x.nbytes if is_copied else 0, sum_bytes(at, marks)])
+    source = turned_copy(x, axes, copied) if is_copied else x.address
     mean = op.startswith("aten.mean")
-    sum_lines(out.device, at, source, out.address, room.at(scratch), how.bits, marks, mean)
+    sum_lines(out.device, at, source, out.address, scratch, how.bits, marks, mean)
