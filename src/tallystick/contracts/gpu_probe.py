@@ -69,14 +69,8 @@ def _cases() -> Iterator[Case]:
     sizes = {"normalized_shape": (77,), "eps": 1e-5}
     yield "aten.native_layer_norm", sizes, [floats(6, 77), floats(77), floats(77)]
     index = rng.integers(0, 11, (4, 9))
-    yield (
-        "aten.embedding_dense_backward",
-        {"num_weights": 11, "padding_idx": -1},
-        [
-            floats(4, 9, 20),
-            index,
-        ],
-    )
+    sizes = {"num_weights": 11, "padding_idx": -1}
+    yield "aten.embedding_dense_backward", sizes, [floats(4, 9, 20), index]
     key = np.array([7, 3], np.int64)
     yield "tallystick.dropout_mask", {"draw": 2, "p": 0.3, "shape": (33, 7)}, [key]
     yield "tallystick.normal", {"draw": 1, "mean": 0.5, "std": 2.0, "shape": (301,)}, [key]

@@ -26,7 +26,7 @@ from tallystick.numerics.operators.common import (
     only,
     operands,
 )
-from tallystick.numerics.registry import DIVIDED, SUM, AttrSpec, operator
+from tallystick.numerics.registry import DIVIDED, SUM, AttrSpec
 from tallystick.numerics.types import Attrs, TensorType
 from tallystick.numerics.values.graph import (
     Expr,
@@ -274,13 +274,12 @@ _DIVISOR = case(is_("mean", True), _FOLDED, constant(1, "f32"))
 _FOLD_PARTS = fold("out", given("x"), local("x[i]", read("x", element(), number=term())), _DIVISOR)
 
 
-@operator(
+@declares("fold")(
     FOLD,
-    clause="10.12",
-    operands=("x*",),
-    attrs={"count": AttrSpec("int", required=False), "mean": AttrSpec("bool", False)},
-    op_class="fold",
-    parts={"f32": (_FOLD_PARTS,)},
+    "10.12",
+    ("x*",),
+    _FOLD_PARTS,
+    {"count": AttrSpec("int", required=False), "mean": AttrSpec("bool", False)},
     uncaptured="stands between the section of a step with micro-batches and its tail",
 )
 def _fold(op: str, attrs: Attrs, inputs: Types) -> Result:

@@ -12,7 +12,7 @@ about sums of products, opening rules about all others.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -28,7 +28,7 @@ from tallystick.contracts.rounded.opening import is_sum, parts
 from tallystick.numerics.contracts import parse_contract
 from tallystick.numerics.grid import Grid, doubt
 from tallystick.numerics.registry import summed_operators
-from tallystick.numerics.types import DTYPE_NAMES, TensorType
+from tallystick.numerics.types import type_of
 from tallystick.opening.parts import summed
 from tallystick.opening.quantity import Logged, Site, opening_rule
 from tallystick.opening.values import WholeSource, needs_of
@@ -62,7 +62,7 @@ def true_values(
     the `_FALSE_LOOKED_AT`-th false value.
     """
     if call.spec.name in summed_operators():
-        return _true_sums(call, positions, values, entries, Grid(parse_contract(contract).bits))
+        return _true_sums(call, positions, values, entries, contract)
     return _true_by_rules(call, positions, values, entries, contract)
 
 
@@ -71,12 +71,9 @@ def _true_by_rules(
 ) -> Array:
     """By the opening rule of each element (14.11)."""
     true: list[bool] = []
-    source, missed = WholeSource(call.inputs), 0
-    types = tuple(None if x is None else _type_of(x) for x in call.inputs)
-    made = tuple(_type_of(x) for x in call.outputs)
+    source, missed, first = WholeSource(call.inputs), 0, _site(call, contract)
     for at, value, entry in zip(positions.tolist(), values, entries.tolist(), strict=True):
-        site = Site(call.spec.name, call.attrs, types, made, call.out, at, contract)
-        rule = opening_rule(site)
+        rule = opening_rule(replace(first, element=at))
         assert isinstance(rule, Logged)  # every logged output of this form is one
         reach = rule.reach(source, needs_of(rule, source))
         true.append(reach is None or reach.true(reach.grid.index(value), entry))
@@ -86,16 +83,20 @@ def _true_by_rules(
     return np.array(true, np.bool_)
 
 
-def _type_of(x: Array) -> TensorType:
-    return TensorType(DTYPE_NAMES[x.dtype], x.shape)
+def _site(call: LoggedCall, contract: str) -> Site:
+    """The first element of the call's output."""
+    types = tuple(None if x is None else type_of(x) for x in call.inputs)
+    made = tuple(map(type_of, call.outputs))
+    return Site(call.spec.name, call.attrs, types, made, call.out, 0, contract)
 
 
 def _true_sums(
-    call: LoggedCall, positions: Array, values: Array, entries: Array, grid: Grid
+    call: LoggedCall, positions: Array, values: Array, entries: Array, contract: str
 ) -> Array:
     """By the exact sum of each element's terms and its bound (14.4)."""
-    true = np.ones(len(positions), np.bool_)
-    if len(positions) == 0 or not _is_sum(call):
+    true, grid = np.ones(len(positions), np.bool_), Grid(parse_contract(contract).bits)
+    # An element of a summed operator is bounded where it is R of its terms' sum.
+    if len(positions) == 0 or not is_sum(summed(_site(call, contract))):
         return true
 
     def decide(piece: Piece) -> None:
@@ -116,14 +117,6 @@ def _true_sums(
     scratch = [np.empty(o.shape, o.dtype) for o in call.outputs]
     run_rounded(call.spec.name, decide, call.attrs, call.inputs, scratch)
     return true
-
-
-def _is_sum(call: LoggedCall) -> bool:
-    """True if an element of this summed operator is R of its terms' sum, so that it is bounded."""
-    types = tuple(None if x is None else _type_of(x) for x in call.inputs)
-    made = tuple(_type_of(x) for x in call.outputs)
-    site = Site(call.spec.name, call.attrs, types, made, call.out, 0)
-    return is_sum(summed(site))
 
 
 def _inside(piece: Piece, positions: Array) -> tuple[Array, Array]:

@@ -56,13 +56,12 @@ def check_sections(logged: LoggedProgram) -> None:
     from tallystick.contracts.replay.stock.stock import form_of, has_form
 
     for section, operator in zip(logged.sections, logged.operators, strict=True):
-        if not has_form(operator):
-            try:
+        try:
+            if not has_form(operator):
                 form_of(operator)
-            except UnsupportedOperatorError as error:
-                raise UnsupportedOperatorError(
-                    f"Node {section.node}: {error.message}", error.next_action
-                ) from None
+        except UnsupportedOperatorError as error:
+            why = f"Node {section.node}: {error.message}"
+            raise UnsupportedOperatorError(why, error.next_action) from None
 
 
 # --- the kernel of a node -------------------------------------------------------------------------
