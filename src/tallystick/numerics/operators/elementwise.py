@@ -295,13 +295,13 @@ def _known(op: str, attrs: Attrs) -> None:
         raise UsageError(f"{op}: approximate must be none or tanh, got {approximate!r}.")
 
 
-for _name, _clause, _make in (
+for _name, _clause, _gelus in (
     ("gelu", "6.7, 6.9", _gelu),
     ("gelu_backward", "6.8, 6.10", _gelu_backward),
 ):
     pointwise(
         f"aten.{_name}",
-        forms(_make, "f32"),
+        forms(_gelus, "f32"),
         clause=_clause,
         attrs={"approximate": AttrSpec("str", "none")},
         op_class="composite",

@@ -181,10 +181,10 @@ def _adam(op: str, attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
 # --- sgd_step (11.4) ------------------------------------------------------------------------------
 @kernel("tallystick.sgd_step", inplace=((0, 0), (2, 1)))
 def _sgd(attrs: Attrs, inputs: Arrays, outputs: Outputs) -> None:
-    p, g, buffer, lr, coefficient = padded(inputs, 5)
+    (p, g, buffer, lr, coefficient), (p_out, buffer_out) = padded(inputs, 5), padded(outputs, 2)
     weight_decay = number(attrs, "weight_decay")
     _core.sgd_step(
-        p, g, buffer, coefficient, *padded(outputs, 2), _factor(lr[()]),
+        p, g, buffer, coefficient, p_out, buffer_out, _factor(lr[()]),
         _factor(number(attrs, "momentum")), _factor(1.0 - number(attrs, "dampening")),
         _factor(weight_decay), weight_decay != 0, flag(attrs, "nesterov"),
     )  # fmt: skip

@@ -16,7 +16,8 @@ from tallystick.contracts.replay.entries import Collector, Entries, decode, enco
 from tallystick.contracts.replay.findings import BoundaryChoices, LogCorruptError
 from tallystick.contracts.replay.sections import LoggedProgram
 from tallystick.contracts.replay.step import LoggedStep, NodeCall, NodeKernels
-from tallystick.contracts.rounded.cpu import Piece, run_rounded
+from tallystick.contracts.rounded.cpu import run_rounded
+from tallystick.contracts.rounded.cpu.pieces import Piece
 from tallystick.contracts.rounded.opening import parts, unruly
 from tallystick.numerics.grid import Doubt, Grid, doubt
 

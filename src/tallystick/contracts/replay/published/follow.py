@@ -23,7 +23,8 @@ from tallystick.contracts.replay.findings import UNFIT, LogCorruptError
 from tallystick.contracts.replay.published.record import LoggedCall, PublishedRecord
 from tallystick.contracts.replay.sections import LoggedProgram
 from tallystick.contracts.replay.step import LoggedStep
-from tallystick.contracts.rounded.cpu import Piece, run_rounded
+from tallystick.contracts.rounded.cpu import run_rounded
+from tallystick.contracts.rounded.cpu.pieces import Piece
 from tallystick.contracts.rounded.opening import is_sum, parts
 from tallystick.numerics.contracts import parse_contract
 from tallystick.numerics.grid import Grid, doubt
