@@ -96,12 +96,7 @@ def over(count: int, threads: int = THREADS) -> tuple[int, int, int]:
 
 
 def launch_over(
-    out: DeviceTensor,
-    kernel: str,
-    count: int,
-    params: bytes,
-    threads: int = THREADS,
-    each: int = 1,
+    out: DeviceTensor, kernel: str, count: int, params: bytes, threads: int = THREADS, each: int = 1
 ) -> None:
     """Start `kernel` over `count` items, `each` of them for a thread at a time, on the device of
     `out`; nothing where there are none."""

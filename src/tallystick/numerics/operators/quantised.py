@@ -22,15 +22,7 @@ from tallystick.numerics.operators.common import (
     text,
 )
 from tallystick.numerics.types import Attrs, TensorType
-from tallystick.numerics.values.graph import (
-    Expr,
-    case,
-    constant,
-    convert,
-    is_,
-    primitive,
-    select,
-)
+from tallystick.numerics.values.graph import Expr, case, constant, convert, is_, primitive, select
 from tallystick.numerics.values.positions import Part, choice, element, local, read
 
 _HERE = element()

@@ -326,13 +326,7 @@ def cut(device: Cuda, batches: int, m: int, n: int, terms: int) -> Cut:
 
 
 def product(
-    device: Cuda,
-    a: Lines,
-    b: Lines,
-    target: Target,
-    made: Cut,
-    places: Sequence[int],
-    batches: int,
+    device: Cuda, a: Lines, b: Lines, target: Target, made: Cut, places: Sequence[int], batches: int
 ) -> None:
     """All elements of matrices a·b, `batches` of them, of a target whose planes are their columns.
     `places`: the addresses of the scratch memory."""

@@ -158,10 +158,7 @@ def dots(
 def _places(device: Cuda, way: Way, sizes: _Sizes, blocks: SegmentBlocks) -> dict[str, int]:
     """The bytes of the scratch memory of the parts, by names."""
     line = blocks.pitch * (4 if way.tile is None else way.tile.digits)
-    found = {
-        "a": sizes.batches * sizes.rows * line,
-        "b": sizes.batches * sizes.columns * line,
-    }
+    found = {"a": sizes.batches * sizes.rows * line, "b": sizes.batches * sizes.columns * line}
     if way.tile is not None and not way.splits:
         kept = 0 if way.tile.own_totals else 8 * way.tile.rows * way.tile.cols
         tiles = way.tile.count(sizes.rows, sizes.columns) * sizes.batches

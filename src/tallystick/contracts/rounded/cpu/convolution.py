@@ -24,12 +24,7 @@ from tallystick.contracts.rounded.cpu.products import row_pieces
 from tallystick.devices.kernel import Arrays, Outputs
 from tallystick.numerics.types import Attrs
 from tallystick.products.engines import ProductEngine, current_engine
-from tallystick.products.operators import (
-    CONVOLUTION_OPERATORS,
-    Convolution,
-    Window,
-    convolutions,
-)
+from tallystick.products.operators import CONVOLUTION_OPERATORS, Convolution, Window, convolutions
 from tallystick.products.patches import Tile, everywhere, image_tiles, patches, view, weight_rows
 from tallystick.products.squares import RowSquares, term_factor
 from tallystick.products.tiles import BUDGET, SCRATCH, ranges, widened

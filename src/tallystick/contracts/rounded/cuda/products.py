@@ -34,14 +34,7 @@ from tallystick.products.cuda.dots import (
     tiles_of,
     wide_bytes,
 )
-from tallystick.products.cuda.folds import (
-    BLOCK,
-    FoldLayout,
-    FoldPlan,
-    columns,
-    rows,
-    turned,
-)
+from tallystick.products.cuda.folds import BLOCK, FoldLayout, FoldPlan, columns, rows, turned
 from tallystick.products.cuda.windows import lay, slots, tap_squares
 from tallystick.products.operators import (
     CONVOLUTION_OPERATORS,
