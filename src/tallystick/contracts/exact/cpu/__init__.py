@@ -1,8 +1,8 @@
 """The DOTs of `exact/1`: sums of integers, which no kernel rounds (NUMERICS 17).
 
-This module has the table of the kernels. `integers` turns groups of elements into integers.
-`engines` has the ways to multiply them: numpy's BLAS in binary64, or the core's 8-bit digits.
-`products` and `convolution` are the operators.
+This module has the table of the kernels. `integers` turns groups of elements into integers, and has
+the ways to multiply them: numpy's BLAS in binary64, or the core's 8-bit digits. `operators` has the
+operators.
 """
 
 from __future__ import annotations
