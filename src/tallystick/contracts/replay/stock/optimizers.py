@@ -58,13 +58,13 @@ def _adam(op: str, stock: Stock, attrs: Attrs, *xs: Tensor | None) -> list[Tenso
         kept, decay = 1 - lr * decay, 0.0
     if stock.is_plain:
         # One pass of the core: torch's eight passes cost three times as much, mostly in memory.
-        p, g, m, v = (operand(xs, i).contiguous().numpy() for i in range(4))
+        p_in, g_in, m_in, v_in = (operand(xs, i).contiguous().numpy() for i in range(4))
         c = optional(xs, 7)
-        found = [stock.result(p.shape, number) for number in range(3)]
+        found = [stock.result(p_in.shape, number) for number in range(3)]
         p_out, m_out, v_out = (x.numpy() for x in found)
         _core.published_adam(
-            p, g, m, v, 1.0 if c is None else float(c), 1 - beta1, beta2, 1 - beta2, eps,
-            float(root), float(step_size), float(kept), decay, p_out, m_out, v_out,
+            p_in, g_in, m_in, v_in, 1.0 if c is None else float(c), 1 - beta1, beta2, 1 - beta2,
+            eps, float(root), float(step_size), float(kept), decay, p_out, m_out, v_out,
         )  # fmt: skip
         return found
     wide = [stock.widened(x, i) for i, x in enumerate(xs)]  # for torch's own sequence of kernels
